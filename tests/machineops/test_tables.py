@@ -17,7 +17,7 @@ from unbounded.kube.logs import FIELDS
 from unbounded.kube.options import SettingsError
 from unbounded.machineops import power, registry, replacement
 from unbounded.machineops.main import main as machine_ops_controller
-from unbounded.machineops.power import PowerFact
+from unbounded.machineops.power import CloudPowerFact
 from unbounded.machineops.provider import (
     API_VERSION,
     GROUP,
@@ -72,7 +72,7 @@ def test_nothing_but_off_is_off_and_only_released_is_released() -> None:
         name: {fact for (_stage, fact), step in procedure.table.items() if step.stage == COMPLETE}
         for name, procedure in (("off", off), ("released", released))
     }
-    assert ends == {"off": {PowerFact.STOPPED, PowerFact.RELEASED}, "released": {PowerFact.RELEASED}}
+    assert ends == {"off": {CloudPowerFact.STOPPED, CloudPowerFact.RELEASED}, "released": {CloudPowerFact.RELEASED}}
     asked = {step.ask for step in released.table.values()} - {None}
     assert asked == {Action.DEALLOCATE}
 

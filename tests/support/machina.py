@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from unbounded.machina.ssh import failures
 from unbounded.machina.ssh.keys import read_key, unusable
 from unbounded.machina.ssh.model import (
-    CommandResult,
     FirstUse,
     Hop,
     Shell,
+    SshCommandResult,
     SshReason,
     SshRejected,
     SshRoute,
@@ -25,12 +25,12 @@ from unbounded.machina.ssh.model import (
 
 OURS = "SHA256:of-our-key"  # of every key that is offered, whatever it is
 
-Answer = Callable[[str, bytes], CommandResult]
+Answer = Callable[[str, bytes], SshCommandResult]
 """What a command, with its stdin, comes to."""
 
 
-def done(_command: str, _stdin: bytes) -> CommandResult:
-    return CommandResult(0, b"", b"")
+def done(_command: str, _stdin: bytes) -> SshCommandResult:
+    return SshCommandResult(0, b"", b"")
 
 
 @dataclass
@@ -147,13 +147,13 @@ class FakeShell:
         self._host = host
         self._cut = host._cut
 
-    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> CommandResult:
+    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> SshCommandResult:
         self._send(command, stdin)
         await self._pass(None if self._host.silent else self._host.slow_s, limit_s)
         ended = self._host.answer(command, stdin)
         before = max(0, len(ended.stdout) - keep) + max(0, len(ended.stderr) - keep)
         last = -keep if keep else None
-        return CommandResult(ended.status, ended.stdout[last:], ended.stderr[last:], before) if before else ended
+        return SshCommandResult(ended.status, ended.stdout[last:], ended.stderr[last:], before) if before else ended
 
     async def follow(self, command: str, *, limit_s: float, silence_s: float) -> AsyncIterator[bytes]:
         self._send(command, b"")

@@ -47,7 +47,7 @@ EVIDENCE_ON: Final = "the provider's record shows the instance running"
 EVIDENCE_ON_AGAIN: Final = f"the provider's record shows the instance running again, {CONFIRM_S:.0f} s later"
 
 
-class PowerFact(StrEnum):
+class CloudPowerFact(StrEnum):
     """Result of one observation: the instance's power, or the progress of the long call."""
 
     RUNNING = "Running"
@@ -75,12 +75,12 @@ Table = Mapping[tuple[str, StrEnum], Step]
 
 def _rows(stage: str, **steps: Step) -> Table:
     """Return the rows of a stage, by fact. Other facts stay in the stage, except those that waiting cannot change."""
-    named = {PowerFact[name.upper()]: step for name, step in steps.items()}
+    named = {CloudPowerFact[name.upper()]: step for name, step in steps.items()}
     always = {
-        PowerFact.GONE: Step(stage, fail=reasons.INSTANCE_NOT_FOUND),
-        PowerFact.BROKEN: Step(stage, fail=reasons.PROVIDER_OPERATION_FAILED),
+        CloudPowerFact.GONE: Step(stage, fail=reasons.INSTANCE_NOT_FOUND),
+        CloudPowerFact.BROKEN: Step(stage, fail=reasons.PROVIDER_OPERATION_FAILED),
     }
-    return {(stage, fact): ({fact: Step(stage)} | always | named)[fact] for fact in PowerFact}
+    return {(stage, fact): ({fact: Step(stage)} | always | named)[fact] for fact in CloudPowerFact}
 
 
 @functools.cache  # cached, as every pass needs it
@@ -95,7 +95,7 @@ def reboot() -> Procedure:
     )
     return Procedure(
         start=STARTING,
-        facts=PowerFact,
+        facts=CloudPowerFact,
         stages={
             STARTING: _start(),
             RESTARTING: _changing("the provider to record the restart"),
@@ -133,7 +133,7 @@ def power_off(*, release: bool) -> Procedure:
     came_back = Step(CONFIRMING_OFF, fail=reasons.DOES_NOT_STAY_OFF, words="it did not stay off")
     return Procedure(
         start=STARTING,
-        facts=PowerFact,
+        facts=CloudPowerFact,
         stages={
             STARTING: _start(),
             STOPPING: _changing("the instance to be off", OFF_LIMIT_S),
@@ -157,7 +157,7 @@ def power_on() -> Procedure:
     went_off = Step(CONFIRMING_ON, fail=reasons.DOES_NOT_STAY_ON, words="it did not stay on")
     return Procedure(
         start=STARTING,
-        facts=PowerFact,
+        facts=CloudPowerFact,
         stages={
             STARTING: _start(),
             POWERING_ON: _changing("the instance to be running"),
@@ -203,7 +203,7 @@ def call_accepted(standing: str) -> Sight:
     Args:
         standing: message of the previous observation.
     """
-    return Sight(PowerFact.WORKING, standing)
+    return Sight(CloudPowerFact.WORKING, standing)
 
 
 def call_progress(progress: Progress) -> Sight:
@@ -217,8 +217,10 @@ def record_fact(record: Record, *, accepted: bool) -> Sight:
     Args:
         accepted: the cloud has accepted the last action.
     """
-    fact = PowerFact(record.power.value)
-    return Sight(PowerFact.FOLLOWING if accepted and fact is PowerFact.CHANGING else fact, record.detail, record.where)
+    fact = CloudPowerFact(record.power.value)
+    return Sight(
+        CloudPowerFact.FOLLOWING if accepted and fact is CloudPowerFact.CHANGING else fact, record.detail, record.where
+    )
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,7 @@ def call_unknown(progress: Progress, record: Record, kind: OperationKind, boots:
     unknown = kind is OperationKind.HOST_REBOOT and record.power is Power.RUNNING
     if unknown and boots.differ:
         return host_fact(record, boots)
-    fact = PowerFact.UNPROVABLE if boots.before is None else PowerFact.UNSHOWN
+    fact = CloudPowerFact.UNPROVABLE if boots.before is None else CloudPowerFact.UNSHOWN
     sight = Sight(fact) if unknown else record_fact(record, accepted=True)
     return replace(sight, detail=f"{progress.detail}; {record.detail}", where=record.where)
 
@@ -254,7 +256,7 @@ def host_fact(record: Record, boots: BootIDs) -> Sight:
     """Return the observation of an accepted restart, from the host's boot ID and the record."""
     if record.power is Power.RUNNING and boots.differ:
         told = f"the host's boot ID was {boots.before} and is {boots.now}"
-        return Sight(PowerFact.DONE, f"{told}; {record.detail}", boots.where)
+        return Sight(CloudPowerFact.DONE, f"{told}; {record.detail}", boots.where)
     return record_fact(record, accepted=True)
 
 
@@ -273,10 +275,10 @@ def procedure(operation: MachineOperation, kind: OperationKind, *, restarts_once
 
 
 _FACT_OF: Final = {
-    State.RUNNING: PowerFact.WORKING,
-    State.ON_ITS_WAY: PowerFact.FOLLOWING,
-    State.DONE: PowerFact.DONE,
-    State.FAILED: PowerFact.BROKEN,
+    State.RUNNING: CloudPowerFact.WORKING,
+    State.ON_ITS_WAY: CloudPowerFact.FOLLOWING,
+    State.DONE: CloudPowerFact.DONE,
+    State.FAILED: CloudPowerFact.BROKEN,
 }
 
 PROCEDURES: Final[Mapping[OperationKind, Callable[[MachineOperation], Procedure]]] = {

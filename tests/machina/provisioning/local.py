@@ -15,7 +15,7 @@ from typing import Final
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.provisioning.model import Install, RunInProgress
 from unbounded.machina.provisioning.remote import HostInstaller
-from unbounded.machina.ssh.model import CommandResult
+from unbounded.machina.ssh.model import SshCommandResult
 
 UID: Final = "6f1c9a52-8a5e-4c44-9f5c-2d8a9f5e7b10"
 ATTEMPT: Final = "0123456789abcdef"
@@ -97,12 +97,12 @@ class Local:
             extra_groups=None if self.user is None else [],
         )
 
-    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> CommandResult:
+    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> SshCommandResult:
         process = await self.start(command)
         async with asyncio.timeout(limit_s):
             stdout, stderr = await process.communicate(self.upload(stdin))
         status = process.returncode
-        return CommandResult(status if status is not None and status >= 0 else None, stdout[-keep:], stderr[-keep:])
+        return SshCommandResult(status if status is not None and status >= 0 else None, stdout[-keep:], stderr[-keep:])
 
     async def follow(self, command: str, *, limit_s: float, silence_s: float) -> AsyncIterator[bytes]:
         process = await self.start(command)

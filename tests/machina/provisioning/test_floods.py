@@ -13,7 +13,7 @@ from unbounded.machina.provisioning.progress import progress_text
 from unbounded.machina.provisioning.redact import redacted
 from unbounded.machina.provisioning.refusals import refusal_of
 from unbounded.machina.provisioning.remote import HostInstaller
-from unbounded.machina.ssh.model import CommandResult
+from unbounded.machina.ssh.model import SshCommandResult
 
 LONG = 1 << 18  # what takes quadratic time takes half an hour with it
 AGAIN = (
@@ -74,7 +74,7 @@ class Floods:
         self.forever = forever
         self.taken = 0
 
-    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> CommandResult:
+    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> SshCommandResult:
         raise NotImplementedError
 
     async def follow(self, command: str, *, limit_s: float, silence_s: float) -> AsyncIterator[bytes]:

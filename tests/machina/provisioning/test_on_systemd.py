@@ -14,7 +14,7 @@ from tests.support.hosts import AgentTools, Host, agent_tools, booted, fast_disk
 from tests.support.qemu import Segment, segment
 from unbounded.machina.provisioning.model import Finished, Interrupted, RunInProgress
 from unbounded.machina.provisioning.remote import HostInstaller
-from unbounded.machina.ssh.model import CommandResult
+from unbounded.machina.ssh.model import SshCommandResult
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]
 
@@ -25,10 +25,10 @@ class HostShell:
 
     host: Host
 
-    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> CommandResult:
+    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> SshCommandResult:
         command = command.replace("$", "$$")  # systemd-run puts variables of its own in their place
         ended = await self.host.run("sh", "-c", command, stdin=stdin, check=False, timeout_s=limit_s)
-        return CommandResult(ended.status, ended.stdout.encode()[-keep:], ended.stderr.encode()[-keep:])
+        return SshCommandResult(ended.status, ended.stdout.encode()[-keep:], ended.stderr.encode()[-keep:])
 
     async def follow(self, command: str, *, limit_s: float, silence_s: float) -> AsyncIterator[bytes]:
         ended = await self.run(command, limit_s=limit_s)

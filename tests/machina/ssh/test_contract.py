@@ -16,11 +16,11 @@ from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh.lazy_client import LazySshClient
 from unbounded.machina.ssh.model import (
-    CommandResult,
     Hop,
     HostKeyPins,
     HostPort,
     Ssh,
+    SshCommandResult,
     SshIdentity,
     SshReason,
     SshRejected,
@@ -66,8 +66,8 @@ def real(fleet: Fleet, folder: Path) -> World:
 def made_up() -> World:
     me, stranger = (SshIdentity(SecretStr(name), f"unbounded-kube/{name}@1") for name in ("me", "stranger"))
 
-    def answer(command: str, stdin: bytes) -> CommandResult:
-        return {"cat": CommandResult(0, stdin, b""), "exit 3": CommandResult(3, b"", b"")}[command]
+    def answer(command: str, stdin: bytes) -> SshCommandResult:
+        return {"cat": SshCommandResult(0, stdin, b""), "exit 3": SshCommandResult(3, b"", b"")}[command]
 
     host = FakeHost("SHA256:host", refused={stranger.version}, answer=answer, lines=[(0, b"one"), (0, b"two")])
     bastion = FakeHost("SHA256:bastion")
@@ -143,8 +143,8 @@ async def test_commands_come_to_their_end_and_a_broken_line_leaves_it_open(world
     assert world.ssh.connections == 0
     async with world.ssh.login(world.direct, on_first_use=FirstUses()) as shell:
         assert world.ssh.connections == 1
-        assert await shell.run("cat", stdin=b"12345", limit_s=60) == CommandResult(0, b"12345", b"")
-        assert await shell.run("cat", stdin=b"12345", limit_s=60, keep=2) == CommandResult(0, b"45", b"", 3)
+        assert await shell.run("cat", stdin=b"12345", limit_s=60) == SshCommandResult(0, b"12345", b"")
+        assert await shell.run("cat", stdin=b"12345", limit_s=60, keep=2) == SshCommandResult(0, b"45", b"", 3)
         assert (await shell.run("exit 3", limit_s=60)).status == 3
         told = shell.follow("echo one; echo two", limit_s=60, silence_s=60)
         assert [line async for line in told] == [b"one", b"two"]

@@ -19,7 +19,7 @@ from unbounded.machineops.providers.azure import AzureVM, flow
 from unbounded.machineops.providers.azure.calls import AzureCalls
 from unbounded.machineops.providers.azure.ids import instance as vm_instance
 from unbounded.machineops.providers.azure.session import AzureSession
-from unbounded.machineops.providers.azure.throttling import AzureRequest
+from unbounded.machineops.providers.azure.throttling import ArmRequest
 
 
 @asynccontextmanager
@@ -37,8 +37,8 @@ async def _calls(cloud: CheckedAzure, endpoint: str = "") -> AsyncIterator[Azure
         await calls.close()
 
 
-def _asked(cloud: CheckedAzure) -> AzureRequest:
-    return AzureRequest("look at", "it", Instance(str(cloud.id_of("vm-1")), cloud.subscription, "vm-1"))
+def _asked(cloud: CheckedAzure) -> ArmRequest:
+    return ArmRequest("look at", "it", Instance(str(cloud.id_of("vm-1")), cloud.subscription, "vm-1"))
 
 
 def _noted(world: Scene, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:

@@ -31,7 +31,7 @@ from unbounded.machineops.providers.azure.errors import AzureErrorResponse, Clos
 from unbounded.machineops.providers.azure.flow import AzureAction, AzureObservation
 from unbounded.machineops.providers.azure.images import VmImage
 from unbounded.machineops.providers.azure.model import VmReplacementState
-from unbounded.machineops.providers.azure.throttling import AzureRequest, Throttles, used_up
+from unbounded.machineops.providers.azure.throttling import ArmRequest, Throttles, used_up
 
 ARM = "/subscriptions/0-1/resourceGroups/RG_a.(b)/providers/Microsoft.Compute/virtualMachines/vm-1"
 
@@ -168,13 +168,11 @@ REFUSED: dict[str, tuple[dict[str, str], list[dict[str, str]], str, set[str]]] =
 @pytest.mark.parametrize("about", REFUSED)
 def test_a_limit_holds_back_what_azure_names_and_nothing_else(about: str) -> None:
     headers, details, message, held = REFUSED[about]
-    first, second = (
-        AzureRequest("restart VM", f"vm-{n}", ids.instance(f"{ARM[:-1]}{n}"), changes=True) for n in (1, 2)
-    )
+    first, second = (ArmRequest("restart VM", f"vm-{n}", ids.instance(f"{ARM[:-1]}{n}"), changes=True) for n in (1, 2))
     others = [
-        AzureRequest("start VM", "vm-1", first.instance, changes=True),
-        AzureRequest("look at VM", "vm-1", first.instance),
-        AzureRequest("delete VM", "vm-1", first.instance, changes=True),
+        ArmRequest("start VM", "vm-1", first.instance, changes=True),
+        ArmRequest("look at VM", "vm-1", first.instance),
+        ArmRequest("delete VM", "vm-1", first.instance, changes=True),
     ]
     throttles = Throttles()
     scope = throttles.refused(first, used_up(headers, details), message, until=10.0)

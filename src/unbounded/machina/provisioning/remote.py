@@ -26,7 +26,7 @@ from unbounded.machina.provisioning.payload import payload
 from unbounded.machina.provisioning.progress import progress_text
 from unbounded.machina.provisioning.redact import redacted
 from unbounded.machina.provisioning.refusals import refusal_of
-from unbounded.machina.ssh.model import CommandResult, Shell, SshUncertain
+from unbounded.machina.ssh.model import Shell, SshCommandResult, SshUncertain
 
 LIMIT_S: Final = 1800.0
 SETTLE_S: Final = 2
@@ -146,14 +146,14 @@ def _progress_of(line: bytes, hidden: Iterable[SecretStr]) -> str:
     return progress_text(redacted(line.decode(errors="replace"), hidden))
 
 
-def _run_of(ended: CommandResult, hidden: Iterable[SecretStr] = ()) -> ObservedRun:
+def _run_of(ended: SshCommandResult, hidden: Iterable[SecretStr] = ()) -> ObservedRun:
     found = parse_answer(ended.stdout, hidden)
     if found is None:
         raise _refused(ended)
     return found
 
 
-def _refused(ended: CommandResult) -> Exception:
+def _refused(ended: SshCommandResult) -> Exception:
     if ended.status is None:
         return SshUncertain("the command was ended by a signal on the host")
     words, reason = refusal_of(ended.status, ended.stderr, ended.stdout)

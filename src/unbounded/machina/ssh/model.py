@@ -146,7 +146,7 @@ class SshUncertain(Uncertain):
 
 
 @dataclass(frozen=True)
-class CommandResult:
+class SshCommandResult:
     """Result of a remote command.
 
     Args:
@@ -164,7 +164,7 @@ class CommandResult:
 class Shell(Protocol):
     """An established connection to a host."""
 
-    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> CommandResult:
+    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> SshCommandResult:
         """Run a command and return its result.
 
         Raises:

@@ -13,7 +13,7 @@ import asyncssh
 from unbounded.machina.ssh import failures
 from unbounded.machina.ssh.greeting import printable
 from unbounded.machina.ssh.handshake import SshConnection
-from unbounded.machina.ssh.model import CommandResult, SshReason, SshUncertain
+from unbounded.machina.ssh.model import SshCommandResult, SshReason, SshUncertain
 
 LINE_BYTES: Final = 4096
 WRITE_BYTES: Final = 65536  # of stdin, per write
@@ -161,7 +161,7 @@ class RemoteShell:
     def __init__(self, line: SshConnection) -> None:
         self._connection = line
 
-    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> CommandResult:
+    async def run(self, command: str, *, stdin: bytes = b"", limit_s: float, keep: int = 65536) -> SshCommandResult:
         loop = asyncio.get_running_loop()
         end = loop.time() + limit_s
         session = _TailSession(keep)
@@ -174,7 +174,7 @@ class RemoteShell:
                 raise SshUncertain(f"{self._place}: the command did not end within {limit_s:g} s") from None
             self._check(session)
         (stdout, before), (stderr, before_stderr) = session.stdout.end(), session.stderr.end()
-        return CommandResult(session.status, stdout, stderr, before + before_stderr)
+        return SshCommandResult(session.status, stdout, stderr, before + before_stderr)
 
     async def follow(self, command: str, *, limit_s: float, silence_s: float) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()

@@ -32,18 +32,18 @@ class CountingBudget:
 
     async def read(self, scope: str) -> None:
         self.reads.append(scope)
-        self.pass_by()
+        self.count_point()
 
     async def write(self, scope: str, *, before: float) -> None:
         self.writes.append((scope, before))
         if now() > before:
             raise Transient("the time in which it could be sent is over")
-        self.pass_by()
+        self.count_point()
 
     def left(self, scope: str, *, reads: float | None = None, writes: float | None = None) -> None:
         """Ignore the remainders: this budget has no limits."""
 
-    def pass_by(self) -> None:
+    def count_point(self) -> None:
         """Count a place at which a process may end, once while a step is under way; end at the chosen place."""
         self.points += self.counting
         if self.cut_at is not None and self.points > self.cut_at:
@@ -78,7 +78,7 @@ class InMemoryKeep:
 
     async def store(self, content: bytes) -> None:
         assert len(content) <= 900_000
-        self.budget.pass_by()
+        self.budget.count_point()
         self.content = content
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from unbounded.machineops.testing.describing import Describing
-from unbounded.machineops.testing.powering import Powering
-from unbounded.machineops.testing.replacing import Replacing
-from unbounded.machineops.testing.sharing import Sharing
-from unbounded.machineops.testing.troubles import Troubles
+from unbounded.machineops.testing.describing import DescriptionTests
+from unbounded.machineops.testing.powering import PowerTests
+from unbounded.machineops.testing.replacing import ReplacementTests
+from unbounded.machineops.testing.sharing import SharingTests
+from unbounded.machineops.testing.troubles import TroubleTests
 
 
-class ProviderContract(Describing, Powering, Troubles, Sharing, Replacing):
+class ProviderContract(DescriptionTests, PowerTests, TroubleTests, SharingTests, ReplacementTests):
     """Tests that every provider must pass. A subclass has the fixture `subject`, and may change the numbers."""

@@ -14,7 +14,7 @@ from unbounded.machineops.testing.driving import session_of
 from unbounded.machineops.testing.subject import Subject
 
 
-class Describing(Contract):
+class DescriptionTests(Contract):
     def test_it_describes_itself_soundly(self, subject: Subject) -> None:
         assert hasattr(subject.provider, "api_version"), f"it does not declare api_version, such as {API_VERSION!r}"
         assert registry.faults(subject.provider) == []

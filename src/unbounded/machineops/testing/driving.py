@@ -121,7 +121,7 @@ class DrivenReplacement:
         instance = self.subject.provider.instance(self.provider_id)
         return replace(job_of(OperationKind.HOST_REPLACE, instance, uid=self.uid), handle=self.handle)
 
-    async def to_the_end(self, *, cut_at: int | None = None) -> None:
+    async def complete(self, *, cut_at: int | None = None) -> None:
         """Take all steps.
 
         Raises:
@@ -129,15 +129,15 @@ class DrivenReplacement:
         """
         async with session_of(self.subject, cut_at) as (session, budget):
             self.keep.budget = budget
-            await self.go_on(session, budget)
+            await self.resume(session, budget)
             self.points = budget.points
             self.scopes |= budget.scopes
 
-    async def go_on(self, session: Session, budget: CountingBudget) -> None:
+    async def resume(self, session: Session, budget: CountingBudget) -> None:
         """Take all remaining steps in a session that others may use."""
-        await self.by_turns((session, budget))
+        await self.alternate((session, budget))
 
-    async def by_turns(self, *sessions: tuple[Session, CountingBudget]) -> None:
+    async def alternate(self, *sessions: tuple[Session, CountingBudget]) -> None:
         """Take all remaining steps, each in another session than the previous one."""
         for session, budget in itertools.cycle(sessions):
             found = await self._next(session, budget)
@@ -145,7 +145,7 @@ class DrivenReplacement:
                 return
             await self._take(session, budget, found, found.step)
 
-    async def leave_off(self, step: ReplaceStep, *, asked: bool) -> None:
+    async def cancel_in(self, step: ReplaceStep, *, asked: bool) -> None:
         """Take the steps before this one, and with `asked` request this one too; then undo."""
         async with session_of(self.subject) as (session, budget):
             self.keep.budget = budget
@@ -225,10 +225,10 @@ class DrivenReplacement:
         assert found.where
         assert found.detail
         self._are_fit(found, budget)
-        await self._names_what_there_is(found)
+        await self._check_names_all(found)
         return found
 
-    async def _names_what_there_is(self, found: Next) -> None:
+    async def _check_names_all(self, found: Next) -> None:
         """Check that the message names all remains: a failure ends with it, and the user must find them."""
         if self.shared or not self._is_launched(found.step):
             return

@@ -20,7 +20,7 @@ from unbounded.machineops.testing.driving import (
 from unbounded.machineops.testing.subject import Subject, accounts
 
 
-class Powering(Contract):
+class PowerTests(Contract):
     def test_the_record_is_what_there_is(self, subject: Subject) -> None:
         async def story() -> None:
             async with session_of(subject) as (session, budget):
@@ -137,7 +137,7 @@ class Powering(Contract):
             assert (await truth_of(subject))[other] == truth[other], f"{one} was meant"
             if subject.provider.replacement:
                 driven = DrivenReplacement(self.pace, subject, one)
-                await driven.to_the_end()
+                await driven.complete()
                 assert (await truth_of(subject))[other] == truth[other], f"{one} was to be replaced"
 
         self.run(story())

@@ -11,7 +11,7 @@ from unbounded.machineops.testing.driving import DrivenReplacement, alive, scope
 from unbounded.machineops.testing.subject import Subject
 
 
-class Replacing(Contract):
+class ReplacementTests(Contract):
     def test_a_replacement_ends_with_one_instance_that_can_join(self, subject: Subject) -> None:
         async def story() -> None:
             provider_id = await subject.make()
@@ -19,7 +19,7 @@ class Replacing(Contract):
                 before = await self._others(subject)
                 del before[provider_id]
                 driven = DrivenReplacement(self.pace, subject, provider_id, filled=filled)
-                await driven.to_the_end()
+                await driven.complete()
                 order = [step.stage for step in subject.provider.replacement]
                 assert driven.stages == sorted(driven.stages, key=order.index)
                 await driven.judge(before)
@@ -37,7 +37,7 @@ class Replacing(Contract):
                     await failed.up_to(step)
                     again = DrivenReplacement(self.pace, subject, failed.provider_id)
                     again.keep.left = failed.keep.content
-                    await again.to_the_end()
+                    await again.complete()
                     await again.judge(before)
 
         self.run(story())
@@ -56,7 +56,7 @@ class Replacing(Contract):
                     left = await alive(subject) - before.keys() - {failed.provider_id}
                     again = failed.next_one(is_kept=kept != [] and kept[0] <= steps.index(step))
                     try:
-                        await again.to_the_end()
+                        await again.complete()
                     except Refusal as refusal:
                         await self._judge_refusal(subject, again, left, refusal)
                     else:
@@ -80,7 +80,7 @@ class Replacing(Contract):
         async def story() -> None:
             before = await self._others(subject)
             driven = DrivenReplacement(self.pace, subject, await subject.make(), asks=2)
-            await driven.to_the_end()
+            await driven.complete()
             await driven.judge(before)
 
         if subject.provider.replacement:
@@ -105,7 +105,7 @@ class Replacing(Contract):
         async def story() -> None:
             before = await self._others(subject)
             driven = DrivenReplacement(self.pace, subject, await subject.make(), late=True)
-            await driven.to_the_end()
+            await driven.complete()
             await driven.judge(before)
 
         if subject.provider.replacement:
@@ -118,13 +118,13 @@ class Replacing(Contract):
                     before = await self._others(subject)
                     left = DrivenReplacement(self.pace, subject, await subject.make())
                     truth = await truth_of(subject)
-                    await left.leave_off(step, asked=step.cancel is Cancel.AT_ONCE)
+                    await left.cancel_in(step, asked=step.cancel is Cancel.AT_ONCE)
                     there = await truth_of(subject)
                     if step.undo:  # undoing may have started it again
                         truth[left.provider_id] = (truth[left.provider_id][0], there[left.provider_id][1])
                     assert there == truth, f"when {step.stage} was left off"
                     again = DrivenReplacement(self.pace, subject, left.provider_id)
-                    await again.to_the_end()
+                    await again.complete()
                     await again.judge(before)
 
         self.run(story())
@@ -132,15 +132,15 @@ class Replacing(Contract):
     def test_a_replacement_that_is_cut_off_anywhere_is_gone_on_with(self, subject: Subject) -> None:
         async def story() -> None:
             whole = DrivenReplacement(self.pace, subject, await subject.make())
-            await whole.to_the_end()
+            await whole.complete()
             cuts = whole.points if self.cuts is None else min(self.cuts, whole.points)
             for cut_at in sorted({whole.points * n // cuts for n in range(cuts)}):
                 before = await self._others(subject)
                 driven = DrivenReplacement(self.pace, subject, await subject.make())
                 try:
-                    await driven.to_the_end(cut_at=cut_at)
+                    await driven.complete(cut_at=cut_at)
                 except ProcessCut:
-                    await driven.to_the_end()
+                    await driven.complete()
                 await driven.judge(before)
 
         if subject.provider.replacement:

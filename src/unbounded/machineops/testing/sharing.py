@@ -24,7 +24,7 @@ from unbounded.machineops.testing.subject import Subject
 SESSIONS: Final = 8  # one after the other
 
 
-class Sharing(Contract):
+class SharingTests(Contract):
     def test_operations_of_one_session_act_on_their_own_instances(self, subject: Subject) -> None:
         async def story() -> None:
             others = await self._others(subject)
@@ -40,7 +40,7 @@ class Sharing(Contract):
                     fresh = [DrivenReplacement(self.pace, subject, await subject.make(), shared=True) for _ in range(2)]
                     for one in fresh:
                         one.keep.budget = budget
-                    await asyncio.gather(*(one.go_on(session, budget) for one in fresh))
+                    await asyncio.gather(*(one.resume(session, budget) for one in fresh))
                     for one in fresh:
                         assert await subject.user_data(one.provider_id) in one.told
                         assert (await subject.instances())[one.provider_id] is Power.RUNNING
@@ -71,7 +71,7 @@ class Sharing(Contract):
                         await self._until_it_shows(subject, session, instance, ENDS_IN.get(action, {Power.RUNNING}))
                 if subject.provider.replacement:
                     driven = DrivenReplacement(self.pace, subject, provider_id)
-                    await driven.by_turns(here, there)
+                    await driven.alternate(here, there)
                     driven.scopes = here[1].scopes | there[1].scopes
                     await driven.judge(others)
 

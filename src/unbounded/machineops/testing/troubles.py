@@ -48,7 +48,7 @@ _LOOKS: Final = 3
 _HOLD_S: Final = 0.25  # of the second or so that a slow cloud takes for an answer
 
 
-class Troubles(Contract):
+class TroubleTests(Contract):
     def test_an_account_that_is_throttled_is_said_to_be_and_nothing_is_done(self, subject: Subject) -> None:
         def is_said(error: Exception) -> None:
             assert isinstance(error, Throttled), repr(error)
@@ -194,7 +194,7 @@ class Troubles(Contract):
             maker = await able(subject, Trouble.DOWN)
             before = await self._others(subject)
             driven = DrivenReplacement(self.pace, subject, await subject.make(), maker=maker, trouble=Trouble.DOWN)
-            await driven.to_the_end()
+            await driven.complete()
             await driven.judge(before)
 
         if subject.provider.replacement:
@@ -205,7 +205,7 @@ class Troubles(Contract):
             before = await self._others(subject)
             driven = DrivenReplacement(self.pace, subject, await subject.make())
             maker = await bring(subject, Trouble.PAGES)
-            await driven.to_the_end()
+            await driven.complete()
             await maker.set_trouble(None)
             await driven.judge(before)
 
@@ -217,7 +217,7 @@ class Troubles(Contract):
             maker = await able(subject, Trouble.LOST)
             before = await self._others(subject)
             driven = DrivenReplacement(self.pace, subject, await subject.make(), maker=maker)
-            await driven.to_the_end()
+            await driven.complete()
             await driven.judge(before)
 
         if subject.provider.replacement:
@@ -238,7 +238,7 @@ class Troubles(Contract):
             maker = await able(subject, trouble)
             before = await self._others(subject)
             driven = DrivenReplacement(self.pace, subject, await subject.make(), maker=maker, trouble=trouble)
-            await driven.to_the_end()
+            await driven.complete()
             await driven.judge(before)
 
         if subject.provider.replacement:

@@ -22,7 +22,7 @@ from unbounded.machineops import causes
 from unbounded.machineops.provider import Budget, Throttled, Transient, Uncertain, said
 from unbounded.machineops.providers.azure import errors
 from unbounded.machineops.providers.azure.errors import AzureErrorResponse
-from unbounded.machineops.providers.azure.throttling import AzureRequest, Throttles, used_up
+from unbounded.machineops.providers.azure.throttling import ArmRequest, Throttles, used_up
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class AzureCalls:
         self._clients: dict[str, Any] = {}
         self._throttles = Throttles()
 
-    async def read(self, asked: AzureRequest, call: Callable[[Any], Awaitable[T]]) -> T:
+    async def read(self, asked: ArmRequest, call: Callable[[Any], Awaitable[T]]) -> T:
         """Make a call that changes nothing, and return its result.
 
         Args:
@@ -94,7 +94,7 @@ class AzureCalls:
         """
         return await self._answered(asked, call, self._budget.read)
 
-    async def show(self, asked: AzureRequest, resource_id: str, **query: str) -> dict[str, Any]:
+    async def show(self, asked: ArmRequest, resource_id: str, **query: str) -> dict[str, Any]:
         """Return a resource as Azure shows it. Through the SDK's models this takes five times as long.
 
         Args:
@@ -118,7 +118,7 @@ class AzureCalls:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Transient(f"{asked}: the answer is no resource: {said(str(error))}") from error
 
-    async def change(self, asked: AzureRequest, call: Callable[[Any], Awaitable[T]], *, before: float) -> T:
+    async def change(self, asked: ArmRequest, call: Callable[[Any], Awaitable[T]], *, before: float) -> T:
         """Make a call that changes something, and return its result.
 
         Args:
@@ -126,7 +126,7 @@ class AzureCalls:
         """
         return await self._answered(asked, call, partial(self._budget.write, before=before))
 
-    async def get(self, asked: AzureRequest, url: str) -> tuple[int, Headers, bytes]:
+    async def get(self, asked: ArmRequest, url: str) -> tuple[int, Headers, bytes]:
         """Send a GET to a URL from Resource Manager; return status, headers and content."""
 
         async def call(client: Any) -> tuple[int, Headers, bytes]:
@@ -139,7 +139,7 @@ class AzureCalls:
         return status, headers, content
 
     async def _answered(
-        self, asked: AzureRequest, call: Callable[[Any], Awaitable[T]], turn: Callable[[str], Awaitable[None]]
+        self, asked: ArmRequest, call: Callable[[Any], Awaitable[T]], turn: Callable[[str], Awaitable[None]]
     ) -> T:
         scope = asked.instance.scope
         try:
@@ -163,7 +163,7 @@ class AzureCalls:
         if credential is not None:
             await credential.close()
 
-    def _failure(self, error: AzureError, asked: AzureRequest) -> Failure:
+    def _failure(self, error: AzureError, asked: ArmRequest) -> Failure:
         if isinstance(error, HttpResponseError) and self._is_from_manager(error):
             response: Any = error.response
             return self._refused(parse_error(response.status_code, response.headers, _content(response)), asked)
@@ -172,7 +172,7 @@ class AzureCalls:
         words = f"{asked}: {said(str(error)) or type(error).__name__}"
         return Uncertain(words) if asked.changes and not _never_sent(error) else Transient(words)
 
-    def _refused(self, answer: AzureErrorResponse, asked: AzureRequest) -> Failure:
+    def _refused(self, answer: AzureErrorResponse, asked: ArmRequest) -> Failure:
         """Return the failure for an error. An error of a rate limit blocks its scope and no other."""
         failure = errors.failure(answer, str(asked), self._login, changes=asked.changes)
         if isinstance(failure, Throttled):

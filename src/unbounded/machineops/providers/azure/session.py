@@ -38,7 +38,7 @@ from unbounded.machineops.providers.azure.errors import Closed
 from unbounded.machineops.providers.azure.flow import AzureAction, AzureObservation, StepDecision
 from unbounded.machineops.providers.azure.ids import VmId, vm_id
 from unbounded.machineops.providers.azure.model import VmReplacementState
-from unbounded.machineops.providers.azure.throttling import AzureRequest
+from unbounded.machineops.providers.azure.throttling import ArmRequest
 
 VERBS: Final = {
     Action.RESTART: "restart",
@@ -74,7 +74,7 @@ class AzureSession:
         where = f"Azure, instance view of {instance.id}"
         try:
             view = await self._calls.show(
-                AzureRequest("look at VM", instance.name, instance), f"{instance.id}/instanceView"
+                ArmRequest("look at VM", instance.name, instance), f"{instance.id}/instanceView"
             )
         except Refusal as refusal:
             if refusal.reason != reasons.INSTANCE_NOT_FOUND:
@@ -84,7 +84,7 @@ class AzureSession:
         return Record(states.power(statuses), f"VM {instance.name}: {states.describe(statuses)}", where)
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
-        asked = AzureRequest(f"{VERBS[action]} VM", job.instance.name, job.instance, changes=True)
+        asked = ArmRequest(f"{VERBS[action]} VM", job.instance.name, job.instance, changes=True)
         answer = await self._calls.change(asked, _power_call(job, action, vm_id(job.instance.id)), before=before)
         return _handle(answer.http_response.headers)
 
@@ -93,7 +93,7 @@ class AzureSession:
             raise Transient(
                 f"the place to follow the long call at is not one of {self._calls.endpoint}: {said(handle)}"
             )
-        asked = AzureRequest("follow the long call for VM", job.instance.name, job.instance)
+        asked = ArmRequest("follow the long call for VM", job.instance.name, job.instance)
         where = f"Azure, status of the long call for {job.instance.id}"
         status, headers, content = await self._calls.get(asked, handle)
         again_s = retry_after(headers)
@@ -346,18 +346,18 @@ class AzureSession:
         async def accepted(client: Any) -> Any:
             return await (await call(client)).result()
 
-        answer = await self._calls.change(AzureRequest(verb, name, job.instance, changes=True), accepted, before=before)
+        answer = await self._calls.change(ArmRequest(verb, name, job.instance, changes=True), accepted, before=before)
         headers: Mapping[str, str] = answer.http_response.headers
         return headers
 
     async def _vm(self, instance: Instance, expand: str) -> model.Document | None:
-        asked = AzureRequest("look at VM", instance.name, instance)
+        asked = ArmRequest("look at VM", instance.name, instance)
         return await self._get(asked, instance.id, {"$expand": expand})
 
     async def _disk(self, instance: Instance, disk_id: str) -> model.Document | None:
         group, name = model.disk_place(disk_id)
         place = f"/subscriptions/{instance.scope}/resourceGroups/{group}/providers/Microsoft.Compute/disks/{name}"
-        return await self._get(AzureRequest("look at disk", name, instance), place, {})
+        return await self._get(ArmRequest("look at disk", name, instance), place, {})
 
     async def _image(self, instance: Instance, vm: model.Document) -> tuple[str, str]:
         """Return why the VM's image is not available, and the possible loss if that is unknown; each may be empty.
@@ -370,7 +370,7 @@ class AzureSession:
             return "", images.possible_loss(image, "it is named in a form that is not known")
         try:
             versions = await self._calls.read(
-                AzureRequest("look at image", image.name, image.instance(instance)), image.shown
+                ArmRequest("look at image", image.name, image.instance(instance)), image.shown
             )
         except Refusal as refusal:
             if refusal.reason == reasons.AUTH_REFUSED:
@@ -378,7 +378,7 @@ class AzureSession:
             return str(refusal), ""
         return image.missing(versions), ""
 
-    async def _get(self, asked: AzureRequest, resource_id: str, query: Mapping[str, str]) -> model.Document | None:
+    async def _get(self, asked: ArmRequest, resource_id: str, query: Mapping[str, str]) -> model.Document | None:
         """Return a resource; None if it does not exist."""
         try:
             return await self._calls.show(asked, resource_id, **query)

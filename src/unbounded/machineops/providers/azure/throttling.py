@@ -22,7 +22,7 @@ _KIND: Final = re.compile(r"Number of '(?P<kind>read|write|delete)' requests for
 
 
 @dataclass(frozen=True)
-class AzureRequest:
+class ArmRequest:
     """A request, with a description: "look at VM" and "vm-1".
 
     Args:
@@ -55,13 +55,13 @@ class Throttles:
     policies: dict[str, set[str]] = field(default_factory=dict)
     until: dict[str, float] = field(default_factory=dict)
 
-    def scopes(self, asked: AzureRequest, now: float) -> list[str]:
+    def scopes(self, asked: ArmRequest, now: float) -> list[str]:
         """Return the scopes that a request has to wait for."""
         self.until = {scope: until for scope, until in self.until.items() if until > now}
         mine = [_kind_scope(asked), *(_scope(asked, policy) for policy in sorted(self.policies.get(asked.verb, ())))]
         return [scope for scope in mine if scope in self.until]
 
-    def refused(self, asked: AzureRequest, used_up: tuple[str, ...], message: str, until: float) -> str | None:
+    def refused(self, asked: ArmRequest, used_up: tuple[str, ...], message: str, until: float) -> str | None:
         """Record a refusal; return its scope, None for the whole subscription."""
         found = _KIND.search(message)
         if found is not None and found["kind"] == asked.kind:
@@ -84,10 +84,10 @@ def used_up(headers: Mapping[str, str], details: list[dict[str, str]]) -> tuple[
     return tuple(shown or filter(None, (one.get("target") for one in details if one.get("code") == DETAIL)))
 
 
-def _kind_scope(asked: AzureRequest) -> str:
+def _kind_scope(asked: ArmRequest) -> str:
     return f"{asked.instance.scope}: {asked.kind} requests"
 
 
-def _scope(asked: AzureRequest, policy: str) -> str:
+def _scope(asked: ArmRequest, policy: str) -> str:
     whose = f"{asked.name} of {asked.instance.id}" if policy.endswith(_OF_ONE) else asked.instance.scope
     return f"{whose}: {policy}"

@@ -39,7 +39,7 @@ from unbounded.machineops.providers.oci.replacement_plan import (
 )
 from unbounded.machineops.providers.oci.restarts import CallTimes
 from unbounded.machineops.providers.oci.states import ENDED, PROVISIONING, RUNNING, STOPPED, STOPPING, TERMINATED
-from unbounded.machineops.providers.oci.work_requests import FAILED, WorkOperation, WorkRequests
+from unbounded.machineops.providers.oci.work_requests import FAILED, OciWorkRequests, WorkOperation
 
 UBUNTU: Final = {"operating_system": "Canonical Ubuntu", "operating_system_version": "24.04"}
 LANDING_S: Final = 60.0  # time until a launched instance must be shown: lists lag
@@ -78,7 +78,7 @@ class OciReplacement:
         self._job = job
         self._keep = keep
         self._clock = clock
-        self._works = WorkRequests(calls, budget)
+        self._works = OciWorkRequests(calls, budget)
         self._old_shown: Body | None = None
         self._where = f"OCI {job.instance.scope} ListInstances, GetInstance {job.instance.id}"
 

@@ -17,7 +17,13 @@ from unbounded.machineops import reasons
 from unbounded.machineops.provider import Job, Progress, Refusal, State
 from unbounded.machineops.providers.oci.calls import Body, OciReply
 from unbounded.machineops.providers.oci.states import RESTARTING, RUNNING, TERMINATED
-from unbounded.machineops.providers.oci.work_requests import FAILED, SUCCEEDED, WorkOperation, WorkRequest, WorkRequests
+from unbounded.machineops.providers.oci.work_requests import (
+    FAILED,
+    SUCCEEDED,
+    OciWorkRequest,
+    OciWorkRequests,
+    WorkOperation,
+)
 
 QUIET_S: Final = 60.0
 """Seconds after which a RUNNING instance will not show the restart any more: no record lags that far."""
@@ -25,7 +31,7 @@ RESOLUTION: Final = timedelta(seconds=2)  # of the time in a response, which is 
 REMEMBERED_S: Final = 3600.0
 
 
-class AcceptedReset(msgspec.Struct, frozen=True):
+class OciResetHandle(msgspec.Struct, frozen=True):
     """Handle of a RESET.
 
     Args:
@@ -43,7 +49,7 @@ class AcceptedReset(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
 
-def accepted(reply: OciReply, asked_for_s: float) -> AcceptedReset:
+def accepted(reply: OciReply, asked_for_s: float) -> OciResetHandle:
     """Build the handle of a response.
 
     Args:
@@ -51,17 +57,17 @@ def accepted(reply: OciReply, asked_for_s: float) -> AcceptedReset:
     """
     at = reply.at
     since = None if at is None else at - timedelta(seconds=asked_for_s) - RESOLUTION
-    return AcceptedReset(reply.work_request, str(reply.body.get("lifecycleState")), since)
+    return OciResetHandle(reply.work_request, str(reply.body.get("lifecycleState")), since)
 
 
-def of_handle(handle: str) -> AcceptedReset:
+def of_handle(handle: str) -> OciResetHandle:
     """Parse a handle.
 
     Raises:
         Refusal: the handle is not valid.
     """
     try:
-        return msgspec.json.decode(handle, type=AcceptedReset)
+        return msgspec.json.decode(handle, type=OciResetHandle)
     except msgspec.DecodeError as error:
         told = f"OCIInstance gives no such handle: {handle[:64]!r}"
         raise Refusal(reasons.PROVIDER_OPERATION_FAILED, told) from error
@@ -104,9 +110,9 @@ class Restart:
         quiet_s: least time since it was accepted.
     """
 
-    works: WorkRequests
+    works: OciWorkRequests
     job: Job
-    known: AcceptedReset
+    known: OciResetHandle
     quiet_s: float
 
     async def progress(self, shown: Body, where: str) -> Progress:
@@ -131,7 +137,7 @@ class Restart:
         told = f"RESET was accepted, and in {self.quiet_s:.0f} s nothing has been seen of it"
         return Progress(State.FORGOTTEN, told, where)
 
-    async def _work(self, shown: Body, state: str) -> WorkRequest | None:
+    async def _work(self, shown: Body, state: str) -> OciWorkRequest | None:
         """Return its work request. Without an OCID it is searched once the instance runs, as only then it can have
         ended.
         """
@@ -141,7 +147,7 @@ class Restart:
             return None
         return await self.works.first_of(self.job.instance, shown, WorkOperation.ACTION, self.known.since)
 
-    async def _by_work(self, work: WorkRequest, state: str, instance: str, where: str) -> Progress:
+    async def _by_work(self, work: OciWorkRequest, state: str, instance: str, where: str) -> Progress:
         where = f"{where}, GetWorkRequest {work.id}"
         if work.status in FAILED:
             why = await self.works.why(self.job.instance, work)

@@ -23,7 +23,7 @@ from unbounded.machineops.providers.oci.errors import OciNotFound, TokenUsed, Wr
 from unbounded.machineops.providers.oci.replacement_calls import OciReplacement
 from unbounded.machineops.providers.oci.restarts import CallTimes, Restart, accepted, of_handle
 from unbounded.machineops.providers.oci.states import power
-from unbounded.machineops.providers.oci.work_requests import WorkRequests
+from unbounded.machineops.providers.oci.work_requests import OciWorkRequests
 from unbounded.operations.reasons import OUTCOME_UNKNOWN
 
 ACTIONS: Final = {Action.RESTART: "RESET", Action.POWER_OFF: "SOFTSTOP", Action.POWER_ON: "START"}
@@ -86,7 +86,7 @@ class OciSession:
             shown = await self._instance(job.instance)
         except OciNotFound as error:
             return Progress(State.FORGOTTEN, str(error), where)
-        restart = Restart(WorkRequests(self._calls, self._budget), job, known, self._clock.accepted_s(job.uid))
+        restart = Restart(OciWorkRequests(self._calls, self._budget), job, known, self._clock.accepted_s(job.uid))
         return await restart.progress(shown, where)
 
     async def look_replace(self, job: Job, keep: Keep) -> Next:

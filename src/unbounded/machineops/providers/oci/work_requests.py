@@ -27,7 +27,7 @@ class WorkOperation(StrEnum):
 
 
 @dataclass(frozen=True)
-class WorkRequest:
+class OciWorkRequest:
     """A work request.
 
     Args:
@@ -48,14 +48,14 @@ class WorkRequest:
         return f"work request {self.id} is {self.how_far}"
 
 
-class WorkRequests:
+class OciWorkRequests:
     """Reader of one login's work requests."""
 
     def __init__(self, calls: OciCalls, budget: Budget) -> None:
         self._calls = calls
         self._budget = budget
 
-    async def get(self, instance: Instance, ident: str) -> WorkRequest | None:
+    async def get(self, instance: Instance, ident: str) -> OciWorkRequest | None:
         """Read a work request; return None if it is not shown."""
         await self._budget.read(self._calls.scope(instance))
         try:
@@ -66,7 +66,7 @@ class WorkRequests:
 
     async def first_of(
         self, instance: Instance, shown: Body, operation: WorkOperation, since: datetime | None = None
-    ) -> WorkRequest | None:
+    ) -> OciWorkRequest | None:
         """Return the first work request for an instance since a time.
 
         Args:
@@ -78,7 +78,7 @@ class WorkRequests:
         fitting = [each for each in begun if since is None or _accepted(each) >= since]
         return _work(min(fitting, key=_accepted), None) if fitting else None
 
-    async def why(self, instance: Instance, work: WorkRequest) -> NotDone:
+    async def why(self, instance: Instance, work: OciWorkRequest) -> NotDone:
         """Return the failure of a failed work request."""
         for each in await self._every(instance, "list_work_request_errors", work.id):
             code, message = str(each.get("code")), str(each.get("message"))
@@ -94,8 +94,8 @@ class WorkRequests:
             return []
 
 
-def _work(body: Any, again_s: float | None) -> WorkRequest:
-    return WorkRequest(str(body["id"]), str(body["status"]), float(body.get("percentComplete") or 0), again_s)
+def _work(body: Any, again_s: float | None) -> OciWorkRequest:
+    return OciWorkRequest(str(body["id"]), str(body["status"]), float(body.get("percentComplete") or 0), again_s)
 
 
 def _accepted(body: Any) -> datetime:
