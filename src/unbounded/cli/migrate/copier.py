@@ -10,7 +10,7 @@ from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_
 from unbounded.api.core import NAMESPACES
 from unbounded.api.failures import Rejected
 from unbounded.cli.definitions import CRDS
-from unbounded.cli.migrate.copy_plan import CreateCopy, ServerObjects, StoredObject, Write, next_writes
+from unbounded.cli.migrate.copy_plan import CreateCopy, ServerObject, ServerObjects, Write, next_writes
 from unbounded.cli.migrate.kinds import COPIED, Raw, RawKind, is_foreign, of_definition
 from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
 from unbounded.kube.gather import gather
@@ -27,11 +27,11 @@ Report = Callable[[str], None]
 
 async def read_objects(api: Api) -> ServerObjects:
     """Read all objects of the kinds that are copied. A kind that is not served has none."""
-    found: list[StoredObject] = []
+    found: list[ServerObject] = []
 
     async def read(kind: RawKind) -> None:
         try:
-            found.extend(StoredObject(kind, body) for body in (await api.list(kind)).items)
+            found.extend(ServerObject(kind, body) for body in (await api.list(kind)).items)
         except NotFound:
             return
 
@@ -103,7 +103,7 @@ async def delete_copies(api: Api, migration: str, report: Report) -> None:
     gone = [one for one in made if one.kind.kind not in {NAMESPACES.kind, CRDS.kind}]
     free = asyncio.Semaphore(AT_ONCE)
 
-    async def one(existing: StoredObject) -> None:
+    async def one(existing: ServerObject) -> None:
         async with free:
             await _delete(api, existing)
 
@@ -113,7 +113,7 @@ async def delete_copies(api: Api, migration: str, report: Report) -> None:
     report(f"{len(gone)} copies deleted")
 
 
-async def _delete(api: Api, existing: StoredObject) -> None:
+async def _delete(api: Api, existing: ServerObject) -> None:
     """Delete one copy. No controller there acts on its finalizers, and a policy protects configurations in use."""
     try:
         if existing.body["metadata"].get("finalizers"):
@@ -125,5 +125,5 @@ async def _delete(api: Api, existing: StoredObject) -> None:
         return
 
 
-async def _patch(api: Api, existing: StoredObject, body: Raw, subresource: str = "") -> None:
+async def _patch(api: Api, existing: ServerObject, body: Raw, subresource: str = "") -> None:
     await api.patch(existing.kind, existing.name, body, namespace=existing.namespace, subresource=subresource)

@@ -48,7 +48,7 @@ class ObjectRef:
 
 
 @dataclass(frozen=True)
-class StoredObject:
+class ServerObject:
     """An object on a server."""
 
     kind: RawKind
@@ -96,14 +96,14 @@ class StoredObject:
 class ServerObjects:
     """A server's objects of the kinds that are copied."""
 
-    objects: Mapping[ObjectRef, StoredObject] = field(default_factory=dict)
+    objects: Mapping[ObjectRef, ServerObject] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, found: Iterable[StoredObject]) -> ServerObjects:
+    def of(cls, found: Iterable[ServerObject]) -> ServerObjects:
         return cls({one.ref: one for one in found})
 
     @cached_property
-    def copied(self) -> tuple[StoredObject, ...]:
+    def copied(self) -> tuple[ServerObject, ...]:
         """The objects that a migration from here copies, in the order of creation.
 
         An object whose owner is gone, or is not copied itself, is left out: a cluster would collect it at once.
@@ -144,11 +144,11 @@ class ServerObjects:
     def operations(self) -> tuple[MachineOperation, ...]:
         return tuple(msgspec.convert(one.body, MachineOperation) for one in self.of_kind(MACHINE_OPERATIONS))
 
-    def of_kind(self, kind: Kind[Any]) -> Iterator[StoredObject]:
+    def of_kind(self, kind: Kind[Any]) -> Iterator[ServerObject]:
         return (one for one in self.objects.values() if one.kind == kind.raw())
 
 
-def _owners(one: StoredObject) -> Iterator[str]:
+def _owners(one: ServerObject) -> Iterator[str]:
     return (str(owner["uid"]) for owner in one.body["metadata"].get("ownerReferences") or ())
 
 
@@ -188,7 +188,7 @@ def uid_map(source: ServerObjects, target: ServerObjects, migration: str) -> dic
     }
 
 
-def clashes(source: ServerObjects, target: ServerObjects, migration: str) -> tuple[StoredObject, ...]:
+def clashes(source: ServerObjects, target: ServerObjects, migration: str) -> tuple[ServerObject, ...]:
     """Return other objects on the target with the names of objects to copy."""
     return tuple(
         existing
@@ -197,7 +197,7 @@ def clashes(source: ServerObjects, target: ServerObjects, migration: str) -> tup
     )
 
 
-def _is_the_same(one: StoredObject, existing: StoredObject, migration: str) -> bool:
+def _is_the_same(one: ServerObject, existing: ServerObject, migration: str) -> bool:
     """Return whether the target's object is a copy of this one, or makes a copy unnecessary.
 
     A Machine, Node or Secret of other origin is never the same one, even with equal contents.
@@ -209,7 +209,7 @@ def _is_the_same(one: StoredObject, existing: StoredObject, migration: str) -> b
     return one.kind.kind == "Namespace" or is_of_the_server(one.kind, one.body) or _content(one) == _content(existing)
 
 
-def _content(one: StoredObject) -> Raw:
+def _content(one: ServerObject) -> Raw:
     meta = {key: value for key, value in one.body["metadata"].items() if key not in {*NOISE, "annotations"}}
     annotations: Raw = one.body["metadata"].get("annotations") or {}
     meta["annotations"] = {key: value for key, value in annotations.items() if key != ANNOTATION_MIGRATED_FROM}
@@ -238,7 +238,7 @@ def next_writes(source: ServerObjects, target: ServerObjects, migration: str) ->
     return tuple(_statuses(pairs, uids, versions)) or tuple(_counters(pairs))
 
 
-def _needs(one: StoredObject, source: ServerObjects) -> set[str]:
+def _needs(one: ServerObject, source: ServerObjects) -> set[str]:
     """Return the UIDs of the copied objects that must exist before this one."""
     meta = {key: one.body["metadata"].get(key) for key in ("labels", "annotations", "ownerReferences")}
     rest = {key: value for key, value in one.body.items() if key not in {"metadata", "status", "data"}}
@@ -255,7 +255,7 @@ def _needs(one: StoredObject, source: ServerObjects) -> set[str]:
     return (named & source.copied_uids) - {one.uid}
 
 
-def _created(one: StoredObject, uids: Mapping[str, str], migration: str) -> Raw:
+def _created(one: ServerObject, uids: Mapping[str, str], migration: str) -> Raw:
     """Return the object to create on the target, without what the server assigns."""
     kept = {key: value for key, value in one.body["metadata"].items() if key not in {*NOISE, "annotations"}}
     annotations = dict(one.body["metadata"].get("annotations") or {})
@@ -275,7 +275,7 @@ def _created(one: StoredObject, uids: Mapping[str, str], migration: str) -> Raw:
 
 
 def _statuses(
-    pairs: Iterable[tuple[StoredObject, StoredObject]], uids: Mapping[str, str], versions: Mapping[str, str]
+    pairs: Iterable[tuple[ServerObject, ServerObject]], uids: Mapping[str, str], versions: Mapping[str, str]
 ) -> Iterator[PatchCopy]:
     for one, existing in pairs:
         status = one.body.get("status")
@@ -288,7 +288,7 @@ def _statuses(
             yield _patch(existing, {"status": desired}, "status")
 
 
-def _status(one: StoredObject, existing: StoredObject, status: Raw, versions: Mapping[str, str]) -> Raw:
+def _status(one: ServerObject, existing: ServerObject, status: Raw, versions: Mapping[str, str]) -> Raw:
     if one.kind.kind in _NO_GENERATIONS:
         return status
     later = 1 if _lacks_counters(one, existing) else 0
@@ -299,17 +299,17 @@ def _status(one: StoredObject, existing: StoredObject, status: Raw, versions: Ma
     return machine_status(status, versions, generations) | {"originalUID": lasting}
 
 
-def _counters(pairs: Iterable[tuple[StoredObject, StoredObject]]) -> Iterator[PatchCopy]:
+def _counters(pairs: Iterable[tuple[ServerObject, ServerObject]]) -> Iterator[PatchCopy]:
     for one, existing in pairs:
         if _lacks_counters(one, existing):
             yield _patch(existing, {"spec": {_COUNTERS: one.body["spec"][_COUNTERS]}})
 
 
-def _lacks_counters(one: StoredObject, existing: StoredObject) -> bool:
+def _lacks_counters(one: ServerObject, existing: ServerObject) -> bool:
     return one.kind.kind == MACHINES.kind and _COUNTERS in one.body["spec"] and _COUNTERS not in existing.body["spec"]
 
 
-def _patch(existing: StoredObject, body: Raw, subresource: str = "") -> PatchCopy:
+def _patch(existing: ServerObject, body: Raw, subresource: str = "") -> PatchCopy:
     guarded = body | {"metadata": {"resourceVersion": existing.version}}
     return PatchCopy(existing.kind, existing.name, existing.namespace, guarded, subresource)
 

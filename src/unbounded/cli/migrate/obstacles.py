@@ -10,7 +10,7 @@ import msgspec
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation
-from unbounded.cli.migrate.copy_plan import ServerObjects, StoredObject, clashes
+from unbounded.cli.migrate.copy_plan import ServerObject, ServerObjects, clashes
 
 LARGEST: Final = 1_500_000  # bytes of a request, etcd's limit
 OLDEST_MINOR: Final = 32
@@ -59,19 +59,19 @@ def _running(operation: MachineOperation) -> str:
     )
 
 
-def _being_deleted(one: StoredObject) -> str:
+def _being_deleted(one: ServerObject) -> str:
     return f"{one.shown} is being deleted, and a deletion cannot be copied; {_WAIT}"
 
 
-def _size(one: StoredObject) -> int:
+def _size(one: ServerObject) -> int:
     return len(msgspec.json.encode(one.body))
 
 
-def _too_large(one: StoredObject) -> str:
+def _too_large(one: ServerObject) -> str:
     return f"{one.shown} has {_size(one):,} bytes, and a cluster stores at most {LARGEST:,}: make it smaller"
 
 
-def _clash(existing: StoredObject) -> str:
+def _clash(existing: ServerObject) -> str:
     remedy = "delete it there, or rename it" if existing.kind.kind != SECRETS.kind else "delete it there"
     return f"{existing.shown} is on the target already, and is another one: {remedy}"
 

@@ -17,7 +17,7 @@ from unbounded.cli.deploy import components
 from unbounded.cli.deploy.components import PXE_FILE
 from unbounded.cli.deploy.settings import SETTINGS
 from unbounded.cli.deploy.workloads import CONFIG_FILE
-from unbounded.cli.migrate.copy_plan import ObjectRef, ServerObjects, StoredObject
+from unbounded.cli.migrate.copy_plan import ObjectRef, ServerObject, ServerObjects
 from unbounded.cli.migrate.kinds import LEFT, Raw
 from unbounded.cli.migrate.steps import MigrationPlan
 from unbounded.cli.printable import one_line
@@ -60,7 +60,7 @@ _STEPS: Final = (
 )
 
 
-def _counted(copied: tuple[StoredObject, ...]) -> str:
+def _counted(copied: tuple[ServerObject, ...]) -> str:
     counts = Counter(one.kind.kind for one in copied)
     first = [name for name in (MACHINES.kind, NODES.kind) if name in counts]
     rest = sorted(counts.keys() - set(first))

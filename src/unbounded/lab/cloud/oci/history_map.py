@@ -21,7 +21,7 @@ T = TypeVar("T", bound=Named)
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceView:
+class OciResourceView:
     """The view of a resource."""
 
     etag: str
@@ -34,7 +34,7 @@ class HistoryMap(Generic[T]):
     def __init__(self, view: Callable[[T], Body]) -> None:
         self._view = view
         self._things: dict[str, T] = {}
-        self._shown: VersionedValues[str, ResourceView] = VersionedValues()
+        self._shown: VersionedValues[str, OciResourceView] = VersionedValues()
         self._count = 0
 
     def __iter__(self) -> Iterator[T]:
@@ -54,23 +54,23 @@ class HistoryMap(Generic[T]):
         self._count += 1
         etag = hashlib.blake2b(f"{thing.id}/{self._count}".encode(), digest_size=32).hexdigest()
         self._things[thing.id] = thing
-        self._shown.put(thing.id, ResourceView(etag, self._view(thing)), at)
+        self._shown.put(thing.id, OciResourceView(etag, self._view(thing)), at)
         return thing
 
     def drop(self, ident: str, at: float) -> None:
         del self._things[ident]
         self._shown.drop(ident, at)
 
-    def latest(self, thing: T) -> ResourceView:
+    def latest(self, thing: T) -> OciResourceView:
         """Return the present view of a resource."""
         shown = self._shown.get(thing.id)
         if shown is None:
             raise KeyError(thing.id)
         return shown
 
-    def view_at(self, ident: str, as_of: float) -> ResourceView | None:
+    def view_at(self, ident: str, as_of: float) -> OciResourceView | None:
         """Return the view of a resource as it was at a time."""
         return self._shown.value_at(ident, as_of)
 
-    def views_at(self, as_of: float) -> list[ResourceView]:
+    def views_at(self, as_of: float) -> list[OciResourceView]:
         return [shown for _, shown in self._shown.values_at(as_of)]

@@ -12,7 +12,7 @@ import msgspec
 from unbounded.lab.cloud.oci import names, views
 from unbounded.lab.cloud.oci.dials import MOST_ON_A_PAGE
 from unbounded.lab.cloud.oci.errors import OciProblem, invalid, not_found
-from unbounded.lab.cloud.oci.history_map import Body, HistoryMap, ResourceView
+from unbounded.lab.cloud.oci.history_map import Body, HistoryMap, OciResourceView
 from unbounded.lab.cloud.oci.tenancy import Tenancy
 from unbounded.lab.http import LabReply
 
@@ -73,7 +73,7 @@ def check_compartment(tenancy: Tenancy, query: Query, needed: tuple[str, ...] = 
         raise not_found()
 
 
-def _matches(shown: ResourceView, requested: Query) -> bool:
+def _matches(shown: OciResourceView, requested: Query) -> bool:
     return all(shown.body.get(name) == value for name, value in requested.items())
 
 
