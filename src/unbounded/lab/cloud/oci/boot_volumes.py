@@ -17,8 +17,8 @@ from unbounded.lab.cloud.oci.lifecycle import SETTLED, InstanceState
 from unbounded.lab.cloud.oci.model import (
     Attachment,
     AttachmentState,
+    LabWorkRequest,
     OciInstance,
-    OciWorkRequest,
     ResourceState,
     Volume,
 )
@@ -54,7 +54,7 @@ def check_source(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, 
         raise OciProblem("Conflict", f"Boot volume {volume.id} is attached to an instance")
 
 
-def replace_boot_volume(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, now: float) -> OciWorkRequest:
+def replace_boot_volume(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, now: float) -> LabWorkRequest:
     """Begin to replace an instance's boot volume; it ends in the state that it had before."""
     tenancy.begin(instance, now)
     tenancy.record(now, instance, "asked", "ReplaceBootVolume")
@@ -69,18 +69,18 @@ def replace_boot_volume(tenancy: Tenancy, instance: OciInstance, source: UpdateS
     return work
 
 
-def _start_anew(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, work: OciWorkRequest, at: float) -> None:
+def _start_anew(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, work: LabWorkRequest, at: float) -> None:
     _swap(tenancy, instance, source, at)
     tenancy.enter(instance, InstanceState.STARTING, at)
     tenancy.later_for(instance, at + tenancy.times.boot_s, lambda then: _arrive(tenancy, instance, work, then))
 
 
-def _arrive(tenancy: Tenancy, instance: OciInstance, work: OciWorkRequest, at: float) -> None:
+def _arrive(tenancy: Tenancy, instance: OciInstance, work: LabWorkRequest, at: float) -> None:
     tenancy.enter(instance, InstanceState.RUNNING, at)
     end_work(tenancy, work, at)
 
 
-def _swapped(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, work: OciWorkRequest, at: float) -> None:
+def _swapped(tenancy: Tenancy, instance: OciInstance, source: UpdateSource, work: LabWorkRequest, at: float) -> None:
     _swap(tenancy, instance, source, at)
     end_work(tenancy, work, at)
 

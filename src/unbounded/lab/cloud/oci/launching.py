@@ -15,10 +15,10 @@ from unbounded.lab.cloud.oci.model import (
     BALANCED_VPUS,
     Attachment,
     AttachmentState,
+    LabWorkRequest,
     OciImage,
     OciInstance,
     OciShape,
-    OciWorkRequest,
     ResourceState,
     Subnet,
     Vnic,
@@ -163,7 +163,7 @@ def _free_address(tenancy: Tenancy, subnet: Subnet) -> str:
     return address
 
 
-def _join(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, work: OciWorkRequest, at: float) -> None:
+def _join(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, work: LabWorkRequest, at: float) -> None:
     """Create a new instance's VNIC. A RUNNING one is settled at once; if the VNIC is impossible, it is lost."""
     if (trouble := conflict_of(tenancy, subnet, instance.launch)) is not None:
         words = f"A problem occurred while preparing the instance's VNIC. ({trouble})"
@@ -174,7 +174,7 @@ def _join(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, work: OciWork
         settle(tenancy, instance, at)
 
 
-def _provision(tenancy: Tenancy, instance: OciInstance, now: float) -> OciWorkRequest:
+def _provision(tenancy: Tenancy, instance: OciInstance, now: float) -> LabWorkRequest:
     """Let an instance come up, or fail, as the dials require."""
     work = begin_work(tenancy, "LaunchInstance", instance, now)
     done = now + tenancy.times.provision_s
@@ -185,7 +185,7 @@ def _provision(tenancy: Tenancy, instance: OciInstance, now: float) -> OciWorkRe
     return work
 
 
-def _arrive(tenancy: Tenancy, instance: OciInstance, work: OciWorkRequest, at: float) -> None:
+def _arrive(tenancy: Tenancy, instance: OciInstance, work: LabWorkRequest, at: float) -> None:
     settle(tenancy, instance, at)
     tenancy.enter(instance, InstanceState.RUNNING, at)
     end_work(tenancy, work, at)
@@ -215,7 +215,7 @@ def _attached(tenancy: Tenancy, shelf: HistoryMap[Attachment], instance: OciInst
 
 
 def _fail_launch(
-    tenancy: Tenancy, instance: OciInstance, work: OciWorkRequest, at: float, error: tuple[str, str]
+    tenancy: Tenancy, instance: OciInstance, work: LabWorkRequest, at: float, error: tuple[str, str]
 ) -> None:
     """Fail an accepted launch that is impossible: the instance is gone with all its resources."""
     end(tenancy, instance, at)

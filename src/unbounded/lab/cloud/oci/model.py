@@ -224,7 +224,7 @@ class Volume:
 
 
 @dataclass(slots=True)
-class OciWorkRequest:
+class LabWorkRequest:
     id: str
     operation: str
     compartment_id: str

@@ -8,7 +8,7 @@ from typing import Final
 from unbounded.lab.cloud.oci.errors import ERRORS, OciProblem, invalid
 from unbounded.lab.cloud.oci.history_map import HistoryMap
 from unbounded.lab.cloud.oci.lifecycle import EFFECTS, SETTLED, SOFT, ActionEffect, InstanceAction, InstanceState
-from unbounded.lab.cloud.oci.model import Attachment, AttachmentState, OciInstance, OciWorkRequest, ResourceState
+from unbounded.lab.cloud.oci.model import Attachment, AttachmentState, LabWorkRequest, OciInstance, ResourceState
 from unbounded.lab.cloud.oci.tenancy import Tenancy
 from unbounded.lab.cloud.oci.work_requests import begin_work, end_work
 
@@ -16,7 +16,7 @@ NO_HOST: Final = ERRORS["OutOfHostCapacity"]
 RESTARTS: Final = frozenset({InstanceAction.RESET, InstanceAction.SOFTRESET})
 
 
-def act(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: float) -> OciWorkRequest | None:
+def act(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: float) -> LabWorkRequest | None:
     """Begin a power action; returns its work request, if the dials give it one.
 
     Raises:
@@ -82,7 +82,7 @@ def _is_needed(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, 
 class _StartedAction:
     """A power action in progress: its work request, and the error of a start that will fail."""
 
-    work: OciWorkRequest | None
+    work: LabWorkRequest | None
     error: tuple[str, str] | None
 
 
@@ -127,7 +127,7 @@ def _arrive(tenancy: Tenancy, instance: OciInstance, state: InstanceState, at: f
 
 def terminate(
     tenancy: Tenancy, instance: OciInstance, now: float, *, keep_boot_volume: bool, keep_data_volumes: bool | None
-) -> OciWorkRequest | None:
+) -> LabWorkRequest | None:
     """Begin the termination of an instance; None if it has begun before.
 
     Args:
@@ -160,7 +160,7 @@ def terminate(
     return work
 
 
-def _finish(tenancy: Tenancy, instance: OciInstance, work: OciWorkRequest, at: float) -> None:
+def _finish(tenancy: Tenancy, instance: OciInstance, work: LabWorkRequest, at: float) -> None:
     end(tenancy, instance, at)
     end_work(tenancy, work, at)
 

@@ -19,10 +19,10 @@ from unbounded.lab.cloud.oci.lifecycle import LIVE, InstanceState
 from unbounded.lab.cloud.oci.model import (
     Attachment,
     AttachmentState,
+    LabWorkRequest,
     OciImage,
     OciInstance,
     OciShape,
-    OciWorkRequest,
     ResourceState,
     Subnet,
     Vnic,
@@ -112,7 +112,7 @@ class Tenancy:
         self.boot_volume_attachments: HistoryMap[Attachment] = HistoryMap(views.boot_volume_attachment_body)
         self.volumes: HistoryMap[Volume] = HistoryMap(views.volume_body)
         self.volume_attachments: HistoryMap[Attachment] = HistoryMap(views.volume_attachment_body)
-        self.work_requests: HistoryMap[OciWorkRequest] = HistoryMap(views.work_request_body)
+        self.work_requests: HistoryMap[LabWorkRequest] = HistoryMap(views.work_request_body)
         self._numbers = 0
         self.now = now
         self.set_dials(dials, now)

@@ -10,10 +10,10 @@ import msgspec
 from unbounded.lab.cloud.oci.details import Details, Launch, ShapeConfig
 from unbounded.lab.cloud.oci.model import (
     Attachment,
+    LabWorkRequest,
     OciImage,
     OciInstance,
     OciShape,
-    OciWorkRequest,
     Subnet,
     Vnic,
     Volume,
@@ -304,7 +304,7 @@ def _memory_options(shape: OciShape) -> Body:
     }
 
 
-def work_request_body(work: OciWorkRequest) -> Body:
+def work_request_body(work: LabWorkRequest) -> Body:
     action = ENTITY_ACTIONS.get((work.operation, work.status.value), "IN_PROGRESS")
     return _set(
         id=work.id,
@@ -326,7 +326,7 @@ def work_request_body(work: OciWorkRequest) -> Body:
     )
 
 
-def work_request_errors(work: OciWorkRequest) -> list[Body]:
+def work_request_errors(work: LabWorkRequest) -> list[Body]:
     if work.error is None or work.finished is None:
         return []
     code, message = work.error

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded.lab.cloud.oci.model import OciInstance, OciWorkRequest, WorkStatus
+from unbounded.lab.cloud.oci.model import LabWorkRequest, OciInstance, WorkStatus
 from unbounded.lab.cloud.oci.tenancy import Tenancy
 
 ACCEPTED_S: Final = 0.1
 """Time for which a work request is ACCEPTED before it is IN_PROGRESS."""
 
 
-def begin_work(tenancy: Tenancy, operation: str, instance: OciInstance, now: float) -> OciWorkRequest:
-    work = OciWorkRequest(
+def begin_work(tenancy: Tenancy, operation: str, instance: OciInstance, now: float) -> LabWorkRequest:
+    work = LabWorkRequest(
         tenancy.new_id("coreservicesworkrequest"), operation, instance.compartment_id, instance.id, now
     )
     tenancy.work_requests.put(work, now)
@@ -20,13 +20,13 @@ def begin_work(tenancy: Tenancy, operation: str, instance: OciInstance, now: flo
     return work
 
 
-def _start(tenancy: Tenancy, work: OciWorkRequest, at: float) -> None:
+def _start(tenancy: Tenancy, work: LabWorkRequest, at: float) -> None:
     if work.finished is None:
         work.started, work.status = at, WorkStatus.IN_PROGRESS
         tenancy.work_requests.put(work, at)
 
 
-def end_work(tenancy: Tenancy, work: OciWorkRequest, at: float, *, error: tuple[str, str] | None = None) -> None:
+def end_work(tenancy: Tenancy, work: LabWorkRequest, at: float, *, error: tuple[str, str] | None = None) -> None:
     """Finish a work request; with an error (code and message), it has FAILED."""
     work.started = work.started if work.started is not None else at
     work.finished, work.error = at, error
