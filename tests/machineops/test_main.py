@@ -32,7 +32,7 @@ from unbounded.machineops.controller import run
 from unbounded.machineops.main import main
 from unbounded.machineops.settings import add_arguments
 from unbounded.machineops.settings import parse_settings as settings_of
-from unbounded.operations.absences import Absence, Absences
+from unbounded.operations.executor_health import ExecutorHealth, Unavailability
 
 
 def test_a_provider_that_is_not_there_is_named_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,7 +55,7 @@ async def test_why_a_provider_cannot_be_served_is_told_as_its_process_says_it(
 ) -> None:
     """Its package is gone by the time that it is started; its kubeconfig is not there."""
     monkeypatch.setattr(provider_processes, "installed", lambda: {provider: []})
-    api, out, absences = MemoryApi(), io.StringIO(), Absences()
+    api, out, absences = MemoryApi(), io.StringIO(), ExecutorHealth()
     await components.publish(api, {})
     providers = provider_processes.ProviderProcesses(
         cast("HttpApi", api),
@@ -66,7 +66,7 @@ async def test_why_a_provider_cannot_be_served_is_told_as_its_process_says_it(
         next_epoch=EpochFile(tmp_path).next,
     )
     providers._may_log_in.set()
-    heard: asyncio.Queue[Absence | None] = asyncio.Queue()
+    heard: asyncio.Queue[Unavailability | None] = asyncio.Queue()
     with absences.subscribed(lambda _provider, absence: heard.put_nowait(absence)):
         tasks = [
             asyncio.create_task(work)
@@ -77,7 +77,7 @@ async def test_why_a_provider_cannot_be_served_is_told_as_its_process_says_it(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    assert starting == Absence("its process was started, and does not serve yet", is_trouble=False)
+    assert starting == Unavailability("its process was started, and does not serve yet", is_trouble=False)
     assert absent is not None
     assert re.match(told, absent.text), absent
     assert absent.then.startswith("it is started again at 20")
@@ -85,7 +85,7 @@ async def test_why_a_provider_cannot_be_served_is_told_as_its_process_says_it(
 
 
 async def test_what_is_not_served_is_published_until_it_is(tmp_path: Path) -> None:
-    api, absences = MemoryApi(), Absences()
+    api, absences = MemoryApi(), ExecutorHealth()
     await components.publish(api, {})
     providers = provider_processes.ProviderProcesses(
         cast("HttpApi", api),
@@ -97,13 +97,13 @@ async def test_what_is_not_served_is_published_until_it_is(tmp_path: Path) -> No
     )
     publishing = asyncio.create_task(providers._publish())
     await asyncio.sleep(0)
-    starting = Absence("its process was started", is_trouble=False)
-    for told in (Absence("gone", "it is looked for"), Absence("gone"), starting, None):
+    starting = Unavailability("its process was started", is_trouble=False)
+    for told in (Unavailability("gone", "it is looked for"), Unavailability("gone"), starting, None):
         absences.tell("Other", starting)
         absences.tell("Acme", told)
         expected = {"Other": starting} | ({"Acme": replace(told, text=told.whole, then="")} if told else {})
 
-        async def published(now: dict[str, Absence] = expected) -> bool:
+        async def published(now: dict[str, Unavailability] = expected) -> bool:
             there = await api.get(CONFIG_MAPS, components.NAME, namespace=NAMESPACE)
             return components.absent_in(there.data) == now
 
@@ -121,7 +121,7 @@ async def test_what_keeps_failing_is_said_until_it_has_lasted(monkeypatch: pytes
     monkeypatch.setattr(provider_processes, "watched", lived)
     monkeypatch.setattr(provider_processes, "installed", lambda: {"Acme": []})
     monkeypatch.setattr(provider_processes, "AGAIN", Backoff(0.0, 0.0))
-    absences, screen = Absences(), PlainScreen(io.StringIO())
+    absences, screen = ExecutorHealth(), PlainScreen(io.StringIO())
     providers = provider_processes.ProviderProcesses(
         cast("HttpApi", MemoryApi()),
         tmp_path,
@@ -131,7 +131,7 @@ async def test_what_keeps_failing_is_said_until_it_has_lasted(monkeypatch: pytes
         next_epoch=EpochFile(tmp_path).next,
     )
     providers._may_log_in.set()
-    heard: asyncio.Queue[Absence | None] = asyncio.Queue()
+    heard: asyncio.Queue[Unavailability | None] = asyncio.Queue()
     with absences.subscribed(lambda _provider, absence: heard.put_nowait(absence)):
         keeping = asyncio.create_task(providers._run_provider("Acme", Cache(MemoryApi(), MACHINES)))
         async with asyncio.timeout(10):

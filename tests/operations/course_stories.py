@@ -18,7 +18,7 @@ from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPA
 from unbounded.api.operation import MACHINE_OPERATIONS, Cause
 from unbounded.metalman import power
 from unbounded.operations.ports import NotDone, Refusal, Target
-from unbounded.operations.procedure import Procedure, Sight
+from unbounded.operations.procedure import Observation, Procedure
 
 Failure = Callable[[], Exception]
 GRACE: Final[dict[str, Any]] = {"parameters": {"graceSeconds": "15"}}
@@ -191,7 +191,7 @@ async def two_at_one_place(world: Recorded) -> None:
 @course
 async def a_silent_bmc_gives_its_place_away(world: Recorded) -> None:
     class Silent(RecordedPower):
-        async def observe(self, target: Target) -> Sight:
+        async def observe(self, target: Target) -> Observation:
             if target.machine.name == "m1" and self.outside.now() < 60:
                 await asyncio.sleep(20)
             return await super().observe(target)
@@ -280,7 +280,7 @@ async def stopped_with_an_answer_that_is_not_stored(world: Recorded) -> None:
 class Slow(RecordedPower):
     """Calls take 12 s, and looks 6 s while a host is being switched off."""
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         if target.run.stage == power.WAITING_OFF:
             await asyncio.sleep(6)
         return await super().observe(target)
@@ -361,7 +361,7 @@ class Refusing(RecordedPower):
             raise self.failure()
         return super().procedure(operation)
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         if self.refused == "observe":
             raise self.failure()
         return await super().observe(target)
@@ -503,7 +503,7 @@ class SlowLooks(RecordedPower):
 
     after_s = 0.0
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         if self.outside.now() >= self.after_s:
             await asyncio.sleep(8)
         return await super().observe(target)
@@ -570,7 +570,7 @@ async def a_look_that_ends_while_a_wait_is_written(world: Recorded) -> None:
 @course
 async def a_bmc_that_cannot_be_reached_gives_its_place_away(world: Recorded) -> None:
     class Away(RecordedPower):
-        async def observe(self, target: Target) -> Sight:
+        async def observe(self, target: Target) -> Observation:
             if target.machine.name == "m1" and 5 < self.outside.now() < 40:
                 raise Transient("the BMC was not reached")
             return await super().observe(target)
@@ -691,7 +691,7 @@ async def a_namesake_takes_the_place(world: Recorded) -> None:
 @course
 async def a_password_changed_between_two_readings(world: Recorded) -> None:
     class Locked(RecordedPower):
-        async def observe(self, target: Target) -> Sight:
+        async def observe(self, target: Target) -> Observation:
             if target.run.stage == power.CONFIRMING_OFF:
                 raise Refusal("Unauthorized", "the BMC refuses the password", Cause(code="WrongPassword"))
             return await super().observe(target)

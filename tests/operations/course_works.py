@@ -11,7 +11,17 @@ from typing import Any, Final
 from tests.operations.courses import Plot, Recorded, Sees, Work, course, until_ended, workshop
 from unbounded.api.failures import Transient, Uncertain
 from unbounded.operations.ports import NotDone, Refusal
-from unbounded.operations.procedure import CANCELLED, COMPLETE, Cancel, Failed, Procedure, Repeat, Sight, Stage, Step
+from unbounded.operations.procedure import (
+    CANCELLED,
+    COMPLETE,
+    CallFailure,
+    Cancel,
+    Observation,
+    Procedure,
+    Repeat,
+    Stage,
+    Step,
+)
 
 CUT, DONE = "it was seen cut", "it was seen done"
 Table = dict[tuple[str, StrEnum], Step]
@@ -145,25 +155,25 @@ async def keyed_work_of_two_processes(world: Recorded) -> None:
 
 @course
 async def more_of_the_same(world: Recorded) -> None:
-    def sees(_at: float, done: int) -> Sight | Work:
-        return Work.DONE if done >= 3 else Sight(Work.ROUGH, "a part of it", "workshop", more=True)
+    def sees(_at: float, done: int) -> Observation | Work:
+        return Work.DONE if done >= 3 else Observation(Work.ROUGH, "a part of it", "workshop", more=True)
 
     await _work(world, Plot(_one(attempts=None), sees))
 
 
 @course
 async def work_that_comes_to_nothing(world: Recorded) -> None:
-    def sees(_at: float, done: int) -> Sight | Work:
-        failed = Failed("Broke", "the blade broke")
-        return Work.DONE if done >= 3 else Sight(Work.ROUGH, "rough", "workshop", failed=failed if done else None)
+    def sees(_at: float, done: int) -> Observation | Work:
+        failed = CallFailure("Broke", "the blade broke")
+        return Work.DONE if done >= 3 else Observation(Work.ROUGH, "rough", "workshop", failed=failed if done else None)
 
     await _work(world, Plot(_one(attempts=9), sees))
 
 
 @course
 async def work_that_moves_and_stands_still(world: Recorded) -> None:
-    def sees(at: float, _done: int) -> Sight:
-        return Sight(Work.ODD, "odd", "workshop", progress=f"{min(int(at) // 5, 6)} parts", again_s=4.0)
+    def sees(at: float, _done: int) -> Observation:
+        return Observation(Work.ODD, "odd", "workshop", progress=f"{min(int(at) // 5, 6)} parts", again_s=4.0)
 
     begun = _one(still_s=30.0)
     rows = {**begun.table, ("Beginning", Work.ODD): Step("Working", ask="Cut")}

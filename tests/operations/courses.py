@@ -26,7 +26,7 @@ from unbounded.api.operation import OperationKind
 from unbounded.kube.errors import ApiError, ServerUnreachable
 from unbounded.kube.port import Api
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import Procedure, Sight
+from unbounded.operations.procedure import Observation, Procedure
 
 METALMAN: Final = "metalman/lab"
 
@@ -161,7 +161,7 @@ class RecordedPower(PowerExecutor):
         super().__init__(name, life, world.outside)
         self.world = world
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         self.world.looks += 1
         return await super().observe(target)
 
@@ -177,7 +177,7 @@ class Work(StrEnum):
     ODD = "Odd"
 
 
-Sees = Callable[[float, int], Sight | Work | Exception | float]
+Sees = Callable[[float, int], Observation | Work | Exception | float]
 
 
 @dataclass
@@ -209,8 +209,8 @@ class Workshop(SimulatedExecutor):
     def procedure(self, operation: Any) -> Procedure:
         return self.plot.procedure
 
-    async def observe(self, target: Target) -> Sight:
-        async def look() -> Sight:
+    async def observe(self, target: Target) -> Observation:
+        async def look() -> Observation:
             self.world.looks += 1
             sight = self.plot.sees(self.outside.now(), self.plot.done)
             if isinstance(sight, float):
@@ -218,7 +218,7 @@ class Workshop(SimulatedExecutor):
                 sight = Work.ROUGH
             if isinstance(sight, Exception):
                 raise sight
-            return sight if isinstance(sight, Sight) else Sight(sight, f"it is {sight}", "workshop")
+            return sight if isinstance(sight, Observation) else Observation(sight, f"it is {sight}", "workshop")
 
         return await self.life.through("observe", look)
 

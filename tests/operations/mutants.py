@@ -1,4 +1,4 @@
-"""Mutants of plan, ledger and engine, with what was split off them: one small change each, which schedules should find.
+"""Mutants of the plan, the engine and their helpers: one small change each, which schedules should find.
 
 A mutant is drawn by a seed: a module, a place in it, and one of the changes below. It runs in a process of its own, in
 which the changed module takes the place of the real one.
@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-MODULES: Final = ("plan", "ledger", "engine", "memory", "calls", "outside")
+MODULES: Final = ("plan", "executor_status", "engine", "run_state", "calls", "executor_calls")
 PACKAGE: Final = "unbounded.operations"
 CONTROL: Final = -1
 _OPPOSITE: Final = {
@@ -81,25 +81,25 @@ class Fault:
 
 FAULTS: Final = (
     Fault(
-        "ledger",
+        "executor_status",
         "lock ignored at the intent's write",
         "if active.uid != seen.operation.metadata.uid:",
         "if False:",
     ),
     Fault(
-        "ledger",
+        "executor_status",
         "acts on an observation older than 5 s",
         "is_stale = looked is None or sent_at - looked.ended_at > ACT_ON_S",
         "is_stale = looked is None",
     ),
     Fault(
-        "ledger",
+        "executor_status",
         "live target check dropped",
         "if target_state(self._executor, run, machine) is not TargetState.SAME:\n            raise Stale",
         "if False:\n            raise Stale",
     ),
     Fault(
-        "memory",
+        "run_state",
         "spentSeconds never recorded",
         "spent_s=self.spent(now),\n            stage_s",
         "spent_s=0,\n            stage_s",

@@ -29,7 +29,7 @@ from unbounded.metalman.replace_observation import (
 )
 from unbounded.operations import reasons
 from unbounded.operations.ports import NotDone, Target
-from unbounded.operations.procedure import Procedure, Sight
+from unbounded.operations.procedure import Observation, Procedure
 
 REIMAGE: Final = "Reimage"  # what the judge calls a HostReplace of metalman's
 PROOF[REIMAGE] = {power.SEEN_OFF, replace.SEEN_LOADER, replace.SEEN_WRITTEN, replace.SEEN_CLOUD_INIT}
@@ -51,13 +51,13 @@ class NetbootExecutor(PowerExecutor):
     def rests_on(self, operation: MachineOperation, machine: Machine) -> object:
         return observed_parts(machine) if operation.spec.operation_kind == OperationKind.HOST_REPLACE else None
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         if target.operation.spec.operation_kind != OperationKind.HOST_REPLACE:
             return await super().observe(target)
         stage = target.run.stage or replace.WAITING_IMAGE
         told = Seen(stage, target.operation.metadata.uid, target.machine, None, target.run.boot_id)
 
-        async def read() -> Sight:
+        async def read() -> Observation:
             seen = told
             if replace.fact_source(stage) is replace.FactSource.UNDOING:
                 seen = dataclasses.replace(told, machine=await self.api.get(MACHINES, target.machine.name))
@@ -70,7 +70,7 @@ class NetbootExecutor(PowerExecutor):
                     fact = power_fact(stage, BmcPowerState(host.power), armed=is_armed(seen, shown))
                 elif host.power == "Off":
                     fact = replace.ReplaceFact.WRITTEN_OFF
-            return Sight(fact, boot_text(seen), "simulated BMC", boot_id="none", progress=progress_of(seen))
+            return Observation(fact, boot_text(seen), "simulated BMC", boot_id="none", progress=progress_of(seen))
 
         return await self.life.through("observe", read)
 

@@ -15,7 +15,7 @@ from unbounded.kube.port import Api
 from unbounded.metalman import power, replace
 from unbounded.operations.gates import Gate
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import COMPLETE, Procedure, Repeat, Sight, Stage, Step
+from unbounded.operations.procedure import COMPLETE, Observation, Procedure, Repeat, Stage, Step
 
 
 class Violation(AssertionError):
@@ -178,11 +178,13 @@ class PowerExecutor(SimulatedExecutor):
     def procedure(self, operation: MachineOperation) -> Procedure:
         return power.PROCEDURES[OperationKind(operation.spec.operation_kind)](operation)
 
-    async def observe(self, target: Target) -> Sight:
-        async def read() -> Sight:
+    async def observe(self, target: Target) -> Observation:
+        async def read() -> Observation:
             await self.reach(float("inf"))
             host = self.outside.host(target.machine.name)
-            return Sight(power.BmcPowerFact(host.power), detail=f"PowerState is {host.power}", where="simulated BMC")
+            return Observation(
+                power.BmcPowerFact(host.power), detail=f"PowerState is {host.power}", where="simulated BMC"
+            )
 
         return await self.life.through("observe", read)
 
@@ -233,12 +235,12 @@ class AgentExecutor(SimulatedExecutor):
             proof=frozenset({BOOTED}),
         )
 
-    async def observe(self, target: Target) -> Sight:
-        async def look() -> Sight:
+    async def observe(self, target: Target) -> Observation:
+        async def look() -> Observation:
             boot = f"boot-{self.outside.host(target.machine.name).boot}"
             asked_in = target.run.boot_id
             fact = Boot.OTHER if asked_in is not None and asked_in != boot else Boot.SAME
-            return Sight(fact, detail=f"host boot id {boot}", where="the host", boot_id=boot)
+            return Observation(fact, detail=f"host boot id {boot}", where="the host", boot_id=boot)
 
         return await self.life.through("observe", look)
 
@@ -322,26 +324,26 @@ class ReplaceExecutor(SimulatedExecutor):
         key = target.operation.metadata.uid
         return next((one for one in self.outside.instances.values() if one.key == key), None)
 
-    async def observe(self, target: Target) -> Sight:
-        async def read() -> Sight:
+    async def observe(self, target: Target) -> Observation:
+        async def read() -> Observation:
             await self.reach(float("inf"))
             machine = await self.api.get(MACHINES, target.machine.name)
             return self._sight(target, machine)
 
         return await self.life.through("observe", read)
 
-    def _sight(self, target: Target, machine: Machine) -> Sight:
+    def _sight(self, target: Target, machine: Machine) -> Observation:
         mine = self._mine(target)
         old = self.outside.instances.get(mine.replaces) if mine else None
         if mine is None:
-            return Sight(Cloud.NOTHING, "no replacement", "the cloud")
+            return Observation(Cloud.NOTHING, "no replacement", "the cloud")
         if self.outside.now() < mine.running_at:
-            return Sight(Cloud.COMING, "the replacement is being created", "the cloud")
+            return Observation(Cloud.COMING, "the replacement is being created", "the cloud")
         if machine.spec.provider_id != mine.id:
-            return Sight(Cloud.RUNNING, "the replacement runs", "the cloud", binding=f"instance:{mine.id}")
+            return Observation(Cloud.RUNNING, "the replacement runs", "the cloud", binding=f"instance:{mine.id}")
         if old is not None and not old.deleted:
-            return Sight(Cloud.HANDED, "the old instance is there", "the cloud")
-        return Sight(Cloud.ALONE, "the replacement is alone", "the cloud")
+            return Observation(Cloud.HANDED, "the old instance is there", "the cloud")
+        return Observation(Cloud.ALONE, "the replacement is alone", "the cloud")
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:
         async def act() -> str | None:

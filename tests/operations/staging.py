@@ -27,7 +27,7 @@ from unbounded.operations.caches import (
     INDEX_EXECUTOR,
     INDEX_MACHINE,
     INDEX_PARENT,
-    StewardCaches,
+    SupervisorCaches,
     by_bmc,
     by_executor,
     by_machine,
@@ -35,8 +35,8 @@ from unbounded.operations.caches import (
 )
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import Sight
-from unbounded.operations.steward import Steward
+from unbounded.operations.procedure import Observation
+from unbounded.operations.supervisor import Supervisor
 
 T = TypeVar("T")
 Body = dict[str, Any]
@@ -95,7 +95,7 @@ class DeadExecutor(PowerExecutor):
         super().__init__(name, life, world.outside)
         self.asked_after: list[str] = []
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         if target.machine.name.startswith("dead"):
             self.asked_after.append(target.machine.name)
             await asyncio.get_running_loop().create_future()
@@ -115,13 +115,13 @@ class Announced:
 def announcing_steward(world: World, announced: Announced, metrics: OperationMetrics | None = None) -> Process:
     async def main(_life: Incarnation, api: Api) -> None:
         indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
-        caches = StewardCaches(
+        caches = SupervisorCaches(
             operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
             machines=Cache(api, MACHINES, indexes={INDEX_BMC: by_bmc}),
             nodes=Cache(api, NODES, indexes={INDEX_MACHINE: lambda _node: ()}),
             pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
         )
-        steward = Steward(api, caches, announce=announced, now=virtual_now, metrics=metrics)
+        steward = Supervisor(api, caches, announce=announced, now=virtual_now, metrics=metrics)
         async with asyncio.TaskGroup() as tasks:
             for cache in (caches.operations, caches.machines, caches.nodes, caches.pause):
                 tasks.create_task(cache.run())

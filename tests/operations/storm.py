@@ -28,7 +28,7 @@ from unbounded.kube.clock import rfc3339
 from unbounded.kube.errors import ApiError, NotFound
 from unbounded.metalman import power
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import Sight
+from unbounded.operations.procedure import Observation
 
 KINDS: Final = ("HostReboot", "HostReboot", "HostReboot", "HostPowerOff", "HostPowerOn")
 VANISHES: Final = 0.3  # of what is on its way when its process dies
@@ -56,11 +56,13 @@ class StormExecutor(PowerExecutor):
     def binding(self, machine: Machine) -> str:
         return f"host:{host_of(machine)}"
 
-    async def observe(self, target: Target) -> Sight:
-        async def read() -> Sight:
+    async def observe(self, target: Target) -> Observation:
+        async def read() -> Observation:
             await self.reach(float("inf"))
             host = self.outside.host(host_of(target.machine))
-            return Sight(power.BmcPowerFact(host.power), detail=f"PowerState is {host.power}", where="simulated BMC")
+            return Observation(
+                power.BmcPowerFact(host.power), detail=f"PowerState is {host.power}", where="simulated BMC"
+            )
 
         try:
             return await self.life.through("observe", read)

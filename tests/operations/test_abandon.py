@@ -15,39 +15,50 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.metalman import power
 from unbounded.operations import reasons
-from unbounded.operations.fanout import fan
-from unbounded.operations.steward_plan import ABANDON_AFTER_S, Ages, End, Nothing, Tell, Verdict, View, verdict
+from unbounded.operations.batch_plan import plan_batch
+from unbounded.operations.supervisor_plan import (
+    ABANDON_AFTER_S,
+    EndOperation,
+    NoAction,
+    OperationAges,
+    SupervisorAction,
+    SupervisorView,
+    WarnOnce,
+    plan_action,
+)
 
 
 def decided(
     operation: MachineOperation, *, there: Machine | None = None, unchanged_s: float = 0.0, missing: bool = False
-) -> Verdict:
+) -> SupervisorAction:
     subject = None if missing else there or machine_of()
-    return verdict(View(operation, subject, [operation], None, Ages(known_s=200.0, unchanged_s=unchanged_s)))
+    return plan_action(
+        SupervisorView(operation, subject, [operation], None, OperationAges(known_s=200.0, unchanged_s=unchanged_s))
+    )
 
 
 @pytest.mark.parametrize("missing", [False, True], ids=["machine", "no machine"])
 def test_what_nobody_has_started_ends_at_once(missing: bool) -> None:
     ended = decided(operation_of(abandon=True), missing=missing)
-    assert ended == End(reasons.CANCELLED, "abandoned before it was started")
+    assert ended == EndOperation(reasons.CANCELLED, "abandoned before it was started")
 
 
 def test_what_its_executor_is_silent_about_ends_and_keeps_the_slot() -> None:
     ended = decided(operation_of(abandon=True, status=claim()), unchanged_s=ABANDON_AFTER_S)
-    assert isinstance(ended, End)
+    assert isinstance(ended, EndOperation)
     assert (ended.reason, ended.lost) == (reasons.EXECUTOR_LOST, True)
     assert "metalman/lab" in ended.text
 
 
 def test_what_its_executor_speaks_of_is_not_ended_and_it_is_said_until_when() -> None:
     told = decided(operation_of(abandon=True, status=claim()), unchanged_s=20.0)
-    assert isinstance(told, Tell)
+    assert isinstance(told, WarnOnce)
     assert (told.reason, told.until_s) == (reasons.ABANDON_WAITS, 40.0)
     assert "metalman/lab said something 20 s ago" in told.text
 
 
 def test_what_is_not_to_be_abandoned_is_silent_for_as_long_as_its_deadline_lets_it() -> None:
-    assert isinstance(decided(operation_of(status=claim()), unchanged_s=ABANDON_AFTER_S), Nothing)
+    assert isinstance(decided(operation_of(status=claim()), unchanged_s=ABANDON_AFTER_S), NoAction)
 
 
 def test_a_parent_that_is_abandoned_abandons_its_children_and_starts_no_other() -> None:
@@ -57,7 +68,7 @@ def test_a_parent_that_is_abandoned_abandons_its_children_and_starts_no_other() 
         "m1": operation_of("op-m1", machine="m1", status=claim()),
         "m2": operation_of("op-m2", machine="m2", abandon=True),
     }
-    step = fan(parent, children, now="2030-01-01T00:00:00Z")
+    step = plan_batch(parent, children, now="2030-01-01T00:00:00Z")
     assert (step.abandon, step.cancel, step.start, step.end) == (("op-m1",), (), (), None)
     assert (step.targets[2].phase, step.targets[2].message) == ("Failed", "abandoned before it was started")
 

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from unbounded.operations.calls import NOT_SENT, STORED, TRANSITIONS, Answer, CallEvent, LateCall, Reply, longest
+from unbounded.operations.calls import NOT_SENT, STORED, TRANSITIONS, Answer, CallEvent, CallOutcome, LateCall, longest
 
 ANSWERS = {CallEvent.ACCEPT, CallEvent.FAIL, CallEvent.LOSE, CallEvent.REFUSE}
 
 
 def test_every_state_can_be_taken_over_and_only_an_unanswered_call_becomes_open() -> None:
-    for reply in Reply:
+    for reply in CallOutcome:
         after = TRANSITIONS[reply, CallEvent.TAKE_OVER]
-        assert after is (Reply.OPEN if reply in (Reply.WRITTEN, Reply.SENT, Reply.OPEN) else reply)
+        assert after is (
+            CallOutcome.OPEN if reply in (CallOutcome.WRITTEN, CallOutcome.SENT, CallOutcome.OPEN) else reply
+        )
 
 
 def test_a_call_is_answered_once_and_only_when_it_was_sent() -> None:
     answered = {reply for reply, event in TRANSITIONS if event in ANSWERS}
-    assert answered == {Reply.SENT, Reply.OPEN}
-    assert {TRANSITIONS[Reply.SENT, event] for event in ANSWERS} == STORED
+    assert answered == {CallOutcome.SENT, CallOutcome.OPEN}
+    assert {TRANSITIONS[CallOutcome.SENT, event] for event in ANSWERS} == STORED
     with pytest.raises(KeyError):
-        Answer(Reply.ACCEPTED).after(CallEvent.FAIL)
+        Answer(CallOutcome.ACCEPTED).after(CallEvent.FAIL)
     with pytest.raises(KeyError):
         NOT_SENT.after(CallEvent.ACCEPT)
 
 
 def test_a_call_is_sent_once() -> None:
-    assert [reply for reply, event in TRANSITIONS if event is CallEvent.SEND] == [Reply.WRITTEN]
+    assert [reply for reply, event in TRANSITIONS if event is CallEvent.SEND] == [CallOutcome.WRITTEN]
 
 
 def test_of_the_calls_that_may_arrive_those_of_the_longest_time_are_kept() -> None:

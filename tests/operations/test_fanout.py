@@ -14,14 +14,14 @@ from tests.operations.building import claim, machine_of, operation_of
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationPhase, TargetStatus
 from unbounded.operations import reasons
-from unbounded.operations.fanout import (
+from unbounded.operations.batch_plan import (
     MAX_TARGETS,
-    Refused,
+    BatchRejection,
     child_manifest,
     child_name,
-    fan,
+    fail_uncreated,
     is_child_of,
-    not_made,
+    plan_batch,
     snapshot,
 )
 
@@ -38,9 +38,9 @@ def _machines(count: int, **options: Any) -> list[Machine]:
     return [machine_of(f"m{n}", **options) for n in range(count)]
 
 
-def _refused(parent: MachineOperation, machines: list[Machine]) -> Refused:
+def _refused(parent: MachineOperation, machines: list[Machine]) -> BatchRejection:
     found = snapshot(parent, machines)
-    assert isinstance(found, Refused), found
+    assert isinstance(found, BatchRejection), found
     assert found.text
     return found
 
@@ -51,7 +51,7 @@ def _refused(parent: MachineOperation, machines: list[Machine]) -> Refused:
 def test_the_snapshot_names_all_that_match_sorted() -> None:
     machines = [*reversed(_machines(3)), machine_of("other", labels={"unbounded-cloud.io/site": "elsewhere"})]
     found = snapshot(_parent(), machines)
-    assert not isinstance(found, Refused)
+    assert not isinstance(found, BatchRejection)
     assert [(target.machine_ref, target.phase) for target in found] == [(f"m{n}", "Pending") for n in range(3)]
 
 
@@ -74,13 +74,13 @@ def test_a_host_operation_has_to_name_one_site() -> None:
 def test_a_site_can_be_named_by_an_expression_of_one_value(operator: str, values: list[str], fits: bool) -> None:
     expression = {"key": "unbounded-cloud.io/site", "operator": operator, "values": values}
     found = snapshot(_parent(selector={"matchExpressions": [expression]}), _machines(2))
-    assert isinstance(found, Refused) is not fits
+    assert isinstance(found, BatchRejection) is not fits
 
 
 def test_an_agents_operation_takes_any_selector_that_is_not_empty() -> None:
     machines = _machines(2, labels={"rack": "7"})
     found = snapshot(_parent("NodeReboot", {"matchLabels": {"rack": "7"}}), machines)
-    assert not isinstance(found, Refused)
+    assert not isinstance(found, BatchRejection)
     assert len(found) == 2
 
 
@@ -92,7 +92,7 @@ def test_no_more_than_a_thousand_machines_are_taken() -> None:
     machines = _machines(MAX_TARGETS + 1)
     assert _refused(_parent(), machines).reason == reasons.TOO_MANY_TARGETS
     found = snapshot(_parent(), machines[:-1])
-    assert not isinstance(found, Refused)
+    assert not isinstance(found, BatchRejection)
     assert len(found) == MAX_TARGETS
 
 
@@ -101,7 +101,7 @@ def test_machines_of_several_executors_are_refused_for_host_operations() -> None
     refused = _refused(_parent(), mixed)
     assert refused.reason == reasons.INVALID_TARGET_SCOPE
     assert "metalman/lab" in refused.text
-    assert not isinstance(snapshot(_parent("NodeReboot"), mixed), Refused)
+    assert not isinstance(snapshot(_parent("NodeReboot"), mixed), BatchRejection)
 
 
 def test_wrong_parameters_are_refused_before_anything_is_started() -> None:
@@ -158,7 +158,7 @@ class Fleet:
 
     def step(self) -> None:
         """One pass of the steward: start, cancel, and write the mirror."""
-        step = fan(self.parent, self.children, now=NOW)
+        step = plan_batch(self.parent, self.children, now=NOW)
         for machine in step.start:
             manifest = child_manifest(self.parent, machine)
             self.children[machine] = msgspec.convert(manifest, MachineOperation)
@@ -253,9 +253,9 @@ def test_a_cancelled_child_is_told_once() -> None:
     fleet = Fleet(_parent(targets=1, cancel=False))
     fleet.step()
     fleet.parent = _changed(fleet.parent, spec={"cancel": True})
-    assert fan(fleet.parent, fleet.children, now=NOW).cancel == ("all-m0",)
+    assert plan_batch(fleet.parent, fleet.children, now=NOW).cancel == ("all-m0",)
     fleet.step()
-    assert fan(fleet.parent, fleet.children, now=NOW).cancel == ()
+    assert plan_batch(fleet.parent, fleet.children, now=NOW).cancel == ()
 
 
 def test_a_child_that_somebody_deleted_is_a_failed_target_and_is_not_made_again() -> None:
@@ -282,7 +282,7 @@ def test_a_recorded_end_stays_although_its_child_is_gone() -> None:
 
 def test_a_child_that_cannot_be_made_fails_that_target_only() -> None:
     targets = _parent(targets=2).status.targets
-    marked = not_made(targets, {"m1": Refused(reasons.NAME_TAKEN, "taken")}, now=NOW)
+    marked = fail_uncreated(targets, {"m1": BatchRejection(reasons.NAME_TAKEN, "taken")}, now=NOW)
     assert [(target.phase, target.reason) for target in marked] == [("Pending", None), ("Failed", reasons.NAME_TAKEN)]
 
 
@@ -290,7 +290,10 @@ def test_the_message_counts_the_targets() -> None:
     fleet = Fleet(_parent(targets=3, maxConcurrent=1))
     fleet.step()
     fleet.end("m0", "Complete")
-    assert fan(fleet.parent, fleet.children, now=NOW).message == "targets complete=1 failed=0 inProgress=0 pending=2"
+    assert (
+        plan_batch(fleet.parent, fleet.children, now=NOW).message
+        == "targets complete=1 failed=0 inProgress=0 pending=2"
+    )
 
 
 def test_the_mirror_of_a_thousand_long_messages_fits_into_one_object() -> None:
@@ -302,6 +305,6 @@ def test_the_mirror_of_a_thousand_long_messages_fits_into_one_object() -> None:
     status = {**claim(), "message": "x" * 4096}
     status["targets"] = [{**status["targets"][0], "providerOperation": token, "message": "x" * 4096}]
     children = {name: operation_of(f"{parent.name}-{name}", machine=name, status=status) for name in names}
-    mirrored = fan(parent, children, now=NOW).targets
+    mirrored = plan_batch(parent, children, now=NOW).targets
     assert len(msgspec.json.encode(mirrored)) < 1_000_000
     assert all((target.message or "").startswith("xxx") for target in mirrored)

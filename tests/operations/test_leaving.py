@@ -18,7 +18,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
 from unbounded.kube.errors import NotFound
 from unbounded.operations import reasons
 from unbounded.operations.gates import closed_gate, starts_on
-from unbounded.operations.steward_plan import Ages, Say, View, verdict
+from unbounded.operations.supervisor_plan import OperationAges, ReportWait, SupervisorView, plan_action
 
 EARLY, LATE = "2030-01-01T00:00:00Z", "2030-01-01T00:00:09Z"
 
@@ -62,8 +62,8 @@ def test_the_steward_says_that_a_reset_waits_for_its_agent_and_the_others_for_th
     said = []
     for kind in ("AgentReset", "NodeReboot"):
         operation = operation_of(kind=kind)
-        decided = verdict(View(operation, held, [operation], None, Ages(known_s=30.0)))
-        assert isinstance(decided, Say)
+        decided = plan_action(SupervisorView(operation, held, [operation], None, OperationAges(known_s=30.0)))
+        assert isinstance(decided, ReportWait)
         said.append(decided.reason)
     assert said == [reasons.WAITING_FOR_EXECUTOR, reasons.WAITING_FOR_MACHINE]
 

@@ -14,9 +14,9 @@ from tests.operations.staging import result, story
 from tests.operations.world import World
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.operations.memory import ACT_ON_S, Looked, Memory
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import Sight, Unseen
+from unbounded.operations.procedure import NotObservable, Observation
+from unbounded.operations.run_state import ACT_ON_S, RunState, TimedObservation
 
 NOTE = {"metadata": {"annotations": {"example.com/note": "written during the look"}}}
 EXECUTOR = "metalman/lab"
@@ -30,7 +30,7 @@ class Watched(PowerExecutor):
         self._meanwhile = meanwhile
         self.done: list[str] = []
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         if not self.done:
             await self._meanwhile()
         self.done.append("look")
@@ -87,15 +87,15 @@ async def test_a_look_serves_the_next_claim_unless_somebody_could_have_had_the_m
     ("version", "age_s", "good"), [("7", ACT_ON_S, True), ("7", ACT_ON_S + 0.1, False), ("8", 0.0, False)]
 )
 def test_a_look_is_used_again_for_as_long_as_it_may_be_acted_on(version: str, age_s: float, good: bool) -> None:
-    memory = Memory("uid", unused=Looked(100.0, 101.0, Unseen("Reason", "text"), ("on",), "7"))
+    memory = RunState("uid", unused=TimedObservation(100.0, 101.0, NotObservable("Reason", "text"), ("on",), "7"))
     assert (memory.take_unused(("on",), version, 101.0 + age_s) is not None) is good
     assert memory.take_unused(("on",), "7", 101.0) is None  # once
 
 
 def test_a_slot_that_was_taken_on_another_version_makes_no_look_newer() -> None:
-    looked = Looked(100.0, 101.0, Unseen("Reason", "text"), ("on",), "7")
+    looked = TimedObservation(100.0, 101.0, NotObservable("Reason", "text"), ("on",), "7")
     for before, version in (("7", "9"), ("8", "7")):
-        memory = Memory("uid", looked=looked)
+        memory = RunState("uid", looked=looked)
         memory.slot_taken(before, "9")
         assert memory.looked is not None
         assert memory.looked.version == version
@@ -104,7 +104,7 @@ def test_a_slot_that_was_taken_on_another_version_makes_no_look_newer() -> None:
 class Unmoved(PowerExecutor):
     """Whatever is asked for, nothing comes of it, though each look sees some progress."""
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         return replace(await super().observe(target), progress=f"{asyncio.get_running_loop().time():.1f} s are gone")
 
     async def perform(self, target: Target, action: str, *, before: float) -> None:

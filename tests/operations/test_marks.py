@@ -14,16 +14,16 @@ from tests.operations.staging import story
 from tests.operations.test_procedure import SOUND
 from tests.operations.world import World
 from unbounded.api.machine import MACHINES
-from unbounded.operations import slot
-from unbounded.operations.procedure import Mark, MarkStatus, Procedure
+from unbounded.operations import lock
+from unbounded.operations.procedure import ConditionUpdate, MarkStatus, Procedure
 
 NOW: Final = "2030-01-01T00:00:00Z"
-PENDING: Final = Mark("Repaved", MarkStatus.FALSE, "Pending")
+PENDING: Final = ConditionUpdate("Repaved", MarkStatus.FALSE, "Pending")
 MARKED: Final = replace(
     SOUND,
-    start_marks=(PENDING, Mark("CloudInitDone", None)),
-    end_marks=(Mark("Repaved", MarkStatus.TRUE, "Succeeded", where=MarkStatus.FALSE),),
-    failed_marks=(Mark("Repaved", None, where=MarkStatus.FALSE),),
+    start_marks=(PENDING, ConditionUpdate("CloudInitDone", None)),
+    end_marks=(ConditionUpdate("Repaved", MarkStatus.TRUE, "Succeeded", where=MarkStatus.FALSE),),
+    failed_marks=(ConditionUpdate("Repaved", None, where=MarkStatus.FALSE),),
 )
 
 
@@ -46,7 +46,7 @@ def shown(change: dict[str, Any]) -> dict[str, tuple[str, str, str]] | None:
 
 def test_the_first_marks_are_written_with_the_slot() -> None:
     before = raw(CloudInitDone=("True", "Succeeded", ""), Attested=("True", "Succeeded", ""))
-    change = slot.take_change(before, operation_of(), "metalman/lab", MARKED.start_marks, now=NOW)
+    change = lock.take_change(before, operation_of(), "metalman/lab", MARKED.start_marks, now=NOW)
     assert shown(change) == {"Attested": ("True", "Succeeded", ""), "Repaved": ("False", "Pending", "")}
     assert change["activeOperation"]["name"] == "op"
 
@@ -67,7 +67,7 @@ def test_what_others_have_said_meanwhile_stays(
     phase: str, before: tuple[str, str, str], after: dict[str, Any] | None
 ) -> None:
     operation = operation_of(status={**claim(), **ended(phase)})
-    change = slot.release_change(raw(Repaved=before), operation, MARKED, now=NOW)
+    change = lock.release_change(raw(Repaved=before), operation, MARKED, now=NOW)
     assert shown(change) == after
 
 
@@ -75,7 +75,7 @@ def release(kind: str, phase: str, fingerprint: str | None, procedure: Procedure
     keys = {"bastionFingerprint": "SHA256:b", **({"fingerprint": fingerprint} if fingerprint else {})}
     machine = msgspec.to_builtins(machine_of(status={"ssh": keys}))
     operation = operation_of(kind=kind, status={**claim(), **ended(phase)})
-    return slot.release_change(machine, operation, procedure, now=NOW)
+    return lock.release_change(machine, operation, procedure, now=NOW)
 
 
 def test_a_host_that_was_made_anew_has_another_host_key_and_its_bastion_the_same() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from tests.operations.building import slot_of
 from unbounded.api.machine import ActiveOperation
-from unbounded.operations.calls import NO_ANSWER, Answer, CallEvent, LateCall, Reply
-from unbounded.operations.memory import DOWN_S, Memory, Reader
+from unbounded.operations.calls import NO_ANSWER, Answer, CallEvent, CallOutcome, LateCall
 from unbounded.operations.record import Run
+from unbounded.operations.run_state import DOWN_S, RecordReader, RunState
 
 ME: Final = "me"
 BEFORE: Final = Run(
@@ -25,12 +25,12 @@ BEFORE: Final = Run(
     started_at="2026-01-01T00:00:00Z",
 )
 ASKED: Final = replace(BEFORE, stage="Restarting", action="Restart", attempt=1)
-ACCEPTED: Final = Answer(Reply.ACCEPTED)
+ACCEPTED: Final = Answer(CallOutcome.ACCEPTED)
 
 
-def _asked() -> Memory:
+def _asked() -> RunState:
     """The memory of a process that has written its intent and sent its request."""
-    memory = Memory("uid")
+    memory = RunState("uid")
     memory.wrote(BEFORE, ME, 0.0)
     memory.wrote(ASKED, ME, 1.0)
     memory.asks(2.0)
@@ -41,8 +41,8 @@ def test_an_answer_is_not_forgotten_for_a_record_that_is_read_late() -> None:
     memory = _asked()
     memory.answered(CallEvent.ACCEPT, "", "", 3.0)
 
-    memory.follow(BEFORE, Reader(ME, 4.0))
-    memory.follow(ASKED, Reader(ME, 5.0))
+    memory.follow(BEFORE, RecordReader(ME, 4.0))
+    memory.follow(ASKED, RecordReader(ME, 5.0))
 
     assert (memory.answer, memory.asked_at, memory.late) == (ACCEPTED, 3.0, {})
 
@@ -50,29 +50,29 @@ def test_an_answer_is_not_forgotten_for_a_record_that_is_read_late() -> None:
 def test_an_answer_that_comes_while_the_record_is_late_is_known_when_it_is_not_any_more() -> None:
     memory = _asked()
 
-    memory.follow(BEFORE, Reader(ME, 3.0))
+    memory.follow(BEFORE, RecordReader(ME, 3.0))
     memory.answered(CallEvent.ACCEPT, "", "", 4.0)
     late = memory.answer
-    memory.follow(ASKED, Reader(ME, 5.0))
+    memory.follow(ASKED, RecordReader(ME, 5.0))
 
-    assert [late.reply, memory.answer.reply, memory.asked_at] == [Reply.NONE, Reply.ACCEPTED, 4.0]
+    assert [late.reply, memory.answer.reply, memory.asked_at] == [CallOutcome.NONE, CallOutcome.ACCEPTED, 4.0]
 
 
 def test_what_is_on_its_way_is_not_taken_for_never_sent() -> None:
     memory = _asked()
 
-    memory.follow(BEFORE, Reader(ME, 3.0))
-    memory.follow(ASKED, Reader(ME, 4.0))
+    memory.follow(BEFORE, RecordReader(ME, 3.0))
+    memory.follow(ASKED, RecordReader(ME, 4.0))
 
-    assert memory.answer.reply is Reply.SENT
+    assert memory.answer.reply is CallOutcome.SENT
 
 
 def test_what_was_written_and_not_sent_is_known_as_that() -> None:
-    memory = Memory("uid")
+    memory = RunState("uid")
 
     memory.wrote(ASKED, ME, 1.0)
 
-    assert memory.answer.reply is Reply.WRITTEN
+    assert memory.answer.reply is CallOutcome.WRITTEN
 
 
 def test_the_answer_to_an_earlier_ask_of_the_same_words_is_not_that_to_this_one() -> None:
@@ -81,32 +81,32 @@ def test_the_answer_to_an_earlier_ask_of_the_same_words_is_not_that_to_this_one(
 
     memory.wrote(BEFORE, ME, 4.0)
     memory.wrote(ASKED, ME, 5.0)
-    memory.follow(BEFORE, Reader(ME, 6.0))
-    memory.follow(ASKED, Reader(ME, 7.0))
+    memory.follow(BEFORE, RecordReader(ME, 6.0))
+    memory.follow(ASKED, RecordReader(ME, 7.0))
 
-    assert memory.answer.reply is Reply.WRITTEN
+    assert memory.answer.reply is CallOutcome.WRITTEN
 
 
 @pytest.mark.parametrize("incarnation", [ME, "another"])
 def test_a_handle_that_is_read_later_than_its_intent_tells_that_it_was_accepted(incarnation: str) -> None:
-    memory, run = Memory("uid"), replace(ASKED, incarnation=incarnation)
-    memory.follow(run, Reader(ME, 1.0))
+    memory, run = RunState("uid"), replace(ASKED, incarnation=incarnation)
+    memory.follow(run, RecordReader(ME, 1.0))
     first = memory.answer.reply
 
-    memory.follow(replace(run, handle="call-7"), Reader(ME, 2.0))
+    memory.follow(replace(run, handle="call-7"), RecordReader(ME, 2.0))
 
-    assert first is not Reply.ACCEPTED
-    assert (memory.answer.reply, memory.late, memory.asked_at) == (Reply.ACCEPTED, {}, 2.0)
+    assert first is not CallOutcome.ACCEPTED
+    assert (memory.answer.reply, memory.late, memory.asked_at) == (CallOutcome.ACCEPTED, {}, 2.0)
     assert memory.answer.lost is (incarnation != ME)
 
 
 def test_a_stage_that_asks_for_nothing_takes_no_answer_from_the_handle_of_the_one_before() -> None:
-    memory, moved = Memory("uid"), replace(BEFORE, handle="call-7")
+    memory, moved = RunState("uid"), replace(BEFORE, handle="call-7")
 
-    memory.follow(moved, Reader(ME, 1.0))
-    memory.follow(moved, Reader(ME, 2.0))
+    memory.follow(moved, RecordReader(ME, 1.0))
+    memory.follow(moved, RecordReader(ME, 2.0))
 
-    assert (memory.answer.reply, memory.asked_at) == (Reply.NONE, 1.0)
+    assert (memory.answer.reply, memory.asked_at) == (CallOutcome.NONE, 1.0)
 
 
 # What another process has left
@@ -114,19 +114,19 @@ def test_a_stage_that_asks_for_nothing_takes_no_answer_from_the_handle_of_the_on
 ENDED, ACTS = (lambda _identity: True), (lambda _identity: False)
 
 
-def _reader(now: float, *, ended: bool = True, down_s: float = 0.0) -> Reader:
-    return Reader("successor", now, ENDED if ended else ACTS, landing_s=30.0, settle_s=45.0, down_s=down_s)
+def _reader(now: float, *, ended: bool = True, down_s: float = 0.0) -> RecordReader:
+    return RecordReader("successor", now, ENDED if ended else ACTS, landing_s=30.0, settle_s=45.0, down_s=down_s)
 
 
-def _late(memory: Memory, at: float) -> list[tuple[str, str, float]]:
+def _late(memory: RunState, at: float) -> list[tuple[str, str, float]]:
     return [(one.epoch, one.action, one.left_s) for one in memory.late_calls(at)]
 
 
 @pytest.mark.parametrize(("ended", "left_s"), [(True, 30.0), (False, 45.0)])
 def test_a_call_without_an_answer_may_arrive_for_as_long_as_a_call_can_last(*, ended: bool, left_s: float) -> None:
-    memory = Memory("uid")
+    memory = RunState("uid")
     memory.follow(ASKED, _reader(100.0, ended=ended))
-    assert memory.answer.reply is Reply.OPEN
+    assert memory.answer.reply is CallOutcome.OPEN
     assert _late(memory, 110.0) == [(ME, "Restart", left_s - 10.0)]
     assert memory.timing(110.0).settles_in_s == (0.0 if ended else left_s - 10.0)
     assert _late(memory, 100.0 + left_s) == []
@@ -135,35 +135,35 @@ def test_a_call_without_an_answer_may_arrive_for_as_long_as_a_call_can_last(*, e
 @pytest.mark.parametrize(
     ("stored", "reply"),
     [
-        (replace(ASKED, answer=ACCEPTED), Reply.ACCEPTED),
-        (replace(ASKED, answer=Answer(Reply.UNKNOWN, "NoAnswer", "503")), Reply.UNKNOWN),
-        (replace(ASKED, answer=Answer(Reply.REFUSED, "No", "no")), Reply.REFUSED),
-        (replace(ASKED, handle="call-7"), Reply.ACCEPTED),
-        (BEFORE, Reply.NONE),
+        (replace(ASKED, answer=ACCEPTED), CallOutcome.ACCEPTED),
+        (replace(ASKED, answer=Answer(CallOutcome.UNKNOWN, "NoAnswer", "503")), CallOutcome.UNKNOWN),
+        (replace(ASKED, answer=Answer(CallOutcome.REFUSED, "No", "no")), CallOutcome.REFUSED),
+        (replace(ASKED, handle="call-7"), CallOutcome.ACCEPTED),
+        (BEFORE, CallOutcome.NONE),
     ],
 )
-def test_what_was_answered_needs_no_wait(stored: Run, reply: Reply) -> None:
-    memory = Memory("uid")
+def test_what_was_answered_needs_no_wait(stored: Run, reply: CallOutcome) -> None:
+    memory = RunState("uid")
     memory.follow(stored, _reader(100.0))
     assert (memory.answer.reply, memory.late) == (reply, {})
 
 
 def test_an_answer_that_its_process_stored_late_ends_the_wait() -> None:
-    memory = Memory("uid")
+    memory = RunState("uid")
     memory.follow(ASKED, _reader(100.0))
     memory.follow(replace(ASKED, answer=ACCEPTED), _reader(101.0))
-    assert (memory.answer.reply, memory.late) == (Reply.ACCEPTED, {})
+    assert (memory.answer.reply, memory.late) == (CallOutcome.ACCEPTED, {})
 
 
 def test_a_stored_answer_is_as_old_as_the_first_sight_of_it() -> None:
-    memory, run = Memory("uid"), replace(ASKED, answer=Answer(Reply.UNKNOWN, "NoAnswer", "503"))
+    memory, run = RunState("uid"), replace(ASKED, answer=Answer(CallOutcome.UNKNOWN, "NoAnswer", "503"))
     memory.follow(run, _reader(100.0))
     memory.follow(run, _reader(170.0))
     assert memory.timing(170.0).since_ask_s == 70.0
 
 
 def test_the_time_in_which_a_call_may_arrive_is_counted_over_all_processes() -> None:
-    second, third = Memory("uid"), Memory("uid")
+    second, third = RunState("uid"), RunState("uid")
     second.follow(ASKED, _reader(100.0))
     record = second.recorded(ASKED, 120.5, "2026-01-01T00:01:00Z")
     assert record.late == (LateCall(ME, "Restart", 9.5),)
@@ -173,12 +173,12 @@ def test_the_time_in_which_a_call_may_arrive_is_counted_over_all_processes() -> 
 
 
 def test_each_process_that_ends_with_an_open_call_is_waited_for() -> None:
-    second, third = Memory("uid"), Memory("uid")
+    second, third = RunState("uid"), RunState("uid")
     second.follow(ASKED, _reader(100.0))
     again = replace(ASKED, attempt=2, incarnation="successor", answer=replace(NO_ANSWER, lost=True))
     record = second.recorded(again, 110.0, "2026-01-01T00:01:00Z")
 
-    third.follow(record, Reader("third", 0.0, ENDED, landing_s=30.0))
+    third.follow(record, RecordReader("third", 0.0, ENDED, landing_s=30.0))
     assert _late(third, 0.0) == [("successor", "Restart", 30.0), (ME, "Restart", 20.0)]
     assert third.answer.lost
 
@@ -189,7 +189,7 @@ def _slot(seconds: int = 0, uid: str = "uid-lost") -> ActiveOperation:
 
 
 def test_the_time_since_an_executor_was_lost_goes_on_from_what_was_counted_before() -> None:
-    memory = Memory("uid")
+    memory = RunState("uid")
     lost = memory.count_lost(_slot(20), 100.0, ended=False)
     assert (lost.count_s(110.0), lost.left_s(110.0, 45.0, 35.0)) == (30.0, 15.0)
     assert memory.count_lost(_slot(25), 110.0, ended=False).count_s(110.0) == 30.0  # it is read late
@@ -198,7 +198,7 @@ def test_the_time_since_an_executor_was_lost_goes_on_from_what_was_counted_befor
 
 
 def test_the_call_of_an_executor_that_has_ended_lands_from_the_sight_of_its_end_on() -> None:
-    memory = Memory("uid")
+    memory = RunState("uid")
     lost = memory.count_lost(_slot(2), 100.0, ended=True)
     assert [lost.left_s(at, 45.0, 35.0) for at in (100.0, 134.0)] == [35.0, 1.0]
     counted = memory.count_lost(_slot(30), 110.0, ended=True)
@@ -206,7 +206,7 @@ def test_the_call_of_an_executor_that_has_ended_lands_from_the_sight_of_its_end_
 
 
 def test_times_go_on_where_the_process_before_left_them() -> None:
-    memory, run = Memory("uid"), replace(ASKED, spent_s=40, stage_s=25)
+    memory, run = RunState("uid"), replace(ASKED, spent_s=40, stage_s=25)
     memory.follow(run, _reader(100.0, down_s=12.0))
     timing = memory.timing(101.0)
     assert (timing.spent_s, timing.in_stage_s) == (53, 26.0)
@@ -214,7 +214,7 @@ def test_times_go_on_where_the_process_before_left_them() -> None:
 
 @pytest.mark.parametrize(("down_s", "counted"), [(-7200.0, 0), (86400.0, DOWN_S)])
 def test_a_wall_clock_that_jumped_counts_for_little(down_s: float, counted: float) -> None:
-    memory = Memory("uid")
+    memory = RunState("uid")
     memory.follow(replace(ASKED, spent_s=40), _reader(100.0, down_s=down_s))
     assert memory.spent(100.0) == 40 + counted
 
@@ -226,5 +226,5 @@ def test_an_answer_is_kept_for_the_next_write_of_the_record() -> None:
     assert memory.keeps_answer
     record = memory.recorded(ASKED, 4.0, "2026-01-01T00:01:00Z")
     assert record.answer == ACCEPTED
-    memory.follow(record, Reader(ME, 5.0))
+    memory.follow(record, RecordReader(ME, 5.0))
     assert not memory.keeps_answer

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.seeds import first_seed
-from unbounded.operations.places import Places
+from unbounded.operations.concurrency import FairLimiter
 
 
-def _places(count: int) -> tuple[Places, list[str]]:
+def _places(count: int) -> tuple[FairLimiter, list[str]]:
     woken: list[str] = []
-    return Places(count, woken.append), woken
+    return FairLimiter(count, woken.append), woken
 
 
 def _order(number: int) -> tuple[str, str]:
@@ -236,7 +236,7 @@ class _Schedule:
     inside: set[str] = field(default_factory=set)  # they may have lent their place
 
     def __post_init__(self) -> None:
-        self.places = Places(self.chance.randint(2, 3), self.woken.append)
+        self.places = FairLimiter(self.chance.randint(2, 3), self.woken.append)
         self.lanes = {f"u{number}": self.chance.choice("ab") for number in range(12)}
 
     def step(self) -> None:

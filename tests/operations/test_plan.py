@@ -15,33 +15,43 @@ from tests.operations.test_procedure import SOUND, Light
 from unbounded.api.operation import Evidence, OperationKind, OperationPhase
 from unbounded.metalman import power
 from unbounded.operations import reasons
-from unbounded.operations.calls import NO_ANSWER, Answer, LateCall, Reply
+from unbounded.operations.calls import NO_ANSWER, Answer, CallOutcome, LateCall
 from unbounded.operations.plan import (
-    Ask,
+    CallAction,
     Decision,
+    EnterStage,
     Finish,
-    Move,
-    Orders,
+    OwnerRequest,
     TargetState,
     Timing,
     Wait,
     decide,
 )
-from unbounded.operations.procedure import COMPLETE, Cancel, Failed, Procedure, Repeat, Sight, Stage, Step, Unseen
-from unbounded.operations.record import Failing, Run
+from unbounded.operations.procedure import (
+    COMPLETE,
+    CallFailure,
+    Cancel,
+    NotObservable,
+    Observation,
+    Procedure,
+    Repeat,
+    Stage,
+    Step,
+)
+from unbounded.operations.record import PendingFailure, Run
 
 NOW = "2030-01-01T00:00:00Z"
 START = Run("m1", "uid-m1", "metalman/lab", "p1", "b", "Start", NOW)
 GOING = replace(START, stage="Going", action="Go", attempt=1)
-RED, GREEN = Sight(Light.RED, detail="it is red"), Sight(Light.GREEN, detail="it is green")
-BLIND = Unseen("NoAnswer", "nobody answers")
-ACCEPTED, LOST = Answer(Reply.ACCEPTED), Answer(Reply.UNKNOWN, text="503")
-FULL = Answer(Reply.NOT_DONE, "NoRoom", "no room")
+RED, GREEN = Observation(Light.RED, detail="it is red"), Observation(Light.GREEN, detail="it is green")
+BLIND = NotObservable("NoAnswer", "nobody answers")
+ACCEPTED, LOST = Answer(CallOutcome.ACCEPTED), Answer(CallOutcome.UNKNOWN, text="503")
+FULL = Answer(CallOutcome.NOT_DONE, "NoRoom", "no room")
 
 
 def _decide(
     run: Run = START,
-    sight: Sight | Unseen = RED,
+    sight: Observation | NotObservable = RED,
     *,
     procedure: Procedure = SOUND,
     answer: Answer = NO_ANSWER,
@@ -51,7 +61,7 @@ def _decide(
     **timing: Any,
 ) -> Decision:
     when = Timing(**{"in_stage_s": 0.0, "since_ask_s": 0.0, "spent_s": 0.0, **timing})
-    return decide(procedure, run, sight, when, answer, Orders(deadline_s, cancel, target))
+    return decide(procedure, run, sight, when, answer, OwnerRequest(deadline_s, cancel, target))
 
 
 def _failure(decision: Decision) -> str:
@@ -66,14 +76,14 @@ def _failure(decision: Decision) -> str:
 
 def test_a_row_that_asks_is_an_intent_of_its_first_attempt() -> None:
     decision = _decide()
-    assert isinstance(decision, Ask)
+    assert isinstance(decision, CallAction)
     assert (decision.stage, decision.action, decision.attempt) == ("Going", "Go", 1)
     assert decision.until_s == SOUND.stages["Going"].limit_s
 
 
 def test_a_row_that_only_moves_moves() -> None:
     decision = _decide(sight=GREEN)
-    assert isinstance(decision, Move)
+    assert isinstance(decision, EnterStage)
     assert decision.stage == "Going"
 
 
@@ -101,16 +111,16 @@ def test_a_row_can_fail_with_its_reason() -> None:
 
 
 def test_an_accepted_ask_of_which_nothing_has_come_is_repeated_as_one_that_was_refused() -> None:
-    nothing = replace(RED, failed=Failed("NoRoom", "no room"))
+    nothing = replace(RED, failed=CallFailure("NoRoom", "no room"))
     decision = _decide(GOING, nothing, answer=ACCEPTED, since_ask_s=1.0)
     assert isinstance(decision, Wait)
     assert decision.text.endswith("the last attempt failed: no room")
     decision = _decide(GOING, nothing, answer=ACCEPTED, since_ask_s=5.0)
-    assert isinstance(decision, Ask)
+    assert isinstance(decision, CallAction)
     assert decision.attempt == 2
     spent = replace(GOING, attempt=SOUND.stages["Going"].attempts or 0)
     assert _failure(_decide(spent, nothing, answer=LOST, since_ask_s=100.0)) == "NoRoom"
-    assert isinstance(_decide(GOING, replace(GREEN, failed=Failed("NoRoom", "no room")), answer=ACCEPTED), Finish)
+    assert isinstance(_decide(GOING, replace(GREEN, failed=CallFailure("NoRoom", "no room")), answer=ACCEPTED), Finish)
 
 
 def test_an_accepted_ask_is_not_repeated_before_its_time() -> None:
@@ -131,7 +141,7 @@ LONG = replace(
 
 def test_an_ask_without_effect_is_repeated_as_the_next_attempt() -> None:
     decision = _decide(GOING, procedure=LONG, answer=ACCEPTED, in_stage_s=21.0, since_ask_s=21.0)
-    assert isinstance(decision, Ask)
+    assert isinstance(decision, CallAction)
     assert (decision.action, decision.attempt) == ("Go", 2)
 
 
@@ -168,8 +178,8 @@ def test_without_a_number_of_attempts_it_is_asked_until_the_limit_and_says_what_
     patient = replace(LONG, stages=stages)
     run = replace(GOING, attempt=40)
     asked = _decide(run, procedure=patient, answer=answer, in_stage_s=99.0, since_ask_s=21.0)
-    assert isinstance(asked, Ask)
-    why = f"; the last attempt failed: {answer.text}" if answer.reply is Reply.NOT_DONE else ""
+    assert isinstance(asked, CallAction)
+    why = f"; the last attempt failed: {answer.text}" if answer.reply is CallOutcome.NOT_DONE else ""
     assert (asked.attempt, asked.text) == (41, f"Go asked (attempt 41); waiting for green{why}")
     over = _decide(run, procedure=patient, answer=answer, in_stage_s=100.0, since_ask_s=21.0)
     assert (_failure(over), over.text) == (reason, words)
@@ -182,11 +192,11 @@ def test_a_wait_for_the_next_attempt_says_why_the_last_one_failed() -> None:
 
 
 def test_an_ask_that_surely_was_not_done_is_repeated_sooner() -> None:
-    not_done = Answer(Reply.NOT_DONE, "NoAnswer", "refused")
+    not_done = Answer(CallOutcome.NOT_DONE, "NoAnswer", "refused")
     waiting = _decide(GOING, procedure=LONG, answer=not_done, since_ask_s=3.0)
     assert isinstance(waiting, Wait)
     assert waiting.text.endswith("; the last attempt failed: refused")
-    assert isinstance(_decide(GOING, procedure=LONG, answer=not_done, since_ask_s=4.0), Ask)
+    assert isinstance(_decide(GOING, procedure=LONG, answer=not_done, since_ask_s=4.0), CallAction)
     spent = _decide(replace(GOING, attempt=3), procedure=LONG, answer=not_done, since_ask_s=20.0)
     assert _failure(spent) == "NoAnswer"
 
@@ -203,19 +213,19 @@ def test_what_must_not_be_sent_twice_is_not_sent_twice(answer: Answer) -> None:
 
 def test_what_must_not_be_sent_twice_may_be_sent_when_it_surely_was_not() -> None:
     back = replace(GOING, stage="Back", action="Stop")
-    decision = _decide(back, GREEN, procedure=LONG, answer=Answer(Reply.NOT_DONE), since_ask_s=10.0)
-    assert isinstance(decision, Ask)
+    decision = _decide(back, GREEN, procedure=LONG, answer=Answer(CallOutcome.NOT_DONE), since_ask_s=10.0)
+    assert isinstance(decision, CallAction)
     assert decision.attempt == 2
 
 
 def test_a_refusal_fails_with_its_reason_or_goes_the_other_way() -> None:
-    refused = Answer(Reply.REFUSED, "Forbidden", "not with me")
+    refused = Answer(CallOutcome.REFUSED, "Forbidden", "not with me")
     assert _failure(_decide(GOING, answer=refused)) == "Forbidden"
     other_way = replace(
         SOUND, stages={**SOUND.stages, "Going": Stage("green", limit_s=10, otherwise=Step("Back", ask="Stop"))}
     )
     decision = _decide(GOING, procedure=other_way, answer=refused)
-    assert isinstance(decision, Ask)
+    assert isinstance(decision, CallAction)
     assert (decision.stage, decision.action) == ("Back", "Stop")
 
 
@@ -223,8 +233,8 @@ def test_a_refusal_fails_with_its_reason_or_goes_the_other_way() -> None:
 
 
 def test_a_stage_past_its_limit_leaves_the_other_way_or_fails() -> None:
-    decision = _decide(replace(START, action=None), Sight(Light.RED), procedure=_looking(), in_stage_s=10.0)
-    assert isinstance(decision, Move)
+    decision = _decide(replace(START, action=None), Observation(Light.RED), procedure=_looking(), in_stage_s=10.0)
+    assert isinstance(decision, EnterStage)
     assert decision.stage == "Going"
     assert _failure(_decide(GOING, answer=ACCEPTED, in_stage_s=10.0)) == reasons.TIMED_OUT
 
@@ -275,8 +285,8 @@ TIDY = replace(
         ("After", Light.GREEN): Step("After", fail="NotNoted", words="nobody knows why"),
     },
 )
-TIDYING = replace(GOING, stage="After", action="Go", attempt=1, failing=Failing("Broken", "it broke"))
-REFUSED = Answer(Reply.REFUSED, "No", "no way")
+TIDYING = replace(GOING, stage="After", action="Go", attempt=1, failing=PendingFailure("Broken", "it broke"))
+REFUSED = Answer(CallOutcome.REFUSED, "No", "no way")
 FAILURES: dict[str, tuple[dict[str, Any], str]] = {
     "its deadline": ({"spent_s": 1000.0}, reasons.DEADLINE_EXCEEDED),
     "its deadline, unseen": ({"spent_s": 1000.0, "sight": BLIND}, reasons.DEADLINE_EXCEEDED),
@@ -296,7 +306,7 @@ def test_the_tidy_one_is_sound() -> None:
 def test_a_failure_goes_through_the_aftermath_and_is_noted(what: str) -> None:
     given, reason = FAILURES[what]
     decision = _decide(**{"run": GOING, "procedure": TIDY, "answer": ACCEPTED, **given})
-    assert isinstance(decision, Move)
+    assert isinstance(decision, EnterStage)
     assert decision.stage == "After"
     assert decision.failing is not None
     assert decision.failing.reason == reason
@@ -311,10 +321,10 @@ def test_what_the_aftermath_undoes_is_undone_when_it_is_cancelled() -> None:
     )
     assert undone.faults() == []
     decision = _decide(GOING, procedure=undone, answer=ACCEPTED, cancel=True)
-    assert isinstance(decision, Move)
+    assert isinstance(decision, EnterStage)
     assert (decision.stage, decision.failing) == (
         "After",
-        Failing(reasons.CANCELLED, "cancelled after Go was asked for; it is red"),
+        PendingFailure(reasons.CANCELLED, "cancelled after Go was asked for; it is red"),
     )
 
 
@@ -323,9 +333,9 @@ def test_a_last_stage_begins_blindly_where_nothing_can_be_read_and_says_how_thin
     blind = replace(TIDY, stages=stages)
     assert blind.faults() == []
     asks = _decide(GOING, BLIND, procedure=blind, answer=ACCEPTED, spent_s=1000.0)
-    assert isinstance(asks, Ask)
+    assert isinstance(asks, CallAction)
     assert (asks.stage, asks.action, asks.failing and asks.failing.reason) == ("After", "Go", "DeadlineExceeded")
-    assert isinstance(_decide(GOING, RED, procedure=blind, answer=ACCEPTED, spent_s=1000.0), Move)
+    assert isinstance(_decide(GOING, RED, procedure=blind, answer=ACCEPTED, spent_s=1000.0), EnterStage)
     left = _decide(TIDYING, BLIND, procedure=blind, answer=ACCEPTED, in_stage_s=10.0)
     assert isinstance(left, Finish)
     assert left.text.endswith("; it is left on")
@@ -346,7 +356,9 @@ def test_the_end_of_an_aftermath_tells_what_it_has_seen() -> None:
 def test_a_stage_on_which_nothing_rests_does_not_fail_what_is_complete(given: dict[str, Any]) -> None:
     stages = {**SOUND.stages, "Going": replace(SOUND.stages["Going"], otherwise=Step(COMPLETE))}
     spare = replace(SOUND, stages=stages, proof=frozenset())
-    decision = _decide(**{"run": GOING, "procedure": spare, "answer": Answer(Reply.NOT_DONE, "No", "no way"), **given})
+    decision = _decide(
+        **{"run": GOING, "procedure": spare, "answer": Answer(CallOutcome.NOT_DONE, "No", "no way"), **given}
+    )
     assert isinstance(decision, Finish)
     assert decision.phase is OperationPhase.COMPLETE
     assert decision.text == f"it is red; gave up waiting for {stages['Going'].waits_for}: no way"
@@ -358,7 +370,7 @@ def test_a_target_that_is_another_one_has_no_aftermath() -> None:
 
 def test_an_aftermath_asks_although_the_deadline_is_over_and_ends_as_what_was_noted() -> None:
     asks = _decide(replace(TIDYING, action=None, attempt=0), procedure=TIDY, spent_s=5000.0)
-    assert isinstance(asks, Ask)
+    assert isinstance(asks, CallAction)
     assert (asks.stage, asks.action) == ("After", "Go")
     done = _decide(TIDYING, GREEN, procedure=TIDY, answer=ACCEPTED, spent_s=5000.0)
     assert isinstance(done, Finish)
@@ -399,7 +411,7 @@ def test_a_blind_operation_ends_after_its_limit() -> None:
 
 
 def test_what_only_a_person_can_change_ends_an_untouched_operation_at_once() -> None:
-    final = Unseen("CredentialsMissing", "no Secret", final=True)
+    final = NotObservable("CredentialsMissing", "no Secret", final=True)
     assert _failure(_decide(START, final)) == "CredentialsMissing"
     assert isinstance(_decide(GOING, final), Wait)
 
@@ -436,7 +448,7 @@ def test_who_loses_its_machine_says_what_had_been_asked_of_it(target: TargetStat
         {"target": TargetState.CHANGED},
         {"in_stage_s": SOUND.unseen_limit_s},
         {"spent_s": 1000.0},
-        {"answer": Answer(Reply.REFUSED, "Forbidden", "not with me")},
+        {"answer": Answer(CallOutcome.REFUSED, "Forbidden", "not with me")},
     ],
     ids=["deleted", "bound anew", "unseen", "deadline", "refused"],
 )
@@ -450,7 +462,7 @@ def test_cancel_at_once_undoes_or_says_that_it_is_too_late() -> None:
     careful = replace(SOUND, stages={**SOUND.stages, "Start": Stage("red", limit_s=10, cancel=Cancel.AT_ONCE)})
     assert _failure(_decide(START, procedure=careful, cancel=True)) == reasons.CANCELLED
     undo = _decide(GOING, cancel=True, answer=ACCEPTED)
-    assert isinstance(undo, Ask)
+    assert isinstance(undo, CallAction)
     assert (undo.stage, undo.action) == ("Back", "Stop")
     too_late = _decide(replace(GOING, stage="Back", action="Stop"), GREEN, cancel=True, answer=ACCEPTED)
     assert isinstance(too_late, Wait)
@@ -471,7 +483,7 @@ EVERYTHING: list[dict[str, Any]] = [
     {"target": TargetState.GONE},
     {"cancel": True},
     {"in_stage_s": 9999.0},
-    {"answer": Answer(Reply.REFUSED, "No", "no")},
+    {"answer": Answer(CallOutcome.REFUSED, "No", "no")},
 ]
 
 
@@ -483,7 +495,7 @@ def test_nothing_but_waiting_is_allowed_while_an_earlier_incarnation_can_act(tro
     assert 0 < decision.look_again_s <= 7.0
 
 
-OPEN = Answer(Reply.OPEN, text="an earlier process was about to ask for it")
+OPEN = Answer(CallOutcome.OPEN, text="an earlier process was about to ask for it")
 
 
 def test_what_a_process_may_still_ask_for_is_settled_from_the_first_look_on_and_looked_for_meanwhile() -> None:
@@ -501,7 +513,10 @@ def test_the_deadline_is_kept_while_another_process_may_act() -> None:
 
 
 def test_a_wait_after_an_attempt_that_failed_has_the_reason_of_that() -> None:
-    for answer, reason in ((FULL, "NoRoom"), (Answer(Reply.NOT_DONE, reasons.NO_ANSWER, "429"), reasons.IN_PROGRESS)):
+    for answer, reason in (
+        (FULL, "NoRoom"),
+        (Answer(CallOutcome.NOT_DONE, reasons.NO_ANSWER, "429"), reasons.IN_PROGRESS),
+    ):
         decision = _decide(GOING, answer=answer, since_ask_s=1.0)
         assert isinstance(decision, Wait)
         assert decision.reason == reason
@@ -522,7 +537,7 @@ SETTLED = replace(SOUND, settled=frozenset({"Go"}))
 def test_an_open_call_that_sets_a_state_is_repeated_at_once_and_not_counted_against_the_outside() -> None:
     for run, procedure in ((GOING, SOUND), (replace(GOING, attempt=9), SOUND), (GOING, SETTLED)):
         again = _decide(run, procedure=procedure, answer=OPEN, late=LATE)
-        assert isinstance(again, Ask)
+        assert isinstance(again, CallAction)
         assert (again.action, again.attempt) == ("Go", run.attempt + 1)
 
 
@@ -553,7 +568,7 @@ def test_the_end_that_the_late_call_itself_asks_for_is_not_watched() -> None:
 
 
 def test_a_failure_does_not_wait_for_what_may_arrive() -> None:
-    refused = Answer(Reply.REFUSED, "No", "no")
+    refused = Answer(CallOutcome.REFUSED, "No", "no")
     assert _failure(_decide(replace(GOING, incarnation="p2"), answer=refused, late=LATE)) == "No"
 
 
@@ -563,22 +578,22 @@ def test_after_what_would_destroy_others_come_when_it_can_no_longer_arrive() -> 
     assert isinstance(held, Wait)
     assert (held.reason, held.until_s) == (reasons.SETTLING, 7.0)
     assert "what comes next must not be hit by that" in held.text
-    assert isinstance(_decide(replace(GOING, incarnation="p2"), **undo), Ask)
+    assert isinstance(_decide(replace(GOING, incarnation="p2"), **undo), CallAction)
     harmless = _decide(replace(GOING, incarnation="p2"), late=LATE, cancel=True, answer=ACCEPTED)
-    assert isinstance(harmless, Ask)
+    assert isinstance(harmless, CallAction)
 
 
 @pytest.mark.parametrize(("lost", "waits"), [(False, False), (True, True)])
 def test_what_is_seen_to_have_come_true_arrives_no_more_unless_it_was_sent_twice(*, lost: bool, waits: bool) -> None:
     leads_on = replace(SETTLED, table={**SETTLED.table, ("Going", Light.GREEN): Step("Back", ask="Stop", seen="green")})
     decision = _decide(GOING, GREEN, procedure=leads_on, answer=replace(OPEN, lost=lost), late=LATE)
-    assert isinstance(decision, Wait if waits else Ask)
+    assert isinstance(decision, Wait if waits else CallAction)
 
 
 # What carries a key
 
 KEYED = replace(SOUND, actions={**SOUND.actions, "Go": Repeat.KEYED})
-UNHEARD = Answer(Reply.NOT_DONE, "NoAnswer", "429", lost=True)
+UNHEARD = Answer(CallOutcome.NOT_DONE, "NoAnswer", "429", lost=True)
 SOON: dict[str, Any] = {"since_ask_s": 5.0, "in_stage_s": 5.0}
 
 
@@ -587,7 +602,7 @@ def test_what_carries_a_key_is_asked_for_again_until_it_is_answered_whatever_is_
     waits = replace(KEYED, table={**KEYED.table, ("Going", Light.RED): Step("Going")})
     for procedure in (KEYED, waits):
         again = _decide(GOING, procedure=procedure, answer=answer, **SOON)
-        assert isinstance(again, Ask)
+        assert isinstance(again, CallAction)
         assert (again.action, again.attempt) == ("Go", 2)
         for answered in (ACCEPTED, replace(ACCEPTED, lost=True)):
             assert isinstance(_decide(GOING, procedure=procedure, answer=answered, in_stage_s=9, since_ask_s=9), Wait)
@@ -597,7 +612,7 @@ def test_what_carries_a_key_is_asked_for_again_until_it_is_answered_whatever_is_
 def test_what_carries_a_key_is_asked_for_beside_an_earlier_incarnation_and_nothing_else_is() -> None:
     settling: dict[str, Any] = {"settles_in_s": 7.0, "since_ask_s": -7.0}
     again = _decide(GOING, procedure=KEYED, answer=OPEN, **settling)
-    assert isinstance(again, Ask)
+    assert isinstance(again, CallAction)
     assert isinstance(_decide(GOING, answer=OPEN, **settling), Wait)
     for trouble in EVERYTHING[1:]:
         assert isinstance(_decide(GOING, procedure=KEYED, **settling, **trouble), Wait)
@@ -631,14 +646,14 @@ POWER = [
 REPLIES = [
     ACCEPTED,
     LOST,
-    Answer(Reply.NOT_DONE, "NoAnswer", "refused"),
-    Answer(Reply.REFUSED, "BMCRefused", "no"),
+    Answer(CallOutcome.NOT_DONE, "NoAnswer", "refused"),
+    Answer(CallOutcome.REFUSED, "BMCRefused", "no"),
 ]
 SIGHTS = st.sampled_from(
     [
-        *(Sight(fact, detail=fact) for fact in power.BmcPowerFact),
+        *(Observation(fact, detail=fact) for fact in power.BmcPowerFact),
         BLIND,
-        Unseen("CredentialsMissing", "no Secret", final=True),
+        NotObservable("CredentialsMissing", "no Secret", final=True),
     ]
 )
 
@@ -655,21 +670,21 @@ class Walk:
         self.answer = NO_ANSWER
         self.asks: list[tuple[str, str, int]] = []
 
-    def step(self, sight: Sight | Unseen, reply: Answer, *, cancel: bool) -> Finish | None:
+    def step(self, sight: Observation | NotObservable, reply: Answer, *, cancel: bool) -> Finish | None:
         timing = Timing(self.now - self.entered, self.now - self.asked, self.now, looks=self.looks)
         self.looks += 1
-        decision = decide(self.procedure, self.run, sight, timing, self.answer, Orders(self.deadline_s, cancel))
+        decision = decide(self.procedure, self.run, sight, timing, self.answer, OwnerRequest(self.deadline_s, cancel))
         match decision:
             case Wait(look_again_s=again_s):
                 assert again_s > 0
                 assert decision.text
                 self.now += again_s
-            case Ask():
+            case CallAction():
                 self._enter(decision.stage, decision.seen, decision.action, decision.attempt)
                 self.asks.append((decision.stage, decision.action, decision.attempt))
                 self.asked, self.answer = self.now, reply
                 self.now += self.procedure.poll_s(0)
-            case Move():
+            case EnterStage():
                 self._enter(decision.stage, decision.seen, None, 0)
                 self.answer = NO_ANSWER
                 self.now += self.procedure.stages[decision.stage].dwell_s or self.procedure.poll_s(0)
@@ -691,7 +706,9 @@ class Walk:
     st.sampled_from(POWER), st.lists(st.tuples(SIGHTS, st.sampled_from(REPLIES)), min_size=1, max_size=30), st.data()
 )
 def test_any_sequence_ends_within_its_limits_and_complete_has_its_proof(
-    kind: tuple[OperationKind, dict[str, str]], facts: list[tuple[Sight | Unseen, Answer]], data: st.DataObject
+    kind: tuple[OperationKind, dict[str, str]],
+    facts: list[tuple[Observation | NotObservable, Answer]],
+    data: st.DataObject,
 ) -> None:
     """The facts are repeated until the end; the deadline is far, so that the stages' own limits have to do."""
     operation = operation_of(kind=kind[0], parameters=kind[1])
@@ -717,7 +734,7 @@ def test_any_sequence_ends_within_its_limits_and_complete_has_its_proof(
 @settings(deadline=None, max_examples=60)
 @given(st.sampled_from(POWER), SIGHTS, st.sampled_from(REPLIES))
 def test_a_world_that_never_changes_ends_every_operation_by_its_own_limits(
-    kind: tuple[OperationKind, dict[str, str]], sight: Sight | Unseen, reply: Answer
+    kind: tuple[OperationKind, dict[str, str]], sight: Observation | NotObservable, reply: Answer
 ) -> None:
     procedure = power.PROCEDURES[kind[0]](operation_of(kind=kind[0], parameters=kind[1]))
     walk = Walk(procedure, deadline_s=float("inf"))
@@ -737,7 +754,7 @@ def test_a_graceful_shutdown_is_asked_for_once(
     procedure = power.PROCEDURES[kind[0]](operation_of(kind=kind[0], parameters=kind[1]))
     walk = Walk(procedure, deadline_s=5_000.0)
     for count in range(20_000):
-        if walk.step(Sight(facts[count % len(facts)]), ACCEPTED, cancel=False) is not None:
+        if walk.step(Observation(facts[count % len(facts)]), ACCEPTED, cancel=False) is not None:
             break
     asked = [(stage, action) for stage, action, _attempt in walk.asks]
     once = {action for action, repeat in procedure.actions.items() if repeat is Repeat.ONCE}
@@ -766,14 +783,16 @@ def test_what_is_on_its_way_at_the_limit_has_longer() -> None:
 
 
 @pytest.mark.parametrize("sight", [RED, BLIND])
-def test_a_limit_can_have_its_own_reason_and_words(sight: Sight | Unseen) -> None:
+def test_a_limit_can_have_its_own_reason_and_words(sight: Observation | NotObservable) -> None:
     procedure = _with_going(otherwise=Step("Going", fail="TooSlow", words="it never turned green"))
     assert procedure.faults() == []
-    decision = _decide(GOING, sight, procedure=procedure, answer=Answer(Reply.REFUSED, "No", "no"), in_stage_s=9.0)
+    decision = _decide(
+        GOING, sight, procedure=procedure, answer=Answer(CallOutcome.REFUSED, "No", "no"), in_stage_s=9.0
+    )
     assert _failure(decision) == "TooSlow"
     assert isinstance(decision, Finish)
     assert decision.text.startswith("it never turned green: ")
-    if isinstance(sight, Sight):
+    if isinstance(sight, Observation):
         late = _decide(GOING, sight, procedure=procedure, answer=ACCEPTED, in_stage_s=11.0)
         assert _failure(late) == "TooSlow"
 
@@ -791,15 +810,15 @@ def test_a_cancel_does_not_undo_what_has_gone_past_the_point_of_no_return() -> N
     procedure = replace(SOUND, table=table)
     assert SOUND.stages["Back"].cancel is Cancel.TOO_LATE
     gone_on = _decide(GOING, GREEN, procedure=procedure, cancel=True)
-    assert isinstance(gone_on, Move)
+    assert isinstance(gone_on, EnterStage)
     assert (gone_on.stage, gone_on.seen) == ("Back", "green")
     undone = _decide(GOING, RED, procedure=procedure, cancel=True)
-    assert isinstance(undone, Ask)
+    assert isinstance(undone, CallAction)
     assert undone.action == "Stop"
 
 
 def test_a_wait_tells_how_far_it_is() -> None:
-    some = Sight(Light.RED, detail="it is red", progress="42 % of the light")
+    some = Observation(Light.RED, detail="it is red", progress="42 % of the light")
     decision = _decide(GOING, some, answer=ACCEPTED)
     assert isinstance(decision, Wait)
     assert decision.text == "Go asked; waiting for green: 42 % of the light"

@@ -15,7 +15,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import Sight
+from unbounded.operations.procedure import Observation
 
 ANSWER_S = 5  # one pass, with its poll
 
@@ -96,7 +96,7 @@ class LateAnswers(PowerExecutor):
         super().__init__("metalman/lab", life, world.outside)
         self.read_at = read_at
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         sight = await super().observe(target)
         self.read_at.append(asyncio.get_running_loop().time())
         await asyncio.sleep(4 if target.run.stage == power.CONFIRMING_ON else 0)

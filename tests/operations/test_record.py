@@ -18,7 +18,7 @@ from unbounded.operations import reasons
 from unbounded.operations.record import (
     MAX_EVIDENCE,
     MAX_MESSAGE,
-    Failing,
+    PendingFailure,
     Run,
     completed_condition,
     run_of,
@@ -51,7 +51,7 @@ RUNS = st.builds(
     generation=st.none() | st.integers(1, 99),
     counters=st.none() | COUNTERS,
     evidence=st.lists(EVIDENCE, max_size=4).map(tuple),
-    failing=st.none() | st.builds(Failing, reason=WORDS, text=st.text(max_size=20), cause=st.none() | CAUSES),
+    failing=st.none() | st.builds(PendingFailure, reason=WORDS, text=st.text(max_size=20), cause=st.none() | CAUSES),
 )
 WAITING = Waiting(reason="NoAnswer", held_by="metalman/lab", since=NOW, until=NOW)
 

@@ -30,7 +30,7 @@ from unbounded.kube.errors import NotFound
 from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.counters import due
-from unbounded.operations.steward_plan import (
+from unbounded.operations.supervisor_plan import (
     LISTEN_EVERY_S,
     LISTEN_FOR_S,
     LOST_AFTER_S,

@@ -16,8 +16,8 @@ from unbounded.api.names import FINALIZER_OPERATION, LABEL_PARENT, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.errors import InvalidObject, ResponseLost
 from unbounded.metalman import power
-from unbounded.operations import parents, reasons
-from unbounded.operations.fanout import fan
+from unbounded.operations import batch_controller, reasons
+from unbounded.operations.batch_plan import plan_batch
 
 LAB = {"matchLabels": {LABEL_SITE: "lab"}}
 
@@ -359,10 +359,10 @@ async def test_a_large_fan_is_looked_at_a_few_times_a_second_and_not_at_every_ch
 
     def counted(*given: Any, **named: Any) -> Any:
         looks.append(asyncio.get_running_loop().time())
-        return fan(*given, **named)
+        return plan_batch(*given, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parents, "fan", counted)
+        patch.setattr(batch_controller, "fan", counted)
         await world.operation("all", "HostReboot", machineSelector=LAB, maxConcurrent=40)
         assert result(await world.ended("all", within_s=120)) == ("Complete", "Succeeded")
     assert len(looks) <= 10 + 5 * (looks[-1] - looks[0])

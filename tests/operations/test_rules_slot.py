@@ -20,8 +20,8 @@ from unbounded.kube.cache import Cache
 from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.caches import Caches
-from unbounded.operations.ledger import COUNT_S, Ledger
-from unbounded.operations.procedure import Sight
+from unbounded.operations.executor_status import COUNT_S, ExecutorStatus
+from unbounded.operations.procedure import Observation
 
 HELD = [reasons.WAITING_FOR_OLDER, reasons.SLOT_HELD]
 
@@ -186,11 +186,11 @@ async def test_a_slot_that_another_process_keeps_is_not_given_back_by_one_that_h
     await _hold_slot(world, "op", lost=True)
     caches = Caches(operations=Cache(world.api, MACHINE_OPERATIONS), machines=Cache(world.api, MACHINES), pause=None)
     executor = PowerExecutor("metalman/lab", Incarnation("p", world.chance, FAIR), world.outside)
-    ledger = Ledger(world.api, executor, caches, identity="p", now=virtual_now)
+    ledger = ExecutorStatus(world.api, executor, caches, identity="p", now=virtual_now)
     await ledger.release(ended, None, None)
     kept = (await machine(world)).status.active_operation
     assert kept is not None
-    await ledger.release(ended, None, Sight(power.BmcPowerFact.ON))
+    await ledger.release(ended, None, Observation(power.BmcPowerFact.ON))
     assert (await machine(world)).status.active_operation is None
 
 

@@ -24,7 +24,7 @@ from unbounded.metalman.access import binding_of
 from unbounded.operations import reasons
 from unbounded.operations.ownership import Executor, executor_of
 from unbounded.operations.ports import Refusal, Target
-from unbounded.operations.procedure import Procedure, Sight, Stage, Step
+from unbounded.operations.procedure import Observation, Procedure, Stage, Step
 
 ELSEWHERE = {"spec": {"pxe": {"redfish": {"url": "https://elsewhere"}}}}
 
@@ -155,7 +155,7 @@ async def test_a_slot_taken_before_a_crash_is_not_acted_on_without_a_live_read(w
     asked: list[str] = []
 
     class Edited(BareMetal):
-        async def observe(self, target: Target) -> Sight:
+        async def observe(self, target: Target) -> Observation:
             sight = await super().observe(target)
             if not asked and "elsewhere" not in str(target.machine.spec):
                 await world.api.patch(MACHINES, "m1", ELSEWHERE)

@@ -31,8 +31,8 @@ from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman import power
 from unbounded.operations import reasons
-from unbounded.operations.admission import PAUSE_LOOK_S
-from unbounded.operations.calls import Reply
+from unbounded.operations.calls import CallOutcome
+from unbounded.operations.claim import PAUSE_LOOK_S
 from unbounded.operations.ports import Target
 from unbounded.operations.record import run_of
 
@@ -332,7 +332,7 @@ async def test_a_clean_stop_stores_the_answer_also_when_a_user_has_just_written_
     await running.terminate()
     run = run_of(await world.get("op"))
     assert run is not None
-    assert (run.action, run.answer.reply) == (power.SWITCH_OFF, Reply.ACCEPTED)
+    assert (run.action, run.answer.reply) == (power.SWITCH_OFF, CallOutcome.ACCEPTED)
 
 
 @story

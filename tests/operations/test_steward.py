@@ -16,9 +16,9 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_PAUSED, FINALIZER_OPERATION
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations import reasons
-from unbounded.operations.absences import Absence
 from unbounded.operations.deadlines import DEADLINE_S
-from unbounded.operations.steward_plan import (
+from unbounded.operations.executor_health import Unavailability
+from unbounded.operations.supervisor_plan import (
     AFTERMATH_S,
     LISTEN_EVERY_S,
     LISTEN_FOR_S,
@@ -27,18 +27,18 @@ from unbounded.operations.steward_plan import (
     MACHINE_WAIT_S,
     SEEN_SILENT,
     SILENT_AFTER_S,
-    Ages,
-    Delete,
-    End,
-    LeaveResult,
-    Note,
-    Nothing,
-    Say,
-    Unhold,
-    Verdict,
-    View,
-    listens_for,
-    verdict,
+    AddEvidence,
+    DeleteOperation,
+    EndOperation,
+    NoAction,
+    OperationAges,
+    RecordResult,
+    RemoveFinalizer,
+    ReportWait,
+    SupervisorAction,
+    SupervisorView,
+    expects_silence,
+    plan_action,
 )
 
 EARLY, LATE = "2030-01-01T00:00:00Z", "2030-01-01T00:00:09Z"
@@ -58,25 +58,27 @@ def _verdict(
     recorded: bool = True,
     silent_s: float | None = None,
     under_way: int = 0,
-    absent: Absence | None = None,
+    absent: Unavailability | None = None,
     **ages: float,
-) -> Verdict:
+) -> SupervisorAction:
     there = None if missing else machine or machine_of()
-    when = Ages(**{"known_s": 5.0, "created_s": ages.get("known_s", 5.0), **ages})
+    when = OperationAges(**{"known_s": 5.0, "created_s": ages.get("known_s", 5.0), **ages})
     others = [operation, *others]
-    return verdict(View(operation, there, others, pause, when, busy, last_heard, recorded, silent_s, under_way, absent))
+    return plan_action(
+        SupervisorView(operation, there, others, pause, when, busy, last_heard, recorded, silent_s, under_way, absent)
+    )
 
 
-def _said(decided: Verdict) -> Say:
-    assert isinstance(decided, Say), decided
+def _said(decided: SupervisorAction) -> ReportWait:
+    assert isinstance(decided, ReportWait), decided
     assert decided.text
     assert decided.held_by
     assert decided.until_s is not None
     return decided
 
 
-def _ended(decided: Verdict) -> str:
-    assert isinstance(decided, End), decided
+def _ended(decided: SupervisorAction) -> str:
+    assert isinstance(decided, EndOperation), decided
     assert decided.text
     return decided.reason
 
@@ -86,7 +88,7 @@ def _ended(decided: Verdict) -> str:
 
 def test_an_executor_has_four_seconds_before_anything_is_explained() -> None:
     decided = _verdict(operation_of(), known_s=0.5)
-    assert decided == Nothing(3.5)
+    assert decided == NoAction(3.5)
 
 
 def test_waiting_for_its_executor_names_it_and_until_when() -> None:
@@ -109,13 +111,15 @@ def test_a_busy_executor_is_not_said_to_be_away() -> None:
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_an_executor_that_is_known_not_to_serve_is_not_said_to_be_at_work(*, busy: bool) -> None:
-    said = _said(_verdict(operation_of(), known_s=30.0, busy=busy, absent=Absence("its package is not installed")))
+    said = _said(
+        _verdict(operation_of(), known_s=30.0, busy=busy, absent=Unavailability("its package is not installed"))
+    )
     assert (said.reason, said.held_by) == (reasons.PROVIDER_NOT_SERVED, "metalman/lab")
     assert said.text == "metalman/lab does not serve: its package is not installed"
 
 
 def test_an_executor_that_is_starting_is_not_said_to_be_away() -> None:
-    absent = Absence("its process was started at T", is_trouble=False)
+    absent = Unavailability("its process was started at T", is_trouble=False)
     said = _said(_verdict(operation_of(), known_s=30.0, absent=absent))
     assert (said.reason, said.held_by) == (reasons.WAITING_FOR_EXECUTOR, "metalman/lab")
     assert said.text == "metalman/lab is starting: its process was started at T"
@@ -164,14 +168,14 @@ def test_a_machine_that_is_being_deleted_is_said_to_be() -> None:
 def test_what_nobody_can_carry_out_is_said_at_once(kind: str) -> None:
     decided = _verdict(operation_of(kind=kind), machine_of(pxe={"image": "i"}), known_s=0.0)
     assert _ended(decided) == reasons.UNSUPPORTED_TARGET
-    assert isinstance(decided, End)
+    assert isinstance(decided, EndOperation)
     assert "spec.pxe.redfish" in decided.text
 
 
 def test_invalid_parameters_are_said_at_once() -> None:
     decided = _verdict(operation_of(parameters={"force": "maybe"}), known_s=0.0)
     assert _ended(decided) == reasons.INVALID_PARAMETERS
-    assert isinstance(decided, End)
+    assert isinstance(decided, EndOperation)
     assert "spec.parameters.force" in decided.text
 
 
@@ -181,14 +185,14 @@ def test_a_cancel_before_the_claim_ends_it() -> None:
 
 
 def test_a_deletion_before_the_claim_is_not_held_up() -> None:
-    assert _verdict(operation_of(metadata={**DELETED, **HELD})) == Unhold()
-    assert _verdict(operation_of(metadata=DELETED)) == Nothing()
+    assert _verdict(operation_of(metadata={**DELETED, **HELD})) == RemoveFinalizer()
+    assert _verdict(operation_of(metadata=DELETED)) == NoAction()
 
 
 def test_what_nobody_started_ends_at_its_start_deadline_and_says_what_it_waited_for() -> None:
     decided = _verdict(operation_of(startDeadlineSeconds=30), known_s=30.0)
     assert _ended(decided) == reasons.NOT_STARTED
-    assert isinstance(decided, End)
+    assert isinstance(decided, EndOperation)
     assert "metalman/lab" in decided.text
     paused = _verdict(
         operation_of(startDeadlineSeconds=30), machine_of(annotations={ANNOTATION_PAUSED: ""}), known_s=30.0
@@ -213,7 +217,7 @@ def test_an_agents_operation_that_a_younger_host_operation_overtook_is_preempted
 )
 def test_these_host_operations_preempt_nothing(host: MachineOperation) -> None:
     agents = operation_of("agents", "NodeReboot", created=EARLY)
-    assert not isinstance(_verdict(agents, others=[host]), End)
+    assert not isinstance(_verdict(agents, others=[host]), EndOperation)
 
 
 # After the claim
@@ -221,12 +225,12 @@ def test_these_host_operations_preempt_nothing(host: MachineOperation) -> None:
 
 def test_a_running_operation_is_left_alone() -> None:
     decided = _verdict(operation_of(status=claim()), claimed_s=10.0)
-    assert isinstance(decided, Nothing)
+    assert isinstance(decided, NoAction)
 
 
 def test_a_running_operation_is_not_cancelled_or_unheld_by_the_steward() -> None:
     operation = operation_of(status=claim(), cancel=True, metadata={**DELETED, **HELD})
-    assert isinstance(_verdict(operation, claimed_s=100.0), Nothing)
+    assert isinstance(_verdict(operation, claimed_s=100.0), NoAction)
 
 
 @pytest.mark.parametrize("kind", DEADLINE_S)
@@ -234,86 +238,87 @@ def test_an_executor_silent_past_the_deadline_is_lost_and_its_slot_is_kept(kind:
     operation = operation_of(kind=kind, status=claim())
     limit_s = DEADLINE_S[kind] + LOST_AFTER_S
     before = _verdict(operation, claimed_s=limit_s - 1, unchanged_s=limit_s - 1)
-    assert before == Nothing(1.0)
+    assert before == NoAction(1.0)
     decided = _verdict(operation, claimed_s=limit_s, unchanged_s=limit_s)
     assert _ended(decided) == reasons.EXECUTOR_LOST
-    assert isinstance(decided, End)
+    assert isinstance(decided, EndOperation)
     assert decided.lost
     assert "metalman/lab" in decided.text
 
 
 def test_an_executor_that_still_writes_is_not_lost() -> None:
     operation = operation_of(deadlineSeconds=10, status=claim())
-    assert isinstance(_verdict(operation, claimed_s=1000.0, unchanged_s=5.0), Nothing)
+    assert isinstance(_verdict(operation, claimed_s=1000.0, unchanged_s=5.0), NoAction)
 
 
 def test_an_agent_without_progress_gives_way_to_a_host_operation_after_a_minute() -> None:
     agents = operation_of("agents", "AgentUpgrade", created=EARLY, status=claim(executor="unbounded-agent/m1"))
     host = operation_of("host", created=LATE)
     waiting = _verdict(agents, others=[host], claimed_s=100.0, unchanged_s=59.0)
-    assert isinstance(waiting, Nothing)
+    assert isinstance(waiting, NoAction)
     assert waiting.look_again_s is not None
     assert waiting.look_again_s <= 5.0
     decided = _verdict(agents, others=[host], claimed_s=100.0, unchanged_s=60.0)
     assert _ended(decided) == reasons.PREEMPTED
-    assert isinstance(decided, End)
+    assert isinstance(decided, EndOperation)
     assert "host" in decided.text
 
 
 def test_an_agent_without_progress_gives_way_to_nobody_else() -> None:
     agents = operation_of("agents", "AgentUpgrade", created=EARLY, status=claim(executor="unbounded-agent/m1"))
-    assert isinstance(_verdict(agents, claimed_s=100.0, unchanged_s=90.0), Nothing)
+    assert isinstance(_verdict(agents, claimed_s=100.0, unchanged_s=90.0), NoAction)
     other = operation_of("other", "NodeReboot", created=LATE)
-    assert isinstance(_verdict(agents, others=[other], claimed_s=100.0, unchanged_s=90.0), Nothing)
+    assert isinstance(_verdict(agents, others=[other], claimed_s=100.0, unchanged_s=90.0), NoAction)
 
 
 def test_a_host_operation_is_preempted_by_nobody() -> None:
     running = operation_of("running", created=EARLY, status=claim())
     host = operation_of("host", created=LATE)
-    assert isinstance(_verdict(running, others=[host], claimed_s=100.0, unchanged_s=90.0), Nothing)
+    assert isinstance(_verdict(running, others=[host], claimed_s=100.0, unchanged_s=90.0), NoAction)
 
 
 # After the end
 
 
 def test_an_ended_operation_is_unheld_and_without_a_ttl_kept() -> None:
-    assert _verdict(operation_of(status=ended(), metadata=HELD)) == Unhold()
-    assert _verdict(operation_of(status=ended()), ended_s=10**6) == Nothing()
+    assert _verdict(operation_of(status=ended(), metadata=HELD)) == RemoveFinalizer()
+    assert _verdict(operation_of(status=ended()), ended_s=10**6) == NoAction()
 
 
 def test_the_finalizer_stays_until_the_slot_is_given_back_or_a_minute_is_over() -> None:
     operation = operation_of(status=ended(), metadata=HELD)
     machine = machine_of(status={"activeOperation": slot_of("op")})
-    assert _verdict(operation, machine, ended_s=10.0) == Nothing(AFTERMATH_S - 10.0)
-    assert _verdict(operation, machine, ended_s=AFTERMATH_S) == Unhold()
+    assert _verdict(operation, machine, ended_s=10.0) == NoAction(AFTERMATH_S - 10.0)
+    assert _verdict(operation, machine, ended_s=AFTERMATH_S) == RemoveFinalizer()
 
 
 def test_the_slot_of_a_lost_executor_holds_the_finalizer_for_as_long_as_one_takes_that_comes_back() -> None:
     operation = operation_of(status=ended("Failed"), metadata=HELD)
     lost = {"activeOperation": slot_of("op", lost=True)}
-    assert _verdict(operation, machine_of(status=lost), ended_s=10.0) == LeaveResult()
+    assert _verdict(operation, machine_of(status=lost), ended_s=10.0) == RecordResult()
     past = {"name": "op", "uid": "uid-op", "kind": "HostReboot", "phase": "Failed"}
     machine = machine_of(status=lost | {"recentOperations": [past]})
-    assert _verdict(operation, machine, ended_s=10.0) == Nothing(LOST_SLOT_S - 10.0)
-    assert _verdict(operation, machine, ended_s=LOST_SLOT_S) == Unhold()
-    assert _verdict(operation, machine_of(status={"activeOperation": slot_of("next")})) == Unhold()
+    assert _verdict(operation, machine, ended_s=10.0) == NoAction(LOST_SLOT_S - 10.0)
+    assert _verdict(operation, machine, ended_s=LOST_SLOT_S) == RemoveFinalizer()
+    assert _verdict(operation, machine_of(status={"activeOperation": slot_of("next")})) == RemoveFinalizer()
 
 
 def test_a_child_keeps_its_finalizer_until_its_parent_has_recorded_it() -> None:
     child = operation_of(status=ended(), metadata=HELD)
-    assert isinstance(_verdict(child, recorded=False, ended_s=1000.0), Nothing)
-    assert _verdict(child, recorded=True) == Unhold()
+    assert isinstance(_verdict(child, recorded=False, ended_s=1000.0), NoAction)
+    assert _verdict(child, recorded=True) == RemoveFinalizer()
 
 
 @pytest.mark.parametrize(
-    ("ttl", "ended_s", "wanted"), [(0, 0.0, Delete()), (30, 10.0, Nothing(20.0)), (30, 30.0, Delete())]
+    ("ttl", "ended_s", "wanted"),
+    [(0, 0.0, DeleteOperation()), (30, 10.0, NoAction(20.0)), (30, 30.0, DeleteOperation())],
 )
-def test_the_ttl_counts_from_the_end(ttl: int, ended_s: float, wanted: Verdict) -> None:
+def test_the_ttl_counts_from_the_end(ttl: int, ended_s: float, wanted: SupervisorAction) -> None:
     assert _verdict(operation_of(status=ended(), ttlSecondsAfterFinished=ttl), ended_s=ended_s) == wanted
 
 
 def test_what_is_being_deleted_is_not_deleted_again() -> None:
-    assert _verdict(operation_of(status=ended(), ttlSecondsAfterFinished=0, metadata=DELETED)) == Nothing()
+    assert _verdict(operation_of(status=ended(), ttlSecondsAfterFinished=0, metadata=DELETED)) == NoAction()
 
 
 # After a reset
@@ -332,34 +337,34 @@ def _after(*operations: str, **status: Any) -> Machine:
 
 def test_a_host_is_listened_for_after_a_reset_of_its_agent_until_it_was_silent() -> None:
     free, taken = _after("before", "op"), _after("op", activeOperation=slot_of("other"))
-    assert listens_for(_reset("the agent is gone"), free, 0.0)
-    assert not listens_for(_reset(), taken, 0.0)
-    assert not listens_for(_reset(), None, 0.0)
-    assert not listens_for(_reset(), free, LISTEN_FOR_S)
-    assert not listens_for(_reset(SEEN_SILENT), free, 0.0)
-    assert not listens_for(_reset(phase="Failed"), free, 0.0)
-    assert not listens_for(_reset(kind="HostReboot"), free, 0.0)
+    assert expects_silence(_reset("the agent is gone"), free, 0.0)
+    assert not expects_silence(_reset(), taken, 0.0)
+    assert not expects_silence(_reset(), None, 0.0)
+    assert not expects_silence(_reset(), free, LISTEN_FOR_S)
+    assert not expects_silence(_reset(SEEN_SILENT), free, 0.0)
+    assert not expects_silence(_reset(phase="Failed"), free, 0.0)
+    assert not expects_silence(_reset(kind="HostReboot"), free, 0.0)
 
 
 def test_a_reset_that_is_long_over_is_not_listened_after_again() -> None:
     """Its object may live on for weeks, and each steward that begins sees it for the first time."""
     join = {"purpose": "agent", "request": "r", "at": LATE}
-    assert not listens_for(_reset(), _after("op", "another"), 0.0)
-    assert not listens_for(_reset(), _after("another"), 0.0)
-    assert not listens_for(_reset(), _after("op", join={"used": [{**join, "cause": "AgentReset/uid-op"}]}), 0.0)
-    assert listens_for(_reset(), _after("op", join={"used": [{**join, "cause": "AgentReset/uid-before"}]}), 0.0)
+    assert not expects_silence(_reset(), _after("op", "another"), 0.0)
+    assert not expects_silence(_reset(), _after("another"), 0.0)
+    assert not expects_silence(_reset(), _after("op", join={"used": [{**join, "cause": "AgentReset/uid-op"}]}), 0.0)
+    assert expects_silence(_reset(), _after("op", join={"used": [{**join, "cause": "AgentReset/uid-before"}]}), 0.0)
 
 
 def test_silence_is_noted_after_a_minute_of_it() -> None:
-    assert _verdict(_reset(), silent_s=0.0) == Nothing(LISTEN_EVERY_S)
-    assert _verdict(_reset(), silent_s=SILENT_AFTER_S) == Note(SEEN_SILENT)
-    assert _verdict(_reset(ttlSecondsAfterFinished=30), ended_s=25.0, silent_s=0.0) == Nothing(5.0)
-    assert _verdict(_reset(ttlSecondsAfterFinished=30), ended_s=30.0, silent_s=0.0) == Delete()
-    assert _verdict(_reset(metadata=HELD), silent_s=SILENT_AFTER_S) == Unhold()
+    assert _verdict(_reset(), silent_s=0.0) == NoAction(LISTEN_EVERY_S)
+    assert _verdict(_reset(), silent_s=SILENT_AFTER_S) == AddEvidence(SEEN_SILENT)
+    assert _verdict(_reset(ttlSecondsAfterFinished=30), ended_s=25.0, silent_s=0.0) == NoAction(5.0)
+    assert _verdict(_reset(ttlSecondsAfterFinished=30), ended_s=30.0, silent_s=0.0) == DeleteOperation()
+    assert _verdict(_reset(metadata=HELD), silent_s=SILENT_AFTER_S) == RemoveFinalizer()
 
 
 AGES = st.builds(
-    Ages,
+    OperationAges,
     known_s=st.floats(0, 10_000),
     machine_missing_s=st.floats(0, 100),
     claimed_s=st.floats(0, 10_000),
@@ -384,13 +389,13 @@ def test_an_open_operation_always_has_a_next_look_or_an_end(
     held: bool,
     deleted: bool,
     cancel: bool,
-    ages: Ages,
+    ages: OperationAges,
 ) -> None:
     metadata = {**(HELD if held else {}), **(DELETED if deleted else {})}
     parameters = {"downloadURL": "https://x/y"} if kind is OperationKind.AGENT_UPGRADE else {}
     operation = operation_of(kind=kind, status=status, metadata=metadata, cancel=cancel, parameters=parameters)
-    decided = verdict(View(operation, machine, [operation], None, ages))
+    decided = plan_action(SupervisorView(operation, machine, [operation], None, ages))
     gone = deleted and not status  # as soon as the API server has looked
-    if isinstance(decided, Nothing | Say) and not gone:
+    if isinstance(decided, NoAction | ReportWait) and not gone:
         assert decided.look_again_s is not None
         assert decided.look_again_s > 0

@@ -35,7 +35,6 @@ from unbounded.kube.epoch import Epoch, ProcessEpoch
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
 from unbounded.metalman import power
-from unbounded.operations.absences import Absences
 from unbounded.operations.announcing import Announce, silence
 from unbounded.operations.caches import (
     INDEX_BMC,
@@ -43,16 +42,17 @@ from unbounded.operations.caches import (
     INDEX_MACHINE,
     INDEX_PARENT,
     Caches,
-    StewardCaches,
+    SupervisorCaches,
     by_bmc,
     by_executor,
     by_machine,
     by_parent,
 )
 from unbounded.operations.engine import Engine
-from unbounded.operations.memory import ACT_WITHIN_S
+from unbounded.operations.executor_health import ExecutorHealth
 from unbounded.operations.ports import Executor
-from unbounded.operations.steward import Steward
+from unbounded.operations.run_state import ACT_WITHIN_S
+from unbounded.operations.supervisor import Supervisor
 
 TERMINAL: Final = ("Complete", "Failed")
 
@@ -105,7 +105,7 @@ class World:
     lives: list[Incarnation] = field(default_factory=list)
     kinds: dict[str, str] = field(default_factory=dict)
     reaps: bool = True  # what starts a process waits for the end of the one before, as a Lease or a lock on data has it
-    absences: Absences = field(default_factory=Absences)
+    absences: ExecutorHealth = field(default_factory=ExecutorHealth)
     announced: list[tuple[str, str, str]] = field(default_factory=list)  # object, Normal or Warning, reason
     call_limit_s: float = SimulatedExecutor.call_limit_s
     between: Between = field(default_factory=Between)
@@ -432,15 +432,15 @@ async def run_engine(
     await _live(engine.run, caches.followed)
 
 
-async def steward_of(api: Api, announce: Announce = silence, absences: Absences | None = None) -> None:
+async def steward_of(api: Api, announce: Announce = silence, absences: ExecutorHealth | None = None) -> None:
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
-    caches = StewardCaches(
+    caches = SupervisorCaches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
         machines=Cache(api, MACHINES, indexes={INDEX_BMC: by_bmc}),
         nodes=Cache(api, NODES, indexes={INDEX_MACHINE: lambda node: (node.metadata.labels.get(LABEL_MACHINE, ""),)}),
         pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
     )
-    steward = Steward(api, caches, announce=announce, absences=absences, now=virtual_now)
+    steward = Supervisor(api, caches, announce=announce, absences=absences, now=virtual_now)
     await _live(steward.run, (caches.operations, caches.machines, caches.nodes, caches.pause))
 
 

@@ -15,7 +15,7 @@ from unbounded.operations import reasons
 from unbounded.operations.gates import Gate
 from unbounded.operations.ownership import Executor, executor_of
 from unbounded.operations.ports import Refusal, Target
-from unbounded.operations.procedure import Procedure, Sight
+from unbounded.operations.procedure import Observation, Procedure
 
 CALL_LIMIT_S: Final = 900.0  # the download of a release and the start of a node have limits below it
 
@@ -74,7 +74,7 @@ class AgentExecutor:
     def rests_on(self, operation: MachineOperation, machine: Machine) -> object:  # noqa: ARG002  # only the host counts
         return None
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         return await self._work(target.operation).observe(target)
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:

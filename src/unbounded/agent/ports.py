@@ -10,7 +10,7 @@ from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess,
 from unbounded.api.node_settings import NodeSettings
 from unbounded.api.operation import MachineOperation
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import Procedure, Sight
+from unbounded.operations.procedure import Observation, Procedure
 
 OnProgress = Callable[[str], None]  # progress message for a user: "containerd 2.1.8: 42 %"
 
@@ -187,6 +187,6 @@ class OperationWork(Protocol):
         """Return the operation's procedure; raise operations.ports.Refusal where the operation is not possible."""
         ...
 
-    async def observe(self, target: Target) -> Sight: ...
+    async def observe(self, target: Target) -> Observation: ...
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None: ...

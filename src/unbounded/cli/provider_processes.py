@@ -41,7 +41,7 @@ from unbounded.machina.machines.settings import ProvisioningSettings as HostSett
 from unbounded.machineops.provider import said
 from unbounded.machineops.registry import installed, not_installed
 from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT
-from unbounded.operations.absences import Absence, Absences
+from unbounded.operations.executor_health import ExecutorHealth, Unavailability
 
 BACKOFF: Final = Backoff(1.0, 60.0)
 STEADY_S: Final = 60.0  # a process that ran this long does not count as failing in a row
@@ -82,7 +82,7 @@ class ProviderProcesses:
         screen: Screen,
         hosts: HostSettings,
         *,
-        absences: Absences,
+        absences: ExecutorHealth,
         next_epoch: Callable[[], Epoch],
         flags: Sequence[str] = (),
     ) -> None:
@@ -182,18 +182,18 @@ class ProviderProcesses:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(self._kubeconfig, yaml.safe_dump(body).encode())
 
-    def _absence_of(self, name: str, machines: Cache[Machine]) -> Absence | None:
+    def _absence_of(self, name: str, machines: Cache[Machine]) -> Unavailability | None:
         """Return why a provider that is not installed here is not served; None where another controller serves it."""
         own = _leases_of_others(machines.all(), {name}, whole=False) & self._others.keys()
         last = max((self._others[lease] for lease in own), key=lambda other: other.heard_at, default=None)
         then = f"it is looked for every {POLL_S:.0f} s"
         if last is None:
-            return Absence(_not_installed(name), then)
+            return Unavailability(_not_installed(name), then)
         if asyncio.get_running_loop().time() - last.heard_at <= QUIET_S:
             return None
         spec, where = last.lease.spec, f"Lease {NAMESPACE}/{last.lease.metadata.name}"
         text = f"its controller ({where}) was heard of last at {spec.renew_time}; {_not_installed(name)}"
-        return Absence(text, then)
+        return Unavailability(text, then)
 
     async def _run_provider(self, name: str, machines: Cache[Machine]) -> None:
         """Run the provider's process, and restart it whenever it ends."""
@@ -214,7 +214,7 @@ class ProviderProcesses:
             wait_s = BACKOFF.after(failures)
             how = _end_text(ended)
             again = rfc3339(utc_now() + timedelta(seconds=wait_s))
-            self._absences.tell(name, Absence(how, f"it is started again at {again}"))
+            self._absences.tell(name, Unavailability(how, f"it is started again at {again}"))
             self._print(name, f"{how}; started again in {wait_s:.0f} s")
             await asyncio.sleep(wait_s)
 
@@ -236,13 +236,13 @@ class ProviderProcesses:
                 is_steady()
                 return
             then = f"it was started again, and counts as served once it has lasted {STEADY_S:.0f} s"
-            self._absences.tell(name, Absence(trouble, then, is_trouble=False))
+            self._absences.tell(name, Unavailability(trouble, then, is_trouble=False))
             timers.append(loop.call_later(STEADY_S, is_steady))
 
         def hangs(why: str) -> None:
             what = f"its process does not answer, as {why}"
             log.warning("a provider hangs", provider=name, why=why)
-            self._absences.tell(name, Absence(what, "it is ended, and another one started"))
+            self._absences.tell(name, Unavailability(what, "it is ended, and another one started"))
             self._print(name, f"{what}; it is ended, and another one started")
 
         config = ("--kubeconfig", str(self._kubeconfig), "--leader-elect", "false", "--epoch", str(epoch))
@@ -261,7 +261,7 @@ class ProviderProcesses:
 
     async def _publish(self) -> None:
         """Publish the providers that are not served and those that are starting, for the process of `why`."""
-        known: dict[str, Absence] = {}
+        known: dict[str, Unavailability] = {}
         changed = asyncio.Event()
         with self._absences.subscribed(lambda _provider, _absence: changed.set()):
             while True:
@@ -304,15 +304,15 @@ def _warning_of_other(lease: Lease) -> str:
     )
 
 
-def _starting(how: str) -> Absence:
+def _starting(how: str) -> Unavailability:
     """Return the state of a provider whose process is starting.
 
     Args:
         how: the end of the process before it; empty for the first one.
     """
     if not how:
-        return Absence("its process was started, and does not serve yet", is_trouble=False)
-    return Absence(how, "it was started again, and does not serve yet", is_trouble=False)
+        return Unavailability("its process was started, and does not serve yet", is_trouble=False)
+    return Unavailability(how, "it was started again, and does not serve yet", is_trouble=False)
 
 
 def _end_text(ended: ProcessEnd) -> str:

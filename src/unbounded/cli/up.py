@@ -53,10 +53,10 @@ from unbounded.metalman import controller as metalman
 from unbounded.metalman.dhcp.model import format_address
 from unbounded.metalman.reachability import KernelNetwork, Reachability, reach
 from unbounded.metalman.settings import MetalmanSettings, NetbootSettings
-from unbounded.operations.absences import Absences
 from unbounded.operations.caches import Caches
+from unbounded.operations.executor_health import ExecutorHealth
+from unbounded.operations.lock import holds_lock
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.slot import holds_slot
 
 
 def run(settings: UpSettings, environ: Mapping[str, str]) -> int:
@@ -108,7 +108,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
             component_runtime("machina", admin, metrics=metrics, health=health, epoch=epoch) as as_machina,
             component_runtime("metalman", admin, metrics=metrics, health=health, epoch=epoch) as as_metalman,
         ):
-            absences = Absences()
+            absences = ExecutorHealth()
             providers = ProviderProcesses(
                 admin,
                 settings.data / "providers",
@@ -201,7 +201,7 @@ class ControlPlane:
         as_metalman: Runtime,
         screen: Screen,
         providers: ProviderProcesses,
-        absences: Absences,
+        absences: ExecutorHealth,
         netboot: NetbootSettings | None = None,
         machines: MachineSettings | None = None,
     ) -> None:
@@ -313,7 +313,7 @@ class ControlPlane:
 
     def _holds_lock(self, operation: MachineOperation) -> bool:
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
-        return machine is not None and holds_slot(operation, machine)
+        return machine is not None and holds_lock(operation, machine)
 
 
 async def _for_ever() -> int:

@@ -38,22 +38,22 @@ from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.release_key import publish_release_key
 from unbounded.machina.ssh.lazy_client import LazySshClient
 from unbounded.machina.ssh.model import Ssh
-from unbounded.operations.absences import Absences
 from unbounded.operations.announcing import announcer
 from unbounded.operations.caches import (
     INDEX_BMC,
     INDEX_EXECUTOR,
     INDEX_MACHINE,
     INDEX_PARENT,
-    StewardCaches,
+    SupervisorCaches,
     by_bmc,
     by_executor,
     by_machine,
     by_parent,
     node_by_machine,
 )
+from unbounded.operations.executor_health import ExecutorHealth
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.steward import Steward
+from unbounded.operations.supervisor import Supervisor
 
 Raw = dict[str, Any]
 
@@ -71,8 +71,8 @@ class MachinaCaches:
     versions: Cache[Raw]
 
     @property
-    def steward(self) -> StewardCaches:
-        return StewardCaches(self.operations, self.machines, self.nodes, self.pause)
+    def steward(self) -> SupervisorCaches:
+        return SupervisorCaches(self.operations, self.machines, self.nodes, self.pause)
 
     def each(self) -> tuple[Cache[Any], ...]:
         """Return all caches, for the process to run."""
@@ -108,7 +108,7 @@ async def run(
     caches: MachinaCaches | None = None,
     metrics: OperationMetrics | None = None,
     settings: ProvisioningSettings | None = None,
-    absences: Absences | None = None,
+    absences: ExecutorHealth | None = None,
 ) -> None:
     """Run the controllers until cancelled, whenever this process leads.
 
@@ -143,7 +143,7 @@ class MachinaTerm:
         metrics: OperationMetrics,
         machine_metrics: MachineMetrics,
         settings: ProvisioningSettings,
-        absences: Absences | None,
+        absences: ExecutorHealth | None,
     ) -> None:
         self._runtime = runtime
         self._caches = caches
@@ -164,9 +164,9 @@ class MachinaTerm:
             if key := self._settings.agent_public_key:
                 group.create_task(publish_release_key(self._runtime.api, key), name="public key of releases")
 
-    def _steward(self) -> Steward:
+    def _steward(self) -> Supervisor:
         runtime = self._runtime
-        return Steward(
+        return Supervisor(
             runtime.api,
             self._caches.steward,
             announce=announcer(runtime.events),

@@ -47,7 +47,7 @@ from unbounded.machineops.sessions import Sessions
 from unbounded.operations.gates import Gate
 from unbounded.operations.ownership import Executor, executor_name
 from unbounded.operations.ports import NotDone, Refusal, Target
-from unbounded.operations.procedure import Procedure, Sight
+from unbounded.operations.procedure import Observation, Procedure
 
 MAX_POLL_PAUSE_S: Final = 300.0  # whatever a cloud requests
 RESOLUTION_S: Final = 0.05  # of the engine's timers, which may fire a little early
@@ -76,7 +76,7 @@ class _PollPause:
 
     until: float
     on: tuple[object, ...]
-    sight: Sight
+    sight: Observation
     again_s: float
 
 
@@ -154,7 +154,7 @@ class CloudExecutor:
     def rests_on(self, _operation: MachineOperation, _machine: Machine) -> object:
         return None
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         with track_wait() as told:
             self._waits[target.machine.name] = told
             try:
@@ -164,7 +164,7 @@ class CloudExecutor:
             finally:
                 self._waits.pop(target.machine.name, None)
 
-    async def _observe(self, target: Target) -> Sight:
+    async def _observe(self, target: Target) -> Observation:
         rest, now = self._poll_pause(target), _loop_time()
         if rest is not None and rest.until > now and target.ends_at > now:
             return replace(rest.sight, again_s=rest.until + RESOLUTION_S - now)
@@ -192,7 +192,7 @@ class CloudExecutor:
                 return power.host_fact(record, _boots(target))
             return power.record_fact(record, accepted=target.run.handle is not None)
 
-    async def _observe_replace(self, target: Target, session: Session, job: Job) -> Sight:
+    async def _observe_replace(self, target: Target, session: Session, job: Job) -> Observation:
         steps = self._provider.replacement
         found = await self._read_replacement(target, session, job)
         checking = target.run.stage in ("", replacement.CHECKING)
@@ -247,12 +247,12 @@ class CloudExecutor:
             raise _state_is_gone(keep)
         return found
 
-    async def _observe_putting_back(self, target: Target, session: Session, job: Job) -> Sight:
+    async def _observe_putting_back(self, target: Target, session: Session, job: Job) -> Observation:
         found = await self._bounded(job, session.look_replace(job, self._state(target)))
         sight = replacement.restore_fact(self._provider.replacement, found)
         return self._pause_polls(target, sight, self._again_s(target, found))
 
-    async def _observe_removing(self, target: Target, job: Job) -> Sight:
+    async def _observe_removing(self, target: Target, job: Job) -> Observation:
         steps, keep = self._provider.replacement, self._state(target)
         if await keep.load() is None:
             return replacement.removal_fact(steps, target.run, None, keep.place)
@@ -260,7 +260,7 @@ class CloudExecutor:
             found = await self._bounded(job, session.look_replace(job, keep))
         return replacement.removal_fact(steps, target.run, found, keep.place)
 
-    async def _observe_clearing(self, target: Target) -> Sight:
+    async def _observe_clearing(self, target: Target) -> Observation:
         """Observe the removal of the stored state, the last step. The provider's final message stays."""
         keep = self._state(target)
         left = f"; {keep.place} is left"
@@ -388,7 +388,7 @@ class CloudExecutor:
         rest = self._poll_pause(target)
         return rest.again_s if rest is not None else None
 
-    def _pause_polls(self, target: Target, sight: Sight, again_s: float | None) -> Sight:
+    def _pause_polls(self, target: Target, sight: Observation, again_s: float | None) -> Observation:
         """Store an observation until the cloud wants to be polled again."""
         uid, now = target.operation.metadata.uid, _loop_time()
         past = now - MAX_POLL_PAUSE_S

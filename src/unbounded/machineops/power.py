@@ -21,7 +21,7 @@ from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Action, Power, Progress, Record, State
 from unbounded.operations import reasons as common
-from unbounded.operations.procedure import COMPLETE, Cancel, Procedure, Repeat, Sight, Stage, Step
+from unbounded.operations.procedure import COMPLETE, Cancel, Observation, Procedure, Repeat, Stage, Step
 
 STARTING: Final = "Starting"
 RESTARTING: Final = "Restarting"
@@ -197,28 +197,28 @@ def _confirming(state: str, otherwise: Step) -> Stage:
     return Stage(what, limit_s=CONFIRM_LIMIT_S, dwell_s=CONFIRM_S, otherwise=otherwise, idles=True)
 
 
-def call_accepted(standing: str) -> Sight:
+def call_accepted(standing: str) -> Observation:
     """Return the observation of a long call that the cloud has just accepted.
 
     Args:
         standing: message of the previous observation.
     """
-    return Sight(CloudPowerFact.WORKING, standing)
+    return Observation(CloudPowerFact.WORKING, standing)
 
 
-def call_progress(progress: Progress) -> Sight:
+def call_progress(progress: Progress) -> Observation:
     """Convert the progress of a long call to a fact of the procedures."""
-    return Sight(_FACT_OF[progress.state], progress.detail, progress.where, progress=progress.detail)
+    return Observation(_FACT_OF[progress.state], progress.detail, progress.where, progress=progress.detail)
 
 
-def record_fact(record: Record, *, accepted: bool) -> Sight:
+def record_fact(record: Record, *, accepted: bool) -> Observation:
     """Convert a record to a fact of the procedures.
 
     Args:
         accepted: the cloud has accepted the last action.
     """
     fact = CloudPowerFact(record.power.value)
-    return Sight(
+    return Observation(
         CloudPowerFact.FOLLOWING if accepted and fact is CloudPowerFact.CHANGING else fact, record.detail, record.where
     )
 
@@ -242,21 +242,21 @@ class BootIDs:
         return self.before is not None and self.now not in (None, self.before)
 
 
-def call_unknown(progress: Progress, record: Record, kind: OperationKind, boots: BootIDs) -> Sight:
+def call_unknown(progress: Progress, record: Record, kind: OperationKind, boots: BootIDs) -> Observation:
     """Return the observation where the cloud shows no long call (any more): only the host can prove a restart."""
     unknown = kind is OperationKind.HOST_REBOOT and record.power is Power.RUNNING
     if unknown and boots.differ:
         return host_fact(record, boots)
     fact = CloudPowerFact.UNPROVABLE if boots.before is None else CloudPowerFact.UNSHOWN
-    sight = Sight(fact) if unknown else record_fact(record, accepted=True)
+    sight = Observation(fact) if unknown else record_fact(record, accepted=True)
     return replace(sight, detail=f"{progress.detail}; {record.detail}", where=record.where)
 
 
-def host_fact(record: Record, boots: BootIDs) -> Sight:
+def host_fact(record: Record, boots: BootIDs) -> Observation:
     """Return the observation of an accepted restart, from the host's boot ID and the record."""
     if record.power is Power.RUNNING and boots.differ:
         told = f"the host's boot ID was {boots.before} and is {boots.now}"
-        return Sight(CloudPowerFact.DONE, f"{told}; {record.detail}", boots.where)
+        return Observation(CloudPowerFact.DONE, f"{told}; {record.detail}", boots.where)
     return record_fact(record, accepted=True)
 
 

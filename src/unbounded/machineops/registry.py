@@ -14,9 +14,9 @@ from unbounded.kube.logs import Log
 from unbounded.kube.options import SettingsError
 from unbounded.machineops import replacement
 from unbounded.machineops.provider import API_VERSION, GROUP, Provider
-from unbounded.operations.memory import ACT_WITHIN_S
 from unbounded.operations.ownership import Executor
 from unbounded.operations.parameters import names
+from unbounded.operations.run_state import ACT_WITHIN_S
 
 EXTRAS: Final = {"AzureVM": "azure", "OCIInstance": "oci"}
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from unbounded.machineops.provider import PUT_BACK, Next, ReplaceStep
 from unbounded.operations import reasons
-from unbounded.operations.procedure import COMPLETE, Cancel, Failed, Procedure, Repeat, Sight, Stage, Step
+from unbounded.operations.procedure import COMPLETE, CallFailure, Cancel, Observation, Procedure, Repeat, Stage, Step
 from unbounded.operations.record import Run
 
 CHECKING: Final = "Checking"
@@ -197,7 +197,7 @@ def depends_on_state(steps: Sequence[ReplaceStep], stage: str) -> bool:
     return stage in later and any(step.needs_what_is_kept for step in steps)
 
 
-def step_fact(steps: Sequence[ReplaceStep], found: Next, binding: str | None) -> Sight:
+def step_fact(steps: Sequence[ReplaceStep], found: Next, binding: str | None) -> Observation:
     """Convert an observation to a fact of the procedure.
 
     Args:
@@ -205,8 +205,8 @@ def step_fact(steps: Sequence[ReplaceStep], found: Next, binding: str | None) ->
     """
     facts = _facts(steps)
     fact = UNDER_WAY if found.under_way else found.step or REPLACED
-    failed = None if found.failed is None else Failed(found.failed.reason, str(found.failed), found.failed.cause)
-    return Sight(
+    failed = None if found.failed is None else CallFailure(found.failed.reason, str(found.failed), found.failed.cause)
+    return Observation(
         facts(fact),
         found.detail,
         found.where,
@@ -217,16 +217,16 @@ def step_fact(steps: Sequence[ReplaceStep], found: Next, binding: str | None) ->
     )
 
 
-def step_accepted(steps: Sequence[ReplaceStep], standing: str) -> Sight:
+def step_accepted(steps: Sequence[ReplaceStep], standing: str) -> Observation:
     """Return the observation of a step that the cloud has just accepted.
 
     Args:
         standing: message of the previous observation.
     """
-    return Sight(_facts(steps)(UNDER_WAY), standing)
+    return Observation(_facts(steps)(UNDER_WAY), standing)
 
 
-def restore_fact(steps: Sequence[ReplaceStep], found: Next) -> Sight:
+def restore_fact(steps: Sequence[ReplaceStep], found: Next) -> Observation:
     """Convert an observation of an instance that is being restored."""
     facts = _facts(steps)
     here = next((step for step in _undoable(steps) if step.stage == found.step), None)
@@ -236,16 +236,16 @@ def restore_fact(steps: Sequence[ReplaceStep], found: Next) -> Sight:
         fact = PAST
     else:
         fact = UNDER_WAY if found.under_way else here.stage
-    return Sight(facts(fact), found.detail, found.where)
+    return Observation(facts(fact), found.detail, found.where)
 
 
-def clearing_fact(steps: Sequence[ReplaceStep], is_clear: bool, detail: str, where: str) -> Sight:
+def clearing_fact(steps: Sequence[ReplaceStep], is_clear: bool, detail: str, where: str) -> Observation:
     """Convert an observation of the stored state's removal."""
     facts = _facts(steps)
-    return Sight(facts(REPLACED if is_clear else UNDER_WAY), detail, where)
+    return Observation(facts(REPLACED if is_clear else UNDER_WAY), detail, where)
 
 
-def removal_fact(steps: Sequence[ReplaceStep], run: Run, found: Next | None, place: str) -> Sight:
+def removal_fact(steps: Sequence[ReplaceStep], run: Run, found: Next | None, place: str) -> Observation:
     """Convert an observation of the state of a failed replacement.
 
     Args:
@@ -254,9 +254,9 @@ def removal_fact(steps: Sequence[ReplaceStep], run: Run, found: Next | None, pla
     """
     facts, was_put_back = _facts(steps), any(evidence.what == EVIDENCE_RESTORED for evidence in run.evidence)
     if found is None:
-        return Sight(facts(AS_IT_WAS if was_put_back else NOTHING_KEPT), where=place)
+        return Observation(facts(AS_IT_WAS if was_put_back else NOTHING_KEPT), where=place)
     left = f"{EVIDENCE_RESTORED}; {place} is left" if was_put_back else f"{place} is left"
-    return Sight(facts(NEEDED if found.still_needed else PAST), left, place)
+    return Observation(facts(NEEDED if found.still_needed else PAST), left, place)
 
 
 def _facts(steps: Sequence[ReplaceStep]) -> type[StrEnum]:

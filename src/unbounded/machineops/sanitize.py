@@ -13,7 +13,7 @@ from unbounded.api.failures import Failure
 from unbounded.api.fields import CONDITION_REASON
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Instance, Loss, NotDone, Provider, Refusal, one_line
-from unbounded.operations.procedure import Sight
+from unbounded.operations.procedure import Observation
 
 DETAIL_CHARS: Final = 3072  # of a detail, which may list disks; leaves space for the rest of a message
 FIELD_CHARS: Final = 256
@@ -36,7 +36,7 @@ def parse_instance(provider: Provider, provider_id: str) -> Instance:
         raise ValueError(f"provider {provider.name} cannot read it ({type(error).__name__})") from error
 
 
-def sanitize_observation(sight: Sight) -> Sight:
+def sanitize_observation(sight: Observation) -> Observation:
     """Sanitize an observation."""
     return replace(
         sight,

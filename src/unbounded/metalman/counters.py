@@ -16,8 +16,8 @@ from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations.counters import Due, counters_of, due
+from unbounded.operations.lock import holds_lock
 from unbounded.operations.ownership import Executor, executor_of
-from unbounded.operations.slot import holds_slot
 
 NAME_TAKEN = "OperationNameTaken"
 
@@ -57,7 +57,7 @@ def next_step(machine: Machine, wanted: Due, operation: MachineOperation | None)
         return NameTaken(
             f"a counter asks for {wanted.kind}, and MachineOperation {wanted.name} is another one: delete that"
         )
-    if operation.terminal and not holds_slot(operation, machine):
+    if operation.terminal and not holds_lock(operation, machine):
         return AdvanceCounter(counters)
     return None
 

@@ -64,7 +64,7 @@ from unbounded.operations import reasons
 from unbounded.operations.gates import Gate
 from unbounded.operations.ownership import Executor, executor_of
 from unbounded.operations.ports import NotDone, Refusal, Target
-from unbounded.operations.procedure import Procedure, Sight
+from unbounded.operations.procedure import Observation, Procedure
 
 RESETS: Final = {
     power.SHUT_DOWN: ResetType.GRACEFUL_SHUTDOWN,
@@ -161,14 +161,14 @@ class RedfishExecutor:
             return None
         return observed_parts(machine)
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         if target.operation.spec.operation_kind == OperationKind.HOST_REPLACE:
             return await self._observe_replace(target)
         state = await self._system(target.machine)
         where = _system_path(target.machine, state)
-        return Sight(fact=power.BmcPowerFact(state.power.value), detail=_power_text(where, state), where=where)
+        return Observation(fact=power.BmcPowerFact(state.power.value), detail=_power_text(where, state), where=where)
 
-    async def _observe_replace(self, target: Target) -> Sight:
+    async def _observe_replace(self, target: Target) -> Observation:
         """Observe a HostReplace: the servers' reports of the boot decide first; the BMC is read only if its power
         matters.
         """
@@ -179,13 +179,15 @@ class RedfishExecutor:
         fact, words = boot_fact(snapshot), boot_text(snapshot)
         boot_id = node_identity(snapshot.node) if replace.is_before_boot(snapshot.stage) else target.run.boot_id
         if fact is not None and not replace.needs_power(snapshot.stage, fact):
-            return Sight(fact, words, boot_evidence(snapshot), boot_id=boot_id, progress=progress_of(snapshot))
+            return Observation(fact, words, boot_evidence(snapshot), boot_id=boot_id, progress=progress_of(snapshot))
         try:
             state = await self._system(target.machine)
         except Failure as error:
             if not replace.is_independent_of_power(snapshot.stage):
                 raise
-            return Sight(fact or ReplaceFact.UNSETTLED, f"{error}; {words}", boot_evidence(snapshot), boot_id=boot_id)
+            return Observation(
+                fact or ReplaceFact.UNSETTLED, f"{error}; {words}", boot_evidence(snapshot), boot_id=boot_id
+            )
         where = _system_path(target.machine, state)
         if fact is None:
             fact = power_fact(snapshot.stage, state.power, armed=is_armed(snapshot, state.boot, state.boot_targets))
@@ -193,7 +195,7 @@ class RedfishExecutor:
             fact = ReplaceFact.WRITTEN_OFF
         shown = f"{_power_text(where, state)}, {_override_text(state)}; {words}"
         aside = "" if replace.is_clearing(snapshot.stage) else missing_target(snapshot.machine, state.boot_targets)
-        return Sight(fact, shown, where, boot_id=boot_id, progress=progress_of(snapshot) or aside)
+        return Observation(fact, shown, where, boot_id=boot_id, progress=progress_of(snapshot) or aside)
 
     def _snapshot(self, target: Target) -> ReplaceState:
         machine, run = target.machine, target.run

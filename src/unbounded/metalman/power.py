@@ -18,7 +18,7 @@ from unbounded.operations.procedure import (
     CANCELLED,
     COMPLETE,
     Cancel,
-    Mark,
+    ConditionUpdate,
     MarkStatus,
     Procedure,
     Repeat,
@@ -70,11 +70,11 @@ class BmcPowerFact(StrEnum):
 # ForceOff completes what it did not do.
 ACTIONS: Final = {SHUT_DOWN: Repeat.ONCE, SWITCH_OFF: Repeat.SETS_STATE, SWITCH_ON: Repeat.SETS_STATE}
 
-MARK_POWERING_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.FALSE, ConditionReason.POWERING_OFF)
-MARK_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERED_OFF)
-MARK_POWERING_ON: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERING_ON)
-MARK_ON: Final = Mark(ConditionType.POWERED_OFF, None)
-READ_MARKS: Final[Mapping[StrEnum, Mark]] = {BmcPowerFact.ON: MARK_ON, BmcPowerFact.OFF: MARK_OFF}
+MARK_POWERING_OFF: Final = ConditionUpdate(ConditionType.POWERED_OFF, MarkStatus.FALSE, ConditionReason.POWERING_OFF)
+MARK_OFF: Final = ConditionUpdate(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERED_OFF)
+MARK_POWERING_ON: Final = ConditionUpdate(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERING_ON)
+MARK_ON: Final = ConditionUpdate(ConditionType.POWERED_OFF, None)
+READ_MARKS: Final[Mapping[StrEnum, ConditionUpdate]] = {BmcPowerFact.ON: MARK_ON, BmcPowerFact.OFF: MARK_OFF}
 
 Table = Mapping[tuple[str, StrEnum], Step]
 

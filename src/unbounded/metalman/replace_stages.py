@@ -55,7 +55,7 @@ from unbounded.metalman.replace import (
     ReplaceFact,
 )
 from unbounded.operations.parameters import grace_s
-from unbounded.operations.procedure import COMPLETE, Cancel, Mark, MarkStatus, Procedure, Repeat, Stage, Step
+from unbounded.operations.procedure import COMPLETE, Cancel, ConditionUpdate, MarkStatus, Procedure, Repeat, Stage, Step
 
 WINDOW_CLOSES_S: Final = 10.0  # until all servers know that an operation has left its boot stages
 IMAGE_LIMIT_S: Final = 1800.0
@@ -91,7 +91,7 @@ def _off_stages(grace: int) -> Mapping[str, Stage]:
     }
 
 
-def _setting(waits_for: str, otherwise: Step, mark: Mark = MARK_POWERING_ON) -> Stage:
+def _setting(waits_for: str, otherwise: Step, mark: ConditionUpdate = MARK_POWERING_ON) -> Stage:
     return Stage(
         waits_for,
         limit_s=BOOT_ORDER_LIMIT_S,
@@ -105,7 +105,7 @@ def _setting(waits_for: str, otherwise: Step, mark: Mark = MARK_POWERING_ON) -> 
     )
 
 
-def _before_loader(waits_for: str, limit_s: float, *, otherwise: Step | None = None, mark: Mark) -> Stage:
+def _before_loader(waits_for: str, limit_s: float, *, otherwise: Step | None = None, mark: ConditionUpdate) -> Stage:
     return Stage(
         waits_for,
         limit_s=limit_s,
@@ -226,10 +226,12 @@ def _undoing_stages(grace: int) -> Mapping[str, Stage]:
     }
 
 
-_PENDING: Final = Mark(ConditionType.REPAVED, MarkStatus.FALSE, ConditionReason.PENDING)
-_REPAVED: Final = Mark(ConditionType.REPAVED, MarkStatus.TRUE, ConditionReason.SUCCEEDED, where=MarkStatus.FALSE)
-_NOT_PENDING: Final = Mark(ConditionType.REPAVED, None, where=MarkStatus.FALSE)
-_NO_CLOUD_INIT: Final = Mark(ConditionType.CLOUD_INIT_DONE, None)
+_PENDING: Final = ConditionUpdate(ConditionType.REPAVED, MarkStatus.FALSE, ConditionReason.PENDING)
+_REPAVED: Final = ConditionUpdate(
+    ConditionType.REPAVED, MarkStatus.TRUE, ConditionReason.SUCCEEDED, where=MarkStatus.FALSE
+)
+_NOT_PENDING: Final = ConditionUpdate(ConditionType.REPAVED, None, where=MarkStatus.FALSE)
+_NO_CLOUD_INIT: Final = ConditionUpdate(ConditionType.CLOUD_INIT_DONE, None)
 
 
 def replace(operation: MachineOperation) -> Procedure:

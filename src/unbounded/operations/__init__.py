@@ -2,7 +2,7 @@
 
 `ownership` maps an operation to its executor. `procedure` defines the state machine of a kind, `plan` decides its next
 step, and `record` stores in the status what has to survive a crash. `gates` lists the conditions of a claim;
-`admission` adds those that need a live read. `engine` is the executor's loop around them, behind the small port of
-`ports`. `steward` is the supervisor: it writes before a claim and for lost executors. It validates, explains waiting,
+`claim` adds those that need a live read. `engine` is the executor's loop around them, behind the small port of
+`ports`. `supervisor` writes before a claim and for lost executors. It validates, explains waiting,
 fans selectors out, reaps and cleans up.
 """

@@ -39,7 +39,7 @@ class Caches:
 
 
 @dataclass(frozen=True)
-class StewardCaches:
+class SupervisorCaches:
     """Caches that the supervisor reads."""
 
     operations: Cache[MachineOperation]  # indexed by INDEX_MACHINE, INDEX_PARENT and INDEX_EXECUTOR

@@ -17,7 +17,7 @@ Intent = tuple[str, str | None, int, str]
 """Stage, action, attempt and the process that has written it."""
 
 
-class Reply(StrEnum):
+class CallOutcome(StrEnum):
     """The state of a call. The first four are not stored: the reader of a record without an answer derives them from
     the epoch.
     """
@@ -44,21 +44,21 @@ class CallEvent(Enum):
 
 
 _ANSWERS: Final = {
-    CallEvent.ACCEPT: Reply.ACCEPTED,
-    CallEvent.FAIL: Reply.NOT_DONE,
-    CallEvent.LOSE: Reply.UNKNOWN,
-    CallEvent.REFUSE: Reply.REFUSED,
+    CallEvent.ACCEPT: CallOutcome.ACCEPTED,
+    CallEvent.FAIL: CallOutcome.NOT_DONE,
+    CallEvent.LOSE: CallOutcome.UNKNOWN,
+    CallEvent.REFUSE: CallOutcome.REFUSED,
 }
 STORED: Final = frozenset(_ANSWERS.values())
-TRANSITIONS: Final[Mapping[tuple[Reply, CallEvent], Reply]] = {
-    (Reply.WRITTEN, CallEvent.SEND): Reply.SENT,
-    **{(Reply.SENT, event): reply for event, reply in _ANSWERS.items()},
-    (Reply.NONE, CallEvent.TAKE_OVER): Reply.NONE,
-    (Reply.WRITTEN, CallEvent.TAKE_OVER): Reply.OPEN,  # its process may have sent it since
-    (Reply.SENT, CallEvent.TAKE_OVER): Reply.OPEN,
-    (Reply.OPEN, CallEvent.TAKE_OVER): Reply.OPEN,
+TRANSITIONS: Final[Mapping[tuple[CallOutcome, CallEvent], CallOutcome]] = {
+    (CallOutcome.WRITTEN, CallEvent.SEND): CallOutcome.SENT,
+    **{(CallOutcome.SENT, event): reply for event, reply in _ANSWERS.items()},
+    (CallOutcome.NONE, CallEvent.TAKE_OVER): CallOutcome.NONE,
+    (CallOutcome.WRITTEN, CallEvent.TAKE_OVER): CallOutcome.OPEN,  # its process may have sent it since
+    (CallOutcome.SENT, CallEvent.TAKE_OVER): CallOutcome.OPEN,
+    (CallOutcome.OPEN, CallEvent.TAKE_OVER): CallOutcome.OPEN,
     **{(reply, CallEvent.TAKE_OVER): reply for reply in STORED},
-    **{(Reply.OPEN, event): reply for event, reply in _ANSWERS.items()},  # its process stored it late
+    **{(CallOutcome.OPEN, event): reply for event, reply in _ANSWERS.items()},  # its process stored it late
 }
 
 
@@ -71,7 +71,7 @@ class Answer:
             known outcome, or this one was accepted from a process that has ended.
     """
 
-    reply: Reply
+    reply: CallOutcome
     reason: str = ""
     text: str = ""
     lost: bool = False
@@ -84,21 +84,21 @@ class Answer:
     @property
     def is_open(self) -> bool:
         """Return whether the last call may have taken effect."""
-        return self.reply in (Reply.SENT, Reply.OPEN, Reply.UNKNOWN)
+        return self.reply in (CallOutcome.SENT, CallOutcome.OPEN, CallOutcome.UNKNOWN)
 
     @property
     def is_not_done(self) -> bool:
         """Return whether the last call certainly had no effect."""
-        return self.reply in (Reply.WRITTEN, Reply.NOT_DONE)
+        return self.reply in (CallOutcome.WRITTEN, CallOutcome.NOT_DONE)
 
     @property
     def leaves_open(self) -> bool:
         """Return whether this call, or an earlier one for the same action, may have taken effect."""
-        return self.is_open or (self.lost and self.reply is not Reply.ACCEPTED)
+        return self.is_open or (self.lost and self.reply is not CallOutcome.ACCEPTED)
 
 
-NO_ANSWER: Final = Answer(Reply.NONE)
-NOT_SENT: Final = Answer(Reply.WRITTEN, text="written down, and not sent in time")
+NO_ANSWER: Final = Answer(CallOutcome.NONE)
+NOT_SENT: Final = Answer(CallOutcome.WRITTEN, text="written down, and not sent in time")
 NO_ANSWER_YET: Final = "no answer yet"
 TAKEN_OVER: Final = "an earlier process was about to ask for it"
 

@@ -1,7 +1,7 @@
 """The executor's loop: observe, let `plan` decide, write the intent, act, and report the wait.
 
-No action is called before its intent is in the operation's status, nor more than ACT_WITHIN_S after that. `outside`
-observes and acts, `ledger` writes; this module orders the calls.
+No action is called before its intent is in the operation's status, nor more than ACT_WITHIN_S after that.
+`executor_calls` observes and acts, `executor_status` writes; this module orders the calls.
 """
 
 from __future__ import annotations
@@ -26,27 +26,26 @@ from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
-from unbounded.operations import reasons, slot
-from unbounded.operations.admission import Admission
+from unbounded.operations import lock, reasons
 from unbounded.operations.announcing import Announce, silence
 from unbounded.operations.caches import INDEX_MACHINE, Caches
-from unbounded.operations.calls import NO_ANSWER, Reply
+from unbounded.operations.calls import NO_ANSWER, CallOutcome
+from unbounded.operations.claim import ClaimCheck
+from unbounded.operations.concurrency import FairLimiter
 from unbounded.operations.counters import counters_of
 from unbounded.operations.deadlines import deadline_s
+from unbounded.operations.executor_calls import REPORT_AFTER_S, ExecutorCalls, observation_identity
+from unbounded.operations.executor_status import CRDOutdated, ExecutorStatus, ReconcileContext, target_state
 from unbounded.operations.gates import is_meant_for, order, starts_on
-from unbounded.operations.ledger import Ledger, Outdated, Pass, target_state
-from unbounded.operations.memory import ACT_WITHIN_S, Memory, Reader
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.outside import PATIENCE_S, Outside, looked_on
 from unbounded.operations.ownership import executor_of
 from unbounded.operations.parameters import invalid
-from unbounded.operations.places import Places
 from unbounded.operations.plan import (
-    Ask,
+    CallAction,
     Decision,
+    EnterStage,
     Finish,
-    Move,
-    Orders,
+    OwnerRequest,
     TargetState,
     Timing,
     Wait,
@@ -55,12 +54,13 @@ from unbounded.operations.plan import (
     waiting_text,
 )
 from unbounded.operations.ports import Executor, Refusal, Target
-from unbounded.operations.procedure import Procedure, Sight, Stage, Unseen
+from unbounded.operations.procedure import NotObservable, Observation, Procedure, Stage
 from unbounded.operations.record import Run, run_of
+from unbounded.operations.run_state import ACT_WITHIN_S, RecordReader, RunState
 
 RESOLUTION_S: Final = 0.01  # a wait that ends within this is due now
 # A host may be off while its operation waits: it must not stay off for minutes once the API is back.
-AFTER_TROUBLE: Final = Backoff(base_s=0.5, max_s=15.0)
+RETRY_BACKOFF: Final = Backoff(base_s=0.5, max_s=15.0)
 ANSWERS_S: Final = 3.0  # for which a stopping process waits for the answers to its calls
 STORES_S: Final = 2.0  # and for their writes
 TURN_S: Final = 60.0  # an operation is woken when its turn comes; this refreshes its message
@@ -73,7 +73,7 @@ class _NoFact(StrEnum):
 log = Log("operations")
 
 _NO_PROCEDURE: Final = Procedure(start="", facts=_NoFact, stages={}, table={}, actions={}, proof=frozenset())
-_NOT_LOOKED_AT: Final = Unseen(reasons.NO_ANSWER, "not looked at")
+_NOT_LOOKED_AT: Final = NotObservable(reasons.NO_ANSWER, "not looked at")
 
 
 class Engine:
@@ -97,7 +97,7 @@ class Engine:
         epoch: ProcessEpoch,
         concurrent: int = 10,
         alone: bool = False,
-        brief_s: float = PATIENCE_S,
+        brief_s: float = REPORT_AFTER_S,
         now: WallClock = utc_now,
         announce: Announce = silence,
         metrics: OperationMetrics | None = None,
@@ -110,20 +110,20 @@ class Engine:
         self._alone = alone
         self._brief_s = brief_s
         self._wall = now
-        self._ledger = Ledger(api, executor, caches, identity=epoch.identity, now=now)
+        self._ledger = ExecutorStatus(api, executor, caches, identity=epoch.identity, now=now)
         self._announce = announce
         self._metrics = metrics or OperationMetrics()
-        self._memories: dict[str, Memory] = {}
+        self._memories: dict[str, RunState] = {}
         self._controller: Controller[str] = Controller(
             f"operations {executor.name}",
             self._reconcile,
             workers=max(concurrent, 4) * 2,
-            queue=WorkQueue(failed=AFTER_TROUBLE),
+            queue=WorkQueue(failed=RETRY_BACKOFF),
             metrics=loop_metrics,
         )
-        self._places = Places(concurrent, self._wake)
-        self._admission = Admission(api, executor, caches, self._look, epoch=epoch, count=self._ledger.count_lost)
-        self._running: Outside | None = None
+        self._places = FairLimiter(concurrent, self._wake)
+        self._admission = ClaimCheck(api, executor, caches, self._look, epoch=epoch, count=self._ledger.count_lost)
+        self._running: ExecutorCalls | None = None
 
     async def run(self) -> None:
         """Run until cancelled; then wait briefly for the answers to open calls, and store them."""
@@ -137,7 +137,7 @@ class Engine:
             pause,
         ):
             async with asyncio.TaskGroup() as tasks:
-                self._running = Outside(
+                self._running = ExecutorCalls(
                     self._executor, tasks, self._wake, slow=self._places.wait, brief_s=self._brief_s
                 )
                 try:
@@ -156,7 +156,7 @@ class Engine:
             async with asyncio.timeout(STORES_S):
                 await asyncio.gather(*writes)
 
-    async def _leave_answer(self, name: str, memory: Memory) -> None:
+    async def _leave_answer(self, name: str, memory: RunState) -> None:
         try:
             await self._store_answer(name, memory)
         except Conflict:  # also from a write of this process whose response the stop has cut off
@@ -165,14 +165,14 @@ class Engine:
         except Failure as failure:
             log.warning("an answer was not stored", operation=name, error=failure)
 
-    async def _store_answer(self, name: str, memory: Memory) -> None:
+    async def _store_answer(self, name: str, memory: RunState) -> None:
         operation = self._caches.operations.get(name)
         run = None if operation is None or operation.terminal else run_of(operation)
         if operation is None or run is None or run.intent != memory.intent:
             return
         machine = self._caches.machines.get(run.machine)
         procedure, _refused = self._procedure(operation)
-        await self._ledger.store_answer(Pass(operation, machine, procedure, run, memory, claimed=True))
+        await self._ledger.store_answer(ReconcileContext(operation, machine, procedure, run, memory, claimed=True))
 
     def _wake(self, name: str) -> None:
         memory = self._memories.get(name)
@@ -212,7 +212,7 @@ class Engine:
         memory = self._memories.get(name)
         if memory is None or memory.uid != operation.metadata.uid:
             self._forget(name)
-            memory = self._memories[name] = Memory(operation.metadata.uid)
+            memory = self._memories[name] = RunState(operation.metadata.uid)
         run = run_of(operation)
         if operation.terminal:
             return await self._settle(operation, run)
@@ -230,7 +230,7 @@ class Engine:
             memory.drop_calls()
             self._places.leave(memory.uid)
 
-    async def _advance_when_due(self, operation: MachineOperation, run: Run, memory: Memory) -> float | None:
+    async def _advance_when_due(self, operation: MachineOperation, run: Run, memory: RunState) -> float | None:
         """Skip a pass that an echo of this process's own writes causes: nothing that the decision depends on has
         changed.
         """
@@ -240,7 +240,7 @@ class Engine:
         return await self._pass(operation, memory, run.machine, self._advance(operation, run, memory))
 
     async def _pass(
-        self, operation: MachineOperation, memory: Memory, machine: str, work: Coroutine[Any, Any, float | None]
+        self, operation: MachineOperation, memory: RunState, machine: str, work: Coroutine[Any, Any, float | None]
     ) -> float | None:
         """Run a pass; record its inputs and the time at which the next one is due."""
         memory.decided_on, memory.nudged = None, False
@@ -271,14 +271,14 @@ class Engine:
 
     # Claim
 
-    async def _claim(self, operation: MachineOperation, memory: Memory) -> float | None:
+    async def _claim(self, operation: MachineOperation, memory: RunState) -> float | None:
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
         if machine is None or not self._takes(operation, machine):
             self._places.leave(memory.uid)
             return None
         fresh = self._fresh_run(operation, machine)
         procedure, refused = self._procedure(operation)
-        seen = Pass(operation, machine, procedure, fresh, memory, claimed=False)
+        seen = ReconcileContext(operation, machine, procedure, fresh, memory, claimed=False)
         if refused is not None:
             return await self._finish(seen, refused)
         target = Target(operation, machine, fresh)
@@ -301,7 +301,7 @@ class Engine:
         kind = OperationKind(operation.spec.operation_kind)
         given_up = operation.spec.cancel or operation.spec.abandon or operation.metadata.deletion_timestamp
         # An operation that holds the lock has begun: the lock keeps a Machine that is being deleted.
-        starts = starts_on(operation, machine) or slot.holds_slot(operation, machine)
+        starts = starts_on(operation, machine) or lock.holds_lock(operation, machine)
         if given_up or not starts or not is_meant_for(operation, machine):
             return False
         if not self._executor.claims(kind, machine):
@@ -328,8 +328,8 @@ class Engine:
             counters=counters_of(operation, machine),
         )
 
-    def _follow(self, run: Run, memory: Memory) -> None:
-        reader = Reader(
+    def _follow(self, run: Run, memory: RunState) -> None:
+        reader = RecordReader(
             self._identity,
             self._loop_time(),
             self._epoch.has_ended,
@@ -339,15 +339,15 @@ class Engine:
         )
         memory.follow(run, reader)
 
-    def _timing(self, memory: Memory) -> Timing:
+    def _timing(self, memory: RunState) -> Timing:
         return memory.timing(self._loop_time())
 
     # Advance
 
-    async def _advance(self, operation: MachineOperation, run: Run, memory: Memory) -> float | None:
+    async def _advance(self, operation: MachineOperation, run: Run, memory: RunState) -> float | None:
         machine = self._caches.machines.get(run.machine) or await self._ledger.find(run.machine)
         procedure, refused = self._procedure(operation)
-        seen = Pass(operation, machine, procedure, run, memory, claimed=True)
+        seen = ReconcileContext(operation, machine, procedure, run, memory, claimed=True)
         if refused is None and run.stage not in procedure.stages:
             text = f"stage {run.stage!r} is not known to this version of {self._executor.name}"
             refused = Finish(OperationPhase.FAILED, reasons.OUTCOME_UNKNOWN, text)
@@ -361,7 +361,7 @@ class Engine:
             return await self._wait_for_call(seen)
         return await self._decide(seen, target_state(self._executor, run, machine))
 
-    async def _decide(self, seen: Pass, target: TargetState) -> float | None:
+    async def _decide(self, seen: ReconcileContext, target: TargetState) -> float | None:
         """Observe the machine, decide, and execute the decision."""
         memory = seen.memory
         run = seen.run if seen.run.stage else replace(seen.run, stage=seen.procedure.start)
@@ -372,14 +372,14 @@ class Engine:
             memory.machine = seen.machine
         elif run.action is None:
             memory.machine = None  # without an action, nothing can have changed since the last observation
-        waits_s = PATIENCE_S if target is TargetState.SAME else self._executor.call_limit_s
+        waits_s = REPORT_AFTER_S if target is TargetState.SAME else self._executor.call_limit_s
         sight = await self._sight(seen, waits_s)
         if sight is None:
             return self._outside.patience_s(memory, waits_s)
         memory.saw(sight, self._loop_time())
         run = memory.with_sight(run, sight, self._ledger.now)
         seen = replace(seen, run=run)
-        orders = Orders(
+        orders = OwnerRequest(
             deadline_s=deadline_s(seen.operation),
             cancel=_is_cancelled(seen.operation),
             target=target,
@@ -389,38 +389,40 @@ class Engine:
         decision = self._with_place(seen, decision)
         try:
             return await self._carry_out(seen, decision, sight)
-        except Outdated as outdated:
+        except CRDOutdated as outdated:
             seen = replace(seen, operation=outdated.operation)
             return await self._finish(seen, Finish(OperationPhase.FAILED, reasons.CRD_OUTDATED, str(outdated)))
 
-    async def _sight(self, seen: Pass, waits_s: float) -> Sight | Unseen | None:
+    async def _sight(self, seen: ReconcileContext, waits_s: float) -> Observation | NotObservable | None:
         """Observe the Machine as it was claimed; None while the answer is out and `waits_s` has not passed."""
         machine = seen.memory.machine
         if machine is None:
             return _NOT_LOOKED_AT
         target = Target(seen.operation, machine, seen.run, self._ends_at(seen))
         version = machine.metadata.resource_version
-        unused = None if seen.claimed else seen.memory.take_unused(looked_on(target), version, self._loop_time())
+        unused = (
+            None if seen.claimed else seen.memory.take_unused(observation_identity(target), version, self._loop_time())
+        )
         if unused is not None:
             seen.memory.looked = unused
             return unused.sight
         sight = await self._outside.look(target, seen.memory)
         if sight is None:
-            no_answer = Unseen(reasons.NO_ANSWER, f"no answer yet from {self._executor.place(machine)}")
+            no_answer = NotObservable(reasons.NO_ANSWER, f"no answer yet from {self._executor.place(machine)}")
             return None if self._outside.patience_s(seen.memory, waits_s) > 0 else no_answer
-        if isinstance(sight, Unseen):  # also where it failed at once: the outside may stay unreadable for long
+        if isinstance(sight, NotObservable):  # also where it failed at once: the outside may stay unreadable for long
             self._places.lend(seen.memory.uid)
         elif not _gives_way(seen.stage) and not seen.memory.settles:
             self._places.resume(seen.memory.uid)
         return sight
 
-    def _ends_at(self, seen: Pass) -> float:
+    def _ends_at(self, seen: ReconcileContext) -> float:
         """Return the loop time at which the stage, or the operation, reaches its limit."""
         stage, timing = seen.procedure.stages[seen.run.stage], self._timing(seen.memory)
         deadline_in_s = math.inf if stage.last else deadline_s(seen.operation) - timing.spent_s
         return self._loop_time() + min(stage.limit_s - timing.in_stage_s, deadline_in_s)
 
-    def _with_place(self, seen: Pass, decision: Decision) -> Decision:
+    def _with_place(self, seen: ReconcileContext, decision: Decision) -> Decision:
         """Return the decision, or the wait for capacity where the operation has yielded its own."""
         memory = seen.memory
         if isinstance(decision, Finish | Wait) or not (_gives_way(seen.stage) or memory.settles):
@@ -434,34 +436,36 @@ class Engine:
         text = f"ready to go on; waiting for its turn, as {self._places.count} others are worked on"
         return Wait(reasons.WAITING_FOR_TURN, text, TURN_S)
 
-    async def _carry_out(self, seen: Pass, decision: Decision, sight: Sight | Unseen) -> float | None:
-        where = sight.where if isinstance(sight, Sight) else ""
+    async def _carry_out(
+        self, seen: ReconcileContext, decision: Decision, sight: Observation | NotObservable
+    ) -> float | None:
+        where = sight.where if isinstance(sight, Observation) else ""
         match decision:
             case Wait():
                 self._lend_while_settling(seen.memory, decision)
                 again_s = await self._ledger.say(seen, decision)
                 await self._ledger.show(seen)
                 return again_s
-            case Move():
+            case EnterStage():
                 run = self._moved(seen, decision, where)
                 entered = await self._ledger.enter(seen, run, decision.text, decision.until_s)
                 stage = seen.procedure.stages[run.stage]
                 dwell_s = 0.0 if stage.last else stage.dwell_s  # in a cleanup stage, an action may be due at once
                 wanted_s = dwell_s or seen.procedure.poll_s(0)
                 return max(min(wanted_s, self._ends_at(entered.seen) - self._loop_time()), 0.0)
-            case Ask():
+            case CallAction():
                 return await self._ask(seen, decision, sight)
             case Finish():
                 return await self._finish(seen, decision, where)
 
-    def _lend_while_settling(self, memory: Memory, wait: Wait) -> None:
+    def _lend_while_settling(self, memory: RunState, wait: Wait) -> None:
         """Yield capacity while the operation only waits for calls of other processes to arrive."""
         if wait.reason != reasons.WAITING_FOR_TURN:
             memory.settles = wait.reason == reasons.SETTLING
         if memory.settles:
             self._places.lend(memory.uid)
 
-    def _moved(self, seen: Pass, step: Move | Ask, where: str) -> Run:
+    def _moved(self, seen: ReconcileContext, step: EnterStage | CallAction, where: str) -> Run:
         """Return the record of the stage that a step leads to."""
         memory = seen.memory
         if shows_arrival(seen.procedure, seen.run, memory.answer, step):
@@ -469,8 +473,8 @@ class Engine:
         return replace(
             seen.run,
             stage=step.stage,
-            action=step.action if isinstance(step, Ask) else None,
-            attempt=step.attempt if isinstance(step, Ask) else 0,
+            action=step.action if isinstance(step, CallAction) else None,
+            attempt=step.attempt if isinstance(step, CallAction) else 0,
             incarnation=self._identity,
             handle=None,
             answer=NO_ANSWER,
@@ -478,9 +482,9 @@ class Engine:
             failing=step.failing or seen.run.failing,
         )
 
-    async def _ask(self, seen: Pass, step: Ask, sight: Sight | Unseen) -> float | None:
+    async def _ask(self, seen: ReconcileContext, step: CallAction, sight: Observation | NotObservable) -> float | None:
         """Write the intent, and act on it if the write did not take too long."""
-        looked, is_again = sight if isinstance(sight, Sight) else None, step.stage == seen.run.stage
+        looked, is_again = sight if isinstance(sight, Observation) else None, step.stage == seen.run.stage
         is_again &= step.action == seen.run.action
         run = replace(
             self._moved(seen, step, looked.where if looked else ""),
@@ -500,10 +504,10 @@ class Engine:
         self._outside.call(Target(entered.seen.operation, machine, run), step.action, seen.memory, before=before)
         return await self._wait_for_call(entered.seen)
 
-    async def _wait_for_call(self, seen: Pass) -> float | None:
+    async def _wait_for_call(self, seen: ReconcileContext) -> float | None:
         memory = seen.memory
         if not await self._outside.answer_in_time(memory):
-            if (left_s := self._outside.patience_s(memory, PATIENCE_S)) > 0:
+            if (left_s := self._outside.patience_s(memory, REPORT_AFTER_S)) > 0:
                 return left_s
             limit_s = self._executor.call_limit_s
             left_s = max(memory.asked_at + limit_s - self._loop_time(), 0.0)
@@ -512,11 +516,11 @@ class Engine:
         self._places.resume(memory.uid)
         if memory.handle is not None:
             return 0.0
-        return seen.procedure.poll_s(0) if memory.answer.reply in (Reply.ACCEPTED, Reply.UNKNOWN) else 0.0
+        return seen.procedure.poll_s(0) if memory.answer.reply in (CallOutcome.ACCEPTED, CallOutcome.UNKNOWN) else 0.0
 
     # Ending
 
-    async def _finish(self, seen: Pass, decision: Finish, where: str = "") -> float | None:
+    async def _finish(self, seen: ReconcileContext, decision: Finish, where: str = "") -> float | None:
         if seen.memory.late_calls(self._loop_time()):
             await self._ledger.keep_slot(seen)
         written = await self._ledger.finish(seen, decision, where)
@@ -529,7 +533,7 @@ class Engine:
         """Release capacity and lock after the terminal write, and add the result to the history."""
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
         mine = run is not None and run.executor == self._executor.name
-        if run is None or machine is None or not mine or not slot.holds_slot(operation, machine):
+        if run is None or machine is None or not mine or not lock.holds_lock(operation, machine):
             self._forget(operation.name)
             return None
         memory = self._memories[operation.name]
@@ -550,12 +554,12 @@ class Engine:
     # Helpers
 
     @property
-    def _outside(self) -> Outside:
+    def _outside(self) -> ExecutorCalls:
         if self._running is None:
             raise RuntimeError("the engine is not running")
         return self._running
 
-    async def _look(self, target: Target, memory: Memory) -> Sight | Unseen | None:
+    async def _look(self, target: Target, memory: RunState) -> Observation | NotObservable | None:
         return await self._outside.look(target, memory)
 
     def _loop_time(self) -> float:

@@ -125,13 +125,13 @@ def _slot(operation: MachineOperation, machine: Machine, others: Iterable[Machin
         return None
     if not holder.lost and any(other.metadata.uid == holder.uid and other.terminal for other in others):
         return None
-    gate = slot_gate(machine, holder)
+    gate = lock_gate(machine, holder)
     if not is_recreation(holder) or not is_host(operation):
         return gate
     return replace(gate, text=f"{gate.text}; it gives way when it makes no progress for {NO_PROGRESS_S:.0f} s")
 
 
-def slot_gate(machine: Machine, holder: ActiveOperation) -> Gate:
+def lock_gate(machine: Machine, holder: ActiveOperation) -> Gate:
     """Return the gate of a lock that another holder has."""
     lost = "; its executor was lost, so the machine is looked at afresh first" if holder.lost else ""
     text = f"{holder.kind} {holder.name} ({holder.executor}) has Machine {machine.name} since {holder.since}{lost}"

@@ -15,24 +15,24 @@ from typing import Final
 
 from unbounded.api.operation import Cause, OperationPhase
 from unbounded.operations import reasons
-from unbounded.operations.calls import NO_ANSWER, Answer, LateCall, Reply
+from unbounded.operations.calls import NO_ANSWER, Answer, CallOutcome, LateCall
 from unbounded.operations.procedure import (
     CANCELLED,
     COMPLETE,
     ENDS,
     Cancel,
+    NotObservable,
+    Observation,
     Procedure,
     Repeat,
-    Sight,
     Stage,
     Step,
-    Unseen,
 )
-from unbounded.operations.record import Failing, Run
+from unbounded.operations.record import PendingFailure, Run
 
 BACKOFF_S: Final = 2.0
 _LAST_FAILED: Final = "the last attempt failed"
-KEYED_AGAIN_S: Final = 1.0  # the effect may end soon, and leaves no trace then
+KEYED_RETRY_S: Final = 1.0  # the effect may end soon, and leaves no trace then
 
 _CANCEL_WORDS: Final = {
     Cancel.AT_ONCE: "being cancelled",
@@ -48,7 +48,7 @@ class TargetState(Enum):
 
 
 @dataclass(frozen=True)
-class Orders:
+class OwnerRequest:
     """The owner's current request, and the state of the target."""
 
     deadline_s: float
@@ -99,7 +99,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Ask:
+class CallAction:
     """Write the intent, then call the action."""
 
     stage: str
@@ -108,16 +108,16 @@ class Ask:
     text: str
     seen: str | None = None
     until_s: float | None = None
-    failing: Failing | None = None
+    failing: PendingFailure | None = None
 
 
 @dataclass(frozen=True)
-class Move:
+class EnterStage:
     stage: str
     text: str
     seen: str | None = None
     until_s: float | None = None
-    failing: Failing | None = None
+    failing: PendingFailure | None = None
 
 
 @dataclass(frozen=True)
@@ -136,11 +136,16 @@ class Finish:
     cause: Cause | None = None
 
 
-Decision = Wait | Ask | Move | Finish
+Decision = Wait | CallAction | EnterStage | Finish
 
 
 def decide(
-    procedure: Procedure, run: Run, sight: Sight | Unseen, timing: Timing, answer: Answer, orders: Orders
+    procedure: Procedure,
+    run: Run,
+    sight: Observation | NotObservable,
+    timing: Timing,
+    answer: Answer,
+    orders: OwnerRequest,
 ) -> Decision:
     """Return the next step of an operation."""
     planner = _Planner(procedure, run, sight, timing, _come_of(procedure, run, sight, answer), orders)
@@ -150,7 +155,7 @@ def decide(
 
 def _with_cause(decision: Decision, planner: _Planner) -> Decision:
     """Add the cause of the decision's reason, from the failure, answer or observation that has the reason."""
-    sight = planner.sight if isinstance(planner.sight, Unseen) else None
+    sight = planner.sight if isinstance(planner.sight, NotObservable) else None
     known = {one.reason: one.cause for one in (planner.run.failing, planner.answer, sight) if one and one.cause}
     if not known:
         return decision
@@ -166,14 +171,18 @@ def shows_arrival(procedure: Procedure, run: Run, answer: Answer, decision: Deci
     return seen is not None and run.action in procedure.settled and not answer.lost
 
 
-def _come_of(procedure: Procedure, run: Run, sight: Sight | Unseen, answer: Answer) -> Answer:
+def _come_of(procedure: Procedure, run: Run, sight: Observation | NotObservable, answer: Answer) -> Answer:
     """Return the answer to the last call; NOT_DONE where the observation proves that the call had no effect."""
-    if isinstance(sight, Unseen) or sight.failed is None or not (answer.reply is Reply.ACCEPTED or answer.is_open):
+    if (
+        isinstance(sight, NotObservable)
+        or sight.failed is None
+        or not (answer.reply is CallOutcome.ACCEPTED or answer.is_open)
+    ):
         return answer
     if procedure.table[run.stage, sight.fact].ask != run.action:
         return answer
     failed = sight.failed
-    return replace(answer, reply=Reply.NOT_DONE, reason=failed.reason, text=failed.text, cause=failed.cause)
+    return replace(answer, reply=CallOutcome.NOT_DONE, reason=failed.reason, text=failed.text, cause=failed.cause)
 
 
 def waiting_text(procedure: Procedure, run: Run, *, cancel: bool, answer: Answer = NO_ANSWER) -> str:
@@ -201,10 +210,10 @@ def _with_cancel(text: str, stage: Stage, *, cancel: bool) -> str:
 class _Planner:
     procedure: Procedure
     run: Run
-    sight: Sight | Unseen
+    sight: Observation | NotObservable
     timing: Timing
     answer: Answer
-    orders: Orders
+    orders: OwnerRequest
 
     @property
     def stage(self) -> Stage:
@@ -217,10 +226,10 @@ class _Planner:
             return self._give_up(reasons.CANCELLED, self._cancelled())
         if self.timing.spent_s >= self.orders.deadline_s and not self.stage.last:
             return self._too_late()
-        if self.answer.reply is Reply.REFUSED:
+        if self.answer.reply is CallOutcome.REFUSED:
             text = f"{self.run.action} was refused: {self.answer.text}"
             return self._otherwise(self.answer.reason, f"{text}{self._last_seen()}")
-        if isinstance(self.sight, Unseen):
+        if isinstance(self.sight, NotObservable):
             return self._unseen(self.sight)
         step = self.procedure.table[self.run.stage, self.sight.fact]
         if self.orders.cancel and self.stage.undo is not None and not self._is_past_return(step):
@@ -246,7 +255,7 @@ class _Planner:
         """Return the late calls that would undo or destroy the result of a decision if they arrived after it."""
         late = [one for one in self.timing.late if not self._has_arrived(one, wanted)]
         match wanted:
-            case Ask():
+            case CallAction():
                 return [one for one in late if one.action in self.procedure.settled and one.action != wanted.action]
             case Finish() if _is_by_table(wanted):
                 return [one for one in late if one.action not in self._harmless(wanted)]
@@ -270,7 +279,7 @@ class _Planner:
         text = _with_cancel(text, self.stage, cancel=self.orders.cancel)
         return Wait(reasons.SETTLING, text, self._look_in(left_s), left_s)
 
-    def _until_none_arrives(self, late: list[LateCall], wanted: Ask | Finish | Move) -> Wait:
+    def _until_none_arrives(self, late: list[LateCall], wanted: CallAction | Finish | EnterStage) -> Wait:
         last = max(late, key=lambda one: one.left_s)
         sent = f"a controller that has ended may have sent {last.action}"
         text = f"{sent}, and what comes next must not be hit by that; waiting until it can no longer arrive"
@@ -293,7 +302,7 @@ class _Planner:
 
         Both together take effect once.
         """
-        same = isinstance(wanted, Ask) and (wanted.stage, wanted.action) == (self.run.stage, self.run.action)
+        same = isinstance(wanted, CallAction) and (wanted.stage, wanted.action) == (self.run.stage, self.run.action)
         return same and self._repeat is Repeat.KEYED
 
     @property
@@ -315,7 +324,7 @@ class _Planner:
     def _wrong_target(self) -> Finish:
         nothing = f"it was to end as {self.run.failing.reason}" if self.run.failing else "nothing had been asked for"
         done = f"{self.run.action} had been asked for" if self.run.action else nothing
-        if self.run.action and isinstance(self.sight, Unseen):
+        if self.run.action and isinstance(self.sight, NotObservable):
             done = f"{done}, and what came of it was not seen"
         if self.orders.target is TargetState.GONE:
             text = f"Machine {self.run.machine} was deleted during the operation; {done}"
@@ -333,13 +342,13 @@ class _Planner:
         after = self.procedure.stages.get(name)
         if after is None or not after.left or (self.run.action is None and not self.stage.last):
             return ""
-        row = self.procedure.table.get((name, self.sight.fact)) if isinstance(self.sight, Sight) else None
+        row = self.procedure.table.get((name, self.sight.fact)) if isinstance(self.sight, Observation) else None
         is_right = row is not None and row.fail is not None
         if is_right and self.run.action == after.blind:
             return ""
         return f"; it {'may be' if is_right or row is None else 'is'} {after.left}"
 
-    def _unseen(self, unseen: Unseen) -> Decision:
+    def _unseen(self, unseen: NotObservable) -> Decision:
         untouched = self.run.action is None and self.run.stage == self.procedure.start
         if unseen.final and untouched:
             return _failed(unseen.reason, unseen.text)
@@ -383,8 +392,8 @@ class _Planner:
         text = waiting_text(self.procedure, entered, cancel=self.orders.cancel)
         limit_s = self.procedure.stages[step.stage].limit_s
         if step.ask is None:
-            return Move(step.stage, text, step.seen, limit_s)
-        return Ask(step.stage, step.ask, 1, text, step.seen, limit_s)
+            return EnterStage(step.stage, text, step.seen, limit_s)
+        return CallAction(step.stage, step.ask, 1, text, step.seen, limit_s)
 
     def _complete(self, step: Step, but: str = "") -> Finish:
         have = {evidence.what for evidence in self.run.evidence} | {step.seen}
@@ -414,7 +423,7 @@ class _Planner:
     def _has_used_its_attempts(self) -> bool:
         """Return whether the attempts are used up; a call of unknown outcome from another process does not count."""
         most = self.stage.attempts
-        return most is not None and self.run.attempt >= most and self.answer.reply is not Reply.OPEN
+        return most is not None and self.run.attempt >= most and self.answer.reply is not CallOutcome.OPEN
 
     def _unanswered(self) -> str | None:
         """Return the keyed action that needs an answer; None where there is none.
@@ -428,7 +437,7 @@ class _Planner:
             case Repeat.ONCE:
                 return not self.answer.is_not_done
             case Repeat.KEYED:
-                return self.answer.reply is Reply.ACCEPTED
+                return self.answer.reply is CallOutcome.ACCEPTED
         return False
 
     def _has_passed_by(self) -> bool:
@@ -440,20 +449,20 @@ class _Planner:
         text = f"whether {self.run.action} was done cannot be seen: {self._seen()}"
         return self._give_up(reasons.OUTCOME_UNKNOWN, text)
 
-    def _ask(self, action: str, attempt: int) -> Ask:
+    def _ask(self, action: str, attempt: int) -> CallAction:
         asked = replace(self.run, action=action, attempt=attempt)
         text = waiting_text(self.procedure, asked, cancel=self.orders.cancel)
         if attempt > 1 and self.answer.is_not_done and self.answer.text:
             text += f"; {_LAST_FAILED}: {self.answer.text}"
         until_s = max(self.stage.limit_s - self.timing.in_stage_s, 0.0)
-        return Ask(self.run.stage, action, attempt, text, None, until_s)
+        return CallAction(self.run.stage, action, attempt, text, None, until_s)
 
     def _ask_again_s(self) -> float:
-        if self.answer.reply is Reply.OPEN:  # its process may not have sent it
+        if self.answer.reply is CallOutcome.OPEN:  # its process may not have sent it
             return -math.inf
         if self._repeat is Repeat.KEYED and self.answer.leaves_open:
-            return min(KEYED_AGAIN_S * (1 << self.run.attempt - 1), self.stage.ask_again_s)
-        if self.answer.reply is Reply.ACCEPTED and isinstance(self.sight, Sight) and self.sight.more:
+            return min(KEYED_RETRY_S * (1 << self.run.attempt - 1), self.stage.ask_again_s)
+        if self.answer.reply is CallOutcome.ACCEPTED and isinstance(self.sight, Observation) and self.sight.more:
             return 0.0
         if self.answer.is_not_done:
             return min(BACKOFF_S * (1 << self.run.attempt), self.stage.ask_again_s)
@@ -493,7 +502,7 @@ class _Planner:
 
     @property
     def _limit_s(self) -> float:
-        step = self.procedure.table[self.run.stage, self.sight.fact] if isinstance(self.sight, Sight) else None
+        step = self.procedure.table[self.run.stage, self.sight.fact] if isinstance(self.sight, Observation) else None
         is_on_its_way = step is not None and step == Step(self.run.stage)
         return self.stage.limit_s + (self.stage.late_s if is_on_its_way else 0.0)
 
@@ -501,14 +510,14 @@ class _Planner:
         otherwise = self.stage.otherwise
         if otherwise is not None and otherwise.fail is not None:
             return self._give_up(otherwise.fail, f"{otherwise.words}: {self._seen()}" if otherwise.words else text)
-        if otherwise is None or isinstance(self.sight, Unseen):
+        if otherwise is None or isinstance(self.sight, NotObservable):
             return self._give_up(reason, text)
         return self._complete_all_the_same() if self._completes_all_the_same() else self._leave(otherwise)
 
     def _completes_all_the_same(self) -> bool:
         """Return whether the operation completes although this stage fails: its purpose does not need the stage."""
         otherwise = self.stage.otherwise
-        return otherwise is not None and otherwise.stage == COMPLETE and isinstance(self.sight, Sight)
+        return otherwise is not None and otherwise.stage == COMPLETE and isinstance(self.sight, Observation)
 
     def _complete_all_the_same(self) -> Finish:
         why = f": {self.answer.text}" if self.answer.text else ""
@@ -525,15 +534,15 @@ class _Planner:
         if self.stage.aftermath is None:
             return _failed(reason, text, seen)
         after = self.procedure.stages[self.stage.aftermath]
-        blind = after.blind if isinstance(self.sight, Unseen) else None
+        blind = after.blind if isinstance(self.sight, NotObservable) else None
         entered = replace(self.run, stage=self.stage.aftermath, action=blind, attempt=1 if blind else 0)
         words = f"{waiting_text(self.procedure, entered, cancel=False)}, before it ends as {reason}: {text}"
         if blind is not None:
-            return Ask(self.stage.aftermath, blind, 1, words, seen, after.limit_s, Failing(reason, text))
-        return Move(self.stage.aftermath, words, seen, after.limit_s, Failing(reason, text))
+            return CallAction(self.stage.aftermath, blind, 1, words, seen, after.limit_s, PendingFailure(reason, text))
+        return EnterStage(self.stage.aftermath, words, seen, after.limit_s, PendingFailure(reason, text))
 
     def _look_in(self, left_s: float) -> float:
-        again_s = self.sight.again_s if isinstance(self.sight, Sight) else None
+        again_s = self.sight.again_s if isinstance(self.sight, Observation) else None
         wanted_s = max(self.procedure.poll_s(self.timing.looks), again_s or 0.0)
         deadline_in_s = self.orders.deadline_s - self.timing.spent_s
         return max(min(wanted_s, left_s, deadline_in_s if deadline_in_s > 0 else math.inf), 0.05)
@@ -545,17 +554,17 @@ class _Planner:
         text = self._waiting_for()
         if self.answer.is_not_done and self.answer.text:
             return f"{text}; {_LAST_FAILED}: {self.answer.text}"
-        progress = self.sight.progress if isinstance(self.sight, Sight) else ""
+        progress = self.sight.progress if isinstance(self.sight, Observation) else ""
         return f"{text}: {progress}" if progress else text
 
     def _last_seen(self) -> str:
         """Return the last observed state for the message of a failure, as a person may have to continue by hand."""
-        if isinstance(self.sight, Sight):
+        if isinstance(self.sight, Observation):
             return f"; {self.sight.detail}" if self.sight.detail else ""
         return f"; when it was last seen: {self.run.standing}" if self.run.standing else ""
 
     def _seen(self) -> str:
-        return f"{self.sight.text}{self._last_seen()}" if isinstance(self.sight, Unseen) else self.sight.detail
+        return f"{self.sight.text}{self._last_seen()}" if isinstance(self.sight, NotObservable) else self.sight.detail
 
 
 def _is_by_table(finish: Finish) -> bool:

@@ -10,7 +10,7 @@ from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import Machine
 from unbounded.api.operation import Cause, MachineOperation, OperationKind
 from unbounded.operations.gates import Gate
-from unbounded.operations.procedure import Procedure, Sight
+from unbounded.operations.procedure import Observation, Procedure
 from unbounded.operations.record import Run
 
 
@@ -102,7 +102,7 @@ class Executor(Protocol):
         """Return the part of the Machine that an observation depends on; a change, by `==`, triggers an observation."""
         ...
 
-    async def observe(self, target: Target) -> Sight: ...
+    async def observe(self, target: Target) -> Observation: ...
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:
         """Call an action; return once it is accepted, with the handle of a long one (at most 4 KiB).

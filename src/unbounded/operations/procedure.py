@@ -60,7 +60,7 @@ class MarkStatus(StrEnum):
 
 
 @dataclass(frozen=True)
-class Mark:
+class ConditionUpdate:
     """A condition that is set on the Machine while the operation is in a stage, or (status None) removed.
 
     Attributes:
@@ -83,7 +83,7 @@ class Stage:
         waits_for: ends the sentence "waiting for …".
         limit_s: the time limit of one observer; then `otherwise`, else Failed.
         late_s: extends the limit while the observation shows that the effect is on its way, and no action is due.
-        still_s: the limit without a change of `Sight.progress`; None for no such limit.
+        still_s: the limit without a change of `Observation.progress`; None for no such limit.
         attempts: the limit of calls of an action in this stage; None for any number within the time limit.
         ask_again_s: the wait between two calls without effect.
         dwell_s: the least duration of the stage before it may lead to an end.
@@ -112,7 +112,7 @@ class Stage:
     otherwise: Step | None = None
     cancel: Cancel = Cancel.TOO_LATE
     undo: Step | None = None
-    mark: Mark | None = None
+    mark: ConditionUpdate | None = None
     still_s: float | None = None
     lends: bool = False
     idles: bool = False
@@ -153,10 +153,10 @@ class Procedure:
     actions: Mapping[str, Repeat]
     proof: frozenset[str]
     unseen_limit_s: float = 300.0
-    start_marks: tuple[Mark, ...] = ()
-    end_marks: tuple[Mark, ...] = ()
-    failed_marks: tuple[Mark, ...] | None = None
-    read_marks: Mapping[StrEnum, Mark] = field(default_factory=dict)
+    start_marks: tuple[ConditionUpdate, ...] = ()
+    end_marks: tuple[ConditionUpdate, ...] = ()
+    failed_marks: tuple[ConditionUpdate, ...] | None = None
+    read_marks: Mapping[StrEnum, ConditionUpdate] = field(default_factory=dict)
     polls_s: tuple[float, ...] = (1.0, 1.0, 1.5, 2.0, 3.0, 5.0)
     settled: frozenset[str] = frozenset()
     final: frozenset[str] = frozenset()
@@ -252,7 +252,7 @@ class Procedure:
 
 
 @dataclass(frozen=True)
-class Failed:
+class CallFailure:
     """The reason why an accepted call had no effect."""
 
     reason: str
@@ -261,7 +261,7 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Sight:
+class Observation:
     """One observation: the fact, in the procedure's terms, and its source.
 
     Attributes:
@@ -285,11 +285,11 @@ class Sight:
     progress: str = ""
     again_s: float | None = None
     more: bool = False
-    failed: Failed | None = None
+    failed: CallFailure | None = None
 
 
 @dataclass(frozen=True)
-class Unseen:
+class NotObservable:
     """A failed observation: its reason, and whether only a person can fix it."""
 
     reason: str

@@ -30,7 +30,7 @@ from unbounded.api.operation import (
     Waiting,
 )
 from unbounded.operations import reasons
-from unbounded.operations.calls import NO_ANSWER, STORED, Answer, Intent, LateCall, Reply
+from unbounded.operations.calls import NO_ANSWER, STORED, Answer, CallOutcome, Intent, LateCall
 
 NOTHING: Final = MachineOperationStatus()
 MAX_EVIDENCE: Final = 32
@@ -38,7 +38,7 @@ MAX_MESSAGE: Final = 4096
 
 
 @dataclass(frozen=True)
-class Failing:
+class PendingFailure:
     """The failure with which an operation ends after its cleanup stage."""
 
     reason: str
@@ -78,7 +78,7 @@ class Run:
     generation: int | None = None
     counters: OperationsStatus | None = None
     evidence: tuple[Evidence, ...] = ()
-    failing: Failing | None = None
+    failing: PendingFailure | None = None
     standing: str = ""  # detail of the last observation
     fact: str = ""  # its fact, in the procedure's terms
     read_at: str | None = None
@@ -131,10 +131,10 @@ def run_of(operation: MachineOperation) -> Run | None:
     )
 
 
-def _failing_of(execution: Execution) -> Failing | None:
+def _failing_of(execution: Execution) -> PendingFailure | None:
     if execution.failing_reason is None:
         return None
-    return Failing(execution.failing_reason, execution.failing_message or "", execution.failing_cause)
+    return PendingFailure(execution.failing_reason, execution.failing_message or "", execution.failing_cause)
 
 
 def _answer_of(execution: Execution) -> Answer:
@@ -142,7 +142,7 @@ def _answer_of(execution: Execution) -> Answer:
     if stored is None:
         return replace(NO_ANSWER, lost=execution.lost)
     reason, text = stored.reason or "", stored.message or ""
-    return Answer(Reply(stored.reply), reason, text, lost=execution.lost, cause=stored.cause)
+    return Answer(CallOutcome(stored.reply), reason, text, lost=execution.lost, cause=stored.cause)
 
 
 def _stored(answer: Answer) -> CallAnswer | None:
@@ -152,7 +152,7 @@ def _stored(answer: Answer) -> CallAnswer | None:
     return CallAnswer(reply=answer.reply, reason=reason, message=message, cause=answer.cause)
 
 
-def whole(struct: ApiStruct) -> dict[str, Any]:
+def with_nulls(struct: ApiStruct) -> dict[str, Any]:
     """Return a Struct as JSON with null for absent fields, so that a merge patch clears them."""
     given: dict[str, Any] = msgspec.to_builtins(struct)
     return dict.fromkeys(_names(type(struct))) | given
@@ -163,7 +163,7 @@ def _names(struct: type[ApiStruct]) -> tuple[str, ...]:
     return tuple(field.encode_name for field in msgspec.structs.fields(struct))
 
 
-def told(text: str, waiting: Waiting | None) -> str:
+def wait_message(text: str, waiting: Waiting | None) -> str:
     """Return the message of a wait with its holder, begin and end."""
     if waiting is None:
         return text
@@ -195,7 +195,7 @@ def running_patch(
     """
     return {
         **_common(run, OperationPhase.IN_PROGRESS, reasons.IN_PROGRESS, message, conditions, cause, before),
-        "waiting": whole(waiting) if waiting else None,
+        "waiting": with_nulls(waiting) if waiting else None,
     }
 
 
@@ -275,7 +275,7 @@ def _common(
         "observedMachineGeneration": run.generation,
         "targets": [msgspec.to_builtins(target)],
         "evidence": [msgspec.to_builtins(evidence) for evidence in run.evidence],
-        "execution": {**whole(execution), "failingCause": _change(failing_before, failing)},
+        "execution": {**with_nulls(execution), "failingCause": _change(failing_before, failing)},
         "conditions": conditions,
     }
 

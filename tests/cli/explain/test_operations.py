@@ -28,7 +28,7 @@ from unbounded.cli.plugin.registry import commands as rows
 from unbounded.machineops.settings import Settings
 from unbounded.metalman import power
 from unbounded.operations import reasons
-from unbounded.operations.absences import Absence
+from unbounded.operations.executor_health import Unavailability
 
 SINCE: Final = "2030-01-01T00:00:00Z"
 SSH: Final = {"host": "10.0.0.5", "privateKeyRef": {"name": "k", "namespace": "unbounded-kube"}}
@@ -111,7 +111,7 @@ async def test_its_provider_is_served_by_nobody(world: World) -> None:
     world.steward().start()
     await components.publish(world.api, {})
     await world.machine("m1", provider="azurevm", providerID="azure://x")
-    absence = Absence("no provider 'azurevm' is installed (AzureVM may be meant)", "it is looked for every 60 s")
+    absence = Unavailability("no provider 'azurevm' is installed (AzureVM may be meant)", "it is looked for every 60 s")
     world.absences.tell("azurevm", absence)
     await components.publish_absent(world.api, {"azurevm": absence})
     await world.operation("op", "HostReboot", "m1")
@@ -133,7 +133,7 @@ async def test_the_process_of_its_provider_is_starting(world: World) -> None:
     world.steward().start()
     await components.publish(world.api, {})
     await world.machine("m1", provider="azurevm", providerID="azure://x")
-    absence = Absence("its process was started, and does not serve yet", is_trouble=False)
+    absence = Unavailability("its process was started, and does not serve yet", is_trouble=False)
     world.absences.tell("azurevm", absence)
     await components.publish_absent(world.api, {"azurevm": absence})
     await world.operation("op", "HostReboot", "m1")
@@ -160,8 +160,8 @@ async def test_the_process_that_carries_it_out_does_not_answer(world: World) -> 
     await controller.stop()
     announced = len(world.announced)
     for absence in (
-        Absence("its process was started", is_trouble=False),
-        Absence("its process does not answer", "it is ended"),
+        Unavailability("its process was started", is_trouble=False),
+        Unavailability("its process does not answer", "it is ended"),
     ):
         world.absences.tell("Sim", absence)
         await components.publish_absent(world.api, {"Sim": absence})

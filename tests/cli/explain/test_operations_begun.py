@@ -23,7 +23,7 @@ from unbounded.metalman import power, replace
 from unbounded.metalman import reasons as metal
 from unbounded.operations import reasons
 from unbounded.operations.ports import Refusal, Target
-from unbounded.operations.procedure import Sight
+from unbounded.operations.procedure import Observation
 
 
 @story
@@ -129,7 +129,7 @@ class RefusingExecutor(DeadExecutor):
 
     refusal = Refusal(metal.CREDENTIALS_REFUSED, "https://bmc-1 refused 'root'; correct Secret unbounded-kube/bmc-1")
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         raise self.refusal
 
 

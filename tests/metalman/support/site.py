@@ -31,7 +31,7 @@ from unbounded.operations.caches import (
     INDEX_MACHINE,
     INDEX_PARENT,
     Caches,
-    StewardCaches,
+    SupervisorCaches,
     by_bmc,
     by_executor,
     by_machine,
@@ -39,7 +39,7 @@ from unbounded.operations.caches import (
     node_by_machine,
 )
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.steward import Steward
+from unbounded.operations.supervisor import Supervisor
 
 TERMINAL: Final = ("Complete", "Failed")
 Body = dict[str, Any]
@@ -213,7 +213,7 @@ async def metalman(cluster: Cluster, *, concurrent: int = 10) -> AsyncIterator[N
     nodes = Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine})
     settings = MetalmanSettings(site=lab_machines.SITE, concurrent=concurrent)
     term = LeaderTerm(Runtime(api, now=now), settings, Caches(operations, machines, pause), nodes, OperationMetrics())
-    steward = Steward(api, StewardCaches(operations, machines, nodes, pause), now=now)
+    steward = Supervisor(api, SupervisorCaches(operations, machines, nodes, pause), now=now)
     async with running_caches(term.runtime, operations, machines, pause, nodes), asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(term.run(ProcessEpoch())), tasks.create_task(steward.run())]
         try:

@@ -24,7 +24,7 @@ from unbounded.api.failures import Failure, Transient
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.logs import Log
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import COMPLETE, Procedure, Repeat, Sight, Stage, Step
+from unbounded.operations.procedure import COMPLETE, Observation, Procedure, Repeat, Stage, Step
 
 log = Log("agent")
 
@@ -81,15 +81,15 @@ class AgentReset:
     def procedure(self, _operation: MachineOperation) -> Procedure:
         return PROCEDURE
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         done = self._done.get(target.operation.metadata.uid)
         where = f"host of {target.machine.name}"
         if done is None:
-            return Sight(ResetState.THERE, "nothing was removed yet", where)
+            return Observation(ResetState.THERE, "nothing was removed yet", where)
         if not done.whole:
-            return Sight(ResetState.LEFT, "; ".join(str(one) for one in done.left), where)
+            return Observation(ResetState.LEFT, "; ".join(str(one) for one in done.left), where)
         stay = f"; packages that start installed stay: {', '.join(done.packages)}" if done.packages else ""
-        return Sight(ResetState.GONE, f"{REMOVED}{stay}", where)
+        return Observation(ResetState.GONE, f"{REMOVED}{stay}", where)
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:
         async with host_lock(self._resetting.layout, f"{action} of {target.operation.name}"):

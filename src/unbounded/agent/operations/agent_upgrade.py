@@ -32,7 +32,7 @@ from unbounded.operations.deadlines import deadline_s
 from unbounded.operations.ownership import Executor
 from unbounded.operations.parameters import invalid
 from unbounded.operations.ports import Refusal, Target
-from unbounded.operations.procedure import Procedure, Sight
+from unbounded.operations.procedure import Observation, Procedure
 from unbounded.operations.reasons import INTERNAL_ERROR, INVALID_PARAMETERS
 from unbounded.operations.record import run_of
 
@@ -147,10 +147,10 @@ class AgentUpgrade:
 
     # Observation
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         return await asyncio.to_thread(self._observe, target, asyncio.get_running_loop().time())
 
-    def _observe(self, target: Target, now: float) -> Sight:
+    def _observe(self, target: Target, now: float) -> Observation:
         uid = target.operation.metadata.uid
         try:
             trial = self._ground.store.read()
@@ -166,14 +166,14 @@ class AgentUpgrade:
             return _staged(trial, target)
         return self._switched(trial, target, now)
 
-    def _without_trial(self) -> Sight:
+    def _without_trial(self) -> Observation:
         selection = self._ground.releases.selection()
         if selection.on_trial:
             text = f"another release is on trial in {selection.current}, and {selection.last_good} is the last good one"
             return _sight(UpgradeState.HELD, text, text)
         return _sight(UpgradeState.ABSENT, "nothing of the release is here")
 
-    def _switched(self, trial: Trial, target: Target, now: float) -> Sight:
+    def _switched(self, trial: Trial, target: Target, now: float) -> Observation:
         selection = self._ground.releases.selection()
         name = f"unbounded-agent {trial.version}"
         if selection.current != trial.release:
@@ -190,7 +190,7 @@ class AgentUpgrade:
             return _sight(UpgradeState.SWITCHED, f"{name} is in use, and the former version still runs")
         return self._on_trial(trial, name, now)
 
-    def _on_trial(self, trial: Trial, name: str, now: float) -> Sight:
+    def _on_trial(self, trial: Trial, name: str, now: float) -> Observation:
         if self._window is None or self._window.uid != trial.uid:
             return _sight(UpgradeState.STARTED, f"{name} runs, started {self._ground.store.starts()} times")
         if now - self._window.since < trial.window_s:
@@ -327,7 +327,7 @@ def _in_time(before: float) -> None:
         raise Transient("it is too late to act on this")
 
 
-def _staged(trial: Trial, target: Target) -> Sight:
+def _staged(trial: Trial, target: Target) -> Observation:
     """Return the observation of a release that is in its slot and not in use."""
     operation = target.operation
     if trial.progress is TrialProgress.STAGED:
@@ -339,5 +339,5 @@ def _staged(trial: Trial, target: Target) -> Sight:
     return _sight(UpgradeState.VERIFIED, text)
 
 
-def _sight(fact: UpgradeState, detail: str, progress: str = "") -> Sight:
-    return Sight(fact, detail=detail, where="the host", progress=progress)
+def _sight(fact: UpgradeState, detail: str, progress: str = "") -> Observation:
+    return Observation(fact, detail=detail, where="the host", progress=progress)

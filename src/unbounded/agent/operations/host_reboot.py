@@ -16,7 +16,7 @@ from unbounded.agent.ports import Commands
 from unbounded.api.failures import Transient, Uncertain
 from unbounded.api.operation import MachineOperation
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import COMPLETE, Cancel, Procedure, Repeat, Sight, Stage, Step
+from unbounded.operations.procedure import COMPLETE, Cancel, Observation, Procedure, Repeat, Stage, Step
 
 LOOKING: Final = "Looking"
 REBOOTING: Final = "Rebooting"
@@ -70,11 +70,11 @@ class HostReboot:
     def procedure(self, operation: MachineOperation) -> Procedure:  # noqa: ARG002  # as the Protocol has it
         return HOST_REBOOT
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         now = self._boot_id()
         before = target.run.boot_id or now
         fact = HostBoot.SAME if now == before else HostBoot.OTHER
-        return Sight(fact, detail=f"host boot id {now}", where=f"the host, boot id {now}", boot_id=before)
+        return Observation(fact, detail=f"host boot id {now}", where=f"the host, boot id {now}", boot_id=before)
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:  # noqa: ARG002  # there is one
         if asyncio.get_running_loop().time() > before:

@@ -29,7 +29,7 @@ from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.operations.ports import NotDone, Refusal, Target
-from unbounded.operations.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Repeat, Sight, Stage, Step
+from unbounded.operations.procedure import CANCELLED, COMPLETE, Cancel, Observation, Procedure, Repeat, Stage, Step
 
 log = Log("agent")
 
@@ -200,7 +200,7 @@ class NodeReboot:
     def procedure(self, operation: MachineOperation) -> Procedure:  # noqa: ARG002  # as the Protocol has it
         return procedure(self._durations)
 
-    async def observe(self, target: Target) -> Sight:
+    async def observe(self, target: Target) -> Observation:
         facts = await self._observe_slot()
         before = target.run.boot_id or facts.boot_id or NO_BOOT
         fact, words = self._state(facts, before), _words(facts)
@@ -214,7 +214,7 @@ class NodeReboot:
         if fact in (NodeState.COMES_UP, NodeState.UP) and (trouble := await self._nodes.kubelet_trouble(facts.slot)):
             words = f"{words}; {trouble}"
         where = f"{facts.slot}, boot id {facts.boot_id}" if facts.boot_id else str(facts.slot)
-        return Sight(fact, detail=f"{words}{lease}", where=where, boot_id=before)
+        return Observation(fact, detail=f"{words}{lease}", where=where, boot_id=before)
 
     def _time_renewal(self, fact: NodeState) -> None:
         """Record the time from the machine's start until kubelet renewed the lease, or that it exceeded its limit."""

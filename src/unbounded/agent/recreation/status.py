@@ -25,8 +25,8 @@ from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.operations.record import whole
-from unbounded.operations.slot import with_newest
+from unbounded.operations.lock import with_newest
+from unbounded.operations.record import with_nulls
 
 Raw = Mapping[str, Any]
 
@@ -137,7 +137,7 @@ class RecreationStatusWriter:
             since=self.now(),
             configuration=_configuration(transition.goal),
         )
-        return whole(active) if lost else msgspec.to_builtins(active)
+        return with_nulls(active) if lost else msgspec.to_builtins(active)
 
     def _result(self, transition: Transition, phase: OperationPhase, says: ConditionReport) -> RecentOperation:
         return RecentOperation(

@@ -20,7 +20,7 @@ from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.workloads import CONFIG_FILE, config_text
 from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.port import Api
-from unbounded.operations.absences import Absence
+from unbounded.operations.executor_health import Unavailability
 
 NAME: Final = "unbounded-components"
 CONTROLLERS: Final = ("machina", "machine-ops-controller", "metalman")
@@ -51,7 +51,7 @@ async def publish(api: Api, config: Mapping[str, Any], pxe: Mapping[str, str] | 
         await api.patch(CONFIG_MAPS, NAME, {"data": over | data}, namespace=NAMESPACE)
 
 
-async def publish_absent(api: Api, absent: Mapping[str, Absence | None]) -> None:
+async def publish_absent(api: Api, absent: Mapping[str, Unavailability | None]) -> None:
     """Publish why providers are not served, by their names; None for a provider that is served."""
     data: dict[str, str | None] = {}
     for provider, absence in absent.items():
@@ -60,16 +60,16 @@ async def publish_absent(api: Api, absent: Mapping[str, Absence | None]) -> None
     await api.patch(CONFIG_MAPS, NAME, {"data": data}, namespace=NAMESPACE)
 
 
-def _absence_values(absence: Absence | None) -> tuple[str | None, str | None]:
+def _absence_values(absence: Unavailability | None) -> tuple[str | None, str | None]:
     if absence is None:
         return None, None
     return (absence.whole, None) if absence.is_trouble else (None, absence.whole)
 
 
-def absent_in(data: Mapping[str, str]) -> dict[str, Absence]:
+def absent_in(data: Mapping[str, str]) -> dict[str, Unavailability]:
     """Return why providers are not served, by their names."""
     return {
-        key.removeprefix(prefix): Absence(why, is_trouble=prefix == ABSENT)
+        key.removeprefix(prefix): Unavailability(why, is_trouble=prefix == ABSENT)
         for prefix in (STARTING, ABSENT)
         for key, why in data.items()
         if key.startswith(prefix)

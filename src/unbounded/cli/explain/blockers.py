@@ -15,7 +15,7 @@ from unbounded.cli.explain.conditions import agent_fixes, condition
 from unbounded.cli.explain.facts import MACHINA, ExplainFacts, scopes_of
 from unbounded.cli.explain.fix_commands import has_reported, manual_bootstrap
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
-from unbounded.operations.gates import NO_PROGRESS_S, is_paused, is_recreation, slot_gate
+from unbounded.operations.gates import NO_PROGRESS_S, is_paused, is_recreation, lock_gate
 from unbounded.operations.ownership import Executor, executor_of
 
 _KINDS: Final = frozenset(OperationKind)
@@ -76,7 +76,7 @@ def explain_lock(machine: str, facts: ExplainFacts) -> Explained:
 
 
 def _slot(machine: Machine, holder: ActiveOperation, step: str) -> ExplainLink:
-    gate = slot_gate(machine, holder)
+    gate = lock_gate(machine, holder)
     return ExplainLink(f"machine/{machine.name}", gate.text, held_by=gate.held_by, since=holder.since, next_step=step)
 
 

@@ -11,7 +11,7 @@ from unbounded.api.core import ConfigMap, Event, Lease, Node
 from unbounded.api.machine import Machine
 from unbounded.api.names import LEASE_STEWARD, NAMESPACE
 from unbounded.api.operation import MachineOperation
-from unbounded.operations.absences import Absence
+from unbounded.operations.executor_health import Unavailability
 from unbounded.operations.ownership import Executor, bmc_of, provider_of
 
 MACHINA: Final = "machina"
@@ -54,7 +54,7 @@ class ExplainFacts:
     node_leases: Mapping[str, Lease] = field(default_factory=dict)
     leader_leases: Mapping[str, LeaderLease] | None = field(default_factory=dict)
     embedded: bool = False
-    absent: Mapping[str, Absence] = field(default_factory=dict)
+    absent: Mapping[str, Unavailability] = field(default_factory=dict)
     pause: ConfigMap | None = None
     events: tuple[Event, ...] = ()
     sites: frozenset[str] = frozenset()
@@ -80,7 +80,7 @@ class ExplainFacts:
         bmc = bmc_of(machine)
         return tuple(one for one in self.machines.values() if one.name != machine.name and bmc and bmc_of(one) == bmc)
 
-    def absence(self, executor: str) -> Absence | None:
+    def absence(self, executor: str) -> Unavailability | None:
         """Return why an executor that `unbounded up` starts does not serve now; None where it does."""
         return self.absent.get(provider_of(executor) or "")
 

@@ -16,24 +16,24 @@ from unbounded.cli.explain.fixes import fixes_for
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
 from unbounded.cli.explain.procedures import procedure_of
 from unbounded.operations import reasons
-from unbounded.operations.calls import Reply
+from unbounded.operations.batch_plan import is_child_of, plan_batch
+from unbounded.operations.calls import CallOutcome
 from unbounded.operations.deadlines import deadline_s
-from unbounded.operations.fanout import fan, is_child_of
 from unbounded.operations.gates import order
 from unbounded.operations.ownership import Executor, executor_name
 from unbounded.operations.plan import waiting_text
 from unbounded.operations.procedure import ENDS, Cancel, Procedure, Stage
-from unbounded.operations.record import Run, run_of, told
-from unbounded.operations.steward_plan import (
+from unbounded.operations.record import Run, run_of, wait_message
+from unbounded.operations.supervisor_plan import (
     ABANDON_AFTER_S,
     LOST_AFTER_S,
     QUIET_S,
-    Ages,
-    End,
-    Say,
-    View,
-    held,
-    verdict,
+    EndOperation,
+    OperationAges,
+    ReportWait,
+    SupervisorView,
+    has_finalizer,
+    plan_action,
 )
 
 _FOLLOWED: Final = {
@@ -65,7 +65,7 @@ def explain_operation(name: str, facts: ExplainFacts) -> Explained:
 def message_without_times(operation: MachineOperation) -> str:
     """Return the message without holder, since and until, which are shown beside it."""
     message, waiting = operation.status.message or "", operation.status.waiting
-    return message.removesuffix(told("", waiting)) if waiting is not None else message
+    return message.removesuffix(wait_message("", waiting)) if waiting is not None else message
 
 
 def _about(operation: MachineOperation) -> str:
@@ -82,17 +82,17 @@ def _machine(operation: MachineOperation, facts: ExplainFacts) -> Machine | None
 def _explain_unclaimed(operation: MachineOperation, facts: ExplainFacts) -> Explained:
     """Explain an unclaimed operation with the supervisor's verdict on the present facts."""
     machine, waiting = _machine(operation, facts), operation.status.waiting
-    others, ages = facts.on(operation.spec.machine_ref or ""), Ages(known_s=QUIET_S)
+    others, ages = facts.on(operation.spec.machine_ref or ""), OperationAges(known_s=QUIET_S)
     kind = operation.spec.operation_kind
     executor = None if machine is None else executor_name(OperationKind(kind), machine)
     sharing = () if machine is None else facts.sharing(machine)
     absent = facts.absence(executor or "")
-    decided = verdict(View(operation, machine, others, facts.pause, ages, absent=absent, sharing=sharing))
-    if isinstance(decided, End):
+    decided = plan_action(SupervisorView(operation, machine, others, facts.pause, ages, absent=absent, sharing=sharing))
+    if isinstance(decided, EndOperation):
         fixes = fixes_for(decided.reason, machine, operation, facts)
         what = f"{kind}, about to end as Failed/{decided.reason}: {decided.text}"
         return _by_machina(ExplainLink(_about(operation), what, fixes=fixes), facts)
-    if not isinstance(decided, Say):
+    if not isinstance(decided, ReportWait):
         return _by_machina(ExplainLink(_about(operation), f"{kind}, being deleted before it was started"), facts)
     told_already = waiting is not None and waiting.reason == decided.reason
     text = message_without_times(operation) if told_already else decided.text
@@ -122,7 +122,7 @@ def _ends_as(reason: str) -> str:
     return f"it starts as soon as nothing holds it back, and ends as Failed/{reasons.NOT_STARTED} otherwise"
 
 
-def _next_subject(decided: Say, operation: MachineOperation, facts: ExplainFacts) -> LinkSubject | None:
+def _next_subject(decided: ReportWait, operation: MachineOperation, facts: ExplainFacts) -> LinkSubject | None:
     """Return the blocker as the next subject."""
     name = operation.spec.machine_ref or ""
     match _FOLLOWED.get(decided.reason):
@@ -196,7 +196,7 @@ def _after_limit(procedure: Procedure | None, stage: Stage | None, run: Run, rea
     if run.failing is not None:
         return f"it ends as Failed/{run.failing.reason}"
     if reason not in (reasons.IN_PROGRESS, reasons.SETTLING, reasons.WAITING_FOR_TURN):
-        if run.answer.reply is Reply.NOT_DONE:
+        if run.answer.reply is CallOutcome.NOT_DONE:
             return f"it is asked for again and again; after {stage.limit_s:.0f} s at most it ends as Failed/{reason}"
         limit_s = stage.limit_s if stage.last else max(stage.limit_s, procedure.unseen_limit_s)
         return f"it is looked at again and again; after {limit_s:.0f} s it ends as Failed/{reason}"
@@ -246,7 +246,7 @@ def _explain_ended(operation: MachineOperation, facts: ExplainFacts) -> Explaine
     link = ExplainLink(
         _about(operation), what, since=status.completed_at or "", next_step=_deletion_text(operation), fixes=fixes
     )
-    if held(operation) and operation.metadata.deletion_timestamp:
+    if has_finalizer(operation) and operation.metadata.deletion_timestamp:
         return _by_machina(link, facts)
     if reason == reasons.TARGET_FAILED:
         child = _first(child for child in _children(operation, facts) if child.status.phase == OperationPhase.FAILED)
@@ -279,7 +279,7 @@ def _explain_parent(operation: MachineOperation, facts: ExplainFacts) -> Explain
         link = ExplainLink(_about(operation), f"{kind}, not started: machina has not read its selector yet")
         return _by_machina(link, facts)
     children = {child.spec.machine_ref or "": child for child in _children(operation, facts)}
-    step = fan(operation, children, now="")
+    step = plan_batch(operation, children, now="")
     turn = [t for t in step.targets if t.phase == OperationPhase.PENDING and t.machine_ref not in children]
     stopped = [t for t in step.targets if t.reason == reasons.NOT_STARTED]
     notes = [f"{kind} on {len(step.targets)} Machines: {step.message}"]

@@ -17,11 +17,18 @@ from unbounded.cli.explain.procedures import procedure_of
 from unbounded.cli.forecast.model import MachineForecast, OperationForecast, StageLine
 from unbounded.cli.operate import manifests
 from unbounded.operations import reasons
+from unbounded.operations.batch_plan import BatchRejection, child_manifest, snapshot
 from unbounded.operations.deadlines import deadline_s
-from unbounded.operations.fanout import Refused, child_manifest, snapshot
 from unbounded.operations.ownership import Executor, executor_name
 from unbounded.operations.procedure import ENDS, Procedure
-from unbounded.operations.steward_plan import QUIET_S, Ages, End, Say, View, verdict
+from unbounded.operations.supervisor_plan import (
+    QUIET_S,
+    EndOperation,
+    OperationAges,
+    ReportWait,
+    SupervisorView,
+    plan_action,
+)
 
 UID: Final = "planned"  # no existing object has it
 LAST: Final = "9999-12-31T23:59:59Z"  # later than all existing objects, whatever this machine's clock shows
@@ -60,7 +67,7 @@ def forecast(operation: MachineOperation, facts: ExplainFacts, pods: Mapping[str
         targets: tuple[MachineForecast, ...] = (_forecast_target(operation, facts),)
     else:
         found = snapshot(operation, tuple(facts.machines.values()))
-        if isinstance(found, Refused):
+        if isinstance(found, BatchRejection):
             return replace(planned, refused=f"{found.reason}: {found.text}")
         targets = _waves(operation, [target.machine_ref for target in found], facts)
     first = next((one.executor for one in targets if one.executor), "")
@@ -85,14 +92,14 @@ def _forecast_target(operation: MachineOperation, facts: ExplainFacts) -> Machin
     """Return the verdict of the supervisor and the gates on one Machine's operation."""
     name = operation.spec.machine_ref or ""
     machine = facts.machines.get(name)
-    ages = Ages(known_s=min(QUIET_S, operation.spec.start_deadline_seconds - 0.5))
+    ages = OperationAges(known_s=min(QUIET_S, operation.spec.start_deadline_seconds - 0.5))
     executor = _executor(operation, machine)
     absent = facts.absence(executor)
-    decided = verdict(View(operation, machine, facts.on(name), facts.pause, ages, absent=absent))
+    decided = plan_action(SupervisorView(operation, machine, facts.on(name), facts.pause, ages, absent=absent))
     found = MachineForecast(name, operation.name, executor=executor)
-    if isinstance(decided, End):
+    if isinstance(decided, EndOperation):
         return replace(found, refused=f"{decided.reason}: {decided.text}")
-    if not isinstance(decided, Say):
+    if not isinstance(decided, ReportWait):
         return found
     return replace(found, held=_blockers(operation, decided, facts))
 
@@ -103,7 +110,7 @@ def _executor(operation: MachineOperation, machine: Machine | None) -> str:
     return executor_name(OperationKind(operation.spec.operation_kind), machine) or ""
 
 
-def _blockers(operation: MachineOperation, decided: Say, facts: ExplainFacts) -> tuple[ExplainLink, ...]:
+def _blockers(operation: MachineOperation, decided: ReportWait, facts: ExplainFacts) -> tuple[ExplainLink, ...]:
     """Return the blockers of an operation; none if it waits only for the claim of a live executor."""
     known = replace(facts, operations={**facts.operations, operation.name: operation})
     first, *others = chain(known, LinkSubject(Topic.OPERATION, operation.name))

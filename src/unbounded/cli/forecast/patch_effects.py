@@ -20,7 +20,7 @@ from unbounded.operations.counters import Due, due
 from unbounded.operations.gates import paused
 from unbounded.operations.procedure import Cancel
 from unbounded.operations.record import run_of
-from unbounded.operations.steward_plan import ABANDON_AFTER_S
+from unbounded.operations.supervisor_plan import ABANDON_AFTER_S
 
 Raw = Mapping[str, Any]
 

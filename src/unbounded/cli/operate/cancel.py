@@ -13,7 +13,7 @@ from unbounded.cli.plugin.intents import execute_intent
 from unbounded.cli.plugin.progress import OperationResult
 from unbounded.cli.plugin.wait import report_result, wait_result
 from unbounded.operations import reasons
-from unbounded.operations.steward_plan import ABANDON_AFTER_S
+from unbounded.operations.supervisor_plan import ABANDON_AFTER_S
 
 CANCEL, ABANDON = "cancel", "abandon"
 UNKNOWN = "nobody knows how far it came"

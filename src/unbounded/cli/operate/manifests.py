@@ -11,7 +11,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import API_VERSION
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Raw
-from unbounded.operations.fanout import Refused, snapshot
+from unbounded.operations.batch_plan import BatchRejection, snapshot
 from unbounded.operations.ownership import executor_of, why_nobody
 from unbounded.operations.parameters import invalid
 
@@ -65,7 +65,7 @@ async def selected(session: CommandSession, operation: MachineOperation) -> tupl
     """
     machines = (await session.api.list(MACHINES)).items
     found = snapshot(operation, machines)
-    if isinstance(found, Refused):
+    if isinstance(found, BatchRejection):
         raise CliError(found.text, next_step="`kubectl get machines --show-labels` shows what can be selected")
     return tuple(target.machine_ref for target in found)
 

@@ -38,7 +38,7 @@ from unbounded.machina.machines.pins import pinned
 from unbounded.machina.machines.refused_keys import is_refused, known_refusal, refused_message, untrusted
 from unbounded.machina.provisioning.model import ANOTHER_MACHINE, Finished
 from unbounded.machina.ssh.model import SshReason, SshRejected, SshTransient
-from unbounded.operations.gates import paused, slot_gate
+from unbounded.operations.gates import lock_gate, paused
 
 _R = ConditionReason
 CLAIM_S: Final = 60  # a running agent claims within seconds; SSH is there for a missing one
@@ -225,7 +225,7 @@ def _blocked_by(observed: MachineObservation, asked: MachineOperation | None) ->
     if gate is not None:
         return gate.text
     slot = observed.machine.status.active_operation
-    return "" if slot is None or slot.lost else slot_gate(observed.machine, slot).text
+    return "" if slot is None or slot.lost else lock_gate(observed.machine, slot).text
 
 
 def requested_reset(machine: Machine, operations: Iterable[MachineOperation]) -> MachineOperation | None:

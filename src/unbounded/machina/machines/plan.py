@@ -42,7 +42,7 @@ from unbounded.machina.machines.outcome import end_of_attempt
 from unbounded.machina.machines.refused_keys import is_refused, refused_message, untrusted
 from unbounded.machina.machines.same_host import first_of, host_text, is_begun
 from unbounded.machina.ssh.model import SshReason, SshRejected
-from unbounded.operations.gates import paused, slot_gate
+from unbounded.operations.gates import lock_gate, paused
 
 TIMES: Final = PassIntervals()
 MARGIN_S: Final = 0.05  # a timer may fire a little early
@@ -328,7 +328,7 @@ def _locked(observed: MachineObservation) -> _Step | None:
     """Wait for the owner of the lock, or for a configuration that does not exist yet."""
     machine = observed.machine
     holder = machine.status.active_operation
-    gate = slot_gate(machine, holder) if holder is not None else None
+    gate = lock_gate(machine, holder) if holder is not None else None
     words = gate.text if gate is not None else ""
     if not words and report.is_true(machine, ConditionType.CONFIGURATION_PENDING):
         condition = report.current(machine, ConditionType.CONFIGURATION_PENDING)

@@ -24,7 +24,7 @@ from unbounded.api.conditions import (
 from unbounded.api.machine import Machine, NetbootMilestone, NetbootStatus
 from unbounded.api.operation import OperationsStatus
 from unbounded.metalman.netboot.model import BootObservation, ConditionState, milestone_rank
-from unbounded.operations.record import whole
+from unbounded.operations.record import with_nulls
 
 LONGEST_MESSAGE: Final = 1024  # of a message that a host sends
 # reasons of CloudInitDone that do not change within one boot
@@ -68,7 +68,7 @@ def status_change(machine: Machine, seen: BootObservation, now: str) -> dict[str
     begins = bool(seen.boot) and (old is None or old.boot != seen.boot)
     netboot = _netboot(None if begins else old, seen, now) if seen.boot else old
     if netboot != old and netboot is not None:
-        status["netboot"] = whole(netboot)
+        status["netboot"] = with_nulls(netboot)
     conditions = _conditions(machine, seen, now, begins=begins)
     if conditions is not None:
         status["conditions"] = conditions

@@ -25,12 +25,12 @@ from unbounded.kube.errors import Conflict, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.operations import reasons, slot
+from unbounded.operations import lock, reasons
 from unbounded.operations.announcing import Announce
-from unbounded.operations.caches import StewardCaches
-from unbounded.operations.fanout import failed_target
-from unbounded.operations.record import completed_condition, told, whole
-from unbounded.operations.steward_plan import End, Say, held
+from unbounded.operations.batch_plan import failed_target
+from unbounded.operations.caches import SupervisorCaches
+from unbounded.operations.record import completed_condition, wait_message, with_nulls
+from unbounded.operations.supervisor_plan import EndOperation, ReportWait, has_finalizer
 
 _ENDED_FOR_AN_EXECUTOR: Final = frozenset({reasons.EXECUTOR_LOST, reasons.PREEMPTED})
 _FOR_THE_MACHINES_SAKE: Final = frozenset(
@@ -40,7 +40,7 @@ _FOR_THE_MACHINES_SAKE: Final = frozenset(
 log = Log("steward")
 
 
-class Desk:
+class SupervisorStatus:
     """The supervisor's status writes. Each fails with Conflict if the object changed since it was read.
 
     Args:
@@ -50,14 +50,14 @@ class Desk:
     def __init__(
         self,
         api: Api,
-        caches: StewardCaches,
+        caches: SupervisorCaches,
         announce: Announce,
         now: WallClock,
         *,
         ended: Callable[[MachineOperation], None],
     ) -> None:
         self._api = api
-        self._machine_status = StatusWriter(api, MACHINES, fields=slot.FIELDS, cache=caches.machines)
+        self._machine_status = StatusWriter(api, MACHINES, fields=lock.FIELDS, cache=caches.machines)
         self._operation_status = StatusWriter(api, MACHINE_OPERATIONS, fields=None, cache=caches.operations)
         self._caches = caches
         self._announce = announce
@@ -67,12 +67,12 @@ class Desk:
     def now(self) -> str:
         return rfc3339(self._wall())
 
-    async def say(self, operation: MachineOperation, said: Say) -> None:
+    async def say(self, operation: MachineOperation, said: ReportWait) -> None:
         status = operation.status
         before = status.waiting
         same = before is not None and (before.reason, before.held_by) == (said.reason, said.held_by)
         waiting = before if same and before is not None else self._waiting(said)
-        text = told(said.text, waiting)
+        text = wait_message(said.text, waiting)
         if status.message == text and status.phase == OperationPhase.PENDING:
             return
         await self.write(
@@ -81,16 +81,16 @@ class Desk:
                 "phase": str(OperationPhase.PENDING),
                 "reason": said.reason,
                 "message": text,
-                "waiting": whole(waiting),
+                "waiting": with_nulls(waiting),
                 "conditions": self.conditions(operation, "False", said.reason, text),
             },
         )
 
-    def _waiting(self, said: Say) -> Waiting:
+    def _waiting(self, said: ReportWait) -> Waiting:
         until = None if said.until_s is None else rfc3339(self._wall() + timedelta(seconds=said.until_s))
         return Waiting(reason=said.reason, held_by=said.held_by, since=self.now(), until=until)
 
-    async def end(self, operation: MachineOperation, end: End) -> None:
+    async def end(self, operation: MachineOperation, end: EndOperation) -> None:
         if end.reason in _FOR_THE_MACHINES_SAKE and operation.spec.machine_ref is not None:
             await self._make_sure_of(operation.spec.machine_ref)
         if end.lost:
@@ -102,7 +102,7 @@ class Desk:
                 await self._mark_lost(operation, lost=False)
             raise
 
-    async def _end(self, operation: MachineOperation, end: End) -> None:
+    async def _end(self, operation: MachineOperation, end: EndOperation) -> None:
         targets = operation.status.targets if operation.spec.machine_ref else ()
         ended = tuple(failed_target(target, end.reason, end.text, self.now()) for target in targets)
         await self.write_end(operation, OperationPhase.FAILED, end.reason, end.text, ended)
@@ -140,7 +140,7 @@ class Desk:
         self._announce(operation, "Normal", reasons.HOST_SILENT, f"{what} ({where})")
 
     async def hold(self, operation: MachineOperation) -> MachineOperation:
-        if held(operation):
+        if has_finalizer(operation):
             return operation
         finalizers = [*operation.metadata.finalizers, FINALIZER_OPERATION]
         return await self._set_finalizers(operation, finalizers)
@@ -186,18 +186,18 @@ class Desk:
             machine = await self._api.get(MACHINES, operation.spec.machine_ref or "")
         except NotFound:
             return
-        if slot.holds_slot(operation, machine):
-            await self._machine_status.write(machine, slot.lost_change(lost=lost))
+        if lock.holds_lock(operation, machine):
+            await self._machine_status.write(machine, lock.lost_change(lost=lost))
 
     async def leave_result(self, operation: MachineOperation) -> None:
         """Write the result to the Machine's history before an operation is deleted, if its executor has not."""
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
         if machine is None or not operation.terminal or operation.status.execution is None:
             return
-        if operation.status.reason not in _ENDED_FOR_AN_EXECUTOR and not slot.holds_slot(operation, machine):
+        if operation.status.reason not in _ENDED_FOR_AN_EXECUTOR and not lock.holds_lock(operation, machine):
             return
         raw = await self._api.get(MACHINES.raw(), machine.name)
-        await self._machine_status.write(raw, slot.result_change(raw, operation))
+        await self._machine_status.write(raw, lock.result_change(raw, operation))
 
     async def _set_finalizers(self, operation: MachineOperation, finalizers: list[str]) -> MachineOperation:
         metadata = {"resourceVersion": operation.metadata.resource_version, "finalizers": finalizers}

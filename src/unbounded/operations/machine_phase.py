@@ -19,9 +19,9 @@ from unbounded.api.phase import machine_phase
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.operations import slot
-from unbounded.operations.caches import INDEX_MACHINE, StewardCaches
-from unbounded.operations.procedure import Mark, MarkStatus
+from unbounded.operations import lock
+from unbounded.operations.caches import INDEX_MACHINE, SupervisorCaches
+from unbounded.operations.procedure import ConditionUpdate, MarkStatus
 
 _KINDS: Final = frozenset(OperationKind)
 _HOST_KINDS: Final = frozenset(kind for kind in OperationKind if kind.is_host)
@@ -44,7 +44,7 @@ def _finalizers(machine: Machine) -> list[str] | None:
     return None
 
 
-def _marks_left(machine: Machine) -> tuple[Mark, ...]:
+def _marks_left(machine: Machine) -> tuple[ConditionUpdate, ...]:
     """Return the condition updates of a Machine whose stale lock is cleared.
 
     The claim writes the first conditions with the lock. An operation without a claim has called nothing, so a host that
@@ -58,24 +58,24 @@ def _marks_left(machine: Machine) -> tuple[Mark, ...]:
         return tuple(marks)
     acted = active is not None and any(one.uid == active.uid for one in machine.status.recent_operations)
     is_off = off.status == MarkStatus.TRUE and not acted
-    return (*marks, _IS_OFF if is_off else Mark(ConditionType.POWERED_OFF, None))
+    return (*marks, _IS_OFF if is_off else ConditionUpdate(ConditionType.POWERED_OFF, None))
 
 
-_IS_OFF: Final = Mark(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERED_OFF)
-_NOT_REPAVING: Final = Mark(ConditionType.REPAVED, None, where=MarkStatus.FALSE)
+_IS_OFF: Final = ConditionUpdate(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERED_OFF)
+_NOT_REPAVING: Final = ConditionUpdate(ConditionType.REPAVED, None, where=MarkStatus.FALSE)
 
 
 _FIELDS: Final = ("activeOperation", "conditions", "message", "phase", "reason")
 
 
-class MachineKeeper:
+class MachinePhaseController:
     """The reconciler of one Machine at a time.
 
     Args:
         now: for timestamps, RFC 3339.
     """
 
-    def __init__(self, api: Api, caches: StewardCaches, now: Callable[[], str]) -> None:
+    def __init__(self, api: Api, caches: SupervisorCaches, now: Callable[[], str]) -> None:
         self._api = api
         self._status = StatusWriter(api, MACHINES, fields=_FIELDS, cache=caches.machines)
         self._caches = caches
@@ -89,7 +89,7 @@ class MachineKeeper:
         if (finalizers := _finalizers(machine)) is not None:
             await self._set_finalizers(machine, finalizers)
         elif await self._slot_is_left_behind(machine):
-            marks = slot.marked(slot.as_read(machine), _marks_left(machine), now=self._now())
+            marks = lock.update_conditions(lock.as_read(machine), _marks_left(machine), now=self._now())
             await self._write_machine(machine, {"activeOperation": None, **marks})
         elif machine.spec.ssh is None:
             await self._set_phase(machine)

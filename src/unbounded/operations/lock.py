@@ -14,8 +14,8 @@ import msgspec
 from unbounded.api.conditions import find_condition, remove_condition, set_condition
 from unbounded.api.machine import ActiveOperation, Machine, RecentOperation
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase, OperationsStatus
-from unbounded.operations.procedure import Mark, Procedure, Sight
-from unbounded.operations.record import whole
+from unbounded.operations.procedure import ConditionUpdate, Observation, Procedure
+from unbounded.operations.record import with_nulls
 
 KEPT: Final = 10
 FIELDS: Final = ("activeOperation", "conditions", "operations", "recentOperations", "ssh")
@@ -31,7 +31,7 @@ def as_read(machine: Machine) -> Raw:
 
 
 def take_change(
-    machine: Raw, operation: MachineOperation, executor: str, marks: Iterable[Mark | None], *, now: str
+    machine: Raw, operation: MachineOperation, executor: str, marks: Iterable[ConditionUpdate | None], *, now: str
 ) -> dict[str, Any]:
     """Take the lock of a Machine as it was read, with the first conditions."""
     active = ActiveOperation(
@@ -41,7 +41,7 @@ def take_change(
         executor=executor,
         since=now,
     )
-    return {"activeOperation": whole(active), **marked(machine, marks, now=now)}
+    return {"activeOperation": with_nulls(active), **update_conditions(machine, marks, now=now)}
 
 
 def lost_change(*, lost: bool = True) -> dict[str, Any]:
@@ -55,14 +55,14 @@ def count_change(seconds: int) -> dict[str, Any]:
 
 
 def release_change(
-    machine: Raw, operation: MachineOperation, procedure: Procedure | None, read: Sight | None = None, *, now: str
+    machine: Raw, operation: MachineOperation, procedure: Procedure | None, read: Observation | None = None, *, now: str
 ) -> dict[str, Any]:
     """Release the lock, add the operation's result to the history, and set the counters that it reaches.
 
     Args:
         read: an observation after the end of the operation; None where there was none.
     """
-    marks = marked(machine, _marks_at_end(operation, procedure, read, now), now=now)
+    marks = update_conditions(machine, _marks_at_end(operation, procedure, read, now), now=now)
     gone = {"ssh": {"fingerprint": None}} if forgotten_key(machine, operation) else {}
     return {"activeOperation": None, **_result(machine, operation), **marks, **gone}
 
@@ -112,7 +112,7 @@ def _lasts(entry: Raw) -> bool:
 _LASTING: Final = frozenset({OperationKind.AGENT_RESET, OperationKind.HOST_REPLACE})
 
 
-def marked(machine: Raw, marks: Iterable[Mark | None], *, now: str) -> dict[str, Any]:
+def update_conditions(machine: Raw, marks: Iterable[ConditionUpdate | None], *, now: str) -> dict[str, Any]:
     """Return the status fields that change when the conditions are updated; empty when all are up to date."""
     before = list(machine.get("status", {}).get("conditions", ()))
     conditions, changed = before, False
@@ -127,19 +127,19 @@ def marked(machine: Raw, marks: Iterable[Mark | None], *, now: str) -> dict[str,
     return {"conditions": conditions} if changed else {}
 
 
-def _may_set(mark: Mark, conditions: Sequence[Mapping[str, Any]]) -> bool:
+def _may_set(mark: ConditionUpdate, conditions: Sequence[Mapping[str, Any]]) -> bool:
     there = find_condition(conditions, mark.type)
     return mark.where is None or (there is not None and there.get("status") == mark.where)
 
 
-def holds_slot(operation: MachineOperation, machine: Machine) -> bool:
+def holds_lock(operation: MachineOperation, machine: Machine) -> bool:
     active = machine.status.active_operation
     return active is not None and active.uid == operation.metadata.uid
 
 
 def _marks_at_end(
-    operation: MachineOperation, procedure: Procedure | None, read: Sight | None, now: str
-) -> tuple[Mark, ...]:
+    operation: MachineOperation, procedure: Procedure | None, read: Observation | None, now: str
+) -> tuple[ConditionUpdate, ...]:
     if procedure is None:
         return ()
     shown = _read_mark(operation, procedure, read, now)
@@ -147,7 +147,9 @@ def _marks_at_end(
     return tuple((marks if shown is None else marks | {shown.type: shown}).values())
 
 
-def _read_mark(operation: MachineOperation, procedure: Procedure, read: Sight | None, now: str) -> Mark | None:
+def _read_mark(
+    operation: MachineOperation, procedure: Procedure, read: Observation | None, now: str
+) -> ConditionUpdate | None:
     """Return the condition of the Machine for the fact that was read last."""
     if read is not None:
         mark = procedure.read_marks.get(read.fact)
@@ -161,13 +163,15 @@ def _read_mark(operation: MachineOperation, procedure: Procedure, read: Sight | 
     return replace(mark, text=f"{execution.standing or execution.fact}, read at {execution.read_at}")
 
 
-def _outcome_marks(operation: MachineOperation, procedure: Procedure) -> tuple[Mark, ...]:
+def _outcome_marks(operation: MachineOperation, procedure: Procedure) -> tuple[ConditionUpdate, ...]:
     if operation.status.phase == OperationPhase.COMPLETE:
         return procedure.end_marks
     if procedure.failed_marks is not None:
         return procedure.failed_marks
     return tuple(
-        {stage.mark.type: Mark(stage.mark.type, None) for stage in procedure.stages.values() if stage.mark}.values()
+        {
+            stage.mark.type: ConditionUpdate(stage.mark.type, None) for stage in procedure.stages.values() if stage.mark
+        }.values()
     )
 
 

@@ -13,7 +13,7 @@ Turn = tuple[Order, str]
 """When an operation is due, and its name."""
 
 
-class Places:
+class FairLimiter:
     """A concurrency limit that operations acquire in order of age.
 
     An operation that waits for a slow outside yields its capacity, so that only this operation is slow. Operations of

@@ -18,13 +18,13 @@ from unbounded.operations.calls import (
     TAKEN_OVER,
     Answer,
     CallEvent,
+    CallOutcome,
     Intent,
     LateCall,
-    Reply,
     longest,
 )
 from unbounded.operations.plan import Timing
-from unbounded.operations.procedure import Sight, Unseen
+from unbounded.operations.procedure import NotObservable, Observation
 from unbounded.operations.record import Run
 
 ACT_WITHIN_S: Final = 10.0  # an executor acts on its intent within this time of the write, or not at all
@@ -34,7 +34,7 @@ ACT_ON_S: Final = 5.0  # no action uses an observation that is older than this w
 
 
 @dataclass(frozen=True)
-class Looked:
+class TimedObservation:
     """An observation with its times; its fact held at some moment between them.
 
     Args:
@@ -44,13 +44,13 @@ class Looked:
 
     began_at: float
     ended_at: float
-    sight: Sight | Unseen
+    sight: Observation | NotObservable
     on: tuple[object, ...]
     version: str
 
 
 @dataclass(frozen=True)
-class Asked:
+class OwnCall:
     """The last call of this process: more current than any record, which may be read late.
 
     Args:
@@ -63,7 +63,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Late:
+class PendingArrival:
     """A call of another process that may still arrive until a loop time.
 
     Args:
@@ -77,7 +77,7 @@ class Late:
 
 
 @dataclass(frozen=True)
-class Reader:
+class RecordReader:
     """The reader of a record: its identity, its time, and its knowledge of the process that wrote the record.
 
     Args:
@@ -96,7 +96,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class LostSlot:
+class LostLock:
     """The lock of a lost executor, and the seconds since, counted over all processes that have waited.
 
     Args:
@@ -126,7 +126,7 @@ class LostSlot:
 
 
 @dataclass
-class Memory:
+class RunState:
     """The state of one operation in this process; a crash loses it, and recovery does not need it."""
 
     uid: str
@@ -137,23 +137,25 @@ class Memory:
     read: tuple[str, str, str] | None = None  # detail, fact and time of the last observation
     moved_at: float = 0.0  # loop time of the last change of progress, or of the stage's begin
     intent: Intent | None = None
-    asked: Asked | None = None
+    asked: OwnCall | None = None
     asked_at: float = 0.0  # when our call was answered, or the call of another process was first seen
     answer: Answer = NO_ANSWER
-    late: dict[str, Late] = field(default_factory=dict)  # by epoch: only the last call of a process can lack an answer
+    late: dict[str, PendingArrival] = field(
+        default_factory=dict
+    )  # by epoch: only the last call of a process can lack an answer
     stored: Answer = NO_ANSWER  # the last call as the status has it
     stored_at: float = -math.inf  # when this process last wrote it
     spent_s: int = -1
     spent_since: float = 0.0
     call: asyncio.Task[None] | None = None
-    look: asyncio.Task[Looked] | None = None
+    look: asyncio.Task[TimedObservation] | None = None
     look_of: str = ""  # target digest of the observation under way
-    looked: Looked | None = None  # the last completed one
+    looked: TimedObservation | None = None  # the last completed one
     machine: Machine | None = None  # as of the last observation; it may be gone or replaced by now
-    unused: Looked | None = None  # observation of a claim that failed
+    unused: TimedObservation | None = None  # observation of a claim that failed
     handle: str | None = None  # came with an answer; not stored yet
     said_at: float = -math.inf
-    lost: LostSlot | None = None
+    lost: LostLock | None = None
     # state of the recreation that holds the lock; the next field is the time of its last change
     recreation: object = None
     recreation_since: float = 0.0
@@ -164,7 +166,7 @@ class Memory:
     beside_since: float = 0.0  # begin of the observation or call that a pass waits for
     due: float = -math.inf
 
-    def follow(self, run: Run, reader: Reader) -> None:
+    def follow(self, run: Run, reader: RecordReader) -> None:
         """Update from the record in the status."""
         now, is_first = reader.now, self.intent is None
         if run.stage != self.stage:
@@ -180,7 +182,7 @@ class Memory:
         elif self._is_news(run):
             self._take_stored(run, reader, lost=self.answer.lost)  # the record that was read before was older
 
-    def _begin_to_follow(self, run: Run, reader: Reader) -> None:
+    def _begin_to_follow(self, run: Run, reader: RecordReader) -> None:
         self.drop_calls()
         again = self.intent is not None and self.intent[:2] == run.intent[:2]
         lost, self.intent = again and self.answer.leaves_open, run.intent
@@ -194,15 +196,15 @@ class Memory:
 
     def _is_news(self, run: Run) -> bool:
         """Return whether the record has a newer state of the same call: its process has stored that late."""
-        if run.action is None or self.answer.reply is Reply.ACCEPTED:
+        if run.action is None or self.answer.reply is CallOutcome.ACCEPTED:
             return False
-        return run.handle is not None or (self.answer.reply is Reply.OPEN and run.answer.reply in STORED)
+        return run.handle is not None or (self.answer.reply is CallOutcome.OPEN and run.answer.reply in STORED)
 
-    def _take_stored(self, run: Run, reader: Reader, *, lost: bool) -> None:
+    def _take_stored(self, run: Run, reader: RecordReader, *, lost: bool) -> None:
         """Take the recorded state of the last call; an unanswered call of another process may still arrive."""
         answer = _stored_answer(run, is_own=run.incarnation == reader.identity)
         self._take_answer(replace(answer, lost=answer.lost or lost), reader.now)
-        if answer.reply is not Reply.OPEN:
+        if answer.reply is not CallOutcome.OPEN:
             self.late.pop(run.incarnation, None)
         elif run.incarnation not in self.late:
             ended = reader.has_ended(run.incarnation)
@@ -210,14 +212,14 @@ class Memory:
             if wait_s > 0:
                 self._add_late(LateCall(run.incarnation, run.action or "", wait_s), reader, acts=not ended)
 
-    def _take_late(self, run: Run, reader: Reader) -> None:
+    def _take_late(self, run: Run, reader: RecordReader) -> None:
         for call in run.late:
             if call.epoch not in self.late and call.epoch != reader.identity:
                 acts = call.epoch == run.incarnation and not reader.has_ended(call.epoch)
                 self._add_late(call, reader, acts=acts)
 
-    def _add_late(self, call: LateCall, reader: Reader, *, acts: bool) -> None:
-        self.late[call.epoch] = Late(call.epoch, call.action, reader.now + call.left_s, acts)
+    def _add_late(self, call: LateCall, reader: RecordReader, *, acts: bool) -> None:
+        self.late[call.epoch] = PendingArrival(call.epoch, call.action, reader.now + call.left_s, acts)
 
     def _take_answer(self, answer: Answer, at: float) -> None:
         self.answer, self.asked_at = answer, at
@@ -235,7 +237,7 @@ class Memory:
         known = run.intent == self.intent
         return replace(
             run,
-            answer=self.answer if known else replace(run.answer, reply=Reply.NONE),
+            answer=self.answer if known else replace(run.answer, reply=CallOutcome.NONE),
             late=self.late_calls(now),
             spent_s=self.spent(now),
             stage_s=int(now - self.stage_since) if run.stage == self.stage else 0,
@@ -255,14 +257,14 @@ class Memory:
         """
         self.asked, self.stored_at = None, now
         self.late = {epoch: replace(one, acts=False) for epoch, one in self.late.items()}
-        self.follow(run, Reader(identity, now))
+        self.follow(run, RecordReader(identity, now))
 
     def slot_taken(self, before: str, version: str) -> None:
         """Update after the lock was taken: an observation of the Machine just before counts for the new version."""
         if self.looked is not None and self.looked.version == before:
             self.looked = replace(self.looked, version=version)
 
-    def take_unused(self, on: tuple[object, ...], version: str, now: float) -> Looked | None:
+    def take_unused(self, on: tuple[object, ...], version: str, now: float) -> TimedObservation | None:
         """Return the observation of a failed claim if the next claim can use it; None where it cannot.
 
         It must be recent enough to act on, and no other holder may have had the Machine since.
@@ -271,11 +273,11 @@ class Memory:
         good = unused is not None and (unused.on, unused.version) == (on, version) and now - unused.ended_at <= ACT_ON_S
         return unused if good else None
 
-    def count_lost(self, active: ActiveOperation, now: float, *, ended: bool) -> LostSlot:
+    def count_lost(self, active: ActiveOperation, now: float, *, ended: bool) -> LostLock:
         """Count the seconds since an executor was lost, continuing another process's count."""
         lost = self.lost
         if lost is None or lost.uid != active.uid:
-            lost = LostSlot(active.uid, now, active.lost_seconds, now, ended)
+            lost = LostLock(active.uid, now, active.lost_seconds, now, ended)
         elif active.lost_seconds > lost.count_s(now):
             lost = replace(lost, counted_s=active.lost_seconds, since=now)
         self.lost = lost
@@ -309,16 +311,16 @@ class Memory:
             still_s=now - self.moved_at,
         )
 
-    def saw(self, sight: Sight | Unseen, now: float) -> None:
+    def saw(self, sight: Observation | NotObservable, now: float) -> None:
         """Update the progress from an observation."""
-        if not isinstance(sight, Sight):
+        if not isinstance(sight, Observation):
             return
         if sight.progress != self.progress:
             self.progress, self.moved_at = sight.progress, now
 
-    def with_sight(self, run: Run, sight: Sight | Unseen, now: Callable[[], str]) -> Run:
+    def with_sight(self, run: Run, sight: Observation | NotObservable, now: Callable[[], str]) -> Run:
         """Return the record with detail, fact and time of the last observation."""
-        if isinstance(sight, Sight):
+        if isinstance(sight, Observation):
             self.read = (sight.detail, str(sight.fact), now())
         if self.read is None:
             return run
@@ -330,7 +332,7 @@ class Memory:
         if self.intent is None:
             raise ValueError("nothing was written down that could be asked for")
         answer = self.answer.after(CallEvent.SEND, text=NO_ANSWER_YET)
-        self.asked, self.answer = Asked(self.intent, answer, now), answer
+        self.asked, self.answer = OwnCall(self.intent, answer, now), answer
 
     def answered(self, event: CallEvent, reason: str, text: str, now: float, cause: Cause | None = None) -> None:
         """Record the answer to this process's call; the wait for its effect begins now."""
@@ -362,9 +364,9 @@ def _stored_answer(run: Run, *, is_own: bool) -> Answer:
     if run.action is None:
         return NO_ANSWER
     if run.handle is not None:  # the handle came with the answer
-        return Answer(Reply.ACCEPTED, lost=run.answer.lost or not is_own)
+        return Answer(CallOutcome.ACCEPTED, lost=run.answer.lost or not is_own)
     if run.answer.reply in STORED:
-        accepted = run.answer.reply is Reply.ACCEPTED
+        accepted = run.answer.reply is CallOutcome.ACCEPTED
         return replace(run.answer, lost=run.answer.lost or (accepted and not is_own))
     written = replace(NOT_SENT, lost=run.answer.lost)
     return written if is_own else written.after(CallEvent.TAKE_OVER, text=TAKEN_OVER)

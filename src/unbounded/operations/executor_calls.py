@@ -1,7 +1,7 @@
 """Observations and calls that run beside the loop: no pass waits longer than the engine's `brief_s` for a slow outside.
 
-A task that ends after its pass stopped waiting triggers another pass; after PATIENCE_S the wait is reported. Only this
-module turns an executor's errors into observations and answers.
+A task that ends after its pass stopped waiting triggers another pass; after REPORT_AFTER_S the wait is reported.
+Only this module turns an executor's errors into observations and answers.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from unbounded.api.failures import Failure, Stale, Transient, Uncertain
 from unbounded.kube.logs import Log
 from unbounded.operations import reasons
 from unbounded.operations.calls import CallEvent
-from unbounded.operations.memory import FRESH_S, Looked, Memory
 from unbounded.operations.ports import Executor, NotDone, Refusal, Target
-from unbounded.operations.procedure import Sight, Unseen
+from unbounded.operations.procedure import NotObservable, Observation
+from unbounded.operations.run_state import FRESH_S, RunState, TimedObservation
 
-PATIENCE_S: Final = 3.0
+REPORT_AFTER_S: Final = 3.0
 
 T = TypeVar("T")
 
 log = Log("operations")
 
 
-class Outside:
+class ExecutorCalls:
     """The executor's port as the engine calls it; valid as long as its task group.
 
     Args:
         slow: called with the UID of an operation that has waited for one answer for `brief_s`.
-        brief_s: seconds for which a pass waits; PATIENCE_S at most.
+        brief_s: seconds for which a pass waits; REPORT_AFTER_S at most.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Outside:
         self._slow = slow
         self._brief_s = brief_s
 
-    async def look(self, target: Target, memory: Memory) -> Sight | Unseen | None:
+    async def look(self, target: Target, memory: RunState) -> Observation | NotObservable | None:
         """Observe the target; None when the observation outlasts the pass's wait, and continues."""
         bound = self._executor.binding(target.machine)
         # the target is another host, whose state the old observation does not show
@@ -65,34 +65,36 @@ class Outside:
         memory.looked, memory.look = memory.look.result(), None
         return memory.looked.sight
 
-    async def _look_out(self, target: Target) -> Looked:
+    async def _look_out(self, target: Target) -> TimedObservation:
         """Observe without a time limit."""
         began_at = _loop_time()
-        sight: Sight | Unseen
+        sight: Observation | NotObservable
         try:
             sight = await self._executor.observe(target)
         except Refusal as refusal:
-            sight = Unseen(refusal.reason, str(refusal), final=True, cause=refusal.cause)
+            sight = NotObservable(refusal.reason, str(refusal), final=True, cause=refusal.cause)
         except Failure as failure:
-            sight = Unseen(reasons.NO_ANSWER, str(failure))
+            sight = NotObservable(reasons.NO_ANSWER, str(failure))
         except Exception as error:
             log.exception("observing failed", operation=target.operation.name, machine=target.machine.name)
-            sight = Unseen(reasons.INTERNAL_ERROR, f"{type(error).__name__} while looking; see the log")
-        return Looked(began_at, _loop_time(), sight, looked_on(target), target.machine.metadata.resource_version)
+            sight = NotObservable(reasons.INTERNAL_ERROR, f"{type(error).__name__} while looking; see the log")
+        return TimedObservation(
+            began_at, _loop_time(), sight, observation_identity(target), target.machine.metadata.resource_version
+        )
 
-    def call(self, target: Target, action: str, memory: Memory, *, before: float) -> None:
+    def call(self, target: Target, action: str, memory: RunState, *, before: float) -> None:
         """Start the call of an action; `answer_in_time` waits for it."""
         memory.asks(_loop_time())
         memory.call = self._beside(self._perform(target, action, memory, before), memory, target.operation.name)
 
-    async def answer_in_time(self, memory: Memory) -> bool:
+    async def answer_in_time(self, memory: RunState) -> bool:
         """Return whether the last call has been answered."""
         if memory.call is not None and not await self._in_time(memory.call, memory):
             return False
         memory.call = None
         return True
 
-    async def _perform(self, target: Target, action: str, memory: Memory, before: float) -> None:
+    async def _perform(self, target: Target, action: str, memory: RunState, before: float) -> None:
         facts = {"operation": target.operation.name, "machine": target.machine.name, "action": action}
         event, reason, text, cause = CallEvent.ACCEPT, "", "", None
         try:
@@ -111,11 +113,11 @@ class Outside:
         memory.answered(event, reason, text, _loop_time(), cause)
         log.info("action answered", reply=event.value, text=text, **facts)
 
-    def patience_s(self, memory: Memory, waits_s: float) -> float:
+    def patience_s(self, memory: RunState, waits_s: float) -> float:
         """Return the seconds that are left of `waits_s` since the observation or call began."""
         return max(memory.beside_since + waits_s - _loop_time(), 0.0)
 
-    async def _in_time(self, task: asyncio.Task[Any], memory: Memory) -> bool:
+    async def _in_time(self, task: asyncio.Task[Any], memory: RunState) -> bool:
         """Return whether the task ends within `brief_s`.
 
         A pass waits for a task only once: the end of a task that outlasted the wait triggers a pass.
@@ -126,14 +128,14 @@ class Outside:
             self._slow(memory.uid)
         return bool(done)
 
-    def _beside(self, work: Coroutine[Any, Any, T], memory: Memory, name: str) -> asyncio.Task[T]:
+    def _beside(self, work: Coroutine[Any, Any, T], memory: RunState, name: str) -> asyncio.Task[T]:
         task = self._tasks.create_task(work)
         memory.left_alone, memory.beside_since = False, _loop_time()
         task.add_done_callback(lambda _task: self._wake(name) if memory.left_alone else None)
         return task
 
 
-def looked_on(target: Target) -> tuple[object, ...]:
+def observation_identity(target: Target) -> tuple[object, ...]:
     """Return the identity of Machine and request that an observation is valid for."""
     of, machine = target.operation.metadata, target.machine.metadata
     return (of.uid, of.generation, of.deletion_timestamp, machine.uid)

@@ -16,8 +16,8 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.operations import reasons
-from unbounded.operations.absences import Absence
 from unbounded.operations.deadlines import deadline_s
+from unbounded.operations.executor_health import Unavailability
 from unbounded.operations.gates import NO_PROGRESS_S, closed_gate, is_host, is_meant_for, order, starts_on
 from unbounded.operations.ownership import executor_name, executor_of, why_nobody
 from unbounded.operations.parameters import invalid
@@ -38,7 +38,7 @@ SEEN_SILENT: Final = "nothing was heard of the host again"
 
 
 @dataclass(frozen=True)
-class Ages:
+class OperationAges:
     """Seconds on the supervisor's own clock.
 
     Attributes:
@@ -59,30 +59,30 @@ class Ages:
 
 
 @dataclass(frozen=True)
-class View:
+class SupervisorView:
     """The supervisor's view of one operation."""
 
     operation: MachineOperation
     machine: Machine | None
     others: Sequence[MachineOperation]  # on the same Machine
     pause: ConfigMap | None
-    ages: Ages
+    ages: OperationAges
     busy: bool = False  # its executor has written within the last minute
     last_heard: str = ""  # of the executor, for the message: "last wrote at …"
     recorded: bool = True  # of a child: its parent's targets have the result
-    silent_s: float | None = None  # silence of a host that listens_for selects; None for all others
+    silent_s: float | None = None  # silence of a host that expects_silence selects; None for all others
     under_way: int = 0  # operations that its executor has claimed and not ended
-    absent: Absence | None = None  # the reason why its executor does not serve now, where it is known
+    absent: Unavailability | None = None  # the reason why its executor does not serve now, where it is known
     sharing: Sequence[Machine] = ()  # other Machines with the same BMC and system
 
 
 @dataclass(frozen=True)
-class Nothing:
+class NoAction:
     look_again_s: float | None = None
 
 
 @dataclass(frozen=True)
-class Say:
+class ReportWait:
     reason: str
     text: str
     held_by: str | None
@@ -91,7 +91,7 @@ class Say:
 
 
 @dataclass(frozen=True)
-class End:
+class EndOperation:
     """Fail the operation before or instead of its executor; `lost` keeps the lock until a fresh observation."""
 
     reason: str
@@ -100,29 +100,29 @@ class End:
 
 
 @dataclass(frozen=True)
-class Unhold:
+class RemoveFinalizer:
     """Remove the finalizer."""
 
 
 @dataclass(frozen=True)
-class Delete:
+class DeleteOperation:
     pass
 
 
 @dataclass(frozen=True)
-class LeaveResult:
+class RecordResult:
     """Write the result to the Machine's history, as the executor has not."""
 
 
 @dataclass(frozen=True)
-class Note:
+class AddEvidence:
     """Add evidence to an operation that has ended."""
 
     what: str
 
 
 @dataclass(frozen=True)
-class Tell:
+class WarnOnce:
     """Create one Event about an operation whose status its executor owns."""
 
     reason: str
@@ -130,50 +130,54 @@ class Tell:
     until_s: float  # when it may be over
 
 
-Verdict = Nothing | Say | End | Unhold | Delete | LeaveResult | Note | Tell
+SupervisorAction = (
+    NoAction | ReportWait | EndOperation | RemoveFinalizer | DeleteOperation | RecordResult | AddEvidence | WarnOnce
+)
 
 
-def verdict(view: View) -> Verdict:
+def plan_action(view: SupervisorView) -> SupervisorAction:
     """Decide about an operation with a machineRef."""
     if view.operation.terminal:
         return _ended(view)
     return _claimed(view) if view.operation.claimed else _unclaimed(view)
 
 
-def held(operation: MachineOperation) -> bool:
+def has_finalizer(operation: MachineOperation) -> bool:
     return FINALIZER_OPERATION in operation.metadata.finalizers
 
 
-def clean_up(operation: MachineOperation, ended_s: float) -> Verdict:
+def plan_cleanup(operation: MachineOperation, ended_s: float) -> SupervisorAction:
     """Clean up an ended operation: remove the finalizer, then delete the object after its TTL."""
-    if held(operation):
-        return Unhold()
+    if has_finalizer(operation):
+        return RemoveFinalizer()
     ttl = operation.spec.ttl_seconds_after_finished
     if ttl is None or operation.metadata.deletion_timestamp:
-        return Nothing()
-    return Delete() if ended_s >= ttl else Nothing(ttl - ended_s)
+        return NoAction()
+    return DeleteOperation() if ended_s >= ttl else NoAction(ttl - ended_s)
 
 
-def _ended(view: View) -> Verdict:
+def _ended(view: SupervisorView) -> SupervisorAction:
     active = view.machine.status.active_operation if view.machine else None
     if view.machine is not None and active is not None and active.uid == view.operation.metadata.uid:
         left_s = (LOST_SLOT_S if active.lost else AFTERMATH_S) - view.ages.ended_s
         known = any(one.uid == active.uid for one in view.machine.status.recent_operations)
-        if active.lost and held(view.operation) and not known:  # the next operation may take the slot at any time
-            return LeaveResult()
+        if (
+            active.lost and has_finalizer(view.operation) and not known
+        ):  # the next operation may take the slot at any time
+            return RecordResult()
         if left_s > 0:
-            return Nothing(left_s)
-    if held(view.operation) and not view.recorded:
-        return Nothing(1.0)
-    decided = clean_up(view.operation, view.ages.ended_s)
-    if view.silent_s is None or not isinstance(decided, Nothing):
+            return NoAction(left_s)
+    if has_finalizer(view.operation) and not view.recorded:
+        return NoAction(1.0)
+    decided = plan_cleanup(view.operation, view.ages.ended_s)
+    if view.silent_s is None or not isinstance(decided, NoAction):
         return decided
     if view.silent_s >= SILENT_AFTER_S:
-        return Note(SEEN_SILENT)
-    return Nothing(LISTEN_EVERY_S if decided.look_again_s is None else min(decided.look_again_s, LISTEN_EVERY_S))
+        return AddEvidence(SEEN_SILENT)
+    return NoAction(LISTEN_EVERY_S if decided.look_again_s is None else min(decided.look_again_s, LISTEN_EVERY_S))
 
 
-def listens_for(operation: MachineOperation, machine: Machine | None, ended_s: float) -> bool:
+def expects_silence(operation: MachineOperation, machine: Machine | None, ended_s: float) -> bool:
     """Return whether to detect that a host falls silent: after its agent was reset, while no operation acts on it.
 
     Each supervisor counts from its own first sight. The Machine's status shows that a reset is long over: a later
@@ -200,63 +204,69 @@ def _nothing_since(reset: MachineOperation, machine: Machine) -> bool:
     return bool(history) and history[-1].uid == uid and not joined
 
 
-def _unclaimed(view: View) -> Verdict:
+def _unclaimed(view: SupervisorView) -> SupervisorAction:
     operation = view.operation
     if operation.metadata.deletion_timestamp:
-        return Unhold() if held(operation) else Nothing()
+        return RemoveFinalizer() if has_finalizer(operation) else NoAction()
     if operation.spec.cancel:
-        return End(reasons.CANCELLED, "cancelled before it was started")
+        return EndOperation(reasons.CANCELLED, "cancelled before it was started")
     if operation.spec.abandon:
-        return End(reasons.CANCELLED, "abandoned before it was started")
+        return EndOperation(reasons.CANCELLED, "abandoned before it was started")
     if view.machine is None:
         return _without_machine(view)
     if not is_meant_for(operation, view.machine):
-        return End(
+        return EndOperation(
             reasons.TARGET_CHANGED, f"it was asked for of a Machine that had the name {view.machine.name} before"
         )
     kind = OperationKind(operation.spec.operation_kind)
     executor = executor_of(kind, view.machine)
     if executor is None:
-        return End(reasons.UNSUPPORTED_TARGET, why_nobody(kind, view.machine))
+        return EndOperation(reasons.UNSUPPORTED_TARGET, why_nobody(kind, view.machine))
     wrong = invalid(operation, executor)
     if wrong is not None:
-        return End(reasons.INVALID_PARAMETERS, wrong)
+        return EndOperation(reasons.INVALID_PARAMETERS, wrong)
     overtaken_by = _overtaken(view)
     if overtaken_by is not None:
-        return End(reasons.PREEMPTED, _overtaken_text(overtaken_by))
+        return EndOperation(reasons.PREEMPTED, _overtaken_text(overtaken_by))
     left_s = operation.spec.start_deadline_seconds - view.ages.created_s
     wait = _wait(view, view.machine, kind, left_s)
     if left_s <= 0:
         limit_s = operation.spec.start_deadline_seconds
-        return End(reasons.NOT_STARTED, f"not started within {limit_s} s (spec.startDeadlineSeconds): {wait.text}")
+        return EndOperation(
+            reasons.NOT_STARTED, f"not started within {limit_s} s (spec.startDeadlineSeconds): {wait.text}"
+        )
     held_back_s = HOLD_BACK_S - view.ages.known_s
-    return Nothing(held_back_s) if held_back_s > 0 else wait
+    return NoAction(held_back_s) if held_back_s > 0 else wait
 
 
-def _without_machine(view: View) -> Verdict:
+def _without_machine(view: SupervisorView) -> SupervisorAction:
     name, left_s = view.operation.spec.machine_ref, MACHINE_WAIT_S - view.ages.machine_missing_s
     if left_s <= 0:
-        return End(reasons.MACHINE_NOT_FOUND, f"there is no Machine {name}; waited {MACHINE_WAIT_S:.0f} s for it")
+        return EndOperation(
+            reasons.MACHINE_NOT_FOUND, f"there is no Machine {name}; waited {MACHINE_WAIT_S:.0f} s for it"
+        )
     if view.ages.known_s < HOLD_BACK_S:
-        return Nothing(HOLD_BACK_S - view.ages.known_s)
+        return NoAction(HOLD_BACK_S - view.ages.known_s)
     text = f"there is no Machine {name}; waiting for it for {MACHINE_WAIT_S:.0f} s"
-    return Say(reasons.WAITING_FOR_MACHINE, text, f"Machine {name}", left_s, left_s)
+    return ReportWait(reasons.WAITING_FOR_MACHINE, text, f"Machine {name}", left_s, left_s)
 
 
-def _wait(view: View, machine: Machine, kind: OperationKind, left_s: float) -> Say:
+def _wait(view: SupervisorView, machine: Machine, kind: OperationKind, left_s: float) -> ReportWait:
     gate = closed_gate(view.operation, machine, view.others, view.pause, view.sharing)
     if gate is not None:
-        return Say(gate.reason, gate.text, gate.held_by, left_s, left_s)
+        return ReportWait(gate.reason, gate.text, gate.held_by, left_s, left_s)
     if not starts_on(view.operation, machine):
         text = f"Machine {machine.name} is being deleted: nothing is started on it"
-        return Say(reasons.WAITING_FOR_MACHINE, text, f"Machine {machine.name}", left_s, left_s)
+        return ReportWait(reasons.WAITING_FOR_MACHINE, text, f"Machine {machine.name}", left_s, left_s)
     executor = executor_name(kind, machine) or ""
     absent = view.absent
     if absent is not None and absent.is_trouble:
         text = f"{executor} does not serve: {absent.whole}"
-        return Say(reasons.PROVIDER_NOT_SERVED, text, executor, left_s, left_s)
+        return ReportWait(reasons.PROVIDER_NOT_SERVED, text, executor, left_s, left_s)
     if absent is not None:
-        return Say(reasons.WAITING_FOR_EXECUTOR, f"{executor} is starting: {absent.whole}", executor, left_s, left_s)
+        return ReportWait(
+            reasons.WAITING_FOR_EXECUTOR, f"{executor} is starting: {absent.whole}", executor, left_s, left_s
+        )
     if view.busy:
         text = f"waiting for its turn: {executor} is at work on others"
     elif view.ages.known_s < QUIET_S:
@@ -269,44 +279,44 @@ def _wait(view: View, machine: Machine, kind: OperationKind, left_s: float) -> S
             text = f"{executor} {still}: it has no room for more, or is not running{heard}"
     quiet_in_s = QUIET_S - view.ages.known_s
     look_again_s = min(left_s, quiet_in_s if quiet_in_s > 0 else BUSY_FOR_S if view.busy else left_s)
-    return Say(reasons.WAITING_FOR_EXECUTOR, text, executor, left_s, look_again_s)
+    return ReportWait(reasons.WAITING_FOR_EXECUTOR, text, executor, left_s, look_again_s)
 
 
-def _claimed(view: View) -> Verdict:
+def _claimed(view: SupervisorView) -> SupervisorAction:
     taker = _preempting(view)
     if taker is not None:
-        return End(reasons.PREEMPTED, f"no progress for {NO_PROGRESS_S:.0f} s while {_waits(taker)}")
+        return EndOperation(reasons.PREEMPTED, f"no progress for {NO_PROGRESS_S:.0f} s while {_waits(taker)}")
     if view.operation.spec.abandon:
         return _abandoned(view)
     limit_s = deadline_s(view.operation) + LOST_AFTER_S
     left_s = max(limit_s - view.ages.claimed_s, NO_PROGRESS_S - view.ages.unchanged_s)
     if left_s > 0:
         waiting_host = not is_host(view.operation) and any(map(is_host, view.others))
-        return Nothing(min(left_s, 5.0) if waiting_host else left_s)
+        return NoAction(min(left_s, 5.0) if waiting_host else left_s)
     silent = f"nothing was heard of {_executor(view)} for {LOST_AFTER_S:.0f} s beyond the deadline"
     text = f"{silent}; last: {view.operation.status.message}"
-    return End(reasons.EXECUTOR_LOST, text, lost=True)
+    return EndOperation(reasons.EXECUTOR_LOST, text, lost=True)
 
 
-def _abandoned(view: View) -> Verdict:
+def _abandoned(view: SupervisorView) -> SupervisorAction:
     """End an abandoned operation once its executor no longer writes its status."""
     executor, left_s = _executor(view), ABANDON_AFTER_S - view.ages.unchanged_s
     if left_s <= 0:
         silent = f"abandoned, as nothing was heard of {executor} for {ABANDON_AFTER_S:.0f} s"
-        return End(reasons.EXECUTOR_LOST, f"{silent}; last: {view.operation.status.message}", lost=True)
+        return EndOperation(reasons.EXECUTOR_LOST, f"{silent}; last: {view.operation.status.message}", lost=True)
     heard = (
         f"{executor} said something {view.ages.unchanged_s:.0f} s ago, and one that is at work is asked by spec.cancel"
     )
     text = f"not abandoned yet: {heard}; it ends once {ABANDON_AFTER_S:.0f} s have passed without a word"
-    return Tell(reasons.ABANDON_WAITS, text, left_s)
+    return WarnOnce(reasons.ABANDON_WAITS, text, left_s)
 
 
-def _executor(view: View) -> str:
+def _executor(view: SupervisorView) -> str:
     execution = view.operation.status.execution
     return execution.executor if execution else "its executor"
 
 
-def _overtaken(view: View) -> MachineOperation | None:
+def _overtaken(view: SupervisorView) -> MachineOperation | None:
     """Return the host operation that holds the Machine although this agent operation is older and was never started."""
     if is_host(view.operation):
         return None
@@ -318,7 +328,7 @@ def _overtaken_text(by: MachineOperation) -> str:
     return f"not started by its agent before {by.spec.operation_kind} {by.name} took the Machine"
 
 
-def _preempting(view: View) -> MachineOperation | None:
+def _preempting(view: SupervisorView) -> MachineOperation | None:
     """Return the host operation that waits for a claimed agent operation without progress."""
     if is_host(view.operation) or view.ages.unchanged_s < NO_PROGRESS_S:
         return None

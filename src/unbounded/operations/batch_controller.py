@@ -1,6 +1,6 @@
 """The controller of selector operations: a parent starts its children, mirrors them, and ends with them.
 
-`fanout` plans, this module executes.
+`batch_plan` plans, this module executes.
 """
 
 from __future__ import annotations
@@ -17,49 +17,65 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, Operat
 from unbounded.kube.errors import AlreadyExists, InvalidObject
 from unbounded.kube.port import Api
 from unbounded.operations import reasons
-from unbounded.operations.caches import INDEX_PARENT, StewardCaches
-from unbounded.operations.desk import Desk
-from unbounded.operations.fanout import Fan, Refused, child_manifest, fan, is_child_of, not_made, snapshot
-from unbounded.operations.steward_plan import End, Nothing, Unhold, Verdict, held
+from unbounded.operations.batch_plan import (
+    BatchRejection,
+    BatchStep,
+    child_manifest,
+    fail_uncreated,
+    is_child_of,
+    plan_batch,
+    snapshot,
+)
+from unbounded.operations.caches import INDEX_PARENT, SupervisorCaches
+from unbounded.operations.supervisor_plan import (
+    EndOperation,
+    NoAction,
+    RemoveFinalizer,
+    SupervisorAction,
+    has_finalizer,
+)
+from unbounded.operations.supervisor_status import SupervisorStatus
 
 MIRROR_EVERY_S: Final = 1.0
 FAN_EVERY_S: Final = 0.2  # a pass over a thousand children takes milliseconds, and each of them changes ten times
-_NAME_TAKEN: Final = Refused(reasons.NAME_TAKEN, "another MachineOperation has the name that its operation would get")
+_NAME_TAKEN: Final = BatchRejection(
+    reasons.NAME_TAKEN, "another MachineOperation has the name that its operation would get"
+)
 
 
 @dataclass
-class Fanned:
+class BatchTimes:
     """Loop times of a parent's last pass and last mirror write."""
 
     mirrored_at: float = -math.inf
     fanned_at: float = -math.inf
 
 
-class Parents:
+class BatchController:
     """The supervisor's handling of operations with a machineSelector, until they have ended."""
 
-    def __init__(self, api: Api, caches: StewardCaches, desk: Desk) -> None:
+    def __init__(self, api: Api, caches: SupervisorCaches, desk: SupervisorStatus) -> None:
         self._api = api
         self._caches = caches
         self._desk = desk
 
-    async def advance(self, operation: MachineOperation, fanned: Fanned) -> Verdict:
+    async def advance(self, operation: MachineOperation, fanned: BatchTimes) -> SupervisorAction:
         """Advance a parent; return the remaining verdict, or the seconds until the next pass."""
         if not operation.status.targets:
             return await self._start(operation)
         soon_s = FAN_EVERY_S - (_loop_time() - fanned.fanned_at)
         if soon_s > 0:
-            return Nothing(soon_s)
+            return NoAction(soon_s)
         fanned.fanned_at = _loop_time()
         children = {
             child.spec.machine_ref or "": child
             for child in self._caches.operations.by(INDEX_PARENT, operation.metadata.uid)
         }
-        step = fan(operation, children, now=self._desk.now())
+        step = plan_batch(operation, children, now=self._desk.now())
         started = {machine: await self._start_child(operation, machine) for machine in step.start}
         refused = {machine: why for machine, why in started.items() if why is not None}
         if refused:
-            step = replace(step, targets=not_made(step.targets, refused, now=self._desk.now()))
+            step = replace(step, targets=fail_uncreated(step.targets, refused, now=self._desk.now()))
         for child in step.cancel:
             await self._api.patch(MACHINE_OPERATIONS, child, {"spec": {"cancel": True}})
         for child in step.abandon:
@@ -67,20 +83,20 @@ class Parents:
         if step.end is not None:
             phase, reason = step.end
             await self._desk.write_end(operation, phase, reason, step.message, step.targets)
-            return Nothing()
+            return NoAction()
         return await self._mirror(operation, step, fanned)
 
-    async def _start(self, operation: MachineOperation) -> Verdict:
+    async def _start(self, operation: MachineOperation) -> SupervisorAction:
         if operation.metadata.deletion_timestamp:
-            return Unhold() if held(operation) else Nothing()
+            return RemoveFinalizer() if has_finalizer(operation) else NoAction()
         if operation.spec.cancel:
-            return End(reasons.CANCELLED, "cancelled before it was started")
+            return EndOperation(reasons.CANCELLED, "cancelled before it was started")
         if operation.spec.abandon:
-            return End(reasons.CANCELLED, "abandoned before it was started")
+            return EndOperation(reasons.CANCELLED, "abandoned before it was started")
         # Not from the cache, which can lag: the snapshot is final.
         targets = snapshot(operation, (await self._api.list(MACHINES)).items)
-        if isinstance(targets, Refused):
-            return End(targets.reason, targets.text)
+        if isinstance(targets, BatchRejection):
+            return EndOperation(targets.reason, targets.text)
         operation = await self._desk.hold(operation)
         text = f"{len(targets)} targets"
         written = await self._desk.write(
@@ -95,10 +111,10 @@ class Parents:
             },
         )
         if written is not None and len(written.status.targets) != len(targets):
-            return End(reasons.CRD_OUTDATED, reasons.CRD_OUTDATED_TEXT)
-        return Nothing(0.0)
+            return EndOperation(reasons.CRD_OUTDATED, reasons.CRD_OUTDATED_TEXT)
+        return NoAction(0.0)
 
-    async def _start_child(self, parent: MachineOperation, machine: str) -> Refused | None:
+    async def _start_child(self, parent: MachineOperation, machine: str) -> BatchRejection | None:
         """Create the child of one target; return the reason where that fails."""
         manifest = child_manifest(parent, machine)
         try:
@@ -108,17 +124,17 @@ class Parents:
             if not is_child_of(child, parent.metadata.uid):
                 return _NAME_TAKEN
         except InvalidObject as error:
-            return Refused(reasons.NOT_STARTED, f"its operation was refused: {error}")
+            return BatchRejection(reasons.NOT_STARTED, f"its operation was refused: {error}")
         self._caches.operations.observe(child)
         return None
 
-    async def _mirror(self, operation: MachineOperation, step: Fan, fanned: Fanned) -> Nothing:
+    async def _mirror(self, operation: MachineOperation, step: BatchStep, fanned: BatchTimes) -> NoAction:
         """Write the mirror when it differs, at most once a second."""
         if step.targets == operation.status.targets and step.message == operation.status.message:
-            return Nothing()
+            return NoAction()
         left_s = MIRROR_EVERY_S - (_loop_time() - fanned.mirrored_at)
         if left_s > 0:
-            return Nothing(left_s)
+            return NoAction(left_s)
         fanned.mirrored_at = _loop_time()
         await self._desk.write(
             operation,
@@ -128,7 +144,7 @@ class Parents:
                 "conditions": self._desk.conditions(operation, "False", reasons.IN_PROGRESS, step.message),
             },
         )
-        return Nothing()
+        return NoAction()
 
 
 def _loop_time() -> float:

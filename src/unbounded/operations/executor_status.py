@@ -22,24 +22,24 @@ from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.operations import reasons, slot
+from unbounded.operations import lock, reasons
 from unbounded.operations.caches import Caches
-from unbounded.operations.memory import ACT_ON_S, Memory
 from unbounded.operations.plan import Finish, TargetState, Wait
 from unbounded.operations.ports import Executor
-from unbounded.operations.procedure import Procedure, Sight, Stage
+from unbounded.operations.procedure import Observation, Procedure, Stage
 from unbounded.operations.record import (
     Run,
     completed_condition,
     run_of,
     running_patch,
     terminal_patch,
-    told,
+    wait_message,
 )
+from unbounded.operations.run_state import ACT_ON_S, RunState
 
 SHOW_AFTER_S: Final = 6.0  # longer than the confirmation of a power state
 COUNT_S: Final = 5.0  # between two writes of nothing but a count that the next process needs
-SAY_AGAIN_S: Final = 5.0  # between two writes that change only the message of a wait
+REPORT_EVERY_S: Final = 5.0  # between two writes that change only the message of a wait
 UNTIL_S: Final = 10.0  # a wait is written again only if it ends later than reported by this
 PROGRESS_S: Final = 10.0  # progress is not written before the stage has taken this long
 
@@ -47,14 +47,14 @@ log = Log("operations")
 
 
 @dataclass(frozen=True)
-class Pass:
+class ReconcileContext:
     """The input of one pass over one operation: the objects that the decision and the writes are based on."""
 
     operation: MachineOperation
     machine: Machine | None
     procedure: Procedure
     run: Run
-    memory: Memory
+    memory: RunState
     claimed: bool
 
     @property
@@ -63,14 +63,14 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Entered:
+class EnteredStage:
     """A stage whose record is stored in the status."""
 
-    seen: Pass
+    seen: ReconcileContext
     sent_at: float  # loop time of the write's request: other clients can know of the intent no earlier
 
 
-class Outdated(Exception):
+class CRDOutdated(Exception):
     """The server stored less than was written; `operation` is the stored object."""
 
     def __init__(self, operation: MachineOperation) -> None:
@@ -92,12 +92,12 @@ def target_state(executor: Executor, run: Run, machine: Machine | None) -> Targe
     return TargetState.SAME if same and bound else TargetState.CHANGED
 
 
-class Ledger:
+class ExecutorStatus:
     """The status writes of one engine."""
 
     def __init__(self, api: Api, executor: Executor, caches: Caches, *, identity: str, now: WallClock) -> None:
         self._api = api
-        self._machine_status = StatusWriter(api, MACHINES, fields=slot.FIELDS, cache=caches.machines)
+        self._machine_status = StatusWriter(api, MACHINES, fields=lock.FIELDS, cache=caches.machines)
         self._operation_status = StatusWriter(api, MACHINE_OPERATIONS, fields=None, cache=caches.operations)
         self._executor = executor
         self._caches = caches
@@ -109,7 +109,7 @@ class Ledger:
 
     async def enter(
         self,
-        seen: Pass,
+        seen: ReconcileContext,
         run: Run,
         text: str,
         until_s: float | None,
@@ -117,7 +117,7 @@ class Ledger:
         *,
         cause: Cause | None = None,
         blind: bool = False,
-    ) -> Entered:
+    ) -> EnteredStage:
         """Write the record of a stage, once this engine holds the lock and the Machine is unchanged.
 
         Args:
@@ -134,15 +134,17 @@ class Ledger:
             raise Stale(f"what was seen of Machine {run.machine} is too old to act on")
         waiting = self._waiting(operation, reason, until_s, renew=run.stage != seen.run.stage)
         run = seen.memory.recorded(run, sent_at, self.now())
-        written = await self._write(operation, self._running(operation, run, told(text, waiting), waiting, cause))
+        written = await self._write(
+            operation, self._running(operation, run, wait_message(text, waiting), waiting, cause)
+        )
         kept = run_of(written)
         if kept is None or _recorded(kept) != _recorded(run):
-            raise Outdated(written)
+            raise CRDOutdated(written)
         seen.memory.wrote(run, self._identity, _loop_time())
         log.info("stage", operation=operation.name, machine=run.machine, stage=run.stage, action=run.action)
-        return Entered(replace(seen, operation=written, run=run, claimed=True), sent_at)
+        return EnteredStage(replace(seen, operation=written, run=run, claimed=True), sent_at)
 
-    async def say(self, seen: Pass, wait: Wait) -> float:
+    async def say(self, seen: ReconcileContext, wait: Wait) -> float:
         """Write the wait if the status differs; return the seconds until the next pass."""
         status, now = seen.operation.status, _loop_time()
         if not seen.claimed:
@@ -150,26 +152,26 @@ class Ledger:
             return wait.look_again_s
         same_reason = status.waiting is not None and status.waiting.reason == wait.reason
         waiting = self._waiting(seen.operation, wait.reason, wait.until_s, renew=not same_reason)
-        if same_reason and status.message == told(wait.text, waiting) and not self._counts(seen.memory, now):
+        if same_reason and status.message == wait_message(wait.text, waiting) and not self._counts(seen.memory, now):
             return wait.look_again_s
-        progress_only = bool(wait.bare) and status.message == told(wait.bare, waiting)
+        progress_only = bool(wait.bare) and status.message == wait_message(wait.bare, waiting)
         is_soon = progress_only and now - seen.memory.stage_since < PROGRESS_S
-        if same_reason and (is_soon or now - seen.memory.said_at < SAY_AGAIN_S):
-            return min(wait.look_again_s, SAY_AGAIN_S)
+        if same_reason and (is_soon or now - seen.memory.said_at < REPORT_EVERY_S):
+            return min(wait.look_again_s, REPORT_EVERY_S)
         seen.memory.said_at = now
-        await self._write_run(seen, told(wait.text, waiting), waiting, wait.cause)
+        await self._write_run(seen, wait_message(wait.text, waiting), waiting, wait.cause)
         return wait.look_again_s
 
-    def _counts(self, memory: Memory, now: float) -> bool:
+    def _counts(self, memory: RunState, now: float) -> bool:
         """Return whether to write the remaining time of late calls alone: the next process resumes the count."""
         return bool(memory.late_calls(now)) and now - memory.stored_at >= COUNT_S
 
-    async def store_answer(self, seen: Pass) -> None:
+    async def store_answer(self, seen: ReconcileContext) -> None:
         """Store the answer to the last call; the handle of a long call is stored before its first poll."""
         status = seen.operation.status
         await self._write_run(seen, status.message or "", status.waiting, status.cause)
 
-    async def finish(self, seen: Pass, decision: Finish, where: str = "") -> MachineOperation:
+    async def finish(self, seen: ReconcileContext, decision: Finish, where: str = "") -> MachineOperation:
         """Write the terminal status."""
         now = self.now()
         run = seen.memory.recorded(seen.run, _loop_time(), now)
@@ -196,21 +198,23 @@ class Ledger:
         log.info("operation ended", operation=written.name, machine=run.machine, **how)
         return written
 
-    async def keep_slot(self, seen: Pass) -> None:
+    async def keep_slot(self, seen: ReconcileContext) -> None:
         """Keep the lock beyond the end of the operation, until its calls can no longer arrive."""
         try:
             machine = msgspec.convert(await self._live(seen.run.machine), Machine)
         except NotFound:
             return
-        if slot.holds_slot(seen.operation, machine):
-            await self._machine_status.write(machine, slot.lost_change())
+        if lock.holds_lock(seen.operation, machine):
+            await self._machine_status.write(machine, lock.lost_change())
 
     async def count_lost(self, machine: Machine, seconds: int) -> None:
         """Store a lost executor's time since; a write that fails costs time alone, and the next pass makes it again."""
         with suppress(Failure):
-            await self._machine_status.write(machine, slot.count_change(seconds))
+            await self._machine_status.write(machine, lock.count_change(seconds))
 
-    async def release(self, operation: MachineOperation, procedure: Procedure | None, read: Sight | None) -> str | None:
+    async def release(
+        self, operation: MachineOperation, procedure: Procedure | None, read: Observation | None
+    ) -> str | None:
         """Give the slot back, if the operation still has it, and leave the result in the Machine's history.
 
         Args:
@@ -231,8 +235,8 @@ class Ledger:
         if active.lost and read is None:
             self._caches.machines.observe(machine)
             return None
-        await self._machine_status.write(raw, slot.release_change(raw, operation, procedure, read, now=self.now()))
-        return slot.forgotten_key(raw, operation)
+        await self._machine_status.write(raw, lock.release_change(raw, operation, procedure, read, now=self.now()))
+        return lock.forgotten_key(raw, operation)
 
     # The Machine
 
@@ -245,19 +249,19 @@ class Ledger:
         self._caches.machines.observe(machine)
         return machine
 
-    async def show(self, seen: Pass) -> None:
+    async def show(self, seen: ReconcileContext) -> None:
         """Set the stage's condition on the Machine once the stage lasts; a short stage sets none."""
         mark = seen.procedure.stages[seen.run.stage].mark
         lasts = _loop_time() - seen.memory.stage_since >= SHOW_AFTER_S
         if mark is None or not lasts or seen.machine is None or not seen.claimed:
             return
-        if slot.holds_slot(seen.operation, seen.machine):
-            shown = slot.marked(slot.as_read(seen.machine), (mark,), now=self.now())
+        if lock.holds_lock(seen.operation, seen.machine):
+            shown = lock.update_conditions(lock.as_read(seen.machine), (mark,), now=self.now())
             await self._machine_status.write(seen.machine, shown)
 
-    async def _hold(self, seen: Pass, run: Run) -> MachineOperation:
+    async def _hold(self, seen: ReconcileContext, run: Run) -> MachineOperation:
         """Verify lock and target digest on the live Machine before the record is written; take a free lock."""
-        has_slot = seen.machine is not None and slot.holds_slot(seen.operation, seen.machine)
+        has_slot = seen.machine is not None and lock.holds_lock(seen.operation, seen.machine)
         if not seen.claimed and not has_slot:
             return await self._take(seen, run)
         machine = msgspec.convert(await self._live(run.machine), Machine)
@@ -271,7 +275,7 @@ class Ledger:
             raise Stale(f"Machine {run.machine} has changed since it was looked at")
         return seen.operation if seen.claimed else await self._hold_deletion(seen.operation)
 
-    async def _take(self, seen: Pass, run: Run) -> MachineOperation:
+    async def _take(self, seen: ReconcileContext, run: Run) -> MachineOperation:
         """Set the finalizer and take the lock, on the Machine as observed: no other holder had the lock in between."""
         machine = seen.machine
         if machine is None or target_state(self._executor, run, machine) is not TargetState.SAME:
@@ -279,10 +283,10 @@ class Ledger:
         operation = await self._hold_deletion(seen.operation)
         first = () if seen.claimed else seen.procedure.start_marks
         marks = (*first, seen.procedure.stages[run.stage].mark)
-        change = slot.take_change(slot.as_read(machine), operation, self._executor.name, marks, now=self.now())
+        change = lock.take_change(lock.as_read(machine), operation, self._executor.name, marks, now=self.now())
         taken = await self._machine_status.write(machine, change)
-        if taken is None or not slot.holds_slot(operation, taken):
-            raise Outdated(operation)
+        if taken is None or not lock.holds_lock(operation, taken):
+            raise CRDOutdated(operation)
         seen.memory.slot_taken(machine.metadata.resource_version, taken.metadata.resource_version)
         return operation
 
@@ -318,7 +322,7 @@ class Ledger:
             return before
         return msgspec.structs.replace(before, until=rfc3339(until))
 
-    async def _write_run(self, seen: Pass, text: str, waiting: Waiting | None, cause: Cause | None) -> None:
+    async def _write_run(self, seen: ReconcileContext, text: str, waiting: Waiting | None, cause: Cause | None) -> None:
         """Write the record with the current times and the known state of the last call."""
         memory, now, handle = seen.memory, _loop_time(), seen.memory.handle
         run = memory.recorded(seen.run, now, self.now())

@@ -30,38 +30,38 @@ _ENDED: Final = frozenset({OperationPhase.COMPLETE.value, OperationPhase.FAILED.
 
 
 @dataclass(frozen=True)
-class Refused:
+class BatchRejection:
     reason: str
     text: str
 
 
-def snapshot(parent: MachineOperation, machines: Sequence[Machine]) -> tuple[TargetStatus, ...] | Refused:
+def snapshot(parent: MachineOperation, machines: Sequence[Machine]) -> tuple[TargetStatus, ...] | BatchRejection:
     """Return the targets of a selector operation, sorted by name; or the reason why it cannot start."""
     selector = parent.spec.machine_selector
     if selector is None or not (selector.match_labels or selector.match_expressions):
-        return Refused(
+        return BatchRejection(
             reasons.INVALID_SPEC, "spec.machineSelector must not be empty: name labels, or use spec.machineRef"
         )
     kind = OperationKind(parent.spec.operation_kind)
     if kind.is_host and pinned_site(selector) is None:
         text = f"the selector of a {kind} must name one site: {LABEL_SITE}=SITE in spec.machineSelector.matchLabels"
-        return Refused(reasons.INVALID_TARGET_SCOPE, text)
+        return BatchRejection(reasons.INVALID_TARGET_SCOPE, text)
     wrong = invalid(parent)
     if wrong is not None:
-        return Refused(reasons.INVALID_PARAMETERS, wrong)
+        return BatchRejection(reasons.INVALID_PARAMETERS, wrong)
     try:
         fits = label_test(selector_text(selector))
     except SelectorError as error:
-        return Refused(reasons.INVALID_SPEC, f"spec.machineSelector: {error}")
+        return BatchRejection(reasons.INVALID_SPEC, f"spec.machineSelector: {error}")
     matched = sorted((m for m in machines if fits(m.metadata.labels)), key=lambda m: m.name)
     if not matched:
-        return Refused(reasons.NO_MATCHING_MACHINES, "spec.machineSelector matches no Machine")
+        return BatchRejection(reasons.NO_MATCHING_MACHINES, "spec.machineSelector matches no Machine")
     if len(matched) > MAX_TARGETS:
         text = f"spec.machineSelector matches {len(matched)} Machines; at most {MAX_TARGETS} at once"
-        return Refused(reasons.TOO_MANY_TARGETS, text)
+        return BatchRejection(reasons.TOO_MANY_TARGETS, text)
     mixed = _mixed_executors(kind, matched)
     if mixed is not None:
-        return Refused(reasons.INVALID_TARGET_SCOPE, mixed)
+        return BatchRejection(reasons.INVALID_TARGET_SCOPE, mixed)
     return tuple(TargetStatus(machine_ref=m.name, phase=OperationPhase.PENDING) for m in matched)
 
 
@@ -127,7 +127,7 @@ def is_child_of(operation: MachineOperation, parent_uid: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Fan:
+class BatchStep:
     """The next step of a running parent.
 
     Attributes:
@@ -146,7 +146,7 @@ class Fan:
     end: tuple[OperationPhase, str] | None = None
 
 
-def fan(parent: MachineOperation, children: Mapping[str, MachineOperation], *, now: str) -> Fan:
+def plan_batch(parent: MachineOperation, children: Mapping[str, MachineOperation], *, now: str) -> BatchStep:
     """Return the next step of a parent, from its recorded targets and its children by Machine."""
     mirrored = [_mirror(target, children.get(target.machine_ref), now) for target in parent.status.targets]
     cancelled, abandoned = bool(parent.spec.cancel or parent.metadata.deletion_timestamp), parent.spec.abandon
@@ -163,7 +163,7 @@ def fan(parent: MachineOperation, children: Mapping[str, MachineOperation], *, n
     cancel = tuple(child.name for child in sorted(running, key=order) if cancelled and not child.spec.cancel)
     abandon = tuple(child.name for child in sorted(running, key=order) if abandoned and not child.spec.abandon)
     end = _end(mirrored, stopping) if all(target.phase in _ENDED for target in mirrored) else None
-    return Fan(tuple(mirrored), _message(mirrored), start, cancel, abandon, end)
+    return BatchStep(tuple(mirrored), _message(mirrored), start, cancel, abandon, end)
 
 
 def _open(target: TargetStatus, children: Mapping[str, MachineOperation]) -> bool:
@@ -195,7 +195,9 @@ def _mirror(target: TargetStatus, child: MachineOperation | None, now: str) -> T
     )
 
 
-def not_made(targets: Sequence[TargetStatus], refused: Mapping[str, Refused], *, now: str) -> tuple[TargetStatus, ...]:
+def fail_uncreated(
+    targets: Sequence[TargetStatus], refused: Mapping[str, BatchRejection], *, now: str
+) -> tuple[TargetStatus, ...]:
     """Return the targets, failed where their child, by Machine, could not be created."""
     return tuple(
         failed_target(t, refused[t.machine_ref].reason, refused[t.machine_ref].text, now)

@@ -13,7 +13,7 @@ from unbounded.operations.ownership import provider_of
 
 
 @dataclass(frozen=True)
-class Absence:
+class Unavailability:
     """The reason why a provider is not served.
 
     Args:
@@ -31,14 +31,14 @@ class Absence:
         return f"{self.text}; {self.then}" if self.then else self.text
 
 
-class Absences:
+class ExecutorHealth:
     """Unavailable providers by name; empty where no process starts executors."""
 
     def __init__(self) -> None:
-        self._absent: dict[str, Absence] = {}
-        self._changed: list[Callable[[str, Absence | None], None]] = []
+        self._absent: dict[str, Unavailability] = {}
+        self._changed: list[Callable[[str, Unavailability | None], None]] = []
 
-    def tell(self, provider: str, absence: Absence | None) -> None:
+    def tell(self, provider: str, absence: Unavailability | None) -> None:
         """Record that a provider is not served, or (None) that it is."""
         if self._absent.get(provider) == absence:
             return
@@ -49,11 +49,11 @@ class Absences:
         for changed in self._changed:
             changed(provider, absence)
 
-    def all(self) -> dict[str, Absence]:
+    def all(self) -> dict[str, Unavailability]:
         """Return the providers that are not served now."""
         return dict(self._absent)
 
-    def of(self, executor: str) -> Absence | None:
+    def of(self, executor: str) -> Unavailability | None:
         """Return the reason why an executor does not serve; None where it serves, or nothing is known.
 
         Args:
@@ -62,7 +62,7 @@ class Absences:
         return self._absent.get(provider_of(executor) or "")
 
     @contextmanager
-    def subscribed(self, changed: Callable[[str, Absence | None], None]) -> Iterator[None]:
+    def subscribed(self, changed: Callable[[str, Unavailability | None], None]) -> Iterator[None]:
         """Call `changed` with the provider and its absence at each change, while the context is entered."""
         self._changed.append(changed)
         try:

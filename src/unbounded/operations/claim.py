@@ -15,6 +15,7 @@ from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
 from unbounded.operations import reasons
 from unbounded.operations.caches import INDEX_MACHINE, Caches, pause_of
+from unbounded.operations.executor_status import COUNT_S
 from unbounded.operations.gates import (
     NO_PROGRESS_S,
     Gate,
@@ -24,11 +25,10 @@ from unbounded.operations.gates import (
     paused,
     recreation_state,
 )
-from unbounded.operations.ledger import COUNT_S
-from unbounded.operations.memory import ACT_WITHIN_S, Memory
 from unbounded.operations.ports import Executor, Target
-from unbounded.operations.procedure import Sight, Unseen
+from unbounded.operations.procedure import NotObservable, Observation
 from unbounded.operations.record import run_of
+from unbounded.operations.run_state import ACT_WITHIN_S, RunState
 
 PAUSE_LOOK_S: Final = 5.0  # between reads of a pause that is not watched, while it blocks an operation
 TARGET_LOOK_S: Final = 2.0  # between checks, in memory, of another Machine with the same BMC
@@ -36,11 +36,11 @@ AFRESH_LOOK_S: Final = 5.0  # between observations of a machine whose executor w
 MARGIN_S: Final = 5.0  # beyond a call's limit, for its answer to be noticed
 LEAST_S: Final = 0.01  # the shortest wait that a clock can measure
 
-Look = Callable[[Target, Memory], Awaitable[Sight | Unseen | None]]
-Count = Callable[[Machine, int], Awaitable[None]]
+ObserveTarget = Callable[[Target, RunState], Awaitable[Observation | NotObservable | None]]
+StoreLostSeconds = Callable[[Machine, int], Awaitable[None]]
 
 
-class Admission:
+class ClaimCheck:
     """The check that an engine makes before it claims.
 
     Args:
@@ -50,7 +50,14 @@ class Admission:
     """
 
     def __init__(
-        self, api: Api, executor: Executor, caches: Caches, look: Look, *, epoch: ProcessEpoch, count: Count
+        self,
+        api: Api,
+        executor: Executor,
+        caches: Caches,
+        look: ObserveTarget,
+        *,
+        epoch: ProcessEpoch,
+        count: StoreLostSeconds,
     ) -> None:
         self._api = api
         self._executor = executor
@@ -59,7 +66,7 @@ class Admission:
         self._epoch = epoch
         self._count = count
 
-    async def closed_gate(self, target: Target, memory: Memory) -> Gate | None:
+    async def closed_gate(self, target: Target, memory: RunState) -> Gate | None:
         """Return the gate that blocks the operation; None when it may be claimed."""
         operation, machine = target.operation, target.machine
         others = self._caches.operations.by(INDEX_MACHINE, machine.name)
@@ -72,7 +79,7 @@ class Admission:
         gate = None if watched is not None else paused(machine, await self._pause())
         return gate or self._executor.claim_gate(operation, machine)
 
-    def opens_s(self, gate: Gate, target: Target, memory: Memory) -> float | None:
+    def opens_s(self, gate: Gate, target: Target, memory: RunState) -> float | None:
         """Return the seconds until the next check of a gate that no event may open; None where an event opens it."""
         if self._caches.pause is None and gate.reason == reasons.PAUSED:
             return PAUSE_LOOK_S
@@ -85,8 +92,8 @@ class Admission:
         return self.afresh_s(memory) if holder is not None and holder.lost else None
 
     async def looked_afresh(
-        self, active: ActiveOperation, holder: MachineOperation | None, target: Target, memory: Memory
-    ) -> Sight | None:
+        self, active: ActiveOperation, holder: MachineOperation | None, target: Target, memory: RunState
+    ) -> Observation | None:
         """Return an observation of the machine once the calls of a lost executor can no longer arrive; None before
         that.
 
@@ -98,7 +105,7 @@ class Admission:
         lost = memory.count_lost(active, now, ended=holder is not None and self._has_ended(holder))
         if lost.left_s(now, self.settle_s, self.landing_s) <= 0:
             sight = await self._look(target, memory)
-            return sight if isinstance(sight, Sight) else None
+            return sight if isinstance(sight, Observation) else None
         if lost.count_s(now) - active.lost_seconds >= COUNT_S - LEAST_S:
             await self._count(target.machine, int(lost.count_s(now) + LEAST_S))
         return None
@@ -110,7 +117,7 @@ class Admission:
         own = self._epoch.identity  # it has ended the operation, and sends nothing more for it
         return bool(epochs) and all(epoch == own or self._epoch.has_ended(epoch) for epoch in epochs)
 
-    def afresh_s(self, memory: Memory) -> float | None:
+    def afresh_s(self, memory: RunState) -> float | None:
         """Return the seconds until the next check of a lost lock; None for a lock that is not lost.
 
         The first check is due once no call can arrive any more; later ones repeat until an observation succeeds.
@@ -137,7 +144,7 @@ class Admission:
         except NotFound:
             return None
 
-    async def _slot_freed(self, gate: Gate, target: Target, memory: Memory) -> bool:
+    async def _slot_freed(self, gate: Gate, target: Target, memory: RunState) -> bool:
         """Return whether a live read shows that the holder is gone; a lost lock also needs a fresh observation."""
         holder = target.machine.status.active_operation
         if holder is None:
@@ -156,7 +163,7 @@ class Admission:
             return gone
         return await self.looked_afresh(holder, ended, target, memory) is not None
 
-    def _recreation_still_s(self, machine: Machine, memory: Memory) -> float:
+    def _recreation_still_s(self, machine: Machine, memory: RunState) -> float:
         return memory.recreation_stands_still(recreation_state(machine), _loop_time())
 
 

@@ -1,4 +1,4 @@
-"""The supervisor's loop: one leader at a time executes the decisions of `steward_plan` and `fanout`."""
+"""The supervisor's loop: one leader at a time executes the decisions of `supervisor_plan` and `batch_plan`."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import reasons
-from unbounded.operations.absences import Absence, Absences
 from unbounded.operations.announcing import Announce, silence
+from unbounded.operations.batch_controller import BatchController, BatchTimes
 from unbounded.operations.caches import (
     INDEX_EXECUTOR,
     INDEX_MACHINE,
     INDEX_PARENT,
-    StewardCaches,
+    SupervisorCaches,
     pause_of,
     sharing_bmc,
 )
-from unbounded.operations.desk import Desk
-from unbounded.operations.keeper import MachineKeeper
+from unbounded.operations.executor_health import ExecutorHealth, Unavailability
+from unbounded.operations.machine_phase import MachinePhaseController
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.ownership import Executor, executor_name, executor_of, provider_of
-from unbounded.operations.parents import Fanned, Parents
-from unbounded.operations.steward_plan import (
+from unbounded.operations.supervisor_plan import (
     BUSY_FOR_S,
-    Ages,
-    Delete,
-    End,
-    LeaveResult,
-    Note,
-    Nothing,
-    Say,
-    Tell,
-    Unhold,
-    Verdict,
-    View,
-    clean_up,
-    listens_for,
-    verdict,
+    AddEvidence,
+    DeleteOperation,
+    EndOperation,
+    NoAction,
+    OperationAges,
+    RecordResult,
+    RemoveFinalizer,
+    ReportWait,
+    SupervisorAction,
+    SupervisorView,
+    WarnOnce,
+    expects_silence,
+    plan_action,
+    plan_cleanup,
 )
+from unbounded.operations.supervisor_status import SupervisorStatus
 
-AFTER_TROUBLE: Final = Backoff(base_s=0.5, max_s=15.0)
+RETRY_BACKOFF: Final = Backoff(base_s=0.5, max_s=15.0)
 NODE_LEASES: Final = "kube-node-lease"
 
 
 @dataclass
-class Known:
+class TrackedOperation:
     """In-memory state of one operation: the times of this supervisor's first sights."""
 
     uid: str
@@ -69,8 +69,8 @@ class Known:
     ended_at: float | None = None
     changed_at: float = 0.0
     status: object = None
-    fanned: Fanned = field(default_factory=Fanned)
-    heard: str | None = None  # last lease renewal of a host that listens_for selects
+    fanned: BatchTimes = field(default_factory=BatchTimes)
+    heard: str | None = None  # last lease renewal of a host that expects_silence selects
     heard_at: float | None = None
     told: set[str] = field(default_factory=set)  # reasons of the Events created
 
@@ -92,11 +92,11 @@ class Known:
             None if machine is not None else self.missing_since if self.missing_since is not None else now
         )
 
-    def ages(self, now: float) -> Ages:
+    def ages(self, now: float) -> OperationAges:
         def age(since: float | None) -> float:
             return 0.0 if since is None else now - since
 
-        return Ages(
+        return OperationAges(
             known_s=age(self.seen_at),
             created_s=age(self.created_at),
             machine_missing_s=age(self.missing_since),
@@ -107,14 +107,14 @@ class Known:
 
 
 @dataclass(frozen=True)
-class AtWork:
+class ExecutorActivity:
     """The last change of an executor's operations: on this process's clock, and as a timestamp for messages."""
 
     seen_at: float
     shown: str
 
 
-class Steward:
+class Supervisor:
     """The supervisor; it runs while its process leads (Lease `unbounded-operations`).
 
     Args:
@@ -124,10 +124,10 @@ class Steward:
     def __init__(
         self,
         api: Api,
-        caches: StewardCaches,
+        caches: SupervisorCaches,
         *,
         announce: Announce = silence,
-        absences: Absences | None = None,
+        absences: ExecutorHealth | None = None,
         now: WallClock = utc_now,
         metrics: OperationMetrics | None = None,
         loop_metrics: ControllerMetrics | None = None,
@@ -135,22 +135,25 @@ class Steward:
         self._api = api
         self._caches = caches
         self._announce = announce
-        self._absences = absences or Absences()
+        self._absences = absences or ExecutorHealth()
         self._wall = now
         self._metrics = metrics or OperationMetrics()
-        self._desk = Desk(api, caches, announce, now, ended=self._count)
-        self._parents = Parents(api, caches, self._desk)
-        self._known: dict[str, Known] = {}
-        self._at_work: dict[str, AtWork] = {}  # by executor
+        self._desk = SupervisorStatus(api, caches, announce, now, ended=self._count)
+        self._parents = BatchController(api, caches, self._desk)
+        self._known: dict[str, TrackedOperation] = {}
+        self._at_work: dict[str, ExecutorActivity] = {}  # by executor
         self._operations: Controller[str] = Controller(
             "steward operations",
             self._reconcile,
             workers=4,
-            queue=WorkQueue(failed=AFTER_TROUBLE),
+            queue=WorkQueue(failed=RETRY_BACKOFF),
             metrics=loop_metrics,
         )
         self._machines: Controller[str] = Controller(
-            "steward machines", MachineKeeper(api, caches, self._desk.now).reconcile, workers=2, metrics=loop_metrics
+            "steward machines",
+            MachinePhaseController(api, caches, self._desk.now).reconcile,
+            workers=2,
+            metrics=loop_metrics,
         )
 
     async def run(self) -> None:
@@ -194,14 +197,14 @@ class Steward:
         if execution is None:
             return
         before, now = self._at_work.get(execution.executor), self._loop_time()
-        self._at_work[execution.executor] = AtWork(now, rfc3339(self._wall()))
+        self._at_work[execution.executor] = ExecutorActivity(now, rfc3339(self._wall()))
         if before is None or now - before.seen_at >= BUSY_FOR_S:
             for other in self._caches.operations.all():
                 waiting = other.status.waiting
                 if waiting is not None and waiting.held_by == execution.executor and not other.claimed:
                     self._operations.enqueue(other.name)
 
-    def _absence_changed(self, provider: str, absence: Absence | None) -> None:
+    def _absence_changed(self, provider: str, absence: Unavailability | None) -> None:
         """Enqueue the operations that wait for the provider; create an Event for claimed ones, whose executor owns the
         status.
         """
@@ -241,25 +244,27 @@ class Steward:
         known = self._known.get(name)
         if known is None or known.uid != operation.metadata.uid:
             age_s = max(seconds_since(operation.metadata.creation_timestamp, self._wall()), 0.0)
-            known = self._known[name] = Known(operation.metadata.uid, now, now - age_s)
+            known = self._known[name] = TrackedOperation(operation.metadata.uid, now, now - age_s)
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
         known.follow(operation, machine, now, self._wall())
         if operation.spec.machine_ref is None:
             return await self._carry_out(operation, await self._about_parent(operation, known))
         view = await self._view(operation, machine, known)
-        return await self._carry_out(operation, verdict(view))
+        return await self._carry_out(operation, plan_action(view))
 
-    async def _about_parent(self, operation: MachineOperation, known: Known) -> Verdict:
+    async def _about_parent(self, operation: MachineOperation, known: TrackedOperation) -> SupervisorAction:
         if operation.terminal:
-            return clean_up(operation, known.ages(self._loop_time()).ended_s)
+            return plan_cleanup(operation, known.ages(self._loop_time()).ended_s)
         return await self._parents.advance(operation, known.fanned)
 
-    async def _view(self, operation: MachineOperation, machine: Machine | None, known: Known) -> View:
+    async def _view(
+        self, operation: MachineOperation, machine: Machine | None, known: TrackedOperation
+    ) -> SupervisorView:
         ages = known.ages(self._loop_time())
         kind = OperationKind(operation.spec.operation_kind)
         executor = None if machine is None else executor_name(kind, machine)
         busy = executor is not None and self._is_busy(executor)
-        return View(
+        return SupervisorView(
             operation=operation,
             machine=machine,
             others=self._caches.operations.by(INDEX_MACHINE, operation.spec.machine_ref or ""),
@@ -274,9 +279,11 @@ class Steward:
             sharing=() if machine is None else sharing_bmc(self._caches.machines, machine),
         )
 
-    async def _silent_s(self, operation: MachineOperation, machine: Machine | None, known: Known) -> float | None:
+    async def _silent_s(
+        self, operation: MachineOperation, machine: Machine | None, known: TrackedOperation
+    ) -> float | None:
         now = self._loop_time()
-        if machine is None or not listens_for(operation, machine, known.ages(now).ended_s):
+        if machine is None or not expects_silence(operation, machine, known.ages(now).ended_s):
             return None
         try:
             return known.silent_s(await self._renewed(machine), now)
@@ -324,30 +331,30 @@ class Steward:
             return all(target.completed_at for target in targets)
         return True
 
-    async def _carry_out(self, operation: MachineOperation, decided: Verdict) -> float | None:
+    async def _carry_out(self, operation: MachineOperation, decided: SupervisorAction) -> float | None:
         match decided:
-            case Nothing(look_again_s=again_s):
+            case NoAction(look_again_s=again_s):
                 return _at_least(again_s)
-            case Say():
+            case ReportWait():
                 await self._desk.say(operation, decided)
                 return _at_least(decided.look_again_s)
-            case End():
+            case EndOperation():
                 await self._desk.end(operation, decided)
-            case Tell():
+            case WarnOnce():
                 self._tell(operation, decided)
                 return _at_least(decided.until_s)
-            case Note():
+            case AddEvidence():
                 where = f"Lease {NODE_LEASES}/{operation.spec.machine_ref}"
                 await self._desk.note(operation, decided.what, where)
-            case LeaveResult():
+            case RecordResult():
                 await self._desk.leave_result(operation)
-            case Unhold():
+            case RemoveFinalizer():
                 await self._desk.unhold(operation)
-            case Delete():
+            case DeleteOperation():
                 await self._desk.delete(operation)
         return None
 
-    def _tell(self, operation: MachineOperation, said: Tell) -> None:
+    def _tell(self, operation: MachineOperation, said: WarnOnce) -> None:
         known = self._known.get(operation.name)
         if known is not None and said.reason not in known.told:
             known.told.add(said.reason)
