@@ -20,7 +20,7 @@ from tests.support.prepared_cluster import account_kubeconfig
 from tests.support.ssh.sshd import USER, Server, missing, sshd_fleet
 from unbounded.api.core import LEASES, SECRETS
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import LEASE_STEWARD, NAMESPACE
+from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.join.bootstrap import site_token_manifest
 from unbounded.kube.client import HttpApi
@@ -54,7 +54,7 @@ async def test_the_next_machina_goes_on_with_what_runs_on_hosts_and_starts_nothi
                 before = {host.name: await _attempt(api, host.name) for host in fleet.servers}
                 first.process.kill()
                 await first.process.wait()
-            await api.delete(LEASES, LEASE_STEWARD, namespace=NAMESPACE)  # nobody waits for its end then
+            await api.delete(LEASES, LEASE_SUPERVISOR, namespace=NAMESPACE)  # nobody waits for its end then
             async with _machina(account, url) as second:
                 await second.says("leading")
                 (working.folder / "say").touch()

@@ -44,7 +44,7 @@ from unbounded.kube.process import Runtime, running_caches
 from unbounded.kube.tls import ClientCertificate
 from unbounded.machina.approval import controller
 from unbounded.machina.approval.controller import Approver
-from unbounded.operations.announcing import announcer
+from unbounded.operations.announcing import event_sink
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +63,7 @@ async def approving(admin: HttpApi, wrap: Callable[[Api], Api] = lambda api: api
         nodes, facts = Cache(runtime.api, NODES), FactsFollower(runtime.api, runtime.api.version)
         await stack.enter_async_context(running_caches(runtime, requests, machines, nodes))
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        announce = announcer(runtime.events)
+        announce = event_sink(runtime.events)
         approver = Approver(wrap(runtime.api), requests, machines, nodes, facts, announce=announce)
         tasks = [group.create_task(approver.run()), group.create_task(facts.run())]
         if runtime.events is not None:

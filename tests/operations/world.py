@@ -35,7 +35,7 @@ from unbounded.kube.epoch import Epoch, ProcessEpoch
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
 from unbounded.metalman import power
-from unbounded.operations.announcing import Announce, silence
+from unbounded.operations.announcing import EventSink, no_events
 from unbounded.operations.caches import (
     INDEX_BMC,
     INDEX_EXECUTOR,
@@ -406,7 +406,7 @@ async def run_engine(
     life: Incarnation,
     api: Api,
     executor: Executor,
-    announce: Announce,
+    announce: EventSink,
     *,
     concurrent: int,
     alone: bool,
@@ -432,7 +432,7 @@ async def run_engine(
     await _live(engine.run, caches.followed)
 
 
-async def steward_of(api: Api, announce: Announce = silence, absences: ExecutorHealth | None = None) -> None:
+async def steward_of(api: Api, announce: EventSink = no_events, absences: ExecutorHealth | None = None) -> None:
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
     caches = SupervisorCaches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),

@@ -19,7 +19,7 @@ from unbounded.api.core import LEASES, NAMESPACES
 from unbounded.api.crd import custom_resource_definitions
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
-from unbounded.api.names import LEASE_STEWARD, NAMESPACE
+from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.definitions import CRDS, install_definitions
 from unbounded.cli.manifests import KINDS, install_manifests, manifests
@@ -52,7 +52,7 @@ async def prepared(kubeconfig: Path, *, leases: tuple[str, ...] = ()) -> AsyncIt
         if not await _is_there(admin, NAMESPACES, NAMESPACE):
             await admin.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
             undo.push_async_callback(_remove, admin, NAMESPACES, NAMESPACE)
-        for lease in (LEASE_STEWARD, *leases):
+        for lease in (LEASE_SUPERVISOR, *leases):
             undo.push_async_callback(_remove, admin, LEASES, lease, NAMESPACE)
         for manifest in manifests():
             kind, meta = KINDS[manifest["kind"]], manifest["metadata"]

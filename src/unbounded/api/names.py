@@ -43,7 +43,7 @@ FINALIZER_HOST_OPERATION: Final = f"{GROUP}/host-operation"
 CONFIGMAP_OPERATIONS: Final = "unbounded-operations"
 CONFIGMAP_RELEASES: Final = "unbounded-releases"
 CONFIGMAP_MIGRATION: Final = "unbounded-migration"
-LEASE_STEWARD: Final = "unbounded-operations"
+LEASE_SUPERVISOR: Final = "unbounded-operations"
 
 # Labels, annotations and finalizers: the objects that carry them, and their meaning.
 MARKS: Final[Mapping[str, tuple[str, str]]] = {

@@ -12,7 +12,7 @@ from typing import Any
 
 from unbounded.api.core import CERTIFICATE_REQUESTS, CONFIG_MAPS, NODES, CertificateRequest, ConfigMap, Node
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import CONFIGMAP_OPERATIONS, LEASE_STEWARD, NAMESPACE
+from unbounded.api.names import CONFIGMAP_OPERATIONS, LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.join.facts import FactsFollower
 from unbounded.kube.cache import Cache
@@ -38,7 +38,7 @@ from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.release_key import publish_release_key
 from unbounded.machina.ssh.lazy_client import LazySshClient
 from unbounded.machina.ssh.model import Ssh
-from unbounded.operations.announcing import announcer
+from unbounded.operations.announcing import event_sink
 from unbounded.operations.caches import (
     INDEX_BMC,
     INDEX_EXECUTOR,
@@ -122,7 +122,7 @@ async def run(
 
     async def lead(caches: MachinaCaches) -> None:
         await runtime.lead(
-            LEASE_STEWARD, MachinaTerm(runtime, caches, metrics, machine_metrics, settings, absences).run
+            LEASE_SUPERVISOR, MachinaTerm(runtime, caches, metrics, machine_metrics, settings, absences).run
         )
 
     if caches is not None:
@@ -169,7 +169,7 @@ class MachinaTerm:
         return Supervisor(
             runtime.api,
             self._caches.steward,
-            announce=announcer(runtime.events),
+            announce=event_sink(runtime.events),
             absences=self._absences,
             now=runtime.now,
             metrics=self._metrics,
@@ -178,7 +178,7 @@ class MachinaTerm:
 
     def _approver(self, facts: FactsFollower) -> Approver:
         runtime, caches = self._runtime, self._caches
-        announce = announcer(runtime.events)
+        announce = event_sink(runtime.events)
         return Approver(
             runtime.api,
             caches.requests,
@@ -215,7 +215,7 @@ class MachinaTerm:
     def _machines(self, ssh: Ssh, facts: FactsFollower) -> MachineController:
         runtime, caches = self._runtime, self._caches
         installer = HostInstaller(limit_s=self._settings.provisioning_timeout_s)
-        ports = Ports(runtime.api, ssh, installer, facts, announcer(runtime.events))
+        ports = Ports(runtime.api, ssh, installer, facts, event_sink(runtime.events))
         return MachineController(
             ports,
             MachineCaches(caches.machines, caches.nodes, caches.operations, caches.pause, caches.versions),

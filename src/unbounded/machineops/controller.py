@@ -32,7 +32,7 @@ from unbounded.machineops.instances import INDEX_INSTANCE, by_instance
 from unbounded.machineops.provider import Provider
 from unbounded.machineops.settings import Settings
 from unbounded.machineops.user_data import UncachedSecrets, UserDataBuilder
-from unbounded.operations.announcing import announcer
+from unbounded.operations.announcing import event_sink
 from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
 from unbounded.operations.engine import Engine
 from unbounded.operations.metrics import OperationMetrics
@@ -156,7 +156,7 @@ class MachineOpsTerm:
             concurrent=self.settings.concurrent,
             brief_s=BRIEF_S,
             now=self.runtime.now,
-            announce=announcer(self.runtime.events),
+            announce=event_sink(self.runtime.events),
             metrics=self.metrics,
             loop_metrics=self.runtime.metrics,
         )

@@ -24,7 +24,7 @@ from unbounded.metalman.redfish.ports import BmcLimits
 from unbounded.metalman.session_release import release_sessions
 from unbounded.metalman.settings import MetalmanSettings
 from unbounded.metalman.shared_bmcs import SharedBmcController, SharedBmcs
-from unbounded.operations.announcing import announcer
+from unbounded.operations.announcing import event_sink
 from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, Caches, by_bmc, by_machine
 from unbounded.operations.engine import Engine
 from unbounded.operations.metrics import OperationMetrics
@@ -142,7 +142,7 @@ class LeaderTerm:
             epoch=epoch,
             concurrent=settings.concurrent,
             now=self.runtime.now,
-            announce=announcer(self.runtime.events),
+            announce=event_sink(self.runtime.events),
             metrics=self.metrics,
             loop_metrics=self.runtime.metrics,
         )

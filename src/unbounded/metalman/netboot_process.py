@@ -31,7 +31,7 @@ from unbounded.metalman.netboot_servers import NetbootServers
 from unbounded.metalman.reachability import HostNetwork, KernelNetwork, reach
 from unbounded.metalman.settings import MetalmanSettings, NetbootSettings
 from unbounded.metalman.template_context import ClusterTemplateContext
-from unbounded.operations.announcing import announcer
+from unbounded.operations.announcing import event_sink
 from unbounded.operations.caches import Caches
 
 CHALLENGES: Final = "attestation challenges"
@@ -185,7 +185,7 @@ class NetbootProcess:
             serve_url=self._reached.serve_url,
             site=self._settings.site,
             neighbours=neighbours,
-            announce=announcer(runtime.events),
+            announce=event_sink(runtime.events),
             metrics=runtime.metrics,
         )
         return NetbootSite(parts)

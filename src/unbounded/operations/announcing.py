@@ -8,18 +8,18 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.events import EventRecorder, object_reference
 
-Announce = Callable[[MachineOperation | Machine, str, str, str], None]
+EventSink = Callable[[MachineOperation | Machine, str, str, str], None]
 """A function that creates an Event: (object, Normal or Warning, reason, message)."""
 
 
-def silence(_about: MachineOperation | Machine, _type: str, _reason: str, _message: str) -> None:
+def no_events(_about: MachineOperation | Machine, _type: str, _reason: str, _message: str) -> None:
     """Create no Event."""
 
 
-def announcer(events: EventRecorder | None) -> Announce:
+def event_sink(events: EventRecorder | None) -> EventSink:
     """Return a function that creates Events through the process's recorder; one without effect where there is none."""
     if events is None:
-        return silence
+        return no_events
 
     def announce(about: MachineOperation | Machine, type_: str, reason: str, message: str) -> None:
         kind = MACHINES if isinstance(about, Machine) else MACHINE_OPERATIONS

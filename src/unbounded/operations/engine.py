@@ -27,7 +27,7 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import lock, reasons
-from unbounded.operations.announcing import Announce, silence
+from unbounded.operations.announcing import EventSink, no_events
 from unbounded.operations.caches import INDEX_MACHINE, Caches
 from unbounded.operations.calls import NO_ANSWER, CallOutcome
 from unbounded.operations.claim import ClaimCheck
@@ -99,7 +99,7 @@ class Engine:
         alone: bool = False,
         brief_s: float = REPORT_AFTER_S,
         now: WallClock = utc_now,
-        announce: Announce = silence,
+        announce: EventSink = no_events,
         metrics: OperationMetrics | None = None,
         loop_metrics: ControllerMetrics | None = None,
     ) -> None:

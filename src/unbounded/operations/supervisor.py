@@ -20,7 +20,7 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import reasons
-from unbounded.operations.announcing import Announce, silence
+from unbounded.operations.announcing import EventSink, no_events
 from unbounded.operations.batch_controller import BatchController, BatchTimes
 from unbounded.operations.caches import (
     INDEX_EXECUTOR,
@@ -126,7 +126,7 @@ class Supervisor:
         api: Api,
         caches: SupervisorCaches,
         *,
-        announce: Announce = silence,
+        announce: EventSink = no_events,
         absences: ExecutorHealth | None = None,
         now: WallClock = utc_now,
         metrics: OperationMetrics | None = None,

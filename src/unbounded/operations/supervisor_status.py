@@ -26,7 +26,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import lock, reasons
-from unbounded.operations.announcing import Announce
+from unbounded.operations.announcing import EventSink
 from unbounded.operations.batch_plan import failed_target
 from unbounded.operations.caches import SupervisorCaches
 from unbounded.operations.record import completed_condition, wait_message, with_nulls
@@ -51,7 +51,7 @@ class SupervisorStatus:
         self,
         api: Api,
         caches: SupervisorCaches,
-        announce: Announce,
+        announce: EventSink,
         now: WallClock,
         *,
         ended: Callable[[MachineOperation], None],

@@ -17,7 +17,7 @@ from tests.cli.migrate.world import AT, SITE, World, machine, world
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES
-from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, LEASE_STEWARD, NAMESPACE
+from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.deploy import components
 from unbounded.cli.migrate import steps
@@ -147,7 +147,7 @@ async def test_the_source_stays_still_and_the_target_leads(tmp_path: Path) -> No
         with pytest.raises(Forbidden, match="this control plane is migrated to"):
             await it.source.api.create(MACHINE_OPERATIONS, {"metadata": {"name": "late"}, "spec": LATE})
         assert set((await holders(it.target.api)).values()) == {""}
-        election = LeaderElection(it.target.api, name=LEASE_STEWARD, namespace=NAMESPACE, identity="machina")
+        election = LeaderElection(it.target.api, name=LEASE_SUPERVISOR, namespace=NAMESPACE, identity="machina")
         led = asyncio.Event()
 
         async def lead(_epoch: ProcessEpoch) -> None:
@@ -179,8 +179,8 @@ async def test_a_controller_does_not_lead_while_objects_are_copied(tmp_path: Pat
     async with world(tmp_path, machines=1) as it:
         await copied(it)
         names = await holders(it.target.api)
-        assert {LEASE_STEWARD, f"metalman-{SITE}", "metalman", "machine-ops-controller"} <= names.keys()
-        election = LeaderElection(it.target.api, name=LEASE_STEWARD, namespace=NAMESPACE, identity="machina")
+        assert {LEASE_SUPERVISOR, f"metalman-{SITE}", "metalman", "machine-ops-controller"} <= names.keys()
+        election = LeaderElection(it.target.api, name=LEASE_SUPERVISOR, namespace=NAMESPACE, identity="machina")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(4):
                 await election.run(asyncio.Event().wait)  # type: ignore[arg-type]
@@ -316,7 +316,7 @@ async def test_a_control_plane_that_leads_there_is_an_obstacle(tmp_path: Path) -
         await it.target.prepare()
         election = LeaderElection(
             it.target.api,
-            name=LEASE_STEWARD,
+            name=LEASE_SUPERVISOR,
             namespace=NAMESPACE,
             identity="machina-1",
             duration_s=3,

@@ -66,7 +66,7 @@ from unbounded.kube.events import EventRecorder
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches, until_signal
-from unbounded.operations.announcing import announcer
+from unbounded.operations.announcing import event_sink
 from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
 from unbounded.operations.engine import Engine
 
@@ -377,7 +377,7 @@ class AgentDaemon:
             epoch=ProcessEpoch(),
             alone=True,
             now=self._now,
-            announce=announcer(self._events),
+            announce=event_sink(self._events),
         )
 
     def _settled(self) -> bool:

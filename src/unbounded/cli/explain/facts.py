@@ -9,7 +9,7 @@ from typing import Final
 
 from unbounded.api.core import ConfigMap, Event, Lease, Node
 from unbounded.api.machine import Machine
-from unbounded.api.names import LEASE_STEWARD, NAMESPACE
+from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MachineOperation
 from unbounded.operations.executor_health import Unavailability
 from unbounded.operations.ownership import Executor, bmc_of, provider_of
@@ -130,7 +130,7 @@ def leases_of(process: str) -> tuple[str, ...]:
     kind, _, site = process.partition("/")
     match kind:
         case str() if kind == MACHINA:
-            return (LEASE_STEWARD,)
+            return (LEASE_SUPERVISOR,)
         case Executor.METALMAN:
             from unbounded.metalman.settings import MetalmanSettings  # noqa: PLC0415  # only where a metalman is asked after
 

@@ -16,7 +16,7 @@ from unbounded.api.core import CONFIG_MAPS, EVENTS, LEASES, NODES, ConfigMap, Ev
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Condition
-from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, LABEL_PARENT, LEASE_STEWARD, NAMESPACE
+from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, LABEL_PARENT, LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.cli.deploy import components
 from unbounded.cli.explain.facts import ExplainFacts, LeaderLease, leases_of
@@ -168,7 +168,7 @@ class FactsReader:
 
     async def _with_components(self, facts: ExplainFacts) -> ExplainFacts:
         """Add whether the server itself runs the controllers, so that there is no Lease of machina."""
-        if facts.leader_leases is None or LEASE_STEWARD in facts.leader_leases:
+        if facts.leader_leases is None or LEASE_SUPERVISOR in facts.leader_leases:
             return facts
         found = await self._got(CONFIG_MAPS, components.NAME, "how the controllers run", NAMESPACE)
         return facts if found is None else replace(facts, embedded=True, absent=components.absent_in(found.data))
@@ -189,7 +189,7 @@ class FactsReader:
         """Watch the relevant Leases that look old: a clock is no proof, a missing renewal is. Returns all Leases."""
         if facts.leader_leases is None or facts.embedded:
             return None if facts.leader_leases is None else dict(facts.leader_leases)
-        names = {LEASE_STEWARD, *leases}
+        names = {LEASE_SUPERVISOR, *leases}
         suspects = [beat for name, beat in facts.leader_leases.items() if name in names and self._is_suspect(beat)]
         watched = await asyncio.gather(*map(self._watch, suspects))
         return {**facts.leader_leases, **{beat.name: beat for beat in watched}}

@@ -9,7 +9,7 @@ from typing import Any, Final
 from unbounded.api.core import LEASES, Lease
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
-from unbounded.api.names import LEASE_STEWARD, NAMESPACE
+from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
 from unbounded.kube.clock import rfc3339, utc_now
 from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.port import Api
@@ -29,12 +29,12 @@ def lease_names(machines: Iterable[Machine]) -> tuple[str, ...]:
     sites = sorted({"", *(one.site for one in known)})
     providers = sorted({"", *(one.provider or "" for one in known)})
     clouds = (lease_name("machine-ops-controller", site, provider) for site in sites for provider in providers)
-    return (LEASE_STEWARD, *(lease_name("metalman", site) for site in sites), *clouds)
+    return (LEASE_SUPERVISOR, *(lease_name("metalman", site) for site in sites), *clouds)
 
 
 def _is_controllers(lease: Lease) -> bool:
     name = lease.metadata.name
-    return name == LEASE_STEWARD or any(name == one or name.startswith(f"{one}-") for one in COMPONENTS)
+    return name == LEASE_SUPERVISOR or any(name == one or name.startswith(f"{one}-") for one in COMPONENTS)
 
 
 async def leaders(api: Api, migration: str) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ from unbounded.machina.approval.serving import (
     normalize,
     plan_serving,
 )
-from unbounded.operations.announcing import Announce, silence
+from unbounded.operations.announcing import EventSink, no_events
 
 MACHINE_WAIT_S: Final = 60.0  # as long as an operation waits for its Machine
 NODE_POLL_S: Final = 2.0  # between reads for addresses that a Node has not reported yet
@@ -85,7 +85,7 @@ class Approver:
         nodes: Cache[Node],
         facts: FactsFollower,
         *,
-        announce: Announce = silence,
+        announce: EventSink = no_events,
         now: WallClock = utc_now,
         loop_metrics: ControllerMetrics | None = None,
     ) -> None:

@@ -55,7 +55,7 @@ from unbounded.machina.machines.settings import ProvisioningSettings
 from unbounded.machina.machines.ssh_reset import reset_over_ssh
 from unbounded.machina.provisioning.model import Installer, ObservedRun
 from unbounded.machina.ssh.model import Ssh, SshRejected, SshRoute, SshTransient
-from unbounded.operations.announcing import Announce, silence
+from unbounded.operations.announcing import EventSink, no_events
 
 WORKERS: Final = 8
 
@@ -70,7 +70,7 @@ class Ports:
     ssh: Ssh
     installer: Installer
     facts: FactsSource
-    announce: Announce = silence
+    announce: EventSink = no_events
     now: WallClock = utc_now
 
 

@@ -53,7 +53,7 @@ from unbounded.machina.machines.model import (
 )
 from unbounded.machina.machines.observe import AttemptInputs
 from unbounded.machina.machines.refused_keys import untrusted, without_untrusted
-from unbounded.operations.announcing import Announce
+from unbounded.operations.announcing import EventSink
 from unbounded.operations.reasons import CRD_OUTDATED_TEXT
 
 Raw = dict[str, Any]
@@ -229,7 +229,7 @@ class MachineWriter:
     """Writer of objects. Stores every response in the cache."""
 
     def __init__(
-        self, api: Api, machines: Cache[Machine], nodes: Cache[Node], announce: Announce, *, now: WallClock = utc_now
+        self, api: Api, machines: Cache[Machine], nodes: Cache[Node], announce: EventSink, *, now: WallClock = utc_now
     ) -> None:
         self._api = api
         self._machines = machines

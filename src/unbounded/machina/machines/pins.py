@@ -11,7 +11,7 @@ from unbounded.kube.errors import Conflict
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.ssh.model import FirstUse, SshReason, SshRejected
-from unbounded.operations.announcing import Announce
+from unbounded.operations.announcing import EventSink
 from unbounded.operations.reasons import CRD_OUTDATED_TEXT
 
 _TRIES: Final = 10
@@ -20,7 +20,7 @@ _TRIES: Final = 10
 class PinWriter:
     """Writer of pins for one process; if another process pins first, its pin counts."""
 
-    def __init__(self, api: Api, machines: Cache[Machine], announce: Announce) -> None:
+    def __init__(self, api: Api, machines: Cache[Machine], announce: EventSink) -> None:
         self._api = api
         self._status = StatusWriter(api, MACHINES, fields=("ssh",), cache=machines)
         self._announce = announce

@@ -20,7 +20,7 @@ from unbounded.metalman.netboot.finding_reporter import SERVED, unserved_reason
 from unbounded.metalman.netboot.milestones import repaved_condition
 from unbounded.metalman.netboot.model import BootObservation, BootRequest, BootWindow, ConditionState, milestone_rank
 from unbounded.metalman.netboot.ports import BootImages, BootImageSource, MacLookup
-from unbounded.operations.announcing import Announce
+from unbounded.operations.announcing import EventSink
 
 LONGEST_STAGE: Final = 64
 MILESTONES: Final = {FileRole.LOADER: NetbootMilestone.LOADER_FETCHED, FileRole.KERNEL: NetbootMilestone.KERNEL_FETCHED}
@@ -54,7 +54,7 @@ class BootTracker:
         *,
         note: Callable[[str, BootObservation], None],
         close: Callable[[BootRequest], None],
-        announce: Announce,
+        announce: EventSink,
         neighbours: MacLookup,
     ) -> None:
         self._machines = machines

@@ -15,7 +15,7 @@ from unbounded.kube.cache import Cache
 from unbounded.metalman.dhcp.model import DhcpFinding, DhcpFindingKind
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.model import BootObservation, ConditionState
-from unbounded.operations.announcing import Announce
+from unbounded.operations.announcing import EventSink
 
 FOREIGN_SERVER: Final = "ForeignDHCPServer"
 MOST_EVENTS: Final = 20  # limit on the Machines that get an Event for a problem of their network
@@ -59,7 +59,7 @@ class FindingReporter:
         machines: Cache[Machine],
         index: BootIndex,
         note: Callable[[str, BootObservation], None],
-        announce: Announce,
+        announce: EventSink,
     ) -> None:
         self._machines = machines
         self._index = index

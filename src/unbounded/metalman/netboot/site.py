@@ -66,7 +66,7 @@ from unbounded.metalman.packet_counters import RepeatFilter
 from unbounded.metalman.templates import TemplateError
 from unbounded.metalman.tftp.packet import ErrorCode
 from unbounded.metalman.tftp.ports import TftpContent, TftpRejection
-from unbounded.operations.announcing import Announce, silence
+from unbounded.operations.announcing import EventSink, no_events
 
 TEMPLATE_FAILED: Final = "TemplateFailed"
 USER_DATA_MISSING: Final = "UserDataMissing"
@@ -105,7 +105,7 @@ class NetbootDependencies:
     serve_url: str
     site: str | None = None
     neighbours: MacLookup = lambda _address: None
-    announce: Announce = silence
+    announce: EventSink = no_events
     metrics: ControllerMetrics | None = None
     now: WallClock = utc_now
 
