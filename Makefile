@@ -23,6 +23,7 @@ format: $(STAMP)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
+	$(BIN)/python -m scripts.language
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -46,7 +47,8 @@ compiled: $(STAMP)
 # A test that fails is run once more and shown at the end, whatever came of it: real hosts share a few processors here,
 # and what depends on a seed or on the code alone fails again. Each that is shown is a fault to be found.
 test: tools
-	$(BIN)/python -m pytest -m "not soak" -n 3 --dist worksteal --reruns 1 --max-suite-reruns 10 --rerun-show-tracebacks
+	$(BIN)/python -m pytest -m "not soak" -n 3 --dist worksteal --reruns 1 --max-suite-reruns 10 --rerun-show-tracebacks \
+	  --durations 20
 
 soak: tools
 	scripts/node-image ubuntu2404

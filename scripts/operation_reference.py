@@ -14,7 +14,7 @@ from unbounded.agent.upgrade.health import DEFAULT_WINDOW_S, overdue_s
 from unbounded.api.operation import MachineOperation, MachineOperationSpec, OperationKind
 from unbounded.metalman.executor import PROCEDURES
 from unbounded.operations.deadlines import DEADLINE_S
-from unbounded.operations.ownership import TABLE, Executor
+from unbounded.operations.ownership import TABLE, ExecutorKind
 from unbounded.operations.parameters import TABLE as PARAMETERS
 from unbounded.operations.procedure import Cancel, Procedure, Repeat, Stage, Step
 
@@ -64,7 +64,7 @@ def ownership() -> str:
     intro = "The first item that matches decides. The provider of a Machine is `spec.provider`, else the annotation\n"
     intro += "`unbounded-cloud.io/provider`.\n\n"
 
-    def item(kinds: frozenset[OperationKind], has: str, executor: Executor | None) -> str:
+    def item(kinds: frozenset[OperationKind], has: str, executor: ExecutorKind | None) -> str:
         named = ", ".join(kind for kind in OperationKind if kind in kinds)
         ends = f"`{executor}`" if executor else "no executor: `Failed/UnsupportedTarget`, at once"
         return _item(f"{named}, where the Machine has {has}: {ends}")
@@ -90,9 +90,9 @@ def deadlines() -> str:
     return intro + _table(("kind", "seconds"), ((str(kind), str(seconds)) for kind, seconds in DEADLINE_S.items()))
 
 
-def _procedures() -> Iterable[tuple[OperationKind, Executor, Procedure]]:
+def _procedures() -> Iterable[tuple[OperationKind, ExecutorKind, Procedure]]:
     for kind, make in PROCEDURES.items():
-        yield kind, Executor.METALMAN, make(MachineOperation(spec=MachineOperationSpec(operation_kind=kind)))
+        yield kind, ExecutorKind.METALMAN, make(MachineOperation(spec=MachineOperationSpec(operation_kind=kind)))
     upgrade = agent_upgrade.procedure(trial_s=overdue_s(DEFAULT_WINDOW_S))
     for kind, procedure in (
         (OperationKind.HOST_REBOOT, HOST_REBOOT),
@@ -100,7 +100,7 @@ def _procedures() -> Iterable[tuple[OperationKind, Executor, Procedure]]:
         (OperationKind.AGENT_UPGRADE, upgrade),
         (OperationKind.AGENT_RESET, agent_reset.PROCEDURE),
     ):
-        yield kind, Executor.AGENT, procedure
+        yield kind, ExecutorKind.AGENT, procedure
 
 
 def evidence() -> str:

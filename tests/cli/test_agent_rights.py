@@ -35,7 +35,7 @@ from unbounded.api.operation import MachineOperation, OperationKind, OperationPh
 from unbounded.apiserver.server import ApiServer
 from unbounded.cli.manifests import manifests
 from unbounded.operations import lock
-from unbounded.operations.ownership import Executor, executor_of
+from unbounded.operations.ownership import ExecutorKind, executor_of
 from unbounded.operations.record import Run, running_patch, terminal_patch
 
 pytestmark = pytest.mark.slow
@@ -128,10 +128,10 @@ def test_the_policies_name_the_conditions_and_kinds_that_are_an_agents() -> None
         if manifest["kind"] == "ValidatingAdmissionPolicy"
         for variable in manifest["spec"]["variables"]
     }
-    own = [str(kind) for kind, meaning in CONDITIONS.items() if meaning.writer == Executor.AGENT]
+    own = [str(kind) for kind, meaning in CONDITIONS.items() if meaning.writer == ExecutorKind.AGENT]
     assert variables["types"] == str(own)
     with_agent = msgspec.convert(obj("Machine", "m") | {"status": {"agent": {"version": "v1"}}}, Machine)
-    kinds = [str(kind) for kind in OperationKind if executor_of(kind, with_agent) is Executor.AGENT]
+    kinds = [str(kind) for kind in OperationKind if executor_of(kind, with_agent) is ExecutorKind.AGENT]
     assert sorted(msgspec.json.decode(variables["kinds"].replace("'", '"'))) == sorted(kinds)
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.operations.building import REDFISH, machine_of
 from unbounded.api.machine import Machine
 from unbounded.api.operation import OperationKind
-from unbounded.operations.ownership import TABLE, Executor, executor_name, executor_of, why_nobody
+from unbounded.operations.ownership import TABLE, ExecutorKind, executor_name, executor_of, why_nobody
 
 HOST = [kind for kind in OperationKind if kind.is_host]
 INSIDE = [kind for kind in OperationKind if not kind.is_host]
@@ -39,17 +39,17 @@ MACHINES: dict[str, Machine] = {
 @pytest.mark.parametrize("kind", HOST)
 @pytest.mark.parametrize("has", ["provider", "provider by annotation", "provider and BMC", "annotation and BMC"])
 def test_a_provider_owns_the_host(has: str, kind: OperationKind) -> None:
-    assert executor_of(kind, MACHINES[has]) is Executor.CLOUD
+    assert executor_of(kind, MACHINES[has]) is ExecutorKind.CLOUD
 
 
 @pytest.mark.parametrize("kind", HOST)
 @pytest.mark.parametrize("has", ["BMC", "BMC and agent"])
 def test_metalman_owns_a_host_with_a_bmc(has: str, kind: OperationKind) -> None:
-    assert executor_of(kind, MACHINES[has]) is Executor.METALMAN
+    assert executor_of(kind, MACHINES[has]) is ExecutorKind.METALMAN
 
 
 def test_an_agent_reboots_its_host_where_nobody_else_can() -> None:
-    assert executor_of(OperationKind.HOST_REBOOT, MACHINES["agent"]) is Executor.AGENT
+    assert executor_of(OperationKind.HOST_REBOOT, MACHINES["agent"]) is ExecutorKind.AGENT
     for kind in set(HOST) - {OperationKind.HOST_REBOOT}:
         assert executor_of(kind, MACHINES["agent"]) is None
 
@@ -77,7 +77,7 @@ def test_what_is_no_name_of_a_provider_is_nobodys(has: str, words: str, kind: Op
 @pytest.mark.parametrize("kind", INSIDE)
 @pytest.mark.parametrize("has", MACHINES)
 def test_what_happens_inside_is_the_agents(has: str, kind: OperationKind) -> None:
-    assert executor_of(kind, MACHINES[has]) is Executor.AGENT
+    assert executor_of(kind, MACHINES[has]) is ExecutorKind.AGENT
 
 
 def test_every_kind_on_every_machine_meets_a_row() -> None:

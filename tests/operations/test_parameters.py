@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.operations.building import operation_of
 from unbounded.api.operation import OperationKind
-from unbounded.operations.ownership import Executor
+from unbounded.operations.ownership import ExecutorKind
 from unbounded.operations.parameters import TABLE, grace_s, invalid, is_forced
 
 URL = "https://example.com/agent.tar.gz"
@@ -70,8 +70,8 @@ def test_a_wrong_one_is_named_with_what_would_be_right(
 def test_what_means_something_to_clouds_only_is_refused_on_bare_metal() -> None:
     operation = operation_of(kind="HostPowerOff", parameters={"deallocate": "true"})
     assert invalid(operation) is None
-    assert invalid(operation, Executor.CLOUD) is None
-    text = invalid(operation, Executor.METALMAN)
+    assert invalid(operation, ExecutorKind.CLOUD) is None
+    text = invalid(operation, ExecutorKind.METALMAN)
     assert text is not None
     assert "spec.parameters.deallocate" in text
 
@@ -80,10 +80,13 @@ def test_what_could_be_given_instead_is_said_as_far_as_it_is_known() -> None:
     operation = operation_of(kind="HostReboot", parameters={"colour": "red"})
     for known, words in (
         ((), "; there are, on the Machines that take them: force, graceSeconds"),
-        ((Executor.METALMAN,), " on this Machine; it takes: force, graceSeconds"),
-        ((Executor.CLOUD,), " on this Machine; its provider takes those that mean something to it of: force, grace"),
-        ((Executor.CLOUD, {"force"}), " on this Machine; it takes: force"),
-        ((Executor.CLOUD, ()), " on this Machine; it takes: none"),
+        ((ExecutorKind.METALMAN,), " on this Machine; it takes: force, graceSeconds"),
+        (
+            (ExecutorKind.CLOUD,),
+            " on this Machine; its provider takes those that mean something to it of: force, grace",
+        ),
+        ((ExecutorKind.CLOUD, {"force"}), " on this Machine; it takes: force"),
+        ((ExecutorKind.CLOUD, ()), " on this Machine; it takes: none"),
     ):
         assert f"spec.parameters.colour is not a parameter of HostReboot{words}" in (invalid(operation, *known) or "")
 

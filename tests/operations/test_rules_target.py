@@ -22,7 +22,7 @@ from unbounded.kube.port import Api
 from unbounded.metalman import power
 from unbounded.metalman.access import binding_of
 from unbounded.operations import reasons
-from unbounded.operations.ownership import Executor, executor_of
+from unbounded.operations.ownership import ExecutorKind, executor_of
 from unbounded.operations.ports import Refusal, Target
 from unbounded.operations.procedure import Observation, Procedure, Stage, Step
 
@@ -37,7 +37,7 @@ class BareMetal(PowerExecutor):
         self.asked = asked
 
     def claims(self, kind: OperationKind, machine: Machine) -> bool:
-        return machine.site == "lab" and executor_of(kind, machine) is Executor.METALMAN
+        return machine.site == "lab" and executor_of(kind, machine) is ExecutorKind.METALMAN
 
     def procedure(self, operation: MachineOperation) -> Procedure:
         if OperationKind(operation.spec.operation_kind) not in power.PROCEDURES:

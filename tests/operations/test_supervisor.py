@@ -33,7 +33,7 @@ from unbounded.operations.supervisor_plan import (
     NoAction,
     OperationAges,
     RecordResult,
-    RemoveFinalizer,
+    RemoveOperationFinalizer,
     ReportWait,
     SupervisorAction,
     SupervisorView,
@@ -185,7 +185,7 @@ def test_a_cancel_before_the_claim_ends_it() -> None:
 
 
 def test_a_deletion_before_the_claim_is_not_held_up() -> None:
-    assert _verdict(operation_of(metadata={**DELETED, **HELD})) == RemoveFinalizer()
+    assert _verdict(operation_of(metadata={**DELETED, **HELD})) == RemoveOperationFinalizer()
     assert _verdict(operation_of(metadata=DELETED)) == NoAction()
 
 
@@ -281,7 +281,7 @@ def test_a_host_operation_is_preempted_by_nobody() -> None:
 
 
 def test_an_ended_operation_is_unheld_and_without_a_ttl_kept() -> None:
-    assert _verdict(operation_of(status=ended(), metadata=HELD)) == RemoveFinalizer()
+    assert _verdict(operation_of(status=ended(), metadata=HELD)) == RemoveOperationFinalizer()
     assert _verdict(operation_of(status=ended()), ended_s=10**6) == NoAction()
 
 
@@ -289,7 +289,7 @@ def test_the_finalizer_stays_until_the_slot_is_given_back_or_a_minute_is_over() 
     operation = operation_of(status=ended(), metadata=HELD)
     machine = machine_of(status={"activeOperation": slot_of("op")})
     assert _verdict(operation, machine, ended_s=10.0) == NoAction(AFTERMATH_S - 10.0)
-    assert _verdict(operation, machine, ended_s=AFTERMATH_S) == RemoveFinalizer()
+    assert _verdict(operation, machine, ended_s=AFTERMATH_S) == RemoveOperationFinalizer()
 
 
 def test_the_slot_of_a_lost_executor_holds_the_finalizer_for_as_long_as_one_takes_that_comes_back() -> None:
@@ -299,14 +299,14 @@ def test_the_slot_of_a_lost_executor_holds_the_finalizer_for_as_long_as_one_take
     past = {"name": "op", "uid": "uid-op", "kind": "HostReboot", "phase": "Failed"}
     machine = machine_of(status=lost | {"recentOperations": [past]})
     assert _verdict(operation, machine, ended_s=10.0) == NoAction(LOST_SLOT_S - 10.0)
-    assert _verdict(operation, machine, ended_s=LOST_SLOT_S) == RemoveFinalizer()
-    assert _verdict(operation, machine_of(status={"activeOperation": slot_of("next")})) == RemoveFinalizer()
+    assert _verdict(operation, machine, ended_s=LOST_SLOT_S) == RemoveOperationFinalizer()
+    assert _verdict(operation, machine_of(status={"activeOperation": slot_of("next")})) == RemoveOperationFinalizer()
 
 
 def test_a_child_keeps_its_finalizer_until_its_parent_has_recorded_it() -> None:
     child = operation_of(status=ended(), metadata=HELD)
     assert isinstance(_verdict(child, recorded=False, ended_s=1000.0), NoAction)
-    assert _verdict(child, recorded=True) == RemoveFinalizer()
+    assert _verdict(child, recorded=True) == RemoveOperationFinalizer()
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_silence_is_noted_after_a_minute_of_it() -> None:
     assert _verdict(_reset(), silent_s=SILENT_AFTER_S) == AddEvidence(SEEN_SILENT)
     assert _verdict(_reset(ttlSecondsAfterFinished=30), ended_s=25.0, silent_s=0.0) == NoAction(5.0)
     assert _verdict(_reset(ttlSecondsAfterFinished=30), ended_s=30.0, silent_s=0.0) == DeleteOperation()
-    assert _verdict(_reset(metadata=HELD), silent_s=SILENT_AFTER_S) == RemoveFinalizer()
+    assert _verdict(_reset(metadata=HELD), silent_s=SILENT_AFTER_S) == RemoveOperationFinalizer()
 
 
 AGES = st.builds(

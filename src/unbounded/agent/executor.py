@@ -13,7 +13,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations import reasons
 from unbounded.operations.gates import Gate
-from unbounded.operations.ownership import Executor, executor_of
+from unbounded.operations.ownership import ExecutorKind, executor_of
 from unbounded.operations.ports import Refusal, Target
 from unbounded.operations.procedure import Observation, Procedure
 
@@ -46,14 +46,14 @@ class AgentExecutor:
 
     @property
     def name(self) -> str:
-        return f"{Executor.AGENT}/{self._machine}"
+        return f"{ExecutorKind.AGENT}/{self._machine}"
 
     @property
     def call_limit_s(self) -> float:
         return self._call_limit_s
 
     def claims(self, kind: OperationKind, machine: Machine) -> bool:
-        mine = machine.name == self._machine and executor_of(kind, machine) is Executor.AGENT
+        mine = machine.name == self._machine and executor_of(kind, machine) is ExecutorKind.AGENT
         return mine and (kind is OperationKind.AGENT_RESET or not self._resetting())
 
     def procedure(self, operation: MachineOperation) -> Procedure:

@@ -190,7 +190,7 @@ class Execution(ApiStruct, frozen=True, kw_only=True):
     read_at: Annotated[Time | None, Field("When that was read.")] = None
 
 
-class Loss(ApiStruct, frozen=True, kw_only=True):
+class ReplacementLoss(ApiStruct, frozen=True, kw_only=True):
     """Something that the host loses with a HostReplace."""
 
     field: Annotated[
@@ -299,7 +299,7 @@ class MachineOperationStatus(ApiStruct, frozen=True, kw_only=True):
         tuple[Evidence, ...], Field("What was seen that proves the result, oldest first.", max_items=MAX_EVIDENCE)
     ] = ()
     losses: Annotated[
-        tuple[Loss, ...],
+        tuple[ReplacementLoss, ...],
         Field(
             "What a replaced host will not have any more, beside what is on its boot disk; found before anything is "
             "touched.",

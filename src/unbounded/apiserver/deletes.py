@@ -15,7 +15,7 @@ from unbounded.apiserver.conditions import merge_conditions
 from unbounded.apiserver.definitions import CLEANUP, DEFINITIONS
 from unbounded.apiserver.managed_fields.owners import join_body
 from unbounded.apiserver.options import DeleteOptions, ListOptions
-from unbounded.apiserver.reads import ListPage, Reads
+from unbounded.apiserver.reads import ObjectPage, Reads
 from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.status import StatusError
 from unbounded.apiserver.store import Store
@@ -86,7 +86,7 @@ class Deletes:
 
     async def delete_collection(
         self, resource: Resource, namespace: str, selection: ListOptions, options: DeleteOptions
-    ) -> ListPage:
+    ) -> ObjectPage:
         """Delete the matching objects and return them as they were before. Raises StatusError."""
         page = await self._reads.list(resource, namespace, selection)
         for start in range(0, len(page.records), BATCH_SIZE):

@@ -31,7 +31,7 @@ TOO_OLD_LIST: Final = "The resourceVersion for the provided list is too old."
 
 
 @dataclass(frozen=True)
-class ListPage:
+class ObjectPage:
     """A part of a list. `token` continues it; `remaining` is None where the number is unknown."""
 
     records: list[StoredObject]
@@ -61,7 +61,7 @@ class Reads:
             raise status.not_found(resource.group, resource.plural, name)
         return record
 
-    async def list(self, resource: Resource, namespace: str, options: ListOptions) -> ListPage:
+    async def list(self, resource: Resource, namespace: str, options: ListOptions) -> ObjectPage:
         """Return a page of the matching objects. Raises StatusError (400, 410, 504)."""
         selection = select(resource, namespace, options.labels, options.fields)
         if options.token:
@@ -83,7 +83,7 @@ class Reads:
             await self._wait_revision(options.revision)
         return Watch(self._store, resource, selection, options)
 
-    def _continue(self, resource: Resource, selection: RecordSelection, options: ListOptions) -> ListPage:
+    def _continue(self, resource: Resource, selection: RecordSelection, options: ListOptions) -> ObjectPage:
         if options.revision:
             raise status.bad_request("specifying resource version is not allowed when using continue")
         token = _read_token(options.token)
@@ -105,19 +105,19 @@ class Reads:
             raise status.too_new(revision, self._store.revision) from None
 
 
-def _page(snapshot: Snapshot, selection: RecordSelection, start: str, limit: int) -> ListPage:
+def _page(snapshot: Snapshot, selection: RecordSelection, start: str, limit: int) -> ObjectPage:
     candidates = snapshot.with_prefix(selection.prefix, start, selection.term)
     matching: Iterator[StoredObject] = candidates if selection.selects_all else filter(selection.matches, candidates)
     if not limit:
-        return ListPage(list(matching), snapshot.revision)
+        return ObjectPage(list(matching), snapshot.revision)
     records: list[StoredObject] = []
     for record in matching:
         if len(records) == limit:
             token = _write_token(snapshot.revision, records[-1].key.removeprefix(selection.prefix) + "\0")
             remaining = 1 + sum(1 for _ in matching) if selection.selects_all else None
-            return ListPage(records, snapshot.revision, token, remaining)
+            return ObjectPage(records, snapshot.revision, token, remaining)
         records.append(record)
-    return ListPage(records, snapshot.revision)
+    return ObjectPage(records, snapshot.revision)
 
 
 def _write_token(revision: int, start: str) -> str:

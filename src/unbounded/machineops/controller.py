@@ -36,7 +36,7 @@ from unbounded.operations.announcing import event_sink
 from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
 from unbounded.operations.engine import Engine
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.ownership import Executor
+from unbounded.operations.ownership import ExecutorKind
 
 log = Log("machine-ops-controller")
 
@@ -190,6 +190,6 @@ def _key_of_operation(operation: MachineOperation | None) -> SiteProvider | None
     if operation is None or operation.terminal or operation.status.execution is None:
         return None
     component, *rest = operation.status.execution.executor.split("/")
-    if component != Executor.CLOUD or not rest:
+    if component != ExecutorKind.CLOUD or not rest:
         return None
     return ("/".join(rest[:-1]), rest[-1])

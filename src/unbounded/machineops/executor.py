@@ -45,7 +45,7 @@ from unbounded.machineops.replacement_state import ReplacementSecret
 from unbounded.machineops.sanitize import parse_instance, sanitize_failures, sanitize_observation, status_loss
 from unbounded.machineops.sessions import Sessions
 from unbounded.operations.gates import Gate
-from unbounded.operations.ownership import Executor, executor_name
+from unbounded.operations.ownership import ExecutorKind, executor_name
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.operations.procedure import Observation, Procedure
 
@@ -114,7 +114,7 @@ class CloudExecutor:
 
     @property
     def name(self) -> str:
-        return "/".join(part for part in (Executor.CLOUD, self._site, self._provider.name) if part)
+        return "/".join(part for part in (ExecutorKind.CLOUD, self._site, self._provider.name) if part)
 
     @property
     def call_limit_s(self) -> float:

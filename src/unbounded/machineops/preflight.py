@@ -8,7 +8,7 @@ from unbounded.machineops import power, reasons, replacement
 from unbounded.machineops.provider import Provider
 from unbounded.machineops.sanitize import parse_instance
 from unbounded.operations import reasons as common
-from unbounded.operations.ownership import Executor
+from unbounded.operations.ownership import ExecutorKind
 from unbounded.operations.parameters import invalid
 from unbounded.operations.ports import Refusal
 from unbounded.operations.procedure import Procedure
@@ -27,7 +27,7 @@ def procedure_of(provider: Provider, operation: MachineOperation) -> Procedure:
 
 
 def _check_parameters(provider: Provider, operation: MachineOperation, kind: OperationKind) -> None:
-    wrong = invalid(operation, Executor.CLOUD, provider.parameters.get(kind, frozenset()))
+    wrong = invalid(operation, ExecutorKind.CLOUD, provider.parameters.get(kind, frozenset()))
     if wrong is not None:
         raise Refusal(common.INVALID_PARAMETERS, f"{wrong} (provider {provider.name})")
 

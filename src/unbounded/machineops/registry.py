@@ -14,7 +14,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.options import SettingsError
 from unbounded.machineops import replacement
 from unbounded.machineops.provider import API_VERSION, GROUP, Provider
-from unbounded.operations.ownership import Executor
+from unbounded.operations.ownership import ExecutorKind
 from unbounded.operations.parameters import names
 from unbounded.operations.run_state import ACT_WITHIN_S
 
@@ -106,7 +106,7 @@ def faults(provider: Provider) -> list[str]:
         if step.limit_s < provider.call_limit_s
     ]
     for kind, given in provider.parameters.items():
-        wrong += [f"{kind} has no parameter {name}" for name in sorted(given - names(kind, Executor.CLOUD))]
+        wrong += [f"{kind} has no parameter {name}" for name in sorted(given - names(kind, ExecutorKind.CLOUD))]
     return wrong + (replacement.faults(provider.replacement) if provider.replacement else [])
 
 

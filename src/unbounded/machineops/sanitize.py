@@ -46,9 +46,9 @@ def sanitize_observation(sight: Observation) -> Observation:
     )
 
 
-def status_loss(loss: Loss) -> operation.Loss:
+def status_loss(loss: Loss) -> operation.ReplacementLoss:
     """Convert a loss to its form in a status."""
-    return operation.Loss(
+    return operation.ReplacementLoss(
         field=one_line(loss.field, FIELD_CHARS) or "?",
         consequence=one_line(loss.consequence, CONSEQUENCE_CHARS),
         lessens_security=loss.lessens_security or None,

@@ -28,7 +28,7 @@ from unbounded.operations.announcing import event_sink
 from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, Caches, by_bmc, by_machine
 from unbounded.operations.engine import Engine
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.ownership import Executor
+from unbounded.operations.ownership import ExecutorKind
 
 CLOSE_S = 1.0  # limit on the deletion of BMC sessions when the process stops
 
@@ -176,4 +176,4 @@ def _site_of_operation(operation: MachineOperation | None) -> str | None:
     if operation is None or operation.terminal or operation.status.execution is None:
         return None
     component, _slash, site = operation.status.execution.executor.partition("/")
-    return site if component == Executor.METALMAN else None
+    return site if component == ExecutorKind.METALMAN else None

@@ -17,7 +17,7 @@ from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations.counters import Due, counters_of, due
 from unbounded.operations.lock import holds_lock
-from unbounded.operations.ownership import Executor, executor_of
+from unbounded.operations.ownership import ExecutorKind, executor_of
 
 NAME_TAKEN = "OperationNameTaken"
 
@@ -111,7 +111,7 @@ class CounterController:
                 self._warn(machine, text)
 
     def _owns(self, machine: Machine, wanted: Due) -> bool:
-        return self._site in (None, machine.site) and executor_of(wanted.kind, machine) is Executor.METALMAN
+        return self._site in (None, machine.site) and executor_of(wanted.kind, machine) is ExecutorKind.METALMAN
 
     async def _create(self, machine: Machine, wanted: Due) -> None:
         try:

@@ -62,7 +62,7 @@ from unbounded.metalman.settings import ATTEMPTS, POLL_S
 from unbounded.metalman.shared_bmcs import SharedBmcs
 from unbounded.operations import reasons
 from unbounded.operations.gates import Gate
-from unbounded.operations.ownership import Executor, executor_of
+from unbounded.operations.ownership import ExecutorKind, executor_of
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.operations.procedure import Observation, Procedure
 
@@ -125,14 +125,14 @@ class RedfishExecutor:
 
     @property
     def name(self) -> str:
-        return "/".join(part for part in (Executor.METALMAN, self._site) if part)
+        return "/".join(part for part in (ExecutorKind.METALMAN, self._site) if part)
 
     @property
     def call_limit_s(self) -> float:
         return self._pool.limits.act_s
 
     def claims(self, kind: OperationKind, machine: Machine) -> bool:
-        return machine.site == self._site and executor_of(kind, machine) is Executor.METALMAN
+        return machine.site == self._site and executor_of(kind, machine) is ExecutorKind.METALMAN
 
     def procedure(self, operation: MachineOperation) -> Procedure:
         kind = OperationKind(operation.spec.operation_kind)

@@ -13,7 +13,7 @@ from unbounded.kube.controller import Controller
 from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
-from unbounded.operations.ownership import Executor, executor_of
+from unbounded.operations.ownership import ExecutorKind, executor_of
 
 WORKERS: Final = 32  # a BMC that does not answer occupies one until its connection times out
 UNREACHABLE_BACKOFF: Final = Backoff(base_s=0.5, max_s=300.0)
@@ -88,7 +88,7 @@ class PinController:
 
 def needs_pin(machine: Machine, site: str | None) -> bool:
     """Return whether the Machine is ours and its BMC has neither a pin nor a CA bundle."""
-    if site not in (None, machine.site) or executor_of(OperationKind.HOST_REBOOT, machine) is not Executor.METALMAN:
+    if site not in (None, machine.site) or executor_of(OperationKind.HOST_REBOOT, machine) is not ExecutorKind.METALMAN:
         return False
     redfish = machine.spec.pxe.redfish if machine.spec.pxe else None
     if redfish is None or not redfish.url.startswith("https:") or redfish.ca_bundle is not None:

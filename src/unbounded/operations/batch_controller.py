@@ -30,7 +30,7 @@ from unbounded.operations.caches import INDEX_PARENT, SupervisorCaches
 from unbounded.operations.supervisor_plan import (
     EndOperation,
     NoAction,
-    RemoveFinalizer,
+    RemoveOperationFinalizer,
     SupervisorAction,
     has_finalizer,
 )
@@ -88,7 +88,7 @@ class BatchController:
 
     async def _start(self, operation: MachineOperation) -> SupervisorAction:
         if operation.metadata.deletion_timestamp:
-            return RemoveFinalizer() if has_finalizer(operation) else NoAction()
+            return RemoveOperationFinalizer() if has_finalizer(operation) else NoAction()
         if operation.spec.cancel:
             return EndOperation(reasons.CANCELLED, "cancelled before it was started")
         if operation.spec.abandon:

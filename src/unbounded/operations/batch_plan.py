@@ -21,7 +21,7 @@ from unbounded.api.operation import (
 from unbounded.kube.selectors import SelectorError, label_test, selector_text
 from unbounded.operations import reasons
 from unbounded.operations.gates import order
-from unbounded.operations.ownership import Executor, executor_name, executor_of
+from unbounded.operations.ownership import ExecutorKind, executor_name, executor_of
 from unbounded.operations.parameters import invalid
 
 MAX_TARGETS: Final = 1000
@@ -73,7 +73,7 @@ def _mixed_executors(kind: OperationKind, machines: Sequence[Machine]) -> str | 
     if not kind.is_host:
         return None
     owners = ((executor_of(kind, m), executor_name(kind, m)) for m in machines)
-    names = {str(owner) if owner is Executor.AGENT else name for owner, name in owners if name is not None}
+    names = {str(owner) if owner is ExecutorKind.AGENT else name for owner, name in owners if name is not None}
     if len(names) <= 1:
         return None
     return f"spec.machineSelector spans several executors ({', '.join(sorted(names)[:5])}): select those of one"

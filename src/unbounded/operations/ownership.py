@@ -19,7 +19,7 @@ from unbounded.api.spelling import nearest
 AUTHORITIES: Final = 16_384  # the number of BMCs of a large site; each change of a Machine parses its BMC's URL
 
 
-class Executor(StrEnum):
+class ExecutorKind(StrEnum):
     CLOUD = "machine-ops-controller"
     METALMAN = "metalman"
     AGENT = "unbounded-agent"
@@ -32,7 +32,7 @@ class Row:
     kinds: frozenset[OperationKind]
     the_machine_has: str
     matches: Callable[[Machine], bool]
-    executor: Executor | None
+    executor: ExecutorKind | None
 
 
 _HOST: Final = frozenset(kind for kind in OperationKind if kind.is_host)
@@ -58,25 +58,25 @@ def _is_misnamed(machine: Machine) -> bool:
 
 TABLE: Final = (
     Row(_HOST, "a provider that is no name of one", _is_misnamed, None),
-    Row(_HOST, "a provider", lambda machine: machine.provider is not None, Executor.CLOUD),
+    Row(_HOST, "a provider", lambda machine: machine.provider is not None, ExecutorKind.CLOUD),
     Row(
         _HOST,
         "`spec.pxe.redfish`, no provider, no providerID",
         lambda machine: _has_bmc(machine) and not machine.spec.provider_id,
-        Executor.METALMAN,
+        ExecutorKind.METALMAN,
     ),
     Row(
         _REBOOT,
         "no provider, no BMC, but an agent (`status.agent.version`)",
         lambda machine: not _has_bmc(machine) and not machine.spec.provider_id and _has_agent(machine),
-        Executor.AGENT,
+        ExecutorKind.AGENT,
     ),
     Row(_HOST, "none of these", lambda _machine: True, None),
-    Row(_INSIDE, "anything", lambda _machine: True, Executor.AGENT),
+    Row(_INSIDE, "anything", lambda _machine: True, ExecutorKind.AGENT),
 )
 
 
-def executor_of(kind: OperationKind, machine: Machine) -> Executor | None:
+def executor_of(kind: OperationKind, machine: Machine) -> ExecutorKind | None:
     """Return the component that executes `kind` on this Machine; None when there is none."""
     return next(row.executor for row in TABLE if kind in row.kinds and row.matches(machine))
 
@@ -88,7 +88,7 @@ def bmc_of(machine: Machine) -> str | None:
     """
     if machine.spec.pxe is None or machine.spec.pxe.redfish is None:
         return None
-    if executor_of(OperationKind.HOST_REBOOT, machine) is not Executor.METALMAN:
+    if executor_of(OperationKind.HOST_REBOOT, machine) is not ExecutorKind.METALMAN:
         return None
     redfish = machine.spec.pxe.redfish
     return f"{_authority(redfish.url)} Systems/{redfish.device_id}"
@@ -113,12 +113,12 @@ def _authority(url: str) -> str:
 def executor_name(kind: OperationKind, machine: Machine) -> str | None:
     """Return the executor as status and lock name it: `metalman/lab`, `machine-ops-controller/site/AzureVM`."""
     match executor_of(kind, machine):
-        case Executor.CLOUD:
-            return "/".join(part for part in (Executor.CLOUD, machine.site, machine.provider) if part)
-        case Executor.METALMAN:
-            return "/".join(part for part in (Executor.METALMAN, machine.site) if part)
-        case Executor.AGENT:
-            return f"{Executor.AGENT}/{machine.name}"
+        case ExecutorKind.CLOUD:
+            return "/".join(part for part in (ExecutorKind.CLOUD, machine.site, machine.provider) if part)
+        case ExecutorKind.METALMAN:
+            return "/".join(part for part in (ExecutorKind.METALMAN, machine.site) if part)
+        case ExecutorKind.AGENT:
+            return f"{ExecutorKind.AGENT}/{machine.name}"
         case None:
             return None
 
@@ -126,7 +126,7 @@ def executor_name(kind: OperationKind, machine: Machine) -> str | None:
 def provider_of(executor: str) -> str | None:
     """Return the provider that an executor, as the status names it, serves; None where it serves none."""
     component, _, place = executor.partition("/")
-    return place.rpartition("/")[2] or None if component == Executor.CLOUD else None
+    return place.rpartition("/")[2] or None if component == ExecutorKind.CLOUD else None
 
 
 def why_nobody(kind: OperationKind, machine: Machine) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.operations.ownership import Executor
+from unbounded.operations.ownership import ExecutorKind
 
 GRACE_DEFAULT_S: Final = 120
 _GRACE_MAX_S: Final = 3600
@@ -70,7 +70,7 @@ class Parameter:
 
     name: str
     kinds: frozenset[OperationKind]
-    executors: frozenset[Executor]
+    executors: frozenset[ExecutorKind]
     check: Callable[[str], str | None]
     required: bool = False
 
@@ -79,9 +79,9 @@ _DOWN: Final = frozenset({OperationKind.HOST_REBOOT, OperationKind.HOST_POWER_OF
 _OFF: Final = frozenset({OperationKind.HOST_POWER_OFF})
 _REPLACE: Final = frozenset({OperationKind.HOST_REPLACE})
 _UPGRADE: Final = frozenset({OperationKind.AGENT_UPGRADE})
-_OUTSIDE: Final = frozenset({Executor.METALMAN, Executor.CLOUD})
-_CLOUD: Final = frozenset({Executor.CLOUD})
-_AGENT: Final = frozenset({Executor.AGENT})
+_OUTSIDE: Final = frozenset({ExecutorKind.METALMAN, ExecutorKind.CLOUD})
+_CLOUD: Final = frozenset({ExecutorKind.CLOUD})
+_AGENT: Final = frozenset({ExecutorKind.AGENT})
 
 TABLE: Final = (
     Parameter("force", _DOWN, _OUTSIDE, _boolean),
@@ -98,14 +98,14 @@ TABLE: Final = (
 )
 
 
-def names(kind: OperationKind, executor: Executor | None) -> frozenset[str]:
+def names(kind: OperationKind, executor: ExecutorKind | None) -> frozenset[str]:
     """Return the parameters that a kind accepts, with this executor or with any."""
     fitting = (one for one in TABLE if kind in one.kinds and (executor is None or executor in one.executors))
     return frozenset(one.name for one in fitting)
 
 
 def invalid(
-    operation: MachineOperation, executor: Executor | None = None, heeded: Collection[str] | None = None
+    operation: MachineOperation, executor: ExecutorKind | None = None, heeded: Collection[str] | None = None
 ) -> str | None:
     """Return an error that names the field and the valid form; None for valid parameters.
 
@@ -129,12 +129,12 @@ def invalid(
     return None
 
 
-def _choices(known: Collection[str], executor: Executor | None, heeded: Collection[str] | None) -> str:
+def _choices(known: Collection[str], executor: ExecutorKind | None, heeded: Collection[str] | None) -> str:
     """Return the accepted names for an error message, as far as they are known."""
     choices = ", ".join(sorted(known)) or "none"
     if executor is None:
         return f"; there are, on the Machines that take them: {choices}"
-    if executor is Executor.CLOUD and heeded is None and known:
+    if executor is ExecutorKind.CLOUD and heeded is None and known:
         return f" on this Machine; its provider takes those that mean something to it of: {choices}"
     return f" on this Machine; it takes: {choices}"
 

@@ -33,7 +33,7 @@ from unbounded.operations.caches import (
 from unbounded.operations.executor_health import ExecutorHealth, Unavailability
 from unbounded.operations.machine_phase import MachinePhaseController
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.ownership import Executor, executor_name, executor_of, provider_of
+from unbounded.operations.ownership import ExecutorKind, executor_name, executor_of, provider_of
 from unbounded.operations.supervisor_plan import (
     BUSY_FOR_S,
     AddEvidence,
@@ -42,7 +42,7 @@ from unbounded.operations.supervisor_plan import (
     NoAction,
     OperationAges,
     RecordResult,
-    RemoveFinalizer,
+    RemoveOperationFinalizer,
     ReportWait,
     SupervisorAction,
     SupervisorView,
@@ -311,7 +311,7 @@ class Supervisor:
             return ""
         wrote = self._at_work.get(executor)
         heard = f"it last wrote at {wrote.shown}" if wrote else "it has not written since this steward started"
-        if executor_of(kind, machine) is not Executor.AGENT:
+        if executor_of(kind, machine) is not ExecutorKind.AGENT:
             return heard
         try:
             renewed = await self._renewed(machine)
@@ -348,7 +348,7 @@ class Supervisor:
                 await self._desk.note(operation, decided.what, where)
             case RecordResult():
                 await self._desk.leave_result(operation)
-            case RemoveFinalizer():
+            case RemoveOperationFinalizer():
                 await self._desk.unhold(operation)
             case DeleteOperation():
                 await self._desk.delete(operation)

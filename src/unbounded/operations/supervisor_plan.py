@@ -100,7 +100,7 @@ class EndOperation:
 
 
 @dataclass(frozen=True)
-class RemoveFinalizer:
+class RemoveOperationFinalizer:
     """Remove the finalizer."""
 
 
@@ -131,7 +131,14 @@ class WarnOnce:
 
 
 SupervisorAction = (
-    NoAction | ReportWait | EndOperation | RemoveFinalizer | DeleteOperation | RecordResult | AddEvidence | WarnOnce
+    NoAction
+    | ReportWait
+    | EndOperation
+    | RemoveOperationFinalizer
+    | DeleteOperation
+    | RecordResult
+    | AddEvidence
+    | WarnOnce
 )
 
 
@@ -149,7 +156,7 @@ def has_finalizer(operation: MachineOperation) -> bool:
 def plan_cleanup(operation: MachineOperation, ended_s: float) -> SupervisorAction:
     """Clean up an ended operation: remove the finalizer, then delete the object after its TTL."""
     if has_finalizer(operation):
-        return RemoveFinalizer()
+        return RemoveOperationFinalizer()
     ttl = operation.spec.ttl_seconds_after_finished
     if ttl is None or operation.metadata.deletion_timestamp:
         return NoAction()
@@ -207,7 +214,7 @@ def _nothing_since(reset: MachineOperation, machine: Machine) -> bool:
 def _unclaimed(view: SupervisorView) -> SupervisorAction:
     operation = view.operation
     if operation.metadata.deletion_timestamp:
-        return RemoveFinalizer() if has_finalizer(operation) else NoAction()
+        return RemoveOperationFinalizer() if has_finalizer(operation) else NoAction()
     if operation.spec.cancel:
         return EndOperation(reasons.CANCELLED, "cancelled before it was started")
     if operation.spec.abandon:

@@ -29,7 +29,7 @@ from unbounded.join.agent_config import UpgradeConfig
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.operations.deadlines import deadline_s
-from unbounded.operations.ownership import Executor
+from unbounded.operations.ownership import ExecutorKind
 from unbounded.operations.parameters import invalid
 from unbounded.operations.ports import Refusal, Target
 from unbounded.operations.procedure import Observation, Procedure
@@ -129,7 +129,7 @@ class AgentUpgrade:
 
     def _validate(self, operation: MachineOperation) -> None:
         """Raise Refusal for an operation that cannot be executed, before its first action."""
-        if wrong := invalid(operation, Executor.AGENT):
+        if wrong := invalid(operation, ExecutorKind.AGENT):
             raise Refusal(INVALID_PARAMETERS, wrong)
         scheme = urlsplit(operation.spec.parameters["downloadURL"].strip()).scheme
         if scheme == "http" and not self._settings.allow_http:

@@ -36,8 +36,8 @@ from unbounded.agent.recreation.state_store import (
 from unbounded.agent.recreation.status import RecreationStatusWriter, holder_message
 from unbounded.agent.recreation.trigger import (
     ForgetFailure,
-    NoAction,
     NodeObservation,
+    NoRecreation,
     Recreate,
     Registered,
     needs_boot_id,
@@ -234,7 +234,7 @@ class RecreationController:
             self._store.forget()
             failed = None
         await self._report(applied, wanted, failed, refused)
-        rest_s = decided.requeue_after_s if isinstance(decided, NoAction) else None
+        rest_s = decided.requeue_after_s if isinstance(decided, NoRecreation) else None
         waits_s = [max(one, RESOLUTION_S) for one in (rest_s, again_s, check_s) if one is not None]
         return min(waits_s, default=None)
 

@@ -49,7 +49,7 @@ class NodeObservation:
 
 
 @dataclass(frozen=True)
-class NoAction:
+class NoRecreation:
     """No action now.
 
     Args:
@@ -85,7 +85,7 @@ class Recreate:
     attempt: int = 1
 
 
-Verdict = NoAction | Registered | ForgetFailure | Recreate
+Verdict = NoRecreation | Registered | ForgetFailure | Recreate
 
 
 def needs_boot_id(applied: BuildRecord, failed: FailedRecreation | None, node: Node | None) -> bool:
@@ -97,7 +97,7 @@ def verdict(view: NodeObservation, limits: RecreationLimits) -> Verdict:
     """Return the verdict about a node while no recreation is under way."""
     failed = view.failed
     if view.ours:
-        return _about_failure(view, failed, limits) if failed is not None else NoAction()
+        return _about_failure(view, failed, limits) if failed is not None else NoRecreation()
     if failed is not None and failed.stranded:
         return _stranded(view, failed, limits)
     if view.uid:
@@ -111,7 +111,7 @@ def _joining(view: NodeObservation, limits: RecreationLimits) -> Verdict:
     if view.node is not None and view.is_reported_by_slot:
         return Registered(view.node.metadata.uid)
     if view.joining_s < limits.join_s:
-        return NoAction(limits.join_s - view.joining_s)
+        return NoRecreation(limits.join_s - view.joining_s)
     return Recreate(f"the node did not join within {limits.join_s:.0f} s")
 
 
@@ -123,22 +123,22 @@ def _stranded(view: NodeObservation, failed: FailedRecreation, limits: Recreatio
         return Recreate("no node works, and another one is wanted now", view.uid)
     left_s = limits.retry_after(failed.attempts) - view.failed_s
     if left_s > 0:
-        return NoAction(left_s)
+        return NoRecreation(left_s)
     return Recreate("no node works", view.uid, failed.attempts + 1)
 
 
 def _about_failure(view: NodeObservation, failed: FailedRecreation, limits: RecreationLimits) -> Verdict:
     """Decide while the old node works: retry when the desired goal has changed, and a bounded number of times."""
     if view.wanted is None:
-        return NoAction()
+        return NoRecreation()
     if view.wanted.same:
         return ForgetFailure()
     if not same_node(view.wanted.goal, failed.goal):
         return Recreate("another node is wanted than the one that failed")
     if failed.attempts >= limits.attempts:
-        return NoAction()
+        return NoRecreation()
     left_s = limits.retry_after(failed.attempts) - view.failed_s
-    return NoAction(left_s) if left_s > 0 else Recreate("it is tried again", attempt=failed.attempts + 1)
+    return NoRecreation(left_s) if left_s > 0 else Recreate("it is tried again", attempt=failed.attempts + 1)
 
 
 def retry_message(failed: FailedRecreation, limits: RecreationLimits) -> str:

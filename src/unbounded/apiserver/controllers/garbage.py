@@ -26,7 +26,7 @@ WORKERS: Final = 20  # their writes share commits
 AT_ONCE: Final = 200  # dependents that are orphaned together
 
 
-class ObjectKey(NamedTuple):
+class ResourceKey(NamedTuple):
     """The storage key of an object."""
 
     resource: str
@@ -103,16 +103,18 @@ class GarbageCollector:
         self._catalog = catalog
         self._writes = writes
         self._deletes = deletes
-        self._keys_by_uid: dict[str, ObjectKey] = {}
-        self._dependents: dict[str, set[ObjectKey]] = {}
-        self._deleted_owners: dict[str, ObjectKey] = {}  # deleted owners with dependents; their kind may be gone by now
-        self._unresolved: set[ObjectKey] = set()  # until another kind is served
-        self._queue: ControllerQueue[ObjectKey] = ControllerQueue(self._reconcile, workers=WORKERS)
+        self._keys_by_uid: dict[str, ResourceKey] = {}
+        self._dependents: dict[str, set[ResourceKey]] = {}
+        self._deleted_owners: dict[
+            str, ResourceKey
+        ] = {}  # deleted owners with dependents; their kind may be gone by now
+        self._unresolved: set[ResourceKey] = set()  # until another kind is served
+        self._queue: ControllerQueue[ResourceKey] = ControllerQueue(self._reconcile, workers=WORKERS)
 
     def begin(self) -> None:
         for resource in self._store.resources():
             for record in self._store.snapshot(resource).with_prefix(""):
-                self._index(ObjectKey(resource, record.key), _meta(record))
+                self._index(ResourceKey(resource, record.key), _meta(record))
         for dependents in tuple(self._dependents.values()):
             for place in dependents:
                 self._queue.add(place)
@@ -125,7 +127,7 @@ class GarbageCollector:
     async def run(self) -> None:
         await self._queue.run()
 
-    def _index(self, place: ObjectKey, meta: _Meta) -> None:
+    def _index(self, place: ResourceKey, meta: _Meta) -> None:
         self._keys_by_uid[meta.uid] = place
         for owner in meta.owners:
             self._dependents.setdefault(owner.uid, set()).add(place)
@@ -134,7 +136,7 @@ class GarbageCollector:
         before = change.previous
         if _is_plain_update(change):
             return
-        place = ObjectKey(change.resource, change.record.key)
+        place = ResourceKey(change.resource, change.record.key)
         meta = _meta(change.record)
         if before is not None and b'"ownerReferences"' in before.bare:
             self._forget_owners(place, _meta(before), meta)
@@ -153,7 +155,7 @@ class GarbageCollector:
         if meta.owners or meta.waits_for(metadata.ORPHAN) or meta.waits_for(metadata.FOREGROUND):
             self._queue.add(place)
 
-    def _forget_owners(self, place: ObjectKey, old: _Meta, new: _Meta) -> None:
+    def _forget_owners(self, place: ResourceKey, old: _Meta, new: _Meta) -> None:
         for owner in old.owners:
             dependents = self._dependents.get(owner.uid, set())
             dependents.discard(place)
@@ -169,7 +171,7 @@ class GarbageCollector:
             if (holder := self._keys_by_uid.get(owner.uid)) is not None:
                 self._queue.add(holder)
 
-    async def _reconcile(self, place: ObjectKey) -> None:
+    async def _reconcile(self, place: ResourceKey) -> None:
         self._unresolved.discard(place)
         record = self._store.get(*place)
         if record is None:
@@ -182,7 +184,7 @@ class GarbageCollector:
         elif meta.owners and meta.deletion_timestamp is None:
             await self._collect(place, record, meta)
 
-    async def _collect(self, place: ObjectKey, record: StoredObject, meta: _Meta) -> None:
+    async def _collect(self, place: ResourceKey, record: StoredObject, meta: _Meta) -> None:
         """Delete an object without a remaining owner; otherwise only drop references to owners that are gone."""
         states = {owner.uid: self._owner_state(owner, place) for owner in meta.owners}
         found = set(states.values())
@@ -200,7 +202,7 @@ class GarbageCollector:
         else:
             await self._delete(place, record, meta.uid)
 
-    def _owner_state(self, owner: _Owner, dependent: ObjectKey) -> _OwnerState:
+    def _owner_state(self, owner: _Owner, dependent: ResourceKey) -> _OwnerState:
         if (was := self._deleted_owners.get(owner.uid)) is not None:
             return _OwnerState.GONE if dependent.namespace or not was.namespace else _OwnerState.UNKNOWN
         resource = self._catalog.find_kind(owner.api_version, owner.kind)
@@ -217,14 +219,14 @@ class GarbageCollector:
         records = [self._store.get(*dependent) for dependent in self._dependents.get(meta.uid, ())]
         return any(record is not None and _meta(record).waits_for(metadata.FOREGROUND) for record in records)
 
-    async def _orphan(self, place: ObjectKey, meta: _Meta) -> None:
+    async def _orphan(self, place: ResourceKey, meta: _Meta) -> None:
         dependents = list(self._dependents.get(meta.uid, ()))
         for start in range(0, len(dependents), AT_ONCE):
             chunk = dependents[start : start + AT_ONCE]
             await asyncio.gather(*(self._edit(d, lambda obj: _drop_owners(obj, {meta.uid})) for d in chunk))
         await self._edit(place, lambda obj: _drop_finalizer(obj, metadata.ORPHAN))
 
-    async def _await_dependents(self, place: ObjectKey, meta: _Meta) -> None:
+    async def _await_dependents(self, place: ResourceKey, meta: _Meta) -> None:
         """Queue the dependents; if none is left that blocks this object, remove its finalizer."""
         held = False
         for dependent in tuple(self._dependents.get(meta.uid, ())):
@@ -237,7 +239,7 @@ class GarbageCollector:
         if not held:
             await self._edit(place, lambda obj: _drop_finalizer(obj, metadata.FOREGROUND))
 
-    async def _delete(self, place: ObjectKey, record: StoredObject, uid: str, policy: str = "") -> None:
+    async def _delete(self, place: ResourceKey, record: StoredObject, uid: str, policy: str = "") -> None:
         """Delete an object unless it has changed since; a change is queued again."""
         target = self._target(place)
         if target is None:
@@ -249,12 +251,12 @@ class GarbageCollector:
             if error.code not in {404, 409}:  # gone or changed, which queues it again
                 raise
 
-    async def _edit(self, place: ObjectKey, edit: Callable[[Object], None]) -> None:
+    async def _edit(self, place: ResourceKey, edit: Callable[[Object], None]) -> None:
         target = self._target(place)
         if target is not None:
             await self._writes.edit(target, edit)
 
-    def _target(self, place: ObjectKey) -> WriteTarget | None:
+    def _target(self, place: ResourceKey) -> WriteTarget | None:
         resource = self._catalog.by_name(place.resource)
         if resource is None:
             return None

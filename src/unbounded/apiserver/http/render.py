@@ -10,7 +10,7 @@ import yaml
 
 from unbounded.apiserver import columns, jsonpath
 from unbounded.apiserver.http.negotiate import AnswerForm
-from unbounded.apiserver.reads import ListPage
+from unbounded.apiserver.reads import ObjectPage
 from unbounded.apiserver.records import StoredObject
 from unbounded.apiserver.status import bad_request
 from unbounded.apiserver.types import Resource, TableColumn
@@ -44,7 +44,7 @@ def one(resource: Resource, body: bytes, form: AnswerForm, include: str = "") ->
     return _out(msgspec.json.decode(body), form) if form.yaml else body
 
 
-def page(resource: Resource, found: ListPage, form: AnswerForm, include: str = "") -> Iterator[bytes]:
+def page(resource: Resource, found: ObjectPage, form: AnswerForm, include: str = "") -> Iterator[bytes]:
     """Yield a list in the requested form, part by part, so that a long list is never in memory as a whole."""
     meta = _list_meta(found)
     match form.convert:
@@ -86,7 +86,7 @@ def _decoded(resource: Resource, records: Iterable[StoredObject]) -> list[dict[s
     return [msgspec.json.decode(served_body(resource, record.body)) for record in records]
 
 
-def _list_meta(found: ListPage) -> dict[str, Any]:
+def _list_meta(found: ObjectPage) -> dict[str, Any]:
     meta: dict[str, Any] = {"resourceVersion": str(found.revision)}
     if found.token:
         meta["continue"] = found.token

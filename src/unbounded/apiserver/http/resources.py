@@ -33,7 +33,7 @@ from unbounded.apiserver.http.reply import HttpReply
 from unbounded.apiserver.http.streams import EventLines, WatchStream
 from unbounded.apiserver.kubelets.client import KubeletClient
 from unbounded.apiserver.options import DeleteOptions, ListOptions, WriteOptions, check_timeout, first, flag, revision
-from unbounded.apiserver.reads import ListPage
+from unbounded.apiserver.reads import ObjectPage
 from unbounded.apiserver.registry import ApiRegistry
 from unbounded.apiserver.types import Object, Resource
 from unbounded.apiserver.versions import served_body
@@ -278,7 +278,7 @@ class Resources:
         body = render.one(resource, outcome.body, call.form, first(call.query, "includeObject"))
         return call.answer(body, 201 if outcome.created else 200)
 
-    def _page(self, call: ApiCall, resource: Resource, found: ListPage) -> HttpReply:
+    def _page(self, call: ApiCall, resource: Resource, found: ObjectPage) -> HttpReply:
         parts = render.page(resource, found, call.form, first(call.query, "includeObject"))
         reply = call.answer(next(parts))
         if (second := next(parts, None)) is not None:

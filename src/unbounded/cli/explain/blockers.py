@@ -16,7 +16,7 @@ from unbounded.cli.explain.facts import MACHINA, ExplainFacts, scopes_of
 from unbounded.cli.explain.fix_commands import has_reported, manual_bootstrap
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
 from unbounded.operations.gates import NO_PROGRESS_S, is_paused, is_recreation, lock_gate
-from unbounded.operations.ownership import Executor, executor_of
+from unbounded.operations.ownership import ExecutorKind, executor_of
 
 _KINDS: Final = frozenset(OperationKind)
 
@@ -102,9 +102,9 @@ def explain_executor(name: str, facts: ExplainFacts) -> Explained:
     """Explain whether an executor is alive, and what it may be busy with."""
     kind, _, where = name.partition("/")
     match kind:
-        case Executor.AGENT:
+        case ExecutorKind.AGENT:
             return _agent(where, facts)
-        case Executor.METALMAN:
+        case ExecutorKind.METALMAN:
             return _metalman(name, where, facts)
         case _:
             return _cloud(name, where, facts)
@@ -197,7 +197,7 @@ def explain_machina(_name: str, facts: ExplainFacts) -> Explained:
 
 def _agent(machine: str, facts: ExplainFacts) -> Explained:
     found, node = facts.machines.get(machine), facts.nodes.get(machine)
-    name = f"{Executor.AGENT}/{machine}"
+    name = f"{ExecutorKind.AGENT}/{machine}"
     heard = facts.node_leases.get(machine)
     renewed = (heard.spec.renew_time or "") if heard is not None else ""
     lease = f"; the lease of its Node was renewed last at {renewed}" if renewed else "; its Node has no lease"
@@ -236,7 +236,7 @@ def _agent_install_fixes(machine: Machine, node: Node | None) -> tuple[Fix, ...]
 
 
 def _is_rebooted_from_outside(machine: Machine) -> bool:
-    return executor_of(OperationKind.HOST_REBOOT, machine) in {Executor.METALMAN, Executor.CLOUD}
+    return executor_of(OperationKind.HOST_REBOOT, machine) in {ExecutorKind.METALMAN, ExecutorKind.CLOUD}
 
 
 def explain_node(machine: str, facts: ExplainFacts) -> Explained:

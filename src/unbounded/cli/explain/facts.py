@@ -12,7 +12,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MachineOperation
 from unbounded.operations.executor_health import Unavailability
-from unbounded.operations.ownership import Executor, bmc_of, provider_of
+from unbounded.operations.ownership import ExecutorKind, bmc_of, provider_of
 
 MACHINA: Final = "machina"
 
@@ -62,7 +62,7 @@ class ExplainFacts:
 
     def is_site(self, name: str) -> bool:
         """Return whether a site of this name is known: it has Machines, or a metalman."""
-        return name in self.sites or bool(self.leases_of_process(f"{Executor.METALMAN}/{name}"))
+        return name in self.sites or bool(self.leases_of_process(f"{ExecutorKind.METALMAN}/{name}"))
 
     def on(self, machine: str) -> tuple[MachineOperation, ...]:
         """Return the operations on one Machine."""
@@ -131,11 +131,11 @@ def leases_of(process: str) -> tuple[str, ...]:
     match kind:
         case str() if kind == MACHINA:
             return (LEASE_SUPERVISOR,)
-        case Executor.METALMAN:
+        case ExecutorKind.METALMAN:
             from unbounded.metalman.settings import MetalmanSettings  # noqa: PLC0415  # only where a metalman is asked after
 
             return (MetalmanSettings(site=site).lease,)
-        case Executor.CLOUD:
+        case ExecutorKind.CLOUD:
             return tuple(scopes_of(process))
     return ()
 

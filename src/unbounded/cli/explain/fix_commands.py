@@ -12,7 +12,7 @@ from unbounded.api.operation import MachineOperation
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.links import PLUGIN, Fix
 from unbounded.machina.ssh.model import HostPort, host_port
-from unbounded.operations.ownership import Executor
+from unbounded.operations.ownership import ExecutorKind
 from unbounded.operations.record import run_of
 
 SSH_PORT: Final = 22
@@ -130,7 +130,7 @@ def fix_create_again(_machine: Machine | None, operation: MachineOperation, _fac
 
 def is_of_cloud(operation: MachineOperation) -> bool:
     run = run_of(operation)
-    return run is not None and run.executor.startswith(f"{Executor.CLOUD}/")
+    return run is not None and run.executor.startswith(f"{ExecutorKind.CLOUD}/")
 
 
 def release_fixes(machine: Machine) -> tuple[Fix, ...]:

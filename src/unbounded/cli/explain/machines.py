@@ -25,7 +25,7 @@ from unbounded.machina.machines.settings import ProvisioningSettings
 from unbounded.operations import reasons
 from unbounded.operations.counters import due
 from unbounded.operations.gates import order, paused
-from unbounded.operations.ownership import Executor, executor_name
+from unbounded.operations.ownership import ExecutorKind, executor_name
 
 Check = Callable[[Machine, ExplainFacts], Explained | None]
 
@@ -336,7 +336,7 @@ def _operated(machine: Machine, facts: ExplainFacts) -> Explained | None:
 
 def _waits_for_agent(machine: Machine, operation: MachineOperation) -> bool:
     """Return whether the operation waits for an agent on the host, and not the Machine for the operation."""
-    agent = f"{Executor.AGENT}/{machine.name}"
+    agent = f"{ExecutorKind.AGENT}/{machine.name}"
     return not has_reported(machine) and agent == executor_name(OperationKind(operation.spec.operation_kind), machine)
 
 

@@ -20,7 +20,7 @@ from unbounded.operations.batch_plan import is_child_of, plan_batch
 from unbounded.operations.calls import CallOutcome
 from unbounded.operations.deadlines import deadline_s
 from unbounded.operations.gates import order
-from unbounded.operations.ownership import Executor, executor_name
+from unbounded.operations.ownership import ExecutorKind, executor_name
 from unbounded.operations.plan import waiting_text
 from unbounded.operations.procedure import ENDS, Cancel, Procedure, Stage
 from unbounded.operations.record import Run, run_of, wait_message
@@ -259,7 +259,7 @@ def _explain_ended(operation: MachineOperation, facts: ExplainFacts) -> Explaine
 def _missed_agent(operation: MachineOperation, machine: Machine) -> str:
     """Return the agent whose absence kept an operation from starting, if it is still missing; empty otherwise."""
     executor = executor_name(OperationKind(operation.spec.operation_kind), machine) or ""
-    by_agent = operation.status.reason == reasons.NOT_STARTED and executor == f"{Executor.AGENT}/{machine.name}"
+    by_agent = operation.status.reason == reasons.NOT_STARTED and executor == f"{ExecutorKind.AGENT}/{machine.name}"
     return executor if by_agent and not has_reported(machine) else ""
 
 

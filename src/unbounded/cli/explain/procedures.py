@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.operations.ownership import Executor
+from unbounded.operations.ownership import ExecutorKind
 from unbounded.operations.procedure import Procedure
 
 
@@ -14,11 +14,11 @@ def procedure_of(operation: MachineOperation, executor: str) -> Procedure | None
         executor: as the status names it, `metalman/lab`.
     """
     kind, owner = OperationKind(operation.spec.operation_kind), executor.partition("/")[0]
-    if owner == Executor.METALMAN:
+    if owner == ExecutorKind.METALMAN:
         from unbounded.metalman.executor import PROCEDURES  # noqa: PLC0415  # only for an operation of its own
 
         return PROCEDURES[kind](operation) if kind in PROCEDURES else None
-    if owner == Executor.AGENT:
+    if owner == ExecutorKind.AGENT:
         return _of_agent(kind, operation)
     return None
 

@@ -20,7 +20,7 @@ from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.fixes import fixes_for
 from unbounded.cli.explain.links import PLUGIN, Fix
 from unbounded.cli.forecast.model import MachineForecast, Obstacle, OperationForecast
-from unbounded.operations.ownership import Executor
+from unbounded.operations.ownership import ExecutorKind
 from unbounded.operations.ports import Refusal
 
 # None for one that does not exist; without those that the user may not read
@@ -29,7 +29,7 @@ Secrets = Mapping[SecretKeySelector, Secret | None]
 
 def password_refs(planned: OperationForecast, facts: ExplainFacts) -> tuple[SecretKeySelector, ...]:
     """Return the Secrets with the passwords of the BMCs, each once."""
-    machines = (facts.machines[one.machine] for one in planned.targets if _is_of(one, Executor.METALMAN))
+    machines = (facts.machines[one.machine] for one in planned.targets if _is_of(one, ExecutorKind.METALMAN))
     return tuple(dict.fromkeys(map(_reference, machines)))
 
 
@@ -45,7 +45,7 @@ def with_obstacles(
     """Return the plan with the obstacles on each Machine, and with what was not checked."""
     targets = tuple(
         replace(one, obstacles=tuple(_obstacles(operation, facts.machines[one.machine], facts, secrets)))
-        if _is_of(one, Executor.METALMAN)
+        if _is_of(one, ExecutorKind.METALMAN)
         else one
         for one in planned.targets
     )
@@ -53,7 +53,7 @@ def with_obstacles(
     return replace(planned, targets=targets, unchecked=unchecked)
 
 
-def _is_of(one: MachineForecast, executor: Executor) -> bool:
+def _is_of(one: MachineForecast, executor: ExecutorKind) -> bool:
     return not one.refused and one.executor.partition("/")[0] == executor
 
 
@@ -132,9 +132,9 @@ def _of_secrets(wanted: Sequence[SecretKeySelector], secrets: Secrets) -> Iterat
 
 def _unobservable(planned: OperationForecast) -> Iterator[str]:
     """Yield facts that are in no API object."""
-    if any(_is_of(one, Executor.METALMAN) for one in planned.targets):
+    if any(_is_of(one, ExecutorKind.METALMAN) for one in planned.targets):
         yield "whether the BMC answers, takes the password and shows the certificate that is trusted"
         if planned.kind == OperationKind.HOST_REPLACE:
             yield "whether the host boots from the network, and reaches who serves it there"
-    if any(_is_of(one, Executor.CLOUD) for one in planned.targets):
+    if any(_is_of(one, ExecutorKind.CLOUD) for one in planned.targets):
         yield "whether the provider can be logged into, and has the instance"

@@ -19,7 +19,7 @@ from unbounded.cli.operate import manifests
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import BatchRejection, child_manifest, snapshot
 from unbounded.operations.deadlines import deadline_s
-from unbounded.operations.ownership import Executor, executor_name
+from unbounded.operations.ownership import ExecutorKind, executor_name
 from unbounded.operations.procedure import ENDS, Procedure
 from unbounded.operations.supervisor_plan import (
     QUIET_S,
@@ -123,7 +123,7 @@ def _blockers(operation: MachineOperation, decided: ReportWait, facts: ExplainFa
 def is_alive(executor: str, facts: ExplainFacts) -> bool:
     """Return whether an executor is alive, as far as that can be observed."""
     kind, _, machine = executor.partition("/")
-    if kind != Executor.AGENT:
+    if kind != ExecutorKind.AGENT:
         return not facts.is_away(executor)
     found, node = facts.machines.get(machine), facts.nodes.get(machine)
     reported = found is not None and found.status.agent is not None and bool(found.status.agent.version)

@@ -10,7 +10,7 @@ from typing import Final
 
 from unbounded.api.machine import JoinPurpose, JoinUse, Machine, NetbootMilestone, RecentOperation
 from unbounded.api.operation import BOOT_CONTESTED, IMAGE_WRITTEN, OperationKind, OperationPhase
-from unbounded.operations.ownership import Executor
+from unbounded.operations.ownership import ExecutorKind
 
 REGISTRATION: Final = "Registration"
 ALLOWED: Final = "Allowed"
@@ -88,7 +88,7 @@ def _replaced(machine: Machine) -> tuple[str, ...]:
         (f"{OperationKind.HOST_REPLACE}/{active.uid}",)
         if active is not None
         and active.kind == OperationKind.HOST_REPLACE
-        and not active.executor.startswith(f"{Executor.AGENT}/")
+        and not active.executor.startswith(f"{ExecutorKind.AGENT}/")
         and not _is_contested(machine, active.uid)
         else ()
     )

@@ -37,7 +37,7 @@ class BootConnection(web.RequestHandler):
         return response
 
 
-class LimitedListener(web.Server):
+class BootHttpListener(web.Server):
     """Server that closes surplus connections at once, so that open ones do not suffer."""
 
     def __init__(

@@ -17,7 +17,7 @@ from unbounded.metalman.http import responses
 from unbounded.metalman.http.bodies import body_of
 from unbounded.metalman.http.file_sender import TRANSFERS_OF_ONE, FileSender
 from unbounded.metalman.http.forwarded import Network, address, client_of
-from unbounded.metalman.http.listener import LimitedListener
+from unbounded.metalman.http.listener import BootHttpListener
 from unbounded.metalman.http.metrics import HttpMetrics
 from unbounded.metalman.http.ports import BootService, FileRejected, NotReadyYet, ReportAnswer
 from unbounded.metalman.http.rate_check import MINIMUM_RATE, MinimumRate
@@ -84,7 +84,7 @@ class HttpServer:
         """
         settings = self._settings
         room = open_files(settings.most_connections * FILES_OF_ONE + SPARE_FILES) - SPARE_FILES
-        connections = LimitedListener(
+        connections = BootHttpListener(
             self._handle,
             self._tally,
             most=min(settings.most_connections, room // FILES_OF_ONE),

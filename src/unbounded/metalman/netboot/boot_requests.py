@@ -24,7 +24,7 @@ from unbounded.api.operation import MachineOperation, OperationKind, OperationsS
 from unbounded.metalman.netboot.model import BootRequest, BootWindow
 from unbounded.metalman.power import UNDOING
 from unbounded.metalman.replace import BOOT_STAGES, RETURN_STAGES, UNDOING_SHUTDOWN
-from unbounded.operations.ownership import Executor
+from unbounded.operations.ownership import ExecutorKind
 
 BOOTING: Final = BOOT_STAGES
 FINISHING: Final = RETURN_STAGES
@@ -83,7 +83,7 @@ def _requests_boot(operation: MachineOperation, machine: Machine) -> bool:
         and not operation.terminal
         and execution is not None
         and execution.machine_uid == machine.metadata.uid
-        and execution.executor.partition("/")[0] == Executor.METALMAN
+        and execution.executor.partition("/")[0] == ExecutorKind.METALMAN
     )
 
 

@@ -16,7 +16,7 @@ from unbounded.metalman.netboot.boot_requests import requested_boot
 from unbounded.metalman.netboot.model import BootRequest, BootWindow
 from unbounded.metalman.netboot.pending_repaves import PendingRepaves
 from unbounded.operations.caches import INDEX_MACHINE
-from unbounded.operations.ownership import Executor
+from unbounded.operations.ownership import ExecutorKind
 
 FINISH_S: Final = 7200.0  # how long the installed system of a counted repave may still use its prefix
 
@@ -117,7 +117,7 @@ class BootIndexUpdater:
         if self._site is None:
             return True
         if request is not None and request.operation:
-            return request.executor == "/".join(part for part in (Executor.METALMAN, self._site) if part)
+            return request.executor == "/".join(part for part in (ExecutorKind.METALMAN, self._site) if part)
         return machine.site == self._site
 
     def _remove(self, name: str) -> None:

@@ -128,7 +128,7 @@ Operand: TypeAlias = Identifier | Dot | Nil | Bool | Text | NumberNode | FieldNo
 
 
 @dataclass(frozen=True, slots=True)
-class LiteralNode:
+class TemplateLiteral:
     """Text outside of the delimiters."""
 
     text: str
@@ -187,7 +187,7 @@ class Ending:
         return f"{{{{{self.word}}}}}"
 
 
-Item: TypeAlias = LiteralNode | ActionNode | Branch | Jump | Include
+Item: TypeAlias = TemplateLiteral | ActionNode | Branch | Jump | Include
 
 
 @dataclass(slots=True)
@@ -197,7 +197,7 @@ class List:
     @property
     def is_blank(self) -> bool:
         """Return whether it prints only white space: such a definition does not count."""
-        return all(isinstance(item, LiteralNode) and not item.text.strip() for item in self.items)
+        return all(isinstance(item, TemplateLiteral) and not item.text.strip() for item in self.items)
 
 
 Node: TypeAlias = Operand | CommandNode | ActionNode | Branch | Include

@@ -22,11 +22,11 @@ from unbounded.metalman.templates.nodes import (
     Item,
     Jump,
     List,
-    LiteralNode,
     Nil,
     NumberNode,
     Operand,
     Pipe,
+    TemplateLiteral,
     Text,
     Variable,
 )
@@ -162,7 +162,7 @@ class _TemplateParser:
     def text_or_action(self) -> Item | Ending:
         token = self.next_word()
         if token.kind is T.TEXT:
-            return LiteralNode(token.text)
+            return TemplateLiteral(token.text)
         if token.kind is T.LEFT:
             return self.action()
         raise self.unexpected(token, "input")

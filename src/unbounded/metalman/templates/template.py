@@ -10,7 +10,7 @@ from unbounded.metalman.templates.errors import RenderError
 from unbounded.metalman.templates.fmt import sprint, sprintf
 from unbounded.metalman.templates.functions import BUILTINS, printable
 from unbounded.metalman.templates.literals import quote
-from unbounded.metalman.templates.nodes import ActionNode, Branch, Include, Item, Jump, List, LiteralNode
+from unbounded.metalman.templates.nodes import ActionNode, Branch, Include, Item, Jump, List, TemplateLiteral
 from unbounded.metalman.templates.operands import Functions, pipeline
 from unbounded.metalman.templates.parser import parse
 from unbounded.metalman.templates.run import Eval, RenderState, TemplateLimits, TemplateSource, Walk
@@ -105,7 +105,7 @@ def _list(tree: List, functions: Functions) -> Walk:
 
 def _item(item: Item, functions: Functions) -> Walk:
     match item:
-        case LiteralNode(text=text):
+        case TemplateLiteral(text=text):
             return lambda run, _: run.write(text)
         case ActionNode():
             return _action(item, functions)
