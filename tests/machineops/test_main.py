@@ -118,9 +118,9 @@ async def test_what_keeps_failing_is_said_until_it_has_lasted(monkeypatch: pytes
         serves()
         return ProcessEnd(-9, "a signal has stopped it", "")
 
-    monkeypatch.setattr(provider_processes, "watched", lived)
+    monkeypatch.setattr(provider_processes, "run_watched", lived)
     monkeypatch.setattr(provider_processes, "installed", lambda: {"Acme": []})
-    monkeypatch.setattr(provider_processes, "AGAIN", Backoff(0.0, 0.0))
+    monkeypatch.setattr(provider_processes, "BACKOFF", Backoff(0.0, 0.0))
     absences, screen = ExecutorHealth(), PlainScreen(io.StringIO())
     providers = provider_processes.ProviderProcesses(
         cast("HttpApi", MemoryApi()),

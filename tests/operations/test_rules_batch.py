@@ -362,7 +362,7 @@ async def test_a_large_fan_is_looked_at_a_few_times_a_second_and_not_at_every_ch
         return plan_batch(*given, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_controller, "fan", counted)
+        patch.setattr(batch_controller, "plan_batch", counted)
         await world.operation("all", "HostReboot", machineSelector=LAB, maxConcurrent=40)
         assert result(await world.ended("all", within_s=120)) == ("Complete", "Succeeded")
     assert len(looks) <= 10 + 5 * (looks[-1] - looks[0])

@@ -88,7 +88,7 @@ async def kubelets(server: ApiServer, hosts: Iterable[SimulatedHost]) -> AsyncIt
 
 def all_requests_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The audit log has every request, reads and watches too; these when they have ended."""
-    monkeypatch.setattr(app, "matters", lambda *_args, **_more: True)
+    monkeypatch.setattr(app, "is_logged", lambda *_args, **_more: True)
 
 
 def audited(server: ApiServer) -> list[dict[str, Any]]:
