@@ -185,7 +185,7 @@ from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh import keys
 from unbounded.machina.ssh.address import Dialer
-from unbounded.machina.ssh.model import HostPort, Identity
+from unbounded.machina.ssh.model import HostPort, SshIdentity
 
 def hangs(*_, **__):
     print("hangs", flush=True)
@@ -194,7 +194,8 @@ def hangs(*_, **__):
 socket.getaddrinfo = keys.read_key = hangs
 
 async def main():
-    asks = [Dialer().dial(HostPort("host.example")), keys.KeyRing().read(Identity(SecretStr(""), "a/b@1"), SSHHop.HOST)]
+    identity = SshIdentity(SecretStr(""), "a/b@1")
+    asks = [Dialer().dial(HostPort("host.example")), keys.KeyRing().read(identity, SSHHop.HOST)]
     await asyncio.wait([asyncio.ensure_future(ask) for ask in asks], timeout=0.1)
 
 asyncio.run(main())
