@@ -111,7 +111,11 @@ def evidence() -> str:
 def _words(step: Step) -> str:
     if step.fail:
         return f"Failed/{step.fail}"
-    parts = [step.stage, f"asks {step.ask}" if step.ask else "", f"records “{step.seen}”" if step.seen else ""]
+    parts = [
+        step.stage,
+        f"asks {step.action}" if step.action else "",
+        f"records “{step.evidence}”" if step.evidence else "",
+    ]
     return ", ".join(part for part in parts if part)
 
 
@@ -126,8 +130,8 @@ def _stages_of(procedure: Procedure) -> str:
 
 
 def _stage(procedure: Procedure, name: str, stage: Stage) -> str:
-    still = f", or {stage.still_s:.0f} s without progress" if stage.still_s is not None else ""
-    again = any(step.ask and step.stage == name for (here, _), step in procedure.table.items() if here == name)
+    still = f", or {stage.stalled_s:.0f} s without progress" if stage.stalled_s is not None else ""
+    again = any(step.action and step.stage == name for (here, _), step in procedure.table.items() if here == name)
     attempts = f" Attempts: {stage.attempts or 'any number'}." if again else ""
     limit = f"{stage.limit_s:.0f} s{still}, then {_afterwards(stage)}"
     head = _item(f"**{name}**: {limit}.{attempts} Cancel: {CANCEL[stage.cancel]}.")
@@ -136,8 +140,8 @@ def _stage(procedure: Procedure, name: str, stage: Stage) -> str:
 
 def _afterwards(stage: Stage) -> str:
     """Return the steps after a limit."""
-    words = _words(stage.otherwise) if stage.otherwise else "" if stage.aftermath else "Failed"
-    through = stage.aftermath if stage.otherwise is None or stage.otherwise.fail is not None else None
+    words = _words(stage.on_timeout) if stage.on_timeout else "" if stage.cleanup_stage else "Failed"
+    through = stage.cleanup_stage if stage.on_timeout is None or stage.on_timeout.fail is not None else None
     return ", then ".join(part for part in (through, words) if part)
 
 

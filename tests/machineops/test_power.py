@@ -134,7 +134,7 @@ async def test_a_restart_that_nothing_shows_is_not_taken_for_proven(world: Cloud
     await _start(world, "HostReboot")
     ended = await world.ended("op", within_s=60)
     assert result(ended) == ("Failed", common.OUTCOME_UNKNOWN)
-    assert "it was accepted, and whether it was restarted cannot be seen" in (ended.status.message or "")
+    assert "the provider accepted the restart, but no agent on the host reports" in (ended.status.message or "")
     assert _evidence(ended) == [power.EVIDENCE_ACCEPTED]
     assert _asked(world) == ["Restart"]
 

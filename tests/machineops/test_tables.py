@@ -60,7 +60,7 @@ def test_every_table_is_sound(name: str) -> None:
 @pytest.mark.parametrize("name", _procedures())
 def test_every_reason_of_a_table_has_a_meaning(name: str) -> None:
     procedure = _procedures()[name]
-    otherwise = [stage.otherwise for stage in procedure.stages.values() if stage.otherwise is not None]
+    otherwise = [stage.on_timeout for stage in procedure.stages.values() if stage.on_timeout is not None]
     reasons = {step.fail for step in (*procedure.table.values(), *otherwise) if step.fail is not None}
     assert reasons <= MEANING.keys() | common.MEANING.keys()
     assert not MEANING.keys() & common.MEANING.keys()
@@ -73,7 +73,7 @@ def test_nothing_but_off_is_off_and_only_released_is_released() -> None:
         for name, procedure in (("off", off), ("released", released))
     }
     assert ends == {"off": {CloudPowerFact.STOPPED, CloudPowerFact.RELEASED}, "released": {CloudPowerFact.RELEASED}}
-    asked = {step.ask for step in released.table.values()} - {None}
+    asked = {step.action for step in released.table.values()} - {None}
     assert asked == {Action.DEALLOCATE}
 
 
@@ -86,8 +86,8 @@ def test_a_replacement_goes_forward_alone_and_asks_for_the_step_it_is_in(steps: 
     for (stage, fact), step in replacement.replace(steps).table.items():
         assert order.index(step.stage) >= order.index(stage)
         assert (step.stage == replacement.REMOVING_STATE) == (stage == replacement.REMOVING_STATE)
-        if step.ask is not None:
-            assert step.ask == asks[step.stage]
+        if step.action is not None:
+            assert step.action == asks[step.stage]
             assert fact == step.stage or step.stage in removing
 
 
@@ -99,7 +99,7 @@ def test_steps_that_were_done_already_leave_their_evidence_too(steps: tuple[Repl
             stage, seen = here.stage, []
             while stage not in (fact, replacement.CLEARING):
                 step = next(row for (name, found), row in table.items() if (name, found) == (stage, fact))
-                seen.append(step.seen)
+                seen.append(step.evidence)
                 stage = step.stage
             order = [step.stage for step in steps] + [replacement.REPLACED]
             assert seen == [step.seen for step in steps[place : order.index(fact)]]

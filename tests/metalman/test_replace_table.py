@@ -80,8 +80,8 @@ def test_the_table_is_sound() -> None:
 def test_every_stage_can_be_reached_and_left() -> None:
     steps = [(stage, step) for (stage, _), step in TABLE.items()]
     stages = PROCEDURE.stages.items()
-    steps += [(name, extra) for name, stage in stages for extra in (stage.otherwise, stage.undo) if extra is not None]
-    steps += [(name, Step(stage.aftermath)) for name, stage in stages if stage.aftermath is not None]
+    steps += [(name, extra) for name, stage in stages for extra in (stage.on_timeout, stage.undo) if extra is not None]
+    steps += [(name, Step(stage.cleanup_stage)) for name, stage in stages if stage.cleanup_stage is not None]
     reached = {step.stage for here, step in steps if step.stage != here and step.fail is None}
     assert PROCEDURE.stages.keys() - {PROCEDURE.start} <= reached
     left = {here for here, step in steps if step.stage != here or step.fail is not None}
@@ -89,7 +89,7 @@ def test_every_stage_can_be_reached_and_left() -> None:
 
 
 def test_every_failure_has_a_reason_with_a_meaning() -> None:
-    steps = [*TABLE.values(), *(stage.otherwise for stage in PROCEDURE.stages.values() if stage.otherwise)]
+    steps = [*TABLE.values(), *(stage.on_timeout for stage in PROCEDURE.stages.values() if stage.on_timeout)]
     assert {step.fail for step in steps if step.fail} <= MEANING.keys() | operations_reasons.MEANING.keys()
 
 
@@ -106,7 +106,7 @@ def test_nothing_can_be_undone_once_the_loader_was_fetched() -> None:
 def test_a_host_is_switched_off_only_before_its_installer_started(stage: str) -> None:
     undoing = stage.startswith("Undoing")
     for fact in ReplaceFact:
-        if TABLE[stage, fact].ask in (power.SWITCH_OFF, power.SHUT_DOWN):
+        if TABLE[stage, fact].action in (power.SWITCH_OFF, power.SHUT_DOWN):
             before = (ReplaceFact.ON, ReplaceFact.ON_ARMED)
             assert fact in (
                 (*before, ReplaceFact.LOADED, ReplaceFact.LOOPING, ReplaceFact.CONTESTED) if undoing else before
@@ -128,7 +128,7 @@ def after_setting_boot() -> set[str]:
         here = todo.pop()
         stage = PROCEDURE.stages[here]
         steps = [step for (each, _), step in TABLE.items() if each == here]
-        steps += [extra for extra in (stage.otherwise, stage.undo) if extra is not None]
+        steps += [extra for extra in (stage.on_timeout, stage.undo) if extra is not None]
         new = {step.stage for step in steps if step.fail is None} - reached - ENDS
         reached |= new
         todo += sorted(new)
@@ -141,15 +141,17 @@ ARMED: Final = sorted(after_setting_boot())
 @pytest.mark.parametrize("stage", ARMED)
 def test_no_failure_leaves_a_boot_override_behind(stage: str) -> None:
     here = PROCEDURE.stages[stage]
-    if here.last:
-        assert {TABLE[stage, fact].ask for fact in (ReplaceFact.ON_ARMED, ReplaceFact.OFF_ARMED)} == {table.CLEAR_BOOT}
-        assert {TABLE[stage, fact].fail for fact in (ReplaceFact.ON, ReplaceFact.OFF)} == {
-            here.otherwise and here.otherwise.fail
+    if here.is_cleanup:
+        assert {TABLE[stage, fact].action for fact in (ReplaceFact.ON_ARMED, ReplaceFact.OFF_ARMED)} == {
+            table.CLEAR_BOOT
         }
-        assert here.otherwise is not None
-        assert stage == f"Ending{here.otherwise.fail}"
+        assert {TABLE[stage, fact].fail for fact in (ReplaceFact.ON, ReplaceFact.OFF)} == {
+            here.on_timeout and here.on_timeout.fail
+        }
+        assert here.on_timeout is not None
+        assert stage == f"Ending{here.on_timeout.fail}"
     else:
-        assert here.aftermath == table.ENDING_FAILED
+        assert here.cleanup_stage == table.ENDING_FAILED
 
 
 def test_an_executor_that_restarts_in_its_aftermath_ends_it_before_it_counts_as_lost() -> None:
@@ -160,10 +162,10 @@ def test_an_executor_that_restarts_in_its_aftermath_ends_it_before_it_counts_as_
 
 def test_the_boot_override_is_cleared_before_the_host_is_waited_for() -> None:
     assert {power.WAITING_ON, table.WAITING_REPAVE, power.UNDOING, *table.RETURN_STAGES} <= set(ARMED)
-    assert {TABLE[table.ENDING_FAILED, fact].ask for fact in (ReplaceFact.ON_ARMED, ReplaceFact.OFF_ARMED)} == {
+    assert {TABLE[table.ENDING_FAILED, fact].action for fact in (ReplaceFact.ON_ARMED, ReplaceFact.OFF_ARMED)} == {
         table.CLEAR_BOOT
     }
-    assert PROCEDURE.stages[table.ENDING_FAILED].last
+    assert PROCEDURE.stages[table.ENDING_FAILED].is_cleanup
     returns = [here for (here, _), step in TABLE.items() if step.stage == table.WAITING_RETURN and here != step.stage]
     assert set(returns) == {table.CLEARING_BOOT}
 
@@ -174,7 +176,7 @@ def test_only_what_a_stage_can_see_leads_out_of_it() -> None:
     for (stage, fact), step in TABLE.items():
         if fact_source(stage) is FactSource.POWER and fact not in powers:
             assert step.stage == stage
-            assert step.ask is None
+            assert step.action is None
             assert step.fail is None
 
 
@@ -328,7 +330,7 @@ def test_power_and_override_are_one_fact() -> None:
 @pytest.mark.parametrize("stage", [table.CLEARING_BOOT, "EndingBootLoop"])
 def test_an_override_is_cleared_also_while_the_host_is_about_to_start(stage: str) -> None:
     fact = power_fact(stage, BmcPowerState.UNSETTLED, armed=True)
-    assert TABLE[stage, fact].ask == table.CLEAR_BOOT
+    assert TABLE[stage, fact].action == table.CLEAR_BOOT
     assert power_fact(power.UNDOING, BmcPowerState.UNSETTLED, armed=False) is ReplaceFact.UNSETTLED
 
 

@@ -16,6 +16,7 @@ from unbounded.operations.procedure import (
     COMPLETE,
     CallFailure,
     Cancel,
+    Capacity,
     Observation,
     Procedure,
     Repeat,
@@ -34,14 +35,14 @@ def _table(rows: Mapping[str, Mapping[Work, Step]]) -> Table:
 
 def _one(action: str = "Cut", *, proof: Iterable[str] = (DONE,), **given: Any) -> Procedure:
     """Begin, ask for one action until it is done, and end."""
-    first = Step("Working", ask=action)
+    first = Step("Working", action=action)
     rows = {
-        "Beginning": {Work.ROUGH: first, Work.CUT: first, Work.DONE: Step(COMPLETE, seen=DONE)},
-        "Working": {Work.ROUGH: first, Work.DONE: Step(COMPLETE, seen=DONE)},
+        "Beginning": {Work.ROUGH: first, Work.CUT: first, Work.DONE: Step(COMPLETE, evidence=DONE)},
+        "Working": {Work.ROUGH: first, Work.DONE: Step(COMPLETE, evidence=DONE)},
     }
     stages = {
         "Beginning": Stage("a look", limit_s=60, cancel=Cancel.AT_ONCE),
-        "Working": Stage("the work to be done", **{"limit_s": 100.0, "ask_again_s": 10.0, **given}),
+        "Working": Stage("the work to be done", **{"limit_s": 100.0, "retry_after_s": 10.0, **given}),
     }
     return Procedure("Beginning", Work, stages, _table(rows), ACTIONS, frozenset(proof))
 
@@ -173,10 +174,10 @@ async def work_that_comes_to_nothing(world: Recorded) -> None:
 @course
 async def work_that_moves_and_stands_still(world: Recorded) -> None:
     def sees(at: float, _done: int) -> Observation:
-        return Observation(Work.ODD, "odd", "workshop", progress=f"{min(int(at) // 5, 6)} parts", again_s=4.0)
+        return Observation(Work.ODD, "odd", "workshop", progress=f"{min(int(at) // 5, 6)} parts", next_poll_s=4.0)
 
-    begun = _one(still_s=30.0)
-    rows = {**begun.table, ("Beginning", Work.ODD): Step("Working", ask="Cut")}
+    begun = _one(stalled_s=30.0)
+    rows = {**begun.table, ("Beginning", Work.ODD): Step("Working", action="Cut")}
     await _work(world, Plot(replace(begun, table=rows), sees))
 
 
@@ -198,7 +199,7 @@ async def work_that_nobody_can_see(world: Recorded) -> None:
     def sees(_at: float, done: int) -> Work | Exception:
         return Transient("no light") if done else Work.ROUGH
 
-    await _work(world, Plot(replace(_one(), unseen_limit_s=150.0), sees))
+    await _work(world, Plot(replace(_one(), unobservable_limit_s=150.0), sees))
 
 
 @course
@@ -216,9 +217,9 @@ async def looks_that_take_long(world: Recorded) -> None:
 
 @course
 async def a_limit_that_leads_on(world: Recorded) -> None:
-    begun = _one(otherwise=Step("Sweeping", ask="Sweep"))
-    rows: Table = {("Sweeping", fact): Step("Sweeping", ask="Sweep") for fact in Work}
-    rows[("Sweeping", Work.DONE)] = Step(COMPLETE, seen=DONE)
+    begun = _one(on_timeout=Step("Sweeping", action="Sweep"))
+    rows: Table = {("Sweeping", fact): Step("Sweeping", action="Sweep") for fact in Work}
+    rows[("Sweeping", Work.DONE)] = Step(COMPLETE, evidence=DONE)
     stages = {**begun.stages, "Sweeping": Stage("a clean floor", limit_s=60)}
     plot = Plot(replace(begun, stages=stages, table={**begun.table, **rows}), _after(4))
     await _work(world, plot)
@@ -229,10 +230,10 @@ def _sweeping(**given: Any) -> Procedure:
     begun = _one()
     table: Table = {
         **begun.table,
-        ("Working", Work.DONE): Step("Sweeping", ask="Sweep", seen=DONE),
-        **{("Sweeping", fact): Step("Sweeping", ask="Sweep") for fact in Work},
+        ("Working", Work.DONE): Step("Sweeping", action="Sweep", evidence=DONE),
+        **{("Sweeping", fact): Step("Sweeping", action="Sweep") for fact in Work},
     }
-    sweeping = Stage("a clean floor", **{"limit_s": 40.0, "otherwise": Step(COMPLETE), **given})
+    sweeping = Stage("a clean floor", **{"limit_s": 40.0, "on_timeout": Step(COMPLETE), **given})
     return replace(begun, stages={**begun.stages, "Sweeping": sweeping}, table=table)
 
 
@@ -253,29 +254,29 @@ async def a_deadline_on_a_dirty_floor(world: Recorded) -> None:
 
 @course
 async def a_floor_that_fails_it(world: Recorded) -> None:
-    otherwise = Step("Sweeping", fail="Dirty", words="it is dirty")
-    await _work(world, Plot(_sweeping(otherwise=otherwise), _after(1)))
+    otherwise = Step("Sweeping", fail="Dirty", message="it is dirty")
+    await _work(world, Plot(_sweeping(on_timeout=otherwise), _after(1)))
 
 
-def _aftermath(**given: Any) -> Procedure:
+def _with_cleanup(**given: Any) -> Procedure:
     """A failure goes through a clean-up, which ends as that failure."""
-    begun = _one(aftermath="Cleaning", cancel=Cancel.UNDO, lingers="the blade may still turn", **given)
-    clean = Stage("a clean bench", limit_s=30, last=True, blind="Sweep", left="left dirty", dwell_s=3.0)
-    rows: Table = {("Cleaning", fact): Step("Cleaning", ask="Sweep") for fact in Work}
-    rows[("Cleaning", Work.CUT)] = Step("Cleaning", fail="Unclean", seen="it was seen clean")
+    begun = _one(cleanup_stage="Cleaning", cancel=Cancel.UNDO, lingers="the blade may still turn", **given)
+    clean = Stage("a clean bench", limit_s=30, is_cleanup=True, blind="Sweep", left="left dirty", dwell_s=3.0)
+    rows: Table = {("Cleaning", fact): Step("Cleaning", action="Sweep") for fact in Work}
+    rows[("Cleaning", Work.CUT)] = Step("Cleaning", fail="Unclean", evidence="it was seen clean")
     return replace(begun, stages={**begun.stages, "Cleaning": clean}, table={**begun.table, **rows})
 
 
 @course
 async def a_failure_that_is_cleaned_up(world: Recorded) -> None:
     answers: list[Any] = [Refusal("TooBig", "it is too big")]
-    await _work(world, Plot(_aftermath(), _after(1, Work.CUT), answers))
+    await _work(world, Plot(_with_cleanup(), _after(1, Work.CUT), answers))
 
 
 @course
 async def a_failure_that_stays_dirty(world: Recorded) -> None:
     answers: list[Any] = [Refusal("TooBig", "it is too big")]
-    await _work(world, Plot(_aftermath(), _after(99), answers))
+    await _work(world, Plot(_with_cleanup(), _after(99), answers))
 
 
 @course
@@ -283,13 +284,13 @@ async def a_failure_that_is_cleaned_up_blind(world: Recorded) -> None:
     def sees(_at: float, done: int) -> Work | Exception:
         return Transient("no light") if done else Work.ROUGH
 
-    await _work(world, Plot(replace(_aftermath(), unseen_limit_s=40.0), sees), deadlineSeconds=50)
+    await _work(world, Plot(replace(_with_cleanup(), unobservable_limit_s=40.0), sees), deadlineSeconds=50)
 
 
 @course
 async def a_cancel_that_is_cleaned_up(world: Recorded) -> None:
     await world.machine("m1", provider="Sim", providerID="sim://m1")
-    workshop(world, Plot(_aftermath(), lambda _at, done: Work.CUT if done > 1 else Work.ROUGH)).start()
+    workshop(world, Plot(_with_cleanup(), lambda _at, done: Work.CUT if done > 1 else Work.ROUGH)).start()
     await world.operation("op", "HostReplace", "m1")
     await asyncio.sleep(3)
     await world.cancel("op")
@@ -299,7 +300,7 @@ async def a_cancel_that_is_cleaned_up(world: Recorded) -> None:
 @course
 async def a_machine_edited_with_a_dirty_bench(world: Recorded) -> None:
     await world.machine("m1", provider="Sim", providerID="sim://m1")
-    workshop(world, Plot(_aftermath(), _after(99))).start()
+    workshop(world, Plot(_with_cleanup(), _after(99))).start()
     await world.operation("op", "HostReplace", "m1")
     await asyncio.sleep(3)
     await world.take_away("m1")
@@ -309,7 +310,7 @@ async def a_machine_edited_with_a_dirty_bench(world: Recorded) -> None:
 @course
 async def a_step_that_fails(world: Recorded) -> None:
     begun = _one()
-    table = {**begun.table, ("Working", Work.CUT): Step("Working", fail="WrongCut", words="it was cut wrong")}
+    table = {**begun.table, ("Working", Work.CUT): Step("Working", fail="WrongCut", message="it was cut wrong")}
     await _work(world, Plot(replace(begun, table=table), _after(1, Work.CUT)))
 
 
@@ -330,18 +331,18 @@ async def work_that_lends_its_place(world: Recorded) -> None:
         **begun.table,
         ("Beginning", Work.ROUGH): Step("Drying"),
         **{("Drying", fact): Step("Drying") for fact in Work},
-        ("Drying", Work.CUT): Step("Working", ask="Cut"),
-        ("Drying", Work.DONE): Step(COMPLETE, seen=DONE),
-        ("Working", Work.CUT): Step("Working", ask="Cut"),
+        ("Drying", Work.CUT): Step("Working", action="Cut"),
+        ("Drying", Work.DONE): Step(COMPLETE, evidence=DONE),
+        ("Working", Work.CUT): Step("Working", action="Cut"),
     }
-    stages = {**begun.stages, "Drying": Stage("it to dry", limit_s=100, lends=True)}
+    stages = {**begun.stages, "Drying": Stage("it to dry", limit_s=100, capacity=Capacity.YIELD)}
     procedure = replace(begun, table=table, stages=stages)
     await _two(world, procedure, lambda at, done: Work.DONE if done > 1 else Work.CUT if at > 20 else Work.ROUGH)
 
 
 @course
 async def work_that_idles(world: Recorded) -> None:
-    await _two(world, _one(idles=True), lambda at, _done: Work.DONE if at > 30 else Work.ROUGH)
+    await _two(world, _one(capacity=Capacity.BACKGROUND), lambda at, _done: Work.DONE if at > 30 else Work.ROUGH)
 
 
 @course
@@ -351,9 +352,9 @@ async def what_would_destroy_what_comes_next_arrives_first(world: Recorded) -> N
     table: Table = {
         **begun.table,
         ("Working", Work.CUT): Step("Working"),
-        ("Working", Work.ROUGH): Step("Pressing", ask="Press"),
+        ("Working", Work.ROUGH): Step("Pressing", action="Press"),
         **{("Pressing", fact): Step("Pressing") for fact in Work},
-        ("Pressing", Work.DONE): Step(COMPLETE, seen=DONE),
+        ("Pressing", Work.DONE): Step(COMPLETE, evidence=DONE),
     }
     stages = {**begun.stages, "Pressing": Stage("it to be flat", limit_s=100)}
     procedure = replace(begun, table=table, stages=stages, settled=frozenset({"Cut"}))
@@ -395,9 +396,9 @@ async def a_cut_that_arrived_is_not_waited_for(world: Recorded) -> None:
     begun = _one()
     table: Table = {
         **begun.table,
-        ("Working", Work.CUT): Step("Pressing", ask="Press", seen=CUT),
-        **{("Pressing", fact): Step("Pressing", ask="Press") for fact in Work},
-        ("Pressing", Work.DONE): Step(COMPLETE, seen=DONE),
+        ("Working", Work.CUT): Step("Pressing", action="Press", evidence=CUT),
+        **{("Pressing", fact): Step("Pressing", action="Press") for fact in Work},
+        ("Pressing", Work.DONE): Step(COMPLETE, evidence=DONE),
     }
     stages = {**begun.stages, "Pressing": Stage("it to be flat", limit_s=100)}
     procedure = replace(begun, stages=stages, table=table, settled=frozenset({"Cut"}))
@@ -451,11 +452,11 @@ def _undoing() -> Procedure:
     begun = _one(cancel=Cancel.UNDO, undo=Step("Undoing"))
     table: Table = {
         **begun.table,
-        ("Working", Work.CUT): Step("Pressing", ask="Press", seen=CUT),
-        **{("Pressing", fact): Step("Pressing", ask="Press") for fact in Work},
-        ("Pressing", Work.DONE): Step(COMPLETE, seen=DONE),
-        **{("Undoing", fact): Step("Undoing", ask="Sweep") for fact in Work},
-        ("Undoing", Work.ODD): Step(CANCELLED, seen="it was seen as before"),
+        ("Working", Work.CUT): Step("Pressing", action="Press", evidence=CUT),
+        **{("Pressing", fact): Step("Pressing", action="Press") for fact in Work},
+        ("Pressing", Work.DONE): Step(COMPLETE, evidence=DONE),
+        **{("Undoing", fact): Step("Undoing", action="Sweep") for fact in Work},
+        ("Undoing", Work.ODD): Step(CANCELLED, evidence="it was seen as before"),
     }
     stages = {
         **begun.stages,
@@ -487,7 +488,7 @@ async def a_cancel_when_the_world_has_gone_on(world: Recorded) -> None:
 @course
 async def work_that_stands_still_from_the_beginning(world: Recorded) -> None:
     await asyncio.sleep(100)
-    await _work(world, Plot(_one(still_s=30.0), _after(99)))
+    await _work(world, Plot(_one(stalled_s=30.0), _after(99)))
 
 
 @course
@@ -508,5 +509,5 @@ async def a_successor_that_does_not_know_the_stage(world: Recorded) -> None:
 @course
 async def a_step_that_fails_before_its_dwell_is_over(world: Recorded) -> None:
     begun = _one(dwell_s=20.0)
-    table = {**begun.table, ("Working", Work.CUT): Step("Working", fail="WrongCut", words="it was cut wrong")}
+    table = {**begun.table, ("Working", Work.CUT): Step("Working", fail="WrongCut", message="it was cut wrong")}
     await _work(world, Plot(replace(begun, table=table), _after(1, Work.CUT)))

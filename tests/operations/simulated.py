@@ -223,13 +223,13 @@ class AgentExecutor(SimulatedExecutor):
             facts=Boot,
             stages={
                 "Starting": Stage("the agent to look at itself", limit_s=60),
-                "Restarting": Stage("the agent to be back", limit_s=120, ask_again_s=60),
+                "Restarting": Stage("the agent to be back", limit_s=120, retry_after_s=60),
             },
             table={
-                ("Starting", Boot.SAME): Step("Restarting", ask="Restart"),
-                ("Starting", Boot.OTHER): Step("Restarting", ask="Restart"),
-                ("Restarting", Boot.SAME): Step("Restarting", ask="Restart"),
-                ("Restarting", Boot.OTHER): Step(COMPLETE, seen=BOOTED),
+                ("Starting", Boot.SAME): Step("Restarting", action="Restart"),
+                ("Starting", Boot.OTHER): Step("Restarting", action="Restart"),
+                ("Restarting", Boot.SAME): Step("Restarting", action="Restart"),
+                ("Restarting", Boot.OTHER): Step(COMPLETE, evidence=BOOTED),
             },
             actions={"Restart": Repeat.ONCE},
             proof=frozenset({BOOTED}),
@@ -286,30 +286,30 @@ class ReplaceExecutor(SimulatedExecutor):
 
     def procedure(self, operation: MachineOperation) -> Procedure:
         creating, handing, cleaning = (
-            Step("Creating", ask="Create"),
-            Step("Handing", ask="HandOver", seen=RUNS),
+            Step("Creating", action="Create"),
+            Step("Handing", action="HandOver", evidence=RUNS),
             "Cleaning",
         )
-        clean = Step(cleaning, ask="DeleteOld", seen=HANDED_OVER)
-        ends = Step(COMPLETE, seen=OLD_GONE)
+        clean = Step(cleaning, action="DeleteOld", evidence=HANDED_OVER)
+        ends = Step(COMPLETE, evidence=OLD_GONE)
         rows = {
             "Starting": (creating, Step("Creating"), handing, clean, ends),
             "Creating": (creating, Step("Creating"), handing, clean, ends),
             "Handing": (
                 creating,
                 Step("Creating"),
-                Step("Handing", ask="HandOver"),
+                Step("Handing", action="HandOver"),
                 clean,
-                Step(cleaning, seen=HANDED_OVER),
+                Step(cleaning, evidence=HANDED_OVER),
             ),
-            cleaning: (creating, Step("Creating"), handing, Step(cleaning, ask="DeleteOld"), ends),
+            cleaning: (creating, Step("Creating"), handing, Step(cleaning, action="DeleteOld"), ends),
         }
         return Procedure(
             start="Starting",
             facts=Cloud,
             stages={
                 "Starting": Stage("the cloud's record", limit_s=120),
-                "Creating": Stage("the replacement to run", limit_s=600, ask_again_s=30),
+                "Creating": Stage("the replacement to run", limit_s=600, retry_after_s=30),
                 "Handing": Stage("the Machine to name the replacement", limit_s=300, attempts=20),
                 cleaning: Stage("the old instance to be gone", limit_s=300, attempts=20),
             },
@@ -340,7 +340,7 @@ class ReplaceExecutor(SimulatedExecutor):
         if self.outside.now() < mine.running_at:
             return Observation(Cloud.COMING, "the replacement is being created", "the cloud")
         if machine.spec.provider_id != mine.id:
-            return Observation(Cloud.RUNNING, "the replacement runs", "the cloud", binding=f"instance:{mine.id}")
+            return Observation(Cloud.RUNNING, "the replacement runs", "the cloud", target_digest=f"instance:{mine.id}")
         if old is not None and not old.deleted:
             return Observation(Cloud.HANDED, "the old instance is there", "the cloud")
         return Observation(Cloud.ALONE, "the replacement is alone", "the cloud")

@@ -21,9 +21,9 @@ NOW: Final = "2030-01-01T00:00:00Z"
 PENDING: Final = ConditionUpdate("Repaved", MarkStatus.FALSE, "Pending")
 MARKED: Final = replace(
     SOUND,
-    start_marks=(PENDING, ConditionUpdate("CloudInitDone", None)),
-    end_marks=(ConditionUpdate("Repaved", MarkStatus.TRUE, "Succeeded", where=MarkStatus.FALSE),),
-    failed_marks=(ConditionUpdate("Repaved", None, where=MarkStatus.FALSE),),
+    start_conditions=(PENDING, ConditionUpdate("CloudInitDone", None)),
+    end_conditions=(ConditionUpdate("Repaved", MarkStatus.TRUE, "Succeeded", where=MarkStatus.FALSE),),
+    failure_conditions=(ConditionUpdate("Repaved", None, where=MarkStatus.FALSE),),
 )
 
 
@@ -46,7 +46,7 @@ def shown(change: dict[str, Any]) -> dict[str, tuple[str, str, str]] | None:
 
 def test_the_first_marks_are_written_with_the_slot() -> None:
     before = raw(CloudInitDone=("True", "Succeeded", ""), Attested=("True", "Succeeded", ""))
-    change = lock.take_change(before, operation_of(), "metalman/lab", MARKED.start_marks, now=NOW)
+    change = lock.take_change(before, operation_of(), "metalman/lab", MARKED.start_conditions, now=NOW)
     assert shown(change) == {"Attested": ("True", "Succeeded", ""), "Repaved": ("False", "Pending", "")}
     assert change["activeOperation"]["name"] == "op"
 

@@ -60,7 +60,7 @@ def _decide(
     deadline_s: float = 1000.0,
     **timing: Any,
 ) -> Decision:
-    when = Timing(**{"in_stage_s": 0.0, "since_ask_s": 0.0, "spent_s": 0.0, **timing})
+    when = Timing(**{"in_stage_s": 0.0, "since_call_s": 0.0, "spent_s": 0.0, **timing})
     return decide(procedure, run, sight, when, answer, OwnerRequest(deadline_s, cancel, target))
 
 
@@ -90,7 +90,7 @@ def test_a_row_that_only_moves_moves() -> None:
 def test_complete_carries_the_evidence_that_was_seen() -> None:
     decision = _decide(GOING, GREEN, answer=ACCEPTED)
     assert isinstance(decision, Finish)
-    assert (decision.phase, decision.reason, decision.seen) == (OperationPhase.COMPLETE, "Succeeded", "green")
+    assert (decision.phase, decision.reason, decision.evidence) == (OperationPhase.COMPLETE, "Succeeded", "green")
 
 
 def test_complete_without_its_proof_is_an_unknown_outcome() -> None:
@@ -112,35 +112,35 @@ def test_a_row_can_fail_with_its_reason() -> None:
 
 def test_an_accepted_ask_of_which_nothing_has_come_is_repeated_as_one_that_was_refused() -> None:
     nothing = replace(RED, failed=CallFailure("NoRoom", "no room"))
-    decision = _decide(GOING, nothing, answer=ACCEPTED, since_ask_s=1.0)
+    decision = _decide(GOING, nothing, answer=ACCEPTED, since_call_s=1.0)
     assert isinstance(decision, Wait)
     assert decision.text.endswith("the last attempt failed: no room")
-    decision = _decide(GOING, nothing, answer=ACCEPTED, since_ask_s=5.0)
+    decision = _decide(GOING, nothing, answer=ACCEPTED, since_call_s=5.0)
     assert isinstance(decision, CallAction)
     assert decision.attempt == 2
     spent = replace(GOING, attempt=SOUND.stages["Going"].attempts or 0)
-    assert _failure(_decide(spent, nothing, answer=LOST, since_ask_s=100.0)) == "NoRoom"
+    assert _failure(_decide(spent, nothing, answer=LOST, since_call_s=100.0)) == "NoRoom"
     assert isinstance(_decide(GOING, replace(GREEN, failed=CallFailure("NoRoom", "no room")), answer=ACCEPTED), Finish)
 
 
 def test_an_accepted_ask_is_not_repeated_before_its_time() -> None:
-    decision = _decide(GOING, answer=ACCEPTED, since_ask_s=5.0)
+    decision = _decide(GOING, answer=ACCEPTED, since_call_s=5.0)
     assert isinstance(decision, Wait)
-    assert decision.look_again_s > 0
+    assert decision.requeue_s > 0
 
 
 LONG = replace(
     SOUND,
     stages={
         **SOUND.stages,
-        "Going": Stage("green", limit_s=100, cancel=Cancel.UNDO, undo=Step("Back", ask="Stop")),
-        "Back": Stage("red again", limit_s=100, ask_again_s=10),
+        "Going": Stage("green", limit_s=100, cancel=Cancel.UNDO, undo=Step("Back", action="Stop")),
+        "Back": Stage("red again", limit_s=100, retry_after_s=10),
     },
 )
 
 
 def test_an_ask_without_effect_is_repeated_as_the_next_attempt() -> None:
-    decision = _decide(GOING, procedure=LONG, answer=ACCEPTED, in_stage_s=21.0, since_ask_s=21.0)
+    decision = _decide(GOING, procedure=LONG, answer=ACCEPTED, in_stage_s=21.0, since_call_s=21.0)
     assert isinstance(decision, CallAction)
     assert (decision.action, decision.attempt) == ("Go", 2)
 
@@ -156,9 +156,9 @@ def test_an_ask_without_effect_is_repeated_as_the_next_attempt() -> None:
 )
 def test_asks_are_bounded_by_the_attempts_of_the_stage(answer: Answer, reason: str, text: str) -> None:
     run = replace(GOING, attempt=3)
-    early = _decide(run, procedure=LONG, answer=answer, since_ask_s=21.0)
+    early = _decide(run, procedure=LONG, answer=answer, since_call_s=21.0)
     assert isinstance(early, Finish if answer is FULL else Wait), "of what was sent something may come until the limit"
-    decision = _decide(run, procedure=LONG, answer=answer, since_ask_s=21.0, in_stage_s=LONG.stages["Going"].limit_s)
+    decision = _decide(run, procedure=LONG, answer=answer, since_call_s=21.0, in_stage_s=LONG.stages["Going"].limit_s)
     assert (_failure(decision), decision.text) == (reason, text)
 
 
@@ -177,27 +177,27 @@ def test_without_a_number_of_attempts_it_is_asked_until_the_limit_and_says_what_
     stages = {**LONG.stages, "Going": replace(LONG.stages["Going"], attempts=None)}
     patient = replace(LONG, stages=stages)
     run = replace(GOING, attempt=40)
-    asked = _decide(run, procedure=patient, answer=answer, in_stage_s=99.0, since_ask_s=21.0)
+    asked = _decide(run, procedure=patient, answer=answer, in_stage_s=99.0, since_call_s=21.0)
     assert isinstance(asked, CallAction)
     why = f"; the last attempt failed: {answer.text}" if answer.reply is CallOutcome.NOT_DONE else ""
     assert (asked.attempt, asked.text) == (41, f"Go asked (attempt 41); waiting for green{why}")
-    over = _decide(run, procedure=patient, answer=answer, in_stage_s=100.0, since_ask_s=21.0)
+    over = _decide(run, procedure=patient, answer=answer, in_stage_s=100.0, since_call_s=21.0)
     assert (_failure(over), over.text) == (reason, words)
 
 
 def test_a_wait_for_the_next_attempt_says_why_the_last_one_failed() -> None:
-    decision = _decide(GOING, procedure=LONG, answer=FULL, since_ask_s=1.0)
+    decision = _decide(GOING, procedure=LONG, answer=FULL, since_call_s=1.0)
     assert isinstance(decision, Wait)
     assert decision.text == "Go asked; waiting for green; the last attempt failed: no room"
 
 
 def test_an_ask_that_surely_was_not_done_is_repeated_sooner() -> None:
     not_done = Answer(CallOutcome.NOT_DONE, "NoAnswer", "refused")
-    waiting = _decide(GOING, procedure=LONG, answer=not_done, since_ask_s=3.0)
+    waiting = _decide(GOING, procedure=LONG, answer=not_done, since_call_s=3.0)
     assert isinstance(waiting, Wait)
     assert waiting.text.endswith("; the last attempt failed: refused")
-    assert isinstance(_decide(GOING, procedure=LONG, answer=not_done, since_ask_s=4.0), CallAction)
-    spent = _decide(replace(GOING, attempt=3), procedure=LONG, answer=not_done, since_ask_s=20.0)
+    assert isinstance(_decide(GOING, procedure=LONG, answer=not_done, since_call_s=4.0), CallAction)
+    spent = _decide(replace(GOING, attempt=3), procedure=LONG, answer=not_done, since_call_s=20.0)
     assert _failure(spent) == "NoAnswer"
 
 
@@ -205,15 +205,15 @@ def test_an_ask_that_surely_was_not_done_is_repeated_sooner() -> None:
 def test_what_must_not_be_sent_twice_is_not_sent_twice(answer: Answer) -> None:
     back = replace(GOING, stage="Back", action="Stop")
     for seconds in (0.0, 50.0, 99.0):
-        decision = _decide(back, GREEN, procedure=LONG, answer=answer, in_stage_s=seconds, since_ask_s=seconds)
+        decision = _decide(back, GREEN, procedure=LONG, answer=answer, in_stage_s=seconds, since_call_s=seconds)
         assert isinstance(decision, Wait), seconds
-    late = _decide(back, GREEN, procedure=LONG, answer=answer, in_stage_s=100.0, since_ask_s=100.0)
+    late = _decide(back, GREEN, procedure=LONG, answer=answer, in_stage_s=100.0, since_call_s=100.0)
     assert _failure(late) == (reasons.OUTCOME_UNKNOWN if answer is LOST else reasons.TIMED_OUT)
 
 
 def test_what_must_not_be_sent_twice_may_be_sent_when_it_surely_was_not() -> None:
     back = replace(GOING, stage="Back", action="Stop")
-    decision = _decide(back, GREEN, procedure=LONG, answer=Answer(CallOutcome.NOT_DONE), since_ask_s=10.0)
+    decision = _decide(back, GREEN, procedure=LONG, answer=Answer(CallOutcome.NOT_DONE), since_call_s=10.0)
     assert isinstance(decision, CallAction)
     assert decision.attempt == 2
 
@@ -222,7 +222,7 @@ def test_a_refusal_fails_with_its_reason_or_goes_the_other_way() -> None:
     refused = Answer(CallOutcome.REFUSED, "Forbidden", "not with me")
     assert _failure(_decide(GOING, answer=refused)) == "Forbidden"
     other_way = replace(
-        SOUND, stages={**SOUND.stages, "Going": Stage("green", limit_s=10, otherwise=Step("Back", ask="Stop"))}
+        SOUND, stages={**SOUND.stages, "Going": Stage("green", limit_s=10, on_timeout=Step("Back", action="Stop"))}
     )
     decision = _decide(GOING, procedure=other_way, answer=refused)
     assert isinstance(decision, CallAction)
@@ -244,9 +244,9 @@ def _looking() -> Procedure:
 
 
 def test_the_wait_ends_no_later_than_the_stage() -> None:
-    decision = _decide(procedure=_looking(), in_stage_s=9.5, looks=50)
+    decision = _decide(procedure=_looking(), in_stage_s=9.5, observations=50)
     assert isinstance(decision, Wait)
-    assert decision.look_again_s <= 0.5
+    assert decision.requeue_s <= 0.5
     assert decision.until_s == pytest.approx(0.5)
 
 
@@ -259,15 +259,15 @@ def test_a_dwell_is_waited_for_before_an_end() -> None:
     back = replace(GOING, stage="Back", action="Stop")
     early = _decide(back, RED, answer=ACCEPTED, in_stage_s=4.0)
     assert isinstance(early, Wait)
-    assert early.look_again_s <= 1.0
+    assert early.requeue_s <= 1.0
     assert _failure(_decide(back, RED, answer=ACCEPTED, in_stage_s=5.0)) == reasons.CANCELLED
 
 
 def test_a_dwell_is_not_over_for_a_look_that_began_before() -> None:
     back = replace(GOING, stage="Back", action="Stop")
-    decision = _decide(back, RED, answer=ACCEPTED, in_stage_s=6.0, look_began_s=3.0)
+    decision = _decide(back, RED, answer=ACCEPTED, in_stage_s=6.0, observed_from_s=3.0)
     assert isinstance(decision, Wait)
-    assert decision.look_again_s <= 2.0
+    assert decision.requeue_s <= 2.0
 
 
 # What must not stay behind
@@ -276,13 +276,13 @@ TIDY = replace(
     SOUND,
     stages={
         **SOUND.stages,
-        "Going": replace(SOUND.stages["Going"], aftermath="After"),
-        "After": Stage("all to be put away", limit_s=10, attempts=2, ask_again_s=1.0, last=True),
+        "Going": replace(SOUND.stages["Going"], cleanup_stage="After"),
+        "After": Stage("all to be put away", limit_s=10, attempts=2, retry_after_s=1.0, is_cleanup=True),
     },
     table={
         **SOUND.table,
-        ("After", Light.RED): Step("After", ask="Go"),
-        ("After", Light.GREEN): Step("After", fail="NotNoted", words="nobody knows why"),
+        ("After", Light.RED): Step("After", action="Go"),
+        ("After", Light.GREEN): Step("After", fail="NotNoted", message="nobody knows why"),
     },
 )
 TIDYING = replace(GOING, stage="After", action="Go", attempt=1, failing=PendingFailure("Broken", "it broke"))
@@ -294,7 +294,7 @@ FAILURES: dict[str, tuple[dict[str, Any], str]] = {
     "a refusal": ({"answer": REFUSED}, "No"),
     "a refusal, unseen": ({"answer": REFUSED, "sight": BLIND}, "No"),
     "attempts that are used up": ({"in_stage_s": 10.0, "run": replace(GOING, attempt=3)}, reasons.NO_EFFECT),
-    "an outside that cannot be read": ({"sight": BLIND, "in_stage_s": SOUND.unseen_limit_s}, "NoAnswer"),
+    "an outside that cannot be read": ({"sight": BLIND, "in_stage_s": SOUND.unobservable_limit_s}, "NoAnswer"),
 }
 
 
@@ -342,10 +342,12 @@ def test_a_last_stage_begins_blindly_where_nothing_can_be_read_and_says_how_thin
 
 
 def test_the_end_of_an_aftermath_tells_what_it_has_seen() -> None:
-    seeing = replace(TIDY, table={**TIDY.table, ("After", Light.GREEN): Step("After", fail="No", seen="it is tidy")})
+    seeing = replace(
+        TIDY, table={**TIDY.table, ("After", Light.GREEN): Step("After", fail="No", evidence="it is tidy")}
+    )
     done = _decide(TIDYING, GREEN, procedure=seeing, answer=ACCEPTED)
     assert isinstance(done, Finish)
-    assert (done.reason, done.text, done.seen) == (
+    assert (done.reason, done.text, done.evidence) == (
         "Broken",
         "by now it is tidy; it is green; before that: it broke",
         "it is tidy",
@@ -354,7 +356,7 @@ def test_the_end_of_an_aftermath_tells_what_it_has_seen() -> None:
 
 @pytest.mark.parametrize("given", [{"in_stage_s": 10.0}, {"spent_s": 1000.0}, {"answer": REFUSED}])
 def test_a_stage_on_which_nothing_rests_does_not_fail_what_is_complete(given: dict[str, Any]) -> None:
-    stages = {**SOUND.stages, "Going": replace(SOUND.stages["Going"], otherwise=Step(COMPLETE))}
+    stages = {**SOUND.stages, "Going": replace(SOUND.stages["Going"], on_timeout=Step(COMPLETE))}
     spare = replace(SOUND, stages=stages, proof=frozenset())
     decision = _decide(
         **{"run": GOING, "procedure": spare, "answer": Answer(CallOutcome.NOT_DONE, "No", "no way"), **given}
@@ -403,11 +405,11 @@ def test_a_blind_look_waits_and_says_so() -> None:
     assert isinstance(decision, Wait)
     assert decision.reason == "NoAnswer"
     assert "nobody answers" in decision.text
-    assert decision.until_s == SOUND.unseen_limit_s
+    assert decision.until_s == SOUND.unobservable_limit_s
 
 
 def test_a_blind_operation_ends_after_its_limit() -> None:
-    assert _failure(_decide(GOING, BLIND, in_stage_s=SOUND.unseen_limit_s)) == "NoAnswer"
+    assert _failure(_decide(GOING, BLIND, in_stage_s=SOUND.unobservable_limit_s)) == "NoAnswer"
 
 
 def test_what_only_a_person_can_change_ends_an_untouched_operation_at_once() -> None:
@@ -446,7 +448,7 @@ def test_who_loses_its_machine_says_what_had_been_asked_of_it(target: TargetStat
     [
         {"target": TargetState.GONE},
         {"target": TargetState.CHANGED},
-        {"in_stage_s": SOUND.unseen_limit_s},
+        {"in_stage_s": SOUND.unobservable_limit_s},
         {"spent_s": 1000.0},
         {"answer": Answer(CallOutcome.REFUSED, "Forbidden", "not with me")},
     ],
@@ -492,19 +494,19 @@ def test_nothing_but_waiting_is_allowed_while_an_earlier_incarnation_can_act(tro
     decision = _decide(GOING, settles_in_s=7.0, **trouble)
     assert isinstance(decision, Wait)
     assert decision.text
-    assert 0 < decision.look_again_s <= 7.0
+    assert 0 < decision.requeue_s <= 7.0
 
 
 OPEN = Answer(CallOutcome.OPEN, text="an earlier process was about to ask for it")
 
 
 def test_what_a_process_may_still_ask_for_is_settled_from_the_first_look_on_and_looked_for_meanwhile() -> None:
-    for since_ask_s in (0.0, 99.0):
-        decision = _decide(GOING, answer=OPEN, since_ask_s=since_ask_s, settles_in_s=50.0)
+    for since_call_s in (0.0, 99.0):
+        decision = _decide(GOING, answer=OPEN, since_call_s=since_call_s, settles_in_s=50.0)
         assert isinstance(decision, Wait)
         assert (decision.reason, decision.until_s) == (reasons.SETTLING, 50.0)
         assert "about to ask for Go, and whether it did is not known" in decision.text
-        assert decision.look_again_s == SOUND.poll_s(0)
+        assert decision.requeue_s == SOUND.poll_s(0)
 
 
 def test_the_deadline_is_kept_while_another_process_may_act() -> None:
@@ -517,13 +519,13 @@ def test_a_wait_after_an_attempt_that_failed_has_the_reason_of_that() -> None:
         (FULL, "NoRoom"),
         (Answer(CallOutcome.NOT_DONE, reasons.NO_ANSWER, "429"), reasons.IN_PROGRESS),
     ):
-        decision = _decide(GOING, answer=answer, since_ask_s=1.0)
+        decision = _decide(GOING, answer=answer, since_call_s=1.0)
         assert isinstance(decision, Wait)
         assert decision.reason == reason
 
 
 def test_a_wait_for_what_was_perhaps_done_does_not_say_that_it_was_asked_for() -> None:
-    decision = _decide(GOING, answer=LOST, since_ask_s=1.0)
+    decision = _decide(GOING, answer=LOST, since_call_s=1.0)
     assert isinstance(decision, Wait)
     assert decision.text.startswith("whether Go was done is not known: 503; waiting for ")
 
@@ -549,8 +551,8 @@ def test_an_open_call_that_must_not_be_sent_twice_is_not_repeated() -> None:
 def test_what_a_late_arrival_could_undo_is_watched_before_the_end() -> None:
     done = replace(GOING, stage="Back", action="Stop", incarnation="p2")
     times: tuple[dict[str, Any], ...] = (
-        {"in_stage_s": 9.0, "look_began_s": 9.0},
-        {"in_stage_s": 6.0, "look_began_s": 6.0},
+        {"in_stage_s": 9.0, "observed_from_s": 9.0},
+        {"in_stage_s": 6.0, "observed_from_s": 6.0},
     )
     for timing in times:
         watched = _decide(done, RED, answer=ACCEPTED, late=LATE, **timing)
@@ -585,7 +587,9 @@ def test_after_what_would_destroy_others_come_when_it_can_no_longer_arrive() -> 
 
 @pytest.mark.parametrize(("lost", "waits"), [(False, False), (True, True)])
 def test_what_is_seen_to_have_come_true_arrives_no_more_unless_it_was_sent_twice(*, lost: bool, waits: bool) -> None:
-    leads_on = replace(SETTLED, table={**SETTLED.table, ("Going", Light.GREEN): Step("Back", ask="Stop", seen="green")})
+    leads_on = replace(
+        SETTLED, table={**SETTLED.table, ("Going", Light.GREEN): Step("Back", action="Stop", evidence="green")}
+    )
     decision = _decide(GOING, GREEN, procedure=leads_on, answer=replace(OPEN, lost=lost), late=LATE)
     assert isinstance(decision, Wait if waits else CallAction)
 
@@ -594,7 +598,7 @@ def test_what_is_seen_to_have_come_true_arrives_no_more_unless_it_was_sent_twice
 
 KEYED = replace(SOUND, actions={**SOUND.actions, "Go": Repeat.KEYED})
 UNHEARD = Answer(CallOutcome.NOT_DONE, "NoAnswer", "429", lost=True)
-SOON: dict[str, Any] = {"since_ask_s": 5.0, "in_stage_s": 5.0}
+SOON: dict[str, Any] = {"since_call_s": 5.0, "in_stage_s": 5.0}
 
 
 @pytest.mark.parametrize("answer", [LOST, UNHEARD])
@@ -605,12 +609,12 @@ def test_what_carries_a_key_is_asked_for_again_until_it_is_answered_whatever_is_
         assert isinstance(again, CallAction)
         assert (again.action, again.attempt) == ("Go", 2)
         for answered in (ACCEPTED, replace(ACCEPTED, lost=True)):
-            assert isinstance(_decide(GOING, procedure=procedure, answer=answered, in_stage_s=9, since_ask_s=9), Wait)
+            assert isinstance(_decide(GOING, procedure=procedure, answer=answered, in_stage_s=9, since_call_s=9), Wait)
     assert isinstance(_decide(GOING, procedure=waits, answer=replace(UNHEARD, lost=False), **SOON), Wait)
 
 
 def test_what_carries_a_key_is_asked_for_beside_an_earlier_incarnation_and_nothing_else_is() -> None:
-    settling: dict[str, Any] = {"settles_in_s": 7.0, "since_ask_s": -7.0}
+    settling: dict[str, Any] = {"settles_in_s": 7.0, "since_call_s": -7.0}
     again = _decide(GOING, procedure=KEYED, answer=OPEN, **settling)
     assert isinstance(again, CallAction)
     assert isinstance(_decide(GOING, answer=OPEN, **settling), Wait)
@@ -621,15 +625,15 @@ def test_what_carries_a_key_is_asked_for_beside_an_earlier_incarnation_and_nothi
 def test_what_carries_a_key_and_was_over_before_it_was_answered_is_not_waited_for() -> None:
     accepted, patient = replace(ACCEPTED, lost=True), replace(KEYED.stages["Going"], limit_s=900.0)
     procedure = replace(KEYED, stages={**KEYED.stages, "Going": patient})
-    assert isinstance(_decide(GOING, procedure=procedure, answer=accepted, since_ask_s=19.0), Wait)
-    assert _failure(_decide(GOING, procedure=procedure, answer=accepted, since_ask_s=20.0)) == reasons.OUTCOME_UNKNOWN
-    assert isinstance(_decide(GOING, procedure=procedure, answer=ACCEPTED, since_ask_s=20.0), Wait)
+    assert isinstance(_decide(GOING, procedure=procedure, answer=accepted, since_call_s=19.0), Wait)
+    assert _failure(_decide(GOING, procedure=procedure, answer=accepted, since_call_s=20.0)) == reasons.OUTCOME_UNKNOWN
+    assert isinstance(_decide(GOING, procedure=procedure, answer=ACCEPTED, since_call_s=20.0), Wait)
 
 
 @pytest.mark.parametrize("answer", [LOST, UNHEARD])
 def test_what_carries_a_key_and_was_never_answered_is_an_unknown_outcome(answer: Answer) -> None:
     last = replace(GOING, attempt=3)
-    late: dict[str, Any] = {"since_ask_s": 60.0, "in_stage_s": 60.0}
+    late: dict[str, Any] = {"since_call_s": 60.0, "in_stage_s": 60.0}
     assert _failure(_decide(last, procedure=KEYED, answer=answer, **late)) == reasons.OUTCOME_UNKNOWN
     assert _failure(_decide(GOING, procedure=KEYED, answer=answer, in_stage_s=11.0)) == reasons.OUTCOME_UNKNOWN
 
@@ -671,25 +675,25 @@ class Walk:
         self.asks: list[tuple[str, str, int]] = []
 
     def step(self, sight: Observation | NotObservable, reply: Answer, *, cancel: bool) -> Finish | None:
-        timing = Timing(self.now - self.entered, self.now - self.asked, self.now, looks=self.looks)
+        timing = Timing(self.now - self.entered, self.now - self.asked, self.now, observations=self.looks)
         self.looks += 1
         decision = decide(self.procedure, self.run, sight, timing, self.answer, OwnerRequest(self.deadline_s, cancel))
         match decision:
-            case Wait(look_again_s=again_s):
+            case Wait(requeue_s=again_s):
                 assert again_s > 0
                 assert decision.text
                 self.now += again_s
             case CallAction():
-                self._enter(decision.stage, decision.seen, decision.action, decision.attempt)
+                self._enter(decision.stage, decision.evidence, decision.action, decision.attempt)
                 self.asks.append((decision.stage, decision.action, decision.attempt))
                 self.asked, self.answer = self.now, reply
                 self.now += self.procedure.poll_s(0)
             case EnterStage():
-                self._enter(decision.stage, decision.seen, None, 0)
+                self._enter(decision.stage, decision.evidence, None, 0)
                 self.answer = NO_ANSWER
                 self.now += self.procedure.stages[decision.stage].dwell_s or self.procedure.poll_s(0)
             case Finish():
-                self.run = replace(self.run, evidence=self.run.with_evidence(decision.seen, at=NOW, where=""))
+                self.run = replace(self.run, evidence=self.run.with_evidence(decision.evidence, at=NOW, where=""))
                 return decision
         return None
 
@@ -738,7 +742,7 @@ def test_a_world_that_never_changes_ends_every_operation_by_its_own_limits(
 ) -> None:
     procedure = power.PROCEDURES[kind[0]](operation_of(kind=kind[0], parameters=kind[1]))
     walk = Walk(procedure, deadline_s=float("inf"))
-    most_s = sum(max(stage.limit_s, procedure.unseen_limit_s) for stage in procedure.stages.values())
+    most_s = sum(max(stage.limit_s, procedure.unobservable_limit_s) for stage in procedure.stages.values())
     while walk.now <= most_s + 60:
         if walk.step(sight, reply, cancel=False) is not None:
             return
@@ -770,8 +774,8 @@ def _with_going(**fields: Any) -> Procedure:
 
 
 def test_what_is_on_its_way_at_the_limit_has_longer() -> None:
-    late = replace(SOUND.stages["Start"], limit_s=10.0, late_s=5.0, otherwise=None)
-    table = {**SOUND.table, ("Start", Light.RED): Step("Start"), ("Start", Light.GREEN): Step("Start", ask="Go")}
+    late = replace(SOUND.stages["Start"], limit_s=10.0, late_s=5.0, on_timeout=None)
+    table = {**SOUND.table, ("Start", Light.RED): Step("Start"), ("Start", Light.GREEN): Step("Start", action="Go")}
     slow = replace(SOUND, stages={**SOUND.stages, "Start": late}, table=table)
     asked = replace(START, action="Go", attempt=1)
     waits = _decide(asked, RED, procedure=slow, answer=ACCEPTED, in_stage_s=14.0)
@@ -784,7 +788,7 @@ def test_what_is_on_its_way_at_the_limit_has_longer() -> None:
 
 @pytest.mark.parametrize("sight", [RED, BLIND])
 def test_a_limit_can_have_its_own_reason_and_words(sight: Observation | NotObservable) -> None:
-    procedure = _with_going(otherwise=Step("Going", fail="TooSlow", words="it never turned green"))
+    procedure = _with_going(on_timeout=Step("Going", fail="TooSlow", message="it never turned green"))
     assert procedure.faults() == []
     decision = _decide(
         GOING, sight, procedure=procedure, answer=Answer(CallOutcome.REFUSED, "No", "no"), in_stage_s=9.0
@@ -798,20 +802,20 @@ def test_a_limit_can_have_its_own_reason_and_words(sight: Observation | NotObser
 
 
 def test_spent_attempts_have_the_reason_of_the_stage() -> None:
-    procedure = _with_going(otherwise=Step("Going", fail="TooSlow"), attempts=1)
-    decision = _decide(GOING, RED, procedure=procedure, answer=ACCEPTED, since_ask_s=1000.0, in_stage_s=1000.0)
+    procedure = _with_going(on_timeout=Step("Going", fail="TooSlow"), attempts=1)
+    decision = _decide(GOING, RED, procedure=procedure, answer=ACCEPTED, since_call_s=1000.0, in_stage_s=1000.0)
     assert _failure(decision) == "TooSlow"
     assert isinstance(decision, Finish)
     assert "Go was asked once" in decision.text
 
 
 def test_a_cancel_does_not_undo_what_has_gone_past_the_point_of_no_return() -> None:
-    table = {**SOUND.table, ("Going", Light.GREEN): Step("Back", seen="green")}
+    table = {**SOUND.table, ("Going", Light.GREEN): Step("Back", evidence="green")}
     procedure = replace(SOUND, table=table)
     assert SOUND.stages["Back"].cancel is Cancel.TOO_LATE
     gone_on = _decide(GOING, GREEN, procedure=procedure, cancel=True)
     assert isinstance(gone_on, EnterStage)
-    assert (gone_on.stage, gone_on.seen) == ("Back", "green")
+    assert (gone_on.stage, gone_on.evidence) == ("Back", "green")
     undone = _decide(GOING, RED, procedure=procedure, cancel=True)
     assert isinstance(undone, CallAction)
     assert undone.action == "Stop"
@@ -825,17 +829,17 @@ def test_a_wait_tells_how_far_it_is() -> None:
 
 
 def test_a_stage_in_which_nothing_moves_ends_before_its_limit() -> None:
-    procedure = _with_going(still_s=4.0)
-    moving = _decide(GOING, RED, procedure=procedure, answer=ACCEPTED, in_stage_s=9.0, still_s=3.9)
+    procedure = _with_going(stalled_s=4.0)
+    moving = _decide(GOING, RED, procedure=procedure, answer=ACCEPTED, in_stage_s=9.0, stalled_s=3.9)
     assert isinstance(moving, Wait)
-    stuck = _decide(GOING, RED, procedure=procedure, answer=ACCEPTED, in_stage_s=9.0, still_s=4.0)
+    stuck = _decide(GOING, RED, procedure=procedure, answer=ACCEPTED, in_stage_s=9.0, stalled_s=4.0)
     assert _failure(stuck) == reasons.TIMED_OUT
     assert isinstance(stuck, Finish)
     assert stuck.text == "nothing has moved for 4 s while Go asked; waiting for green: it is red"
 
 
 def test_a_failure_of_a_row_has_its_own_words() -> None:
-    failing = Step("Start", fail="Broken", words="the lamp is broken")
+    failing = Step("Start", fail="Broken", message="the lamp is broken")
     broken = replace(SOUND, table={**SOUND.table, ("Start", Light.RED): failing})
     decision = _decide(procedure=broken)
     assert isinstance(decision, Finish)

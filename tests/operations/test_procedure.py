@@ -60,9 +60,9 @@ def test_every_stage_can_be_reached_from_the_start(kind: OperationKind) -> None:
             stage = todo.pop()
             steps = [step for (where, _fact), step in procedure.table.items() if where == stage]
             here = procedure.stages[stage]
-            extra = (here.otherwise, here.undo)
+            extra = (here.on_timeout, here.undo)
             after = {step.stage for step in (*steps, *extra) if step is not None and step.stage in procedure.stages}
-            after |= {here.aftermath} if here.aftermath is not None else set()
+            after |= {here.cleanup_stage} if here.cleanup_stage is not None else set()
             todo += after - reached
             reached |= after
         never = set(procedure.stages) - reached
@@ -78,17 +78,17 @@ SOUND = Procedure(
     start="Start",
     facts=Light,
     stages={
-        "Start": Stage("red", limit_s=10, otherwise=Step("Going")),
-        "Going": Stage("green", limit_s=10, cancel=Cancel.UNDO, undo=Step("Back", ask="Stop")),
+        "Start": Stage("red", limit_s=10, on_timeout=Step("Going")),
+        "Going": Stage("green", limit_s=10, cancel=Cancel.UNDO, undo=Step("Back", action="Stop")),
         "Back": Stage("red again", limit_s=10, dwell_s=5),
     },
     table={
-        ("Start", Light.RED): Step("Going", ask="Go"),
+        ("Start", Light.RED): Step("Going", action="Go"),
         ("Start", Light.GREEN): Step("Going"),
-        ("Going", Light.RED): Step("Going", ask="Go"),
-        ("Going", Light.GREEN): Step(COMPLETE, seen="green"),
+        ("Going", Light.RED): Step("Going", action="Go"),
+        ("Going", Light.GREEN): Step(COMPLETE, evidence="green"),
         ("Back", Light.RED): Step(CANCELLED),
-        ("Back", Light.GREEN): Step("Back", ask="Stop"),
+        ("Back", Light.GREEN): Step("Back", action="Stop"),
     },
     actions={"Go": Repeat.SETS_STATE, "Stop": Repeat.ONCE},
     proof=frozenset({"green"}),
@@ -104,12 +104,12 @@ def _with_row(row: tuple[str, StrEnum], step: Step) -> Procedure:
 
 
 def _with_last_stages(going: Step) -> Procedure:
-    """Back leads on to Going, and both are last stages."""
-    last = {name: Stage(name, limit_s=10, last=True) for name in ("Back", "Going")}
+    """Back leads on to Going, and both are cleanup stages."""
+    last = {name: Stage(name, limit_s=10, is_cleanup=True) for name in ("Back", "Going")}
     rows: dict[tuple[str, StrEnum], Step] = {
         ("Going", Light.RED): going,
-        ("Going", Light.GREEN): Step("Going", fail="NoEffect", seen="green"),
-        ("Back", Light.RED): Step("Going", seen="red"),
+        ("Going", Light.GREEN): Step("Going", fail="NoEffect", evidence="green"),
+        ("Back", Light.RED): Step("Going", evidence="red"),
     }
     return replace(SOUND, stages={**SOUND.stages, **last}, table={**SOUND.table, **rows})
 
@@ -123,7 +123,7 @@ def test_the_sound_one_is_sound() -> None:
 
 
 def test_a_last_stage_may_lead_on_to_another_one() -> None:
-    assert _with_last_stages(Step("Going", ask="Go")).faults() == []
+    assert _with_last_stages(Step("Going", action="Go")).faults() == []
 
 
 class Other(StrEnum):
@@ -138,14 +138,14 @@ FAULTS: Mapping[str, tuple[Callable[[], Procedure], str]] = {
         lambda: _with_row(("Start", Light.GREEN), Step("Nowhere")),
         "leads to the unknown stage Nowhere",
     ),
-    "an unknown action": (lambda: _with_row(("Start", Light.RED), Step("Going", ask="Fly")), "unknown action Fly"),
+    "an unknown action": (lambda: _with_row(("Start", Light.RED), Step("Going", action="Fly")), "unknown action Fly"),
     "a limit to an unknown stage": (
-        lambda: _with_stage("Start", Stage("red", limit_s=10, otherwise=Step("Nowhere"))),
-        "otherwise of Start leads to the unknown stage Nowhere",
+        lambda: _with_stage("Start", Stage("red", limit_s=10, on_timeout=Step("Nowhere"))),
+        "on_timeout of Start leads to the unknown stage Nowhere",
     ),
     "an undo with an unknown action": (
-        lambda: _with_stage("Going", Stage("g", limit_s=10, cancel=Cancel.UNDO, undo=Step("Back", ask="Fly"))),
-        "undo of Going asks for the unknown action Fly",
+        lambda: _with_stage("Going", Stage("g", limit_s=10, cancel=Cancel.UNDO, undo=Step("Back", action="Fly"))),
+        "undo of Going calls the unknown action Fly",
     ),
     "undo without a step": (lambda: _with_stage("Going", Stage("g", limit_s=10, cancel=Cancel.UNDO)), "do not agree"),
     "a step that nothing undoes with": (
@@ -154,38 +154,38 @@ FAULTS: Mapping[str, tuple[Callable[[], Procedure], str]] = {
     ),
     "a dwell past the limit": (lambda: _with_stage("Back", Stage("b", limit_s=5, dwell_s=5)), "ends before its dwell"),
     "limits in a circle": (
-        lambda: _with_stage("Going", Stage("g", limit_s=10, otherwise=Step("Start"))),
+        lambda: _with_stage("Going", Stage("g", limit_s=10, on_timeout=Step("Start"))),
         "limits lead in a circle",
     ),
     "a limit that leads to itself": (
-        lambda: _with_stage("Back", Stage("b", limit_s=10, otherwise=Step("Back"))),
+        lambda: _with_stage("Back", Stage("b", limit_s=10, on_timeout=Step("Back"))),
         "limits lead in a circle",
     ),
     "a proof that nothing records": (lambda: replace(SOUND, proof=frozenset({"blue"})), "nothing records the proof"),
     "an unknown start": (lambda: replace(SOUND, start="Nowhere"), "starts in the unknown stage Nowhere"),
-    "an aftermath that is not the last": (
-        lambda: _with_stage("Going", Stage("g", limit_s=10, aftermath="Back")),
-        "its aftermath Back is no last stage",
+    "a cleanup stage that is not marked as one": (
+        lambda: _with_stage("Going", Stage("g", limit_s=10, cleanup_stage="Back")),
+        "its cleanup stage Back is not one",
     ),
-    "an aftermath after an aftermath": (
-        lambda: _with_stage("Back", Stage("b", limit_s=10, last=True, aftermath="Back")),
-        "a last stage with an aftermath has no end",
+    "a cleanup stage after a cleanup stage": (
+        lambda: _with_stage("Back", Stage("b", limit_s=10, is_cleanup=True, cleanup_stage="Back")),
+        "a cleanup stage with a cleanup stage has no end",
     ),
-    "a last stage that leads to a good end": (
-        lambda: _with_stage("Back", Stage("b", limit_s=10, last=True)),
-        "(Back, Red) leads out of a last stage to Cancelled",
+    "a cleanup stage that leads to a good end": (
+        lambda: _with_stage("Back", Stage("b", limit_s=10, is_cleanup=True)),
+        "(Back, Red) leads out of a cleanup stage to Cancelled",
     ),
-    "a last stage that leads to one that is not": (
+    "a cleanup stage that leads to one that is not": (
         lambda: _with_last_stages(Step("Start")),
-        "(Going, Red) leads out of a last stage to Start",
+        "(Going, Red) leads out of a cleanup stage to Start",
     ),
-    "last stages that lead on for ever": (
+    "cleanup stages that lead on for ever": (
         lambda: _with_last_stages(Step("Back")),
-        "(Going, Red) leads out of a last stage to Back",
+        "(Going, Red) leads out of a cleanup stage to Back",
     ),
-    "a last stage whose limit leads back": (
-        lambda: _with_stage("Back", Stage("b", limit_s=10, last=True, otherwise=Step("Start"))),
-        "otherwise of Back leads out of a last stage to Start",
+    "a cleanup stage whose limit leads back": (
+        lambda: _with_stage("Back", Stage("b", limit_s=10, is_cleanup=True, on_timeout=Step("Start"))),
+        "on_timeout of Back leads out of a cleanup stage to Start",
     ),
     "a stage whose limit is nothing": (lambda: _with_stage("Back", Stage("b", limit_s=0)), "limit"),
 }
@@ -205,6 +205,11 @@ def test_a_fault_of_one_kind_hides_none_of_another() -> None:
 
 def test_a_condition_shows_the_reasons_that_are_documented_and_no_other() -> None:
     procedures = [make(operation_of(kind=kind)) for kind, make in power.PROCEDURES.items()]
-    marks = [mark for one in procedures for mark in (*(s.mark for s in one.stages.values()), *one.end_marks) if mark]
+    marks = [
+        mark
+        for one in procedures
+        for mark in (*(s.condition for s in one.stages.values()), *one.end_conditions)
+        if mark
+    ]
     shown = {(mark.type, mark.reason) for mark in marks if mark.status is not None}
     assert shown == {(kind, reason) for kind, _ in shown for reason in CONDITIONS[ConditionType(kind)].reasons}

@@ -221,8 +221,8 @@ class PutsRight(PowerExecutor):
 
     def procedure(self, operation: MachineOperation) -> Procedure:
         whole = super().procedure(operation)
-        after = Stage("it to be put right", limit_s=30.0, last=True)
-        stages = {name: dataclasses.replace(stage, aftermath="After") for name, stage in whole.stages.items()}
+        after = Stage("it to be put right", limit_s=30.0, is_cleanup=True)
+        stages = {name: dataclasses.replace(stage, cleanup_stage="After") for name, stage in whole.stages.items()}
         rows = {("After", fact): Step("After", fail=reasons.NO_EFFECT) for fact in whole.facts}
         return dataclasses.replace(whole, stages={**stages, "After": after}, table={**whole.table, **rows})
 

@@ -159,7 +159,7 @@ def test_a_stored_answer_is_as_old_as_the_first_sight_of_it() -> None:
     memory, run = RunState("uid"), replace(ASKED, answer=Answer(CallOutcome.UNKNOWN, "NoAnswer", "503"))
     memory.follow(run, _reader(100.0))
     memory.follow(run, _reader(170.0))
-    assert memory.timing(170.0).since_ask_s == 70.0
+    assert memory.timing(170.0).since_call_s == 70.0
 
 
 def test_the_time_in_which_a_call_may_arrive_is_counted_over_all_processes() -> None:

@@ -256,8 +256,8 @@ def test_an_agent_without_progress_gives_way_to_a_host_operation_after_a_minute(
     host = operation_of("host", created=LATE)
     waiting = _verdict(agents, others=[host], claimed_s=100.0, unchanged_s=59.0)
     assert isinstance(waiting, NoAction)
-    assert waiting.look_again_s is not None
-    assert waiting.look_again_s <= 5.0
+    assert waiting.requeue_s is not None
+    assert waiting.requeue_s <= 5.0
     decided = _verdict(agents, others=[host], claimed_s=100.0, unchanged_s=60.0)
     assert _ended(decided) == reasons.PREEMPTED
     assert isinstance(decided, EndOperation)
@@ -397,5 +397,5 @@ def test_an_open_operation_always_has_a_next_look_or_an_end(
     decided = plan_action(SupervisorView(operation, machine, [operation], None, ages))
     gone = deleted and not status  # as soon as the API server has looked
     if isinstance(decided, NoAction | ReportWait) and not gone:
-        assert decided.look_again_s is not None
-        assert decided.look_again_s > 0
+        assert decided.requeue_s is not None
+        assert decided.requeue_s > 0

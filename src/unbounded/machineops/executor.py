@@ -167,7 +167,7 @@ class CloudExecutor:
     async def _observe(self, target: Target) -> Observation:
         rest, now = self._poll_pause(target), _loop_time()
         if rest is not None and rest.until > now and target.ends_at > now:
-            return replace(rest.sight, again_s=rest.until + RESOLUTION_S - now)
+            return replace(rest.sight, next_poll_s=rest.until + RESOLUTION_S - now)
         job = self._job(target)
         if target.run.stage in UNTOUCHED:
             self._check_exclusive(target.machine, job.instance)
@@ -397,7 +397,7 @@ class CloudExecutor:
             return sight
         again_s = min(again_s, MAX_POLL_PAUSE_S)
         self._poll_pauses[uid] = _PollPause(now + again_s, _request_key(target), sight, again_s)
-        return replace(sight, again_s=again_s + RESOLUTION_S)
+        return replace(sight, next_poll_s=again_s + RESOLUTION_S)
 
     async def _bounded(self, job: Job, call: Awaitable[T], *, asks: bool = False) -> T:
         """Make a call within the provider's limit, and return its result. A throttled call closes its scope."""

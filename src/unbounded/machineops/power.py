@@ -21,7 +21,7 @@ from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Action, Power, Progress, Record, State
 from unbounded.operations import reasons as common
-from unbounded.operations.procedure import COMPLETE, Cancel, Observation, Procedure, Repeat, Stage, Step
+from unbounded.operations.procedure import COMPLETE, Cancel, Capacity, Observation, Procedure, Repeat, Stage, Step
 
 STARTING: Final = "Starting"
 RESTARTING: Final = "Restarting"
@@ -86,12 +86,12 @@ def _rows(stage: str, **steps: Step) -> Table:
 @functools.cache  # cached, as every pass needs it
 def reboot() -> Procedure:
     off = Step(STARTING, fail=reasons.INSTANCE_NOT_RUNNING)
-    done = Step(COMPLETE, seen=EVIDENCE_RESTARTED)
+    done = Step(COMPLETE, evidence=EVIDENCE_RESTARTED)
     unknown = Step(
         RESTARTING,
         fail=common.OUTCOME_UNKNOWN,
-        seen=EVIDENCE_ACCEPTED,
-        words="it was accepted, and whether it was restarted cannot be seen: no agent on the host reports its boot ID",
+        evidence=EVIDENCE_ACCEPTED,
+        message="the provider accepted the restart, but no agent on the host reports its boot ID as proof",
     )
     return Procedure(
         start=STARTING,
@@ -103,13 +103,13 @@ def reboot() -> Procedure:
             AWAITING_HOST: _awaiting_host(),
         },
         table={
-            **_rows(STARTING, running=Step(RESTARTING, ask=Action.RESTART), stopped=off, released=off),
+            **_rows(STARTING, running=Step(RESTARTING, action=Action.RESTART), stopped=off, released=off),
             **_rows(
                 RESTARTING,
-                running=Step(RESTARTING, ask=Action.RESTART),
+                running=Step(RESTARTING, action=Action.RESTART),
                 following=Step(COMING_BACK),
                 done=done,
-                unshown=Step(AWAITING_HOST, seen=EVIDENCE_ACCEPTED),
+                unshown=Step(AWAITING_HOST, evidence=EVIDENCE_ACCEPTED),
                 unprovable=unknown,
             ),
             **_rows(COMING_BACK, running=done, done=done, unshown=done, unprovable=done),
@@ -127,10 +127,10 @@ def power_off(*, release: bool) -> Procedure:
     Args:
         release: the hardware is released, too.
     """
-    ask = Step(STOPPING, ask=Action.DEALLOCATE if release else Action.POWER_OFF)
-    confirm, done = Step(CONFIRMING_OFF, seen=EVIDENCE_OFF), Step(COMPLETE, seen=EVIDENCE_OFF_AGAIN)
+    ask = Step(STOPPING, action=Action.DEALLOCATE if release else Action.POWER_OFF)
+    confirm, done = Step(CONFIRMING_OFF, evidence=EVIDENCE_OFF), Step(COMPLETE, evidence=EVIDENCE_OFF_AGAIN)
     stopped = ask if release else confirm  # off is not enough if the hardware must be released
-    came_back = Step(CONFIRMING_OFF, fail=reasons.DOES_NOT_STAY_OFF, words="it did not stay off")
+    came_back = Step(CONFIRMING_OFF, fail=reasons.DOES_NOT_STAY_OFF, message="it did not stay off")
     return Procedure(
         start=STARTING,
         facts=CloudPowerFact,
@@ -152,9 +152,9 @@ def power_off(*, release: bool) -> Procedure:
 
 @functools.cache
 def power_on() -> Procedure:
-    ask = Step(POWERING_ON, ask=Action.POWER_ON)
-    confirm, done = Step(CONFIRMING_ON, seen=EVIDENCE_ON), Step(COMPLETE, seen=EVIDENCE_ON_AGAIN)
-    went_off = Step(CONFIRMING_ON, fail=reasons.DOES_NOT_STAY_ON, words="it did not stay on")
+    ask = Step(POWERING_ON, action=Action.POWER_ON)
+    confirm, done = Step(CONFIRMING_ON, evidence=EVIDENCE_ON), Step(COMPLETE, evidence=EVIDENCE_ON_AGAIN)
+    went_off = Step(CONFIRMING_ON, fail=reasons.DOES_NOT_STAY_ON, message="it did not stay on")
     return Procedure(
         start=STARTING,
         facts=CloudPowerFact,
@@ -175,26 +175,31 @@ def power_on() -> Procedure:
 
 
 def _start() -> Stage:
-    return Stage("an instance that is running or off", limit_s=SETTLE_LIMIT_S, cancel=Cancel.AT_ONCE, idles=True)
+    return Stage(
+        "an instance that is running or off",
+        limit_s=SETTLE_LIMIT_S,
+        cancel=Cancel.AT_ONCE,
+        capacity=Capacity.BACKGROUND,
+    )
 
 
 def _changing(what: str, limit_s: float = CHANGE_LIMIT_S) -> Stage:
-    return Stage(what, limit_s=limit_s, attempts=ATTEMPTS, ask_again_s=60.0, idles=True)
+    return Stage(what, limit_s=limit_s, attempts=ATTEMPTS, retry_after_s=60.0, capacity=Capacity.BACKGROUND)
 
 
 def _awaiting_host() -> Stage:
     silent = Step(
         AWAITING_HOST,
         fail=common.OUTCOME_UNKNOWN,
-        words="it was accepted, and whether it was restarted cannot be seen: the host's agent reports no other boot ID",
+        message="the provider accepted the restart, but the host's agent reports no other boot ID as proof",
     )
     what = "the host's agent to report another boot ID, as nothing else shows the restart"
-    return Stage(what, limit_s=CHANGE_LIMIT_S, otherwise=silent, idles=True)
+    return Stage(what, limit_s=CHANGE_LIMIT_S, on_timeout=silent, capacity=Capacity.BACKGROUND)
 
 
 def _confirming(state: str, otherwise: Step) -> Stage:
     what = f"a second record of the instance being {state}, {CONFIRM_S:.0f} s after the first"
-    return Stage(what, limit_s=CONFIRM_LIMIT_S, dwell_s=CONFIRM_S, otherwise=otherwise, idles=True)
+    return Stage(what, limit_s=CONFIRM_LIMIT_S, dwell_s=CONFIRM_S, on_timeout=otherwise, capacity=Capacity.BACKGROUND)
 
 
 def call_accepted(standing: str) -> Observation:

@@ -13,7 +13,17 @@ from typing import Final
 
 from unbounded.machineops.provider import PUT_BACK, Next, ReplaceStep
 from unbounded.operations import reasons
-from unbounded.operations.procedure import COMPLETE, CallFailure, Cancel, Observation, Procedure, Repeat, Stage, Step
+from unbounded.operations.procedure import (
+    COMPLETE,
+    CallFailure,
+    Cancel,
+    Capacity,
+    Observation,
+    Procedure,
+    Repeat,
+    Stage,
+    Step,
+)
 from unbounded.operations.record import Run
 
 CHECKING: Final = "Checking"
@@ -52,20 +62,20 @@ def replace(steps: Sequence[ReplaceStep]) -> Procedure:
 @functools.cache  # cached: every pass needs the procedure, which has a hundred rows
 def _replace(steps: tuple[ReplaceStep, ...]) -> Procedure:
     facts = _facts(steps)
-    all_done = Step(CLEARING, seen=steps[-1].seen)
+    all_done = Step(CLEARING, evidence=steps[-1].seen)
     table = {(CHECKING, fact): Step(CHECKING) for fact in facts}
-    table |= {(CHECKING, facts(step.stage)): Step(step.stage, ask=step.action) for step in steps}
+    table |= {(CHECKING, facts(step.stage)): Step(step.stage, action=step.action) for step in steps}
     table[CHECKING, facts(REPLACED)] = all_done
     for place, here in enumerate(steps):
         table |= {(here.stage, fact): Step(here.stage) for fact in facts}
-        table[here.stage, facts(here.stage)] = Step(here.stage, ask=here.action)
+        table[here.stage, facts(here.stage)] = Step(here.stage, action=here.action)
         table[here.stage, facts(REPLACED)] = all_done
         # one row for each later step, so that a skipped step leaves its evidence as well
         if later := steps[place + 1 :]:
-            onward = Step(later[0].stage, seen=here.seen)
+            onward = Step(later[0].stage, evidence=here.seen)
             table |= {(here.stage, facts(fact)): onward for fact in (*(step.stage for step in later), REPLACED)}
-            table[here.stage, facts(later[0].stage)] = Step(later[0].stage, ask=later[0].action, seen=here.seen)
-    table |= {(CLEARING, fact): Step(CLEARING, ask=CLEAR) for fact in facts}
+            table[here.stage, facts(later[0].stage)] = Step(later[0].stage, action=later[0].action, evidence=here.seen)
+    table |= {(CLEARING, fact): Step(CLEARING, action=CLEAR) for fact in facts}
     table[CLEARING, facts(REPLACED)] = Step(COMPLETE)
     if _undoable(steps):
         table |= _put_back_rows(steps)
@@ -78,7 +88,7 @@ def _replace(steps: tuple[ReplaceStep, ...]) -> Procedure:
         table=table,
         actions=dict.fromkeys((CLEAR, PUT_BACK, *(step.action for step in steps)), Repeat.SETS_STATE),
         proof=frozenset({steps[-1].seen}),
-        unseen_limit_s=1800.0,
+        unobservable_limit_s=1800.0,
         polls_s=POLLS_S,
         settled=frozenset(step.action for step in steps if step.settles),
     )
@@ -86,21 +96,21 @@ def _replace(steps: tuple[ReplaceStep, ...]) -> Procedure:
 
 def _put_back_rows(steps: Sequence[ReplaceStep]) -> dict[tuple[str, StrEnum], Step]:
     facts = _facts(steps)
-    past = Step(PUTTING_BACK, fail=reasons.OUTCOME_UNKNOWN, seen=EVIDENCE_NOT_RESTORABLE, words=UNKNOWN_FAILURE)
+    past = Step(PUTTING_BACK, fail=reasons.OUTCOME_UNKNOWN, evidence=EVIDENCE_NOT_RESTORABLE, message=UNKNOWN_FAILURE)
     rows = dict.fromkeys(((PUTTING_BACK, fact) for fact in facts), past)
-    rows |= {(PUTTING_BACK, facts(step.stage)): Step(PUTTING_BACK, ask=PUT_BACK) for step in _undoable(steps)}
+    rows |= {(PUTTING_BACK, facts(step.stage)): Step(PUTTING_BACK, action=PUT_BACK) for step in _undoable(steps)}
     rows[PUTTING_BACK, facts(UNDER_WAY)] = Step(PUTTING_BACK)
-    rows[PUTTING_BACK, facts(AS_IT_WAS)] = Step(REMOVING_STATE, seen=EVIDENCE_RESTORED)
+    rows[PUTTING_BACK, facts(AS_IT_WAS)] = Step(REMOVING_STATE, evidence=EVIDENCE_RESTORED)
     return rows
 
 
 def _removing_rows(steps: Sequence[ReplaceStep]) -> dict[tuple[str, StrEnum], Step]:
     facts = _facts(steps)
-    rows = {(REMOVING_STATE, fact): Step(REMOVING_STATE, ask=CLEAR) for fact in facts}
+    rows = {(REMOVING_STATE, fact): Step(REMOVING_STATE, action=CLEAR) for fact in facts}
     ends = {AS_IT_WAS: EVIDENCE_RESTORED_NO_STATE, NOTHING_KEPT: EVIDENCE_NO_STATE, NEEDED: EVIDENCE_STATE_NEEDED}
     for fact, seen in ends.items():
         rows[REMOVING_STATE, facts(fact)] = Step(
-            REMOVING_STATE, fail=reasons.OUTCOME_UNKNOWN, seen=seen, words=UNKNOWN_FAILURE
+            REMOVING_STATE, fail=reasons.OUTCOME_UNKNOWN, evidence=seen, message=UNKNOWN_FAILURE
         )
     return rows
 
@@ -121,13 +131,29 @@ def _undoable(steps: Sequence[ReplaceStep]) -> list[ReplaceStep]:
 
 
 def _stages(steps: Sequence[ReplaceStep]) -> dict[str, Stage]:
-    checking = Stage("what the provider shows of the instance", CHECK_LIMIT_S, cancel=Cancel.AT_ONCE, idles=True)
+    checking = Stage(
+        "what the provider shows of the instance", CHECK_LIMIT_S, cancel=Cancel.AT_ONCE, capacity=Capacity.BACKGROUND
+    )
     clearing = Stage(
-        "what was kept for it to be removed", CHECK_LIMIT_S, attempts=ATTEMPTS, otherwise=Step(COMPLETE), idles=True
+        "what was kept for it to be removed",
+        CHECK_LIMIT_S,
+        attempts=ATTEMPTS,
+        on_timeout=Step(COMPLETE),
+        capacity=Capacity.BACKGROUND,
     )  # a remaining Secret is deleted with the operation, or with the Machine
-    back = Stage("the instance to be put back as it was", PUT_BACK_LIMIT_S, attempts=None, idles=True, last=True)
+    back = Stage(
+        "the instance to be put back as it was",
+        PUT_BACK_LIMIT_S,
+        attempts=None,
+        capacity=Capacity.BACKGROUND,
+        is_cleanup=True,
+    )
     removing = Stage(
-        "what was kept of the instance to be removed", CHECK_LIMIT_S, attempts=ATTEMPTS, idles=True, last=True
+        "what was kept of the instance to be removed",
+        CHECK_LIMIT_S,
+        attempts=ATTEMPTS,
+        capacity=Capacity.BACKGROUND,
+        is_cleanup=True,
     )
     between = {step.stage: _stage(step) for step in steps}
     ending = {PUTTING_BACK: back} if _undoable(steps) else {}
@@ -140,10 +166,10 @@ def _stage(step: ReplaceStep) -> Stage:
         step.waits_for,
         step.limit_s,
         attempts=_attempts(step),
-        ask_again_s=60.0,
+        retry_after_s=60.0,
         cancel=Cancel.UNDO if step.cancel is Cancel.AT_ONCE else step.cancel,
-        idles=True,
-        aftermath=_cleanup_stage(step),
+        capacity=Capacity.BACKGROUND,
+        cleanup_stage=_cleanup_stage(step),
         late_s=step.late_s,
     )
 
@@ -210,7 +236,7 @@ def step_fact(steps: Sequence[ReplaceStep], found: Next, binding: str | None) ->
         facts(fact),
         found.detail,
         found.where,
-        binding=binding,
+        target_digest=binding,
         progress=found.progress,
         more=found.more,
         failed=failed,

@@ -80,7 +80,7 @@ Table = Mapping[tuple[str, StrEnum], Step]
 
 
 def _off_step(*, force: bool) -> Step:
-    return Step(WAITING_OFF, ask=SWITCH_OFF) if force else Step(SHUTTING_DOWN, ask=SHUT_DOWN)
+    return Step(WAITING_OFF, action=SWITCH_OFF) if force else Step(SHUTTING_DOWN, action=SHUT_DOWN)
 
 
 def _rows(stage: str, *, on: Step, off: Step) -> Table:
@@ -91,24 +91,24 @@ def _rows(stage: str, *, on: Step, off: Step) -> Table:
 def _powering_off_rows(after: Step) -> Table:
     """Return the rows of the stages in which the host goes off; `after` follows once it was observed Off."""
     return {
-        **_rows(SHUTTING_DOWN, on=Step(SHUTTING_DOWN, ask=SHUT_DOWN), off=after),
-        **_rows(WAITING_OFF, on=Step(WAITING_OFF, ask=SWITCH_OFF), off=after),
+        **_rows(SHUTTING_DOWN, on=Step(SHUTTING_DOWN, action=SHUT_DOWN), off=after),
+        **_rows(WAITING_OFF, on=Step(WAITING_OFF, action=SWITCH_OFF), off=after),
     }
 
 
 def _powering_on_rows(stage: str, done: Step) -> Table:
-    return _rows(stage, on=done, off=Step(stage, ask=SWITCH_ON))
+    return _rows(stage, on=done, off=Step(stage, action=SWITCH_ON))
 
 
 def reboot_table(*, force: bool) -> Table:
     """Return the rows of HostReboot: switch off, observe Off, switch on, observe On."""
-    switch_on = Step(WAITING_ON, ask=SWITCH_ON, seen=SEEN_OFF)
+    switch_on = Step(WAITING_ON, action=SWITCH_ON, evidence=SEEN_OFF)
     return {
         **_rows(STARTING, on=_off_step(force=force), off=switch_on),
         **_powering_off_rows(after=switch_on),
-        **_powering_on_rows(WAITING_ON, Step(COMPLETE, seen=SEEN_ON)),
+        **_powering_on_rows(WAITING_ON, Step(COMPLETE, evidence=SEEN_ON)),
         # fails with the reason of the failure that led here
-        **_powering_on_rows(RESTORING_POWER, Step(RESTORING_POWER, fail=NO_EFFECT, seen=SEEN_ON)),
+        **_powering_on_rows(RESTORING_POWER, Step(RESTORING_POWER, fail=NO_EFFECT, evidence=SEEN_ON)),
     }
 
 
@@ -117,16 +117,16 @@ def power_off_table(*, force: bool) -> Table:
 
     A host that comes back by itself is switched off once more, but not a third time.
     """
-    done, again = Step(COMPLETE, seen=SEEN_OFF_AGAIN), Step(WAITING_OFF_AGAIN, ask=SWITCH_OFF)
+    done, again = Step(COMPLETE, evidence=SEEN_OFF_AGAIN), Step(WAITING_OFF_AGAIN, action=SWITCH_OFF)
     came_back = Step(CONFIRMING_OFF_AGAIN, fail=DOES_NOT_STAY_OFF)
     return {
-        **_rows(STARTING, on=_off_step(force=force), off=Step(ALREADY_OFF, seen=SEEN_OFF)),
-        **_powering_off_rows(after=Step(CONFIRMING_OFF, seen=SEEN_OFF)),
+        **_rows(STARTING, on=_off_step(force=force), off=Step(ALREADY_OFF, evidence=SEEN_OFF)),
+        **_powering_off_rows(after=Step(CONFIRMING_OFF, evidence=SEEN_OFF)),
         **_rows(ALREADY_OFF, on=_off_step(force=force), off=done),
         **_rows(CONFIRMING_OFF, on=again, off=done),
-        **_rows(WAITING_OFF_AGAIN, on=again, off=Step(CONFIRMING_OFF_AGAIN, seen=SEEN_OFF)),
+        **_rows(WAITING_OFF_AGAIN, on=again, off=Step(CONFIRMING_OFF_AGAIN, evidence=SEEN_OFF)),
         **_rows(CONFIRMING_OFF_AGAIN, on=came_back, off=done),
-        **_powering_on_rows(UNDOING, Step(CANCELLED, seen=SEEN_ON)),
+        **_powering_on_rows(UNDOING, Step(CANCELLED, evidence=SEEN_ON)),
     }
 
 
@@ -135,13 +135,13 @@ def power_on_table() -> Table:
 
     A host that goes off by itself is switched on once more, but not a third time.
     """
-    confirm, done = Step(CONFIRMING_ON, seen=SEEN_ON), Step(COMPLETE, seen=SEEN_ON_AGAIN)
-    again, went_off = Step(WAITING_ON_AGAIN, ask=SWITCH_ON), Step(CONFIRMING_ON_AGAIN, fail=DOES_NOT_STAY_ON)
+    confirm, done = Step(CONFIRMING_ON, evidence=SEEN_ON), Step(COMPLETE, evidence=SEEN_ON_AGAIN)
+    again, went_off = Step(WAITING_ON_AGAIN, action=SWITCH_ON), Step(CONFIRMING_ON_AGAIN, fail=DOES_NOT_STAY_ON)
     return {
-        **_rows(STARTING, on=confirm, off=Step(WAITING_ON, ask=SWITCH_ON)),
+        **_rows(STARTING, on=confirm, off=Step(WAITING_ON, action=SWITCH_ON)),
         **_powering_on_rows(WAITING_ON, confirm),
         **_rows(CONFIRMING_ON, on=done, off=again),
-        **_powering_on_rows(WAITING_ON_AGAIN, Step(CONFIRMING_ON_AGAIN, seen=SEEN_ON)),
+        **_powering_on_rows(WAITING_ON_AGAIN, Step(CONFIRMING_ON_AGAIN, evidence=SEEN_ON)),
         **_rows(CONFIRMING_ON_AGAIN, on=done, off=went_off),
     }
 
@@ -156,10 +156,10 @@ def _stages_off(grace: int, *, undo: Step | None) -> Mapping[str, Stage]:
         SHUTTING_DOWN: Stage(
             "the host to shut itself down",
             limit_s=max(float(grace), 1.0),
-            otherwise=Step(WAITING_OFF, ask=SWITCH_OFF),
+            on_timeout=Step(WAITING_OFF, action=SWITCH_OFF),
             cancel=cancel,
             undo=undo,
-            mark=MARK_POWERING_OFF,
+            condition=MARK_POWERING_OFF,
             lingers=LINGERS,
         ),
         WAITING_OFF: _waiting_off(undo),
@@ -168,7 +168,7 @@ def _stages_off(grace: int, *, undo: Step | None) -> Mapping[str, Stage]:
 
 def _waiting_off(undo: Step | None) -> Stage:
     cancel = Cancel.UNDO if undo else Cancel.TOO_LATE
-    return Stage("the host to be Off", limit_s=POWER_LIMIT_S, cancel=cancel, undo=undo, mark=MARK_POWERING_OFF)
+    return Stage("the host to be Off", limit_s=POWER_LIMIT_S, cancel=cancel, undo=undo, condition=MARK_POWERING_OFF)
 
 
 def _confirming_off(cancel: Cancel, undo: Step | None = None) -> Stage:
@@ -178,7 +178,7 @@ def _confirming_off(cancel: Cancel, undo: Step | None = None) -> Stage:
         dwell_s=CONFIRM_S,
         cancel=cancel,
         undo=undo,
-        mark=MARK_OFF,
+        condition=MARK_OFF,
     )
 
 
@@ -187,17 +187,17 @@ def _confirming_on() -> Stage:
         f"a second reading of On, {CONFIRM_S:.0f} s after the first",
         limit_s=SETTLE_LIMIT_S,
         dwell_s=CONFIRM_S,
-        mark=MARK_POWERING_ON,
+        condition=MARK_POWERING_ON,
     )
 
 
 def _waiting_on() -> Stage:
-    return Stage("the host to be On", limit_s=POWER_LIMIT_S, mark=MARK_POWERING_ON)
+    return Stage("the host to be On", limit_s=POWER_LIMIT_S, condition=MARK_POWERING_ON)
 
 
 def _with_power_restored(stages: Mapping[str, Stage]) -> Mapping[str, Stage]:
     """Return the stages with a cleanup that switches the host on after a failure."""
-    return {name: replace(stage, aftermath=RESTORING_POWER) for name, stage in stages.items()}
+    return {name: replace(stage, cleanup_stage=RESTORING_POWER) for name, stage in stages.items()}
 
 
 def reboot(operation: MachineOperation) -> Procedure:
@@ -212,17 +212,17 @@ def reboot(operation: MachineOperation) -> Procedure:
                 "the host to be On",
                 RESTORE_LIMIT_S,
                 dwell_s=CONFIRM_S,  # the last action may take effect after the first reading
-                last=True,
+                is_cleanup=True,
                 blind=SWITCH_ON,
                 left="left Off",
-                mark=MARK_POWERING_ON,
+                condition=MARK_POWERING_ON,
             ),
         },
         table=reboot_table(force=is_forced(operation)),
         actions=ACTIONS,
         proof=frozenset({SEEN_OFF, SEEN_ON}),
-        end_marks=(MARK_ON,),
-        read_marks=READ_MARKS,
+        end_conditions=(MARK_ON,),
+        fact_conditions=READ_MARKS,
         final=frozenset({SWITCH_ON}),
     )
 
@@ -244,14 +244,14 @@ def power_off(operation: MachineOperation) -> Procedure:
                 f"the host to be On when {grace} s have passed, in which the shutdown can still take effect",
                 limit_s=POWER_LIMIT_S + grace,
                 dwell_s=float(grace),
-                mark=MARK_POWERING_ON,
+                condition=MARK_POWERING_ON,
             ),
         },
         table=power_off_table(force=is_forced(operation)),
         actions=ACTIONS,
         proof=frozenset({SEEN_OFF, SEEN_OFF_AGAIN}),
-        end_marks=(MARK_OFF,),
-        read_marks=READ_MARKS,
+        end_conditions=(MARK_OFF,),
+        fact_conditions=READ_MARKS,
         final=frozenset({SHUT_DOWN, SWITCH_OFF}),
     )
 
@@ -270,8 +270,8 @@ def power_on(_operation: MachineOperation) -> Procedure:
         table=power_on_table(),
         actions=ACTIONS,
         proof=frozenset({SEEN_ON, SEEN_ON_AGAIN}),
-        end_marks=(MARK_ON,),
-        read_marks=READ_MARKS,
+        end_conditions=(MARK_ON,),
+        fact_conditions=READ_MARKS,
         final=frozenset({SWITCH_ON}),
     )
 

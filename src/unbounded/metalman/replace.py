@@ -216,7 +216,7 @@ class BootFailure:
 
     @property
     def fails(self) -> Step:
-        return Step(self.stage, fail=self.reason, words=self.words)
+        return Step(self.stage, fail=self.reason, message=self.words)
 
 
 DID_NOT_NETBOOT: Final = BootFailure(
@@ -239,10 +239,10 @@ _ON_FAILURE: Final = {trouble.fact: Step(trouble.stage) for trouble in BOOT_FAIL
 def _ending_rows() -> Table:
     rows: dict[tuple[str, StrEnum], Step] = {}
     for trouble in BOOT_FAILURES:
-        fail, clear = trouble.fails, Step(trouble.stage, ask=CLEAR_BOOT)
+        fail, clear = trouble.fails, Step(trouble.stage, action=CLEAR_BOOT)
         rows |= _rows(trouble.stage, _power(on=fail, off=fail, on_armed=clear, off_armed=clear))
-    fail = Step(ENDING_FAILED, fail=OUTCOME_UNKNOWN, words="what failed was not noted")  # not observed so far
-    clear = Step(ENDING_FAILED, ask=CLEAR_BOOT)
+    fail = Step(ENDING_FAILED, fail=OUTCOME_UNKNOWN, message="what failed was not noted")  # not observed so far
+    clear = Step(ENDING_FAILED, action=CLEAR_BOOT)
     return {**rows, **_rows(ENDING_FAILED, _power(on=fail, off=fail, on_armed=clear, off_armed=clear))}
 
 
@@ -251,19 +251,21 @@ def _undo_rows(stage: str) -> Table:
 
     A host that has begun to install cannot be restored any more; one that has only its loader is started again.
     """
-    clear, off = Step(stage, ask=CLEAR_BOOT), Step(UNDOING_LOADER, ask=SWITCH_OFF)
+    clear, off = Step(stage, action=CLEAR_BOOT), Step(UNDOING_LOADER, action=SWITCH_OFF)
     return _rows(
         stage,
-        _power(on=Step(CANCELLED, seen=SEEN_ON), off=Step(stage, ask=SWITCH_ON), on_armed=clear, off_armed=clear),
+        _power(
+            on=Step(CANCELLED, evidence=SEEN_ON), off=Step(stage, action=SWITCH_ON), on_armed=clear, off_armed=clear
+        ),
         _ON_FAILURE,
         dict.fromkeys((ReplaceFact.LOADED, ReplaceFact.LOOPING, ReplaceFact.CONTESTED), off),
-        _since(ReplaceFact.INSTALLING, Step(WAITING_INSTALLER, seen=SEEN_LOADER)),
+        _since(ReplaceFact.INSTALLING, Step(WAITING_INSTALLER, evidence=SEEN_LOADER)),
     )
 
 
 def _restart_rows() -> Table:
-    off, on = Step(UNDOING_LOADER, ask=SWITCH_OFF), Step(UNDOING_START, ask=SWITCH_ON)
-    clear, done = Step(UNDOING_START, ask=CLEAR_BOOT), Step(CANCELLED, seen=SEEN_ON)
+    off, on = Step(UNDOING_LOADER, action=SWITCH_OFF), Step(UNDOING_START, action=SWITCH_ON)
+    clear, done = Step(UNDOING_START, action=CLEAR_BOOT), Step(CANCELLED, evidence=SEEN_ON)
     return {
         **_rows(UNDOING_LOADER, _power(on=off, off=on)),
         **_rows(UNDOING_START, _power(on=done, off=on, on_armed=clear, off_armed=clear)),
@@ -271,16 +273,16 @@ def _restart_rows() -> Table:
 
 
 def _table() -> Table:
-    start, off = Step(WAITING_ON, ask=START), Step(SETTING_BOOT, ask=BOOT_ONCE, seen=SEEN_OFF)
-    armed, started = Step(WAITING_ON, ask=START, seen=SEEN_OFF), Step(WAITING_LOADER, seen=SEEN_ON)
-    loaded = _since(ReplaceFact.LOADED, Step(WAITING_INSTALLER, seen=SEEN_LOADER))
-    once, stays = Step(SETTING_BOOT, ask=BOOT_ONCE), Step(SETTING_BOOT_TO_STAY, ask=BOOT_TO_STAY)
-    again, once_more = Step(SETTING_BOOT_AGAIN, ask=BOOT_TO_STAY), Step(WAITING_ON_AGAIN, ask=START)
-    off_again = Step(WAITING_OFF_AGAIN, ask=SWITCH_OFF)
-    shut_down, switch_off = Step(SHUTTING_DOWN, ask=SHUT_DOWN), Step(WAITING_OFF, ask=SWITCH_OFF)
-    written = _since(ReplaceFact.WRITTEN, Step(CLEARING_BOOT, seen=SEEN_WRITTEN))
-    back, configured = Step(WAITING_RETURN), Step(WAITING_NODE, seen=SEEN_CLOUD_INIT)
-    clear = Step(CLEARING_BOOT, ask=CLEAR_BOOT)
+    start, off = Step(WAITING_ON, action=START), Step(SETTING_BOOT, action=BOOT_ONCE, evidence=SEEN_OFF)
+    armed, started = Step(WAITING_ON, action=START, evidence=SEEN_OFF), Step(WAITING_LOADER, evidence=SEEN_ON)
+    loaded = _since(ReplaceFact.LOADED, Step(WAITING_INSTALLER, evidence=SEEN_LOADER))
+    once, stays = Step(SETTING_BOOT, action=BOOT_ONCE), Step(SETTING_BOOT_TO_STAY, action=BOOT_TO_STAY)
+    again, once_more = Step(SETTING_BOOT_AGAIN, action=BOOT_TO_STAY), Step(WAITING_ON_AGAIN, action=START)
+    off_again = Step(WAITING_OFF_AGAIN, action=SWITCH_OFF)
+    shut_down, switch_off = Step(SHUTTING_DOWN, action=SHUT_DOWN), Step(WAITING_OFF, action=SWITCH_OFF)
+    written = _since(ReplaceFact.WRITTEN, Step(CLEARING_BOOT, evidence=SEEN_WRITTEN))
+    back, configured = Step(WAITING_RETURN), Step(WAITING_NODE, evidence=SEEN_CLOUD_INIT)
+    clear = Step(CLEARING_BOOT, action=CLEAR_BOOT)
     contested = {ReplaceFact.CONTESTED: _CONTESTED.fails}
     unconfigured = {
         ReplaceFact.CLOUD_INIT_FAILED: Step(WAITING_CLOUD_INIT, fail=reasons.CLOUD_INIT_FAILED),
@@ -289,7 +291,7 @@ def _table() -> Table:
     done = {
         ReplaceFact.CONFIGURED: configured,
         ReplaceFact.JOINED: configured,
-        ReplaceFact.FINISHED: Step(COMPLETE, seen=SEEN_CLOUD_INIT),
+        ReplaceFact.FINISHED: Step(COMPLETE, evidence=SEEN_CLOUD_INIT),
     }
     return {
         **_rows(WAITING_IMAGE, _power(on=shut_down, off=off, off_armed=armed)),
@@ -300,34 +302,34 @@ def _table() -> Table:
         **_rows(WAITING_ON, _power(on=started, off=start), loaded, _ON_FAILURE),
         **_rows(
             WAITING_LOADER,
-            _power(on=Step(WAITING_LOADER), off=Step(WAITING_LOADER, ask=START)),
+            _power(on=Step(WAITING_LOADER), off=Step(WAITING_LOADER, action=START)),
             loaded,
             _ON_FAILURE,
         ),
         **_rows(SETTING_BOOT_AGAIN, _power(on=again, off=again, on_armed=off_again, off_armed=once_more), loaded,
                 _ON_FAILURE),
-        **_rows(WAITING_OFF_AGAIN, _power(on=off_again, off=Step(WAITING_ON_AGAIN, ask=START, seen=SEEN_OFF))),
-        **_rows(WAITING_ON_AGAIN, _power(on=Step(WAITING_LOADER_AGAIN, seen=SEEN_ON), off=once_more), loaded,
+        **_rows(WAITING_OFF_AGAIN, _power(on=off_again, off=Step(WAITING_ON_AGAIN, action=START, evidence=SEEN_OFF))),
+        **_rows(WAITING_ON_AGAIN, _power(on=Step(WAITING_LOADER_AGAIN, evidence=SEEN_ON), off=once_more), loaded,
                 _ON_FAILURE),
         **_rows(
             WAITING_LOADER_AGAIN,
-            _power(on=Step(WAITING_LOADER_AGAIN), off=Step(WAITING_LOADER_AGAIN, ask=START)),
+            _power(on=Step(WAITING_LOADER_AGAIN), off=Step(WAITING_LOADER_AGAIN, action=START)),
             loaded,
             _ON_FAILURE,
         ),
-        **_rows(WAITING_INSTALLER, _since(ReplaceFact.INSTALLING, Step(WAITING_REPAVE, seen=SEEN_INSTALLER)),
+        **_rows(WAITING_INSTALLER, _since(ReplaceFact.INSTALLING, Step(WAITING_REPAVE, evidence=SEEN_INSTALLER)),
                 _ON_FAILURE),
         **_rows(WAITING_REPAVE, written, _ON_FAILURE),
         **_rows(CLEARING_BOOT, _power(on=back, off=back, on_armed=clear, off_armed=clear)),
         **_rows(
             WAITING_RETURN,
-            {ReplaceFact.WRITTEN_OFF: Step(WAITING_RETURN, ask=SWITCH_ON),
+            {ReplaceFact.WRITTEN_OFF: Step(WAITING_RETURN, action=SWITCH_ON),
              ReplaceFact.BOOTED: Step(WAITING_CLOUD_INIT)},
             unconfigured,
             done,
         ),
         **_rows(WAITING_CLOUD_INIT, unconfigured, done),
-        **_rows(WAITING_NODE, {ReplaceFact.JOINED: Step(COMPLETE, seen=SEEN_NODE)},
+        **_rows(WAITING_NODE, {ReplaceFact.JOINED: Step(COMPLETE, evidence=SEEN_NODE)},
                 {ReplaceFact.FINISHED: done[ReplaceFact.FINISHED]}, contested),
         **_undo_rows(UNDOING),
         **_undo_rows(UNDOING_SHUTDOWN),

@@ -55,7 +55,17 @@ from unbounded.metalman.replace import (
     ReplaceFact,
 )
 from unbounded.operations.parameters import grace_s
-from unbounded.operations.procedure import COMPLETE, Cancel, ConditionUpdate, MarkStatus, Procedure, Repeat, Stage, Step
+from unbounded.operations.procedure import (
+    COMPLETE,
+    Cancel,
+    Capacity,
+    ConditionUpdate,
+    MarkStatus,
+    Procedure,
+    Repeat,
+    Stage,
+    Step,
+)
 
 WINDOW_CLOSES_S: Final = 10.0  # until all servers know that an operation has left its boot stages
 IMAGE_LIMIT_S: Final = 1800.0
@@ -80,13 +90,13 @@ def _off_stages(grace: int) -> Mapping[str, Stage]:
         SHUTTING_DOWN: Stage(
             "the host to shut itself down",
             limit_s=max(float(grace), 1.0),
-            otherwise=Step(WAITING_OFF, ask=SWITCH_OFF),
+            on_timeout=Step(WAITING_OFF, action=SWITCH_OFF),
             cancel=Cancel.UNDO,
             undo=undo,
-            mark=MARK_POWERING_OFF,
+            condition=MARK_POWERING_OFF,
         ),
         WAITING_OFF: Stage(
-            "the host to be Off", limit_s=POWER_LIMIT_S, cancel=Cancel.UNDO, undo=undo, mark=MARK_POWERING_OFF
+            "the host to be Off", limit_s=POWER_LIMIT_S, cancel=Cancel.UNDO, undo=undo, condition=MARK_POWERING_OFF
         ),
     }
 
@@ -96,12 +106,12 @@ def _setting(waits_for: str, otherwise: Step, mark: ConditionUpdate = MARK_POWER
         waits_for,
         limit_s=BOOT_ORDER_LIMIT_S,
         attempts=2,
-        ask_again_s=10.0,
-        otherwise=otherwise,
+        retry_after_s=10.0,
+        on_timeout=otherwise,
         cancel=Cancel.UNDO,
         undo=Step(UNDOING),
-        mark=mark,
-        aftermath=ENDING_FAILED,
+        condition=mark,
+        cleanup_stage=ENDING_FAILED,
     )
 
 
@@ -109,11 +119,11 @@ def _before_loader(waits_for: str, limit_s: float, *, otherwise: Step | None = N
     return Stage(
         waits_for,
         limit_s=limit_s,
-        otherwise=otherwise,
+        on_timeout=otherwise,
         cancel=Cancel.UNDO,
         undo=Step(UNDOING),
-        mark=mark,
-        aftermath=ENDING_FAILED,
+        condition=mark,
+        cleanup_stage=ENDING_FAILED,
     )
 
 
@@ -122,16 +132,16 @@ def _boot_stages() -> Mapping[str, Stage]:
     again, loader = Step(SETTING_BOOT_AGAIN), "the host to fetch its boot loader"
     return {
         SETTING_BOOT: _setting(
-            "the BMC to show that the host boots from the network once", Step(SETTING_BOOT_TO_STAY, ask=BOOT_TO_STAY)
+            "the BMC to show that the host boots from the network once", Step(SETTING_BOOT_TO_STAY, action=BOOT_TO_STAY)
         ),
         SETTING_BOOT_TO_STAY: _setting(
-            "the BMC to show that the host boots from the network", Step(WAITING_ON, ask=START)
+            "the BMC to show that the host boots from the network", Step(WAITING_ON, action=START)
         ),
         WAITING_ON: _before_loader("the host to be On", POWER_LIMIT_S, mark=MARK_POWERING_ON),
         WAITING_LOADER: _before_loader(loader, LOADER_LIMIT_S, otherwise=again, mark=MARK_ON),
         SETTING_BOOT_AGAIN: _setting(
             "the BMC to show that the host boots from the network, set while it is On",
-            Step(WAITING_OFF_AGAIN, ask=SWITCH_OFF),
+            Step(WAITING_OFF_AGAIN, action=SWITCH_OFF),
             MARK_ON,
         ),
         WAITING_OFF_AGAIN: _before_loader("the host to be Off, as it did not fetch its loader", POWER_LIMIT_S,
@@ -147,41 +157,45 @@ def _install_stages() -> Mapping[str, Stage]:
     timed_out = Step(TIMED_OUT.stage)
     return {
         WAITING_INSTALLER: Stage(
-            "the installer to start", INSTALLER_LIMIT_S, otherwise=timed_out, mark=MARK_ON, aftermath=ENDING_FAILED
+            "the installer to start",
+            INSTALLER_LIMIT_S,
+            on_timeout=timed_out,
+            condition=MARK_ON,
+            cleanup_stage=ENDING_FAILED,
         ),
         WAITING_REPAVE: Stage(
             "the image to be written",
             WRITE_LIMIT_S,
-            otherwise=timed_out,
-            mark=MARK_ON,
-            still_s=WRITE_STILL_S,
-            aftermath=ENDING_FAILED,
+            on_timeout=timed_out,
+            condition=MARK_ON,
+            stalled_s=WRITE_STILL_S,
+            cleanup_stage=ENDING_FAILED,
         ),
         CLEARING_BOOT: Stage(
             "the BMC to show that the host boots from its disk",
             limit_s=BOOT_ORDER_LIMIT_S,
-            ask_again_s=10.0,
-            otherwise=Step(WAITING_RETURN),
-            aftermath=ENDING_FAILED,
+            retry_after_s=10.0,
+            on_timeout=Step(WAITING_RETURN),
+            cleanup_stage=ENDING_FAILED,
         ),
         WAITING_RETURN: Stage(
             "the host to boot from its disk, and cloud-init to report",
             limit_s=RETURN_LIMIT_S,
-            ask_again_s=60.0,
-            otherwise=_ends_as(reasons.DID_NOT_COME_BACK),
-            aftermath=ENDING_FAILED,  # clearing was abandoned if the BMC did not answer for long; it may answer now
+            retry_after_s=60.0,
+            on_timeout=_ends_as(reasons.DID_NOT_COME_BACK),
+            cleanup_stage=ENDING_FAILED,  # clearing was abandoned if the BMC did not answer for long; it may answer now
         ),
         WAITING_CLOUD_INIT: Stage(
             "cloud-init to finish",
             CLOUD_INIT_LIMIT_S,
-            otherwise=_ends_as(reasons.CLOUD_INIT_TIMED_OUT),
-            aftermath=ENDING_FAILED,
+            on_timeout=_ends_as(reasons.CLOUD_INIT_TIMED_OUT),
+            cleanup_stage=ENDING_FAILED,
         ),
         WAITING_NODE: Stage(
             "the Node to be Ready since the new boot",
             NODE_LIMIT_S,
-            otherwise=_ends_as(reasons.NODE_NOT_READY),
-            aftermath=ENDING_FAILED,
+            on_timeout=_ends_as(reasons.NODE_NOT_READY),
+            cleanup_stage=ENDING_FAILED,
         ),
     }
 
@@ -197,7 +211,9 @@ def _end_stages(grace: int) -> Mapping[str, Stage]:
 
 
 def _ending(waits_for: str, otherwise: Step | None = None) -> Stage:
-    return Stage(waits_for, limit_s=BOOT_ORDER_LIMIT_S, attempts=2, ask_again_s=10.0, otherwise=otherwise, last=True)
+    return Stage(
+        waits_for, limit_s=BOOT_ORDER_LIMIT_S, attempts=2, retry_after_s=10.0, on_timeout=otherwise, is_cleanup=True
+    )
 
 
 def _undoing_stages(grace: int) -> Mapping[str, Stage]:
@@ -206,22 +222,26 @@ def _undoing_stages(grace: int) -> Mapping[str, Stage]:
         # The servers close the boot's window when they observe this stage; a boot that began earlier is reported by
         # then.
         UNDOING: Stage(
-            undone, limit_s=POWER_LIMIT_S, dwell_s=WINDOW_CLOSES_S, mark=MARK_POWERING_ON, aftermath=ENDING_FAILED
+            undone,
+            limit_s=POWER_LIMIT_S,
+            dwell_s=WINDOW_CLOSES_S,
+            condition=MARK_POWERING_ON,
+            cleanup_stage=ENDING_FAILED,
         ),
         UNDOING_LOADER: Stage(
             "the host, which has only its loader, to be Off",
             limit_s=POWER_LIMIT_S,
-            mark=MARK_POWERING_OFF,
-            aftermath=ENDING_FAILED,
+            condition=MARK_POWERING_OFF,
+            cleanup_stage=ENDING_FAILED,
         ),
-        UNDOING_START: Stage(undone, limit_s=POWER_LIMIT_S, mark=MARK_POWERING_ON, aftermath=ENDING_FAILED),
+        UNDOING_START: Stage(undone, limit_s=POWER_LIMIT_S, condition=MARK_POWERING_ON, cleanup_stage=ENDING_FAILED),
         # A requested shutdown can still take effect until its grace has passed.
         UNDOING_SHUTDOWN: Stage(
             f"{undone}, when {grace} s have passed, in which the shutdown can still take effect",
             limit_s=POWER_LIMIT_S + grace,
             dwell_s=float(grace),
-            mark=MARK_POWERING_ON,
-            aftermath=ENDING_FAILED,
+            condition=MARK_POWERING_ON,
+            cleanup_stage=ENDING_FAILED,
         ),
     }
 
@@ -246,9 +266,9 @@ def replace(operation: MachineOperation) -> Procedure:
             WAITING_IMAGE: Stage(
                 "the image to be ready, and a power state that is On or Off",
                 limit_s=IMAGE_LIMIT_S,
-                otherwise=_ends_as(reasons.IMAGE_NOT_READY),
+                on_timeout=_ends_as(reasons.IMAGE_NOT_READY),
                 cancel=Cancel.AT_ONCE,
-                lends=True,
+                capacity=Capacity.YIELD,
             ),
             **_off_stages(grace),
             **_boot_stages(),
@@ -264,10 +284,10 @@ def replace(operation: MachineOperation) -> Procedure:
             CLEAR_BOOT: Repeat.SETS_STATE,
         },
         proof=frozenset({SEEN_OFF, SEEN_LOADER, SEEN_WRITTEN, SEEN_CLOUD_INIT}),
-        start_marks=(_PENDING, _NO_CLOUD_INIT),
-        end_marks=(MARK_ON, _REPAVED),
-        failed_marks=(MARK_ON, _NOT_PENDING),
-        read_marks={
+        start_conditions=(_PENDING, _NO_CLOUD_INIT),
+        end_conditions=(MARK_ON, _REPAVED),
+        failure_conditions=(MARK_ON, _NOT_PENDING),
+        fact_conditions={
             **dict.fromkeys((ReplaceFact.ON, ReplaceFact.ON_ARMED), MARK_ON),
             **dict.fromkeys((ReplaceFact.OFF, ReplaceFact.OFF_ARMED, ReplaceFact.WRITTEN_OFF), MARK_OFF),
         },

@@ -54,7 +54,7 @@ from unbounded.operations.plan import (
     waiting_text,
 )
 from unbounded.operations.ports import Executor, Refusal, Target
-from unbounded.operations.procedure import NotObservable, Observation, Procedure, Stage
+from unbounded.operations.procedure import Capacity, NotObservable, Observation, Procedure
 from unbounded.operations.record import Run, run_of
 from unbounded.operations.run_state import ACT_WITHIN_S, RecordReader, RunState
 
@@ -256,7 +256,7 @@ class Engine:
     def _rests_in(self, operation: MachineOperation, stage: str) -> bool:
         """Return whether the operation yields its capacity while it waits in a stage."""
         procedure, _refused = self._procedure(operation)
-        return stage in procedure.stages and _gives_way(procedure.stages[stage])
+        return stage in procedure.stages and procedure.stages[stage].capacity is not Capacity.HOLD
 
     def _lane(self, machine: Machine | None) -> str:
         return "" if machine is None else self._executor.lane(machine)
@@ -412,22 +412,22 @@ class Engine:
             return None if self._outside.patience_s(seen.memory, waits_s) > 0 else no_answer
         if isinstance(sight, NotObservable):  # also where it failed at once: the outside may stay unreadable for long
             self._places.lend(seen.memory.uid)
-        elif not _gives_way(seen.stage) and not seen.memory.settles:
+        elif seen.stage.capacity is Capacity.HOLD and not seen.memory.settles:
             self._places.resume(seen.memory.uid)
         return sight
 
     def _ends_at(self, seen: ReconcileContext) -> float:
         """Return the loop time at which the stage, or the operation, reaches its limit."""
         stage, timing = seen.procedure.stages[seen.run.stage], self._timing(seen.memory)
-        deadline_in_s = math.inf if stage.last else deadline_s(seen.operation) - timing.spent_s
+        deadline_in_s = math.inf if stage.is_cleanup else deadline_s(seen.operation) - timing.spent_s
         return self._loop_time() + min(stage.limit_s - timing.in_stage_s, deadline_in_s)
 
     def _with_place(self, seen: ReconcileContext, decision: Decision) -> Decision:
         """Return the decision, or the wait for capacity where the operation has yielded its own."""
         memory = seen.memory
-        if isinstance(decision, Finish | Wait) or not (_gives_way(seen.stage) or memory.settles):
+        if isinstance(decision, Finish | Wait) or not (seen.stage.capacity is not Capacity.HOLD or memory.settles):
             return decision
-        if not seen.stage.lends and not memory.settles:
+        if seen.stage.capacity is Capacity.BACKGROUND and not memory.settles:
             self._places.resume(memory.uid)
             return decision
         if self._places.retake(memory.uid, seen.operation.name, order(seen.operation)):
@@ -450,7 +450,7 @@ class Engine:
                 run = self._moved(seen, decision, where)
                 entered = await self._ledger.enter(seen, run, decision.text, decision.until_s)
                 stage = seen.procedure.stages[run.stage]
-                dwell_s = 0.0 if stage.last else stage.dwell_s  # in a cleanup stage, an action may be due at once
+                dwell_s = 0.0 if stage.is_cleanup else stage.dwell_s  # in a cleanup stage, an action may be due at once
                 wanted_s = dwell_s or seen.procedure.poll_s(0)
                 return max(min(wanted_s, self._ends_at(entered.seen) - self._loop_time()), 0.0)
             case CallAction():
@@ -478,7 +478,7 @@ class Engine:
             incarnation=self._identity,
             handle=None,
             answer=NO_ANSWER,
-            evidence=seen.run.with_evidence(step.seen, at=self._ledger.now(), where=where),
+            evidence=seen.run.with_evidence(step.evidence, at=self._ledger.now(), where=where),
             failing=step.failing or seen.run.failing,
         )
 
@@ -490,7 +490,7 @@ class Engine:
             self._moved(seen, step, looked.where if looked else ""),
             asked_at=self._ledger.now(),
             boot_id=looked.boot_id if looked else None,
-            next_binding=(looked.binding if looked else None) or seen.run.next_binding,
+            next_binding=(looked.target_digest if looked else None) or seen.run.next_binding,
             answer=replace(NO_ANSWER, lost=is_again and seen.memory.answer.leaves_open),
         )
         blind = step.failing is not None
@@ -564,10 +564,6 @@ class Engine:
 
     def _loop_time(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def _gives_way(stage: Stage) -> bool:
-    return stage.lends or stage.idles
 
 
 def _is_cancelled(operation: MachineOperation) -> bool:

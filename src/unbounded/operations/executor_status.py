@@ -149,18 +149,18 @@ class ExecutorStatus:
         status, now = seen.operation.status, _loop_time()
         if not seen.claimed:
             await self.enter(seen, seen.run, wait.text, wait.until_s, wait.reason, cause=wait.cause)
-            return wait.look_again_s
+            return wait.requeue_s
         same_reason = status.waiting is not None and status.waiting.reason == wait.reason
         waiting = self._waiting(seen.operation, wait.reason, wait.until_s, renew=not same_reason)
         if same_reason and status.message == wait_message(wait.text, waiting) and not self._counts(seen.memory, now):
-            return wait.look_again_s
+            return wait.requeue_s
         progress_only = bool(wait.bare) and status.message == wait_message(wait.bare, waiting)
         is_soon = progress_only and now - seen.memory.stage_since < PROGRESS_S
         if same_reason and (is_soon or now - seen.memory.said_at < REPORT_EVERY_S):
-            return min(wait.look_again_s, REPORT_EVERY_S)
+            return min(wait.requeue_s, REPORT_EVERY_S)
         seen.memory.said_at = now
         await self._write_run(seen, wait_message(wait.text, waiting), waiting, wait.cause)
-        return wait.look_again_s
+        return wait.requeue_s
 
     def _counts(self, memory: RunState, now: float) -> bool:
         """Return whether to write the remaining time of late calls alone: the next process resumes the count."""
@@ -175,7 +175,7 @@ class ExecutorStatus:
         """Write the terminal status."""
         now = self.now()
         run = seen.memory.recorded(seen.run, _loop_time(), now)
-        run = replace(run, evidence=run.with_evidence(decision.seen, at=now, where=where))
+        run = replace(run, evidence=run.with_evidence(decision.evidence, at=now, where=where))
         conditions = completed_condition(
             seen.operation.status.conditions,
             status="True" if decision.phase is OperationPhase.COMPLETE else "False",
@@ -251,7 +251,7 @@ class ExecutorStatus:
 
     async def show(self, seen: ReconcileContext) -> None:
         """Set the stage's condition on the Machine once the stage lasts; a short stage sets none."""
-        mark = seen.procedure.stages[seen.run.stage].mark
+        mark = seen.procedure.stages[seen.run.stage].condition
         lasts = _loop_time() - seen.memory.stage_since >= SHOW_AFTER_S
         if mark is None or not lasts or seen.machine is None or not seen.claimed:
             return
@@ -281,8 +281,8 @@ class ExecutorStatus:
         if machine is None or target_state(self._executor, run, machine) is not TargetState.SAME:
             raise Stale(f"Machine {run.machine} has changed since it was looked at")
         operation = await self._hold_deletion(seen.operation)
-        first = () if seen.claimed else seen.procedure.start_marks
-        marks = (*first, seen.procedure.stages[run.stage].mark)
+        first = () if seen.claimed else seen.procedure.start_conditions
+        marks = (*first, seen.procedure.stages[run.stage].condition)
         change = lock.take_change(lock.as_read(machine), operation, self._executor.name, marks, now=self.now())
         taken = await self._machine_status.write(machine, change)
         if taken is None or not lock.holds_lock(operation, taken):

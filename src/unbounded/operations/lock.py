@@ -152,11 +152,13 @@ def _read_mark(
 ) -> ConditionUpdate | None:
     """Return the condition of the Machine for the fact that was read last."""
     if read is not None:
-        mark = procedure.read_marks.get(read.fact)
+        mark = procedure.fact_conditions.get(read.fact)
         return None if mark is None else replace(mark, text=f"{read.detail or read.fact}, read at {now}")
     execution = operation.status.execution
     mark = (
-        None if execution is None or not execution.fact else procedure.read_marks.get(procedure.facts(execution.fact))
+        None
+        if execution is None or not execution.fact
+        else procedure.fact_conditions.get(procedure.facts(execution.fact))
     )
     if execution is None or mark is None:
         return None
@@ -165,12 +167,14 @@ def _read_mark(
 
 def _outcome_marks(operation: MachineOperation, procedure: Procedure) -> tuple[ConditionUpdate, ...]:
     if operation.status.phase == OperationPhase.COMPLETE:
-        return procedure.end_marks
-    if procedure.failed_marks is not None:
-        return procedure.failed_marks
+        return procedure.end_conditions
+    if procedure.failure_conditions is not None:
+        return procedure.failure_conditions
     return tuple(
         {
-            stage.mark.type: ConditionUpdate(stage.mark.type, None) for stage in procedure.stages.values() if stage.mark
+            stage.condition.type: ConditionUpdate(stage.condition.type, None)
+            for stage in procedure.stages.values()
+            if stage.condition
         }.values()
     )
 

@@ -63,23 +63,23 @@ class Timing:
 
     Attributes:
         in_stage_s: since this observer first saw the operation in its stage.
-        since_ask_s: since its call was answered, or another process's call was first seen.
+        since_call_s: since its call was answered, or another process's call was first seen.
         spent_s: of the deadline, including the time that earlier observers recorded.
         settles_in_s: until a process that is not known to have ended can no longer act; 0 when there is none.
         late: calls of other processes that may still arrive after the begin of the current observation.
-        looks: the number of observations in this stage.
-        look_began_s: begin of the current observation, in the stage.
-        still_s: since this observer saw the progress change, or the stage begin.
+        observations: the number of observations in this stage.
+        observed_from_s: begin of the current observation, in the stage.
+        stalled_s: since this observer saw the progress change, or the stage begin.
     """
 
     in_stage_s: float
-    since_ask_s: float
+    since_call_s: float
     spent_s: float
     settles_in_s: float = 0.0
     late: tuple[LateCall, ...] = ()
-    looks: int = 0
-    look_began_s: float = math.inf
-    still_s: float = 0.0
+    observations: int = 0
+    observed_from_s: float = math.inf
+    stalled_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Wait:
 
     reason: str
     text: str
-    look_again_s: float
+    requeue_s: float
     until_s: float | None = None
     bare: str = ""
     cause: Cause | None = None
@@ -106,7 +106,7 @@ class CallAction:
     action: str
     attempt: int
     text: str
-    seen: str | None = None
+    evidence: str | None = None
     until_s: float | None = None
     failing: PendingFailure | None = None
 
@@ -115,7 +115,7 @@ class CallAction:
 class EnterStage:
     stage: str
     text: str
-    seen: str | None = None
+    evidence: str | None = None
     until_s: float | None = None
     failing: PendingFailure | None = None
 
@@ -131,7 +131,7 @@ class Finish:
     phase: OperationPhase
     reason: str
     text: str
-    seen: str | None = None
+    evidence: str | None = None
     is_undone: bool = False
     cause: Cause | None = None
 
@@ -167,7 +167,7 @@ def _with_cause(decision: Decision, planner: _Planner) -> Decision:
 
 def shows_arrival(procedure: Procedure, run: Run, answer: Answer, decision: Decision) -> bool:
     """Return whether a decision depends on the effect of the last call, which was sent once and has no other cause."""
-    seen = None if isinstance(decision, Wait) else decision.seen
+    seen = None if isinstance(decision, Wait) else decision.evidence
     return seen is not None and run.action in procedure.settled and not answer.lost
 
 
@@ -179,7 +179,7 @@ def _come_of(procedure: Procedure, run: Run, sight: Observation | NotObservable,
         or not (answer.reply is CallOutcome.ACCEPTED or answer.is_open)
     ):
         return answer
-    if procedure.table[run.stage, sight.fact].ask != run.action:
+    if procedure.table[run.stage, sight.fact].action != run.action:
         return answer
     failed = sight.failed
     return replace(answer, reply=CallOutcome.NOT_DONE, reason=failed.reason, text=failed.text, cause=failed.cause)
@@ -203,7 +203,7 @@ def _asked(stage: Stage, run: Run, answer: Answer) -> str:
 
 
 def _with_cancel(text: str, stage: Stage, *, cancel: bool) -> str:
-    return f"{text} ({_CANCEL_WORDS[stage.cancel]})" if cancel and not stage.last else text
+    return f"{text} ({_CANCEL_WORDS[stage.cancel]})" if cancel and not stage.is_cleanup else text
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class _Planner:
             return self._wrong_target()
         if self.orders.cancel and self._ends_when_cancelled():
             return self._give_up(reasons.CANCELLED, self._cancelled())
-        if self.timing.spent_s >= self.orders.deadline_s and not self.stage.last:
+        if self.timing.spent_s >= self.orders.deadline_s and not self.stage.is_cleanup:
             return self._too_late()
         if self.answer.reply is CallOutcome.REFUSED:
             text = f"{self.run.action} was refused: {self.answer.text}"
@@ -338,9 +338,9 @@ class _Planner:
 
     def _left(self) -> str:
         """Return the state in which the host stays where its cleanup stage may not run or has not finished."""
-        name = self.run.stage if self.stage.last else self.stage.aftermath or ""
+        name = self.run.stage if self.stage.is_cleanup else self.stage.cleanup_stage or ""
         after = self.procedure.stages.get(name)
-        if after is None or not after.left or (self.run.action is None and not self.stage.last):
+        if after is None or not after.left or (self.run.action is None and not self.stage.is_cleanup):
             return ""
         row = self.procedure.table.get((name, self.sight.fact)) if isinstance(self.sight, Observation) else None
         is_right = row is not None and row.fail is not None
@@ -353,8 +353,8 @@ class _Planner:
         if unseen.final and untouched:
             return _failed(unseen.reason, unseen.text)
         limit_s = self.stage.limit_s
-        if not self.stage.last:
-            limit_s = max(limit_s, self.procedure.unseen_limit_s)
+        if not self.stage.is_cleanup:
+            limit_s = max(limit_s, self.procedure.unobservable_limit_s)
         if self.timing.in_stage_s >= limit_s:
             return self._give_up(unseen.reason, f"{unseen.text}; given up after {limit_s:.0f} s{self._last_seen()}")
         left_s = limit_s - self.timing.in_stage_s
@@ -365,7 +365,7 @@ class _Planner:
     def _take(self, step: Step) -> Decision:
         """Follow a step, unless its dwell is not over, or its action was called already."""
         ends = step.stage in ENDS or (step.fail is not None and self.run.failing is not None)
-        left_s = self.stage.dwell_s - min(self.timing.in_stage_s, self.timing.look_began_s)
+        left_s = self.stage.dwell_s - min(self.timing.in_stage_s, self.timing.observed_from_s)
         if ends and left_s > 0:
             return Wait(reasons.IN_PROGRESS, self._waiting(), min(left_s, self._look_in(left_s)), left_s)
         if step.fail is not None:
@@ -377,33 +377,33 @@ class _Planner:
     def _fail(self, step: Step, reason: str) -> Decision:
         if (failing := self.run.failing) is not None:
             # The text of the failure describes the state at its time: it follows the current state.
-            now = f"by now {step.seen}{self._last_seen()}; before that: " if step.seen else ""
-            return _failed(failing.reason, f"{now}{failing.text}", step.seen)
-        words = step.words or f"while {self._waiting_for()}"
-        return self._give_up(reason, f"{words}: {self._seen()}", step.seen)
+            now = f"by now {step.evidence}{self._last_seen()}; before that: " if step.evidence else ""
+            return _failed(failing.reason, f"{now}{failing.text}", step.evidence)
+        words = step.message or f"while {self._waiting_for()}"
+        return self._give_up(reason, f"{words}: {self._seen()}", step.evidence)
 
     def _leave(self, step: Step) -> Decision:
         if step.stage == COMPLETE:
             return self._complete(step)
         if step.stage == CANCELLED:
-            undone = _failed(reasons.CANCELLED, "cancelled; what was done has been undone", step.seen)
+            undone = _failed(reasons.CANCELLED, "cancelled; what was done has been undone", step.evidence)
             return replace(undone, is_undone=True)
-        entered = replace(self.run, stage=step.stage, action=step.ask, attempt=1 if step.ask else 0)
+        entered = replace(self.run, stage=step.stage, action=step.action, attempt=1 if step.action else 0)
         text = waiting_text(self.procedure, entered, cancel=self.orders.cancel)
         limit_s = self.procedure.stages[step.stage].limit_s
-        if step.ask is None:
-            return EnterStage(step.stage, text, step.seen, limit_s)
-        return CallAction(step.stage, step.ask, 1, text, step.seen, limit_s)
+        if step.action is None:
+            return EnterStage(step.stage, text, step.evidence, limit_s)
+        return CallAction(step.stage, step.action, 1, text, step.evidence, limit_s)
 
     def _complete(self, step: Step, but: str = "") -> Finish:
-        have = {evidence.what for evidence in self.run.evidence} | {step.seen}
+        have = {evidence.what for evidence in self.run.evidence} | {step.evidence}
         missing = self.procedure.proof - have
         if missing:  # a gap in a table must never report an effect without evidence
             return _failed(reasons.OUTCOME_UNKNOWN, f"no proof of: {', '.join(sorted(missing))}")
-        return Finish(OperationPhase.COMPLETE, reasons.SUCCEEDED, f"{self._seen()}{but}", step.seen)
+        return Finish(OperationPhase.COMPLETE, reasons.SUCCEEDED, f"{self._seen()}{but}", step.evidence)
 
     def _stay(self, step: Step) -> Decision:
-        ask = step.ask or self._unanswered()
+        ask = step.action or self._unanswered()
         if ask is None:
             return self._wait_or_limit()
         if self.run.action != ask:
@@ -412,7 +412,7 @@ class _Planner:
             return self._outcome_unknown() if self._has_passed_by() else self._wait_or_limit()
         is_over = self.timing.in_stage_s >= self.stage.limit_s
         went_wrong = self.answer.is_not_done or self.answer.is_open
-        if not went_wrong if is_over else self.timing.since_ask_s < self._ask_again_s():
+        if not went_wrong if is_over else self.timing.since_call_s < self._ask_again_s():
             return self._wait_or_limit()
         if is_over or (self._has_used_its_attempts() and self.answer.is_not_done):
             return self._otherwise(*self._in_vain())
@@ -442,8 +442,8 @@ class _Planner:
 
     def _has_passed_by(self) -> bool:
         """Return whether the effect of an unanswered call is over by now: the observation would show a running one."""
-        keyed = self._repeat is Repeat.KEYED and self.stage.otherwise is None
-        return keyed and self.answer.lost and self.timing.since_ask_s >= self.stage.ask_again_s
+        keyed = self._repeat is Repeat.KEYED and self.stage.on_timeout is None
+        return keyed and self.answer.lost and self.timing.since_call_s >= self.stage.retry_after_s
 
     def _outcome_unknown(self) -> Decision:
         text = f"whether {self.run.action} was done cannot be seen: {self._seen()}"
@@ -461,12 +461,12 @@ class _Planner:
         if self.answer.reply is CallOutcome.OPEN:  # its process may not have sent it
             return -math.inf
         if self._repeat is Repeat.KEYED and self.answer.leaves_open:
-            return min(KEYED_RETRY_S * (1 << self.run.attempt - 1), self.stage.ask_again_s)
+            return min(KEYED_RETRY_S * (1 << self.run.attempt - 1), self.stage.retry_after_s)
         if self.answer.reply is CallOutcome.ACCEPTED and isinstance(self.sight, Observation) and self.sight.more:
             return 0.0
         if self.answer.is_not_done:
-            return min(BACKOFF_S * (1 << self.run.attempt), self.stage.ask_again_s)
-        return self.stage.ask_again_s
+            return min(BACKOFF_S * (1 << self.run.attempt), self.stage.retry_after_s)
+        return self.stage.retry_after_s
 
     def _in_vain(self) -> tuple[str, str]:
         """Return reason and message for an action without effect, by the last answer."""
@@ -484,8 +484,8 @@ class _Planner:
 
     def _wait_or_limit(self) -> Decision:
         left_s = self._limit_s - self.timing.in_stage_s
-        if self.stage.still_s is not None and self.timing.still_s >= self.stage.still_s:
-            text = f"nothing has moved for {self.stage.still_s:.0f} s while {self._waiting_for()}: {self._seen()}"
+        if self.stage.stalled_s is not None and self.timing.stalled_s >= self.stage.stalled_s:
+            text = f"nothing has moved for {self.stage.stalled_s:.0f} s while {self._waiting_for()}: {self._seen()}"
             return self._otherwise(reasons.TIMED_OUT, text)
         if left_s > 0:
             failed = self.answer.is_not_done
@@ -496,7 +496,7 @@ class _Planner:
         if self.run.action is not None and self._has_used_its_attempts():
             return self._otherwise(*self._in_vain())
         unknown = self._repeat in (Repeat.ONCE, Repeat.KEYED) and (self.answer.lost or self.answer.leaves_open)
-        if unknown and self.stage.otherwise is None:
+        if unknown and self.stage.on_timeout is None:
             return self._outcome_unknown()
         return self._otherwise(reasons.TIMED_OUT, f"gave up waiting for {self.stage.waits_for}: {self._seen()}")
 
@@ -507,16 +507,16 @@ class _Planner:
         return self.stage.limit_s + (self.stage.late_s if is_on_its_way else 0.0)
 
     def _otherwise(self, reason: str, text: str) -> Decision:
-        otherwise = self.stage.otherwise
+        otherwise = self.stage.on_timeout
         if otherwise is not None and otherwise.fail is not None:
-            return self._give_up(otherwise.fail, f"{otherwise.words}: {self._seen()}" if otherwise.words else text)
+            return self._give_up(otherwise.fail, f"{otherwise.message}: {self._seen()}" if otherwise.message else text)
         if otherwise is None or isinstance(self.sight, NotObservable):
             return self._give_up(reason, text)
         return self._complete_all_the_same() if self._completes_all_the_same() else self._leave(otherwise)
 
     def _completes_all_the_same(self) -> bool:
         """Return whether the operation completes although this stage fails: its purpose does not need the stage."""
-        otherwise = self.stage.otherwise
+        otherwise = self.stage.on_timeout
         return otherwise is not None and otherwise.stage == COMPLETE and isinstance(self.sight, Observation)
 
     def _complete_all_the_same(self) -> Finish:
@@ -531,19 +531,21 @@ class _Planner:
             return _failed(failing.reason, f"{failing.text}; after that, {text}{left}", seen)
         if self.stage.lingers and self.run.action is not None:
             text = f"{text}; {self.stage.lingers}"
-        if self.stage.aftermath is None:
+        if self.stage.cleanup_stage is None:
             return _failed(reason, text, seen)
-        after = self.procedure.stages[self.stage.aftermath]
+        after = self.procedure.stages[self.stage.cleanup_stage]
         blind = after.blind if isinstance(self.sight, NotObservable) else None
-        entered = replace(self.run, stage=self.stage.aftermath, action=blind, attempt=1 if blind else 0)
+        entered = replace(self.run, stage=self.stage.cleanup_stage, action=blind, attempt=1 if blind else 0)
         words = f"{waiting_text(self.procedure, entered, cancel=False)}, before it ends as {reason}: {text}"
         if blind is not None:
-            return CallAction(self.stage.aftermath, blind, 1, words, seen, after.limit_s, PendingFailure(reason, text))
-        return EnterStage(self.stage.aftermath, words, seen, after.limit_s, PendingFailure(reason, text))
+            return CallAction(
+                self.stage.cleanup_stage, blind, 1, words, seen, after.limit_s, PendingFailure(reason, text)
+            )
+        return EnterStage(self.stage.cleanup_stage, words, seen, after.limit_s, PendingFailure(reason, text))
 
     def _look_in(self, left_s: float) -> float:
-        again_s = self.sight.again_s if isinstance(self.sight, Observation) else None
-        wanted_s = max(self.procedure.poll_s(self.timing.looks), again_s or 0.0)
+        again_s = self.sight.next_poll_s if isinstance(self.sight, Observation) else None
+        wanted_s = max(self.procedure.poll_s(self.timing.observations), again_s or 0.0)
         deadline_in_s = self.orders.deadline_s - self.timing.spent_s
         return max(min(wanted_s, left_s, deadline_in_s if deadline_in_s > 0 else math.inf), 0.05)
 

@@ -33,17 +33,17 @@ class Step:
     """The consequence of a fact: the next stage, the action on the way, and the evidence.
 
     Attributes:
-        ask: the action to call; None only observes.
-        seen: the evidence that this fact is, in words; recorded when the stage is left.
+        action: the action to call; None only observes.
+        evidence: the evidence that this fact is, in words; recorded when the stage is left.
         fail: the reason with which the operation fails here instead.
-        words: the message of that failure; empty for the text of the wait.
+        message: the message of that failure; empty for the text of the wait.
     """
 
     stage: str
-    ask: str | None = None
-    seen: str | None = None
+    action: str | None = None
+    evidence: str | None = None
     fail: str | None = None
-    words: str = ""
+    message: str = ""
 
 
 class Cancel(Enum):
@@ -75,30 +75,35 @@ class ConditionUpdate:
     text: str = ""
 
 
+class Capacity(Enum):
+    """The effect of a stage on the executor's limit of concurrent operations, while the operation waits in it."""
+
+    HOLD = "keeps its capacity"
+    YIELD = "yields it, and acquires it again before it continues: no work is due here"
+    BACKGROUND = "yields it, and continues without a wait: another party works meanwhile"
+
+
 @dataclass(frozen=True)
 class Stage:
     """One stage of a procedure.
 
     Attributes:
         waits_for: ends the sentence "waiting for …".
-        limit_s: the time limit of one observer; then `otherwise`, else Failed.
+        limit_s: the time limit of one observer; then `on_timeout`, else Failed.
         late_s: extends the limit while the observation shows that the effect is on its way, and no action is due.
-        still_s: the limit without a change of `Observation.progress`; None for no such limit.
+        stalled_s: the limit without a change of `Observation.progress`; None for no such limit.
         attempts: the limit of calls of an action in this stage; None for any number within the time limit.
-        ask_again_s: the wait between two calls without effect.
+        retry_after_s: the wait between two calls without effect.
         dwell_s: the least duration of the stage before it may lead to an end.
-        otherwise: the step on limit, spent attempts or rejection; None fails with that reason. Where it completes, the
+        on_timeout: the step on limit, spent attempts or rejection; None fails with that reason. Where it completes, the
             deadline takes it, too, and the message has the reason why the stage failed.
         undo: with Cancel.UNDO, the step that starts the undoing; None where the cleanup stage undoes.
-        mark: the condition of the Machine in this stage.
-        lends: no work is due here: the operation yields its capacity, and acquires it again before it continues.
-        idles: another party works while the operation waits: it yields its capacity, and continues without a wait.
-        aftermath: the cleanup stage, which a failure here passes through; the operation then ends with that failure.
-            None
-            fails at once.
-        last: this is a cleanup stage: it ends the operation or leads to another cleanup stage. Neither the deadline nor
-            an
-            unreadable outside ends it, but its limit does.
+        condition: the condition of the Machine in this stage.
+        capacity: what the operation does with its capacity while it waits.
+        cleanup_stage: a failure here enters this stage, and the operation then ends with that failure. None fails at
+            once.
+        is_cleanup: it ends the operation or leads to another cleanup stage. Neither the deadline nor an unreadable
+            outside ends it, but its limit does.
         blind: the action with which a cleanup stage begins where the outside cannot be read.
         lingers: added to the message of a failure here, as the action can still take effect.
         left: ends the message of a failure whose cleanup stage has failed, or could not be entered: "it is …".
@@ -107,17 +112,16 @@ class Stage:
     waits_for: str
     limit_s: float
     attempts: int | None = ATTEMPTS
-    ask_again_s: float = 20.0
+    retry_after_s: float = 20.0
     dwell_s: float = 0.0
-    otherwise: Step | None = None
+    on_timeout: Step | None = None
     cancel: Cancel = Cancel.TOO_LATE
     undo: Step | None = None
-    mark: ConditionUpdate | None = None
-    still_s: float | None = None
-    lends: bool = False
-    idles: bool = False
-    aftermath: str | None = None
-    last: bool = False
+    condition: ConditionUpdate | None = None
+    stalled_s: float | None = None
+    capacity: Capacity = Capacity.HOLD
+    cleanup_stage: str | None = None
+    is_cleanup: bool = False
     late_s: float = 0.0
     blind: str | None = None
     lingers: str = ""
@@ -134,11 +138,11 @@ class Procedure:
         table: the next step for every stage and fact.
         actions: the actions, and their repeatability.
         proof: the evidence that Complete requires.
-        unseen_limit_s: how long the outside may be unreadable in one stage.
-        start_marks: the conditions of the Machine from the claim on; written together with the lock.
-        end_marks: the conditions of the Machine when the operation is Complete.
-        failed_marks: and when it has failed; None removes all that the stages may have set.
-        read_marks: the condition for the fact that was read last, however the operation has ended.
+        unobservable_limit_s: how long the outside may be unreadable in one stage.
+        start_conditions: the conditions of the Machine from the claim on; written together with the lock.
+        end_conditions: the conditions of the Machine when the operation is Complete.
+        failure_conditions: and when it has failed; None removes all that the stages may have set.
+        fact_conditions: the condition for the fact that was read last, however the operation has ended.
         polls_s: seconds between observations in a stage; the last one repeats.
         settled: the actions that would destroy the results of later ones by a late arrival, as a delete before a create
             under the same name does. If an ended process may have sent one, no other action is called until it can no
@@ -152,11 +156,11 @@ class Procedure:
     table: Mapping[tuple[str, StrEnum], Step]
     actions: Mapping[str, Repeat]
     proof: frozenset[str]
-    unseen_limit_s: float = 300.0
-    start_marks: tuple[ConditionUpdate, ...] = ()
-    end_marks: tuple[ConditionUpdate, ...] = ()
-    failed_marks: tuple[ConditionUpdate, ...] | None = None
-    read_marks: Mapping[StrEnum, ConditionUpdate] = field(default_factory=dict)
+    unobservable_limit_s: float = 300.0
+    start_conditions: tuple[ConditionUpdate, ...] = ()
+    end_conditions: tuple[ConditionUpdate, ...] = ()
+    failure_conditions: tuple[ConditionUpdate, ...] | None = None
+    fact_conditions: Mapping[StrEnum, ConditionUpdate] = field(default_factory=dict)
     polls_s: tuple[float, ...] = (1.0, 1.0, 1.5, 2.0, 3.0, 5.0)
     settled: frozenset[str] = frozenset()
     final: frozenset[str] = frozenset()
@@ -182,7 +186,7 @@ class Procedure:
         for (here, fact), step in self.table.items():
             yield f"({here}, {fact})", step
         for name, stage in self.stages.items():
-            for what, extra in (("otherwise", stage.otherwise), ("undo", stage.undo)):
+            for what, extra in (("on_timeout", stage.on_timeout), ("undo", stage.undo)):
                 if extra is not None:
                     yield f"{what} of {name}", extra
 
@@ -201,53 +205,53 @@ class Procedure:
         for where, step in self._steps():
             if step.stage not in self.stages and step.stage not in ENDS:
                 yield f"{where} leads to the unknown stage {step.stage}"
-            if step.ask is not None and step.ask not in self.actions:
-                yield f"{where} asks for the unknown action {step.ask}"
+            if step.action is not None and step.action not in self.actions:
+                yield f"{where} calls the unknown action {step.action}"
         for name, stage in self.stages.items():
-            undoes = stage.undo is not None or (stage.cancel is Cancel.UNDO and stage.aftermath is not None)
+            undoes = stage.undo is not None or (stage.cancel is Cancel.UNDO and stage.cleanup_stage is not None)
             if (stage.cancel is Cancel.UNDO) != undoes:
                 yield f"{name}: undo and cancel do not agree"
             if stage.limit_s <= stage.dwell_s:
                 yield f"{name}: its limit ends before its dwell"
-            yield from self._aftermath_faults(name, stage)
+            yield from self._cleanup_faults(name, stage)
 
-    def _aftermath_faults(self, name: str, stage: Stage) -> Iterable[str]:
-        if stage.aftermath is None:
+    def _cleanup_faults(self, name: str, stage: Stage) -> Iterable[str]:
+        if stage.cleanup_stage is None:
             return
-        after = self.stages.get(stage.aftermath)
-        if after is None or not after.last:
-            yield f"{name}: its aftermath {stage.aftermath} is no last stage"
-        if stage.last:
-            yield f"{name}: a last stage with an aftermath has no end"
+        after = self.stages.get(stage.cleanup_stage)
+        if after is None or not after.is_cleanup:
+            yield f"{name}: its cleanup stage {stage.cleanup_stage} is not one"
+        if stage.is_cleanup:
+            yield f"{name}: a cleanup stage with a cleanup stage has no end"
         if after is not None and after.blind is not None and after.blind not in self.actions:
-            yield f"{stage.aftermath} begins with the unknown action {after.blind}"
+            yield f"{stage.cleanup_stage} begins with the unknown action {after.blind}"
 
     def _traps(self) -> Iterable[str]:
-        """Yield the stages whose `otherwise` steps form a cycle: a limit must lead to an end."""
+        """Yield the stages whose `on_timeout` steps form a cycle: a limit must lead to an end."""
         for name in self.stages:
             passed: list[str] = []
             here: str | None = name
             while here is not None and here in self.stages and here not in passed:
                 passed.append(here)
-                following = self.stages[here].otherwise
+                following = self.stages[here].on_timeout
                 here = following.stage if following and following.fail is None else None
             if here in passed:
                 yield f"{name}: its limits lead in a circle over {passed}"
 
     def _ways_out(self) -> Iterable[str]:
         """Yield the steps of cleanup stages that would not end with the failure that led there."""
-        last = {name for name, stage in self.stages.items() if stage.last}
+        last = {name for name, stage in self.stages.items() if stage.is_cleanup}
         leading_on = {here for (here, _fact), step in self.table.items() if step.stage != here and step.fail is None}
         rows = ((f"({here}, {fact})", here, step) for (here, fact), step in self.table.items())
-        limits = ((f"otherwise of {name}", name, stage.otherwise) for name, stage in self.stages.items())
+        limits = ((f"on_timeout of {name}", name, stage.on_timeout) for name, stage in self.stages.items())
         for where, here, step in (*rows, *limits):
             if here not in last or step is None or step.fail is not None or step.stage == here:
                 continue
             if step.stage not in last or step.stage in leading_on:
-                yield f"{where} leads out of a last stage to {step.stage}"
+                yield f"{where} leads out of a cleanup stage to {step.stage}"
 
     def _unprovable(self) -> Iterable[str]:
-        recorded = {step.seen for _where, step in self._steps() if step.seen}
+        recorded = {step.evidence for _where, step in self._steps() if step.evidence}
         yield from (f"nothing records the proof {proof!r}" for proof in sorted(self.proof - recorded))
 
 
@@ -268,10 +272,10 @@ class Observation:
         detail: the value that was read, for messages: `PowerState is PoweringOff`.
         where: the source, for evidence: `Redfish https://bmc-1 Systems/1`.
         boot_id: of the host, where an action of the procedure concerns it.
-        binding: the target digest after a hand-over of identity that the executor is about to make.
+        target_digest: the target digest after a hand-over of identity that the executor is about to make.
         facts: further findings for messages or conditions.
         progress: for the message of a wait: `42 % of the image is written`.
-        again_s: an earlier observation would find no change; None where that is not known.
+        next_poll_s: an earlier observation would find no change; None where that is not known.
         more: the last call has completed, and more of the same is to be called.
         failed: the last call provably had no effect: it counts as rejected for now.
     """
@@ -280,10 +284,10 @@ class Observation:
     detail: str = ""
     where: str = ""
     boot_id: str | None = None
-    binding: str | None = None
+    target_digest: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     progress: str = ""
-    again_s: float | None = None
+    next_poll_s: float | None = None
     more: bool = False
     failed: CallFailure | None = None
 

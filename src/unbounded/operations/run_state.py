@@ -302,13 +302,13 @@ class RunState:
         acts = [one.until - began_at for one in self.late.values() if one.acts]
         return Timing(
             in_stage_s=now - self.stage_since,
-            since_ask_s=began_at - self.asked_at,
+            since_call_s=began_at - self.asked_at,
             spent_s=self.spent(now),
             settles_in_s=max([*acts, 0.0]),
             late=self.late_calls(began_at),
-            looks=self.looks,
-            look_began_s=began_at - self.stage_since,
-            still_s=now - self.moved_at,
+            observations=self.looks,
+            observed_from_s=began_at - self.stage_since,
+            stalled_s=now - self.moved_at,
         )
 
     def saw(self, sight: Observation | NotObservable, now: float) -> None:

@@ -333,11 +333,11 @@ class Supervisor:
 
     async def _carry_out(self, operation: MachineOperation, decided: SupervisorAction) -> float | None:
         match decided:
-            case NoAction(look_again_s=again_s):
+            case NoAction(requeue_s=again_s):
                 return _at_least(again_s)
             case ReportWait():
                 await self._desk.say(operation, decided)
-                return _at_least(decided.look_again_s)
+                return _at_least(decided.requeue_s)
             case EndOperation():
                 await self._desk.end(operation, decided)
             case WarnOnce():

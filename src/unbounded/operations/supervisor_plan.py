@@ -78,7 +78,7 @@ class SupervisorView:
 
 @dataclass(frozen=True)
 class NoAction:
-    look_again_s: float | None = None
+    requeue_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class ReportWait:
     text: str
     held_by: str | None
     until_s: float | None
-    look_again_s: float | None
+    requeue_s: float | None
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def _ended(view: SupervisorView) -> SupervisorAction:
         return decided
     if view.silent_s >= SILENT_AFTER_S:
         return AddEvidence(SEEN_SILENT)
-    return NoAction(LISTEN_EVERY_S if decided.look_again_s is None else min(decided.look_again_s, LISTEN_EVERY_S))
+    return NoAction(LISTEN_EVERY_S if decided.requeue_s is None else min(decided.requeue_s, LISTEN_EVERY_S))
 
 
 def expects_silence(operation: MachineOperation, machine: Machine | None, ended_s: float) -> bool:

@@ -32,7 +32,7 @@ def test_a_release_is_taken_back_with_daemon_failed_in_every_stage() -> None:
 
 
 def test_nothing_is_switched_to_that_did_not_answer() -> None:
-    asking = {(stage, fact) for (stage, fact), step in PROCEDURE.table.items() if step.ask == table.SWITCH}
+    asking = {(stage, fact) for (stage, fact), step in PROCEDURE.table.items() if step.action == table.SWITCH}
     assert {fact for _stage, fact in asking} <= {UpgradeState.VERIFIED, UpgradeState.WITHDRAWN, UpgradeState.SWITCHED}
     assert [stage for stage, fact in asking if fact is UpgradeState.WITHDRAWN] == [table.SWITCHING], (
         "too late to cancel"
@@ -40,7 +40,7 @@ def test_nothing_is_switched_to_that_did_not_answer() -> None:
 
 
 def test_nothing_is_discarded_that_was_switched_to() -> None:
-    facts = {fact for (_stage, fact), step in PROCEDURE.table.items() if step.ask == table.DISCARD}
+    facts = {fact for (_stage, fact), step in PROCEDURE.table.items() if step.action == table.DISCARD}
     assert facts == {UpgradeState.FETCHING, UpgradeState.STAGED, UpgradeState.VERIFIED, UpgradeState.WITHDRAWN}
 
 
@@ -48,7 +48,7 @@ def test_cancel_undoes_before_the_switch_and_comes_too_late_after_it() -> None:
     for name, stage in PROCEDURE.stages.items():
         assert stage.cancel is (Cancel.UNDO if name in BEFORE_THE_SWITCH else Cancel.TOO_LATE)
     for before in BEFORE_THE_SWITCH:
-        assert PROCEDURE.table[before, UpgradeState.WITHDRAWN].ask == table.DISCARD
+        assert PROCEDURE.table[before, UpgradeState.WITHDRAWN].action == table.DISCARD
     assert PROCEDURE.table[table.UNDOING, UpgradeState.ABSENT].stage == CANCELLED
 
 

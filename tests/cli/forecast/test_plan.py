@@ -465,7 +465,7 @@ def test_every_stage_that_is_shown_is_one_that_an_operation_goes_through(kind: O
     undoing = {stage.undo.stage for stage in procedure.stages.values() if stage.undo is not None}
     assert procedure.start in shown
     assert not shown & undoing
-    assert not any(procedure.stages[name].last for name in shown)
+    assert not any(procedure.stages[name].is_cleanup for name in shown)
 
 
 def test_a_merge_patch() -> None:

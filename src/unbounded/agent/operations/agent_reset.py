@@ -53,12 +53,14 @@ PROCEDURE: Final = Procedure(
     start=RESETTING,
     facts=ResetState,
     stages={
-        RESETTING: Stage("the host to be as it was before start", limit_s=900.0, attempts=5, ask_again_s=5.0),
+        RESETTING: Stage("the host to be as it was before start", limit_s=900.0, attempts=5, retry_after_s=5.0),
     },
     table={
-        (RESETTING, ResetState.THERE): Step(RESETTING, ask=REMOVE),
-        (RESETTING, ResetState.GONE): Step(COMPLETE, seen=REMOVED),
-        (RESETTING, ResetState.LEFT): Step(RESETTING, fail=RESOURCES_LEFT, words="the agent stays, as these are left"),
+        (RESETTING, ResetState.THERE): Step(RESETTING, action=REMOVE),
+        (RESETTING, ResetState.GONE): Step(COMPLETE, evidence=REMOVED),
+        (RESETTING, ResetState.LEFT): Step(
+            RESETTING, fail=RESOURCES_LEFT, message="the agent stays, as these are left"
+        ),
     },
     actions={REMOVE: Repeat.SETS_STATE},
     proof=frozenset({REMOVED}),

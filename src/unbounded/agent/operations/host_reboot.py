@@ -37,13 +37,13 @@ HOST_REBOOT: Final = Procedure(
     facts=HostBoot,
     stages={
         LOOKING: Stage("a look at the host", limit_s=60.0, cancel=Cancel.AT_ONCE),
-        REBOOTING: Stage("the host to go down, and the agent to be back", limit_s=900.0, ask_again_s=120.0),
+        REBOOTING: Stage("the host to go down, and the agent to be back", limit_s=900.0, retry_after_s=120.0),
     },
     table={
-        (LOOKING, HostBoot.SAME): Step(REBOOTING, ask=REBOOT),
-        (LOOKING, HostBoot.OTHER): Step(COMPLETE, seen=SEEN_BOOTED),
-        (REBOOTING, HostBoot.SAME): Step(REBOOTING, ask=REBOOT),
-        (REBOOTING, HostBoot.OTHER): Step(COMPLETE, seen=SEEN_BOOTED),
+        (LOOKING, HostBoot.SAME): Step(REBOOTING, action=REBOOT),
+        (LOOKING, HostBoot.OTHER): Step(COMPLETE, evidence=SEEN_BOOTED),
+        (REBOOTING, HostBoot.SAME): Step(REBOOTING, action=REBOOT),
+        (REBOOTING, HostBoot.OTHER): Step(COMPLETE, evidence=SEEN_BOOTED),
     },
     actions={REBOOT: Repeat.SETS_STATE},  # the desired state is: another boot
     proof=frozenset({SEEN_BOOTED}),

@@ -77,13 +77,13 @@ class NodeState(StrEnum):
 
 _BEFORE: Final = (NodeState.IDLE, NodeState.HALF, NodeState.SERVES)  # index: how many of the two run
 
-_STOP_SERVICES: Final = Step(STOPPING_SERVICES, ask=STOP_SERVICES)
-_STOP_MACHINE: Final = Step(STOPPING_MACHINE, ask=STOP_MACHINE)
-_START: Final = Step(STARTING, ask=START)
-_VERIFY: Final = Step(VERIFYING, seen=SEEN_BOOTED)
+_STOP_SERVICES: Final = Step(STOPPING_SERVICES, action=STOP_SERVICES)
+_STOP_MACHINE: Final = Step(STOPPING_MACHINE, action=STOP_MACHINE)
+_START: Final = Step(STARTING, action=START)
+_VERIFY: Final = Step(VERIFYING, evidence=SEEN_BOOTED)
 _AFTER: Final = {NodeState.COMES_UP: _START, NodeState.UP: _VERIFY, NodeState.RENEWED: _VERIFY}
 
-_UNDO: Final = Step(UNDOING, ask=START)
+_UNDO: Final = Step(UNDOING, action=START)
 _ROWS: Final[Mapping[str, Mapping[NodeState, Step]]] = {
     LOOKING: {
         NodeState.SERVES: _STOP_SERVICES,
@@ -105,7 +105,9 @@ _ROWS: Final[Mapping[str, Mapping[NodeState, Step]]] = {
         **_AFTER,
     },
     STARTING: {
-        NodeState.SERVES: Step(STARTING, fail=NOT_STOPPED, words="the machine could not be stopped, and serves again"),
+        NodeState.SERVES: Step(
+            STARTING, fail=NOT_STOPPED, message="the machine could not be stopped, and serves again"
+        ),
         **dict.fromkeys((NodeState.HALF, NodeState.IDLE, NodeState.DOWN), _START),
         **_AFTER,
     },
@@ -114,7 +116,7 @@ _ROWS: Final[Mapping[str, Mapping[NodeState, Step]]] = {
         NodeState.DOWN: _START,
         NodeState.COMES_UP: Step(VERIFYING),  # kubelet starts again by itself
         NodeState.UP: Step(VERIFYING),
-        NodeState.RENEWED: Step(COMPLETE, seen=SEEN_RENEWED),
+        NodeState.RENEWED: Step(COMPLETE, evidence=SEEN_RENEWED),
     },
     UNDOING: {
         **dict.fromkeys((NodeState.HALF, NodeState.IDLE, NodeState.DOWN, NodeState.COMES_UP), _UNDO),
@@ -130,32 +132,32 @@ NODE_REBOOT: Final = Procedure(
         STOPPING_SERVICES: Stage(
             "kubelet and containerd to stop",
             limit_s=180.0,
-            ask_again_s=5.0,
+            retry_after_s=5.0,
             attempts=ATTEMPTS,
-            otherwise=_STOP_MACHINE,  # hung processes end with the machine
+            on_timeout=_STOP_MACHINE,  # hung processes end with the machine
             cancel=Cancel.UNDO,
             undo=_UNDO,
         ),
         STOPPING_MACHINE: Stage(
             "the nspawn machine to stop",
             limit_s=240.0,
-            ask_again_s=5.0,
+            retry_after_s=5.0,
             attempts=ATTEMPTS,
-            otherwise=_START,  # the node serves again, and the operation fails
+            on_timeout=_START,  # the node serves again, and the operation fails
             cancel=Cancel.UNDO,
             undo=_UNDO,
         ),
         STARTING: Stage(
             "the nspawn machine, containerd and kubelet to start",
             limit_s=BOUNDS[Kind.START].floor,
-            ask_again_s=5.0,
+            retry_after_s=5.0,
             attempts=ATTEMPTS,
         ),
         VERIFYING: Stage("kubelet to renew the Node's lease", limit_s=BOUNDS[Kind.RENEWAL].floor),
         UNDOING: Stage(
             "kubelet and containerd to run again",
             limit_s=BOUNDS[Kind.START].floor,
-            ask_again_s=5.0,
+            retry_after_s=5.0,
             attempts=ATTEMPTS,
         ),
     },

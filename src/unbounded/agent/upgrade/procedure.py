@@ -80,34 +80,34 @@ class UpgradeState(StrEnum):
 Row = Mapping[UpgradeState, Step]
 
 _FAILURES: Final[Row] = {
-    UpgradeState.FETCH_FAILED: Step(DOWNLOADING, fail=DOWNLOAD_FAILED, words="the agent is as it was"),
-    UpgradeState.UNUSABLE: Step(DOWNLOADING, fail=UNUSABLE_RELEASE, words="the agent is as it was"),
-    UpgradeState.KNOWN_BAD: Step(DOWNLOADING, fail=FAILED_BEFORE, words="the agent is as it was"),
-    UpgradeState.UNREADABLE: Step(DOWNLOADING, fail=OUTCOME_UNKNOWN, words="the agent is as it was"),
-    UpgradeState.TAKEN_BACK: Step(DOWNLOADING, fail=DAEMON_FAILED, words="the former version runs again"),
+    UpgradeState.FETCH_FAILED: Step(DOWNLOADING, fail=DOWNLOAD_FAILED, message="the agent is as it was"),
+    UpgradeState.UNUSABLE: Step(DOWNLOADING, fail=UNUSABLE_RELEASE, message="the agent is as it was"),
+    UpgradeState.KNOWN_BAD: Step(DOWNLOADING, fail=FAILED_BEFORE, message="the agent is as it was"),
+    UpgradeState.UNREADABLE: Step(DOWNLOADING, fail=OUTCOME_UNKNOWN, message="the agent is as it was"),
+    UpgradeState.TAKEN_BACK: Step(DOWNLOADING, fail=DAEMON_FAILED, message="the former version runs again"),
 }
 
 _RUNNING: Final[Row] = {
-    UpgradeState.SWITCHED: Step(SWITCHING, ask=SWITCH),
-    UpgradeState.STARTED: Step(VERIFYING, ask=BEGIN),
+    UpgradeState.SWITCHED: Step(SWITCHING, action=SWITCH),
+    UpgradeState.STARTED: Step(VERIFYING, action=BEGIN),
     UpgradeState.HEALTHY: Step(VERIFYING),
-    UpgradeState.DUE: Step(PROVING, ask=PROVE, seen=SEEN_RUNNING),
-    UpgradeState.PROVEN: Step(COMPLETE, seen=SEEN_HEALTHY),
+    UpgradeState.DUE: Step(PROVING, action=PROVE, evidence=SEEN_RUNNING),
+    UpgradeState.PROVEN: Step(COMPLETE, evidence=SEEN_HEALTHY),
 }
 
 _BEFORE: Final[Row] = {
     **_FAILURES,
     **_RUNNING,
-    UpgradeState.ABSENT: Step(DOWNLOADING, ask=FETCH),
+    UpgradeState.ABSENT: Step(DOWNLOADING, action=FETCH),
     UpgradeState.HELD: Step(DOWNLOADING),
     UpgradeState.FETCHING: Step(DOWNLOADING),
-    UpgradeState.STAGED: Step(STAGED, ask=VERIFY),
-    UpgradeState.VERIFIED: Step(SWITCHING, ask=SWITCH, seen=SEEN_VERSION),
-    UpgradeState.WITHDRAWN: Step(UNDOING, ask=DISCARD),
+    UpgradeState.STAGED: Step(STAGED, action=VERIFY),
+    UpgradeState.VERIFIED: Step(SWITCHING, action=SWITCH, evidence=SEEN_VERSION),
+    UpgradeState.WITHDRAWN: Step(UNDOING, action=DISCARD),
 }
 
 # After the switch, an absent release was rolled back, even where the note of the cause is lost.
-_LOST: Final = Step(VERIFYING, fail=DAEMON_FAILED, words="the former version runs again, and nobody noted why")
+_LOST: Final = Step(VERIFYING, fail=DAEMON_FAILED, message="the former version runs again, and nobody noted why")
 _ON_TRIAL: Final[Row] = {
     **_FAILURES,
     **dict.fromkeys(
@@ -139,42 +139,46 @@ _GONE: Final = (
 _ROWS: Final[Mapping[str, Row]] = {
     DOWNLOADING: _BEFORE,
     STAGED: _BEFORE,
-    SWITCHING: {**_BEFORE, UpgradeState.WITHDRAWN: Step(SWITCHING, ask=SWITCH)},
+    SWITCHING: {**_BEFORE, UpgradeState.WITHDRAWN: Step(SWITCHING, action=SWITCH)},
     VERIFYING: _ON_TRIAL,
     PROVING: _ON_TRIAL,
     TAKING_BACK: {
         **_ON_TRIAL,
-        UpgradeState.SWITCHED: Step(TAKING_BACK, ask=TAKE_BACK),
+        UpgradeState.SWITCHED: Step(TAKING_BACK, action=TAKE_BACK),
         **dict.fromkeys(
-            _NOT_SWITCHED, Step(TAKING_BACK, fail=RESTART_FAILED, words="the former version is in use again")
+            _NOT_SWITCHED, Step(TAKING_BACK, fail=RESTART_FAILED, message="the former version is in use again")
         ),
     },
     UNDOING: {
         **_BEFORE,
-        **dict.fromkeys((*_NOT_SWITCHED, UpgradeState.FETCHING), Step(UNDOING, ask=DISCARD)),
+        **dict.fromkeys((*_NOT_SWITCHED, UpgradeState.FETCHING), Step(UNDOING, action=DISCARD)),
         **dict.fromkeys(_GONE, Step(CANCELLED)),
     },
 }
 
-_DISCARD: Final = Step(UNDOING, ask=DISCARD)
+_DISCARD: Final = Step(UNDOING, action=DISCARD)
 
 
 def _stages(trial_s: float) -> Mapping[str, Stage]:
     return {
         DOWNLOADING: Stage(
-            "the release to be fetched and unpacked", _STAGE_LIMIT_S, ask_again_s=2.0, cancel=Cancel.UNDO, undo=_DISCARD
+            "the release to be fetched and unpacked",
+            _STAGE_LIMIT_S,
+            retry_after_s=2.0,
+            cancel=Cancel.UNDO,
+            undo=_DISCARD,
         ),
-        STAGED: Stage("the release to answer", 180.0, ask_again_s=40.0, cancel=Cancel.UNDO, undo=_DISCARD),
+        STAGED: Stage("the release to answer", 180.0, retry_after_s=40.0, cancel=Cancel.UNDO, undo=_DISCARD),
         SWITCHING: Stage(
             "the daemon to be restarted as the new version",
             180.0,
-            ask_again_s=45.0,
-            otherwise=Step(TAKING_BACK, ask=TAKE_BACK),
+            retry_after_s=45.0,
+            on_timeout=Step(TAKING_BACK, action=TAKE_BACK),
         ),
-        VERIFYING: Stage("the new version to stay healthy for its window", trial_s, attempts=20, ask_again_s=1.0),
-        PROVING: Stage("the new version to be proven", trial_s, attempts=20, ask_again_s=2.0),
+        VERIFYING: Stage("the new version to stay healthy for its window", trial_s, attempts=20, retry_after_s=1.0),
+        PROVING: Stage("the new version to be proven", trial_s, attempts=20, retry_after_s=2.0),
         TAKING_BACK: Stage("the former version to be in use again", trial_s, attempts=10),
-        UNDOING: Stage("what was fetched to be removed", 120.0, attempts=10, ask_again_s=5.0),
+        UNDOING: Stage("what was fetched to be removed", 120.0, attempts=10, retry_after_s=5.0),
     }
 
 

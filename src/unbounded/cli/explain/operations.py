@@ -198,14 +198,14 @@ def _after_limit(procedure: Procedure | None, stage: Stage | None, run: Run, rea
     if reason not in (reasons.IN_PROGRESS, reasons.SETTLING, reasons.WAITING_FOR_TURN):
         if run.answer.reply is CallOutcome.NOT_DONE:
             return f"it is asked for again and again; after {stage.limit_s:.0f} s at most it ends as Failed/{reason}"
-        limit_s = stage.limit_s if stage.last else max(stage.limit_s, procedure.unseen_limit_s)
+        limit_s = stage.limit_s if stage.is_cleanup else max(stage.limit_s, procedure.unobservable_limit_s)
         return f"it is looked at again and again; after {limit_s:.0f} s it ends as Failed/{reason}"
-    following = stage.otherwise
+    following = stage.on_timeout
     if following is None:
         return f"after {stage.limit_s:.0f} s without that it ends as Failed/{reasons.TIMED_OUT}"
     if following.fail is not None or following.stage in ENDS:
         return f"after {stage.limit_s:.0f} s without that it ends as Failed/{following.fail or reasons.TIMED_OUT}"
-    asking = f", asking for {following.ask}" if following.ask else ""
+    asking = f", asking for {following.action}" if following.action else ""
     return f"after {stage.limit_s:.0f} s without that it goes on to {following.stage}{asking}"
 
 

@@ -136,7 +136,7 @@ def stages(procedure: Procedure) -> tuple[StageLine, ...]:
     while left:
         here = left.pop()
         following = [step for (stage, _), step in procedure.table.items() if stage == here and step.fail is None]
-        otherwise = procedure.stages[here].otherwise
+        otherwise = procedure.stages[here].on_timeout
         following += [otherwise] if otherwise is not None and otherwise.fail is None else []
         new = {step.stage for step in following} - reached - ENDS
         reached |= new
@@ -144,7 +144,7 @@ def stages(procedure: Procedure) -> tuple[StageLine, ...]:
     return tuple(
         StageLine(name, stage.waits_for, stage.limit_s, stage.cancel.value)
         for name, stage in procedure.stages.items()
-        if name in reached and not stage.last
+        if name in reached and not stage.is_cleanup
     )
 
 
