@@ -49,7 +49,7 @@ def machine(number: int) -> Object:
     kinds = ("HostReboot", "HostPowerOff", "HostPowerOn")
     status = {
         "phase": "Ready",
-        "message": "No Kubernetes node is wanted",
+        "message": "The Machine needs no Node",
         "redfish": {"certFingerprint": ":".join(f"{(number * 7 + byte) % 256:02X}" for byte in range(32))},
         "recentOperations": [_recent(f"{name}-{kind.lower()}", kind, redfish["url"]) for kind in kinds],
         "conditions": [

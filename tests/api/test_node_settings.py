@@ -54,7 +54,7 @@ WRONG: Final = [
         "kubelet",
         {"evictionSoft": {"memory.available": "5%"}},
         "kubelet.evictionSoftGracePeriod",
-        "each threshold of evictionSoft needs a time in evictionSoftGracePeriod, such as 1m30s",
+        "each threshold of evictionSoft needs a grace period in evictionSoftGracePeriod, such as 1m30s",
     ),
     (
         "kubelet",
@@ -73,7 +73,7 @@ WRONG: Final = [
         "kubelet",
         {"imageGCHighThresholdPercent": 80},
         "kubelet.imageGCLowThresholdPercent",
-        "imageGCLowThresholdPercent (left out: 80) must be less than imageGCHighThresholdPercent",
+        "imageGCLowThresholdPercent (default 80) must be less than imageGCHighThresholdPercent",
     ),
     ("kubelet", {"imageMinimumGCAge": "-2m"}, "kubelet.imageMinimumGCAge", "match"),
     ("kubelet", {"containerLogMaxSize": "10MB"}, "kubelet.containerLogMaxSize", "match"),
@@ -102,8 +102,8 @@ WRONG: Final = [
     ("proxy", {"http": "http://user:hush@proxy:3128"}, "proxy.http", "match"),
     ("proxy", {"noProxy": ["a,b"]}, "proxy.noProxy[0]", "match"),
     ("caBundle", "-----BEGIN PRIVATE KEY-----", "caBundle", "BEGIN CERTIFICATE"),
-    ("sysctl", {"max_map_count": "1"}, "sysctl", "a kernel parameter has a name such as vm.max_map_count"),
-    ("sysctl", {"../../etc/passwd": "1"}, "sysctl", "a kernel parameter has a name such as vm.max_map_count"),
+    ("sysctl", {"max_map_count": "1"}, "sysctl", "a kernel parameter must have a name such as vm.max_map_count"),
+    ("sysctl", {"../../etc/passwd": "1"}, "sysctl", "a kernel parameter must have a name such as vm.max_map_count"),
     ("sysctl", {"vm.max_map_count": "1\nvm.x = 2"}, "sysctl.vm.max_map_count", "match"),
 ]
 

@@ -77,9 +77,9 @@ def test_an_operation_is_accepted(spec: str, changes: Object) -> None:
 )
 def test_what_an_operation_asks_for_cannot_be_changed(spec: str, changes: Object, field: str) -> None:
     old, new = made("MachineOperation", spec), made("MachineOperation", spec, **changes)
-    assert_refused("MachineOperation", new, old, f"spec.{field}", "create another MachineOperation instead")
+    assert_refused("MachineOperation", new, old, f"spec.{field}", "is immutable: create another MachineOperation")
     if field not in {"operationKind", "machineRef", "machineSelector"}:
-        assert_refused("MachineOperation", old, new, f"spec.{field}", "create another MachineOperation instead")
+        assert_refused("MachineOperation", old, new, f"spec.{field}", "is immutable: create another MachineOperation")
 
 
 def test_a_target_cannot_become_a_selector() -> None:
@@ -100,7 +100,7 @@ def test_cancel_can_be_asked_for_and_not_taken_back() -> None:
     plain, cancelled = made("MachineOperation", REBOOT), made("MachineOperation", REBOOT, cancel=True)
     assert refusals("MachineOperation", cancelled, plain) == []
     assert refusals("MachineOperation", cancelled, cancelled) == []
-    assert_refused("MachineOperation", plain, cancelled, "spec.cancel", "cannot be taken back")
+    assert_refused("MachineOperation", plain, cancelled, "spec.cancel", "from false to true only")
 
 
 END = {"reason": "Succeeded", "completedAt": "2026-01-01T00:00:00Z"}

@@ -54,7 +54,7 @@ def phase(
 
 
 SSH_TABLE = [
-    ("SSH was not tried", SSH, [], None, "Pending"),
+    ("SSH has not been tried", SSH, [], None, "Pending"),
     ("SSH is not known", SSH, ["SSHReachable=Unknown/Pending"], None, "Pending"),
     ("SSH is unreachable", SSH, ["SSHReachable=False/Unreachable: no route"], None, "Pending"),
     ("unreachable, its Node is Ready", SSH, ["SSHReachable=False/Unreachable", DONE], READY_NODE, "Ready"),
@@ -155,7 +155,7 @@ def test_a_reboot_hides_the_lost_ssh_connection_and_the_power_that_it_took_away(
 
 
 def test_a_lost_executor_is_said() -> None:
-    assert "fell silent" in phase(BARE_METAL, slot=REBOOT | {"lost": True}).message
+    assert "executor is silent" in phase(BARE_METAL, slot=REBOOT | {"lost": True}).message
 
 
 def test_a_machine_that_has_joined_follows_its_node_and_not_its_ssh_port() -> None:

@@ -47,10 +47,10 @@ def test_a_version_can_be_edited_until_it_is_deployed() -> None:
     assert refusals(kind, made(kind, VERSION, **edited), made(kind, VERSION)) == []
     deployed = {"deployed": True, "deployedMachines": 1}
     old, new = made(kind, VERSION, status=deployed), made(kind, VERSION, status=deployed, **edited)
-    assert_refused(kind, new, old, "spec", "a version that was deployed cannot be changed")
+    assert_refused(kind, new, old, "spec", "a deployed version is immutable")
     assert refusals(kind, made(kind, VERSION, status={"deployed": True, "deployedMachines": 0}), old) == []
 
 
 def test_a_version_keeps_its_number() -> None:
     kind = "MachineConfigurationVersion"
-    assert_refused(kind, made(kind, VERSION, version=2), made(kind, VERSION), "spec.version", "cannot be changed")
+    assert_refused(kind, made(kind, VERSION, version=2), made(kind, VERSION), "spec.version", "immutable")

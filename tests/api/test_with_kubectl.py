@@ -105,7 +105,7 @@ async def test_fields_of_built_in_kinds_are_explained_as_those_of_kubernetes(kub
 async def test_a_refusal_says_what_would_be_right(kubectl: Kubectl) -> None:
     change = ("patch", "mop", "reboot-worker-01", "--type=merge", "-p")
     refused = await kubectl(*change, '{"spec":{"machineRef":"worker-02"}}', fails=True)
-    assert "machineRef cannot be changed: create another MachineOperation instead" in refused
+    assert "machineRef is immutable: create another MachineOperation" in refused
     await kubectl(*change, '{"spec":{"cancel":true,"ttlSecondsAfterFinished":60}}')
     await kubectl(*change, '{"status":{"phase":"Failed","reason":"Cancelled"}}', "--subresource=status")
     refused = await kubectl(*change, '{"status":{"phase":"Pending"}}', "--subresource=status", fails=True)

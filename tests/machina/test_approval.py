@@ -242,7 +242,7 @@ async def test_a_join_and_a_refusal_are_told_at_the_machine(admin: HttpApi) -> N
         assert (await answer()).next_step.startswith("it may join now; the host asks again by itself")
         await host.joins(machine.name)
         await eventually(lambda: told(3), within_s=30)
-        assert (await answer()).what == "Ready: No Kubernetes node is wanted; nothing holds it up"
+        assert (await answer()).what == "Ready: The Machine needs no Node; nothing holds it up"
 
 
 async def test_a_raised_join_counter_lets_it_join_once_more(admin: HttpApi) -> None:

@@ -253,7 +253,7 @@ async def test_the_history_holds_what_it_is_told_to(kept: HttpApi) -> None:
 
 
 async def test_rolling_updates_are_refused_with_a_reason(admin: HttpApi) -> None:
-    with pytest.raises(InvalidObject, match="RollingUpdate is not built yet: use OnDelete"):
+    with pytest.raises(InvalidObject, match="RollingUpdate is not implemented: use OnDelete"):
         await configured(admin, updateStrategy={"type": "RollingUpdate", "maxUnavailable": 1})
 
 
@@ -275,9 +275,9 @@ async def test_a_deployed_version_stays_as_it_is_for_everybody(kept: HttpApi) ->
         patch = {"status": {"deployed": False}}
         await kept.patch(MACHINE_CONFIGURATION_VERSIONS, f"{name}-v1", patch, subresource="status")
 
-    with pytest.raises(InvalidObject, match="a version that was deployed cannot be changed"):
+    with pytest.raises(InvalidObject, match="a deployed version is immutable"):
         await edit()
-    with pytest.raises(InvalidObject, match="deployed cannot be taken back"):
+    with pytest.raises(InvalidObject, match="deployed can change from false to true only"):
         await take_back()
     async with without_rules(kept, f"{MACHINE_CONFIGURATION_VERSIONS.plural}.unbounded-cloud.io"):
         with pytest.raises(Forbidden, match=f"a node was made from {name}-v1, so it stays as it is"):
@@ -338,4 +338,4 @@ async def test_kubectl_shows_and_explains_them(kept: HttpApi, server: Path) -> N
     assert versions[0].split() == ["NAME", "CONFIGURATION", "VERSION", "DEPLOYED", "MACHINES", "AGE"]
     assert versions[1].split()[:5] == [f"{name}-v1", name, "1", "false", "0"]
     explained = await asyncio.to_thread(kubectl, "explain", "mcv.status.deployed")
-    assert any("Whether a Node was ever made from this version." in line for line in explained)
+    assert any("True once a Node was created from this version." in line for line in explained)

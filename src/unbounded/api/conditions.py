@@ -183,7 +183,7 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionMeaning]] = {
     ),
     ConditionType.HOST_RESET: ConditionMeaning(
         "machina",
-        "The host was reset, as the Machine is being deleted. Missing before that.",
+        "The host was reset because the Machine is being deleted. Missing before that.",
         (_R.IN_PROGRESS, _R.FAILED, *_OVER_SSH),
     ),
     ConditionType.POWERED_OFF: ConditionMeaning(
@@ -191,14 +191,14 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionMeaning]] = {
     ),
     ConditionType.BMC_EXCLUSIVE: ConditionMeaning(
         "metalman",
-        "No other Machine names the same BMC and device; while one does, their host operations exclude each other."
-        " Missing where there never was another.",
+        "No other Machine names the same BMC and device. While another one does, their host operations "
+        "exclude each other. Missing where there never was another.",
         (_R.RESOLVED, _R.DUPLICATE_BMC),
     ),
     ConditionType.HOST_EXCLUSIVE: ConditionMeaning(
         "machina",
-        "No other Machine names the same SSH host; while one does, one of them at most is set up. Missing where there"
-        " never was another.",
+        "No other Machine names the same SSH host. While another one does, machina sets up at most one "
+        "of them. Missing where there never was another.",
         (_R.RESOLVED, _R.DUPLICATE_HOST),
     ),
     ConditionType.BOOT_ORDER_CONFIG_SUPPORTED: ConditionMeaning(
@@ -206,7 +206,8 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionMeaning]] = {
     ),
     ConditionType.REPAVED: ConditionMeaning(
         "metalman",
-        "The last repave has written its image. Without a BMC, False goes after 30 minutes in which nothing was seen.",
+        "The last repave has written its image. Without a BMC, machina removes False after 30 minutes "
+        "without an observation.",
         (_R.PENDING, _R.SUCCEEDED),
     ),
     ConditionType.CLOUD_INIT_DONE: ConditionMeaning(
@@ -214,20 +215,20 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionMeaning]] = {
     ),
     ConditionType.NETBOOT_IMAGE_READY: ConditionMeaning(
         "metalman",
-        "The images that the Machine boots from are on metalman's disk.",
+        "metalman's disk holds the images that the Machine boots from.",
         (_R.PULLING, _R.PULLED, _R.PULL_FAILED, _R.UNUSABLE_IMAGE),
     ),
     ConditionType.NETBOOT_SERVED: ConditionMeaning(
         "metalman",
-        "The Machine's leases and boot files can be served.",
+        "metalman can serve the leases and boot files of the Machine.",
         (_R.SERVED, _R.NO_BOOT_FILE, _R.ADDRESS_IN_USE, _R.DUPLICATE_LEASE, _R.INVALID_LEASE),
     ),
     ConditionType.ATTESTED: ConditionMeaning(
-        "metalman", "The Machine has proved its TPM.", (_R.SUCCEEDED, _R.FOREIGN_EK, _R.EK_NOT_TRUSTED)
+        "metalman", "The Machine has proved the identity of its TPM.", (_R.SUCCEEDED, _R.FOREIGN_EK, _R.EK_NOT_TRUSTED)
     ),
     ConditionType.NODE_UPDATED: ConditionMeaning(
         "unbounded-agent",
-        "The node was made anew the last time that this was to be.",
+        "The last recreation of the node succeeded.",
         (_R.WAITING, _R.IN_PROGRESS, _R.SUCCEEDED, _R.ROLLED_BACK, _R.NO_WORKING_NODE, _R.FAILED),
     ),
     ConditionType.CONFIGURATION_PENDING: ConditionMeaning(
@@ -243,7 +244,7 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionMeaning]] = {
     ),
     ConditionType.GPUS_DESCRIBED: ConditionMeaning(
         "unbounded-agent",
-        "CDI describes the host's NVIDIA GPUs to the container runtime. Missing where the host never had any.",
+        "CDI describes the host's NVIDIA GPUs to the container runtime. Missing where the host never had a GPU.",
         (_R.SUCCEEDED, _R.NO_DRIVER, _R.NOT_FOUND, _R.FAILED),
     ),
     ConditionType.CLUSTER_ACCESS_CURRENT: ConditionMeaning(
@@ -253,13 +254,13 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionMeaning]] = {
     ),
     ConditionType.NODE_MODIFIED: ConditionMeaning(
         "unbounded-agent",
-        "Files of the node were changed by hand, which a recreation discards.",
+        "Files of the node were changed by hand. A recreation discards these changes.",
         (_R.MODIFIED, _R.UNCHANGED),
     ),
     ConditionType.RELEASE_KEY_CURRENT: ConditionMeaning(
         "unbounded-agent",
-        "The host takes releases of its agent by the public key that the cluster publishes; the message names it."
-        " Missing where there never was a key.",
+        "The host verifies releases of its agent with the public key that the cluster publishes. The "
+        "message names the key. Missing where there never was a key.",
         (_R.APPLIED, _R.PENDING),
     ),
 }

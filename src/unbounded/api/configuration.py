@@ -29,9 +29,9 @@ class Taint(ApiStruct, frozen=True, kw_only=True):
     value: Annotated[LabelValue | None, Field("Value of the taint.")] = None
     effect: Annotated[
         str,
-        Field("What happens to pods without toleration.", enum=("NoSchedule", "PreferNoSchedule", "NoExecute")),
+        Field("Effect on pods without a toleration.", enum=("NoSchedule", "PreferNoSchedule", "NoExecute")),
     ]
-    time_added: Annotated[Time | None, Field("When the taint was added.")] = None
+    time_added: Annotated[Time | None, Field("Time at which the taint was added.")] = None
 
 
 class KubernetesTemplate(ApiStruct, frozen=True, kw_only=True):
@@ -39,12 +39,12 @@ class KubernetesTemplate(ApiStruct, frozen=True, kw_only=True):
 
     version: Annotated[
         KubernetesVersion | None,
-        Field('Kubernetes version, such as "v1.34.0"; the v may be left out. Left out, that of the cluster.'),
+        Field('Kubernetes version, such as "v1.34.0"; the v is optional. Defaults to the version of the cluster.'),
     ] = None
     node_labels: NodeLabels | None = None
     register_with_taints: Annotated[
         tuple[Taint, ...] | None,
-        Field("Taints for the Node. Left out, it keeps those it has; empty takes them away."),
+        Field("Taints for the Node. If absent, the Node keeps its taints; an empty list removes them."),
     ] = None
 
 
@@ -63,9 +63,9 @@ class HostTemplate(ApiStruct, frozen=True, kw_only=True):
 class MachineConfigurationTemplate(NodeSettings, frozen=True, kw_only=True):
     """The template of a Node."""
 
-    kubernetes: Annotated[KubernetesTemplate | None, Field("How the Node joins the cluster.")] = None
-    agent: Annotated[AgentTemplate | None, Field("What the agent starts the Node from.")] = None
-    host: Annotated[HostTemplate | None, Field("The operating system of the host.")] = None
+    kubernetes: Annotated[KubernetesTemplate | None, Field("Settings of the Node in the cluster.")] = None
+    agent: Annotated[AgentTemplate | None, Field("Image and sources of the node.")] = None
+    host: Annotated[HostTemplate | None, Field("Operating system of the host.")] = None
 
 
 class UpdateStrategy(ApiStruct, frozen=True, kw_only=True):
@@ -74,40 +74,43 @@ class UpdateStrategy(ApiStruct, frozen=True, kw_only=True):
     type: Annotated[
         str,
         Field(
-            "OnDelete: when the Node is deleted. RollingUpdate is not built yet, and refused.",
+            "OnDelete: apply a new version when the Node is deleted. RollingUpdate is not implemented, and rejected.",
             enum=tuple(UpdateStrategyType),
             defaulted=True,
         ),
     ] = UpdateStrategyType.ON_DELETE.value
     max_unavailable: Annotated[
-        Int32 | None, Field("With RollingUpdate: how many Nodes may be away at a time.", minimum=1)
+        Int32 | None, Field("With RollingUpdate: maximum number of unavailable Nodes.", minimum=1)
     ] = None
 
 
 class MachineConfigurationSpec(ApiStruct, frozen=True, kw_only=True):
     """The template of Nodes, and the Machines it applies to."""
 
-    template: Annotated[MachineConfigurationTemplate, Field("What a Node is made from.")]
+    template: Annotated[MachineConfigurationTemplate, Field("Template of the node.")]
     machine_selector: Annotated[
-        LabelSelector | None, Field("Machines that are bound to this configuration when they name none.")
+        LabelSelector | None, Field("Machines to bind to this configuration if they name none.")
     ] = None
     priority: Annotated[
         Int32,
-        Field("Among several that select a Machine the highest counts, then the first name.", defaulted=True),
+        Field(
+            "Precedence among configurations that select the same Machine: the highest, then the first name.",
+            defaulted=True,
+        ),
     ] = 0
-    update_strategy: Annotated[UpdateStrategy, Field("When Nodes move to a new version.", defaulted=True)] = (
+    update_strategy: Annotated[UpdateStrategy, Field("Strategy for the rollout of a new version.", defaulted=True)] = (
         UpdateStrategy()
     )
     revision_history_limit: Annotated[
-        Int32, Field("How many versions that no Machine uses are kept.", minimum=0, defaulted=True)
+        Int32, Field("Number of unused versions to retain.", minimum=0, defaulted=True)
     ] = 10
 
 
 class MachineConfigurationStatus(ApiStruct, frozen=True, kw_only=True):
     """The existing versions."""
 
-    latest_version: Annotated[Int32 | None, Field("Highest number of a version so far.")] = None
-    current_version: Annotated[Int32 | None, Field("Version that holds the template as it stands.")] = None
+    latest_version: Annotated[Int32 | None, Field("Highest version number.")] = None
+    current_version: Annotated[Int32 | None, Field("Version that holds the current template.")] = None
     conditions: Annotated[
         tuple[Condition, ...], Field("Conditions of the configuration.", map_keys=("type",), max_items=32)
     ] = ()
@@ -116,24 +119,26 @@ class MachineConfigurationStatus(ApiStruct, frozen=True, kw_only=True):
 class MachineConfiguration(Object, frozen=True, kw_only=True):
     """The template of the Nodes of a group of Machines."""
 
-    spec: Annotated[MachineConfigurationSpec, Field("What Nodes are made from, and which Machines it is for.")]
-    status: Annotated[MachineConfigurationStatus, Field("Which versions exist.")] = MachineConfigurationStatus()
+    spec: Annotated[MachineConfigurationSpec, Field("Template of nodes, and the Machines that use it.")]
+    status: Annotated[MachineConfigurationStatus, Field("Versions of the configuration.")] = (
+        MachineConfigurationStatus()
+    )
 
 
 class MachineConfigurationVersionSpec(ApiStruct, frozen=True, kw_only=True):
     """One state of a MachineConfiguration's template."""
 
     version: Annotated[Int32, Field("Number of the version.", minimum=1)]
-    template: Annotated[
-        MachineConfigurationTemplate, Field("What a Node is made from. Cannot be changed once deployed.")
-    ]
+    template: Annotated[MachineConfigurationTemplate, Field("Template of the node. Immutable once deployed.")]
 
 
 class MachineConfigurationVersionStatus(ApiStruct, frozen=True, kw_only=True):
     """The Machines that use the version."""
 
-    deployed: Annotated[bool, Field("Whether a Node was ever made from this version.")] = False
-    deployed_machines: Annotated[Annotated[Count, Field(format="int32")], Field("How many Machines use it now.")] = 0
+    deployed: Annotated[bool, Field("True once a Node was created from this version.")] = False
+    deployed_machines: Annotated[
+        Annotated[Count, Field(format="int32")], Field("Number of Machines that use the version.")
+    ] = 0
     conditions: Annotated[
         tuple[Condition, ...], Field("Conditions of the version.", map_keys=("type",), max_items=32)
     ] = ()
@@ -142,8 +147,8 @@ class MachineConfigurationVersionStatus(ApiStruct, frozen=True, kw_only=True):
 class MachineConfigurationVersion(Object, frozen=True, kw_only=True):
     """One numbered state of a MachineConfiguration, named <configuration>-v<number>."""
 
-    spec: Annotated[MachineConfigurationVersionSpec, Field("The number and the template.")]
-    status: Annotated[MachineConfigurationVersionStatus, Field("Who uses the version.")] = (
+    spec: Annotated[MachineConfigurationVersionSpec, Field("Version number and template.")]
+    status: Annotated[MachineConfigurationVersionStatus, Field("Use of the version.")] = (
         MachineConfigurationVersionStatus()
     )
 

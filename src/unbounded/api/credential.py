@@ -24,7 +24,8 @@ class CredentialAuth(ApiStruct, frozen=True, kw_only=True):
     mode: Annotated[
         str,
         Field(
-            "WorkloadIdentity: with the controller's own identity (OIDC). ExternalPlugin: with what secretRef holds.",
+            "WorkloadIdentity: use the controller's own identity (OIDC). "
+            "ExternalPlugin: use the credentials in secretRef.",
             enum=tuple(AuthMode),
         ),
     ]
@@ -38,13 +39,15 @@ class MachineOperationCredentialSpec(ApiStruct, frozen=True, kw_only=True):
 
     site_name: Annotated[LabelValue, Field("Value of the label unbounded-cloud.io/site of the Machines.", min_length=1)]
     provider: Annotated[ProviderName, Field("Provider of the Machines, such as AzureVM or OCIInstance.")]
-    auth: Annotated[CredentialAuth, Field("How to authenticate.")]
+    auth: Annotated[CredentialAuth, Field("Method of authentication.")]
 
 
 class MachineOperationCredential(Object, frozen=True, kw_only=True):
     """The authentication of host operations on the Machines of one site and provider."""
 
-    spec: Annotated[MachineOperationCredentialSpec, Field("Which Machines it is for, and how to authenticate.")]
+    spec: Annotated[
+        MachineOperationCredentialSpec, Field("Machines that the credential is for, and the method of authentication.")
+    ]
 
 
 MACHINE_OPERATION_CREDENTIALS: Final = Kind(

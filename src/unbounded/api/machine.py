@@ -40,7 +40,7 @@ MAX_MACHINE_NAME: Final = 63  # it becomes the host name of the kubelet and a la
 
 NodeLabels = Annotated[
     dict[str, LabelValue],
-    Field("Labels for the Node. Left out, it keeps those it has; empty takes them away."),
+    Field("Labels for the Node. If absent, the Node keeps its labels; an empty map removes them."),
 ]
 UserName = Annotated[str, Field(min_length=1, max_length=128)]
 SSHHost = Annotated[str, Field(pattern=r"^[^\s/@]+$", min_length=1, max_length=262)]
@@ -100,13 +100,16 @@ class SecretReference(ApiStruct, frozen=True, kw_only=True):
 
 _PassphraseKey = Annotated[
     DataKey | None,
-    Field("Key within the same Secret with the passphrase of the private key. Left out, passphrase if it is there."),
+    Field(
+        "Key within the same Secret with the passphrase of the private key. If absent, key passphrase is "
+        "used if it exists."
+    ),
 ]
 _CertificateKey = Annotated[
     DataKey | None,
     Field(
-        "Key within the same Secret with an OpenSSH certificate of the private key. Left out, ssh-certificate if it is"
-        " there."
+        "Key within the same Secret with an OpenSSH certificate of the private key. If absent, key "
+        "ssh-certificate is used if it exists."
     ),
 ]
 
@@ -118,14 +121,16 @@ class BastionSSHSpec(ApiStruct, frozen=True, kw_only=True):
     username: Annotated[UserName, Field("SSH user on the bastion.", defaulted=True)] = "azureuser"
     private_key_ref: Annotated[
         SecretKeySelector | None,
-        Field("Private key for the bastion, in namespace unbounded-kube. Left out, ssh.privateKeyRef is used."),
+        Field("Private key for the bastion, in namespace unbounded-kube. If absent, ssh.privateKeyRef is used."),
     ] = None
     passphrase_key: _PassphraseKey = None
     certificate_key: _CertificateKey = None
     host_keys: Annotated[
         tuple[HostKey, ...],
         Field(
-            'Host keys of the bastion, as "ssh-ed25519 AAAA…". Left out, the first key seen is trusted.', max_items=16
+            'Host keys of the bastion, as "ssh-ed25519 AAAA…". If absent, machina trusts the first key that '
+            "the bastion presents.",
+            max_items=16,
         ),
     ] = ()
 
@@ -135,7 +140,7 @@ class SSHSpec(ApiStruct, frozen=True, kw_only=True):
 
     host: Annotated[
         SSHHost,
-        Field("Host name or IP, optionally with a port (1.2.3.4:2222, [2001:db8::1]:22). Without one, port 22."),
+        Field("Host name or IP, optionally with a port (1.2.3.4:2222, [2001:db8::1]:22). Defaults to port 22."),
     ]
     username: Annotated[UserName, Field("SSH user.", defaulted=True)] = "azureuser"
     private_key_ref: Annotated[
@@ -146,7 +151,11 @@ class SSHSpec(ApiStruct, frozen=True, kw_only=True):
     bastion: Annotated[BastionSSHSpec | None, Field("Jump host for the SSH connection.")] = None
     host_keys: Annotated[
         tuple[HostKey, ...],
-        Field('Host keys of the host, as "ssh-ed25519 AAAA…". Left out, the first key seen is trusted.', max_items=16),
+        Field(
+            'Host keys of the host, as "ssh-ed25519 AAAA…". If absent, machina trusts the first key that the '
+            "host presents.",
+            max_items=16,
+        ),
     ] = ()
 
 
@@ -174,7 +183,8 @@ class RedfishSpec(ApiStruct, frozen=True, kw_only=True):
     ca_bundle: Annotated[
         str | None,
         Field(
-            "PEM certificates that the BMC's certificate must chain to. Left out, its first certificate is pinned.",
+            "PEM certificates of authorities that sign the BMC's certificate. If absent, metalman pins the "
+            "first certificate that it receives.",
             max_length=65536,
         ),
     ] = None
@@ -194,8 +204,9 @@ class AttestationSpec(ApiStruct, frozen=True, kw_only=True):
     ek_public_key_sha256: Annotated[
         str | None,
         Field(
-            "SHA-256 digest of the TPM's endorsement key (its SubjectPublicKeyInfo as DER), 64 hexadecimal digits: no"
-            " other TPM gets a token. Left out, the first key that proves itself is trusted from then on.",
+            "SHA-256 digest of the TPM's endorsement key (its SubjectPublicKeyInfo as DER), 64 hexadecimal "
+            "digits. No other TPM receives a token. If absent, metalman trusts the first key that proves its "
+            "identity.",
             pattern=SHA256,
             max_length=64,
         ),
@@ -206,14 +217,12 @@ class PXESpec(ApiStruct, frozen=True, kw_only=True):
     """The machine's network boot, and its operating system."""
 
     image: Annotated[ImageReference, Field("OCI image with the netboot files or the disk image.")]
-    dhcp_leases: Annotated[
-        tuple[DHCPLease, ...], Field("Static leases, served while the machine boots.", max_items=32)
-    ] = ()
+    dhcp_leases: Annotated[tuple[DHCPLease, ...], Field("Static leases for the network boot.", max_items=32)] = ()
     redfish: Annotated[RedfishSpec | None, Field("Access to the BMC over Redfish.")] = None
     cloud_init: Annotated[CloudInitSpec | None, Field("cloud-init customization.")] = None
     pull_secret_ref: Annotated[SecretReference | None, Field("Registry credentials for image.")] = None
     netboot_image: Annotated[
-        ImageReference | None, Field("OCI image with the netboot files, when image holds the disk image only.")
+        ImageReference | None, Field("OCI image with the netboot files, when image holds only the disk image.")
     ] = None
     netboot_pull_secret_ref: Annotated[SecretReference | None, Field("Registry credentials for netbootImage.")] = None
     architecture: Annotated[str, Field("CPU architecture of the machine.", enum=("amd64", "arm64"), defaulted=True)] = (
@@ -224,7 +233,7 @@ class PXESpec(ApiStruct, frozen=True, kw_only=True):
         str | None,
         Field("Disk that the image is written to, such as /dev/disk/by-id/….", min_length=1, max_length=253),
     ] = None
-    attestation: Annotated[AttestationSpec | None, Field("Which TPM the machine proves itself with.")] = None
+    attestation: Annotated[AttestationSpec | None, Field("TPM that identifies the machine.")] = None
 
 
 class KubernetesSpec(ApiStruct, frozen=True, kw_only=True):
@@ -232,17 +241,20 @@ class KubernetesSpec(ApiStruct, frozen=True, kw_only=True):
 
     version: Annotated[
         KubernetesVersion | None,
-        Field('Kubernetes version, such as "v1.34.0"; the v may be left out. Left out, that of the cluster.'),
+        Field('Kubernetes version, such as "v1.34.0"; the v is optional. Defaults to the version of the cluster.'),
     ] = None
-    node_ref: Annotated[LocalObjectReference | None, Field("The Node of this Machine. Set by the controller.")] = None
+    node_ref: Annotated[LocalObjectReference | None, Field("Node of this Machine. Set by the controller.")] = None
     node_labels: NodeLabels | None = None
     register_with_taints: Annotated[
         tuple[Annotated[str, Field(pattern=TAINT, max_length=512)], ...] | None,
-        Field("Taints for the Node, as key=value:Effect. Left out, it keeps those it has; empty takes them away."),
+        Field(
+            "Taints for the Node, as key=value:Effect. If absent, the Node keeps its taints; an empty list "
+            "removes them."
+        ),
     ] = None
     bootstrap_token_ref: Annotated[
         LocalObjectReference | None,
-        Field("Bootstrap token Secret in kube-system. May be left out where a default token exists."),
+        Field("Bootstrap token Secret in kube-system. Optional where a default token exists."),
     ] = None
 
 
@@ -251,7 +263,7 @@ class DownloadSource(ApiStruct, frozen=True, kw_only=True):
 
     base_url: Annotated[HttpUrl | None, Field("Replaces the start of the default URL.")] = None
     url: Annotated[
-        HttpUrl | None, Field("Whole URL, with places for version and architecture; counts before baseURL.")
+        HttpUrl | None, Field("Complete URL, with placeholders for version and architecture. Overrides baseURL.")
     ] = None
     version: Annotated[
         str | None, Field('Version to download, such as "2.1.8".', pattern=RELEASE_VERSION, max_length=128)
@@ -267,7 +279,7 @@ class AgentDownloads(ApiStruct, frozen=True, kw_only=True):
     cni: Annotated[DownloadSource | None, Field("CNI plugins.")] = None
     crictl: Annotated[DownloadSource | None, Field("crictl.")] = None
     sandbox: Annotated[
-        DownloadSource | None, Field("Archive of the sandbox image, for node images that do not hold it.")
+        DownloadSource | None, Field("Archive of the sandbox image, for node images that do not contain it.")
     ] = None
 
 
@@ -276,24 +288,28 @@ class AgentSpec(ApiStruct, frozen=True, kw_only=True):
 
     image: Annotated[ImageReference | None, Field("OCI image of the node's root file system.")] = None
     version: Annotated[str | None, Field("Version of the agent to install.", max_length=128)] = None
-    base_url: Annotated[HttpUrl | None, Field("Where releases of the agent are; the version is appended.")] = None
-    url: Annotated[HttpUrl | None, Field("Whole URL of the agent's tarball; counts before baseURL and version.")] = None
+    base_url: Annotated[HttpUrl | None, Field("URL of the releases of the agent; the agent appends the version.")] = (
+        None
+    )
+    url: Annotated[HttpUrl | None, Field("Complete URL of the agent's tarball. Overrides baseURL and version.")] = None
     sha256: Annotated[
         str | None,
         Field(
-            "SHA-256 digest of the agent's tarball, 64 hexadecimal digits. Needed where it comes over plain http.",
+            "SHA-256 digest of the agent's tarball, 64 hexadecimal digits. Required for a URL with plain http.",
             pattern=SHA256,
             max_length=64,
         ),
     ] = None
-    downloads: Annotated[AgentDownloads | None, Field("Where the agent gets what a node is made of.")] = None
+    downloads: Annotated[AgentDownloads | None, Field("Sources from which the agent builds a node.")] = None
 
 
 class ConfigurationRef(ApiStruct, frozen=True, kw_only=True):
     """A MachineConfiguration, and one of its versions."""
 
     name: Annotated[ObjectName, Field("Name of the MachineConfiguration.")]
-    version: Annotated[Int32 | None, Field("Version of it. Left out, the newest is taken.", minimum=1)] = None
+    version: Annotated[
+        Int32 | None, Field("Version of the MachineConfiguration. Defaults to the newest.", minimum=1)
+    ] = None
 
 
 class MachineSpec(ApiStruct, frozen=True, kw_only=True):
@@ -303,12 +319,12 @@ class MachineSpec(ApiStruct, frozen=True, kw_only=True):
     pxe: Annotated[PXESpec | None, Field("Network boot and BMC access, for metalman.")] = None
     kubernetes: Annotated[KubernetesSpec | None, Field("How the machine joins the cluster.")] = None
     agent: Annotated[AgentSpec | None, Field("The agent on the host.")] = None
-    operations: Annotated[OperationsStatus | None, Field("Wanted counts of reboots and repaves.")] = None
+    operations: Annotated[OperationsStatus | None, Field("Desired counts of reboots and repaves.")] = None
     provider: Annotated[
         ProviderName | None,
         Field(
-            "Who controls the host from outside, such as AzureVM or OCIInstance. Cannot be changed once set. Left out,"
-            " annotation unbounded-cloud.io/provider says it."
+            "Provider that controls the host from outside, such as AzureVM or OCIInstance. Immutable once "
+            "set. Defaults to annotation unbounded-cloud.io/provider."
         ),
     ] = None
     provider_id: Annotated[
@@ -319,12 +335,15 @@ class MachineSpec(ApiStruct, frozen=True, kw_only=True):
     ] = None
     join_counter: Annotated[
         Count,
-        Field("Raise it to let the machine join once more: its agent and its kubelet each get one new certificate."),
+        Field(
+            "Increase it to let the machine join once more: its agent and its kubelet each receive one new certificate."
+        ),
     ] = 0
     reset_on_delete: Annotated[
         bool,
         Field(
-            "Deleting the Machine first resets its host: the agent and the node go. Left out, the host stays as it is."
+            "Reset the host before the Machine is deleted: remove the agent and the node. If absent or "
+            "false, the deletion leaves the host as it is."
         ),
     ] = False
 
@@ -339,11 +358,11 @@ class SSHHop(StrEnum):
 class RejectedKey(ApiStruct, frozen=True, kw_only=True):
     """A key that a server refused: not offered again while both the Secret and the Machine are as they were."""
 
-    hop: Annotated[str, Field("Who refused it: host or bastion.", enum=tuple(SSHHop))]
+    hop: Annotated[str, Field("Server that rejected the key: host or bastion.", enum=tuple(SSHHop))]
     secret_version: Annotated[
         str, Field("namespace/name@resourceVersion of the Secret that holds the key.", max_length=512)
     ]
-    generation: Annotated[int, Field("metadata.generation of the Machine then.")]
+    generation: Annotated[int, Field("metadata.generation of the Machine at that time.")]
     fingerprint: Annotated[
         str | None, Field("Fingerprint of the public key, as ssh-keygen -l prints it.", max_length=128)
     ] = None
@@ -352,7 +371,7 @@ class RejectedKey(ApiStruct, frozen=True, kw_only=True):
 class UntrustedKey(ApiStruct, frozen=True, kw_only=True):
     """A host key that a server showed in place of a trusted one."""
 
-    hop: Annotated[str, Field("Who showed it: host or bastion.", enum=tuple(SSHHop))]
+    hop: Annotated[str, Field("Server that presented the key: host or bastion.", enum=tuple(SSHHop))]
     fingerprint: Annotated[str, Field("Fingerprint of the key, as SHA256:….", max_length=128)]
 
 
@@ -361,17 +380,19 @@ class SSHStatus(ApiStruct, frozen=True, kw_only=True):
 
     fingerprint: Annotated[str | None, Field("Fingerprint of the host's key, as SHA256:….")] = None
     bastion_fingerprint: Annotated[str | None, Field("Fingerprint of the bastion's key, as SHA256:….")] = None
-    refused: Annotated[tuple[RejectedKey, ...], Field("Keys that are not offered again.", max_items=2)] = ()
+    refused: Annotated[
+        tuple[RejectedKey, ...], Field("Keys that a server rejected. machina does not offer them again.", max_items=2)
+    ] = ()
     untrusted: Annotated[
         tuple[UntrustedKey, ...],
-        Field("Host keys that servers showed last in place of the trusted ones, while they do.", max_items=2),
+        Field("Host keys that servers present at present in place of the trusted ones.", max_items=2),
     ] = ()
     failed_hop: Annotated[
         str | None,
-        Field("Server that the reason of condition SSHReachable is about, while that is False.", enum=tuple(SSHHop)),
+        Field("Server that the reason of condition SSHReachable refers to, while that is False.", enum=tuple(SSHHop)),
     ] = None
     reset_failed_hop: Annotated[
-        str | None, Field("Server that the reason of condition HostReset is about.", enum=tuple(SSHHop))
+        str | None, Field("Server that the reason of condition HostReset refers to.", enum=tuple(SSHHop))
     ] = None
 
 
@@ -388,46 +409,50 @@ class ProvisioningStatus(ApiStruct, frozen=True, kw_only=True):
     attempt: Annotated[
         str,
         Field(
-            "Names the run on the host. A repetition of what failed has the name of the first and a number.",
+            "Name of the run on the host. A repetition of a failed run has the name of the first and a number.",
             max_length=64,
         ),
     ]
     host: Annotated[
-        str | None, Field("host:port that it is carried out on; it ends when spec.ssh.host is another.", max_length=300)
+        str | None, Field("host:port of the run. The run ends when spec.ssh.host changes.", max_length=300)
     ] = None
     node: Annotated[
         str | None,
         Field(
-            "How the Node was when it was begun; left out where there was none. One that turns Ready since is proof.",
+            "State of the Node at the start of the run; absent if there was no Node. A Node that becomes "
+            "Ready afterwards proves the result.",
             enum=tuple(PreviousNode),
         ),
     ] = None
-    generation: Annotated[int, Field("metadata.generation of the Machine that it was begun for.")]
-    join_counter: Annotated[Count, Field("spec.joinCounter that it was begun for.")] = 0
+    generation: Annotated[int, Field("metadata.generation of the Machine at the start of the run.")]
+    join_counter: Annotated[Count, Field("spec.joinCounter at the start of the run.")] = 0
     token_id: Annotated[
-        str | None, Field("Id (not the secret) of the bootstrap token that the host was given.", max_length=6)
+        str | None, Field("ID (not the secret) of the bootstrap token that the host received.", max_length=6)
     ] = None
-    started_at: Annotated[Time, Field("When it was begun.")]
-    ended_at: Annotated[Time | None, Field("When it ended; left out while it runs.")] = None
-    failures: Annotated[Count, Field("Attempts that failed one after another, this one included.")] = 0
-    failure: Annotated[str | None, Field("Why it failed, in CamelCase.", max_length=128)] = None
+    started_at: Annotated[Time, Field("Time at which the run started.")]
+    ended_at: Annotated[Time | None, Field("Time at which the run ended; absent while it runs.")] = None
+    failures: Annotated[Count, Field("Number of consecutive failed attempts, including this one.")] = 0
+    failure: Annotated[str | None, Field("Cause of the failure, in CamelCase.", max_length=128)] = None
     failing_since: Annotated[
-        Time | None, Field("When the first of the attempts failed that failed for this reason, one after another.")
+        Time | None, Field("Start of the first of the consecutive attempts that failed for this reason.")
     ] = None
-    earlier_failure: Annotated[str | None, Field("Why the attempt before it failed.", max_length=128)] = None
+    earlier_failure: Annotated[str | None, Field("Cause of the failure of the previous attempt.", max_length=128)] = (
+        None
+    )
     failed_hop: Annotated[
-        str | None, Field("Server that it failed at; left out for the host itself.", enum=tuple(SSHHop))
+        str | None, Field("Server at which the attempt failed; absent for the host itself.", enum=tuple(SSHHop))
     ] = None
     retry_at: Annotated[
         Time | None,
-        Field("When it is tried again by itself, unless something else holds it up by then. For people to read only."),
+        Field("Time of the next automatic attempt, unless something else blocks it by then. For display only."),
     ] = None
     reset: Annotated[
-        str | None, Field("UID of the last AgentReset before it; a later one takes the host back.", max_length=128)
+        str | None,
+        Field("UID of the last AgentReset before the attempt. A later AgentReset undoes the attempt.", max_length=128),
     ] = None
     untouched: Annotated[
         bool,
-        Field("Nothing was ever begun on the host: neither by attempts before it, nor by this one if it has ended."),
+        Field("No attempt has started anything on the host: neither earlier ones nor, if it has ended, this one."),
     ] = False
 
 
@@ -435,11 +460,16 @@ class RedfishStatus(ApiStruct, frozen=True, kw_only=True):
     """The observed state of the BMC."""
 
     cert_fingerprint: Annotated[
-        str | None, Field("SHA-256 of the BMC's TLS certificate, trusted on first use; remove it to trust another.")
+        str | None,
+        Field("SHA-256 of the BMC's TLS certificate, trusted on first use. Remove it to trust another certificate."),
     ] = None
     refused_secret_version: Annotated[
         str | None,
-        Field("resourceVersion of the Secret whose password the BMC refused; it is not offered again.", max_length=128),
+        Field(
+            "resourceVersion of the Secret whose password the BMC rejected. metalman does not offer that "
+            "password again.",
+            max_length=128,
+        ),
     ] = None
 
 
@@ -449,7 +479,7 @@ class TPMStatus(ApiStruct, frozen=True, kw_only=True):
     ek_public_key: Annotated[
         str | None,
         Field(
-            "Endorsement key, PEM: the one that spec.pxe.attestation enrols, else the first that proved itself.",
+            "Endorsement key, PEM: the one that spec.pxe.attestation names, or the first that proved its identity.",
             max_length=16384,
         ),
     ] = None
@@ -459,18 +489,23 @@ class NetbootStatus(ApiStruct, frozen=True, kw_only=True):
     """Observations of metalman's servers of the last requested boot from the network."""
 
     boot: Annotated[
-        str, Field("Which boot: the UID of the HostReplace that wants it, or repave-N of the counter.", max_length=128)
+        str,
+        Field(
+            "Identity of the boot: the UID of the HostReplace that requests it, or repave-N of the counter.",
+            max_length=128,
+        ),
     ]
     milestone: Annotated[
-        str | None, Field("How far it is; left out before anything was seen.", enum=tuple(NetbootMilestone))
+        str | None,
+        Field("Last milestone of the boot; absent before the first observation.", enum=tuple(NetbootMilestone)),
     ] = None
-    percent: Annotated[Int32 | None, Field("How much of the image is written, in percent.", minimum=0, maximum=100)] = (
-        None
-    )
-    loads: Annotated[Int32 | None, Field("How often the loader was fetched.", minimum=0)] = None
-    message: Annotated[Message | None, Field("What was seen or reported, for a person.")] = None
-    image_digest: Annotated[str | None, Field("Digest of the OCI image that is served.", max_length=256)] = None
-    at: Annotated[Time | None, Field("When the milestone was reached.")] = None
+    percent: Annotated[
+        Int32 | None, Field("Part of the image that is written, in percent.", minimum=0, maximum=100)
+    ] = None
+    loads: Annotated[Int32 | None, Field("Number of times that the host fetched the loader.", minimum=0)] = None
+    message: Annotated[Message | None, Field("Observation or report of the boot, for a person.")] = None
+    image_digest: Annotated[str | None, Field("Digest of the OCI image that metalman serves.", max_length=256)] = None
+    at: Annotated[Time | None, Field("Time at which the boot reached the milestone.")] = None
 
 
 class AgentStatus(ApiStruct, frozen=True, kw_only=True):
@@ -482,7 +517,7 @@ class AgentStatus(ApiStruct, frozen=True, kw_only=True):
     api_server: Annotated[str | None, Field("Address of the API server that the agent uses.", max_length=512)] = None
     cluster_ca: Annotated[
         str | None,
-        Field("Digest of the CA certificates that the agent trusts, whatever their order.", max_length=128),
+        Field("Digest of the CA certificates that the agent trusts, in any order.", max_length=128),
     ] = None
 
 
@@ -497,9 +532,10 @@ class ConfigurationStatus(ApiStruct, frozen=True, kw_only=True):
 class JoinUse(ApiStruct, frozen=True, kw_only=True):
     """A certificate that was let be issued, and what allowed it."""
 
-    purpose: Annotated[str, Field("Whose certificate: agent or kubelet.", enum=tuple(JoinPurpose))]
+    purpose: Annotated[str, Field("Client of the certificate: agent or kubelet.", enum=tuple(JoinPurpose))]
     cause: Annotated[
-        str, Field("What armed the join: Registration, Allowed/N, HostReplace/UID or AgentReset/UID.", max_length=253)
+        str,
+        Field("Permission for the join: Registration, Allowed/N, HostReplace/UID or AgentReset/UID.", max_length=253),
     ]
     request: Annotated[str, Field("UID of the CertificateSigningRequest.", max_length=128)]
     at: Annotated[Time, Field("When.")]
@@ -508,7 +544,7 @@ class JoinUse(ApiStruct, frozen=True, kw_only=True):
 class JoinStatus(ApiStruct, frozen=True, kw_only=True):
     """The joins that were used."""
 
-    used: Annotated[tuple[JoinUse, ...], Field("Certificates that were let be issued.", max_items=64)] = ()
+    used: Annotated[tuple[JoinUse, ...], Field("Certificates that machina approved.", max_items=64)] = ()
 
 
 class ActiveOperation(ApiStruct, frozen=True, kw_only=True):
@@ -517,21 +553,21 @@ class ActiveOperation(ApiStruct, frozen=True, kw_only=True):
     uid: Annotated[str, Field("UID of the operation.", max_length=128)]
     name: Annotated[str, Field("Name of the operation.", max_length=253)]
     kind: Annotated[str, Field("Kind of the operation, such as HostReboot.", max_length=63)]
-    executor: Annotated[str, Field("Who carries it out.", max_length=253)]
-    since: Annotated[Time, Field("Since when.")]
+    executor: Annotated[str, Field("Executor of the operation.", max_length=253)]
+    since: Annotated[Time, Field("Time at which the executor acquired the lock.")]
     # Its executor is silent: the next one observes the machine before it takes the lock.
     lost: Annotated[
         bool,
-        Field("The executor fell silent, or a call of it may still arrive; the state of the machine is not known."),
+        Field("The executor is silent, or a call of it may still arrive. The state of the machine is unknown."),
     ] = False
     # Never more than have passed: a process that waits for a late call reads it after each restart.
     lost_seconds: Annotated[
         Count,
-        Field("Seconds since the executor was lost, as counted by the processes that wait, up to the last write."),
+        Field("Seconds since the executor was lost, as the waiting processes counted them up to the last write."),
     ] = 0
     # Set before the node is created, so that the version stays fixed; status.configuration has it at the end.
     configuration: Annotated[
-        ConfigurationStatus | None, Field("The configuration that a NodeRecreation makes the node from.")
+        ConfigurationStatus | None, Field("Configuration that a NodeRecreation applies to the node.")
     ] = None
 
 
@@ -541,72 +577,72 @@ class RecentOperation(ApiStruct, frozen=True, kw_only=True):
     name: Annotated[str, Field("Name of the operation.", max_length=253)]
     uid: Annotated[str, Field("UID of the operation.", max_length=128)]
     kind: Annotated[str, Field("Kind of the operation, such as HostReboot.", max_length=63)]
-    phase: Annotated[str, Field("How it ended: Complete or Failed.", max_length=63)]
-    reason: Annotated[str | None, Field("Why it ended so, in CamelCase.")] = None
-    message: Annotated[Message | None, Field("How it ended, for a person.")] = None
-    started_at: Annotated[Time | None, Field("When it was claimed.")] = None
-    completed_at: Annotated[Time | None, Field("When it ended.")] = None
-    evidence: Annotated[
-        tuple[Evidence, ...], Field("What was seen that proves the result.", max_items=MAX_EVIDENCE)
-    ] = ()
+    phase: Annotated[str, Field("Result: Complete or Failed.", max_length=63)]
+    reason: Annotated[str | None, Field("Cause of the result, in CamelCase.")] = None
+    message: Annotated[Message | None, Field("Details of the result, for a person.")] = None
+    started_at: Annotated[Time | None, Field("Time at which an executor claimed the operation.")] = None
+    completed_at: Annotated[Time | None, Field("Time at which the operation ended.")] = None
+    evidence: Annotated[tuple[Evidence, ...], Field("Observations that prove the result.", max_items=MAX_EVIDENCE)] = ()
 
 
 class MachineStatus(ApiStruct, frozen=True, kw_only=True):
     """The observed state of the machine."""
 
-    phase: Annotated[str | None, Field("Where the machine is in its life.", enum=tuple(MachinePhase))] = None
-    message: Annotated[Message | None, Field("Why it is there, for a person.")] = None
+    phase: Annotated[str | None, Field("Phase of the machine's life.", enum=tuple(MachinePhase))] = None
+    message: Annotated[Message | None, Field("Cause of the phase, for a person.")] = None
     reason: Annotated[
         str | None,
         Field(
-            "Why it is there, in CamelCase: of the condition that decides, or of what is at work. Left out where"
-            " nothing holds it up.",
+            "Cause of the phase, in CamelCase: the reason of the condition that decides, or of the operation "
+            "at work. Absent where nothing blocks the Machine.",
             max_length=128,
         ),
     ] = None
     original_uid: Annotated[
         str | None,
         Field(
-            "UID that the Machine had on the server where it was made, before `unbounded migrate`: marks on its disks"
-            " and its host carry it.",
+            "UID of the Machine on the server where it was created, before `unbounded migrate`. The host and "
+            "the marks on its disks carry it.",
             max_length=128,
         ),
     ] = None
-    ssh: Annotated[SSHStatus | None, Field("What was learnt about the SSH servers.")] = None
+    ssh: Annotated[SSHStatus | None, Field("Facts about the SSH servers.")] = None
     provisioning: Annotated[ProvisioningStatus | None, Field("The last attempt to set the host up over SSH.")] = None
-    redfish: Annotated[RedfishStatus | None, Field("What was learnt about the BMC.")] = None
-    tpm: Annotated[TPMStatus | None, Field("What was learnt about the TPM.")] = None
+    redfish: Annotated[RedfishStatus | None, Field("Facts about the BMC.")] = None
+    tpm: Annotated[TPMStatus | None, Field("Facts about the TPM.")] = None
     netboot: Annotated[
-        NetbootStatus | None, Field("The last boot from the network that was wanted, as metalman's servers saw it.")
+        NetbootStatus | None, Field("Last requested network boot, as metalman's servers observed it.")
     ] = None
     target_disk: Annotated[
         str | None,
         Field(
-            "The disk that was written last, by a name that stays. The next installation waits for it and writes no"
-            " other, unless spec.pxe.targetDisk names one.",
+            "Disk that was written last, by a persistent name. The next installation waits for this disk and "
+            "writes no other, unless spec.pxe.targetDisk names one.",
             max_length=253,
         ),
     ] = None
-    agent: Annotated[AgentStatus | None, Field("What runs on the host.")] = None
+    agent: Annotated[AgentStatus | None, Field("Software on the host, as the agent reports it.")] = None
     bootstrap_token_id: Annotated[
         str | None,
-        Field("Id (not the secret) of the bootstrap token that was made last for this Machine.", max_length=6),
+        Field("ID (not the secret) of the bootstrap token that was created last for this Machine.", max_length=6),
     ] = None
-    join: Annotated[JoinStatus | None, Field("Joins that were used up, as the approver of certificates keeps it.")] = (
+    join: Annotated[
+        JoinStatus | None, Field("Joins that machines used, as the approver of certificates records them.")
+    ] = None
+    operations: Annotated[OperationsStatus | None, Field("Counts of the reboots and repaves that were executed.")] = (
         None
     )
-    operations: Annotated[OperationsStatus | None, Field("Counts of reboots and repaves that were acted on.")] = None
-    configuration: Annotated[ConfigurationStatus | None, Field("The configuration that the Node was made from.")] = None
+    configuration: Annotated[ConfigurationStatus | None, Field("Configuration that the Node was created from.")] = None
     active_operation: Annotated[
-        ActiveOperation | None, Field("The one operation that may act on this Machine now.")
+        ActiveOperation | None, Field("Lock of the Machine: the one operation that may act on it.")
     ] = None
     recent_operations: Annotated[
         tuple[RecentOperation, ...],
-        Field("The last operations, also those that are deleted.", max_items=MAX_RECENT_OPERATIONS),
+        Field("Last operations of the Machine, including deleted ones.", max_items=MAX_RECENT_OPERATIONS),
     ] = ()
     conditions: Annotated[
         tuple[Condition, ...],
-        Field("Conditions of the Machine; each has one component that writes it.", map_keys=("type",), max_items=64),
+        Field("Conditions of the Machine. One component writes each of them.", map_keys=("type",), max_items=64),
     ] = ()
 
 
@@ -614,10 +650,10 @@ class Machine(Object, frozen=True, kw_only=True):
     """A host that is, or is to become, a Kubernetes node."""
 
     # The server sets an empty spec, so that its rules also apply when the spec is removed.
-    spec: Annotated[MachineSpec, Field("What the machine is to be, and how it is reached.", defaulted=True)] = (
+    spec: Annotated[MachineSpec, Field("Desired state of the machine, and access to it.", defaulted=True)] = (
         MachineSpec()
     )
-    status: Annotated[MachineStatus, Field("What is known of the machine.")] = MachineStatus()
+    status: Annotated[MachineStatus, Field("Observed state of the machine.")] = MachineStatus()
 
     @property
     def name(self) -> str:

@@ -54,18 +54,16 @@ class Condition(ApiStruct, frozen=True, kw_only=True):
     status: Annotated[str, Field("True, False or Unknown.", enum=("True", "False", "Unknown"))]
     reason: Annotated[
         str,
-        Field(
-            "Why the condition has this status, in CamelCase.", CONDITION_REASON, min_length=1, max_length=MAX_REASON
-        ),
+        Field("Cause of the status, in CamelCase.", CONDITION_REASON, min_length=1, max_length=MAX_REASON),
     ]
     message: Annotated[Message, Field("Details for a person; may be empty.")] = ""
     last_transition_time: Annotated[Time, Field("When the status last changed from one value to another.")]
     reason_transition_time: Annotated[
         Time | None,
-        Field("When the reason last changed; left out where that was with the status, at lastTransitionTime."),
+        Field("Time of the last change of the reason; absent if it changed with the status, at lastTransitionTime."),
     ] = None
     observed_generation: Annotated[
-        int | None, Field("metadata.generation of the object that the condition was set upon.", minimum=0)
+        int | None, Field("metadata.generation of the object at the time of the observation.", minimum=0)
     ] = None
 
     @property
@@ -77,10 +75,10 @@ class Condition(ApiStruct, frozen=True, kw_only=True):
 class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
     """One requirement on the value of one label."""
 
-    key: Annotated[LabelKey, Field("The label key that the requirement is about.")]
+    key: Annotated[LabelKey, Field("Label key that the requirement applies to.")]
     operator: Annotated[
         str,
-        Field("How the label's value relates to the values.", enum=("In", "NotIn", "Exists", "DoesNotExist")),
+        Field("Relation of the label's value to the values.", enum=("In", "NotIn", "Exists", "DoesNotExist")),
     ]
     values: Annotated[
         tuple[LabelValue, ...],
@@ -91,9 +89,9 @@ class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
 class LabelSelector(ApiStruct, frozen=True, kw_only=True):
     """Objects by their labels; matchLabels and matchExpressions have to hold together."""
 
-    match_labels: Annotated[dict[str, LabelValue], Field("Labels that must have exactly these values.")] = {}
+    match_labels: Annotated[dict[str, LabelValue], Field("Labels with the exact values that an object must have.")] = {}
     match_expressions: Annotated[
-        tuple[LabelSelectorRequirement, ...], Field("Requirements that must all hold.", max_items=32)
+        tuple[LabelSelectorRequirement, ...], Field("Requirements that an object must meet.", max_items=32)
     ] = ()
 
 

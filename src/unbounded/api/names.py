@@ -47,43 +47,47 @@ LEASE_SUPERVISOR: Final = "unbounded-operations"
 
 # Labels, annotations and finalizers: the objects that carry them, and their meaning.
 MARKS: Final[Mapping[str, tuple[str, str]]] = {
-    LABEL_SITE: ("Machine, Secret", "The site: which metalman and which credential a Machine belongs to."),
+    LABEL_SITE: ("Machine, Secret", "Site of the Machine. It selects the metalman and the credential."),
     LABEL_MACHINE: (
         "Node, Secret",
-        "Name of the Machine that became this Node, or that this bootstrap token was made for.",
+        "Name of the Machine that became this Node, or that this bootstrap token was created for.",
     ),
-    LABEL_PARENT: ("MachineOperation", "The selector operation that this one was made for."),
-    LABEL_CONFIGURATION: ("MachineConfigurationVersion", "The MachineConfiguration that it is a version of."),
+    LABEL_PARENT: ("MachineOperation", "Selector operation that created this operation."),
+    LABEL_CONFIGURATION: ("MachineConfigurationVersion", "MachineConfiguration that this is a version of."),
     LABEL_CONFIGURATION_VERSION: ("MachineConfigurationVersion", "Number of the version."),
-    LABEL_DEFAULT_BOOTSTRAP_TOKEN: ("Secret", "Value true: the bootstrap token of Machines that name none."),
+    LABEL_DEFAULT_BOOTSTRAP_TOKEN: ("Secret", "Value true: bootstrap token for Machines that name none."),
     ANNOTATION_PROVIDER: ("Machine", "Provider of a Machine that has no spec.provider."),
-    ANNOTATION_PAUSED: ("Machine", "No operation starts on the Machine as long as the annotation is there."),
+    ANNOTATION_PAUSED: ("Machine", "While this annotation exists, no operation starts on the Machine."),
     ANNOTATION_BOUND: (
         "Machine",
-        "The MachineConfiguration that a selector led to. Where spec.configurationRef names it without a version, the"
-        " binding follows selectors and priorities; without this annotation it stays as it is.",
+        "MachineConfiguration that a selector matched. If spec.configurationRef names it without a "
+        "version, the binding follows selectors and priorities. Without this annotation, the binding "
+        "does not change.",
     ),
     ANNOTATION_ABOUT_TO_CHANGE: (
         "MachineConfigurationVersion",
-        "machina is about to edit or to delete the version: for that moment no node is begun from it.",
+        "machina is about to edit or delete the version. Until then, machina creates no node from it.",
     ),
     ANNOTATION_MACHINE_UID: (
         "Secret, MachineOperation",
-        "UID of the Machine that this bootstrap token was made for, or whose deletion asked for this AgentReset.",
+        "UID of the Machine that this bootstrap token was created for, or whose deletion requested this AgentReset.",
     ),
     ANNOTATION_MIGRATED_FROM: (
         "any object that `unbounded migrate` copied",
-        "The migration, a slash, and the UID that the object had on the server before.",
+        "Migration, a slash, and the UID of the object on the old server.",
     ),
     ANNOTATION_SUCCESSOR: (
         "Machine",
-        "JSON with the API server that the agent follows to, as `unbounded migrate` wrote it on the server before.",
+        "JSON with the API server that the agent moves to. `unbounded migrate` writes it on the old server.",
     ),
     ANNOTATION_NODE_APPLIED: (
         "Node",
-        "JSON with the labels and taints of the Machine that machina set, which it may take away again.",
+        "JSON with the Machine's labels and taints that machina has set on the Node, and may remove.",
     ),
-    FINALIZER_RESET: ("Machine", "Deleting a Machine with resetOnDelete resets its host first."),
-    FINALIZER_HOST_OPERATION: ("Machine", "Deleting a Machine waits for the end of the host operation that has it."),
-    FINALIZER_OPERATION: ("MachineOperation", "Deleting a running operation cancels it first."),
+    FINALIZER_RESET: ("Machine", "The deletion of a Machine with resetOnDelete resets its host first."),
+    FINALIZER_HOST_OPERATION: (
+        "Machine",
+        "The deletion of a Machine waits for the end of the host operation that holds its lock.",
+    ),
+    FINALIZER_OPERATION: ("MachineOperation", "The deletion of a running operation cancels it first."),
 }

@@ -41,29 +41,29 @@ class KubeletSettings(ApiStruct, frozen=True, kw_only=True):
     """Settings of kubelet, as KubeletConfiguration names them; left out, kubelet has its own defaults."""
 
     system_reserved: Annotated[
-        Resources | None, Field("Resources that the system keeps: cpu, memory, ephemeral-storage, pid.")
+        Resources | None, Field("Resources reserved for the system: cpu, memory, ephemeral-storage, pid.")
     ] = None
     kube_reserved: Annotated[
-        Resources | None, Field("Resources that kubelet and containerd keep: cpu, memory, ephemeral-storage, pid.")
+        Resources | None, Field("Resources reserved for kubelet and containerd: cpu, memory, ephemeral-storage, pid.")
     ] = None
-    max_pods: Annotated[Int32 | None, Field("Most Pods that the Node runs.", minimum=1)] = None
+    max_pods: Annotated[Int32 | None, Field("Maximum number of Pods on the Node.", minimum=1)] = None
     eviction_hard: Annotated[
         Thresholds | None,
-        Field('Thresholds at which Pods are evicted at once, such as memory.available: "100Mi" or "5%".'),
+        Field('Thresholds for the immediate eviction of Pods, such as memory.available: "100Mi" or "5%".'),
     ] = None
     eviction_soft: Annotated[
         Thresholds | None,
-        Field("Thresholds at which Pods are evicted after evictionSoftGracePeriod."),
+        Field("Thresholds for the eviction of Pods after evictionSoftGracePeriod."),
     ] = None
     eviction_soft_grace_period: Annotated[
         Annotated[dict[str, Duration], Field(max_properties=len(SIGNALS))] | None,
-        Field("Time that a threshold of evictionSoft has to be passed, such as 1m30s; each of them needs one."),
+        Field("Grace period for each threshold of evictionSoft, such as 1m30s. Each threshold needs one."),
     ] = None
     node_ip: Annotated[
         str | None,
         Field(
-            "Address of the Node: an address of the host; a network, such as 10.0.0.0/16, in which the host has one;"
-            " or 0.0.0.0 or :: for the family.",
+            "Address of the Node: an address of the host; a network, such as 10.0.0.0/16, that contains an "
+            "address of the host; or 0.0.0.0 or :: for the family.",
             max_length=64,
         ),
     ] = None
@@ -75,27 +75,29 @@ class KubeletSettings(ApiStruct, frozen=True, kw_only=True):
         Field("kubelet requests its serving certificate from the cluster. machina approves those that name its Node."),
     ] = None
     image_gc_high_threshold_percent: Annotated[
-        Percent | None, Field("Disk usage above which unused images are removed. Left out, 85.")
+        Percent | None, Field("Disk usage above which kubelet removes unused images. Defaults to 85.")
     ] = None
     image_gc_low_threshold_percent: Annotated[
-        Percent | None, Field("Disk usage to which unused images are removed. Left out, 80.")
+        Percent | None, Field("Disk usage at which kubelet stops removing unused images. Defaults to 80.")
     ] = None
     image_minimum_gc_age: Annotated[
-        Duration | None, Field("Time for which an unused image is kept at least, such as 2m.")
+        Duration | None, Field("Minimum age of an unused image before kubelet removes it, such as 2m.")
     ] = None
     container_log_max_size: Annotated[
-        Quantity | None, Field("Size at which a container's log is rotated, such as 10Mi.")
+        Quantity | None, Field("Size at which kubelet rotates a container's log, such as 10Mi.")
     ] = None
-    container_log_max_files: Annotated[Int32 | None, Field("Files that are kept of a container's log.", minimum=2)] = (
-        None
-    )
+    container_log_max_files: Annotated[
+        Int32 | None, Field("Number of log files to retain for a container.", minimum=2)
+    ] = None
 
 
 class RegistryHost(ApiStruct, frozen=True, kw_only=True):
     """A host that serves the images of a registry."""
 
-    url: Annotated[HttpUrl, Field("Where it is, such as https://mirror.example.com.")]
-    ca_bundle: Annotated[CABundle | None, Field("PEM certificates that its own chains to.")] = None
+    url: Annotated[HttpUrl, Field("URL of the mirror, such as https://mirror.example.com.")]
+    ca_bundle: Annotated[
+        CABundle | None, Field("PEM certificates of authorities that sign the mirror's certificate.")
+    ] = None
 
 
 class RegistryConfig(ApiStruct, frozen=True, kw_only=True):
@@ -103,12 +105,12 @@ class RegistryConfig(ApiStruct, frozen=True, kw_only=True):
 
     name: Annotated[
         str,
-        Field("The registry as images name it, such as docker.io, or _default for all others.", pattern=REGISTRY,
+        Field("Registry as images name it, such as docker.io, or _default for all others.", pattern=REGISTRY,
               min_length=1, max_length=253),
     ]  # fmt: skip
     hosts: Annotated[
         tuple[RegistryHost, ...],
-        Field("Hosts that are asked in this order, before the registry itself.", min_items=1, max_items=8),
+        Field("Mirrors to try in this order before the registry itself.", min_items=1, max_items=8),
     ]
 
 
@@ -117,13 +119,14 @@ class ContainerdSettings(ApiStruct, frozen=True, kw_only=True):
 
     registries: Annotated[
         tuple[RegistryConfig, ...],
-        Field("Registries with mirrors, or with an authority of their own.", map_keys=("name",), max_items=16),
+        Field("Registries with mirrors, or with their own certificate authority.", map_keys=("name",), max_items=16),
     ] = ()
     pull_secrets: Annotated[
         tuple[LocalObjectReference, ...],
         Field(
-            "Secrets of type kubernetes.io/dockerconfigjson in namespace unbounded-kube, with which the agent fetches"
-            " the node's image and kubelet pulls those of Pods. Agents need the right to get each of them.",
+            "Secrets of type kubernetes.io/dockerconfigjson in namespace unbounded-kube. The agent uses them "
+            "for the node's image, and kubelet for images of Pods. Agents need RBAC permission to get each "
+            "of them.",
             map_keys=("name",),
             max_items=8,
         ),
@@ -137,7 +140,7 @@ class ProxySettings(ApiStruct, frozen=True, kw_only=True):
     https: Annotated[HttpUrl | None, Field("For https URLs.")] = None
     no_proxy: Annotated[
         tuple[Annotated[str, Field(pattern=r"^[^\s,]+$", min_length=1, max_length=253)], ...],
-        Field("Hosts, domains, addresses and networks that are reached directly; the API server always is."),
+        Field("Hosts, domains, addresses and networks to reach directly. The API server is always reached directly."),
     ] = ()
 
 
@@ -149,11 +152,14 @@ class NodeSettings(ApiStruct, frozen=True, kw_only=True):
     proxy: Annotated[ProxySettings | None, Field("Proxies of the agent, of containerd and of kubelet.")] = None
     ca_bundle: Annotated[
         CABundle | None,
-        Field("PEM certificates of authorities that the agent, containerd and kubelet trust beside the system's."),
+        Field(
+            "PEM certificates of authorities that the agent, containerd and kubelet trust in addition to "
+            "those of the system."
+        ),
     ] = None
     sysctl: Annotated[
         dict[str, Annotated[str, Field(pattern=r"^[^\n]+$", min_length=1, max_length=256)]] | None,
-        Field("Kernel parameters of the host, such as vm.max_map_count, with their values.", max_properties=64),
+        Field("Kernel parameters of the host and their values, such as vm.max_map_count.", max_properties=64),
     ] = None
 
 

@@ -52,19 +52,27 @@ class OperationsStatus(ApiStruct, frozen=True, kw_only=True):
     """Counters: `spec.operations` requests, `status.operations` has the values that were reached."""
 
     reboot_counter: Annotated[
-        Count, Field("Reboots: the host is rebooted when the spec value exceeds the status value.", defaulted=True)
+        Count,
+        Field(
+            "Number of desired reboots. metalman reboots the host while the spec value exceeds the status value.",
+            defaulted=True,
+        ),
     ] = 0
     repave_counter: Annotated[
-        Count, Field("Repaves: the host is reimaged when the spec value exceeds the status value.", defaulted=True)
+        Count,
+        Field(
+            "Number of desired repaves. metalman reimages the host while the spec value exceeds the status value.",
+            defaulted=True,
+        ),
     ] = 0
 
 
 class Evidence(ApiStruct, frozen=True, kw_only=True):
     """Evidence of a step: the observation, its time (RFC 3339), and its source."""
 
-    what: Annotated[str, Field("What was seen, such as PowerState=Off.")]
-    at: Annotated[Time, Field("When it was seen, by the observer's clock.")]
-    where: Annotated[str, Field("Where it was read: a URL, a file, an object.", max_length=2048)]
+    what: Annotated[str, Field("Observation, such as PowerState=Off.")]
+    at: Annotated[Time, Field("Time of the observation, by the observer's clock.")]
+    where: Annotated[str, Field("Source of the observation: a URL, a file, an object.", max_length=2048)]
 
 
 class ProviderReference(ApiStruct, frozen=True, kw_only=True):
@@ -79,15 +87,15 @@ class ProviderOperation(ApiStruct, frozen=True, kw_only=True):
     """A long call that a provider accepted, as its controller needs it to poll on."""
 
     provider: Annotated[str, Field("Provider that accepted the call.", min_length=1, max_length=253)]
-    operation_id: Annotated[str | None, Field("The provider's name for the call.", max_length=MAX_HANDLE)] = None
+    operation_id: Annotated[str | None, Field("Identifier of the call at the provider.", max_length=MAX_HANDLE)] = None
     resume_token: Annotated[str | None, Field("Opaque state of the client.", max_length=MAX_HANDLE)] = None
 
 
 class TargetInput(ApiStruct, frozen=True, kw_only=True):
     """The input of the target when execution started."""
 
-    provider_ref: Annotated[ProviderReference | None, Field("The provider's object that was used.")] = None
-    host_image: Annotated[str | None, Field("The host image that was used.")] = None
+    provider_ref: Annotated[ProviderReference | None, Field("Provider object that was used.")] = None
+    host_image: Annotated[str | None, Field("Host image that was used.")] = None
 
 
 class TargetStatus(ApiStruct, frozen=True, kw_only=True):
@@ -99,23 +107,25 @@ class TargetStatus(ApiStruct, frozen=True, kw_only=True):
         str | None, Field("Stage of the operation on this Machine, such as WaitingOff.", max_length=128)
     ] = None
     message: Annotated[Message | None, Field("Progress or failure, for a person.")] = None
-    started_at: Annotated[Time | None, Field("When work on this Machine started.")] = None
-    completed_at: Annotated[Time | None, Field("When this Machine reached Complete or Failed.")] = None
-    observed_generation: Annotated[int | None, Field("metadata.generation of the Machine that was acted on.")] = None
+    started_at: Annotated[Time | None, Field("Time at which work on this Machine started.")] = None
+    completed_at: Annotated[Time | None, Field("Time at which this Machine reached Complete or Failed.")] = None
+    observed_generation: Annotated[
+        int | None, Field("metadata.generation of the Machine that the executor acted on.")
+    ] = None
     target_operations: Annotated[
         OperationsStatus | None, Field("Values that the Machine's counters reach with this operation.")
     ] = None
-    attempts: Annotated[Int32 | None, Field("How often the current action was asked for.", minimum=0)] = None
-    last_attempt_at: Annotated[Time | None, Field("When the current action was last asked for.")] = None
+    attempts: Annotated[Int32 | None, Field("Number of attempts of the current action.", minimum=0)] = None
+    last_attempt_at: Annotated[Time | None, Field("Time of the last attempt of the current action.")] = None
     # In parents only: the child operation of this target.
     operation: Annotated[
-        ObjectName | None, Field("MachineOperation that carries this target out, for a selector operation.")
+        ObjectName | None, Field("MachineOperation that executes this target, for a selector operation.")
     ] = None
-    reason: Annotated[str | None, Field("Why this target has its phase, in CamelCase.")] = None
+    reason: Annotated[str | None, Field("Cause of the target's phase, in CamelCase.")] = None
     provider_operation: Annotated[
-        ProviderOperation | None, Field("Long call of a provider controller that keeps its handle for each target.")
+        ProviderOperation | None, Field("Asynchronous call whose handle a provider controller stores for each target.")
     ] = None
-    input: Annotated[TargetInput | None, Field("What the target was to be made from.")] = None
+    input: Annotated[TargetInput | None, Field("Source of the target's replacement.")] = None
     conditions: Annotated[
         tuple[Condition, ...], Field("Conditions of this target.", map_keys=("type",), max_items=32)
     ] = ()
@@ -124,10 +134,10 @@ class TargetStatus(ApiStruct, frozen=True, kw_only=True):
 class Cause(ApiStruct, frozen=True, kw_only=True):
     """The objects or values that a reason is about, for programs: the message has the same for people."""
 
-    code: Annotated[str, Field("The cause within the reason, in CamelCase.", min_length=1, max_length=256)]
+    code: Annotated[str, Field("Cause within the reason, in CamelCase.", min_length=1, max_length=256)]
     about: Annotated[
         dict[str, Annotated[str, Field(max_length=1024)]],
-        Field("What it is about, by kind: secret (NAMESPACE/NAME), keys, credential, instance.", max_properties=16),
+        Field("Subject of the cause, by kind: secret (NAMESPACE/NAME), keys, credential, instance.", max_properties=16),
     ] = {}
 
 
@@ -135,59 +145,61 @@ class CallAnswer(ApiStruct, frozen=True, kw_only=True):
     """The answer to the last call for the action; absent while there is none."""
 
     reply: Annotated[str, Field("Accepted, NotDone, Unknown or Refused.", enum=CALL_REPLIES)]
-    reason: Annotated[str | None, Field("Why it was not done, in CamelCase.", max_length=256)] = None
-    message: Annotated[str | None, Field("The answer, for a person.", max_length=4096)] = None
-    cause: Annotated[Cause | None, Field("What the reason is about.")] = None
+    reason: Annotated[str | None, Field("Cause of the outcome, in CamelCase.", max_length=256)] = None
+    message: Annotated[str | None, Field("Answer to the call, for a person.", max_length=4096)] = None
+    cause: Annotated[Cause | None, Field("Subject of the reason.")] = None
 
 
 class PendingCall(ApiStruct, frozen=True, kw_only=True):
     """A call of a process that has ended, without an answer: it may still arrive."""
 
-    epoch: Annotated[str, Field("The process that may have sent it.", max_length=253)]
-    action: Annotated[str, Field("The action.", max_length=256)]
-    seconds: Annotated[Count, Field("For how long it may still arrive, counted from the last write.")]
+    epoch: Annotated[str, Field("Process that may have sent the call.", max_length=253)]
+    action: Annotated[str, Field("Action of the call.", max_length=256)]
+    seconds: Annotated[Count, Field("Time during which the call may still arrive, from the last write.")]
 
 
 class Execution(ApiStruct, frozen=True, kw_only=True):
     """The state that an executor, or its successor, needs to resume the operation."""
 
-    executor: Annotated[str, Field("Who claimed the operation, such as metalman/lab.", max_length=253)]
-    incarnation: Annotated[str, Field("Which process of the executor wrote the last intent.", max_length=253)]
+    executor: Annotated[str, Field("Executor that claimed the operation, such as metalman/lab.", max_length=253)]
+    incarnation: Annotated[str, Field("Process of the executor that wrote the last intent.", max_length=253)]
     machine_uid: Annotated[str, Field("UID of the Machine at the claim.", max_length=128)]
     binding: Annotated[
-        str, Field("Digest of what the action goes to: BMC URL and device ID, or providerID.", max_length=256)
+        str, Field("Digest of the action's target: BMC URL and device ID, or providerID.", max_length=256)
     ]
     next_binding: Annotated[
-        str | None, Field("What binding becomes with the hand-over of identity that was asked for.", max_length=256)
+        str | None, Field("Value of binding after the requested handover of identity.", max_length=256)
     ] = None
-    action: Annotated[str | None, Field("What was asked for last in this stage.", max_length=256)] = None
+    action: Annotated[str | None, Field("Last requested action in this stage.", max_length=256)] = None
     boot_id: Annotated[
-        str | None, Field("Boot ID of the host when the action was asked for, where it tells.", max_length=128)
+        str | None, Field("Boot ID of the host at the time of the action, if the host reports it.", max_length=128)
     ] = None
-    handle: Annotated[str | None, Field("Handle of a long call, opaque.", max_length=MAX_HANDLE)] = None
-    answer: Annotated[CallAnswer | None, Field("The answer to the last call for the action.")] = None
+    handle: Annotated[str | None, Field("Opaque handle of an asynchronous call.", max_length=MAX_HANDLE)] = None
+    answer: Annotated[CallAnswer | None, Field("Answer to the last call of the action.")] = None
     lost: Annotated[
-        bool, Field("Whether an earlier call for the same action had no answer, so that it was perhaps done.")
+        bool, Field("True if an earlier call of the same action had no answer and may have had its effect.")
     ] = False
     late: Annotated[
-        tuple[PendingCall, ...], Field("Calls of processes that have ended which may still arrive.", max_items=MAX_LATE)
+        tuple[PendingCall, ...], Field("Calls of ended processes that may still arrive.", max_items=MAX_LATE)
     ] = ()
-    spent_seconds: Annotated[Count, Field("Seconds of deadlineSeconds that were spent up to the last write.")] = 0
+    spent_seconds: Annotated[Count, Field("Seconds of deadlineSeconds that had passed at the last write.")] = 0
     stage_seconds: Annotated[Count, Field("Seconds that the stage had lasted at the last write.")] = 0
-    recorded_at: Annotated[Time | None, Field("When this was last written.")] = None
+    recorded_at: Annotated[Time | None, Field("Time of the last write.")] = None
     failing_reason: Annotated[
-        str | None, Field("Reason of the failure as which it ends, once nothing of it stays behind.", max_length=256)
+        str | None, Field("Reason of the failure that ends the operation once its cleanup is done.", max_length=256)
     ] = None
-    failing_message: Annotated[str | None, Field("What went wrong then.", max_length=4096)] = None
-    failing_cause: Annotated[Cause | None, Field("What failingReason is about.")] = None
+    failing_message: Annotated[str | None, Field("Message of that failure.", max_length=4096)] = None
+    failing_cause: Annotated[Cause | None, Field("Subject of failingReason.")] = None
     standing: Annotated[
         str | None,
         Field(
-            "What the last look found, up to the last write: a failure that sees nothing ends with it.", max_length=4096
+            "Last observation up to the last write. A failure without a new observation reports it.", max_length=4096
         ),
     ] = None
-    fact: Annotated[str | None, Field("The same, as the tables of the operation kind name it.", max_length=128)] = None
-    read_at: Annotated[Time | None, Field("When that was read.")] = None
+    fact: Annotated[
+        str | None, Field("The same observation, as the tables of the operation kind name it.", max_length=128)
+    ] = None
+    read_at: Annotated[Time | None, Field("Time of that observation.")] = None
 
 
 class ReplacementLoss(ApiStruct, frozen=True, kw_only=True):
@@ -196,24 +208,25 @@ class ReplacementLoss(ApiStruct, frozen=True, kw_only=True):
     field: Annotated[
         str,
         Field(
-            "The field of the provider's API in which it stands, such as vnic.privateIp; parameters.accept takes it.",
+            "Field of the provider's API, such as vnic.privateIp. parameters.accept takes it.",
             min_length=1,
             max_length=256,
         ),
     ]
-    consequence: Annotated[str, Field("What comes of that, for a person.", max_length=1024)]
+    consequence: Annotated[str, Field("Effect of the loss, for a person.", max_length=1024)]
     lessens_security: Annotated[
-        bool | None, Field("The replacement is less secure by it: nothing is begun before it is accepted.")
+        bool | None,
+        Field("The replacement is less secure because of this loss. Nothing starts before the user accepts it."),
     ] = None
 
 
 class Waiting(ApiStruct, frozen=True, kw_only=True):
     """The wait of an operation: its reason and holder, its begin and end (RFC 3339, by the writer's clock)."""
 
-    reason: Annotated[str, Field("What is waited for, in CamelCase.")]
-    held_by: Annotated[str | None, Field("Who holds the operation back, such as another operation.")] = None
-    since: Annotated[Time, Field("Since when.")]
-    until: Annotated[Time | None, Field("When the wait ends by itself.")] = None
+    reason: Annotated[str, Field("Reason for the wait, in CamelCase.")]
+    held_by: Annotated[str | None, Field("Holder that blocks the operation, such as another operation.")] = None
+    since: Annotated[Time, Field("Start of the wait.")]
+    until: Annotated[Time | None, Field("Time at which the wait ends without a change.")] = None
 
 
 class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
@@ -226,8 +239,9 @@ class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
     machine_selector: Annotated[
         LabelSelector | None,
         Field(
-            "Target Machines by label, read once when the operation starts. Never empty. For host operations on bare "
-            "metal it names one site (unbounded-cloud.io/site), in clouds a site and a provider."
+            "Target Machines by label, resolved once when the operation starts. Never empty. For host "
+            "operations on bare metal it names one site (unbounded-cloud.io/site), in clouds a site and a "
+            "provider."
         ),
     ] = None
     parameters: Annotated[
@@ -242,19 +256,20 @@ class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
     ttl_seconds_after_finished: Annotated[
         Int32 | None,
         Field(
-            "Delete the operation this many seconds after it has finished; 0 deletes at once. Left out, it is kept.",
+            "Delete the operation this many seconds after it has finished; 0 deletes it at once. "
+            "If absent, the operation stays.",
             minimum=0,
         ),
     ] = None
     cancel: Annotated[
-        bool, Field("Ask the operation to stop where it can; false can become true, never back.", defaulted=True)
+        bool, Field("Ask the operation to stop where it can. It can change from false to true only.", defaulted=True)
     ] = False
     abandon: Annotated[
         bool,
         Field(
-            "Give the operation up although nobody can tell what became of it. It fails as ExecutorLost once its "
-            "executor has said nothing about it for a minute, and as Cancelled if nobody has claimed it; false can "
-            "become true, never back."
+            "End the operation although its result is unknown. It fails as ExecutorLost once its executor "
+            "has been silent for a minute, and as Cancelled if no executor has claimed it. It can change "
+            "from false to true only."
         ),
     ] = False
     start_deadline_seconds: Annotated[
@@ -262,13 +277,16 @@ class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
     ] = 3600
     deadline_seconds: Annotated[
         Int32 | None,
-        Field("Seconds from the claim to the end. Left out, the operation kind's own limit counts.", minimum=1),
+        Field("Seconds from the claim to the end. Defaults to the limit of the operation kind.", minimum=1),
     ] = None
     max_concurrent: Annotated[
-        Int32, Field("With machineSelector: how many Machines are acted on at a time.", minimum=1, defaulted=True)
+        Int32, Field("With machineSelector: maximum number of Machines at a time.", minimum=1, defaulted=True)
     ] = 10
     max_failures: Annotated[
-        Int32, Field("With machineSelector: stop starting targets after so many failures.", minimum=1, defaulted=True)
+        Int32,
+        Field(
+            "With machineSelector: number of failures after which no further targets start.", minimum=1, defaulted=True
+        ),
     ] = 1
 
 
@@ -276,39 +294,38 @@ class MachineOperationStatus(ApiStruct, frozen=True, kw_only=True):
     """The progress of the operation, its wait, and the evidence of its end."""
 
     phase: Annotated[Phase | None, Field("Pending, InProgress, Complete or Failed; the last two are final.")] = None
-    reason: Annotated[str | None, Field("Why the operation has its phase, in CamelCase.")] = None
-    message: Annotated[Message | None, Field("What it does or waits for, or how it ended, for a person.")] = None
+    reason: Annotated[str | None, Field("Cause of the phase, in CamelCase.")] = None
+    message: Annotated[Message | None, Field("Progress, cause of the wait, or result, for a person.")] = None
     cause: Annotated[
         Cause | None,
-        Field("What the reason is about for which it waits or has failed; absent where no more is known."),
+        Field("Subject of the reason for the wait or the failure; absent if unknown."),
     ] = None
-    started_at: Annotated[Time | None, Field("When the operation was claimed.")] = None
-    completed_at: Annotated[Time | None, Field("When the operation reached Complete or Failed.")] = None
+    started_at: Annotated[Time | None, Field("Time at which an executor claimed the operation.")] = None
+    completed_at: Annotated[Time | None, Field("Time at which the operation reached Complete or Failed.")] = None
     observed_machine_generation: Annotated[
-        int | None, Field("metadata.generation of the Machine that was acted on.")
+        int | None, Field("metadata.generation of the Machine that the executor acted on.")
     ] = None
     targets: Annotated[
         tuple[TargetStatus, ...],
         Field(
-            "The Machines, as they were when the operation started; label changes do not alter the list.",
+            "Machines at the start of the operation. Later changes of labels do not change the list.",
             map_keys=("machineRef",),
             max_items=MAX_TARGETS,
         ),
     ] = ()
     evidence: Annotated[
-        tuple[Evidence, ...], Field("What was seen that proves the result, oldest first.", max_items=MAX_EVIDENCE)
+        tuple[Evidence, ...], Field("Observations that prove the result, oldest first.", max_items=MAX_EVIDENCE)
     ] = ()
     losses: Annotated[
         tuple[ReplacementLoss, ...],
         Field(
-            "What a replaced host will not have any more, beside what is on its boot disk; found before anything is "
-            "touched.",
+            "Properties that a replaced host loses, in addition to its boot disk; determined before any change.",
             map_keys=("field",),
             max_items=64,
         ),
     ] = ()
-    waiting: Annotated[Waiting | None, Field("What the operation waits for; absent when it does not wait.")] = None
-    execution: Annotated[Execution | None, Field("The claim and the last intent of the executor.")] = None
+    waiting: Annotated[Waiting | None, Field("Cause of the wait; absent when the operation does not wait.")] = None
+    execution: Annotated[Execution | None, Field("Claim and last intent of the executor.")] = None
     conditions: Annotated[
         tuple[Condition, ...], Field("Conditions of the operation.", map_keys=("type",), max_items=32)
     ] = ()
@@ -317,8 +334,8 @@ class MachineOperationStatus(ApiStruct, frozen=True, kw_only=True):
 class MachineOperation(Object, frozen=True, kw_only=True):
     """A discrete, job-like action on the host, the node or the agent of one or more Machines."""
 
-    spec: Annotated[MachineOperationSpec, Field("What to do, and to which Machines.")]
-    status: Annotated[MachineOperationStatus, Field("How far the operation is.")] = MachineOperationStatus()
+    spec: Annotated[MachineOperationSpec, Field("Requested action, and its target Machines.")]
+    status: Annotated[MachineOperationStatus, Field("Progress of the operation.")] = MachineOperationStatus()
 
     @property
     def name(self) -> str:

@@ -13,13 +13,13 @@ from unbounded.api.operation import OperationKind
 
 PHASE_MEANING: Final[Mapping[MachinePhase, str]] = {
     MachinePhase.PENDING: (
-        "The host is powered off, or nothing has set it up yet. Also: it never joined and cannot be reached over SSH."
+        "The host is powered off, or was never set up; or it never joined and SSH does not reach it."
     ),
     MachinePhase.PROVISIONING: "The host is being set up: the install script runs, or an image is being written.",
-    MachinePhase.JOINING: "Set up; its Node is not there yet.",
-    MachinePhase.READY: "The Node exists, or the Machine is not to become one (no spec.kubernetes).",
-    MachinePhase.FAILED: "Setting up the host, or resetting it on the Machine's deletion, met an error.",
-    MachinePhase.REBOOTING: "A HostReboot is at work on the host.",
+    MachinePhase.JOINING: "The host is set up; its Node does not exist yet.",
+    MachinePhase.READY: "The Node exists, or the Machine has no spec.kubernetes and needs no Node.",
+    MachinePhase.FAILED: "The setup of the host, or its reset on deletion of the Machine, failed.",
+    MachinePhase.REBOOTING: "A HostReboot is in progress.",
 }
 
 # A host operation in progress outranks earlier observations; conditions show power off and on.
@@ -99,7 +99,7 @@ def _from_operation(slot: ActiveOperation | None) -> CurrentPhase | None:
     if slot is None or slot.kind not in OPERATION_PHASE:
         return None
     doing = f"{slot.kind} {slot.name} by {slot.executor}"
-    lost = ", which may still act on it or fell silent: the state of the host is not known yet" if slot.lost else ""
+    lost = ". The executor is silent or may still act, so the state of the host is unknown" if slot.lost else ""
     return CurrentPhase(OPERATION_PHASE[slot.kind], doing + lost, slot.kind)
 
 
@@ -124,7 +124,7 @@ def _from_ssh(spec: MachineSpec, known: Known, *, joined: bool) -> CurrentPhase 
     untried = known.get(ConditionType.SSH_REACHABLE) is None or _is(
         known, ConditionType.SSH_REACHABLE, ConditionStatus.UNKNOWN
     )
-    otherwise = "SSH was not tried yet" if untried else "SSH is unreachable"
+    otherwise = "SSH has not been tried yet" if untried else "SSH is unreachable"
     return _by(known, ConditionType.SSH_REACHABLE, MachinePhase.PENDING, otherwise)
 
 
@@ -146,7 +146,7 @@ def _provisioning_failed(known: Known) -> bool:
 
 def _from_node(spec: MachineSpec, node: Node | None, known: Known) -> CurrentPhase | None:
     if spec.kubernetes is None:
-        return CurrentPhase(MachinePhase.READY, "No Kubernetes node is wanted")
+        return CurrentPhase(MachinePhase.READY, "The Machine needs no Node")
     if node is None or _is_taken_back(node, known):
         return None
     if node.ready:
@@ -198,7 +198,7 @@ def _from_reports(known: Known) -> CurrentPhase:
         return _by(known, open_step, phase, f"{open_step}: {known[open_step].reason}")
     if reported:
         return CurrentPhase(MachinePhase.JOINING, f"{reported[-1]}; waiting for its Node")
-    return _by(known, ConditionType.PROVISIONING, MachinePhase.PENDING, "Not provisioned yet")
+    return _by(known, ConditionType.PROVISIONING, MachinePhase.PENDING, "The host is not provisioned yet")
 
 
 def _is_taken_back(node: Node | None, known: Known) -> bool:

@@ -45,9 +45,7 @@ def unchanged(field: str) -> str:
 
 def immutable(field: str) -> ValidationRule:
     """Return the rule of an immutable field: a request of an operation never changes."""
-    return ValidationRule(
-        unchanged(field), f"{field} cannot be changed: create another MachineOperation instead", f".{field}"
-    )
+    return ValidationRule(unchanged(field), f"{field} is immutable: create another MachineOperation", f".{field}")
 
 
 _MASK_OCTET: Final = "(254|252|248|240|224|192|128|0)"
@@ -61,7 +59,7 @@ _NODE_SETTINGS: Final = (
     ValidationRule(
         "!has(self.sysctl) || self.sysctl.all(name,"
         r" name.matches('^[a-z0-9][-_a-z0-9]{0,63}([./][A-Za-z0-9][-_A-Za-z0-9]{0,63}){1,15}$'))",
-        "a kernel parameter has a name such as vm.max_map_count",
+        "a kernel parameter must have a name such as vm.max_map_count",
         ".sysctl",
     ),
 )
@@ -78,13 +76,13 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
     Machine: (
         ValidationRule(
             f"size(self.metadata.name) <= {MAX_MACHINE_NAME}",
-            f"the name of a Machine becomes the name of its Node and has at most {MAX_MACHINE_NAME} characters",
+            f"the name of a Machine becomes the name of its Node and must have at most {MAX_MACHINE_NAME} characters",
         ),
     ),
     MachineSpec: (
         ValidationRule(
             "!has(oldSelf.provider) || (has(self.provider) && self.provider == oldSelf.provider)",
-            "provider cannot be changed or removed once it is set: create another Machine instead",
+            "provider cannot be changed or removed once it is set: create another Machine",
             ".provider",
         ),
     ),
@@ -143,12 +141,12 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
         ),
         ValidationRule(
             "self.cancel || !oldSelf.cancel",
-            "cancel cannot be taken back: it may change from false to true only",
+            "cancel can change from false to true only",
             ".cancel",
         ),
         ValidationRule(
             "!has(oldSelf.abandon) || !oldSelf.abandon || (has(self.abandon) && self.abandon)",
-            "abandon cannot be taken back: it may change from false to true only",
+            "abandon can change from false to true only",
             ".abandon",
         ),
     ),
@@ -157,7 +155,7 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
             f"!has(oldSelf.status) || !has(oldSelf.status.phase) || !(oldSelf.status.phase in [{_TERMINAL}])"
             " || (has(self.status)"
             f" && {unchanged('status.phase')} && {unchanged('status.reason')} && {unchanged('status.completedAt')})",
-            "Complete and Failed are final: phase, reason and completedAt cannot be changed any more",
+            "Complete and Failed are final: phase, reason and completedAt are immutable",
             ".status.phase",
         ),
     ),
@@ -192,25 +190,25 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
         ValidationRule(
             "!has(self.evictionSoft) || self.evictionSoft.all(signal, has(self.evictionSoftGracePeriod)"
             " && signal in self.evictionSoftGracePeriod)",
-            "each threshold of evictionSoft needs a time in evictionSoftGracePeriod, such as 1m30s",
+            "each threshold of evictionSoft needs a grace period in evictionSoftGracePeriod, such as 1m30s",
             ".evictionSoftGracePeriod",
         ),
         ValidationRule(
             "(has(self.imageGCLowThresholdPercent) ? self.imageGCLowThresholdPercent : 80)"
             " < (has(self.imageGCHighThresholdPercent) ? self.imageGCHighThresholdPercent : 85)",
-            "imageGCLowThresholdPercent (left out: 80) must be less than imageGCHighThresholdPercent (left out: 85)",
+            "imageGCLowThresholdPercent (default 80) must be less than imageGCHighThresholdPercent (default 85)",
             ".imageGCLowThresholdPercent",
         ),
         ValidationRule(
             "!has(self.nodeIP) || isCIDR(self.nodeIP)"
             " || isIP(self.nodeIP) && (ip(self.nodeIP).isGlobalUnicast() || ip(self.nodeIP).isUnspecified())",
-            "nodeIP is an address of the host such as 10.0.0.5, and none of loopback, link-local or multicast;"
-            " or a network such as 10.0.0.0/16",
+            "nodeIP must be an address of the host such as 10.0.0.5, not loopback, link-local or multicast; "
+            "or a network such as 10.0.0.0/16",
             ".nodeIP",
         ),
         ValidationRule(
             "!has(self.featureGates) || self.featureGates.all(gate, gate.matches('^[A-Z][A-Za-z0-9]{0,127}$'))",
-            "a feature gate has a name such as NodeSwap",
+            "a feature gate must have a name such as NodeSwap",
             ".featureGates",
         ),
     ),
@@ -219,26 +217,26 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
     UpdateStrategy: (
         ValidationRule(
             f"self.type != '{UpdateStrategyType.ROLLING_UPDATE}'",
-            "RollingUpdate is not built yet: use OnDelete, which makes a node anew when its Node is deleted",
+            "RollingUpdate is not implemented: use OnDelete, which recreates a node when its Node is deleted",
             ".type",
         ),
     ),
     MachineConfigurationVersion: (
         ValidationRule(
             "self.spec.version == oldSelf.spec.version",
-            "version cannot be changed: it is the number that Machines refer to",
+            "version is immutable: it is the number that Machines refer to",
             ".spec.version",
         ),
         ValidationRule(
             "!has(oldSelf.status) || !has(oldSelf.status.deployed) || !oldSelf.status.deployed"
             " || self.spec == oldSelf.spec",
-            "a version that was deployed cannot be changed: change the MachineConfiguration, which makes a new version",
+            "a deployed version is immutable: change the MachineConfiguration, which creates a new version",
             ".spec",
         ),
         ValidationRule(
             "!has(oldSelf.status) || !has(oldSelf.status.deployed) || !oldSelf.status.deployed"
             " || (has(self.status) && has(self.status.deployed) && self.status.deployed)",
-            "deployed cannot be taken back: a node was made from this version",
+            "deployed can change from false to true only: a node was created from this version",
             ".status.deployed",
         ),
     ),

@@ -230,7 +230,7 @@ CASES: Final = (
         "nothing has begun with it",
         (),
         "Pending",
-        "Not provisioned yet",
+        "The host is not provisioned yet",
         "kubectl unbounded machine replace m1",
         None,
         PXE,
@@ -291,7 +291,7 @@ async def test_nobody_has_looked_at_it_yet(api: MemoryApi) -> None:
     await machine(api, ssh=SSH)
     links = await ask(api)
     assert abouts(links) == ["machine/m1", "machina"]
-    assert links[0].what == "Pending: SSH was not tried yet"
+    assert links[0].what == "Pending: SSH has not been tried yet"
     assert links[1].what.startswith("runs")
 
 
@@ -394,7 +394,7 @@ async def test_a_lost_operation_has_it(api: MemoryApi) -> None:
     await machine(api, pxe=PXE, status={"activeOperation": slot_of("op", lost=True)})
     links = await ask(api, alive=[MACHINA])
     assert abouts(links) == ["machine/m1", "machine/m1", "metalman/lab"]
-    assert "fell silent" in links[0].what
+    assert "executor is silent" in links[0].what
     assert "looks at the machine afresh" in links[1].next_step
 
 
@@ -588,7 +588,7 @@ async def test_an_operation_waits_on_a_machine_that_is_ready(api: MemoryApi) -> 
 async def test_what_is_to_be_done_to_a_machine_that_serves_comes_before_an_old_trouble(api: MemoryApi) -> None:
     await machine(api, said("NetbootServed", "False", "AddressInUse", "192.0.2.1 is in use"), pxe=PXE)
     (link,) = await ask(api)
-    assert link.what == "Ready: No Kubernetes node is wanted; 192.0.2.1 is in use"
+    assert link.what == "Ready: The Machine needs no Node; 192.0.2.1 is in use"
     spec = {"operationKind": "HostReboot", "machineRef": "m1", "startDeadlineSeconds": 3600}
     await api.create(MACHINE_OPERATIONS, {"metadata": {"name": "op"}, "spec": spec})
     assert abouts(await ask(api, alive=[MACHINA])) == ["machine/m1", "operation/op", "metalman/lab"]
