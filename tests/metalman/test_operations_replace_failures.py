@@ -110,7 +110,7 @@ def test_a_failure_without_a_stage_of_its_own_leaves_no_boot_override_either(wha
                 assert bmc.host().boot.enabled is not OverrideEnabled.DISABLED
                 operation = await cluster.ended(name)
             assert result(operation) == ("Failed", reason), operation.status.message
-            assert stages_of(cluster, name)[-2:] == [stage, "EndingFailed"]
+            assert stages_of(cluster, name)[-2:] == [stage, "CleaningUp"]
             assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
 
     run_swiftly(scene(), limit_s=LIMIT_S)
@@ -122,7 +122,7 @@ def test_a_host_that_boots_its_disk_is_started_twice_and_no_third_time() -> None
             cluster, _, operation = await replaced(bmc)
             boots = [event.detail for event in bmc.history() if event.what == "boot"]
             assert boots == ["Hdd", "Hdd"]
-            assert stages_of(cluster, operation.name)[-2:] == ["WaitingLoaderAgain", "EndingDidNotNetboot"]
+            assert stages_of(cluster, operation.name)[-2:] == ["WaitingLoaderAgain", "CleaningUp"]
 
     run_swiftly(scene(), limit_s=LIMIT_S)
 

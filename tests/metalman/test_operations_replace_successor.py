@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+import msgspec
 import pytest
 
 from tests.metalman.support.netboot_host import Story, netboot_host, result, stages_of
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.machine import MACHINES
+from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.lab.bmc.dials import BmcDials
 from unbounded.lab.bmc.local import LabBmc
+from unbounded.lab.bmc.power import OverrideEnabled
 from unbounded.metalman.replace import SEEN_LOADER, SEEN_NODE, SEEN_WRITTEN
 
 STRAIGHT: Final = (
@@ -86,9 +89,9 @@ def test_a_successor_goes_on_with_the_second_round(stage: str) -> None:
 @pytest.mark.parametrize(
     ("stage", "story", "reason"),
     [
-        ("EndingBootLoop", Story(loads=20, until="LoaderFetched"), "BootLoop"),
-        ("EndingInstallFailed", Story(fails="two disks"), "InstallFailed"),
-        ("EndingBootContested", Story(contested="LoaderFetched"), "BootContested"),
+        ("CleaningUp", Story(loads=20, until="LoaderFetched"), "BootLoop"),
+        ("CleaningUp", Story(fails="two disks"), "InstallFailed"),
+        ("CleaningUp", Story(contested="LoaderFetched"), "BootContested"),
     ],
 )
 def test_a_successor_ends_for_the_same_reason(stage: str, story: Story, reason: str) -> None:
@@ -103,5 +106,27 @@ def test_a_successor_ends_for_the_same_reason(stage: str, story: Story, reason: 
                 async with metalman(cluster):
                     operation = await cluster.ended(name)
             assert result(operation) == ("Failed", reason), operation.status.message
+
+    run_swiftly(scene(), limit_s=4 * 3600.0)
+
+
+@pytest.mark.slow
+def test_a_stage_of_an_earlier_version_leaves_no_boot_override() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc(dials=BmcDials(override="continuous", slow_s=(1.0, 1.0))) as bmc:
+            (machine,) = await cluster.add(bmc)
+            async with netboot_host(cluster, machine, Story(fails="two disks")):
+                async with metalman(cluster):
+                    name = await cluster.ask("HostReplace", machine)
+                    await cluster.in_stage(name, "WaitingInstaller")
+                written = await cluster.api.get(MACHINE_OPERATIONS, name)
+                (target,) = msgspec.to_builtins(written.status.targets)
+                status = {"targets": [{**target, "stage": "EndingInstallFailed"}]}
+                await cluster.api.patch(MACHINE_OPERATIONS, name, {"status": status}, subresource="status")
+                async with metalman(cluster):
+                    operation = await cluster.ended(name)
+            assert result(operation) == ("Failed", "OutcomeUnknown"), operation.status.message
+            assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
 
     run_swiftly(scene(), limit_s=4 * 3600.0)

@@ -140,32 +140,21 @@ ARMED: Final = sorted(after_setting_boot())
 
 @pytest.mark.parametrize("stage", ARMED)
 def test_no_failure_leaves_a_boot_override_behind(stage: str) -> None:
-    here = PROCEDURE.stages[stage]
-    if here.is_cleanup:
-        assert {TABLE[stage, fact].action for fact in (ReplaceFact.ON_ARMED, ReplaceFact.OFF_ARMED)} == {
-            table.CLEAR_BOOT
-        }
-        assert {TABLE[stage, fact].fail for fact in (ReplaceFact.ON, ReplaceFact.OFF)} == {
-            here.on_timeout and here.on_timeout.fail
-        }
-        assert here.on_timeout is not None
-        assert stage == f"Ending{here.on_timeout.fail}"
-    else:
-        assert here.cleanup_stage == table.ENDING_FAILED
+    assert PROCEDURE.stages[stage].cleanup_stage == table.CLEANING_UP
 
 
-def test_an_executor_that_restarts_in_its_aftermath_ends_it_before_it_counts_as_lost() -> None:
+def test_an_executor_that_restarts_in_its_cleanup_ends_it_before_it_counts_as_lost() -> None:
     call_s = BmcLimits().act_s
     settling_s = ACT_WITHIN_S + call_s + MARGIN_S
-    assert settling_s + PROCEDURE.stages[table.ENDING_FAILED].limit_s + call_s < LOST_AFTER_S
+    assert settling_s + PROCEDURE.stages[table.CLEANING_UP].limit_s + call_s < LOST_AFTER_S
 
 
 def test_the_boot_override_is_cleared_before_the_host_is_waited_for() -> None:
     assert {power.WAITING_ON, table.WAITING_REPAVE, power.UNDOING, *table.RETURN_STAGES} <= set(ARMED)
-    assert {TABLE[table.ENDING_FAILED, fact].action for fact in (ReplaceFact.ON_ARMED, ReplaceFact.OFF_ARMED)} == {
+    assert {TABLE[table.CLEANING_UP, fact].action for fact in (ReplaceFact.ON_ARMED, ReplaceFact.OFF_ARMED)} == {
         table.CLEAR_BOOT
     }
-    assert PROCEDURE.stages[table.ENDING_FAILED].is_cleanup
+    assert PROCEDURE.stages[table.CLEANING_UP].is_cleanup
     returns = [here for (here, _), step in TABLE.items() if step.stage == table.WAITING_RETURN and here != step.stage]
     assert set(returns) == {table.CLEARING_BOOT}
 
@@ -230,7 +219,7 @@ def test_an_image_is_ready_when_it_is_the_one_that_is_named_now(said: Any, gener
     assert fact is (None if ready else ReplaceFact.NO_IMAGE)
 
 
-@pytest.mark.parametrize("stage", [table.WAITING_LOADER, "EndingDidNotNetboot"])
+@pytest.mark.parametrize("stage", [table.WAITING_LOADER, "CleaningUp"])
 def test_what_keeps_a_host_from_booting_is_told_before_anything_was_seen(stage: str) -> None:
     machine = machine_with(netboot={"boot": UID, "message": "its lease is also that of m2"})
     assert "its lease is also that of m2" in boot_text(told(stage, machine))
@@ -308,7 +297,7 @@ def test_the_target_is_one_that_the_bmc_offers(protocol: str, targets: Any, targ
     assert bool(missing_target(machine, targets)) is (protocol == "HTTP" and target == "Pxe")
 
 
-@pytest.mark.parametrize("stage", [table.CLEARING_BOOT, power.UNDOING, "EndingBootLoop"])
+@pytest.mark.parametrize("stage", [table.CLEARING_BOOT, power.UNDOING, "CleaningUp"])
 def test_what_is_cleared_is_any_override_but_that_of_the_disk(stage: str) -> None:
     cleared = (None, BootOverride(None), BootOverride("Disabled", "None"), BootOverride("Continuous", "Hdd"))
     assert [is_armed(told(stage, machine_with()), shown) for shown in cleared] == [False] * 4
@@ -327,7 +316,7 @@ def test_power_and_override_are_one_fact() -> None:
     }
 
 
-@pytest.mark.parametrize("stage", [table.CLEARING_BOOT, "EndingBootLoop"])
+@pytest.mark.parametrize("stage", [table.CLEARING_BOOT, "CleaningUp"])
 def test_an_override_is_cleared_also_while_the_host_is_about_to_start(stage: str) -> None:
     fact = power_fact(stage, BmcPowerState.UNSETTLED, armed=True)
     assert TABLE[stage, fact].action == table.CLEAR_BOOT

@@ -143,6 +143,10 @@ FAULTS: Mapping[str, tuple[Callable[[], Procedure], str]] = {
         lambda: _with_stage("Start", Stage("red", limit_s=10, on_timeout=Step("Nowhere"))),
         "on_timeout of Start leads to the unknown stage Nowhere",
     ),
+    "a former stage without a successor": (
+        lambda: replace(SOUND, former_stages={"Old": "Nowhere"}),
+        "a former stage continues in the unknown stage Nowhere",
+    ),
     "an undo with an unknown action": (
         lambda: _with_stage("Going", Stage("g", limit_s=10, cancel=Cancel.UNDO, undo=Step("Back", action="Fly"))),
         "undo of Going calls the unknown action Fly",

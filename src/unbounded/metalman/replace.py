@@ -6,14 +6,13 @@ The host is switched off, set to boot from the network, and started. Its loader 
 servers' observations (`Machine.status.netboot`), and its first boot from disk by cloud-init and by its Node. A host
 that never requested its loader is set to boot from the network a second time, by other means.
 
-The boot override is removed before the operation ends, after every failure: by the stage of a trouble of its own, or by
-EndingFailed, the cleanup of every stage in which the override may be set.
+CleaningUp, the cleanup stage of every stage in which the boot override may be set, removes the override before the
+operation ends with its failure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Final
 
@@ -50,8 +49,7 @@ WAITING_NODE: Final = "WaitingNode"
 UNDOING_SHUTDOWN: Final = "UndoingShutdown"
 UNDOING_LOADER: Final = "UndoingLoader"
 UNDOING_START: Final = "UndoingStart"
-ENDING: Final = "Ending"  # a prefix, followed by the reason
-ENDING_FAILED: Final = f"{ENDING}Failed"  # for the reason that the operation has recorded
+CLEANING_UP: Final = "CleaningUp"  # the boot override is removed; the record has the failure
 
 BOOT_STAGES: Final = frozenset(
     {
@@ -119,7 +117,7 @@ class FactSource(Enum):
 
 
 _TOWARDS_BOOT: Final = frozenset({SETTING_BOOT, SETTING_BOOT_TO_STAY, SHUTTING_DOWN, WAITING_OFF, WAITING_OFF_AGAIN})
-CLEARING: Final = frozenset({CLEARING_BOOT, UNDOING, UNDOING_SHUTDOWN, UNDOING_LOADER, UNDOING_START})
+CLEARING: Final = frozenset({CLEARING_BOOT, UNDOING, UNDOING_SHUTDOWN, UNDOING_LOADER, UNDOING_START, CLEANING_UP})
 
 
 def fact_source(stage: str) -> FactSource:
@@ -132,12 +130,12 @@ def fact_source(stage: str) -> FactSource:
 
 def is_clearing(stage: str) -> bool:
     """Return whether the stage lets the host boot from its disk again."""
-    return stage in CLEARING or stage.startswith(ENDING)
+    return stage in CLEARING
 
 
 def is_about_boot_order(stage: str) -> bool:
     """Return whether the stage is only for the boot override."""
-    return stage == CLEARING_BOOT or stage.startswith(ENDING)
+    return stage in (CLEARING_BOOT, CLEANING_UP)
 
 
 def needs_power(stage: str, fact: ReplaceFact) -> bool:
@@ -147,7 +145,7 @@ def needs_power(stage: str, fact: ReplaceFact) -> bool:
 
 def is_independent_of_power(stage: str) -> bool:
     """Return whether the stage can do without the BMC: the host is installed, or the stage only cleans up."""
-    return stage in RETURN_STAGES or stage.startswith(ENDING)
+    return stage in RETURN_STAGES or stage == CLEANING_UP
 
 
 def is_started_again(stage: str | None, attempt: int) -> bool:
@@ -202,48 +200,30 @@ def _since(first: ReplaceFact, step: Step) -> Mapping[ReplaceFact, Step]:
     return dict.fromkeys(_PROGRESS[_PROGRESS.index(first) :], step)
 
 
-@dataclass(frozen=True)
-class BootFailure:
-    """Failure of the boot: its fact (None: a time limit), its reason, and a text for the user."""
-
-    fact: ReplaceFact | None
-    reason: str
-    words: str
-
-    @property
-    def stage(self) -> str:
-        return f"{ENDING}{self.reason}"
-
-    @property
-    def fails(self) -> Step:
-        return Step(self.stage, fail=self.reason, message=self.words)
+def _failure(reason: str, message: str) -> Step:
+    """Return the step of a failed boot; its cleanup stage follows."""
+    return Step(CLEANING_UP, fail=reason, message=message)
 
 
-DID_NOT_NETBOOT: Final = BootFailure(
-    None, reasons.DID_NOT_NETBOOT, "the host was started twice to boot from the network, and never fetched its loader"
+DID_NOT_NETBOOT: Final = _failure(
+    reasons.DID_NOT_NETBOOT, "the host was started twice to boot from the network, and never fetched its loader"
 )
-TIMED_OUT: Final = BootFailure(None, reasons.INSTALL_TIMED_OUT, "the image was not written in time")
-_CONTESTED: Final = BootFailure(ReplaceFact.CONTESTED, BOOT_CONTESTED, "another client was seen on the same boot")
-BOOT_FAILURES: Final = (
-    DID_NOT_NETBOOT,
-    TIMED_OUT,
-    BootFailure(
-        ReplaceFact.LOOPING, reasons.BOOT_LOOP, f"the loader was fetched more than {LOADS_MAX} times without an end"
+TIMED_OUT: Final = _failure(reasons.INSTALL_TIMED_OUT, "the image was not written in time")
+_CONTESTED: Final = {ReplaceFact.CONTESTED: _failure(BOOT_CONTESTED, "another client was seen on the same boot")}
+_ON_FAILURE: Final = {
+    ReplaceFact.LOOPING: _failure(
+        reasons.BOOT_LOOP, f"the loader was fetched more than {LOADS_MAX} times without an end"
     ),
-    BootFailure(ReplaceFact.INSTALL_FAILED, reasons.INSTALL_FAILED, "the installer gave up"),
-    _CONTESTED,
-)
-_ON_FAILURE: Final = {trouble.fact: Step(trouble.stage) for trouble in BOOT_FAILURES if trouble.fact is not None}
+    ReplaceFact.INSTALL_FAILED: _failure(reasons.INSTALL_FAILED, "the installer gave up"),
+    **_CONTESTED,
+}
 
 
-def _ending_rows() -> Table:
-    rows: dict[tuple[str, StrEnum], Step] = {}
-    for trouble in BOOT_FAILURES:
-        fail, clear = trouble.fails, Step(trouble.stage, action=CLEAR_BOOT)
-        rows |= _rows(trouble.stage, _power(on=fail, off=fail, on_armed=clear, off_armed=clear))
-    fail = Step(ENDING_FAILED, fail=OUTCOME_UNKNOWN, message="what failed was not noted")  # not observed so far
-    clear = Step(ENDING_FAILED, action=CLEAR_BOOT)
-    return {**rows, **_rows(ENDING_FAILED, _power(on=fail, off=fail, on_armed=clear, off_armed=clear))}
+def _cleanup_rows() -> Table:
+    # The engine replaces this failure by the recorded one.
+    fail = Step(CLEANING_UP, fail=OUTCOME_UNKNOWN, message="the record names no failure")
+    clear = Step(CLEANING_UP, action=CLEAR_BOOT)
+    return _rows(CLEANING_UP, _power(on=fail, off=fail, on_armed=clear, off_armed=clear))
 
 
 def _undo_rows(stage: str) -> Table:
@@ -283,10 +263,9 @@ def _table() -> Table:
     written = _since(ReplaceFact.WRITTEN, Step(CLEARING_BOOT, evidence=SEEN_WRITTEN))
     back, configured = Step(WAITING_RETURN), Step(WAITING_NODE, evidence=SEEN_CLOUD_INIT)
     clear = Step(CLEARING_BOOT, action=CLEAR_BOOT)
-    contested = {ReplaceFact.CONTESTED: _CONTESTED.fails}
     unconfigured = {
         ReplaceFact.CLOUD_INIT_FAILED: Step(WAITING_CLOUD_INIT, fail=reasons.CLOUD_INIT_FAILED),
-        **contested,
+        **_CONTESTED,
     }
     done = {
         ReplaceFact.CONFIGURED: configured,
@@ -330,11 +309,11 @@ def _table() -> Table:
         ),
         **_rows(WAITING_CLOUD_INIT, unconfigured, done),
         **_rows(WAITING_NODE, {ReplaceFact.JOINED: Step(COMPLETE, evidence=SEEN_NODE)},
-                {ReplaceFact.FINISHED: done[ReplaceFact.FINISHED]}, contested),
+                {ReplaceFact.FINISHED: done[ReplaceFact.FINISHED]}, _CONTESTED),
         **_undo_rows(UNDOING),
         **_undo_rows(UNDOING_SHUTDOWN),
         **_restart_rows(),
-        **_ending_rows(),
+        **_cleanup_rows(),
     }  # fmt: skip
 
 

@@ -25,13 +25,12 @@ from unbounded.metalman.power import (
     WAITING_ON_AGAIN,
 )
 from unbounded.metalman.replace import (
-    BOOT_FAILURES,
     BOOT_ONCE,
     BOOT_TO_STAY,
+    CLEANING_UP,
     CLEAR_BOOT,
     CLEARING_BOOT,
     DID_NOT_NETBOOT,
-    ENDING_FAILED,
     SEEN_CLOUD_INIT,
     SEEN_LOADER,
     SEEN_WRITTEN,
@@ -111,7 +110,7 @@ def _setting(waits_for: str, otherwise: Step, mark: ConditionUpdate = MARK_POWER
         cancel=Cancel.UNDO,
         undo=Step(UNDOING),
         condition=mark,
-        cleanup_stage=ENDING_FAILED,
+        cleanup_stage=CLEANING_UP,
     )
 
 
@@ -123,7 +122,7 @@ def _before_loader(waits_for: str, limit_s: float, *, otherwise: Step | None = N
         cancel=Cancel.UNDO,
         undo=Step(UNDOING),
         condition=mark,
-        cleanup_stage=ENDING_FAILED,
+        cleanup_stage=CLEANING_UP,
     )
 
 
@@ -148,72 +147,63 @@ def _boot_stages() -> Mapping[str, Stage]:
                                           mark=MARK_POWERING_OFF),
         WAITING_ON_AGAIN: _before_loader("the host to be On again", POWER_LIMIT_S, mark=MARK_POWERING_ON),
         WAITING_LOADER_AGAIN: _before_loader(
-            f"{loader}, at its second start", LOADER_LIMIT_S, otherwise=Step(DID_NOT_NETBOOT.stage), mark=MARK_ON
+            f"{loader}, at its second start", LOADER_LIMIT_S, otherwise=DID_NOT_NETBOOT, mark=MARK_ON
         ),
     }  # fmt: skip
 
 
 def _install_stages() -> Mapping[str, Stage]:
-    timed_out = Step(TIMED_OUT.stage)
     return {
         WAITING_INSTALLER: Stage(
             "the installer to start",
             INSTALLER_LIMIT_S,
-            on_timeout=timed_out,
+            on_timeout=TIMED_OUT,
             condition=MARK_ON,
-            cleanup_stage=ENDING_FAILED,
+            cleanup_stage=CLEANING_UP,
         ),
         WAITING_REPAVE: Stage(
             "the image to be written",
             WRITE_LIMIT_S,
-            on_timeout=timed_out,
+            on_timeout=TIMED_OUT,
             condition=MARK_ON,
             stalled_s=WRITE_STILL_S,
-            cleanup_stage=ENDING_FAILED,
+            cleanup_stage=CLEANING_UP,
         ),
         CLEARING_BOOT: Stage(
             "the BMC to show that the host boots from its disk",
             limit_s=BOOT_ORDER_LIMIT_S,
             retry_after_s=10.0,
             on_timeout=Step(WAITING_RETURN),
-            cleanup_stage=ENDING_FAILED,
+            cleanup_stage=CLEANING_UP,
         ),
         WAITING_RETURN: Stage(
             "the host to boot from its disk, and cloud-init to report",
             limit_s=RETURN_LIMIT_S,
             retry_after_s=60.0,
             on_timeout=_ends_as(reasons.DID_NOT_COME_BACK),
-            cleanup_stage=ENDING_FAILED,  # clearing was abandoned if the BMC did not answer for long; it may answer now
+            cleanup_stage=CLEANING_UP,  # clearing was abandoned if the BMC did not answer for long; it may answer now
         ),
         WAITING_CLOUD_INIT: Stage(
             "cloud-init to finish",
             CLOUD_INIT_LIMIT_S,
             on_timeout=_ends_as(reasons.CLOUD_INIT_TIMED_OUT),
-            cleanup_stage=ENDING_FAILED,
+            cleanup_stage=CLEANING_UP,
         ),
         WAITING_NODE: Stage(
             "the Node to be Ready since the new boot",
             NODE_LIMIT_S,
             on_timeout=_ends_as(reasons.NODE_NOT_READY),
-            cleanup_stage=ENDING_FAILED,
+            cleanup_stage=CLEANING_UP,
         ),
     }
 
 
 def _end_stages(grace: int) -> Mapping[str, Stage]:
-    """Return the stages that undo, and those that clean up before a failure is reported."""
-    cleared = "the boot override to be cleared"
-    ending = {
-        trouble.stage: _ending(f"{cleared}, before it ends as {trouble.reason}", trouble.fails)
-        for trouble in BOOT_FAILURES
-    }
-    return {**_undoing_stages(grace), **ending, ENDING_FAILED: _ending(cleared)}
-
-
-def _ending(waits_for: str, otherwise: Step | None = None) -> Stage:
-    return Stage(
-        waits_for, limit_s=BOOT_ORDER_LIMIT_S, attempts=2, retry_after_s=10.0, on_timeout=otherwise, is_cleanup=True
+    """Return the stages that undo, and the one that cleans up before a failure is reported."""
+    cleaning_up = Stage(
+        "the boot override to be cleared", limit_s=BOOT_ORDER_LIMIT_S, attempts=2, retry_after_s=10.0, is_cleanup=True
     )
+    return {**_undoing_stages(grace), CLEANING_UP: cleaning_up}
 
 
 def _undoing_stages(grace: int) -> Mapping[str, Stage]:
@@ -226,26 +216,31 @@ def _undoing_stages(grace: int) -> Mapping[str, Stage]:
             limit_s=POWER_LIMIT_S,
             dwell_s=WINDOW_CLOSES_S,
             condition=MARK_POWERING_ON,
-            cleanup_stage=ENDING_FAILED,
+            cleanup_stage=CLEANING_UP,
         ),
         UNDOING_LOADER: Stage(
             "the host, which has only its loader, to be Off",
             limit_s=POWER_LIMIT_S,
             condition=MARK_POWERING_OFF,
-            cleanup_stage=ENDING_FAILED,
+            cleanup_stage=CLEANING_UP,
         ),
-        UNDOING_START: Stage(undone, limit_s=POWER_LIMIT_S, condition=MARK_POWERING_ON, cleanup_stage=ENDING_FAILED),
+        UNDOING_START: Stage(undone, limit_s=POWER_LIMIT_S, condition=MARK_POWERING_ON, cleanup_stage=CLEANING_UP),
         # A requested shutdown can still take effect until its grace has passed.
         UNDOING_SHUTDOWN: Stage(
             f"{undone}, when {grace} s have passed, in which the shutdown can still take effect",
             limit_s=POWER_LIMIT_S + grace,
             dwell_s=float(grace),
             condition=MARK_POWERING_ON,
-            cleanup_stage=ENDING_FAILED,
+            cleanup_stage=CLEANING_UP,
         ),
     }
 
 
+FORMER_STAGES: Final = {
+    f"Ending{reason}": CLEANING_UP
+    for reason in ("Failed", "DidNotNetboot", "InstallTimedOut", "BootLoop", "InstallFailed", "BootContested")
+}
+"""Stages of 0.1.0: an operation that an earlier metalman left in one of them removes the boot override, too."""
 _PENDING: Final = ConditionUpdate(ConditionType.REPAVED, MarkStatus.FALSE, ConditionReason.PENDING)
 _REPAVED: Final = ConditionUpdate(
     ConditionType.REPAVED, MarkStatus.TRUE, ConditionReason.SUCCEEDED, where=MarkStatus.FALSE
@@ -276,6 +271,7 @@ def replace(operation: MachineOperation) -> Procedure:
             **_end_stages(grace),
         },
         table=TABLE,
+        former_stages=FORMER_STAGES,
         actions={
             **POWER_ACTIONS,
             START: Repeat.SETS_STATE,

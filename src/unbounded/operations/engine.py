@@ -347,6 +347,7 @@ class Engine:
     async def _advance(self, operation: MachineOperation, run: Run, memory: RunState) -> float | None:
         machine = self._caches.machines.get(run.machine) or await self._ledger.find(run.machine)
         procedure, refused = self._procedure(operation)
+        run = replace(run, stage=procedure.former_stages.get(run.stage, run.stage))
         seen = ReconcileContext(operation, machine, procedure, run, memory, claimed=True)
         if refused is None and run.stage not in procedure.stages:
             text = f"stage {run.stage!r} is not known to this version of {self._executor.name}"

@@ -148,6 +148,7 @@ class Procedure:
             under the same name does. If an ended process may have sent one, no other action is called until it can no
             longer arrive, or its effect is observed. The effect has no other cause.
         final: the actions without effect when they arrive after Complete.
+        former_stages: names of stages in records of an earlier version, and the stages that continue from them.
     """
 
     start: str
@@ -164,6 +165,7 @@ class Procedure:
     polls_s: tuple[float, ...] = (1.0, 1.0, 1.5, 2.0, 3.0, 5.0)
     settled: frozenset[str] = frozenset()
     final: frozenset[str] = frozenset()
+    former_stages: Mapping[str, str] = field(default_factory=dict)
 
     def poll_s(self, looks: int) -> float:
         return self.polls_s[min(looks, len(self.polls_s) - 1)]
@@ -198,6 +200,8 @@ class Procedure:
     def _dangling(self) -> Iterable[str]:
         if self.start not in self.stages:
             yield f"it starts in the unknown stage {self.start}"
+        unknown = sorted(set(self.former_stages.values()) - self.stages.keys())
+        yield from (f"a former stage continues in the unknown stage {stage}" for stage in unknown)
         yield from (
             f"the unknown action {action} is to settle" for action in sorted(self.settled - self.actions.keys())
         )

@@ -44,7 +44,7 @@ def test_the_installed_system_still_gets_its_data(stage: str) -> None:
         replacing("ShuttingDown"),
         replacing("WaitingOff"),
         replacing("UndoingLoader"),
-        replacing("EndingBootLoop"),
+        replacing("CleaningUp"),
         replacing("WaitingLoader", phase="Complete"),
         replacing("WaitingLoader", phase="Failed"),
         replacing("WaitingLoader", kind="HostReboot"),
@@ -120,7 +120,7 @@ def test_a_machine_that_is_deleted_or_without_pxe_boots_from_its_disk() -> None:
     assert requested_boot(type(gone)(metadata=gone.metadata), [replace]) is None
 
 
-stages = st.sampled_from([None, "", "WaitingImage", "EndingBootLoop", *sorted(BOOTING | FINISHING | UNDOING_BOOT)])
+stages = st.sampled_from([None, "", "WaitingImage", "CleaningUp", *sorted(BOOTING | FINISHING | UNDOING_BOOT)])
 operations = st.lists(
     st.builds(
         lambda stage, phase, number: replacing(stage, phase=phase, name=f"r{number}", uid=f"u{number}"),
