@@ -16,7 +16,7 @@ from unbounded.api.operation import Evidence, OperationKind, OperationPhase
 from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.calls import NO_ANSWER, Answer, CallOutcome, LateCall
-from unbounded.operations.plan import (
+from unbounded.operations.decisions import (
     CallAction,
     Decision,
     EnterStage,
@@ -25,8 +25,8 @@ from unbounded.operations.plan import (
     TargetState,
     Timing,
     Wait,
-    decide,
 )
+from unbounded.operations.plan import decide
 from unbounded.operations.procedure import (
     COMPLETE,
     CallFailure,

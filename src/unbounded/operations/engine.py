@@ -34,13 +34,7 @@ from unbounded.operations.claim import ClaimCheck
 from unbounded.operations.concurrency import FairLimiter
 from unbounded.operations.counters import counters_of
 from unbounded.operations.deadlines import deadline_s
-from unbounded.operations.executor_calls import REPORT_AFTER_S, ExecutorCalls, observation_identity
-from unbounded.operations.executor_status import CRDOutdated, ExecutorStatus, ReconcileContext, target_state
-from unbounded.operations.gates import is_meant_for, order, starts_on
-from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.ownership import executor_of
-from unbounded.operations.parameters import invalid
-from unbounded.operations.plan import (
+from unbounded.operations.decisions import (
     CallAction,
     Decision,
     EnterStage,
@@ -49,10 +43,14 @@ from unbounded.operations.plan import (
     TargetState,
     Timing,
     Wait,
-    decide,
-    shows_arrival,
-    waiting_text,
 )
+from unbounded.operations.executor_calls import REPORT_AFTER_S, ExecutorCalls, observation_identity
+from unbounded.operations.executor_status import CRDOutdated, ExecutorStatus, ReconcileContext, target_state
+from unbounded.operations.gates import is_meant_for, order, starts_on
+from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.ownership import executor_of
+from unbounded.operations.parameters import invalid
+from unbounded.operations.plan import decide, shows_arrival, waiting_text
 from unbounded.operations.ports import Executor, Refusal, Target
 from unbounded.operations.procedure import Capacity, NotObservable, Observation, Procedure
 from unbounded.operations.record import Run, run_of

@@ -24,7 +24,7 @@ from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import lock, reasons
 from unbounded.operations.caches import Caches
-from unbounded.operations.plan import Finish, TargetState, Wait
+from unbounded.operations.decisions import Finish, TargetState, Wait
 from unbounded.operations.ports import Executor
 from unbounded.operations.procedure import Observation, Procedure, Stage
 from unbounded.operations.record import (

@@ -1,21 +1,30 @@
 """The next step of an operation: a pure function of its record, the latest observation, and the time.
 
-Rules in order: target check, cancel, deadline, rejection, and last the procedure's table. A failure first passes
-through
-the cleanup stage of its stage, if any, and is reported at its end. A decision is delayed while a call of another
-process, sent or about to be sent, could undo or destroy its result.
+RULES has the rules in their order; the last one is the procedure's table. A failure first passes through the cleanup
+stage of its stage, if any, and is reported at its end. A decision is delayed while a call of another process, sent or
+about to be sent, could undo or destroy its result.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Final
 
-from unbounded.api.operation import Cause, OperationPhase
+from unbounded.api.operation import OperationPhase
 from unbounded.operations import reasons
 from unbounded.operations.calls import NO_ANSWER, Answer, CallOutcome, LateCall
+from unbounded.operations.decisions import (
+    CallAction,
+    Decision,
+    EnterStage,
+    Finish,
+    OwnerRequest,
+    TargetState,
+    Timing,
+    Wait,
+)
 from unbounded.operations.procedure import (
     CANCELLED,
     COMPLETE,
@@ -41,122 +50,26 @@ _CANCEL_WORDS: Final = {
 }
 
 
-class TargetState(Enum):
-    SAME = "the Machine that was claimed"
-    CHANGED = "another UID or another binding"
-    GONE = "no such Machine"
-
-
-@dataclass(frozen=True)
-class OwnerRequest:
-    """The owner's current request, and the state of the target."""
-
-    deadline_s: float
-    cancel: bool = False
-    target: TargetState = TargetState.SAME
-    was: str = ""  # endpoint of the host that was claimed, where it is known
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds on the observer's own clock.
-
-    Attributes:
-        in_stage_s: since this observer first saw the operation in its stage.
-        since_call_s: since its call was answered, or another process's call was first seen.
-        spent_s: of the deadline, including the time that earlier observers recorded.
-        settles_in_s: until a process that is not known to have ended can no longer act; 0 when there is none.
-        late: calls of other processes that may still arrive after the begin of the current observation.
-        observations: the number of observations in this stage.
-        observed_from_s: begin of the current observation, in the stage.
-        stalled_s: since this observer saw the progress change, or the stage begin.
-    """
-
-    in_stage_s: float
-    since_call_s: float
-    spent_s: float
-    settles_in_s: float = 0.0
-    late: tuple[LateCall, ...] = ()
-    observations: int = 0
-    observed_from_s: float = math.inf
-    stalled_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Observe again later; `until_s` is the time of the next change without an observation.
-
-    Attributes:
-        bare: the text without its progress, where it has one.
-    """
-
-    reason: str
-    text: str
-    requeue_s: float
-    until_s: float | None = None
-    bare: str = ""
-    cause: Cause | None = None
-
-
-@dataclass(frozen=True)
-class CallAction:
-    """Write the intent, then call the action."""
-
-    stage: str
-    action: str
-    attempt: int
-    text: str
-    evidence: str | None = None
-    until_s: float | None = None
-    failing: PendingFailure | None = None
-
-
-@dataclass(frozen=True)
-class EnterStage:
-    stage: str
-    text: str
-    evidence: str | None = None
-    until_s: float | None = None
-    failing: PendingFailure | None = None
-
-
-@dataclass(frozen=True)
-class Finish:
-    """End the operation.
-
-    Attributes:
-        is_undone: it fails because it was cancelled, and the observation shows that all its effects are undone.
-    """
-
-    phase: OperationPhase
-    reason: str
-    text: str
-    evidence: str | None = None
-    is_undone: bool = False
-    cause: Cause | None = None
-
-
-Decision = Wait | CallAction | EnterStage | Finish
-
-
 def decide(
     procedure: Procedure,
     run: Run,
-    sight: Observation | NotObservable,
+    observation: Observation | NotObservable,
     timing: Timing,
     answer: Answer,
-    orders: OwnerRequest,
+    request: OwnerRequest,
 ) -> Decision:
     """Return the next step of an operation."""
-    planner = _Planner(procedure, run, sight, timing, _come_of(procedure, run, sight, answer), orders)
-    wanted = planner.decide()
-    return _with_cause(planner.held_back(wanted) or wanted, planner)
+    planner = _Planner(
+        procedure, run, observation, timing, _proven_answer(procedure, run, observation, answer), request
+    )
+    decision = planner.decide()
+    return _with_cause(planner.delay(decision) or decision, planner)
 
 
 def _with_cause(decision: Decision, planner: _Planner) -> Decision:
     """Add the cause of the decision's reason, from the failure, answer or observation that has the reason."""
-    sight = planner.sight if isinstance(planner.sight, NotObservable) else None
-    known = {one.reason: one.cause for one in (planner.run.failing, planner.answer, sight) if one and one.cause}
+    observation = planner.observation if isinstance(planner.observation, NotObservable) else None
+    known = {one.reason: one.cause for one in (planner.run.failing, planner.answer, observation) if one and one.cause}
     if not known:
         return decision
     if isinstance(decision, Wait | Finish):
@@ -171,17 +84,17 @@ def shows_arrival(procedure: Procedure, run: Run, answer: Answer, decision: Deci
     return seen is not None and run.action in procedure.settled and not answer.lost
 
 
-def _come_of(procedure: Procedure, run: Run, sight: Observation | NotObservable, answer: Answer) -> Answer:
+def _proven_answer(procedure: Procedure, run: Run, observation: Observation | NotObservable, answer: Answer) -> Answer:
     """Return the answer to the last call; NOT_DONE where the observation proves that the call had no effect."""
     if (
-        isinstance(sight, NotObservable)
-        or sight.failed is None
+        isinstance(observation, NotObservable)
+        or observation.failed is None
         or not (answer.reply is CallOutcome.ACCEPTED or answer.is_open)
     ):
         return answer
-    if procedure.table[run.stage, sight.fact].action != run.action:
+    if procedure.table[run.stage, observation.fact].action != run.action:
         return answer
-    failed = sight.failed
+    failed = observation.failed
     return replace(answer, reply=CallOutcome.NOT_DONE, reason=failed.reason, text=failed.text, cause=failed.cause)
 
 
@@ -189,12 +102,12 @@ def waiting_text(procedure: Procedure, run: Run, *, cancel: bool, answer: Answer
     """Return the message of a wait; it is constant until the state changes."""
     stage = procedure.stages[run.stage]
     text = f"waiting for {stage.waits_for}"
-    text = f"{_asked(stage, run, answer)}; {text}" if run.action else text
+    text = f"{_call_text(stage, run, answer)}; {text}" if run.action else text
     text += f", before it ends as {run.failing.reason}" if run.failing else ""
     return _with_cancel(text, stage, cancel=cancel)
 
 
-def _asked(stage: Stage, run: Run, answer: Answer) -> str:
+def _call_text(stage: Stage, run: Run, answer: Answer) -> str:
     most = "" if stage.attempts is None else f" of {stage.attempts}"
     times = f" (attempt {run.attempt}{most})" if run.attempt > 1 else ""
     if answer.is_open:
@@ -210,99 +123,125 @@ def _with_cancel(text: str, stage: Stage, *, cancel: bool) -> str:
 class _Planner:
     procedure: Procedure
     run: Run
-    sight: Observation | NotObservable
+    observation: Observation | NotObservable
     timing: Timing
     answer: Answer
-    orders: OwnerRequest
+    request: OwnerRequest
 
     @property
     def stage(self) -> Stage:
         return self.procedure.stages[self.run.stage]
 
-    def decide(self) -> Decision:
-        if self.orders.target is not TargetState.SAME:
-            return self._wrong_target()
-        if self.orders.cancel and self._ends_when_cancelled():
-            return self._give_up(reasons.CANCELLED, self._cancelled())
-        if self.timing.spent_s >= self.orders.deadline_s and not self.stage.is_cleanup:
-            return self._too_late()
-        if self.answer.reply is CallOutcome.REFUSED:
-            text = f"{self.run.action} was refused: {self.answer.text}"
-            return self._otherwise(self.answer.reason, f"{text}{self._last_seen()}")
-        if isinstance(self.sight, NotObservable):
-            return self._unseen(self.sight)
-        step = self.procedure.table[self.run.stage, self.sight.fact]
-        if self.orders.cancel and self.stage.undo is not None and not self._is_past_return(step):
-            return self._leave(self.stage.undo)
-        return self._take(step)
+    # The rules, in the order of RULES: each returns a decision, or None where it does not apply
 
-    def held_back(self, wanted: Decision) -> Wait | None:
+    def another_target(self) -> Decision | None:
+        """End the operation where its Machine was deleted, replaced or pointed to another host since the claim."""
+        return None if self.request.target is TargetState.SAME else self._wrong_target()
+
+    def cancel(self) -> Decision | None:
+        """End a cancelled operation where its stage permits that, after the cleanup stage if there is one."""
+        ends = self.stage.cancel is Cancel.AT_ONCE or (self.stage.cancel is Cancel.UNDO and self.stage.undo is None)
+        return self._give_up(reasons.CANCELLED, self._cancelled()) if self.request.cancel and ends else None
+
+    def deadline(self) -> Decision | None:
+        """Fail at the deadline; a cleanup stage outlasts it, up to its own limit."""
+        if self.timing.spent_s < self.request.deadline_s or self.stage.is_cleanup:
+            return None
+        if self._completes_on_timeout():
+            return self._complete_on_timeout()
+        text = f"not done within {self.request.deadline_s:.0f} s: {self._observed()}"
+        return self._give_up(reasons.DEADLINE_EXCEEDED, text)
+
+    def rejection(self) -> Decision | None:
+        """Follow the stage's timeout step, or fail, where the call was rejected: to repeat it is useless."""
+        if self.answer.reply is not CallOutcome.REFUSED:
+            return None
+        text = f"{self.run.action} was refused: {self.answer.text}"
+        return self._on_timeout(self.answer.reason, f"{text}{self._last_observed()}")
+
+    def no_observation(self) -> Decision | None:
+        """Wait for an observation, up to the limit of the stage."""
+        return self._wait_for_observation(self.observation) if isinstance(self.observation, NotObservable) else None
+
+    def undo(self) -> Decision | None:
+        """Begin to undo a cancelled operation, unless the observation shows that it is too late."""
+        if not self.request.cancel or self.stage.undo is None or self._is_past_return(self._row()):
+            return None
+        return self._leave(self.stage.undo)
+
+    def table_row(self) -> Decision | None:
+        """Follow the procedure's row for the observed fact."""
+        return self._take(self._row())
+
+    def _row(self) -> Step:
+        if isinstance(self.observation, NotObservable):
+            raise TypeError("no fact was observed")
+        return self.procedure.table[self.run.stage, self.observation.fact]
+
+    def decide(self) -> Decision:
+        """Return the decision of the first rule that applies."""
+        return next(decision for rule in RULES if (decision := rule(self)) is not None)
+
+    def delay(self, decision: Decision) -> Wait | None:
         """Return the wait that delays a decision because of calls that other processes have sent or may send.
 
         A sent call does not delay a failure, and nothing delays the end at the deadline: the lock of the Machine
         outlasts the
         operation while a call may arrive.
         """
-        is_due = isinstance(wanted, Finish) and self.timing.spent_s >= self.orders.deadline_s
-        if isinstance(wanted, Wait) or is_due:
+        is_due = isinstance(decision, Finish) and self.timing.spent_s >= self.request.deadline_s
+        if isinstance(decision, Wait) or is_due:
             return None
-        if self.timing.settles_in_s > 0 and not self._only_repeats(wanted):
-            return self._until_it_cannot_act(self.timing.settles_in_s)
-        late = self._harmful(wanted)
-        return self._until_none_arrives(late, wanted) if late else None
+        if self.timing.settles_in_s > 0 and not self._only_repeats(decision):
+            return self._until_process_ended(self.timing.settles_in_s)
+        late = self._harmful(decision)
+        return self._until_arrived(late, decision) if late else None
 
-    def _harmful(self, wanted: Decision) -> list[LateCall]:
+    def _harmful(self, decision: Decision) -> list[LateCall]:
         """Return the late calls that would undo or destroy the result of a decision if they arrived after it."""
-        late = [one for one in self.timing.late if not self._has_arrived(one, wanted)]
-        match wanted:
+        late = [one for one in self.timing.late if not self._has_arrived(one, decision)]
+        match decision:
             case CallAction():
-                return [one for one in late if one.action in self.procedure.settled and one.action != wanted.action]
-            case Finish() if _is_by_table(wanted):
-                return [one for one in late if one.action not in self._harmless(wanted)]
+                return [one for one in late if one.action in self.procedure.settled and one.action != decision.action]
+            case Finish() if _is_by_table(decision):
+                return [one for one in late if one.action not in self._harmless(decision)]
         return []
 
-    def _harmless(self, wanted: Finish) -> frozenset[str]:
+    def _harmless(self, decision: Finish) -> frozenset[str]:
         """Return the actions without effect when they arrive after an end."""
         actions = self.procedure.actions
         again = {self.run.action or ""} if self._repeat is not Repeat.ONCE else set()
         keyed = {action for action, repeat in actions.items() if repeat is Repeat.KEYED}
-        return frozenset(again | keyed) | (self.procedure.final if wanted.phase is OperationPhase.COMPLETE else set())
+        return frozenset(again | keyed) | (self.procedure.final if decision.phase is OperationPhase.COMPLETE else set())
 
-    def _has_arrived(self, late: LateCall, wanted: Decision) -> bool:
-        return late.epoch == self.run.incarnation and shows_arrival(self.procedure, self.run, self.answer, wanted)
+    def _has_arrived(self, late: LateCall, decision: Decision) -> bool:
+        return late.epoch == self.run.incarnation and shows_arrival(self.procedure, self.run, self.answer, decision)
 
-    def _until_it_cannot_act(self, left_s: float) -> Wait:
+    def _until_process_ended(self, left_s: float) -> Wait:
         text = (
             f"an earlier controller was about to ask for {self.run.action}, and whether it did is not known; waiting"
             " until it can no longer act, then going on"
         )
-        text = _with_cancel(text, self.stage, cancel=self.orders.cancel)
-        return Wait(reasons.SETTLING, text, self._look_in(left_s), left_s)
+        text = _with_cancel(text, self.stage, cancel=self.request.cancel)
+        return Wait(reasons.SETTLING, text, self._poll_in_s(left_s), left_s)
 
-    def _until_none_arrives(self, late: list[LateCall], wanted: CallAction | Finish | EnterStage) -> Wait:
+    def _until_arrived(self, late: list[LateCall], decision: CallAction | Finish | EnterStage) -> Wait:
         last = max(late, key=lambda one: one.left_s)
         sent = f"a controller that has ended may have sent {last.action}"
         text = f"{sent}, and what comes next must not be hit by that; waiting until it can no longer arrive"
-        if isinstance(wanted, Finish):
-            text = f"{wanted.text}; {sent}: watching that this lasts until it can no longer arrive"
-        return Wait(reasons.SETTLING, text, self._look_in(last.left_s), last.left_s)
+        if isinstance(decision, Finish):
+            text = f"{decision.text}; {sent}: watching that this lasts until it can no longer arrive"
+        return Wait(reasons.SETTLING, text, self._poll_in_s(last.left_s), last.left_s)
 
-    def _ends_when_cancelled(self) -> bool:
-        """Return whether a cancel ends the operation in this stage, after its cleanup stage if there is one."""
-        return self.stage.cancel is Cancel.AT_ONCE or (self.stage.cancel is Cancel.UNDO and self.stage.undo is None)
-
-    def _too_late(self) -> Decision:
-        if self._completes_all_the_same():
-            return self._complete_all_the_same()
-        text = f"not done within {self.orders.deadline_s:.0f} s: {self._seen()}"
-        return self._give_up(reasons.DEADLINE_EXCEEDED, text)
-
-    def _only_repeats(self, wanted: Decision) -> bool:
+    def _only_repeats(self, decision: Decision) -> bool:
         """Return whether the decision is a call that may be sent beside the same call of another process.
 
         Both together take effect once.
         """
-        same = isinstance(wanted, CallAction) and (wanted.stage, wanted.action) == (self.run.stage, self.run.action)
+        same = isinstance(decision, CallAction) and (decision.stage, decision.action) == (
+            self.run.stage,
+            self.run.action,
+        )
         return same and self._repeat is Repeat.KEYED
 
     @property
@@ -314,7 +253,7 @@ class _Planner:
         """Return the message of a cancelled operation."""
         if self.run.action is None:
             return "cancelled before anything was done"
-        return f"cancelled after {self.run.action} was asked for{self._last_seen()}"
+        return f"cancelled after {self.run.action} was asked for{self._last_observed()}"
 
     def _is_past_return(self, step: Step) -> bool:
         """Return whether the observation shows a stage that cannot be undone, before the record has it."""
@@ -324,17 +263,17 @@ class _Planner:
     def _wrong_target(self) -> Finish:
         nothing = f"it was to end as {self.run.failing.reason}" if self.run.failing else "nothing had been asked for"
         done = f"{self.run.action} had been asked for" if self.run.action else nothing
-        if self.run.action and isinstance(self.sight, NotObservable):
+        if self.run.action and isinstance(self.observation, NotObservable):
             done = f"{done}, and what came of it was not seen"
-        if self.orders.target is TargetState.GONE:
+        if self.request.target is TargetState.GONE:
             text = f"Machine {self.run.machine} was deleted during the operation; {done}"
-            return _failed(reasons.MACHINE_NOT_FOUND, f"{text}{self._last_seen()}{self._left()}")
-        was = self.orders.was
+            return _failed(reasons.MACHINE_NOT_FOUND, f"{text}{self._last_observed()}{self._left()}")
+        was = self.request.was
         text = (
             f"Machine {self.run.machine} is no longer the one that was claimed: it was created anew, or the address or "
             f"identity of its host was changed in its spec{f' (it was {was})' if was else ''}; {done}"
         )
-        return _failed(reasons.TARGET_CHANGED, f"{text}{self._last_seen()}{self._left()}")
+        return _failed(reasons.TARGET_CHANGED, f"{text}{self._last_observed()}{self._left()}")
 
     def _left(self) -> str:
         """Return the state in which the host stays where its cleanup stage may not run or has not finished."""
@@ -342,13 +281,17 @@ class _Planner:
         after = self.procedure.stages.get(name)
         if after is None or not after.left or (self.run.action is None and not self.stage.is_cleanup):
             return ""
-        row = self.procedure.table.get((name, self.sight.fact)) if isinstance(self.sight, Observation) else None
+        row = (
+            self.procedure.table.get((name, self.observation.fact))
+            if isinstance(self.observation, Observation)
+            else None
+        )
         is_right = row is not None and row.fail is not None
         if is_right and self.run.action == after.blind:
             return ""
         return f"; it {'may be' if is_right or row is None else 'is'} {after.left}"
 
-    def _unseen(self, unseen: NotObservable) -> Decision:
+    def _wait_for_observation(self, unseen: NotObservable) -> Decision:
         untouched = self.run.action is None and self.run.stage == self.procedure.start
         if unseen.final and untouched:
             return _failed(unseen.reason, unseen.text)
@@ -356,18 +299,18 @@ class _Planner:
         if not self.stage.is_cleanup:
             limit_s = max(limit_s, self.procedure.unobservable_limit_s)
         if self.timing.in_stage_s >= limit_s:
-            return self._give_up(unseen.reason, f"{unseen.text}; given up after {limit_s:.0f} s{self._last_seen()}")
+            return self._give_up(unseen.reason, f"{unseen.text}; given up after {limit_s:.0f} s{self._last_observed()}")
         left_s = limit_s - self.timing.in_stage_s
         # only a person can fix it, and needs the names of existing resources
-        known = self._last_seen() if unseen.final else ""
-        return Wait(unseen.reason, f"{unseen.text}{known}; {self._waiting()}", self._look_in(left_s), left_s)
+        known = self._last_observed() if unseen.final else ""
+        return Wait(unseen.reason, f"{unseen.text}{known}; {self._waiting()}", self._poll_in_s(left_s), left_s)
 
     def _take(self, step: Step) -> Decision:
         """Follow a step, unless its dwell is not over, or its action was called already."""
         ends = step.stage in ENDS or (step.fail is not None and self.run.failing is not None)
         left_s = self.stage.dwell_s - min(self.timing.in_stage_s, self.timing.observed_from_s)
         if ends and left_s > 0:
-            return Wait(reasons.IN_PROGRESS, self._waiting(), min(left_s, self._look_in(left_s)), left_s)
+            return Wait(reasons.IN_PROGRESS, self._waiting(), min(left_s, self._poll_in_s(left_s)), left_s)
         if step.fail is not None:
             return self._fail(step, step.fail)
         if step.stage == self.run.stage:
@@ -377,10 +320,10 @@ class _Planner:
     def _fail(self, step: Step, reason: str) -> Decision:
         if (failing := self.run.failing) is not None:
             # The text of the failure describes the state at its time: it follows the current state.
-            now = f"by now {step.evidence}{self._last_seen()}; before that: " if step.evidence else ""
+            now = f"by now {step.evidence}{self._last_observed()}; before that: " if step.evidence else ""
             return _failed(failing.reason, f"{now}{failing.text}", step.evidence)
         words = step.message or f"while {self._waiting_for()}"
-        return self._give_up(reason, f"{words}: {self._seen()}", step.evidence)
+        return self._give_up(reason, f"{words}: {self._observed()}", step.evidence)
 
     def _leave(self, step: Step) -> Decision:
         if step.stage == COMPLETE:
@@ -389,7 +332,7 @@ class _Planner:
             undone = _failed(reasons.CANCELLED, "cancelled; what was done has been undone", step.evidence)
             return replace(undone, is_undone=True)
         entered = replace(self.run, stage=step.stage, action=step.action, attempt=1 if step.action else 0)
-        text = waiting_text(self.procedure, entered, cancel=self.orders.cancel)
+        text = waiting_text(self.procedure, entered, cancel=self.request.cancel)
         limit_s = self.procedure.stages[step.stage].limit_s
         if step.action is None:
             return EnterStage(step.stage, text, step.evidence, limit_s)
@@ -400,25 +343,25 @@ class _Planner:
         missing = self.procedure.proof - have
         if missing:  # a gap in a table must never report an effect without evidence
             return _failed(reasons.OUTCOME_UNKNOWN, f"no proof of: {', '.join(sorted(missing))}")
-        return Finish(OperationPhase.COMPLETE, reasons.SUCCEEDED, f"{self._seen()}{but}", step.evidence)
+        return Finish(OperationPhase.COMPLETE, reasons.SUCCEEDED, f"{self._observed()}{but}", step.evidence)
 
     def _stay(self, step: Step) -> Decision:
         ask = step.action or self._unanswered()
         if ask is None:
             return self._wait_or_limit()
         if self.run.action != ask:
-            return self._ask(ask, 1)
-        if self._is_left_at_that():
-            return self._outcome_unknown() if self._has_passed_by() else self._wait_or_limit()
+            return self._call(ask, 1)
+        if self._is_not_repeated():
+            return self._outcome_unknown() if self._has_ended_unobserved() else self._wait_or_limit()
         is_over = self.timing.in_stage_s >= self.stage.limit_s
         went_wrong = self.answer.is_not_done or self.answer.is_open
-        if not went_wrong if is_over else self.timing.since_call_s < self._ask_again_s():
+        if not went_wrong if is_over else self.timing.since_call_s < self._retry_after_s():
             return self._wait_or_limit()
         if is_over or (self._has_used_its_attempts() and self.answer.is_not_done):
-            return self._otherwise(*self._in_vain())
+            return self._on_timeout(*self._without_effect())
         if self._has_used_its_attempts():  # a call that was sent may take effect until the limit
             return self._wait_or_limit()
-        return self._ask(ask, self.run.attempt + 1)
+        return self._call(ask, self.run.attempt + 1)
 
     def _has_used_its_attempts(self) -> bool:
         """Return whether the attempts are used up; a call of unknown outcome from another process does not count."""
@@ -432,7 +375,7 @@ class _Planner:
         """
         return self.run.action if self._repeat is Repeat.KEYED and self.answer.leaves_open else None
 
-    def _is_left_at_that(self) -> bool:
+    def _is_not_repeated(self) -> bool:
         match self._repeat:
             case Repeat.ONCE:
                 return not self.answer.is_not_done
@@ -440,86 +383,96 @@ class _Planner:
                 return self.answer.reply is CallOutcome.ACCEPTED
         return False
 
-    def _has_passed_by(self) -> bool:
+    def _has_ended_unobserved(self) -> bool:
         """Return whether the effect of an unanswered call is over by now: the observation would show a running one."""
         keyed = self._repeat is Repeat.KEYED and self.stage.on_timeout is None
         return keyed and self.answer.lost and self.timing.since_call_s >= self.stage.retry_after_s
 
     def _outcome_unknown(self) -> Decision:
-        text = f"whether {self.run.action} was done cannot be seen: {self._seen()}"
+        text = f"whether {self.run.action} was done cannot be seen: {self._observed()}"
         return self._give_up(reasons.OUTCOME_UNKNOWN, text)
 
-    def _ask(self, action: str, attempt: int) -> CallAction:
+    def _call(self, action: str, attempt: int) -> CallAction:
         asked = replace(self.run, action=action, attempt=attempt)
-        text = waiting_text(self.procedure, asked, cancel=self.orders.cancel)
+        text = waiting_text(self.procedure, asked, cancel=self.request.cancel)
         if attempt > 1 and self.answer.is_not_done and self.answer.text:
             text += f"; {_LAST_FAILED}: {self.answer.text}"
         until_s = max(self.stage.limit_s - self.timing.in_stage_s, 0.0)
         return CallAction(self.run.stage, action, attempt, text, None, until_s)
 
-    def _ask_again_s(self) -> float:
+    def _retry_after_s(self) -> float:
         if self.answer.reply is CallOutcome.OPEN:  # its process may not have sent it
             return -math.inf
         if self._repeat is Repeat.KEYED and self.answer.leaves_open:
             return min(KEYED_RETRY_S * (1 << self.run.attempt - 1), self.stage.retry_after_s)
-        if self.answer.reply is CallOutcome.ACCEPTED and isinstance(self.sight, Observation) and self.sight.more:
+        if (
+            self.answer.reply is CallOutcome.ACCEPTED
+            and isinstance(self.observation, Observation)
+            and self.observation.more
+        ):
             return 0.0
         if self.answer.is_not_done:
             return min(BACKOFF_S * (1 << self.run.attempt), self.stage.retry_after_s)
         return self.stage.retry_after_s
 
-    def _in_vain(self) -> tuple[str, str]:
+    def _without_effect(self) -> tuple[str, str]:
         """Return reason and message for an action without effect, by the last answer."""
         asked, times = self.run.action, "once" if self.run.attempt == 1 else f"{self.run.attempt} times"
         if self._repeat is Repeat.KEYED and self.answer.leaves_open:
             text = f"{asked} was asked {times}, whether it was done is not known: {self.answer.text}"
-            return reasons.OUTCOME_UNKNOWN, f"{text}{self._last_seen()}"
+            return reasons.OUTCOME_UNKNOWN, f"{text}{self._last_observed()}"
         if self.answer.is_not_done:
-            text = f"{asked} was asked {times}, the last one failed: {self.answer.text}{self._last_seen()}"
+            text = f"{asked} was asked {times}, the last one failed: {self.answer.text}{self._last_observed()}"
             return self.answer.reason or reasons.NO_ANSWER, text
         if self.answer.is_open:
             text = f"{asked} was asked {times}, whether the last one was done is not known: {self.answer.text}"
-            return self.answer.reason or reasons.NO_ANSWER, f"{text}{self._last_seen()}"
-        return reasons.NO_EFFECT, f"{asked} was asked {times} and accepted, without effect: {self._seen()}"
+            return self.answer.reason or reasons.NO_ANSWER, f"{text}{self._last_observed()}"
+        return reasons.NO_EFFECT, f"{asked} was asked {times} and accepted, without effect: {self._observed()}"
 
     def _wait_or_limit(self) -> Decision:
         left_s = self._limit_s - self.timing.in_stage_s
         if self.stage.stalled_s is not None and self.timing.stalled_s >= self.stage.stalled_s:
-            text = f"nothing has moved for {self.stage.stalled_s:.0f} s while {self._waiting_for()}: {self._seen()}"
-            return self._otherwise(reasons.TIMED_OUT, text)
+            text = f"nothing has moved for {self.stage.stalled_s:.0f} s while {self._waiting_for()}: {self._observed()}"
+            return self._on_timeout(reasons.TIMED_OUT, text)
         if left_s > 0:
             failed = self.answer.is_not_done
             # without a specific reason, no one can act on it
             named = failed and self.answer.reason not in ("", reasons.NO_ANSWER)
             reason = self.answer.reason if named else reasons.IN_PROGRESS
-            return Wait(reason, self._waiting(), self._look_in(left_s), left_s, "" if failed else self._waiting_for())
+            return Wait(reason, self._waiting(), self._poll_in_s(left_s), left_s, "" if failed else self._waiting_for())
         if self.run.action is not None and self._has_used_its_attempts():
-            return self._otherwise(*self._in_vain())
+            return self._on_timeout(*self._without_effect())
         unknown = self._repeat in (Repeat.ONCE, Repeat.KEYED) and (self.answer.lost or self.answer.leaves_open)
         if unknown and self.stage.on_timeout is None:
             return self._outcome_unknown()
-        return self._otherwise(reasons.TIMED_OUT, f"gave up waiting for {self.stage.waits_for}: {self._seen()}")
+        return self._on_timeout(reasons.TIMED_OUT, f"gave up waiting for {self.stage.waits_for}: {self._observed()}")
 
     @property
     def _limit_s(self) -> float:
-        step = self.procedure.table[self.run.stage, self.sight.fact] if isinstance(self.sight, Observation) else None
+        step = (
+            self.procedure.table[self.run.stage, self.observation.fact]
+            if isinstance(self.observation, Observation)
+            else None
+        )
         is_on_its_way = step is not None and step == Step(self.run.stage)
         return self.stage.limit_s + (self.stage.late_s if is_on_its_way else 0.0)
 
-    def _otherwise(self, reason: str, text: str) -> Decision:
+    def _on_timeout(self, reason: str, text: str) -> Decision:
         otherwise = self.stage.on_timeout
         if otherwise is not None and otherwise.fail is not None:
-            return self._give_up(otherwise.fail, f"{otherwise.message}: {self._seen()}" if otherwise.message else text)
-        if otherwise is None or isinstance(self.sight, NotObservable):
+            return self._give_up(
+                otherwise.fail, f"{otherwise.message}: {self._observed()}" if otherwise.message else text
+            )
+        if otherwise is None or isinstance(self.observation, NotObservable):
             return self._give_up(reason, text)
-        return self._complete_all_the_same() if self._completes_all_the_same() else self._leave(otherwise)
+        return self._complete_on_timeout() if self._completes_on_timeout() else self._leave(otherwise)
 
-    def _completes_all_the_same(self) -> bool:
+    def _completes_on_timeout(self) -> bool:
         """Return whether the operation completes although this stage fails: its purpose does not need the stage."""
         otherwise = self.stage.on_timeout
-        return otherwise is not None and otherwise.stage == COMPLETE and isinstance(self.sight, Observation)
+        return otherwise is not None and otherwise.stage == COMPLETE and isinstance(self.observation, Observation)
 
-    def _complete_all_the_same(self) -> Finish:
+    def _complete_on_timeout(self) -> Finish:
         why = f": {self.answer.text}" if self.answer.text else ""
         return self._complete(Step(COMPLETE), f"; gave up waiting for {self.stage.waits_for}{why}")
 
@@ -534,7 +487,7 @@ class _Planner:
         if self.stage.cleanup_stage is None:
             return _failed(reason, text, seen)
         after = self.procedure.stages[self.stage.cleanup_stage]
-        blind = after.blind if isinstance(self.sight, NotObservable) else None
+        blind = after.blind if isinstance(self.observation, NotObservable) else None
         entered = replace(self.run, stage=self.stage.cleanup_stage, action=blind, attempt=1 if blind else 0)
         words = f"{waiting_text(self.procedure, entered, cancel=False)}, before it ends as {reason}: {text}"
         if blind is not None:
@@ -543,30 +496,46 @@ class _Planner:
             )
         return EnterStage(self.stage.cleanup_stage, words, seen, after.limit_s, PendingFailure(reason, text))
 
-    def _look_in(self, left_s: float) -> float:
-        again_s = self.sight.next_poll_s if isinstance(self.sight, Observation) else None
+    def _poll_in_s(self, left_s: float) -> float:
+        again_s = self.observation.next_poll_s if isinstance(self.observation, Observation) else None
         wanted_s = max(self.procedure.poll_s(self.timing.observations), again_s or 0.0)
-        deadline_in_s = self.orders.deadline_s - self.timing.spent_s
+        deadline_in_s = self.request.deadline_s - self.timing.spent_s
         return max(min(wanted_s, left_s, deadline_in_s if deadline_in_s > 0 else math.inf), 0.05)
 
     def _waiting_for(self) -> str:
-        return waiting_text(self.procedure, self.run, cancel=self.orders.cancel, answer=self.answer)
+        return waiting_text(self.procedure, self.run, cancel=self.request.cancel, answer=self.answer)
 
     def _waiting(self) -> str:
         text = self._waiting_for()
         if self.answer.is_not_done and self.answer.text:
             return f"{text}; {_LAST_FAILED}: {self.answer.text}"
-        progress = self.sight.progress if isinstance(self.sight, Observation) else ""
+        progress = self.observation.progress if isinstance(self.observation, Observation) else ""
         return f"{text}: {progress}" if progress else text
 
-    def _last_seen(self) -> str:
+    def _last_observed(self) -> str:
         """Return the last observed state for the message of a failure, as a person may have to continue by hand."""
-        if isinstance(self.sight, Observation):
-            return f"; {self.sight.detail}" if self.sight.detail else ""
+        if isinstance(self.observation, Observation):
+            return f"; {self.observation.detail}" if self.observation.detail else ""
         return f"; when it was last seen: {self.run.standing}" if self.run.standing else ""
 
-    def _seen(self) -> str:
-        return f"{self.sight.text}{self._last_seen()}" if isinstance(self.sight, NotObservable) else self.sight.detail
+    def _observed(self) -> str:
+        return (
+            f"{self.observation.text}{self._last_observed()}"
+            if isinstance(self.observation, NotObservable)
+            else self.observation.detail
+        )
+
+
+RULES: Final[tuple[Callable[[_Planner], Decision | None], ...]] = (
+    _Planner.another_target,
+    _Planner.cancel,
+    _Planner.deadline,
+    _Planner.rejection,
+    _Planner.no_observation,
+    _Planner.undo,
+    _Planner.table_row,
+)
+"""The rules of all operations: the first that applies decides."""
 
 
 def _is_by_table(finish: Finish) -> bool:

@@ -23,7 +23,7 @@ from unbounded.operations.calls import (
     LateCall,
     longest,
 )
-from unbounded.operations.plan import Timing
+from unbounded.operations.decisions import Timing
 from unbounded.operations.procedure import NotObservable, Observation
 from unbounded.operations.record import Run
 

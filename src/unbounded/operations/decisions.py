@@ -1,0 +1,109 @@
+"""Inputs and results of `plan.decide`: the owner's request, the times, and the possible decisions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from unbounded.api.operation import Cause, OperationPhase
+from unbounded.operations.calls import LateCall
+from unbounded.operations.record import PendingFailure
+
+
+class TargetState(Enum):
+    SAME = "the Machine that was claimed"
+    CHANGED = "another UID or another binding"
+    GONE = "no such Machine"
+
+
+@dataclass(frozen=True)
+class OwnerRequest:
+    """The owner's current request, and the state of the target."""
+
+    deadline_s: float
+    cancel: bool = False
+    target: TargetState = TargetState.SAME
+    was: str = ""  # endpoint of the host that was claimed, where it is known
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds on the observer's own clock.
+
+    Attributes:
+        in_stage_s: since this observer first saw the operation in its stage.
+        since_call_s: since its call was answered, or another process's call was first seen.
+        spent_s: of the deadline, including the time that earlier observers recorded.
+        settles_in_s: until a process that is not known to have ended can no longer act; 0 when there is none.
+        late: calls of other processes that may still arrive after the begin of the current observation.
+        observations: the number of observations in this stage.
+        observed_from_s: begin of the current observation, in the stage.
+        stalled_s: since this observer saw the progress change, or the stage begin.
+    """
+
+    in_stage_s: float
+    since_call_s: float
+    spent_s: float
+    settles_in_s: float = 0.0
+    late: tuple[LateCall, ...] = ()
+    observations: int = 0
+    observed_from_s: float = math.inf
+    stalled_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Observe again later; `until_s` is the time of the next change without an observation.
+
+    Attributes:
+        bare: the text without its progress, where it has one.
+    """
+
+    reason: str
+    text: str
+    requeue_s: float
+    until_s: float | None = None
+    bare: str = ""
+    cause: Cause | None = None
+
+
+@dataclass(frozen=True)
+class CallAction:
+    """Write the intent, then call the action."""
+
+    stage: str
+    action: str
+    attempt: int
+    text: str
+    evidence: str | None = None
+    until_s: float | None = None
+    failing: PendingFailure | None = None
+
+
+@dataclass(frozen=True)
+class EnterStage:
+    stage: str
+    text: str
+    evidence: str | None = None
+    until_s: float | None = None
+    failing: PendingFailure | None = None
+
+
+@dataclass(frozen=True)
+class Finish:
+    """End the operation.
+
+    Attributes:
+        is_undone: it fails because it was cancelled, and the observation shows that all its effects are undone.
+    """
+
+    phase: OperationPhase
+    reason: str
+    text: str
+    evidence: str | None = None
+    is_undone: bool = False
+    cause: Cause | None = None
+
+
+Decision = Wait | CallAction | EnterStage | Finish
