@@ -44,8 +44,8 @@ tools: $(STAMP)
 compiled: $(STAMP)
 	@$(BIN)/python -m pytest -qq --collect-only >$(VENV)/collected 2>&1 || { cat $(VENV)/collected; exit 1; }
 
-# A test that fails is run once more and shown at the end, whatever came of it: real hosts share a few processors here,
-# and what depends on a seed or on the code alone fails again. Each that is shown is a fault to be found.
+# A failed test runs once more, to tell a fault of a seed or of the code from one of time on a busy machine. A test that
+# passes only then fails the build all the same, unless tests/reruns.txt lists it with a reason and a date.
 test: tools
 	$(BIN)/python -m pytest -m "not soak" -n 3 --dist worksteal --reruns 1 --max-suite-reruns 10 --rerun-show-tracebacks \
 	  --durations 20

@@ -1,6 +1,6 @@
 """How many examples property tests try: as many as `make test` has time for, fewer in `make quick`; in a soak more, and
 others each time. And in which order tests run beside each other: those that take minutes first, some in each process.
-What becomes of tests that are skipped is said in `tests/support/skips.py`.
+`tests/support/skips.py` judges tests that are skipped, `tests/support/reruns.py` those that pass on a rerun only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.support.skips"]
+pytest_plugins = ["tests.support.skips", "tests.support.reruns"]
 
 EXAMPLES: Final = {"quick": 40, "test": 100, "soak": 2000}
 
