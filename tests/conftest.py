@@ -6,7 +6,9 @@ others each time. And in which order tests run beside each other: those that tak
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Generator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -22,6 +24,16 @@ settings.load_profile("test")
 
 
 LONG_S: Final = 400.0  # tests with such a limit mostly wait: for a host, for a machine that boots
+
+
+ALL_SLOW: Final = re.compile(r"^pytestmark = (?:\[\s*)?pytest\.mark\.(?:slow|soak)\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out a module whose tests are all slow where slow ones are not asked for: its imports take longest."""
+    if config.option.markexpr.startswith("not slow") and collection_path.match("test_*.py"):
+        return bool(ALL_SLOW.search(collection_path.read_text())) or None
+    return None
 
 
 @pytest.hookimpl(trylast=True)  # when it is known what is left out

@@ -144,6 +144,7 @@ def test_only_what_completes_or_runs_out_of_time_is_recorded() -> None:
     run_virtual(story())
 
 
+@pytest.mark.slow
 def test_the_age_of_a_process_counts_from_its_begin() -> None:
     program = (
         "import time; time.sleep(0.3); from unbounded.agent.durations import process_age_s; print(process_age_s())"

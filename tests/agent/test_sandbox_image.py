@@ -65,6 +65,7 @@ def test_what_is_no_image_for_this_host_is_refused(content: bytes | None, words:
     assert words in archive_fault(content, "amd64")
 
 
+@pytest.mark.slow
 def test_equal_sources_make_an_equal_archive() -> None:
     again = sandbox_image.__wrapped__()
     assert again == sandbox_image()

@@ -11,6 +11,8 @@ import pytest
 from tests.apiserver.support import Client, client_of, running
 from unbounded.apiserver.server import ApiServer
 
+pytestmark = pytest.mark.slow
+
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLES = f"{RBAC}/namespaces/default/roles"
 BINDINGS = f"{RBAC}/namespaces/default/rolebindings"
@@ -79,7 +81,6 @@ async def test_the_same_request_is_judged_anew_each_time_by_who_sends_it_and_wha
         assert await codes() == [403, 201, 403]
 
 
-@pytest.mark.slow
 async def test_a_cluster_role_bound_in_a_namespace_holds_there_and_bound_cluster_wide_everywhere(
     served: tuple[ApiServer, Client],
 ) -> None:
@@ -94,7 +95,6 @@ async def test_a_cluster_role_bound_in_a_namespace_holds_there_and_bound_cluster
         assert (await bob.ask("GET", "/api/v1/secrets")).status == 403
 
 
-@pytest.mark.slow
 async def test_a_rule_with_names_lets_one_object_be_watched_by_a_selector(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     named = rule("configmaps", "get", "list", "watch", resourceNames=["one"])
@@ -107,7 +107,6 @@ async def test_a_rule_with_names_lets_one_object_be_watched_by_a_selector(served
         assert (await alice.ask("GET", MAPS)).status == 403
 
 
-@pytest.mark.slow
 async def test_a_binding_to_a_role_that_does_not_exist_is_said_with_the_refusal(
     served: tuple[ApiServer, Client],
 ) -> None:
@@ -121,7 +120,6 @@ async def test_a_binding_to_a_role_that_does_not_exist_is_said_with_the_refusal(
     )
 
 
-@pytest.mark.slow
 async def test_nobody_gives_away_what_they_do_not_hold(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     await admin.create(ROLES, role("keeper", rule("roles rolebindings", "*", group=RBAC_GROUP)))
@@ -150,7 +148,6 @@ async def test_nobody_gives_away_what_they_do_not_hold(served: tuple[ApiServer, 
         assert (await alice.ask("GET", "/api/v1/namespaces/default/secrets/a")).status == 403
 
 
-@pytest.mark.slow
 async def test_the_verbs_escalate_and_bind_lift_that(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     may = rule("roles", "create", "escalate", group=RBAC_GROUP)
@@ -164,7 +161,6 @@ async def test_the_verbs_escalate_and_bind_lift_that(served: tuple[ApiServer, Cl
         assert (await alice.ask("POST", BINDINGS, binding("more", "other", USER))).status == 403
 
 
-@pytest.mark.slow
 async def test_acting_as_somebody_needs_a_right_to_it(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     carol = {"Impersonate-User": "carol"}
@@ -194,7 +190,6 @@ async def test_reviews_are_only_asked(served: tuple[ApiServer, Client]) -> None:
     assert (await admin.ask("DELETE", f"{path}/x")).status == 405
 
 
-@pytest.mark.slow
 async def test_default_roles_get_back_what_they_lack_unless_that_is_switched_off(tmp_path: Path) -> None:
     path = f"{RBAC}/clusterroles"
     async with running(tmp_path) as (_, admin):
@@ -210,7 +205,6 @@ async def test_default_roles_get_back_what_they_lack_unless_that_is_switched_off
         assert (await admin.get(f"{path}/admin"))["rules"]
 
 
-@pytest.mark.slow
 async def test_a_put_that_would_create_needs_the_right_to_create(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -227,7 +221,6 @@ async def test_a_put_that_would_create_needs_the_right_to_create(served: tuple[A
         assert (await alice.ask("PUT", f"{leases}/one", lease)).status == 200
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/nowhere", "/apis/nowhere.example/v1/things", "/api/v1/nothings"])
 async def test_what_is_not_served_is_refused_before_it_is_missed(path: str, served: tuple[ApiServer, Client]) -> None:
     server, admin = served
@@ -236,7 +229,6 @@ async def test_what_is_not_served_is_refused_before_it_is_missed(path: str, serv
         assert (await alice.ask("GET", path)).status == 403
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plural", "body", "field"),
     [

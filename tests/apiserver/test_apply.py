@@ -12,6 +12,8 @@ import pytest
 
 from tests.apiserver.support import Answer, Client, client_identity, eventually, golden_definitions, running
 
+pytestmark = pytest.mark.slow
+
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
 HEAD = {"apiVersion": "example.com/v1", "kind": "Widget"}
@@ -61,7 +63,6 @@ WRONG: dict[str, Any] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", WRONG)
 @pytest.mark.parametrize("exists", [False, True])
 async def test_wrong_configurations_are_refused_and_change_nothing(client: Client, what: str, exists: bool) -> None:
@@ -74,13 +75,11 @@ async def test_wrong_configurations_are_refused_and_change_nothing(client: Clien
     assert (await client.get(WIDGETS))["items"] == before
 
 
-@pytest.mark.slow
 async def test_elements_of_a_keyed_list_have_to_be_objects(client: Client) -> None:
     answer = await apply(client, widget(ports=["web"]))
     assert "associative list with keys may not have non-map elements" in answer.text
 
 
-@pytest.mark.slow
 async def test_status_and_spec_have_managers_of_their_own(client: Client) -> None:
     await apply(client, widget())
     headers = {"Content-Type": "application/merge-patch+json", "User-Agent": "operator/1.0 (linux)"}
@@ -93,7 +92,6 @@ async def test_status_and_spec_have_managers_of_their_own(client: Client) -> Non
     ]
 
 
-@pytest.mark.slow
 async def test_an_owner_can_be_edited_and_garbage_leaves_owners_as_they_are(client: Client) -> None:
     await apply(client, widget(title="hello"))
     stored = await client.get(f"{WIDGETS}/one")
@@ -105,7 +103,6 @@ async def test_an_owner_can_be_edited_and_garbage_leaves_owners_as_they_are(clie
     assert (await apply(client, widget(size=4), "other")).status == 200
 
 
-@pytest.mark.slow
 async def test_an_update_that_changes_nothing_keeps_owners_and_version(client: Client) -> None:
     await apply(client, widget())
     before = await client.get(f"{WIDGETS}/one")
@@ -114,7 +111,6 @@ async def test_an_update_that_changes_nothing_keeps_owners_and_version(client: C
     assert answer.json() == before
 
 
-@pytest.mark.slow
 async def test_deep_managed_fields_are_not_kept(client: Client) -> None:
     await apply(client, widget())
     before = await client.get(f"{WIDGETS}/one")
@@ -126,7 +122,6 @@ async def test_deep_managed_fields_are_not_kept(client: Client) -> None:
     assert await client.get(f"{WIDGETS}/one") == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("depth", [60, 120, 240])
 async def test_a_deep_object_is_written_or_refused_with_a_reason(client: Client, depth: int) -> None:
     answer = await client.ask("POST", WIDGETS, data=nested(depth))
@@ -141,7 +136,6 @@ def managers(obj: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(e["manager"], e["operation"], e.get("subresource", "")) for e in entries]
 
 
-@pytest.mark.slow
 async def test_conflicts_name_their_managers_and_fields(client: Client) -> None:
     await apply(client, widget(title="hello"), "one")
     refused = await apply(client, widget(title="other", size=4), "two")
@@ -155,7 +149,6 @@ async def test_conflicts_name_their_managers_and_fields(client: Client) -> None:
     ]
 
 
-@pytest.mark.slow
 async def test_owners_survive_a_restart_and_are_seen_by_every_kind_of_read(tmp_path: Path) -> None:
     async with running(tmp_path) as (_, client):
         await client.create("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "a"}, "data": {"k": "v"}})
@@ -175,7 +168,6 @@ async def test_owners_survive_a_restart_and_are_seen_by_every_kind_of_read(tmp_p
         assert shown["rows"][0]["object"]["metadata"] == before["metadata"]
 
 
-@pytest.mark.slow
 async def test_an_empty_entry_forgets_all_owners_and_null_none(client: Client) -> None:
     await apply(client, widget())
     before = await client.get(f"{WIDGETS}/one")
@@ -199,7 +191,6 @@ async def test_a_json_patch_sees_owners_and_can_edit_them(client: Client) -> Non
     assert managers(await client.get(f"{WIDGETS}/one")) == [("n", "Apply", "")]
 
 
-@pytest.mark.slow
 async def test_owners_that_come_with_a_new_object_do_not_count(client: Client) -> None:
     await apply(client, widget(), "m")
     copied = (await client.get(f"{WIDGETS}/one"))["metadata"]["managedFields"]
@@ -208,7 +199,6 @@ async def test_owners_that_come_with_a_new_object_do_not_count(client: Client) -
     assert managers(answer.json()) == [("maker", "Update", "")]
 
 
-@pytest.mark.slow
 async def test_an_apply_of_what_was_deleted_creates_it_anew_unless_it_names_the_uid(client: Client) -> None:
     first = (await apply(client, widget())).json()
     await client.ask("DELETE", f"{WIDGETS}/one")
@@ -223,7 +213,6 @@ async def test_an_apply_of_what_was_deleted_creates_it_anew_unless_it_names_the_
     assert (await apply(client, stale)).json()["reason"] == "Conflict"
 
 
-@pytest.mark.slow
 async def test_a_dry_run_shows_owners_and_leaves_no_trace(client: Client) -> None:
     made = (await apply(client, widget(), "m", "&dryRun=All")).json()
     assert managers(made) == [("m", "Apply", "")]
@@ -236,7 +225,6 @@ async def test_a_dry_run_shows_owners_and_leaves_no_trace(client: Client) -> Non
     assert await client.get(f"{WIDGETS}/one") == before
 
 
-@pytest.mark.slow
 async def test_the_status_is_applied_at_its_own_place_alone(client: Client) -> None:
     await apply(client, {**widget(), "status": {"phase": "Lost"}}, "m")
     headers = {"Content-Type": "application/apply-patch+yaml"}
@@ -254,7 +242,6 @@ async def test_the_status_is_applied_at_its_own_place_alone(client: Client) -> N
     assert managers(stored) == [("m", "Apply", ""), ("m", "Apply", "status")]
 
 
-@pytest.mark.slow
 async def test_what_is_being_deleted_keeps_its_owners(client: Client) -> None:
     body = {**widget(), "metadata": {"name": "one", "finalizers": ["example.com/hold"]}}
     owners = (await apply(client, body, "m")).json()["metadata"]["managedFields"]
@@ -294,7 +281,6 @@ async def test_who_applies_a_role_may_not_escalate_and_needs_create_for_what_is_
         assert (await applied(admin, "mine", "get")).status == 200
 
 
-@pytest.mark.slow
 async def test_a_key_that_stands_twice_in_a_configuration_is_told_or_refused(client: Client) -> None:
     twice = b"apiVersion: example.com/v1\nkind: Widget\nmetadata:\n  name: one\nspec:\n  size: 3\n  size: 4\n"
     refused = await apply(client, twice, flags="&fieldValidation=Strict")
@@ -305,7 +291,6 @@ async def test_a_key_that_stands_twice_in_a_configuration_is_told_or_refused(cli
     assert told.headers["Warning"] == '299 - "line 7: key \\"size\\" already set in map"'
 
 
-@pytest.mark.slow
 async def test_a_port_without_a_protocol_is_the_one_of_tcp(client: Client) -> None:
     services = "/api/v1/namespaces/default/services"
 

@@ -212,6 +212,7 @@ async def test_what_was_decided_stays(served: tuple[ApiServer, Client]) -> None:
         assert why in refused.text
 
 
+@pytest.mark.slow
 async def test_nobody_can_ask_to_become_an_administrator(served: tuple[ApiServer, Client]) -> None:
     _, admin = served
     text, _ = signing_request("mallory", "team", "system:masters")
@@ -259,6 +260,7 @@ def test_a_request_that_was_touched_is_not_of_its_key() -> None:
         assert str(wrong) in {"x509: ECDSA verification failure", "asn1: structure error: not a certificate request"}
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=400), st.booleans())
 @example(b"", True)
 def test_garbage_is_no_request_and_no_crash(data: bytes, wrapped: bool) -> None:
@@ -306,6 +308,7 @@ def test_what_a_key_has_signed_is_refused_or_can_be_signed(
     assert made.subject == request.subject
 
 
+@pytest.mark.slow
 async def test_the_user_of_a_certificate_is_the_name_that_its_signer_has_checked(
     served: tuple[ApiServer, Client],
 ) -> None:
@@ -502,6 +505,7 @@ async def test_a_role_lets_nodes_have_their_certificates_without_a_person(served
         await signed(joiner, "new")
 
 
+@pytest.mark.slow
 async def test_what_a_signer_does_not_sign_is_said(served: tuple[ApiServer, Client]) -> None:
     _, admin = served
     await admin.create(REQUESTS, asking("x", usages=("server auth",)))

@@ -88,6 +88,7 @@ async def test_a_request_in_pieces_is_one_request(line: Streams, at: int) -> Non
     assert (await answer(reader))[0] == 200
 
 
+@pytest.mark.slow
 async def test_the_head_alone_is_followed_by_the_next_answer(line: Streams) -> None:
     reader, writer = line
     writer.write(request("HEAD", MAPS) + request("GET", MAPS))
@@ -124,6 +125,7 @@ async def test_the_connection_stays_as_the_client_wishes(
             assert await reader.read() == b""
 
 
+@pytest.mark.slow
 async def test_an_upgrade_that_nobody_wanted_is_a_request_like_others(line: Streams) -> None:
     reader, writer = line
     writer.write(request("GET", MAPS, more=b"Connection: Upgrade\r\nUpgrade: h2c\r\n"))

@@ -23,6 +23,8 @@ from unbounded.apiserver.http import listener
 from unbounded.apiserver.http.connection_limits import ConnectionLimits, TrackedConnection
 from unbounded.apiserver.server import ApiServer
 
+pytestmark = pytest.mark.slow
+
 PLACES: Final = 60
 KNOWN: Final = 19  # as the controllers of `unbounded up` have
 VERSION: Final = b"GET /version HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -65,7 +67,6 @@ async def administrator(server: ApiServer) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shakes_hands", [True, False], ids=["after TLS", "before TLS"])
 @pytest.mark.parametrize("spread", [1, 41], ids=["one address", "41 addresses"])
 async def test_silent_connections_do_not_lock_an_administrator_out(
@@ -85,7 +86,6 @@ async def test_silent_connections_do_not_lock_an_administrator_out(
             assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
 
 
-@pytest.mark.slow
 async def test_a_flood_hits_its_own_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client without a certificate at another address keeps its connection."""
     monkeypatch.setattr(listener, "HEAD_S", 600.0)
@@ -98,7 +98,6 @@ async def test_a_flood_hits_its_own_address(tmp_path: Path, monkeypatch: pytest.
         assert await other[0].readline() == b"HTTP/1.1 200 OK\r\n"
 
 
-@pytest.mark.slow
 async def test_a_token_keeps_a_connection_as_a_certificate_does(tmp_path: Path) -> None:
     async with serving(tmp_path, 8) as server, administrator(server) as admin, AsyncExitStack() as stack:
         asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
@@ -116,7 +115,6 @@ async def test_a_token_keeps_a_connection_as_a_certificate_does(tmp_path: Path) 
         await asyncio.wait_for(wrong[0].read(), WAIT_S)
 
 
-@pytest.mark.slow
 async def test_one_address_does_not_get_all_places(tmp_path: Path) -> None:
     async with serving(tmp_path, 8, of_address=5) as server, AsyncExitStack() as stack:
         for _ in range(5):
@@ -129,7 +127,6 @@ async def test_one_address_does_not_get_all_places(tmp_path: Path) -> None:
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "after"),
     [(b"", 0), (b"G", 0), (b"GET /version HTTP/1.1\r\n", 0), (b"G", 2), (b"GET /version HTTP/1.1\r\n", 2)],

@@ -78,6 +78,7 @@ def test_a_second_process_is_told_who_has_the_data(tmp_path: Path) -> None:
     Journal(tmp_path).close()
 
 
+@pytest.mark.slow
 def test_an_older_file_is_brought_up_to_date_and_kept(tmp_path: Path) -> None:
     older_file(tmp_path / "state.db")
     assert content(tmp_path) == (17, ENTRIES)

@@ -272,6 +272,7 @@ async def test_what_the_stored_version_does_not_know_is_not_kept(client: Client)
     assert (await client.get(f"{objects('things')}/one"))["spec"] == {"a": "1"}
 
 
+@pytest.mark.slow
 async def test_another_stored_version_changes_nothing_of_what_is_stored(client: Client) -> None:
     await client.create(DEFINITIONS, definition("things", "Thing", *two_versions("v1")))
     await client.create(objects("things"), thing("Thing", spec={"a": "1", "b": "2"}))
@@ -336,6 +337,7 @@ async def test_a_kind_that_is_taken_can_be_changed_for_another(client: Client) -
     await eventually(served)
 
 
+@pytest.mark.slow
 async def test_what_a_definition_may_not_say(client: Client) -> None:
     strings = {f"s{number}": {"type": "string"} for number in range(9)}
     spec = {"type": "object", "properties": strings}

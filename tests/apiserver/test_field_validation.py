@@ -12,6 +12,8 @@ import pytest
 from tests.apiserver.support import Client, golden_definitions, running
 from unbounded.apiserver import patches
 
+pytestmark = pytest.mark.slow
+
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CONFIG_MAP = "/api/v1/namespaces/default/configmaps/c"
 WIDGET = "/apis/example.com/v1/namespaces/default/widgets/w"
@@ -51,7 +53,6 @@ PATCHES = pytest.mark.parametrize(
 )  # fmt: skip
 
 
-@pytest.mark.slow
 @PATCHES
 async def test_a_patch_is_warned_of_unless_it_says_otherwise(
     client: Client, path: str, kind: str, data: bytes, complaints: tuple[str, ...]
@@ -62,7 +63,6 @@ async def test_a_patch_is_warned_of_unless_it_says_otherwise(
         assert tuple(said(answer.warnings)) == expected
 
 
-@pytest.mark.slow
 @PATCHES
 async def test_a_strict_patch_is_refused(
     client: Client, path: str, kind: str, data: bytes, complaints: tuple[str, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
 from aiohttp.http_parser import HttpRequestParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,6 +44,7 @@ async def follow(pieces: Sequence[bytes]) -> Framing:
     return framing
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(REQUESTS, min_size=1, max_size=4), st.sampled_from([b"", IN_CHUNKS]), PARTS, st.data())
 def test_half_a_head_is_told_from_none(requests: list[bytes], last: bytes, part: bytes, data: st.DataObject) -> None:

@@ -139,12 +139,14 @@ async def test_an_owner_counts_only_where_the_reference_says_that_it_is(
     await eventually(lambda: gone(client, f"{CONFIG_MAPS}/child"))
 
 
+@pytest.mark.slow
 async def test_an_owner_of_another_namespace_is_none(client: Client) -> None:
     owner = await client.create("/api/v1/namespaces/kube-public/configmaps", config_map("owner"))
     await create(client, "child", reference(owner))
     await eventually(lambda: gone(client, f"{CONFIG_MAPS}/child"))
 
 
+@pytest.mark.slow
 async def test_a_cluster_wide_owner_owns_in_all_namespaces(client: Client) -> None:
     namespace = await client.create("/api/v1/namespaces", {"metadata": {"name": "holder"}})
     await create(client, "child", reference(namespace))

@@ -29,6 +29,7 @@ def test_commits_are_synced(tmp_path: Path) -> None:
     journal.close()
 
 
+@pytest.mark.slow
 async def test_writes_that_wait_share_a_commit(tmp_path: Path) -> None:
     store = Store()
     await store.open(tmp_path)
@@ -73,6 +74,7 @@ async def write_much(store: Store, count: int) -> None:
         await store.write("things", f"k{number}", body("x" * 4000))
 
 
+@pytest.mark.slow
 async def test_the_log_has_its_size_before_anything_is_written(tmp_path: Path) -> None:
     """To sync a file that grows waits for all that others write to the disk."""
     store = Store(open_journal=partial(Journal, log_bytes=LOG_BYTES))
@@ -97,6 +99,7 @@ async def test_where_room_is_scarce_the_log_stays_small(tmp_path: Path) -> None:
     await store.close()
 
 
+@pytest.mark.slow
 async def test_the_log_is_copied_beside_the_commits_and_begins_again(tmp_path: Path) -> None:
     statements: list[str] = []
 
@@ -115,6 +118,7 @@ async def test_the_log_is_copied_beside_the_commits_and_begins_again(tmp_path: P
     await store.close()
 
 
+@pytest.mark.slow
 async def test_writes_go_on_where_the_log_cannot_be_copied(tmp_path: Path) -> None:
     opened: list[Path] = []
 

@@ -21,6 +21,8 @@ from tests.apiserver.test_connections import WAIT_S, answered, connection
 from unbounded.apiserver.http import listener
 from unbounded.apiserver.server import ApiServer
 
+pytestmark = pytest.mark.slow
+
 HOST: Final = b"Host: x\r\n"
 OK: Final = b"GET /version HTTP/1.1\r\n" + HOST + b"\r\n"
 POST: Final = b"POST /api/v1/namespaces HTTP/1.1\r\n" + HOST
@@ -100,7 +102,6 @@ async def test_what_is_odd_and_still_http_is_answered(served: tuple[ApiServer, C
     assert found == WELL_FORMED
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"G", OK[:-2], POST[:-3]])
 async def test_half_a_head_gets_a_400_when_its_time_is_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes

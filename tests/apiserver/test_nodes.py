@@ -136,6 +136,7 @@ async def test_who_has_the_name_or_the_group_alone_is_no_node(served: tuple[ApiS
         assert refused.json()["message"].endswith('unknown node for user "system:node:"')
 
 
+@pytest.mark.slow
 async def test_the_rules_of_a_node_cannot_be_listed_in_full(served: tuple[ApiServer, Client]) -> None:
     server, _ = served
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": "default"}}
@@ -380,6 +381,7 @@ def decide(user: User, asked: AuthAttributes) -> AuthDecision:
     return AuthDecision(user is NODE and asked == wanted)
 
 
+@pytest.mark.slow
 async def test_a_node_gets_tokens_for_the_audiences_of_its_pod_alone(store: Store) -> None:
     csi = [{"name": "c", "csi": {"driver": "d.example.com"}}]
     await put(store, pod(volumes=[*projected({"audience": "vault"}), *csi]))

@@ -189,6 +189,7 @@ def test_json_paths(path: str, found: list[Any]) -> None:
     assert jsonpath.compile_path(path)(value) == found
 
 
+@pytest.mark.slow
 @given(st.text(".a[]*?()@=\"'0:-", max_size=15))
 def test_any_json_path_is_understood_or_refused(path: str) -> None:
     error = refusal(jsonpath.BadPath, lambda: jsonpath.compile_path(path)({"a": [{"a": 1}, "a", None]}))

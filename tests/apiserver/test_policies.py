@@ -14,6 +14,8 @@ import pytest
 from tests.apiserver.support import MADE_HERE, Answer, Client, client_identity, eventually, golden_definitions, running
 from unbounded.apiserver.server import ApiServer
 
+pytestmark = pytest.mark.slow
+
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = f"{GROUP}/validatingadmissionpolicies"
 BINDINGS = f"{GROUP}/validatingadmissionpolicybindings"
@@ -99,7 +101,6 @@ ANSWERS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.slow
 async def test_a_refusal_tells_what_is_wrong(admin: Client) -> None:
     told = {}
     for case, validation, _ in ANSWERS:
@@ -124,7 +125,6 @@ async def test_a_refusal_is_a_status_with_the_words_as_its_cause(admin: Client) 
     }
 
 
-@pytest.mark.slow
 async def test_the_reason_of_a_validation_is_that_of_the_refusal(admin: Client) -> None:
     for reason, code in (("Forbidden", 403), ("Invalid", 422), ("RequestEntityTooLarge", 413)):
         await enforce(admin, [{"expression": "false", "reason": reason}])
@@ -132,7 +132,6 @@ async def test_the_reason_of_a_validation_is_that_of_the_refusal(admin: Client) 
         assert (answer.status, answer.json()["reason"], answer.json()["code"]) == (code, reason, code)
 
 
-@pytest.mark.slow
 async def test_every_way_of_writing_and_deleting_is_held_to_it(admin: Client) -> None:
     for name in ("a", "b"):
         await admin.create(MAPS, config_map(name, a="1"))
@@ -152,7 +151,6 @@ async def test_every_way_of_writing_and_deleting_is_held_to_it(admin: Client) ->
     assert [one["data"] for one in (await admin.get(f"{MAPS}?{MADE_HERE}"))["items"]] == [{"a": "1"}, {"a": "1"}]
 
 
-@pytest.mark.slow
 async def test_a_generated_name_is_not_in_the_request_and_is_in_the_object(admin: Client) -> None:
     await enforce(admin, [{"expression": "has(request.name) || !object.metadata.name.startsWith('g-')"}])
     answer = await admin.ask("POST", MAPS, {"metadata": {"generateName": "g-"}})
@@ -160,7 +158,6 @@ async def test_a_generated_name_is_not_in_the_request_and_is_in_the_object(admin
     assert (await admin.ask("POST", MAPS, {"metadata": {"name": "g-a"}})).status == 201
 
 
-@pytest.mark.slow
 async def test_status_is_matched_by_its_own_name(admin: Client) -> None:
     await admin.create(NODES, {"metadata": {"name": "n"}})
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"]}
@@ -208,7 +205,6 @@ MATCHES: list[tuple[str, dict[str, Any], bool]] = [
 ]
 
 
-@pytest.mark.slow
 async def test_a_policy_and_a_binding_concern_what_they_say(admin: Client) -> None:
     labelled = {"metadata": {"name": "a", "labels": {"app": "x"}}}
     told = {}
@@ -229,7 +225,6 @@ async def test_a_label_that_is_taken_away_does_not_escape(admin: Client) -> None
     assert said(await admin.ask("DELETE", f"{MAPS}/a")) == "never"
 
 
-@pytest.mark.slow
 async def test_other_versions_of_a_resource_match_unless_the_policy_is_exact(admin: Client) -> None:
     definition = golden_definitions()[0]
     (version,) = definition["spec"]["versions"]
@@ -255,7 +250,6 @@ async def _answers(admin: Client, path: str) -> bool:
     return (await admin.ask("GET", path)).status == 200
 
 
-@pytest.mark.slow
 async def test_a_condition_that_is_false_lets_pass_and_one_that_fails_does_not(admin: Client) -> None:
     false, broken = (
         {"name": "f", "expression": "object.data.a == '2'"},
@@ -270,7 +264,6 @@ async def test_a_condition_that_is_false_lets_pass_and_one_that_fails_does_not(a
     assert said(await admin.ask("POST", f"{MAPS}?dryRun=All", config_map(a="1"))) == ""
 
 
-@pytest.mark.slow
 async def test_what_cannot_be_judged_passes_when_failures_are_ignored_and_what_is_false_does_not(admin: Client) -> None:
     await enforce(admin, [{"expression": "object.data.x == ''"}], failurePolicy="Ignore")
     assert said(await admin.ask("POST", f"{MAPS}?dryRun=All", config_map())) == ""
@@ -278,7 +271,6 @@ async def test_what_cannot_be_judged_passes_when_failures_are_ignored_and_what_i
     assert said(await admin.ask("POST", f"{MAPS}?dryRun=All", config_map())) == "never"
 
 
-@pytest.mark.slow
 async def test_variables_are_computed_when_they_are_read(admin: Client) -> None:
     variables = [
         {"name": "broken", "expression": "object.data.x"},
@@ -293,7 +285,6 @@ async def test_variables_are_computed_when_they_are_read(admin: Client) -> None:
     assert said(await admin.ask("POST", f"{MAPS}?dryRun=All", config_map(a="1"))) == refused
 
 
-@pytest.mark.slow
 async def test_all_expressions_of_a_policy_together_cost_no_more_than_a_budget(admin: Client) -> None:
     check = "authorizer.requestResource.check('get').allowed()"  # which counts as dear
     await enforce(admin, [{"expression": f"{check} && {check}"}] * 10)
@@ -310,7 +301,6 @@ async def acting(server: ApiServer, user: str, *groups: str) -> AsyncIterator[Cl
         yield Client(session, server.url)
 
 
-@pytest.mark.slow
 async def test_who_asks_is_known_and_what_they_may_do(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     rbac = "/apis/rbac.authorization.k8s.io/v1"
@@ -336,7 +326,6 @@ async def test_who_asks_is_known_and_what_they_may_do(served: tuple[ApiServer, C
     assert said(await admin.ask("POST", MAPS, config_map("b"))) == f"failed expression: {facts[0]}"
 
 
-@pytest.mark.slow
 async def test_what_is_not_denied_is_warned_of_or_noted(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     noted = [
@@ -357,7 +346,6 @@ async def test_what_is_not_denied_is_warned_of_or_noted(served: tuple[ApiServer,
     }
 
 
-@pytest.mark.slow
 async def test_an_annotation_that_cannot_be_made_refuses_unless_failures_are_ignored(admin: Client) -> None:
     noted = [{"key": "a", "valueExpression": "string(object.data.x)"}]
     await enforce(admin, [], auditAnnotations=noted)
@@ -372,7 +360,6 @@ LIMIT = [{"expression": "object.data.size() <= int(params.data.limit)"}]
 NO_PARAMS = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"
 
 
-@pytest.mark.slow
 async def test_parameters_come_from_where_the_binding_says(admin: Client) -> None:
     names = {"resourceRules": [{**ON_MAPS, "resourceNames": ["a"]}]}
     two = config_map(a="1", b="2")
@@ -396,7 +383,6 @@ async def test_parameters_come_from_where_the_binding_says(admin: Client) -> Non
     assert said(await admin.ask("POST", f"{MAPS}?dryRun=All", two)) == refused
 
 
-@pytest.mark.slow
 async def test_parameters_that_cannot_be_had_refuse(admin: Client) -> None:
     deny = {"parameterNotFoundAction": "Deny"}
     nodes = {"resourceRules": [{**ON_MAPS, "resources": ["nodes"]}]}
@@ -417,7 +403,6 @@ async def test_parameters_that_cannot_be_had_refuse(admin: Client) -> None:
     )
 
 
-@pytest.mark.slow
 async def test_who_cannot_read_the_parameters_cannot_name_them(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     rbac = "/apis/rbac.authorization.k8s.io/v1"
@@ -448,7 +433,6 @@ async def test_who_cannot_read_the_parameters_cannot_name_them(served: tuple[Api
         assert said(updated) == ""  # what it reads stays the same
 
 
-@pytest.mark.slow
 async def test_custom_resources_are_parameters_too(admin: Client) -> None:
     for definition in golden_definitions():
         await admin.create(DEFINITIONS, definition)
@@ -463,7 +447,6 @@ async def test_custom_resources_are_parameters_too(admin: Client) -> None:
     assert said(await admin.ask("POST", f"{MAPS}?dryRun=All", config_map(a="1", b="2"))) == refused
 
 
-@pytest.mark.slow
 async def test_a_policy_holds_from_its_binding_on_and_until_either_is_gone(admin: Client) -> None:
     asked = ("POST", f"{MAPS}?dryRun=All", config_map())
     policy = {
@@ -487,7 +470,6 @@ async def test_a_policy_holds_from_its_binding_on_and_until_either_is_gone(admin
     assert said(await admin.ask(*asked)) == ""
 
 
-@pytest.mark.slow
 async def test_policies_hold_after_a_restart_and_cannot_lock_themselves_in(tmp_path: Path) -> None:
     async with running(tmp_path) as (_, admin):
         await enforce(admin, NEVER, match={"resourceRules": [EVERYTHING]})
@@ -501,7 +483,6 @@ async def test_policies_hold_after_a_restart_and_cannot_lock_themselves_in(tmp_p
         assert (await admin.ask("POST", MAPS, config_map())).status == 201
 
 
-@pytest.mark.slow
 async def test_the_status_says_what_does_not_fit_the_schemas(admin: Client) -> None:
     for definition in golden_definitions():
         await admin.create(DEFINITIONS, definition)
@@ -557,7 +538,6 @@ async def test_the_status_says_what_does_not_fit_the_schemas(admin: Client) -> N
     assert await eventually(clean) == {"observedGeneration": 2, "typeChecking": {}}
 
 
-@pytest.mark.slow
 async def test_kubectl_is_told_how_much_a_policy_says_and_what_parameterizes_it(admin: Client) -> None:
     by_name = {"name": "limits", "namespace": "kube-public", "parameterNotFoundAction": "Deny"}
     labels = {"matchLabels": {"b": "1"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["y", "x"]}]}

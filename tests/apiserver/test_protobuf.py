@@ -88,6 +88,7 @@ def test_all_fields_of_served_kinds_have_numbers() -> None:
     assert missing <= NEWER, sorted(missing - NEWER)
 
 
+@pytest.mark.slow
 def test_bodies_of_a_kubelet_are_what_its_server_read() -> None:
     known = kinds()
     bodies = [exchange for exchange in load(RECORDING) if "requestProtobuf" in exchange]

@@ -71,6 +71,7 @@ async def test_what_may_not_stand_in_metadata(
     assert causes(await client.ask("POST", CONFIG_MAPS, named(**metadata))) == expected
 
 
+@pytest.mark.slow
 async def test_a_prefix_of_names_is_checked_as_a_name_that_goes_on(client: Client) -> None:
     refused = causes(await client.ask("POST", CONFIG_MAPS, {"metadata": {"generateName": "A_"}}))
     assert [field for field, _ in refused] == ["metadata.generateName", "metadata.name"]
@@ -104,6 +105,7 @@ async def test_owners_that_are_named_twice_are_kept_once(client: Client) -> None
     assert answer.json()["metadata"]["ownerReferences"] == [owner(uid)]
 
 
+@pytest.mark.slow
 async def test_an_update_does_not_move_the_time_of_deletion(client: Client) -> None:
     await client.create(CONFIG_MAPS, named(finalizers=["example.com/hold"]))
     await client.ask("DELETE", f"{CONFIG_MAPS}/x")
@@ -292,6 +294,7 @@ def test_amounts_are_shown_as_kubernetes_writes_them(given: Any, shown: str) -> 
     assert type_desc.decode(NODE, node, []) == node
 
 
+@pytest.mark.slow
 async def test_what_is_no_amount_is_refused(client: Client) -> None:
     for amount in ("x y", "1KiB", "1,5", "--1", "0x10"):
         node = {**named(), "status": {"capacity": {"cpu": amount}}}
@@ -325,6 +328,7 @@ async def test_bytes_are_written_in_one_form(client: Client, encoded: str) -> No
     assert made["data"] == {"k": "eA=="}
 
 
+@pytest.mark.slow
 async def test_an_update_of_what_is_gone_is_told_by_its_uid(client: Client) -> None:
     for path, key in ((CONFIG_MAPS, "configmaps"), (LEASES, "leases")):
         answer = await client.ask("PUT", f"{path}/x", named(uid="u"))

@@ -32,6 +32,8 @@ from unbounded.apiserver.store import Store
 from unbounded.apiserver.writes import WriteTarget
 from unbounded.kube.tls import client_context
 
+pytestmark = pytest.mark.slow
+
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
 BOMB = b"a0: &a0 [x]\n" + b"".join(b"a%d: &a%d [%b]\n" % (n, n, b"*a%d, " % (n - 1) * 9) for n in range(1, 12))
@@ -84,7 +86,6 @@ async def test_health_is_told_check_by_check_to_who_asks_for_it(served: tuple[Ap
     assert (await client.ask("GET", "/readyz/storage")).text == "ok"
 
 
-@pytest.mark.slow
 async def test_without_a_certificate_only_health_and_version_are_answered(served: tuple[ApiServer, Client]) -> None:
     server, _ = served
     anonymous = client_context(ca=(server.data_dir / "pki" / "ca.crt").read_bytes())
@@ -96,7 +97,6 @@ async def test_without_a_certificate_only_health_and_version_are_answered(served
         assert (status, body["message"], body["reason"], body["code"]) == (401, "Unauthorized", "Unauthorized", 401)
 
 
-@pytest.mark.slow
 async def test_another_user_is_refused_in_the_words_of_kubernetes(served: tuple[ApiServer, Client]) -> None:
     server, _ = served
     alice = client_identity(server.data_dir, "alice", "dev")
@@ -108,7 +108,6 @@ async def test_another_user_is_refused_in_the_words_of_kubernetes(served: tuple[
     assert body["details"] == {"kind": "secrets"}
 
 
-@pytest.mark.slow
 async def test_a_certificate_of_another_authority_gets_no_connection(
     served: tuple[ApiServer, Client], tmp_path: Path
 ) -> None:
@@ -119,7 +118,6 @@ async def test_a_certificate_of_another_authority_gets_no_connection(
         await ask_as(server, stranger, "/api/v1/secrets")
 
 
-@pytest.mark.slow
 async def test_keys_are_for_the_owner_alone_and_outlive_a_restart(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with running(data) as (server, _):
@@ -131,13 +129,11 @@ async def test_keys_are_for_the_owner_alone_and_outlive_a_restart(tmp_path: Path
         assert (await client.get("/api/v1/namespaces/unbounded-kube"))["status"]["phase"] == "Active"
 
 
-@pytest.mark.slow
 async def test_a_second_server_on_the_same_data_is_refused(served: tuple[ApiServer, Client]) -> None:
     with pytest.raises(DataInUse, match="is in use by process"):
         await ApiServer(served[0].data_dir).start()
 
 
-@pytest.mark.slow
 async def test_objects_and_definitions_survive_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as (_, client):
         for definition in golden_definitions():
@@ -149,7 +145,6 @@ async def test_objects_and_definitions_survive_a_restart(tmp_path: Path) -> None
         assert refused.status == 422
 
 
-@pytest.mark.slow
 async def test_watches_end_properly_when_the_server_stops(tmp_path: Path) -> None:
     async with running(tmp_path) as (server, client):
         watches = [
@@ -161,7 +156,6 @@ async def test_watches_end_properly_when_the_server_stops(tmp_path: Path) -> Non
             assert (await watch.text()).endswith("}\n")  # one that is cut off raises
 
 
-@pytest.mark.slow
 async def test_a_watch_goes_on_over_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as (_, client):
         seen = (await client.get("/api/v1/configmaps"))["metadata"]["resourceVersion"]
@@ -173,7 +167,6 @@ async def test_a_watch_goes_on_over_a_restart(tmp_path: Path) -> None:
         assert [(e["type"], e["object"]["metadata"]["name"]) for e in events] == [("ADDED", "a"), ("DELETED", "a")]
 
 
-@pytest.mark.slow
 async def test_long_answers_are_compressed_for_who_asks(client: Client) -> None:
     for index in range(3):
         await client.create(CONFIG_MAPS, {**config_map(f"big-{index}"), "data": {"k": "x" * 60_000}})
@@ -188,7 +181,6 @@ async def test_long_answers_are_compressed_for_who_asks(client: Client) -> None:
             assert "Content-Encoding" not in response.headers
 
 
-@pytest.mark.slow
 async def test_bodies_are_bounded(client: Client) -> None:
     too_much = b'{"x":"' + b"x" * bodies.BODY_BYTES + b'"}'
     answer = await client.ask("POST", CONFIG_MAPS, data=too_much)
@@ -203,7 +195,6 @@ async def test_bodies_are_bounded(client: Client) -> None:
         assert response.status == 413
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "media", "status"),
     [
@@ -231,7 +222,6 @@ async def test_malformed_bodies_are_refused(client: Client, data: bytes, media: 
     assert answer.json()["kind"] == "Status"
 
 
-@pytest.mark.slow
 async def test_dependents_go_with_their_last_owner(client: Client) -> None:
     owners = [await client.create(CONFIG_MAPS, config_map(name)) for name in ("first", "second")]
     references = [
@@ -249,14 +239,12 @@ async def test_dependents_go_with_their_last_owner(client: Client) -> None:
     await eventually(lambda: gone(client, f"{CONFIG_MAPS}/child"))
 
 
-@pytest.mark.slow
 async def test_a_dependent_of_nothing_is_collected(client: Client) -> None:
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "00000000-0000-0000-0000-000000000000"}
     await client.create(CONFIG_MAPS, config_map("lost", ownerReferences=[reference]))
     await eventually(lambda: gone(client, f"{CONFIG_MAPS}/lost"))
 
 
-@pytest.mark.slow
 async def test_a_namespace_waits_for_what_finalizers_hold(client: Client) -> None:
     await client.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lab"}})
     held = "/api/v1/namespaces/lab/configmaps/held"
@@ -309,7 +297,6 @@ async def test_nothing_is_made_in_a_namespace_that_went_while_the_writer_waited(
     await registry.close()
 
 
-@pytest.mark.slow
 async def test_a_default_added_to_a_schema_shows_in_stored_objects(client: Client) -> None:
     await client.create(WIDGETS, widget())
     definition = await client.get(f"{DEFINITIONS}/widgets.example.com")
@@ -377,7 +364,6 @@ async def test_no_time_that_an_event_carries_keeps_the_server_from_starting(tmp_
     await registry.close()
 
 
-@pytest.mark.slow
 async def test_a_client_that_does_not_read_is_cut_off(
     served: tuple[ApiServer, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -423,7 +409,6 @@ async def test_a_watch_ends_when_its_client_goes_away(served: tuple[ApiServer, C
     await eventually(ended)
 
 
-@pytest.mark.slow
 async def test_an_event_is_encoded_once_for_all_watchers(served: tuple[ApiServer, Client]) -> None:
     server, client = served
     await client.create(CONFIG_MAPS, config_map("one", labels={"a": "1"}))

@@ -91,6 +91,7 @@ async def test_a_token_is_for_its_audience(served: tuple[ApiServer, Client]) -> 
     assert review == {"user": {}, "error": "invalid bearer token"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "sent"), [("name", "bot"), ("namespace", "kube-public")])
 async def test_a_request_that_names_another_account_than_its_url_is_refused(
     served: tuple[ApiServer, Client], key: str, sent: str
@@ -165,6 +166,7 @@ async def test_tokens_outlive_a_restart_and_are_good_for_one_server_alone(tmp_pa
         assert (await who(server, token)).status == 401
 
 
+@pytest.mark.slow
 async def test_a_token_is_good_for_its_time(tmp_path: Path) -> None:
     clock = [datetime(2026, 1, 1, tzinfo=UTC)]
     registry = ApiRegistry(now=lambda: clock[0])

@@ -246,6 +246,7 @@ async def test_a_watch_from_before_compaction_is_told_so(tmp_path: Path) -> None
     await world.store.close()
 
 
+@pytest.mark.slow
 async def test_a_reader_that_falls_behind_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "QUEUE_EVENTS", 5)
     world = World(tmp_path)

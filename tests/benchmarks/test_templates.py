@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from benchmarks.templates import LIMITS, QUICK, measure
 
 
+@pytest.mark.slow
 async def test_a_quick_run_measures_what_the_limits_are_about() -> None:
     measured = await measure(True)
     assert measured.figures["renders"] == QUICK

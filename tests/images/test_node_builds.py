@@ -87,6 +87,7 @@ def test_ubuntus_build_names_the_keys_that_it_lacks(tmp_path: Path) -> None:
     assert (status, said) == (1, f"build: {absent} is missing (package ubuntu-keyring)\n")
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @ROOT
 def test_ubuntus_build_refuses_keys_that_are_not_those_of_the_release(tmp_path: Path) -> None:

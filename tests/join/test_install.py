@@ -37,6 +37,8 @@ from unbounded.join.install import (
 )
 from unbounded.machina.provisioning.causes import cause_of
 
+pytestmark = pytest.mark.slow
+
 NAME = f"unbounded-agent-linux-{ {'x86_64': 'amd64', 'aarch64': 'arm64'}[platform.machine()] }.tar.gz"
 TOKEN = "abcdef.0123456789abcdef"
 CONFIG = AgentConfig(
@@ -175,7 +177,6 @@ def test_where_the_agent_comes_from(host: Host, told: dict[str, str], path: str)
     assert not [name for name in host.environment() if name in {"AGENT_URL", "AGENT_VERSION", "AGENT_BASE_URL"}]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["curl", "wget"])
 @pytest.mark.parametrize("ranges", [True, False], ids=["goes on", "begins anew"])
 def test_a_download_that_breaks_off_goes_on(host: Host, tool: str, ranges: bool) -> None:
@@ -217,14 +218,12 @@ def test_a_full_disk_is_a_cause_of_its_own(host: Host, tool: str, room: str) -> 
     assert len(host.served.asked) == 1
 
 
-@pytest.mark.slow
 def test_what_cannot_be_reached_is_given_up_after_some_tries(host: Host) -> None:
     ran = host.install(AGENT_BASE_URL="http://127.0.0.1:1")
     assert ran.returncode == 1
     assert "tried 5 times" in ran.stderr
 
 
-@pytest.mark.slow
 def test_a_digest_has_to_be_met(host: Host) -> None:
     packed = host.release()
     host.served.files[f"/latest/download/{NAME}"] = packed
@@ -242,7 +241,6 @@ def keyed(host: Host, key: str) -> None:
     host.config.write_text(config_text(AgentConfig(machine_name="m1", upgrade=UpgradeConfig(public_key=key))))
 
 
-@pytest.mark.slow
 def test_with_a_key_a_release_has_to_be_signed_by_it(host: Host) -> None:
     packed, path = host.release(), f"/latest/download/{NAME}"
     host.served.files[path] = packed
@@ -424,7 +422,6 @@ def rooted(script: str, host: Host) -> str:
     return script.replace("/var/lib/unbounded", str(host.place))
 
 
-@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="root")
 def test_the_standalone_script_needs_nothing_else_and_leaves_no_token(host: Host) -> None:

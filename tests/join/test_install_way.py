@@ -23,6 +23,8 @@ from tests.support.forward_proxy import ForwardProxy, forward_proxy
 from unbounded.join.agent_config import AgentConfig, Proxy, UpgradeConfig, config_text
 from unbounded.join.install import install_script
 
+pytestmark = pytest.mark.slow
+
 PATH: Final = f"/latest/download/{NAME}"
 TOOLS: Final = pytest.mark.parametrize("tool", ["curl", "wget"])
 
@@ -139,7 +141,6 @@ def test_a_proxy_of_the_host_counts_where_the_configuration_names_none(
     assert len(proxy.asked) == 1
 
 
-@pytest.mark.slow
 @TOOLS
 def test_a_proxy_that_refuses_or_is_away_is_named(plain: Releases, tmp_path: Path, tool: str) -> None:
     with forward_proxy(tmp_path / "proxy", "Allow 192.0.2.1") as refusing:
@@ -217,7 +218,6 @@ LABELS: Final = st.dictionaries(
 )
 
 
-@pytest.mark.slow
 @given(
     http=st.booleans(),
     https=st.booleans(),

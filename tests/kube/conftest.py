@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -35,9 +35,10 @@ def cluster_group() -> Iterator[str]:
         yield group
 
 
-def servers(*, memory: bool) -> list[str]:
-    """The implementations that there are, as values of a parameter."""
-    return [name for name in IMPLEMENTATIONS if memory or name != "memory"]
+def implementations(*, memory: bool) -> list[Any]:
+    """Return the names of the implementations as values of a parameter; a server makes a test a slow one."""
+    values = [pytest.param(name, marks=pytest.mark.slow) for name in IMPLEMENTATIONS if name != "memory"]
+    return [*([pytest.param("memory")] if memory else []), *values]
 
 
 def connector(request: pytest.FixtureRequest, name: str) -> tuple[ClientConfig, Callable[..., HttpApi]]:
@@ -48,7 +49,7 @@ def connector(request: pytest.FixtureRequest, name: str) -> tuple[ClientConfig, 
     return from_kubeconfig(request.getfixturevalue("embedded_kubeconfig")), HttpApi
 
 
-@pytest.fixture(params=IMPLEMENTATIONS)
+@pytest.fixture(params=implementations(memory=True))
 def connection(request: pytest.FixtureRequest) -> tuple[ClientConfig, Callable[..., HttpApi]] | None:
     """Each implementation in turn; None is the one in memory."""
     return None if request.param == "memory" else connector(request, request.param)

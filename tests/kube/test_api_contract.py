@@ -101,6 +101,7 @@ async def test_a_created_object_is_answered_with_what_the_server_adds(api: Api, 
     assert await api.get(CONFIG_MAPS, "a", namespace=namespace) == made
 
 
+@pytest.mark.slow
 async def test_a_name_is_taken_once(api: Api, namespace: str) -> None:
     await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace=namespace)
     with pytest.raises(AlreadyExists, match='configmaps "a" already exists') as caught:

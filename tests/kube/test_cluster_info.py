@@ -68,6 +68,7 @@ def test_no_other_signature_is_taken(text: str, jws: str, token_id: str, secret:
         verify(text, jws, token_id, secret)
 
 
+@pytest.mark.slow
 @given(st.text(), st.text(alphabet="abc019", min_size=6, max_size=6), st.text(min_size=1, max_size=16))
 def test_what_was_signed_is_verified_and_nothing_else(text: str, token_id: str, secret: str) -> None:
     jws = signed(text, token_id, secret)
@@ -76,6 +77,7 @@ def test_what_was_signed_is_verified_and_nothing_else(text: str, token_id: str, 
         verify(text + "x", jws, token_id, secret)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60))
 def test_garbage_is_refused_and_never_a_crash(jws: str) -> None:
     with pytest.raises(BadSignature):

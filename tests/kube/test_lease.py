@@ -228,6 +228,7 @@ def test_leading_costs_one_write_in_five_seconds() -> None:
     assert run_virtual(main()) in range(18, 22)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_never_two_and_never_nobody_for_long_on_a_bad_network(seed: int) -> None:
     async def main() -> None:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.kube.conftest import connector, servers
+from tests.kube.conftest import connector, implementations
 from tests.support.embedded_server import embedded_server, install_crds
 from tests.support.proxy import Proxy, proxy
 from unbounded.api.core import EVENTS, LEASES, NAMESPACES
@@ -39,7 +39,7 @@ class Server:
     connect: Callable[..., HttpApi]  # from a ClientConfig and options
 
 
-@pytest.fixture(params=servers(memory=False))
+@pytest.fixture(params=implementations(memory=False))
 def server(request: pytest.FixtureRequest) -> Server:
     return Server(*connector(request, request.param))
 

@@ -88,6 +88,7 @@ def test_what_does_not_end_is_named_and_cut_off(how: str, status: int, named: di
     assert bool(said) is bool(named)
 
 
+@pytest.mark.slow
 def test_what_keeps_a_loop_from_turning_is_named_once() -> None:
     script = (sys.executable, "-c", STANDSTILL)
     errors = subprocess.run(script, capture_output=True, text=True, check=True, timeout=60).stderr

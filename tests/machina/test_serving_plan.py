@@ -244,6 +244,7 @@ def test_the_two_plans_leave_each_others_requests_alone() -> None:
 NAMES: Final = st.sampled_from(["m1", "M1.", "10.0.0.1", "192.0.2.7", *FOREIGN, *UNKNOWN])
 
 
+@pytest.mark.slow
 @given(st.lists(NAMES | st.ip_addresses().map(str), min_size=1, max_size=4), st.booleans())
 def test_each_name_that_is_served_is_the_nodes_own(names: list[str], waited: bool) -> None:
     decided = plan_serving(serving(*names), M1, AROUND, waited=waited)

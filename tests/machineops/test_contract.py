@@ -109,10 +109,12 @@ class _InVirtualTime(ProviderContract):
         return _subject(self.flow)
 
 
+@pytest.mark.slow
 class TestBeside(_InVirtualTime):
     flow = "beside"
 
 
+@pytest.mark.slow
 class TestRestartsUnshown(_InVirtualTime):
     """A cloud that accepts restarts, and shows no more of them."""
 
@@ -125,6 +127,7 @@ class TestRestartsUnshown(_InVirtualTime):
         return subject
 
 
+@pytest.mark.slow
 class TestAnew(_InVirtualTime):
     flow = "anew"
 
@@ -803,6 +806,7 @@ class _PuttingBackUnforgiving(_PuttingBack):
 NOT_BESIDE_IT = "test_what_a_replacement_that_failed_has_launched_is_not_launched_beside_it_by_the_next"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provider", [_with(_Removing), _PuttingBack])
 def test_the_contract_takes_each_way_to_clear_away_what_a_replacement_has_left(provider: type[SimProvider]) -> None:
     subject = _subject("beside", provider)

@@ -11,6 +11,8 @@ from tests.machineops.ec2 import OPERATION, EC2Session, EC2Subject, _tag
 from unbounded.machineops.provider import Job, Keep, Progress, State
 from unbounded.machineops.testing import ProviderContract, Trouble
 
+pytestmark = pytest.mark.slow
+
 TROUBLES = {
     Trouble.THROTTLED: "RequestLimitExceeded",
     Trouble.DOWN: "InternalError",

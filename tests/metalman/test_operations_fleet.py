@@ -71,6 +71,7 @@ async def test_twenty_bmcs_of_which_four_are_dead_in_real_time() -> None:
     assert statistics.median(beside) <= statistics.median(alone) * 2 + WAITS_S
 
 
+@pytest.mark.slow
 def test_operations_on_two_systems_of_one_bmc_do_not_ask_it_at_the_same_time() -> None:
     async def scene() -> None:
         cluster = Cluster()

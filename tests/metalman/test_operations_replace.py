@@ -48,6 +48,7 @@ def test_a_host_is_reimaged_and_every_step_has_its_evidence() -> None:
     run_swiftly(scene())
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_not_to_become_a_node_is_done_with_cloud_init() -> None:
     async def scene() -> None:
         async with LabBmc(power=HostPower.OFF) as bmc:

@@ -45,6 +45,7 @@ async def refused_version(cluster: Cluster, machine: str) -> str | None:
 # Secrets
 
 
+@pytest.mark.slow
 def test_a_secret_that_does_not_exist_is_named_and_nothing_is_asked_of_the_bmc() -> None:
     async def scene() -> None:
         cluster = Cluster()

@@ -70,6 +70,7 @@ def test_both_machines_name_the_other_until_one_names_another_bmc() -> None:
     run(scene())
 
 
+@pytest.mark.slow
 def test_two_reboots_of_one_host_come_one_after_the_other() -> None:
     """Seen: both claimed in the same second, and at work on one host from then on."""
 
@@ -90,6 +91,7 @@ def test_two_reboots_of_one_host_come_one_after_the_other() -> None:
     run(scene())
 
 
+@pytest.mark.slow
 def test_another_sites_operation_on_the_same_host_is_waited_for() -> None:
     async def scene() -> None:
         cluster = Cluster()

@@ -279,6 +279,7 @@ class _Schedule:
             assert not self.asks(uid), f"{uid} could have come in, and was not woken"
 
 
+@pytest.mark.slow
 def test_no_place_is_left_unused_while_somebody_waits_for_one() -> None:
     for seed in range(first_seed(), first_seed() + 300):
         schedule = _Schedule(random.Random(seed))

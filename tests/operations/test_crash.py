@@ -103,6 +103,7 @@ def test_random_schedules(batch: int) -> None:
             raise AssertionError(f"seed {seed}: {error}\nreplay: UNBOUNDED_SEED={seed} pytest -k one_seed") from error
 
 
+@pytest.mark.slow
 def test_one_seed() -> None:
     """The seed of UNBOUNDED_SEED, or a few that have found something once."""
     seeds = [int(os.environ["UNBOUNDED_SEED"])] if "UNBOUNDED_SEED" in os.environ else FOUND

@@ -92,6 +92,7 @@ def test_the_last_status_keeps_the_record_and_ends_the_wait(run: Run) -> None:
     assert (operation.terminal, operation.status.waiting, operation.status.completed_at) == (True, None, NOW)
 
 
+@pytest.mark.slow
 @given(st.none() | CAUSES, st.none() | CAUSES)
 def test_a_later_cause_leaves_nothing_of_an_earlier_one(before: Cause | None, after: Cause | None) -> None:
     run, operation = Run("m1", "u", "e", "p", "b", "S", NOW), operation_of()

@@ -422,6 +422,7 @@ async def test_invalid_parameters_are_named_and_nothing_is_done(
     assert world.outside.acts == []
 
 
+@pytest.mark.slow
 @story
 async def test_a_dead_bmc_delays_nobody_else_and_says_that_it_does_not_answer(world: World) -> None:
     world.steward().start()
@@ -455,6 +456,7 @@ async def test_a_hundred_dead_bmcs_delay_nobody_else(world: World) -> None:
     assert _now() - at <= 45
 
 
+@pytest.mark.slow
 @story
 async def test_a_dead_bmc_ends_its_operation_with_a_reason(world: World) -> None:
     world.steward().start()

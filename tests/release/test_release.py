@@ -44,6 +44,7 @@ def test_sums_are_of_all_files(tmp_path: Path) -> None:
     assert (tmp_path / "SHA256SUMS").read_text() == "".join(wanted)
 
 
+@pytest.mark.slow
 @needs_openssl
 def test_openssl_checks_what_is_signed(tmp_path: Path) -> None:
     key, public, out = tmp_path / "key.pem", tmp_path / "key.pub", tmp_path / "out"

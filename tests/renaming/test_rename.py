@@ -49,6 +49,7 @@ def repository(tmp_path: Path) -> Repository:
     return Repository(tmp_path)
 
 
+@pytest.mark.slow
 def test_module_moves_with_its_imports_and_mentions(repository: Repository) -> None:
     repository.write(
         {

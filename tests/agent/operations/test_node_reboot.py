@@ -151,6 +151,7 @@ def test_the_lease_is_waited_for_no_longer_than_kubelet_takes() -> None:
     assert run_virtual(story()) <= 1
 
 
+@pytest.mark.slow
 def test_a_slow_host_breaks_a_limit_once_and_gets_a_longer_one() -> None:
     async def story() -> None:
         place = Place()
@@ -169,6 +170,7 @@ def test_a_slow_host_breaks_a_limit_once_and_gets_a_longer_one() -> None:
     run_virtual(story())
 
 
+@pytest.mark.slow
 def test_the_deadline_of_the_operation_bounds_longer_limits() -> None:
     async def story() -> None:
         place = Place()
@@ -282,6 +284,7 @@ def _with(change: Callable[[SimulatedHost], None], **spec: Any) -> tuple[Machine
     return run_virtual(story())
 
 
+@pytest.mark.slow
 def test_a_node_that_does_not_start_again_is_said_with_what_systemd_said() -> None:
     operation, host = _with(lambda host: setattr(host, "refuses_start", 99))
     assert facts_of(operation)[:2] == ("Failed", "NodeDown")
@@ -289,6 +292,7 @@ def test_a_node_that_does_not_start_again_is_said_with_what_systemd_said() -> No
     assert not host.running
 
 
+@pytest.mark.slow
 def test_a_kubelet_that_does_not_take_its_settings_is_said_with_how_it_ended() -> None:
     def refuses(host: SimulatedHost) -> None:
         host.first_renewal_s, host.trouble = 10_000.0, "kubelet in kube1 does not stay up; it ended with: panic: locked"

@@ -17,6 +17,8 @@ from unbounded.agent.upgrade.releases import Colour, ReleaseSlots
 from unbounded.agent.upgrade.trial import RollbackNote, TrialStore
 from unbounded.agent.upgrade.units import install_units
 
+pytestmark = pytest.mark.slow
+
 SYSTEMCTL = """\
 #!/bin/sh
 case $1 in
@@ -87,7 +89,6 @@ ARMED = f"restart --no-block {RECOVERY_TIMER}"
 RESTARTED = [f"reset-failed {DAEMON_UNIT}", f"restart --no-block {DAEMON_UNIT}"]
 
 
-@pytest.mark.slow
 def test_a_crash_loop_is_taken_back_with_its_cause(failed: ScriptedHost) -> None:
     failed.put_on_trial()
     failed.run("start")
@@ -109,7 +110,6 @@ def test_a_trial_that_takes_too_long_is_taken_back_with_what_troubled_it(host: S
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("result", "status", "words"),
     [
@@ -203,7 +203,6 @@ def test_the_end_of_the_daemon_before_the_trial_is_no_part_of_the_cause(host: Sc
     assert host.store.rollback_note() == RollbackNote("green", "it was not proven in time")
 
 
-@pytest.mark.slow
 def test_a_release_that_is_started_too_often_is_taken_back_before_the_next_start(host: ScriptedHost) -> None:
     host.put_on_trial()
     for number in range(1, MOST_STARTS + 1):
@@ -227,7 +226,6 @@ def test_a_way_back_that_was_cut_off_is_gone_to_its_end_at_the_next_start(host: 
     assert host.store.rollback_note() == RollbackNote("green", "it failed again and again")
 
 
-@pytest.mark.slow
 def test_starts_of_a_proven_release_are_not_counted(host: ScriptedHost) -> None:
     for _ in range(MOST_STARTS + 2):
         host.run("start")

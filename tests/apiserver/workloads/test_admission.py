@@ -12,6 +12,8 @@ from tests.apiserver import recorded
 from tests.apiserver.support import Client, client_of, eventually, running
 from unbounded.apiserver.server import ApiServer
 
+pytestmark = pytest.mark.slow
+
 PODS = "/api/v1/namespaces/demo/pods"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 MERGE = {"Content-Type": "application/merge-patch+json"}
@@ -37,7 +39,6 @@ def bare(name: str = "p", **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i:1"}], **spec}}
 
 
-@pytest.mark.slow
 async def test_pods_and_services_get_what_a_real_server_adds(served: tuple[ApiServer, Client]) -> None:
     _, client = served
     for number in (60, 61, 131, 220):
@@ -50,7 +51,6 @@ async def test_pods_and_services_get_what_a_real_server_adds(served: tuple[ApiSe
         assert container["volumeMounts"][-1]["name"] == volume
 
 
-@pytest.mark.slow
 async def test_a_mirror_pod_gets_a_priority_and_no_account(served: tuple[ApiServer, Client]) -> None:
     server, client = served
     await client.create("/api/v1/nodes", {"metadata": {"name": "node-1"}})
@@ -99,7 +99,6 @@ async def test_the_account_says_whether_a_token_is_mounted_and_how_images_are_pu
     assert [volume["name"] for volume in spec["volumes"]] == ["mine"]
 
 
-@pytest.mark.slow
 async def test_priority_comes_from_a_class(served: tuple[ApiServer, Client]) -> None:
     _, client = served
     spec = (await client.create(PODS, bare("critical", priorityClassName="system-node-critical")))["spec"]
@@ -147,7 +146,6 @@ async def test_tolerations_of_the_pods_own_stand(served: tuple[ApiServer, Client
     assert spec["tolerations"] == [{"operator": "Exists"}]
 
 
-@pytest.mark.slow
 async def test_each_namespace_has_the_ca_and_the_node_of_a_pod_reads_it(served: tuple[ApiServer, Client]) -> None:
     server, client = served
     path = "/api/v1/namespaces/demo/configmaps/kube-root-ca.crt"

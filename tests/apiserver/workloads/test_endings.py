@@ -13,6 +13,8 @@ from tests.apiserver import recorded
 from tests.apiserver.support import Answer, Client, client_of, running
 from unbounded.apiserver.server import ApiServer
 
+pytestmark = pytest.mark.slow
+
 PODS = "/api/v1/namespaces/demo/pods"
 
 
@@ -46,7 +48,6 @@ async def events(client: Client, since: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in found.text.splitlines()]
 
 
-@pytest.mark.slow
 async def test_an_eviction_marks_the_pod_and_its_kubelet_ends_it(served: tuple[ApiServer, Client, Client]) -> None:
     _, client, node = served
     await client.create(PODS, recorded.request(220))
@@ -60,7 +61,6 @@ async def test_an_eviction_marks_the_pod_and_its_kubelet_ends_it(served: tuple[A
     assert (await client.ask("GET", f"{PODS}/guarded")).status == 404
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("create", "patches", "delete"), [(131, (134,), 189), (133, (138,), 187), (140, (), 193)])
 async def test_watchers_see_a_pod_without_time_before_it_is_gone(
     served: tuple[ApiServer, Client, Client], create: int, patches: tuple[int, ...], delete: int

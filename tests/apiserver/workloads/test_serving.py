@@ -11,6 +11,8 @@ import pytest
 
 from tests.apiserver.support import Client, running
 
+pytestmark = pytest.mark.slow
+
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -30,7 +32,6 @@ def eviction(name: str = "p", **options: Any) -> dict[str, Any]:
     return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, **given}
 
 
-@pytest.mark.slow
 async def test_a_pod_without_a_node_goes_at_once(client: Client) -> None:
     await client.create(PODS, pod())
     answer = await client.ask("DELETE", f"{PODS}/p")
@@ -39,7 +40,6 @@ async def test_a_pod_without_a_node_goes_at_once(client: Client) -> None:
     assert (await client.ask("GET", f"{PODS}/p")).status == 404
 
 
-@pytest.mark.slow
 async def test_a_pod_on_a_node_waits_for_its_kubelet(client: Client) -> None:
     await client.create(PODS, pod(nodeName="n"))
     deleted = (await client.ask("DELETE", f"{PODS}/p")).json()["metadata"]
@@ -54,7 +54,6 @@ async def test_a_pod_on_a_node_waits_for_its_kubelet(client: Client) -> None:
     assert (await client.ask("GET", f"{PODS}/p")).status == 404
 
 
-@pytest.mark.slow
 async def test_a_pod_that_is_left_time_goes_not_with_its_last_finalizer(client: Client) -> None:
     held = pod(nodeName="n")
     held["metadata"]["finalizers"] = ["example.com/hold"]
@@ -64,7 +63,6 @@ async def test_a_pod_that_is_left_time_goes_not_with_its_last_finalizer(client: 
     assert (await client.get(f"{PODS}/p"))["metadata"]["deletionGracePeriodSeconds"] == 30
 
 
-@pytest.mark.slow
 async def test_what_kubelet_reports_stays_when_the_specification_changes(client: Client) -> None:
     made = await client.create(PODS, pod(nodeName="n") | {"status": {"phase": "Running"}})
     assert made["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
@@ -77,7 +75,6 @@ async def test_what_kubelet_reports_stays_when_the_specification_changes(client:
     assert [item["metadata"]["name"] for item in listed["items"]] == ["p"]
 
 
-@pytest.mark.slow
 async def test_an_eviction_deletes_the_pod(client: Client) -> None:
     await client.create(PODS, pod())
     refused = await client.ask("POST", f"{PODS}/p/eviction", eviction("other"))
@@ -109,7 +106,6 @@ async def test_what_is_left_out_is_not_served(client: Client, subresource: str) 
     assert refused.json()["message"] == "the server could not find the requested resource"
 
 
-@pytest.mark.slow
 async def test_evictions_are_named_beside_pods_and_not_in_their_own_group(client: Client) -> None:
     resources = (await client.get("/api/v1"))["resources"]
     found = next(r for r in resources if r["name"] == "pods/eviction")
@@ -118,7 +114,6 @@ async def test_evictions_are_named_beside_pods_and_not_in_their_own_group(client
     assert [r["name"] for r in own] == ["poddisruptionbudgets", "poddisruptionbudgets/status"]
 
 
-@pytest.mark.slow
 async def test_a_quantity_is_written_in_its_canonical_form(client: Client) -> None:
     limits = {"cpu": "1000m", "memory": "1024Mi"}
     made = await client.create(PODS, pod(containers=[{"name": "c", "image": "i", "resources": {"limits": limits}}]))

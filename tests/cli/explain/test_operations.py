@@ -356,6 +356,7 @@ async def test_a_slot_whose_operation_is_gone(world: World) -> None:
     await world.ended("op")
 
 
+@pytest.mark.slow
 @story
 async def test_a_slot_whose_executor_was_lost(world: World) -> None:
     world.steward().start()
@@ -444,6 +445,7 @@ NO_AGENT: Final[tuple[tuple[dict[str, Any], bool | None, list[str]], ...]] = (  
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("spec", "ready", "remedies"), NO_AGENT, ids=["node", "bmc", "new", "no-node", "not-ready"])
 @story
 async def test_an_operation_without_an_agent_has_a_next_step(

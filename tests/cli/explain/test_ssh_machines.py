@@ -798,6 +798,7 @@ async def test_its_deletion_waits_for_the_reset_of_its_host(cluster: Cluster) ->
     assert not (await cluster.api.list(MACHINES)).items
 
 
+@pytest.mark.slow
 @story
 async def test_a_changed_host_key_is_met_at_the_reset_of_its_deletion(cluster: Cluster) -> None:
     """Seen: `trust-host-key` knew of no other key, as it was written of an install and of a probe alone."""
@@ -820,6 +821,7 @@ async def test_a_changed_host_key_is_met_at_the_reset_of_its_deletion(cluster: C
     assert sum(one.resets for one in cluster.installer.hosts.values()) == 1
 
 
+@pytest.mark.slow
 @story
 async def test_a_reset_on_deletion_names_what_is_wrong_with_its_bastion(cluster: Cluster) -> None:
     cluster.hosts[BASTION] = FakeHost()
@@ -868,6 +870,7 @@ def test_an_agent_that_machina_did_not_install() -> None:
     run_virtual(run())
 
 
+@pytest.mark.slow
 @story
 async def test_since_is_the_time_of_the_cause_and_not_of_the_last_attempt(cluster: Cluster) -> None:
     """Seen: `since` of the last repetition, or of what was wrong before, for a disk that was full for an hour."""

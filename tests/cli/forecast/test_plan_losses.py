@@ -57,6 +57,7 @@ def told(test: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     run()
 
 
+@pytest.mark.slow
 def test_each_loss_is_shown_with_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
     async def shown(staged: Staged, patch: pytest.MonkeyPatch) -> None:
         planned, text = await _plan(staged, patch)
@@ -68,6 +69,7 @@ def test_each_loss_is_shown_with_its_field(monkeypatch: pytest.MonkeyPatch) -> N
     told(shown, monkeypatch)
 
 
+@pytest.mark.slow
 def test_what_is_not_accepted_is_in_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(staged: Staged, patch: pytest.MonkeyPatch) -> None:
         planned, text = await _plan(staged, patch, "keep=strict", "accept=vnic.publicIp")
@@ -79,6 +81,7 @@ def test_what_is_not_accepted_is_in_its_way(monkeypatch: pytest.MonkeyPatch) -> 
     told(refused, monkeypatch)
 
 
+@pytest.mark.slow
 def test_what_the_cloud_has_against_it_is_in_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(staged: Staged, patch: pytest.MonkeyPatch) -> None:
         planned, _ = await _plan(staged, patch, data_volumes=Disks(count=1))

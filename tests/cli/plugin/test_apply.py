@@ -36,6 +36,7 @@ async def test_apply_makes_it_so_and_takes_away_what_it_no_longer_says(api: Http
     assert await _managers(api, "applied") == {"me"}
 
 
+@pytest.mark.slow
 async def test_what_another_owns_is_taken_by_force_only(api: HttpApi) -> None:
     await api.apply(RAW, _manifest("owned", a="1"), manager="other")
     with pytest.raises(Conflict, match="other"):

@@ -15,6 +15,8 @@ from unbounded.lab.cloud.azure import VmShape
 from unbounded.lab.cloud.azure.catalog import size_of
 from unbounded.lab.cloud.azure.local import GROUP
 
+pytestmark = pytest.mark.slow
+
 RICH = VmShape(
     data_disks=2,
     nics=2,
@@ -55,7 +57,6 @@ async def test_a_machine_is_shown_with_all_that_belongs_to_it() -> None:
         assert properties.instance_view is None
 
 
-@pytest.mark.slow
 @swift
 async def test_power_actions_are_carried_out_and_shown() -> None:
     async with scene() as s:
@@ -75,7 +76,6 @@ async def test_power_actions_are_carried_out_and_shown() -> None:
         assert s.cloud.alive() == []
 
 
-@pytest.mark.slow
 @swift
 async def test_skip_shutdown_takes_the_power_away_at_once() -> None:
     async with scene() as s:
@@ -112,7 +112,6 @@ async def test_a_deallocated_machine_hides_sizes_and_types_of_its_disks() -> Non
         assert disk.properties.disk_state == "Reserved"
 
 
-@pytest.mark.slow
 @swift
 async def test_a_machine_is_replaced_under_its_name() -> None:
     """The whole replacement as the API reference has it: get, detach, delete, create with fresh custom data."""
@@ -158,7 +157,6 @@ async def test_a_machine_is_replaced_under_its_name() -> None:
         assert len(s.cloud.alive("vm-1")) == 1
 
 
-@pytest.mark.slow
 @swift
 async def test_extensions_go_with_their_machine_and_can_be_put_again() -> None:
     async with scene(shape=VmShape(extensions=("Acme.Agent",))) as s:
@@ -184,7 +182,6 @@ async def test_extensions_go_with_their_machine_and_can_be_put_again() -> None:
         assert len((await extensions.list(GROUP, "vm-1")).value) == 1
 
 
-@pytest.mark.slow
 @swift
 async def test_disks_are_listed_and_deleted_when_nobody_has_them() -> None:
     async with scene(shape=VmShape(data_disks=1)) as s:
@@ -234,7 +231,6 @@ async def test_names_compare_without_regard_to_case() -> None:
         assert (await s.vms.get("RG-Workers", "VM-1")).name == "vm-1"
 
 
-@pytest.mark.slow
 @swift
 async def test_an_etag_that_is_out_of_date_refuses_a_change() -> None:
     async with scene() as s:
@@ -298,7 +294,6 @@ async def _codes(s: Scene, method: str, path: str, times: int) -> list[tuple[int
     ]
 
 
-@pytest.mark.slow
 @swift
 async def test_a_subscription_has_200_writes_at_once_and_10_a_second() -> None:
     async with scene(subscriptions=2) as s:

@@ -26,6 +26,8 @@ from unbounded.lab.cloud.azure.local import GROUP
 from unbounded.lab.cloud.azure.misbehaviours import MISBEHAVIOURS
 from unbounded.lab.http import Delivery
 
+pytestmark = pytest.mark.slow
+
 Seen = Callable[[Scene], Awaitable[None]]
 
 LOST = ServiceRequestError
@@ -451,7 +453,6 @@ async def test_a_misbehaviour_is_seen_through_the_sdk(name: str) -> None:
         await SEEN[name](s)
 
 
-@pytest.mark.slow
 @swift
 async def test_every_error_can_be_asked_for() -> None:
     async with scene() as s:

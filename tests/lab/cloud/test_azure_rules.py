@@ -123,6 +123,7 @@ async def test_what_is_settled_at_creation_cannot_be_changed(change: Body, targe
         assert (error.code, error.target) == ("PropertyChangeNotAllowed", target)
 
 
+@pytest.mark.slow
 @swift
 async def test_the_same_creation_again_changes_nothing_of_the_machine() -> None:
     async with scene() as s:

@@ -103,6 +103,7 @@ def test_a_key_with_a_passphrase_is_opened(kind: str) -> None:
     assert read_key(identity(text, "it\n")).key == MINE
 
 
+@pytest.mark.slow
 @given(
     st.binary(max_size=80), st.sampled_from(["OPENSSH ", "ENCRYPTED ", ""]), st.sampled_from([b"", b"openssh-key-v1\0"])
 )

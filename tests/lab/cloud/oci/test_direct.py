@@ -13,6 +13,8 @@ from tests.lab.cloud.oci.sdk import Sdk
 from tests.support.virtual_time import run_virtual
 from unbounded.lab.cloud.oci import InstanceState, LabOci, OciDials, OciTimes
 
+pytestmark = pytest.mark.slow
+
 LONG: OciTimes = OciTimes(provision_s=600.0, stop_s=120.0)
 
 
@@ -32,7 +34,6 @@ async def until(sdk: Sdk, ident: str, state: str) -> float:
     return loop.time() - began
 
 
-@pytest.mark.slow
 def test_a_long_operation_passes_in_no_time() -> None:
     async def story() -> None:
         async with LabOci(times=LONG, port=None) as cloud:

@@ -15,11 +15,12 @@ from unbounded.lab.cloud.oci import InstanceAction, InstanceState, LabOci, OciTi
 from unbounded.lab.cloud.oci.lifecycle import EFFECTS
 from unbounded.lab.cloud.oci.seeding import Disks
 
+pytestmark = pytest.mark.slow
+
 MODELS = oci.core.models
 DAY_S = 86_400.0
 
 
-@pytest.mark.slow
 async def test_everything_about_an_instance_can_be_read() -> None:
     async with serving() as (cloud, sdk, _):
         tenancy = cloud.tenancy
@@ -53,7 +54,6 @@ async def test_everything_about_an_instance_can_be_read() -> None:
         assert (boot.image_id, boot.lifecycle_state) == (shown.image_id, "AVAILABLE")
 
 
-@pytest.mark.slow
 async def test_what_a_replacement_looks_up_beforehand_is_there() -> None:
     async with serving() as (cloud, sdk, _):
         where = cloud.tenancy.compartment_id
@@ -80,7 +80,6 @@ async def test_what_a_replacement_looks_up_beforehand_is_there() -> None:
         assert sorted(each.prohibit_public_ip_on_vnic for each in subnets) == [False, True]
 
 
-@pytest.mark.slow
 async def test_a_launch_takes_its_time_and_shows_it() -> None:
     async with serving() as (cloud, sdk, clock):
         user_data = base64.b64encode(b"#cloud-config").decode()
@@ -126,7 +125,6 @@ def copied(shown: Any, kind: Any, *names: str) -> Any:
     return kind(**{name: getattr(shown, name) for name in names if getattr(shown, name) is not None})
 
 
-@pytest.mark.slow
 async def test_an_instance_is_replaced_by_one_like_it() -> None:
     async with serving() as (cloud, sdk, clock):
         tenancy = cloud.tenancy
@@ -217,7 +215,6 @@ async def test_a_retry_token_ends_with_what_it_made() -> None:
         assert cloud.machines() == {}
 
 
-@pytest.mark.slow
 async def test_a_power_action_with_a_retry_token_is_carried_out_once() -> None:
     async with serving() as (cloud, sdk, clock):
         ident = cloud.add_instance("worker").id
@@ -237,7 +234,6 @@ async def test_a_power_action_with_a_retry_token_is_carried_out_once() -> None:
         assert (error.status, error.code) == (409, "InvalidatedRetryToken")
 
 
-@pytest.mark.slow
 async def test_a_launch_that_breaks_a_rule_is_refused_in_the_words_of_the_service() -> None:
     async with serving() as (cloud, sdk, _):
         config = MODELS.LaunchInstanceShapeConfigDetails(ocpus=1.0, memory_in_gbs=512.0)
@@ -275,7 +271,6 @@ async def through(sdk: Sdk, ident: str, clock: Any, *seconds: float) -> Sequence
     return states
 
 
-@pytest.mark.slow
 async def test_power_actions_are_followed_through_their_states() -> None:
     async with serving() as (cloud, sdk, clock):
         ident = cloud.add_instance("worker").id
@@ -298,7 +293,6 @@ def test_every_action_has_an_effect_in_every_state() -> None:
     assert all(row.keys() == set(InstanceAction) for row in EFFECTS.values())
 
 
-@pytest.mark.slow
 async def test_what_a_state_does_not_allow_is_refused() -> None:
     async with serving() as (cloud, sdk, clock):
         ident = cloud.add_instance("worker", state=InstanceState.STOPPED).id
@@ -316,7 +310,6 @@ async def test_what_a_state_does_not_allow_is_refused() -> None:
         assert (await sdk.failure(sdk.compute.terminate_instance, ident)).code == "IncorrectState"
 
 
-@pytest.mark.slow
 async def test_terminating_takes_what_belongs_to_it_along() -> None:
     async with serving() as (cloud, sdk, clock):
         ident = cloud.add_instance("worker", data_volumes=Disks(count=1)).id
@@ -362,7 +355,6 @@ async def test_volumes_made_with_the_instance_have_to_be_spoken_of() -> None:
         assert cloud.strays() == []
 
 
-@pytest.mark.slow
 async def test_lists_are_filtered_ordered_and_come_in_pages() -> None:
     async with serving() as (cloud, sdk, clock):
         for number in range(5):
@@ -470,7 +462,6 @@ async def test_a_boot_volume_is_not_replaced_where_it_cannot_be() -> None:
         assert await sdk.state(ident) == "RUNNING"
 
 
-@pytest.mark.slow
 async def test_the_waiters_of_the_sdk_get_what_they_wait_for() -> None:
     async with LabOci(times=OciTimes(provision_s=0.0, terminate_s=0.1)) as cloud:
         sdk = Sdk(cloud)

@@ -18,6 +18,8 @@ from unbounded.lab.cloud.oci.errors import ERRORS, GATEWAYS, STATUSES
 from unbounded.lab.cloud.oci.misbehaviours import TABLE
 from unbounded.lab.cloud.oci.model import OciInstance
 
+pytestmark = pytest.mark.slow
+
 LOST = oci.exceptions.RequestException
 STALL_S = 30.0
 
@@ -76,7 +78,6 @@ def test_every_misbehaviour_is_shown() -> None:
     assert CHECKS.keys() == TABLE.turns.keys()
 
 
-@pytest.mark.slow
 async def test_every_error_arrives_under_its_code() -> None:
     async with serving(dials=OciDials(errors=tuple(ERRORS))) as (_, sdk, _):
         for name, (code, message) in ERRORS.items():
