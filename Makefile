@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PACKAGES := packages/unbounded packages/unbounded-apiserver packages/unbounded-lab
+PROJECTS := $(PACKAGES:%=%/pyproject.toml)
 # scripts/test-tools puts there what the system lacks.
 export PATH := $(CURDIR)/$(VENV)/tools/bin:$(PATH)
 # What is imported is compiled once, whatever the environment says: tests start hundreds of processes, and each would
@@ -29,7 +31,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 layers: $(STAMP)
-	PYTHONPATH=src $(BIN)/lint-imports
+	for package in $(PACKAGES); do $(BIN)/lint-imports --config $$package/pyproject.toml || exit 1; done
 
 generated: $(STAMP)
 	$(BIN)/python -m scripts.generate --check
@@ -68,19 +70,20 @@ generate: $(STAMP)
 # (scripts/release.py). The bases of images need root.
 release: $(STAMP)
 	set -e; for arch in $(or $(ARCH),amd64); do scripts/release-tools $$arch; done
-	PYTHONPATH=src:. $(BIN)/python -m scripts.release $(if $(RELEASE_KEY),--key $(RELEASE_KEY) )\
+	$(BIN)/python -m scripts.release $(if $(RELEASE_KEY),--key $(RELEASE_KEY) )\
 	  $(addprefix --arch ,$(ARCH)) $(or $(OUT),release)
 
 lock: $(STAMP)
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-	  --no-emit-index-url --no-emit-find-links --extra azure --extra oci --group dev pyproject.toml -o requirements.lock
+	  --no-emit-index-url --no-emit-find-links $(PACKAGES:packages/%=--no-emit-package %) \
+	  --all-extras --group pyproject.toml:dev packages/unbounded/pyproject.toml -o requirements.lock
 
-$(STAMP): pyproject.toml requirements.lock
+$(STAMP): $(PROJECTS) requirements.lock
 	@echo "Setting up $(VENV), once"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
 	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation $(PACKAGES:%=--editable %)
 	@touch $@
 
 clean:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from tests.support.hosts import tools as hosts
 
 from benchmarks import (
     agent,
@@ -29,6 +28,7 @@ from benchmarks import (
     templates,
 )
 from benchmarks.frame import Limit, say
+from tests.support.hosts import tools as hosts
 
 LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
     "operations": operations.LIMITS,

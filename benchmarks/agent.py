@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.agent_probe import INSIDE, PROBE, Probe
+from benchmarks.frame import Limit, Measured, run_benchmark, say
 from tests.support.agent_release import CRASHES, AgentRelease, agent_release, release_like
 from tests.support.hosts import agent_tools, booted, fast_disk, until
 from tests.support.hosts.agent import COMMAND, AgentHost
@@ -25,9 +27,6 @@ from tests.support.hosts.mirror import mirror_on
 from tests.support.hosts.plane import control_plane
 from tests.support.hosts.tools import missing
 from tests.support.qemu import segment
-
-from benchmarks.agent_probe import INSIDE, PROBE, Probe
-from benchmarks.frame import Limit, Measured, run_benchmark, say
 from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.api.core import LEASES
 from unbounded.api.operation import MACHINE_OPERATIONS, OperationPhase

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
 from tests.support.hosts import Host
 
 PROBE: Final = Path(__file__).with_name("agent_probe_inside.py")

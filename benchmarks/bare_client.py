@@ -14,9 +14,9 @@ import aiohttp
 import msgspec
 
 from unbounded.api.operation import MachineOperation, MachineOperationSpec, OperationKind
-from unbounded.lab.bmc.fleet import FleetBmc
 from unbounded.metalman import power
 from unbounded.operations.procedure import Procedure
+from unbounded_lab.bmc.fleet import FleetBmc
 
 SESSIONS: Final = "/redfish/v1/SessionService/Sessions"
 SYSTEMS: Final = "/redfish/v1/Systems"

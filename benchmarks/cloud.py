@@ -48,9 +48,9 @@ from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.join.bootstrap import site_token_manifest
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.lab.cloud.azure.model import USUAL_TIMES, AzureTimes
-from unbounded.lab.cloud.azure.throttling import SUBSCRIPTION_LIMITS
 from unbounded.machineops.settings import COMPONENT
+from unbounded_lab.cloud.azure.model import USUAL_TIMES, AzureTimes
+from unbounded_lab.cloud.azure.throttling import SUBSCRIPTION_LIMITS
 
 SITE: Final = "cloud"
 PROVIDER: Final = "AzureVM"

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import children
-from unbounded.lab.cloud.azure import LabAzure, VmShape
-from unbounded.lab.cloud.azure.model import USUAL_TIMES, AzureTimes, VmPower
-from unbounded.lab.dials import FOR_EVER
-from unbounded.lab.http import LabReply, LabRequest
+from unbounded_lab.cloud.azure import LabAzure, VmShape
+from unbounded_lab.cloud.azure.model import USUAL_TIMES, AzureTimes, VmPower
+from unbounded_lab.dials import FOR_EVER
+from unbounded_lab.http import LabReply, LabRequest
 
 MIX: Final = (
     "HostReboot", "HostReplace", "HostPowerOff", "HostReboot", "HostPowerOn",

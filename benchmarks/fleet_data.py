@@ -18,13 +18,13 @@ from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import API_VERSION, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.apiserver import patches
-from unbounded.apiserver.decoding import RequestDocument
-from unbounded.apiserver.definitions import DEFINITIONS
-from unbounded.apiserver.options import WriteOptions
-from unbounded.apiserver.registry import ApiRegistry
-from unbounded.apiserver.types import Resource
-from unbounded.apiserver.writes import WriteTarget
+from unbounded_apiserver import patches
+from unbounded_apiserver.decoding import RequestDocument
+from unbounded_apiserver.definitions import DEFINITIONS
+from unbounded_apiserver.options import WriteOptions
+from unbounded_apiserver.registry import ApiRegistry
+from unbounded_apiserver.types import Resource
+from unbounded_apiserver.writes import WriteTarget
 
 MACHINE_BYTES: Final = 3600
 OPERATION_BYTES: Final = 2500

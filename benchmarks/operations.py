@@ -31,8 +31,8 @@ from unbounded.api.machine import MACHINES
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.port import Api
-from unbounded.lab import machines as lab
-from unbounded.lab.bmc.fleet import Fleet, FleetBmc, start_fleet
+from unbounded_lab import machines as lab
+from unbounded_lab.bmc.fleet import Fleet, FleetBmc, start_fleet
 
 STALLING: Final = "stalls"
 ONE_IN: Final = 10

@@ -21,9 +21,9 @@ from aiohttp import web
 
 from benchmarks import children
 from benchmarks.raw_commits import Log
-from unbounded.apiserver.pki import CertificateAuthority, server_context
-from unbounded.apiserver.server import LOOPBACK
 from unbounded.kube.tls import bound_buffers
+from unbounded_apiserver.pki import CertificateAuthority, server_context
+from unbounded_apiserver.server import LOOPBACK
 
 HEADERS: Final = {"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
 

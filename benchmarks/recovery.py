@@ -28,11 +28,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import msgspec
-from tests.support.sushy import PASSWORD, USERNAME, Sushy, sushy
 
 from benchmarks import children, cloud
 from benchmarks.cloud_lab import Ready
 from benchmarks.frame import Limit, Measured, percentile, run_benchmark, say
+from tests.support.sushy import PASSWORD, USERNAME, Sushy, sushy
 from unbounded.api.core import LEASES, SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_SITE, NAMESPACE
@@ -42,9 +42,9 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
-from unbounded.lab import machines as lab
-from unbounded.lab.bmc.fleet import start_fleet
 from unbounded.metalman.settings import MetalmanSettings
+from unbounded_lab import machines as lab
+from unbounded_lab.bmc.fleet import start_fleet
 
 SITE: Final = lab.SITE
 SECRET: Final = "emulator"

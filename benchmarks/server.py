@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 from benchmarks import children
-from unbounded.apiserver.server import ApiServer
 from unbounded.cli.definitions import install_definitions
 from unbounded.cli.manifests import install_manifests
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.gc_tuning import raise_gc_threshold
+from unbounded_apiserver.server import ApiServer
 
 
 async def main(data: Path, *, bare: bool) -> None:

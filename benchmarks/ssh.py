@@ -20,12 +20,12 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import msgspec
-from tests.support.ssh import sshd
-from tests.support.ssh.sshd import Fleet, sshd_fleet
 
 from benchmarks import children
 from benchmarks.frame import Limit, Measured, run_benchmark, say
 from benchmarks.ssh_jobs import Found, Job, Open, Target
+from tests.support.ssh import sshd
+from tests.support.ssh.sshd import Fleet, sshd_fleet
 from unbounded.join.install import install_script
 
 WITHIN_S: Final = 900.0

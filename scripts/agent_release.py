@@ -27,16 +27,16 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from scripts import packages
 from unbounded.agent.build import SHIPPED, STAMP
 
 TOP: Final = Path(__file__).resolve().parents[1]
-SOURCES: Final = TOP / "src" / "unbounded"
+SOURCES: Final = packages.sources() / "unbounded"
 RUNTIMES: Final = TOP / ".venv" / "tools" / "agent-release" / "runtimes"
 HEAD: Final = TOP / "scripts" / "agent_file.sh"
 NAME: Final = "unbounded-agent"
@@ -63,7 +63,7 @@ COLLECT(exe, a.binaries, a.datas, name={name!r}, strip={strip!r}, upx=False)
 def main() -> int:
     parser = argparse.ArgumentParser(prog="agent-release", description=__doc__.partition("\n")[0])
     parser.add_argument("out", type=Path, metavar="OUT")
-    parser.add_argument("--version", default=project_version(), help="default: %(default)s, that of the project")
+    parser.add_argument("--version", default=packages.version(), help="default: %(default)s, that of the project")
     parser.add_argument(
         "--runtimes", type=Path, default=RUNTIMES, metavar="DIR", help="keep runtimes there (%(default)s)"
     )
@@ -74,11 +74,6 @@ def main() -> int:
         for made in pack(release, args.out):
             print(made)
     return 0
-
-
-def project_version() -> str:
-    project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
-    return str(project["version"])
 
 
 def own_modules() -> list[Path]:
@@ -159,7 +154,7 @@ def _freeze(work: Path, names: list[str]) -> Path:
         SPEC.format(
             entry=str(entry),
             names=names,
-            excludes=[*LEAVE_OUT, *CODECS, "unbounded"],
+            excludes=[*LEAVE_OUT, *CODECS, *map(packages.module_name, packages.PACKAGES)],
             hooks=HOOKS,
             name=NAME,
             strip=shutil.which("strip") is not None,

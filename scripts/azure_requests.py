@@ -19,7 +19,7 @@ from azure.mgmt.compute._utils.model_base import Model
 from azure.mgmt.compute._version import VERSION
 from azure.mgmt.compute.operations import _operations as operations
 
-PATH: Final = "src/unbounded/lab/cloud/azure/requests.json"
+PATH: Final = "packages/unbounded-lab/src/unbounded_lab/cloud/azure/requests.json"
 WRITTEN: Final = (models.VirtualMachine, models.VirtualMachineExtension, models.VirtualMachineReimageParameters)
 OPEN: Final = frozenset({"VirtualMachineSizeTypes"})
 """Enums whose values are not all in the SDK: sizes have come since its list was closed, D2s_v5 is not in it."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from scripts import crd_files, deploy_files, manifest_files
+from scripts import crd_files, deploy_files, manifest_files, packages
 from scripts.crd_files import as_yaml
 from scripts.deploy_files import HEADER, ROOT
 from unbounded.api.names import NAMESPACE
@@ -40,7 +39,7 @@ KEEP: Final = "helm.sh/resource-policy: keep\n"
 
 def files() -> dict[str, str]:
     """Each file of the chart under its path."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    version = packages.version()
     found = {
         "Chart.yaml": HEADER + as_yaml(_chart(str(version))),
         "values.yaml": (SOURCES / "values.yaml").read_text(),

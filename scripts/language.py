@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[1]
-SOURCES: Final = ROOT / "src"
+from scripts import packages
+
 ROLES: Final = frozenset({"Settings", "Controller"})
 PENDING: Final = frozenset[str]()
 QUESTION: Final = re.compile(r"(What|Whether|Who|Whose|Whom|How|Where|Why|Which)\b")
@@ -27,9 +27,10 @@ QUESTION: Final = re.compile(r"(What|Whether|Who|Whose|Whom|How|Where|Why|Which)
 Trees = Mapping[str, ast.Module]
 
 
-def trees(root: Path) -> dict[str, ast.Module]:
-    """Parse every module below a folder, by its path relative to it."""
-    return {str(path.relative_to(root)): ast.parse(path.read_text()) for path in sorted(root.rglob("*.py"))}
+def trees(*roots: Path) -> dict[str, ast.Module]:
+    """Parse every module below some folders, by its path relative to its folder."""
+    paths = ((root, path) for root in roots for path in sorted(root.rglob("*.py")))
+    return {str(path.relative_to(root)): ast.parse(path.read_text()) for root, path in paths}
 
 
 def question_docstrings(modules: Trees) -> Iterator[str]:
@@ -68,7 +69,7 @@ def faults(modules: Trees, pending: frozenset[str] = PENDING) -> Sequence[str]:
 
 
 def main() -> int:
-    found = faults(trees(SOURCES))
+    found = faults(trees(*map(packages.sources, packages.PACKAGES)))
     for fault in found:
         print(fault, file=sys.stderr)
     return 1 if found else 0

@@ -2,7 +2,9 @@
 RELEASE_KEY names the key, and ARCH the architectures of images.
 
     unbounded-V-py3-none-any.whl        the control plane and the command line (kubectl-unbounded)
-    requirements.txt                    the packages that it needs, with their hashes
+    unbounded_apiserver-V-…, unbounded_lab-V-…    the API server of `unbounded up`, and the lab
+    requirements.txt                    the packages that the first needs, with their hashes; requirements-clouds.txt
+                                        with the SDKs of clouds, requirements-up.txt with those and the API server's
     unbounded-agent-linux-ARCH.tar.gz   the host agent; unbounded-agent is the same in one file
     NAME-V.oci.tar                      images of machina, machine-ops-controller, metalman and unbounded (OCI layouts)
     unbounded-chart-V.tgz               the Helm chart
@@ -32,11 +34,16 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from scripts import agent_release
-from scripts.deploy_files import PLAIN, ROOT, WITH_CLOUDS
+from scripts import agent_release, packages
+from scripts.deploy_files import PLAIN, ROOT, WITH_ALL, WITH_CLOUDS
 from scripts.release_images import IMAGES, PLATFORMS, build
 
 SUMS: Final = "SHA256SUMS"
+REQUIREMENTS: Final = {
+    PLAIN: "requirements.txt",
+    WITH_CLOUDS: "requirements-clouds.txt",
+    WITH_ALL: "requirements-up.txt",
+}
 PARTS: Final = ("python", "agent", "manifests", "images")
 SIGNED: Final = (SUMS, agent_release.NAME, f"{agent_release.NAME}-linux-*.tar.gz")
 
@@ -71,20 +78,21 @@ def make(out: Path, parts: Sequence[str], *, epoch: int, architectures: Sequence
     """
     with tempfile.TemporaryDirectory(prefix=".release-", dir=out) as folder:
         work = Path(folder)
-        wheel = make_wheel(work, epoch)
+        wheels = make_wheels(work, epoch)
         if "python" in parts:
-            shutil.copy(wheel, out)
-            shutil.copy(ROOT / "deploy" / "images" / WITH_CLOUDS, out / "requirements-clouds.txt")
-            shutil.copy(ROOT / "deploy" / "images" / PLAIN, out / "requirements.txt")
+            for wheel in wheels.values():
+                shutil.copy(wheel, out)
+            for file, name in REQUIREMENTS.items():
+                shutil.copy(ROOT / "deploy" / "images" / file, out / name)
         if "manifests" in parts:
-            for path, content in manifests(wheel.name.split("-")[1], work):
+            for path, content in manifests(packages.version(), work):
                 (out / path).write_bytes(content)
         if "agent" in parts:
             base = agent_release.runtime(agent_release.RUNTIMES)
-            list(agent_release.pack(agent_release.assemble(work, base, agent_release.project_version()), out))
+            list(agent_release.pack(agent_release.assemble(work, base, packages.version()), out))
         if "images" in parts:
             for name in IMAGES:
-                build(name, wheel, out, work, epoch=epoch, architectures=architectures)
+                build(name, wheels, out, work, epoch=epoch, architectures=architectures)
     write_sums(out)
 
 
@@ -99,17 +107,22 @@ def commit_time() -> int:
     return int(asked.stdout)
 
 
-def make_wheel(work: Path, epoch: int) -> Path:
-    """Build the wheel."""
+def make_wheels(work: Path, epoch: int) -> dict[str, Path]:
+    """Build the wheel of each package."""
+    return {package: make_wheel(work / "wheels" / package, epoch, package) for package in packages.PACKAGES}
+
+
+def make_wheel(folder: Path, epoch: int, package: str = packages.PRODUCT) -> Path:
+    """Build the wheel of one package into a folder."""
     hatchling = Path(sys.executable).with_name("hatchling")
     subprocess.run(  # noqa: S603  # of the project's environment
-        [str(hatchling), "build", "--target", "wheel", "--directory", str(work / "wheel")],
-        cwd=ROOT,
+        [str(hatchling), "build", "--target", "wheel", "--directory", str(folder)],
+        cwd=packages.folder(package),
         check=True,
         env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch)},
         stdout=subprocess.DEVNULL,
     )
-    (wheel,) = (work / "wheel").glob("*.whl")
+    (wheel,) = folder.glob("*.whl")
     return wheel
 
 

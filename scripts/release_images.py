@@ -18,12 +18,13 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from scripts.deploy_files import ROOT, asked_for, locked
+from scripts import packages
+from scripts.deploy_files import ROOT, locked
 
 BASES: Final = ROOT / ".venv" / "tools" / "release" / "base"
 PREFIX: Final = "opt/unbounded"
@@ -35,6 +36,7 @@ DISTRIBUTIONS: Final = {"yaml": "pyyaml", "re2": "google-re2", "azure": "azure-m
 WITH: Final = {"asyncssh": "bcrypt", "aiohttp": "aiohappyeyeballs"}  # what a package uses where it is there
 # What the provider imports, and what the SDK itself does
 OCI_SERVICES: Final = frozenset({"auth", "core", "dns", "object_storage", "work_requests"})
+SOURCES: Final = {packages.module_name(one): packages.sources(one) for one in packages.PACKAGES}
 PROVIDERS: Final = ("unbounded.machineops.providers.azure", "unbounded.machineops.providers.oci")
 
 
@@ -42,8 +44,9 @@ PROVIDERS: Final = ("unbounded.machineops.providers.azure", "unbounded.machineop
 class Image:
     """
     Args:
-        modules: what is imported first; empty for all modules of the wheel, with all packages that it can use.
+        modules: what is imported first; empty for all modules of the wheels, with all packages that they can use.
         programs: the executables, by `module:function`.
+        built: the packages of the workspace that are in it.
     """
 
     programs: dict[str, str]
@@ -53,6 +56,7 @@ class Image:
     user: int = NOBODY
     data: bool = False
     env: dict[str, str] = field(default_factory=dict)
+    built: tuple[str, ...] = (packages.PRODUCT,)
 
 
 IMAGES: Final = {
@@ -81,21 +85,28 @@ IMAGES: Final = {
         ["6443/tcp"],
         data=True,
         env={"HOME": "/data"},
+        built=(packages.PRODUCT, packages.API_SERVER),
     ),
 }
 
 
 def build(
-    name: str, wheel: Path, out: Path, work: Path, *, epoch: int, architectures: Sequence[str] = ("amd64",)
+    name: str,
+    wheels: Mapping[str, Path],
+    out: Path,
+    work: Path,
+    *,
+    epoch: int,
+    architectures: Sequence[str] = ("amd64",),
 ) -> Path:
     """Make an image for each architecture; return the archive of their OCI layout."""
     image, layout = IMAGES[name], work / f"{name}.oci"
     (layout / "blobs" / "sha256").mkdir(parents=True)
-    version = wheel.name.split("-")[1]
+    version = wheels[packages.PRODUCT].name.split("-")[1]
     made = []
     for architecture in architectures:
         tree = work / f"{name}-{architecture}"
-        _install(image, wheel, tree, architecture)
+        _install(image, wheels, tree, architecture)
         layers = [_base_layer(layout, architecture), _layer(tree, _blobs(layout), epoch=epoch)]
         made.append(_manifest(layout, layers, _config(name, image, version, layers, epoch, architecture)))
         shutil.rmtree(tree)
@@ -109,12 +120,13 @@ def build(
 # ---- what is in an image
 
 
-def _install(image: Image, wheel: Path, tree: Path, architecture: str) -> None:
+def _install(image: Image, wheels: Mapping[str, Path], tree: Path, architecture: str) -> None:
     site = tree / SITE
     site.mkdir(parents=True)
     names, modules = _contents(image)
     _packages(site, names, architecture)
-    _own_modules(wheel, site, modules)
+    for package in image.built:
+        _own_modules(wheels[package], site, modules)
     prefix = tree / PREFIX
     (prefix / "bin").mkdir()
     (prefix / "bin" / "python3").symlink_to("/usr/bin/python3.11")
@@ -137,7 +149,7 @@ def _install(image: Image, wheel: Path, tree: Path, architecture: str) -> None:
 def _contents(image: Image) -> tuple[set[str], set[str] | None]:
     """Return the distributions to install, and the own modules; None for all."""
     if not image.modules:
-        return set(asked_for("azure", "oci")), None
+        return packages.requirements("azure", "oci", "up"), None
     own, others = closure(*image.modules)
     others |= {WITH[one] for one in others & WITH.keys()}
     return {name for one in others for name in DISTRIBUTIONS.get(one, one.replace("_", "-")).split()}, own
@@ -151,16 +163,16 @@ def closure(*seeds: str) -> tuple[set[str], set[str]]:
     while left:
         module = left.pop()
         top = module.partition(".")[0]
-        if top != "unbounded":
+        if top not in SOURCES:
             others.add(top)
         elif module not in own and (path := _source(module)) is not None:
             own.add(module)
-            left += [*_imports(path), module.rpartition(".")[0]]
+            left += [*_imports(path), *filter(None, [module.rpartition(".")[0]])]
     return own, {one for one in others if one and one not in sys.stdlib_module_names}
 
 
 def _source(module: str) -> Path | None:
-    path = ROOT / "src" / Path(*module.split(".")) if module else ROOT / "src"
+    path = SOURCES[module.partition(".")[0]].joinpath(*module.split("."))
     package = path / "__init__.py"
     return (
         package

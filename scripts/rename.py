@@ -2,7 +2,7 @@
 
 A table has a row a line; `#` begins a comment, words with blanks stand in quotes:
 
-    move old.module new.module              a module or package of src, tests, scripts or benchmarks
+    move old.module new.module              a module or package of packages, tests, scripts or benchmarks
     movetest tests/a/test_x.py tests/b/test_y.py
     name package.module.Old New             a top-level class, function, constant or type alias
     attr package.module.Class.old new       a method, property, field or enum member; `wire` at the end allows a

@@ -5,7 +5,7 @@
 URL is the boot's (Attest.URL of the agent's configuration); /attest is appended. The token goes to standard output, and
 the cluster's certificate authority to FILE. Five attempts are made, with the waits that the server asks for. What went
 wrong is said on standard error: exit status 1 when the server refuses, 2 when the TPM cannot be used, 3 when nobody
-answered. tpm.py and attestation.py of src/unbounded/join lie beside this file, and aes_gcm.py.
+answered. tpm.py and attestation.py of packages/unbounded/src/unbounded/join lie beside this file, and aes_gcm.py.
 """
 
 import argparse

@@ -100,11 +100,12 @@ class Moves:
 
     def _path(self, path: str) -> str:
         """Return the new form of a mentioned path; empty if it does not move."""
-        for root in ("", "src/", "src/unbounded/"):
+        roots = [f"{root}/" for root in SOURCES if root]
+        for root in ("", *roots, *(f"{root}unbounded/" for root in roots)):
             if (fresh := self.files.get(root + path)) is not None:
                 return fresh.removeprefix(root)
         for old, new in self.modules.items():
-            for base in ("src/", ""):
+            for base in (*roots, ""):
                 before = base + old.replace(".", "/")
                 if "/" in before and (path == before or path.startswith(before + "/")):
                     return base + new.replace(".", "/") + path[len(before) :]

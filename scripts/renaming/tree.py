@@ -10,8 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-SOURCES: Final = ("src", "examples/provider-plugin/src", "")  # roots of modules, the longest match first
-ROOTS: Final = r"(?:unbounded|tests|scripts|benchmarks)"  # first segments of the modules that a table can name
+from scripts import packages
+
+_PACKAGES: Final = tuple(str(folder.relative_to(packages.ROOT)) for folder in map(packages.folder, packages.PACKAGES))
+SOURCES: Final = (  # roots of modules, the longest match first
+    *(f"{folder}/src" for folder in _PACKAGES),
+    *_PACKAGES,
+    "src",
+    "examples/provider-plugin/src",
+    "",
+)
+ROOTS: Final = r"(?:unbounded(?:_apiserver|_lab)?|tests|scripts|benchmarks)"
 _IMPORTS: Final = re.compile(r"(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([\w.]+))")
 _LEFT_ALONE: Final = (
     "scripts/renames/",

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+
 from benchmarks.agent import LIMITS, QUICK
-
 from tests.support.hosts.tools import missing
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 ABSENT = missing()
 
 

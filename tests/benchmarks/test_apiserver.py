@@ -9,11 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from benchmarks.apiserver import BODY_BYTES, LIMITS, QUICK, widget
 
 from benchmarks import busy_disk, raw_commits
-
-ROOT = Path(__file__).parents[2]
+from benchmarks.apiserver import BODY_BYTES, LIMITS, QUICK, widget
+from tests.support.paths import ROOT
 
 
 def test_a_widget_has_the_size_that_is_promised() -> None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+
+from benchmarks import netboot_peers
 from benchmarks.__main__ import _possible
 from benchmarks.boot_storm import LIMITS, QUICK
 from benchmarks.netboot_peers import missing
+from tests.support.paths import ROOT
 
-from benchmarks import netboot_peers
-
-ROOT = Path(__file__).parents[2]
 ABSENT = missing()
 
 

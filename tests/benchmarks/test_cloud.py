@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from benchmarks.cloud import LIMITS, QUICK, SUBSCRIPTIONS, allowed_s
 
-ROOT = Path(__file__).parents[2]
+from benchmarks.cloud import LIMITS, QUICK, SUBSCRIPTIONS, allowed_s
+from tests.support.paths import ROOT
 
 
 def test_the_kind_of_request_that_takes_longest_says_what_the_limits_allow() -> None:

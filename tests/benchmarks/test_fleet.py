@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+
 from benchmarks.fleet import LIMITS, QUICK
 from benchmarks.fleet_data import MACHINE_BYTES, OPERATION_BYTES, SERVER_BYTES, machine, operation
-
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import ROOT
 
 
 @pytest.mark.parametrize("number", [0, 9_999])

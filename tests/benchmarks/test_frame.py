@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from benchmarks.__main__ import BEGIN, END, LIMITS, PAGE, part, with_parts
 from benchmarks.frame import Measured, machine, median, percentile
 

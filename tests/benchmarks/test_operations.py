@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from benchmarks.operations import LIMITS, QUICK
 
-ROOT = Path(__file__).parents[2]
+from benchmarks.operations import LIMITS, QUICK
+from tests.support.paths import ROOT
 
 
 @pytest.mark.slow

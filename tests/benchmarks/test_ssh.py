@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from benchmarks.ssh import LIMITS, QUICK, missing
 
-ROOT = Path(__file__).parents[2]
+from benchmarks.ssh import LIMITS, QUICK, missing
+from tests.support.paths import ROOT
+
 ABSENT = missing()
 
 

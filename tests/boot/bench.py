@@ -10,10 +10,10 @@ from typing import Final
 
 from tests.support.qemu import Hardware, QemuMachine, Segment
 from tests.support.qemu.router import router
-from unbounded.lab.bmc.local import LabBmc
-from unbounded.lab.bmc.power import HostPower
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
 from unbounded.metalman.redfish.ports import BmcAccount, BootEnabled, BootOverride, BootTarget, ResetType
+from unbounded_lab.bmc.local import LabBmc
+from unbounded_lab.bmc.power import HostPower
 
 MAC: Final = "52:54:00:00:00:01"
 

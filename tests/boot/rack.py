@@ -15,9 +15,9 @@ from tests.fetch.registries import docker_registry
 from tests.support.qemu import Hardware, QemuMachine, Segment
 from tests.support.qemu.router import router
 from unbounded.api.names import API_VERSION, LABEL_SITE
-from unbounded.lab import machines as manifests
-from unbounded.lab.bmc.local import LabBmc
-from unbounded.lab.bmc.power import HostPower
+from unbounded_lab import machines as manifests
+from unbounded_lab.bmc.local import LabBmc
+from unbounded_lab.bmc.power import HostPower
 
 MACHINE: Final = "rack1-01"
 SITE: Final = "rack1"

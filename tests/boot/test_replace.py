@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 from cryptography.x509 import load_pem_x509_csr
-from scripts.agent_release import project_version
+from scripts import packages
 
 from tests.boot.rack import MACHINE, Rack, rack
 from tests.boot.thin import DISK_BYTES, joining_image, thin_image
@@ -22,7 +22,7 @@ from tests.support.hosts.mirror import CNI, CONTAINERD, RUNC, Mirror, mirror_on
 from tests.support.qemu import Hardware, Segment
 from tests.support.qemu.tools import built
 from tests.support.token_groups import machine_of
-from unbounded.lab.bmc.power import HostPower
+from unbounded_lab.bmc.power import HostPower
 
 pytestmark = [
     pytest.mark.slow,
@@ -116,7 +116,7 @@ async def is_node_of_the_agent(it: Rack) -> None:
         told = (await it.up.get("machine", MACHINE)).get("status", {}).get("agent", {})
         return str(told["version"]) if "version" in told else None
 
-    assert await it.until(version, "the daemon says its version", within_s=120) == project_version()
+    assert await it.until(version, "the daemon says its version", within_s=120) == packages.version()
 
 
 async def test_a_machine_is_reimaged_by_uefi_http_and_then_starts_from_its_disk(net: Segment, tmp_path: Path) -> None:
@@ -196,4 +196,4 @@ async def is_joined(it: Rack) -> None:
         told = (await it.up.get("machine", MACHINE)).get("status", {}).get("agent", {})
         return str(told["version"]) if "version" in told else None
 
-    assert await it.until(version, "the daemon says its version", within_s=120) == project_version()
+    assert await it.until(version, "the daemon says its version", within_s=120) == packages.version()

@@ -27,10 +27,10 @@ from unbounded.api.names import LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.client import HttpApi
 from unbounded.kube.port import Api
-from unbounded.lab.bmc.fleet import Fleet, start_fleet
-from unbounded.lab.machines import manifests
 from unbounded.machineops.reasons import AUTH_NOT_FOUND
 from unbounded.machineops.settings import Settings
+from unbounded_lab.bmc.fleet import Fleet, start_fleet
+from unbounded_lab.machines import manifests
 
 LIMIT_S = 60.0
 

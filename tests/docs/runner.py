@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+from tests.support.paths import PYTHONPATH, ROOT
+
 DOCS: Final = ROOT / "docs"
 LIMIT_S: Final = 300.0
 STOPS_S: Final = 60.0
@@ -161,7 +162,7 @@ class Shell:
 def user_environment(home: Path, kubeconfig: Path) -> dict[str, str]:
     """What a user's shell has: the plugin and kubectl in the PATH, and a kubeconfig."""
     path = f"{Path(sys.prefix) / 'bin'}{os.pathsep}{Path(sys.prefix) / 'tools' / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    known = {"PATH": path, "HOME": str(home), "KUBECONFIG": str(kubeconfig), "PYTHONPATH": str(ROOT / "src")}
+    known = {"PATH": path, "HOME": str(home), "KUBECONFIG": str(kubeconfig), "PYTHONPATH": PYTHONPATH}
     return known | {"LC_ALL": "C.UTF-8"}
 
 

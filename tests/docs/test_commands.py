@@ -1,5 +1,5 @@
 """Every command of ours that a document shows is one that there is, with flags that there are. `test_guides.py`,
-`test_readme.py` and `tests/agent/e2e` run them. A block that CI cannot run says so on the page.
+`test_readme.py` and `packages/unbounded/tests/agent/e2e` run them. A block that CI cannot run says so on the page.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Final
 
 import pytest
 
-from tests.docs.runner import DOCS, NOT_RUN, ROOT, blocks, plugin_calls, unexcused
+from tests.docs.runner import DOCS, NOT_RUN, blocks, plugin_calls, unexcused
+from tests.support.paths import ROOT
 from unbounded.cli.plugin import parsing
 from unbounded.cli.plugin.registry import commands
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import yaml
 
-from tests.docs.runner import ROOT
+from tests.support.paths import ROOT
 
 MAKEFILE: Final = (ROOT / "Makefile").read_text()
 TARGETS: Final = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))

@@ -1,5 +1,5 @@
 """The guides in docs/: every command of them, run as it stands there, by a user with kubectl. Those of hosts (agent.md,
-upgrade.md, reset.md) are followed in tests/agent/e2e.
+upgrade.md, reset.md) are followed in packages/unbounded/tests/agent/e2e.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.errors import NotFound
-from unbounded.lab.bmc import LabBmc
 from unbounded.machina.machines.credentials import READ_EVERY_S
+from unbounded_lab.bmc import LabBmc
 
 ABSENT: Final = missing()
 pytestmark = [

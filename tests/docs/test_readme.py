@@ -16,12 +16,13 @@ from typing import Final
 import pytest
 
 from tests.cli.running import KUBECTL
-from tests.docs.runner import DOCS, RELEASE_URL, ROOT, Shell, Stage, follow, printed_until, running
+from tests.docs.runner import DOCS, RELEASE_URL, Shell, Stage, follow, printed_until, running
 from tests.e2e.plane import Plane, plane
 from tests.e2e.standin import SHA256, kubelets, make_node, standin_agent, started
+from tests.support.paths import ROOT
 from tests.support.ssh.sshd import Fleet, missing, sshd_fleet
 from unbounded.api.machine import MACHINES
-from unbounded.lab.bmc import LabBmc
+from unbounded_lab.bmc import LabBmc
 
 ABSENT: Final = missing()
 pytestmark = [
@@ -57,7 +58,7 @@ class Reader:
         self.folder = folder / "home"
         (self.folder / ".ssh").mkdir(parents=True)
         shutil.copy(fleet.key, self.folder / ".ssh" / "id_ed25519")
-        for name in ("examples", "scripts", "Makefile", "pyproject.toml", "requirements.lock"):
+        for name in ("examples", "packages", "scripts", "Makefile", "pyproject.toml", "requirements.lock"):
             (self.folder / name).symlink_to(ROOT / name)
         (self.folder / ".venv").symlink_to(sys.prefix)
         self.first_run = ""

@@ -14,7 +14,8 @@ import pytest
 import yaml
 from scripts.deploy_files import REGISTRY
 
-from tests.cli.running import KUBECTL, PATH, ROOT
+from tests.cli.running import KUBECTL, PATH
+from tests.support.paths import ROOT
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.images import image_of
 from unbounded.cli.deploy.workloads import (

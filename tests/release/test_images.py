@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -18,10 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from scripts.agent_release import project_version
 from scripts.deploy_files import ROOT
-from scripts.release import make_wheel
+from scripts.packages import version
+from scripts.release import make_wheels
 from scripts.release_images import BASES, IMAGES, SITE, build, closure
+
+from tests.support.paths import environment
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,8 +36,8 @@ LIMIT_S: Final = 120.0
 MOST_MB: Final = {"machina": 75, "metalman": 75, "machine-ops-controller": 120, "unbounded": 165}
 NOT_IN: Final = {
     "machina": (
-        "unbounded/lab",
-        "unbounded/apiserver",
+        "unbounded_lab",
+        "unbounded_apiserver",
         "unbounded/agent",
         "unbounded/machineops",
         "oci",
@@ -44,21 +45,21 @@ NOT_IN: Final = {
         "rich",
     ),
     "metalman": (
-        "unbounded/lab",
-        "unbounded/apiserver",
+        "unbounded_lab",
+        "unbounded_apiserver",
         "unbounded/machina",
         "unbounded/machineops",
         "oci",
         "asyncssh",
     ),
     "machine-ops-controller": (
-        "unbounded/lab",
-        "unbounded/apiserver",
+        "unbounded_lab",
+        "unbounded_apiserver",
         "unbounded/metalman",
         "oci/database",
         "asyncssh",
     ),
-    "unbounded": ("oci/database",),
+    "unbounded": ("unbounded_lab", "oci/database"),
 }
 EACH: Final = """\
 import importlib, pkgutil, unbounded
@@ -109,7 +110,7 @@ def ran(root: Path, config: dict[str, Any], *command: str) -> str:
 
 @pytest.mark.parametrize("name", sorted(IMAGES))
 def test_an_image_holds_what_it_runs(name: str, tmp_path: Path) -> None:
-    archive = build(name, make_wheel(tmp_path, EPOCH), tmp_path, tmp_path, epoch=EPOCH)
+    archive = build(name, make_wheels(tmp_path, EPOCH), tmp_path, tmp_path, epoch=EPOCH)
     root = tmp_path / "root"
     config = unpack(archive, root, tmp_path / "layout")
     site = root / SITE
@@ -120,7 +121,7 @@ def test_an_image_holds_what_it_runs(name: str, tmp_path: Path) -> None:
     (root / "each.py").write_text(EACH)
     ran(root, config, "/opt/unbounded/bin/python3", "/each.py")
     (program, *_) = config["Entrypoint"]
-    assert ran(root, config, program, "--version") == f"{program} {project_version()}\n"
+    assert ran(root, config, program, "--version") == f"{program} {version()}\n"
     if name == "machine-ops-controller":
         assert re.findall(r"^(\w+) \(", ran(root, config, program, "providers"), re.MULTILINE) == [
             "AzureVM",
@@ -137,7 +138,7 @@ def test_an_image_holds_what_it_runs(name: str, tmp_path: Path) -> None:
 def test_an_image_of_two_architectures_is_one_index_and_runs_on_both(tmp_path: Path) -> None:
     subprocess.run([ROOT / "scripts" / "release-tools", "arm64"], check=True)
     archive = build(
-        *("machina", make_wheel(tmp_path, EPOCH), tmp_path, tmp_path), epoch=EPOCH, architectures=("amd64", "arm64")
+        *("machina", make_wheels(tmp_path, EPOCH), tmp_path, tmp_path), epoch=EPOCH, architectures=("amd64", "arm64")
     )
     layout = tmp_path / "layout"
     layout.mkdir()
@@ -156,7 +157,7 @@ def test_an_image_of_two_architectures_is_one_index_and_runs_on_both(tmp_path: P
     assert [path for path in programs if path.read_bytes()[18:20] != b"\xb7\x00"] == []
     command = [str(EMULATED), str(root), "/opt/unbounded/bin/machina", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, f"machina {project_version()}\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, f"machina {version()}\n"), done.stderr
 
 
 @contextmanager
@@ -195,12 +196,12 @@ def test_imports_are_followed_wherever_they_stand() -> None:
     own, others = closure("unbounded.machina.main")
     assert {"unbounded.machina.controller", "unbounded.kube.process", "unbounded.join.install"} <= own
     assert {"aiohttp", "asyncssh", "msgspec", "yaml"} <= others
-    assert not [one for one in own if one.startswith(("unbounded.lab", "unbounded.apiserver", "unbounded.cli"))]
+    assert not [one for one in own if one.startswith(("unbounded_lab", "unbounded_apiserver", "unbounded.cli"))]
 
 
 @pytest.mark.soak
 def test_two_releases_are_the_same(tmp_path: Path) -> None:
     for name in ("one", "two"):
         command = [sys.executable, "-m", "scripts.release", str(tmp_path / name)]
-        subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": "src:."})
+        subprocess.run(command, check=True, env=environment())
     assert (tmp_path / "one" / "SHA256SUMS").read_text() == (tmp_path / "two" / "SHA256SUMS").read_text()

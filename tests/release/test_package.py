@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from scripts import packages
 from scripts.deploy_files import ROOT
 from scripts.release import make_wheel
 
@@ -57,15 +58,30 @@ def outside(wheel: Path, tmp_path: Path) -> Path:
     return project
 
 
-def test_the_wheel_holds_the_license_and_the_marker_of_its_types(wheel: Path) -> None:
+@pytest.mark.parametrize("package", packages.PACKAGES)
+def test_the_wheel_holds_the_license_and_the_marker_of_its_types(package: str, tmp_path: Path) -> None:
+    module = packages.module_name(package)
+    wheel = make_wheel(tmp_path, EPOCH, package)
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         (metadata,) = [archive.read(name).decode() for name in names if name.endswith(".dist-info/METADATA")]
         (text,) = [archive.read(name) for name in names if name.endswith(".dist-info/licenses/LICENSE")]
-    assert "unbounded/py.typed" in names
+    assert f"{module}/py.typed" in names
+    assert {name.partition("/")[0] for name in names} == {module, f"{module}-{packages.version()}.dist-info"}
+    assert not [name for name in names if "/tests/" in name]
     assert "\nLicense-Expression: Apache-2.0\n" in metadata
     assert text == (ROOT / "LICENSE").read_bytes()
     assert text.split(b"\n", 3)[1:3] == [b" " * 33 + b"Apache License", b" " * 27 + b"Version 2.0, January 2004"]
+
+
+def test_packages_have_one_version_and_ask_for_each_other_in_it() -> None:
+    version = packages.version()
+    assert {packages.project(one)["version"] for one in packages.PACKAGES} == {version}
+    extras = packages.project()["optional-dependencies"]
+    assert extras["up"] == [f"{packages.API_SERVER}=={version}"]
+    assert extras["lab"] == [f"{packages.LAB}=={version}"]
+    for one in (packages.API_SERVER, packages.LAB):
+        assert f"{packages.PRODUCT}=={version}" in packages.project(one)["dependencies"]
 
 
 def test_mypy_finds_wrong_types_in_an_outside_provider_and_none_in_the_sample(outside: Path) -> None:

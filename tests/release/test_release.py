@@ -31,7 +31,9 @@ def test_equal_commits_make_equal_files(tmp_path: Path) -> None:
     sums = (tmp_path / "one" / "SHA256SUMS").read_text()
     assert sums == (tmp_path / "two" / "SHA256SUMS").read_text()
     names = [line.split("  ")[1] for line in sums.splitlines()]
-    assert {name.split("-")[0] for name in names} == {"requirements.txt", "requirements", "unbounded"}
+    assert {name.split("-")[0] for name in names} == {
+        *("requirements.txt", "requirements", "unbounded", "unbounded_apiserver", "unbounded_lab")
+    }
     assert not [path for path in (tmp_path / "one").iterdir() if path.name.startswith(".")]
 
 

@@ -22,7 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from scripts.agent_release import ARCHITECTURES, NAME, STAMP_FILE, TOP, pack, project_version, sources_digest
+from scripts.agent_release import ARCHITECTURES, NAME, STAMP_FILE, pack, sources_digest
+from scripts.packages import version
+
+from tests.support.paths import environment
 
 BUILDS: Final = Path(sys.prefix) / "tools" / "agent-release"
 KEPT_S: Final = 3 * 3600.0  # builds of other sources are kept for a while: several checkouts may share the folder
@@ -69,7 +72,7 @@ def agent_release() -> AgentRelease:
             subprocess.run(  # with relative paths, as a person types them
                 [sys.executable, "-m", "scripts.agent_release", "--runtimes", "runtimes", place.name],
                 cwd=BUILDS,
-                env={**os.environ, "PYTHONPATH": f"{TOP / 'src'}{os.pathsep}{TOP}"},
+                env=environment(),
                 check=True,
                 stdout=subprocess.DEVNULL,
             )
@@ -77,7 +80,7 @@ def agent_release() -> AgentRelease:
             subprocess.run(["tar", "-xf", str(_archive(place)), "-C", str(place / "whole")], check=True)
             (place / "built").touch()
         os.utime(place)
-    return AgentRelease(project_version(), place / "whole" / NAME, _archive(place), place / NAME)
+    return AgentRelease(version(), place / "whole" / NAME, _archive(place), place / NAME)
 
 
 def release_like(

@@ -12,20 +12,21 @@ from typing import Any, Final
 
 import yaml
 
+from tests.support.paths import ROOT
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import GROUP
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.apiserver.server import ApiServer
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.port import Api
+from unbounded_apiserver.server import ApiServer
 
 CRDS: Final[Kind[dict[str, Any]]] = Kind(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", dict
 )
-CRD_FILES: Final = Path(__file__).parents[2] / "deploy" / "crd"
+CRD_FILES: Final = ROOT / "deploy" / "crd"
 START_S: Final = 30.0
 
 

@@ -1,7 +1,7 @@
 """Installs on hosts, without a host: how long they take and how they end are dials. For virtual time too.
 
 It asks its questions through the `Shell`, so that the dials of `tests.support.machina` count: a line that is cut, a
-host that is silent. `tests/machina/provisioning/test_contract.py` holds it to what the real one does with real shells.
+host that is silent. `tests.machina.provisioning.test_contract` holds it to what the real one does with real shells.
 """
 
 from __future__ import annotations

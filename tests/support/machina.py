@@ -1,6 +1,6 @@
 """Hosts that are reached over SSH, without a socket: what goes wrong is a dial. For virtual time too.
 
-`tests/machina/ssh/test_contract.py` holds them to what the real client does with real servers.
+`packages/unbounded/tests/machina/ssh/test_contract.py` holds them to what the real client does with real servers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`MemoryApi`: an API server's behaviour in one object, for tests that need its semantics and not its transport.
 
-What it does is held to `tests/kube/test_api_contract.py`, which also runs against real servers. It has no faults of its
+What it does is held to `tests.kube.test_api_contract`, which also runs against real servers. It has no faults of its
 own: tests wrap it. Calls never wait (only a watch does), so a test decides where others come in between.
 """
 

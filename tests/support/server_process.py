@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from unbounded.apiserver.http.listener import CONNECTIONS
-from unbounded.apiserver.server import ApiServer
+from tests.support.paths import ROOT, environment
 from unbounded.kube.process import until_signal
+from unbounded_apiserver.http.listener import CONNECTIONS
+from unbounded_apiserver.server import ApiServer
 
-ROOT: Final = Path(__file__).parents[2]
 START_S: Final = 60.0
 READY: Final = "ready"
 
@@ -55,11 +55,10 @@ class ServerProcess:
 def server_process(data: Path, *, connections: int = 0) -> Iterator[ServerProcess]:
     """Run one while entered. `connections` is how many it accepts, if not as many as usual."""
     command = [sys.executable, "-m", "tests.support.server_process", str(data), str(connections)]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     data.mkdir(parents=True, exist_ok=True)
     with (
         _log_of(data).open("ab") as log,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=ROOT) as process,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment(), cwd=ROOT) as process,
     ):
         try:
             assert process.stdout is not None

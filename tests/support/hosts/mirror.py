@@ -29,6 +29,7 @@ import trustme
 from aiohttp import web
 
 from tests.support.hosts.tools import AgentTools
+from tests.support.paths import ROOT
 from unbounded.agent.artifacts.sources import SANDBOX
 
 CONTAINERD: Final = "1.6.20"
@@ -37,7 +38,7 @@ CNI: Final = "1.1.1"
 ARCH: Final = "amd64"
 _KUBELET: Final = Path(__file__).with_name("kubelet_standin")
 _CRICTL: Final = Path(__file__).with_name("crictl_standin.sh")
-_SANDBOX: Final = Path(__file__).parents[3] / "images" / "sandbox" / "build"
+_SANDBOX: Final = ROOT / "images" / "sandbox" / "build"
 _PROGRAM: Final = "#!/bin/sh\n# A stand-in for {name}\necho '{says}'\n"
 _START_S: Final = 30.0
 _CHUNK: Final = 64 * 1024

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.paths import PYTHONPATH
 from tests.support.qemu.tools import command
 from unbounded.api.core import NODES
 from unbounded.api.kinds import Kind
@@ -30,7 +31,6 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import NotFound
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 START_S: Final = 60.0
 _POLL_S: Final = 0.1
 _OPERATION: Final = "machineoperations.unbounded-cloud.io"
@@ -190,7 +190,7 @@ def control_plane(data: Path, address: str, *more: str) -> Iterator[ControlPlane
     data.mkdir(parents=True)
     told = [sys.executable, "-m", "unbounded.cli.main", "up", "--data", str(data), "--bind", address, "--port", "6443"]
     told += more
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "PYTHONUNBUFFERED": "1"}
     with (data / "up.log").open("wb") as log:
         process = subprocess.Popen(told, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
     plane = ControlPlane(data, f"https://{address}:6443", process)

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from tests.support.qemu.tools import command, needed
-from unbounded.lab.bmc.power import HostBootOverride
+from unbounded_lab.bmc.power import HostBootOverride
 
 
 class Firmware(Enum):

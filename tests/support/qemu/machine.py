@@ -17,8 +17,8 @@ from typing import Any, Final, Self
 from tests.support.qemu.hardware import Hardware, Wires, qemu
 from tests.support.qemu.segment import Segment
 from tests.support.qemu.tools import command, needed
-from unbounded.lab.bmc.local import LabBmc
-from unbounded.lab.bmc.power import HostBootOverride
+from unbounded_lab.bmc.local import LabBmc
+from unbounded_lab.bmc.power import HostBootOverride
 
 ESCAPES: Final = re.compile(r"\x1b\[[0-9;=?]*[A-Za-z]|\x1b[()][A-Z0-9]|\r|\0")
 LOOK_EVERY_S: Final = 0.1

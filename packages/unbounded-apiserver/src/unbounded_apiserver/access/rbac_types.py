@@ -1,0 +1,210 @@
+"""Role, ClusterRole, RoleBinding and ClusterRoleBinding: their shapes, defaults and rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from unbounded_apiserver import columns, field_errors, name_validation
+from unbounded_apiserver.admission import labels
+from unbounded_apiserver.builtin import BuiltInType
+from unbounded_apiserver.columns import AGE, DEFINITION, NAME
+from unbounded_apiserver.core_types import LABEL_SELECTOR, kind_shape
+from unbounded_apiserver.schema import FieldError
+from unbounded_apiserver.type_desc import STRING, STRINGS, ListType, StructField, StructType
+from unbounded_apiserver.types import Object, Resource, TableColumn
+
+GROUP: Final = "rbac.authorization.k8s.io"
+PACKAGE: Final = "io.k8s.api.rbac.v1"
+SUBJECT_KINDS: Final = ("ServiceAccount", "User", "Group")
+
+POLICY_RULE: Final = StructType(
+    "PolicyRule",
+    {
+        "verbs": StructField(STRINGS, "What may be done: get, list, watch, create, …; * is everything.", always=True),
+        "apiGroups": StructField(STRINGS, 'The groups of the resources; "" is the core group, * is all.'),
+        "resources": StructField(STRINGS, "Resources and subresources, such as machines/status; * is all."),
+        "resourceNames": StructField(STRINGS, "The objects that are meant; all when this is empty."),
+        "nonResourceURLs": StructField(STRINGS, "Paths that are no resources; a * at the end stands for the rest."),
+    },
+    "What may be done with which things.",
+    PACKAGE,
+)
+_RULES: Final = StructField(ListType(POLICY_RULE), "What the role allows.", always=True)
+_AGGREGATION: Final = StructField(
+    StructType(
+        "AggregationRule",
+        {"clusterRoleSelectors": StructField(ListType(LABEL_SELECTOR), "Select by labels; any of them is enough.")},
+        "Whose rules a role gathers.",
+        PACKAGE,
+    ),
+    "Gathers the rules of other cluster roles: `rules` is then kept by the server.",
+    keep=True,
+)
+_ROLE_REF: Final = StructType(
+    "RoleRef",
+    {
+        "apiGroup": StructField(STRING, "The group of the role.", always=True),
+        "kind": StructField(STRING, "Role or ClusterRole.", always=True),
+        "name": StructField(STRING, "The name of the role.", always=True),
+    },
+    "Points to a role.",
+    PACKAGE,
+    atomic=True,
+)
+_SUBJECT: Final = StructType(
+    "Subject",
+    {
+        "kind": StructField(STRING, "User, Group or ServiceAccount.", always=True),
+        "apiGroup": StructField(STRING, f'"" for ServiceAccount, {GROUP} for User and Group.'),
+        "name": StructField(STRING, "The name of the subject.", always=True),
+        "namespace": StructField(STRING, "The namespace of a ServiceAccount."),
+    },
+    "Who gets the role.",
+    PACKAGE,
+    atomic=True,
+)
+_BINDING: Final = {
+    "subjects": StructField(ListType(_SUBJECT), "Who gets the role."),
+    "roleRef": StructField(_ROLE_REF, "The role; it cannot change.", always=True),
+}
+
+
+def rules_of_role(obj: Object, *, namespaced: bool) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, rule in enumerate(obj.get("rules") or ()):
+        errors += _check_rule(f"rules[{index}]", rule, namespaced=namespaced)
+    return errors + list(_check_aggregation(obj.get("aggregationRule")))
+
+
+def _check_aggregation(aggregation: Object | None) -> Iterator[FieldError]:
+    if aggregation is None:
+        return
+    at, selectors = "aggregationRule.clusterRoleSelectors", aggregation.get("clusterRoleSelectors") or ()
+    if not selectors:
+        yield field_errors.required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil")
+    for index, selector in enumerate(selectors):
+        yield from labels.check(selector, f"{at}[{index}]")
+
+
+def _check_rule(at: str, rule: Object, *, namespaced: bool) -> list[FieldError]:
+    errors = []
+    if not rule["verbs"]:
+        errors.append(field_errors.required(f"{at}.verbs", "verbs must contain at least one value"))
+    if urls := rule.get("nonResourceURLs"):
+        if namespaced:
+            why = "namespaced rules cannot apply to non-resource URLs"
+            errors.append(field_errors.invalid(f"{at}.nonResourceURLs", urls, why))
+        if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+            why = "rules cannot apply to both regular resources and non-resource URLs"
+            errors.append(field_errors.invalid(f"{at}.nonResourceURLs", urls, why))
+        return errors
+    if not rule.get("apiGroups"):
+        errors.append(field_errors.required(f"{at}.apiGroups", "resource rules must supply at least one api group"))
+    if not rule.get("resources"):
+        errors.append(field_errors.required(f"{at}.resources", "resource rules must supply at least one resource"))
+    return errors
+
+
+def default_binding(obj: Object) -> None:
+    obj["roleRef"]["apiGroup"] = obj["roleRef"]["apiGroup"] or GROUP
+    for subject in obj.get("subjects", ()):
+        if subject["kind"] in {"User", "Group"} and not subject.get("apiGroup"):
+            subject["apiGroup"] = GROUP
+
+
+def rules_of_binding(obj: Object, old: Object | None, *, namespaced: bool) -> list[FieldError]:
+    errors = _check_reference(obj["roleRef"], ["Role", "ClusterRole"] if namespaced else ["ClusterRole"])
+    for index, subject in enumerate(obj.get("subjects", ())):
+        errors += _check_subject(f"subjects[{index}]", subject, namespaced=namespaced)
+    if old is not None and obj["roleRef"] != old["roleRef"]:
+        shown = {key[0].upper() + key[1:]: value for key, value in obj["roleRef"].items()}
+        shown = {"APIGroup": shown.pop("ApiGroup"), **shown}
+        errors.append(field_errors.invalid("roleRef", shown, "cannot change roleRef"))
+    return errors
+
+
+def _check_reference(reference: Object, kinds: list[str]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if reference["apiGroup"] != GROUP:
+        errors.append(field_errors.unsupported("roleRef.apiGroup", reference["apiGroup"], [GROUP]))
+    if reference["kind"] not in kinds:
+        errors.append(field_errors.unsupported("roleRef.kind", reference["kind"], kinds))
+    if not reference["name"]:
+        return [*errors, field_errors.required("roleRef.name")]
+    return errors + [
+        field_errors.invalid("roleRef.name", reference["name"], why)
+        for why in name_validation.path_segment(reference["name"])
+    ]
+
+
+def _check_subject(at: str, subject: Object, *, namespaced: bool) -> list[FieldError]:
+    errors: list[FieldError] = []
+    name, group = subject["name"], subject.get("apiGroup", "")
+    if not name:
+        errors.append(field_errors.required(f"{at}.name"))
+    match subject["kind"]:
+        case "ServiceAccount":
+            if name:
+                errors += [field_errors.invalid(f"{at}.name", name, why) for why in name_validation.subdomain(name)]
+            if group:
+                errors.append(field_errors.unsupported(f"{at}.apiGroup", group, [""]))
+            if not namespaced and not subject.get("namespace"):
+                errors.append(field_errors.required(f"{at}.namespace"))
+        case "User" | "Group":
+            if group != GROUP:
+                errors.append(field_errors.unsupported(f"{at}.apiGroup", group, [GROUP]))
+        case other:
+            errors.append(field_errors.unsupported(f"{at}.kind", other, list(SUBJECT_KINDS)))
+    return errors
+
+
+def _subjects(kind: str) -> Any:
+    def show(obj: columns.Object) -> str:
+        found = [s for s in obj.get("subjects", ()) if s["kind"] == kind]
+        return ", ".join(f"{s['namespace']}/{s['name']}" if s.get("namespace") else s["name"] for s in found)
+
+    return show
+
+
+BINDING_COLUMNS: Final = (
+    NAME,
+    TableColumn("Role", description="The role.", cell=lambda o: f"{o['roleRef']['kind']}/{o['roleRef']['name']}"),
+    AGE,
+    TableColumn("Users", priority=1, description="The users.", cell=_subjects("User")),
+    TableColumn("Groups", priority=1, description="The groups.", cell=_subjects("Group")),
+    TableColumn("ServiceAccounts", priority=1, description="The service accounts.", cell=_subjects("ServiceAccount")),
+)
+
+
+def _role(kind: str, plural: str, *, namespaced: bool) -> Resource:
+    about = (
+        "What may be done in one namespace." if namespaced else "What may be done in the cluster, or in a namespace."
+    )
+    more = {} if namespaced else {"aggregationRule": _AGGREGATION}
+    rules = BuiltInType(
+        kind_shape(kind, about, PACKAGE, {"rules": _RULES, **more}),
+        name_check=name_validation.path_segment,
+        create_on_update=True,
+        rules=lambda obj, _old: rules_of_role(obj, namespaced=namespaced),
+    )
+    return Resource(GROUP, "v1", kind, plural, kind.lower(), namespaced, rules, columns=DEFINITION)
+
+
+def _binding(kind: str, plural: str, *, namespaced: bool) -> Resource:
+    about = "Gives a role to users, groups and service accounts" + (" in one namespace." if namespaced else ".")
+    rules = BuiltInType(
+        kind_shape(kind, about, PACKAGE, _BINDING),
+        name_check=name_validation.path_segment,
+        create_on_update=True,
+        defaults=default_binding,
+        rules=lambda obj, old: rules_of_binding(obj, old, namespaced=namespaced),
+    )
+    return Resource(GROUP, "v1", kind, plural, kind.lower(), namespaced, rules, columns=BINDING_COLUMNS)
+
+
+CLUSTER_ROLE_BINDINGS: Final = _binding("ClusterRoleBinding", "clusterrolebindings", namespaced=False)
+CLUSTER_ROLES: Final = _role("ClusterRole", "clusterroles", namespaced=False)
+ROLE_BINDINGS: Final = _binding("RoleBinding", "rolebindings", namespaced=True)
+ROLES: Final = _role("Role", "roles", namespaced=True)
+ROLE_RESOURCES: Final = (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES)

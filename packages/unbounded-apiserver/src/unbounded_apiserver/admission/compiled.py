@@ -1,0 +1,194 @@
+"""Compiled expressions of a policy, and their evaluation for a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from unbounded_apiserver.admission.environment import (
+    ANY,
+    MATCH_BUDGET,
+    Environment,
+    Expression,
+    ExpressionFailed,
+    ExpressionRejected,
+    OutOfBudget,
+    Values,
+)
+from unbounded_apiserver.cel import EvalError, Meter
+from unbounded_apiserver.cel.types import BOOL, NULL, STRING, CelType
+
+MAX_MESSAGE_BYTES: Final = 5 * 1024
+INVALID: Final = "Invalid"
+
+Part = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class BrokenExpression:
+    """A stored expression that cannot be used any more: each evaluation fails."""
+
+    why: str
+
+    def value(self, _values: Values, _budget: Meter) -> Any:
+        raise ExpressionFailed(f"compilation error: {self.why}")
+
+    def raw(self, _values: Values, _budget: Meter) -> Any:
+        raise EvalError(f"fails to compile: {self.why}")
+
+
+Code = Expression | BrokenExpression
+
+
+@dataclass(frozen=True)
+class Validation:
+    expression: Code
+    source: str
+    message: str
+    message_code: Code | None  # returns the message
+    reason: str
+
+
+@dataclass(frozen=True)
+class ValidationFailure:
+    """A validation, by its index, that a request fails, or that cannot be evaluated."""
+
+    index: int
+    message: str
+    reason: str = INVALID
+
+
+@dataclass(frozen=True)
+class PolicyVerdict:
+    """The result of a policy for one request: its failures, and its audit annotations.
+
+    `unusable` has the errors of audit annotations; with the failure policy Fail, they reject the request.
+    """
+
+    failures: Sequence[ValidationFailure] = ()
+    annotations: Sequence[tuple[str, str]] = ()
+    unusable: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class CompiledPolicy:
+    """The expressions of one policy. With `fail_closed`, an error of evaluation rejects the request."""
+
+    fail_closed: bool
+    conditions: tuple[Code, ...]
+    variables: Mapping[str, Code]
+    validations: tuple[Validation, ...]
+    annotations: tuple[tuple[str, Code], ...]
+
+    def evaluate(self, values: Values, budget: Meter) -> PolicyVerdict:
+        """Evaluate the policy for a request; `budget` limits its variables, too."""
+        try:
+            if not self._applies(values):
+                return PolicyVerdict()
+            return self._annotated(self._failures(values, budget), values, budget)
+        except (ExpressionFailed, OutOfBudget) as error:
+            return PolicyVerdict([ValidationFailure(0, str(error))]) if self.fail_closed else PolicyVerdict()
+
+    def _applies(self, values: Values) -> bool:
+        """Return whether all match conditions hold; a false one outweighs failing ones. Raises Failed, OutOfBudget."""
+        budget, errors = Meter(MATCH_BUDGET), []
+        for condition in self.conditions:
+            try:
+                if condition.value(values, budget) is False:
+                    return False
+            except ExpressionFailed as error:
+                errors.append(str(error))
+        if errors:
+            raise ExpressionFailed(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
+        return True
+
+    def _failures(self, values: Values, budget: Meter) -> list[ValidationFailure]:
+        """Return the failed validations. Raises OutOfBudget."""
+        results: list[bool | ExpressionFailed] = []
+        for validation in self.validations:
+            try:
+                results.append(validation.expression.value(values, budget) is True)
+            except ExpressionFailed as error:
+                results.append(error)
+        failures = []
+        for index, (validation, result) in enumerate(zip(self.validations, results, strict=True)):
+            if isinstance(result, ExpressionFailed):
+                if self.fail_closed:
+                    failures.append(ValidationFailure(index, str(result)))
+            elif not result:
+                failures.append(ValidationFailure(index, _message(validation, values, budget), validation.reason))
+        return failures
+
+    def _annotated(self, failures: list[ValidationFailure], values: Values, budget: Meter) -> PolicyVerdict:
+        found, unusable = [], []
+        for key, expression in self.annotations:
+            try:
+                value = expression.value(values, budget)
+            except ExpressionFailed as error:
+                if self.fail_closed:
+                    unusable.append(str(error))
+                continue
+            if isinstance(value, str) and value.strip():
+                found.append((key, value.strip()))
+        return PolicyVerdict(failures, found, unusable)
+
+
+def _message(validation: Validation, values: Values, budget: Meter) -> str:
+    """Return the message of a failed validation. Raises OutOfBudget."""
+    made = ""
+    if validation.message_code is not None:
+        try:
+            value = validation.message_code.value(values, budget)
+        except ExpressionFailed:
+            value = None  # the fixed message is used instead
+        except OutOfBudget as error:
+            raise OutOfBudget(f"failed messageExpression: {error}") from error
+        made = value.strip() if isinstance(value, str) else ""
+        if "\n" in made or len(made.encode()) > MAX_MESSAGE_BYTES:
+            made = ""
+    return made or validation.message or f"failed expression: {validation.source}"
+
+
+def compile_policy(spec: Part) -> CompiledPolicy:
+    """Compile a policy's spec. It was accepted when written; an expression that does not compile now was valid then."""
+    params = None if spec.get("paramKind") is None else ANY
+    alone = Environment(params=params)
+    conditions = tuple(_code(alone, one["expression"].strip(), BOOL) for one in spec.get("matchConditions") or ())
+    environment = Environment(params=params, composed=bool(spec.get("variables")))
+    variables = {
+        one["name"]: _usable(lambda one=one: environment.define(one["name"], one["expression"]))  # type: ignore[misc]
+        for one in spec.get("variables") or ()
+    }
+    return CompiledPolicy(
+        fail_closed=spec.get("failurePolicy") != "Ignore",
+        conditions=conditions,
+        variables=variables,
+        validations=tuple(_validation(environment, one) for one in spec.get("validations") or ()),
+        annotations=tuple(
+            (one["key"], _code(environment, one["valueExpression"].strip(), STRING, NULL))
+            for one in spec.get("auditAnnotations") or ()
+        ),
+    )
+
+
+def _validation(environment: Environment, one: Part) -> Validation:
+    said = one.get("messageExpression", "")
+    return Validation(
+        _code(environment, one["expression"], BOOL),
+        one["expression"].strip(),
+        one.get("message", "").strip(),
+        _usable(lambda: environment.compile(said, STRING, authorizer=False)) if said.strip() else None,
+        one.get("reason") or INVALID,
+    )
+
+
+def _code(environment: Environment, source: str, *wanted: CelType) -> Code:
+    return _usable(lambda: environment.compile(source, *wanted))
+
+
+def _usable(compile_it: Callable[[], Expression]) -> Code:
+    try:
+        return compile_it()
+    except ExpressionRejected as error:
+        return BrokenExpression(str(error))

@@ -1,0 +1,78 @@
+"""Rights to name parameters: only users that can read them may, as a policy's messages could reveal their content."""
+
+from __future__ import annotations
+
+from unbounded_apiserver import field_errors, status
+from unbounded_apiserver.admission.names import GROUP
+from unbounded_apiserver.admission.params import resource_of
+from unbounded_apiserver.admission.policy_types import BINDINGS, POLICIES
+from unbounded_apiserver.admission.values import Decide
+from unbounded_apiserver.auth import AuthAttributes, User
+from unbounded_apiserver.catalog import Catalog
+from unbounded_apiserver.pki import MASTERS
+from unbounded_apiserver.schema import FieldError
+from unbounded_apiserver.store import Store
+from unbounded_apiserver.types import Object, Resource
+
+
+class ParamRights:
+    """Reject policies and bindings with parameters that their writer cannot read."""
+
+    def __init__(self, store: Store, catalog: Catalog, decide: Decide) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._decide = decide
+
+    def check(self, user: User, resource: Resource, obj: Object, old: Object | None) -> None:
+        """Check the write of a policy or a binding; `old` is the replaced one, None for a new one. Raises StatusError
+        (422).
+        """
+        if resource.group != GROUP or MASTERS in user.groups:
+            return
+        wrong = None
+        if resource.name == POLICIES.name:
+            wrong = self._policy(user, obj["spec"], (old or {}).get("spec", {}))
+        elif resource.name == BINDINGS.name:
+            wrong = self._binding(user, obj["spec"], (old or {}).get("spec", {}))
+        if wrong is not None:
+            raise status.invalid(GROUP, resource.kind, obj["metadata"]["name"], [wrong])
+
+    def _policy(self, user: User, spec: Object, before: Object) -> FieldError | None:
+        kind = spec.get("paramKind")
+        if kind is None or kind == before.get("paramKind"):
+            return None
+        group, plural = self._named(kind)
+        if self._decide(user, AuthAttributes("get", group, plural, "", "*", "*")).allowed:
+            return None
+        what = f"(kind={kind['kind']}, apiVersion={kind['apiVersion']})"
+        why = f'must have "get" permission on all objects of the referenced paramKind {what}'
+        return field_errors.forbidden("spec.paramKind", f"user {_shown(user)} {why}")
+
+    def _binding(self, user: User, spec: Object, before: Object) -> FieldError | None:
+        reference = spec.get("paramRef")
+        same = all(spec.get(part) == before.get(part) for part in ("paramRef", "policyName"))
+        if reference is None or same:
+            return None
+        record = self._store.get(POLICIES.name, spec["policyName"])
+        kind = None if record is None else record.decode()["spec"].get("paramKind")
+        group, plural = ("*", "*") if kind is None else self._named(kind)
+        name, verb = reference.get("name", ""), "get" if reference.get("name") else "list"
+        if self._decide(user, AuthAttributes(verb, group, plural, "", reference.get("namespace", ""), name)).allowed:
+            return None
+        if record is None:
+            needed = f'user {_shown(user)} does not have "{verb}" permission for all groups, versions and resources'
+            why = f"unable to get policy {spec['policyName']} to determine minimum required permissions and {needed}"
+        else:
+            why = f'user {_shown(user)} does not have "{verb}" permission on the object referenced by paramRef'
+        return field_errors.forbidden("spec.paramRef", why)
+
+    def _named(self, kind: Object) -> tuple[str, str]:
+        """Return the group and resource of a paramKind; for an unknown one, all resources of its group."""
+        found = resource_of(self._catalog, kind)
+        return (kind["apiVersion"].rpartition("/")[0], "*" if found is None else found.plural)
+
+
+def _shown(user: User) -> str:
+    """Format a user as Go prints one."""
+    extra = {key: list(values) for key, values in user.extra.items()}
+    return f"&{{{user.name} {user.uid} {field_errors.go_text(list(user.groups))} {field_errors.go_text(extra)}}}"

@@ -1,0 +1,188 @@
+"""CertificateSigningRequest: its shape, its columns, and the changes that its subresources allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from unbounded_apiserver import metadata, name_validation
+from unbounded_apiserver.builtin import BuiltInType
+from unbounded_apiserver.certificates import rules
+from unbounded_apiserver.certificates.rules import APPROVED, DENIED, FAILED
+from unbounded_apiserver.columns import AGE, NAME, duration
+from unbounded_apiserver.core_types import kind_shape
+from unbounded_apiserver.type_desc import (
+    BYTES,
+    INT32,
+    STRING,
+    STRINGS,
+    TIME,
+    ListType,
+    MapType,
+    StructField,
+    StructType,
+)
+from unbounded_apiserver.types import Object, Resource, Subresource, TableColumn
+
+GROUP: Final = "certificates.k8s.io"
+PACKAGE: Final = "io.k8s.api.certificates.v1"
+
+_CONDITION: Final = StructType(
+    "CertificateSigningRequestCondition",
+    {
+        "type": StructField(STRING, "Approved, Denied, Failed, or another one.", always=True),
+        "status": StructField(STRING, "True, False or Unknown; the three known types can only be True.", always=True),
+        "reason": StructField(STRING, "One word for why."),
+        "message": StructField(STRING, "A sentence for people."),
+        "lastUpdateTime": StructField(TIME, "When the condition was last written.", always=True),
+        "lastTransitionTime": StructField(TIME, "When the status last changed.", always=True),
+    },
+    "What was decided about a request.",
+    PACKAGE,
+)
+_SPEC: Final = StructType(
+    "CertificateSigningRequestSpec",
+    {
+        "request": StructField(BYTES, "The request (PKCS #10) in PEM, in base64.", always=True),
+        "signerName": StructField(STRING, "Who is to sign, such as kubernetes.io/kube-apiserver-client.", always=True),
+        "expirationSeconds": StructField(
+            INT32, "How long the certificate is wanted for; the signer may give less.", keep=True
+        ),
+        "usages": StructField(STRINGS, "What the key is for, such as digital signature and client auth."),
+        "username": StructField(STRING, "Who asks; set by the server."),
+        "uid": StructField(STRING, "The UID of who asks; set by the server."),
+        "groups": StructField(STRINGS, "The groups of who asks; set by the server."),
+        "extra": StructField(MapType(STRINGS), "What else is known of who asks; set by the server."),
+    },
+    "What is asked for; it cannot change.",
+    PACKAGE,
+)
+_STATUS: Final = StructType(
+    "CertificateSigningRequestStatus",
+    {
+        "conditions": StructField(ListType(_CONDITION, map_keys=("type",)), "What was decided."),
+        "certificate": StructField(BYTES, "The certificate in PEM, in base64, once it is signed."),
+    },
+    "What became of a request.",
+    PACKAGE,
+)
+SHAPE: Final = kind_shape(
+    "CertificateSigningRequest",
+    "Asks for an X.509 certificate: it is approved or denied, and then signed.",
+    PACKAGE,
+    {
+        "spec": StructField(_SPEC, "What is asked for.", always=True),
+        "status": StructField(_STATUS, "What became of it.", always=True),
+    },
+)
+
+Conditions = list[Object]
+
+
+def _decide(obj: Object, old: Object | None) -> None:
+    """Keep the spec unchanged, and drop an approval that the client sent."""
+    if old is None:
+        obj["status"] = {}
+    else:
+        obj["spec"], obj["status"] = old["spec"], old["status"]
+
+
+def _decide_status(obj: Object, old: Object, now: datetime) -> None:
+    """Let conditions and the certificate change; decisions about approval stay."""
+    obj["spec"] = old["spec"]
+    found, before = _conditions(obj), _conditions(old)
+    for kind in (APPROVED, DENIED):
+        _preserve(found, before, kind)
+    _date(found, before, now)
+
+
+def _decide_approval(obj: Object, old: Object, now: datetime) -> None:
+    """Let only conditions change."""
+    found = _conditions(obj)
+    _date(found, _conditions(old), now)
+    obj["spec"] = old["spec"]
+    obj["status"] = {k: v for k, v in old["status"].items() if k != "conditions"}
+    if found:
+        obj["status"]["conditions"] = found
+
+
+def _conditions(obj: Object) -> Conditions:
+    found: Conditions = obj["status"].get("conditions") or []
+    return found
+
+
+def _preserve(found: Conditions, before: Conditions, kind: str) -> None:
+    """Restore the old conditions of a type; the rules reject added or removed ones."""
+    kept = [condition for condition in before if condition["type"] == kind]
+    places = [index for index, condition in enumerate(found) if condition["type"] == kind]
+    if len(kept) == len(places):
+        for index, condition in zip(places, kept, strict=True):
+            found[index] = condition
+
+
+def _date(found: Conditions, before: Conditions, now: datetime) -> None:
+    """Fill in missing times in place; an unchanged status keeps its transition time."""
+    moment = metadata.format_time(now)
+    for condition in found:
+        condition["lastUpdateTime"] = condition.get("lastUpdateTime") or moment
+        if not condition.get("lastTransitionTime"):
+            same = (b for b in before if all(b[key] == condition[key] for key in ("type", "status")))
+            times = (b["lastTransitionTime"] for b in same if b.get("lastTransitionTime"))
+            condition["lastTransitionTime"] = next(times, moment)
+
+
+def with_condition(obj: Object, kind: str, reason: str, message: str, now: datetime) -> None:
+    """Add a condition whose type a request has at most once, in place."""
+    moment = metadata.format_time(now)
+    times = {"lastUpdateTime": moment, "lastTransitionTime": moment}
+    condition = {"type": kind, "status": "True", "reason": reason, "message": message, **times}
+    obj["status"] = {**obj["status"], "conditions": [*_conditions(obj), condition]}
+
+
+def types_of(obj: Mapping[str, Any]) -> set[str]:
+    """Return the types of a request's conditions."""
+    return {condition["type"] for condition in obj["status"].get("conditions") or ()}
+
+
+def _condition_text(obj: Mapping[str, Any]) -> str:
+    types = types_of(obj)
+    words = ["Denied" if DENIED in types else "Approved" if APPROVED in types else "Pending"]
+    if FAILED in types:
+        words.append("Failed")
+    if obj["status"].get("certificate"):
+        words.append("Issued")
+    return ",".join(words)
+
+
+def _requested_duration(obj: Mapping[str, Any]) -> str:
+    seconds = obj["spec"].get("expirationSeconds")
+    return "<none>" if seconds is None else duration(seconds)
+
+
+def _columns() -> Iterable[TableColumn]:
+    yield NAME
+    yield AGE
+    yield TableColumn("SignerName", description="Who is to sign.", cell=lambda o: o["spec"]["signerName"] or "<none>")
+    yield TableColumn("Requestor", description="Who asks.", cell=lambda o: o["spec"].get("username", ""))
+    yield TableColumn("RequestedDuration", description="For how long.", cell=_requested_duration)
+    yield TableColumn("Condition", description="What became of it.", cell=_condition_text)
+
+
+REQUESTS: Final = Resource(
+    GROUP,
+    "v1",
+    "CertificateSigningRequest",
+    "certificatesigningrequests",
+    "certificatesigningrequest",
+    False,
+    # kube-apiserver records no owners here (tests/goldens/kube/10-core.json)
+    BuiltInType(SHAPE, name_check=name_validation.path_segment, tracks_owners=False, decide=_decide, rules=rules.check),
+    short_names=("csr",),
+    subresources={
+        "approval": Subresource(_decide_approval, rules=rules.check_removal),
+        "status": Subresource(_decide_status, rules=rules.check_status),
+    },
+    selectable={"spec.signerName": "spec.signerName"},
+    columns=tuple(_columns()),
+)

@@ -1,0 +1,186 @@
+"""The columns that `kubectl get` prints for built-in kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from unbounded_apiserver.types import TableColumn
+
+Object = Mapping[str, Any]
+_UNITS: Final = ((365 * 24 * 3600, "y"), (24 * 3600, "d"), (3600, "h"), (60, "m"), (1, "s"))
+# Below `until` seconds, an age is shown in the larger unit and, if there is one, the smaller.
+_AGES: Final = (
+    (120, "s", ""),
+    (600, "m", "s"),
+    (3 * 3600, "m", ""),
+    (8 * 3600, "h", "m"),
+    (48 * 3600, "h", ""),
+    (8 * 24 * 3600, "d", "h"),
+    (2 * 365 * 24 * 3600, "d", ""),
+    (8 * 365 * 24 * 3600, "y", "d"),
+)
+
+
+def duration(seconds: float) -> str:
+    """Format a duration as kubectl shows ages: 45s, 3m12s, 5h, 2d4h, 3y20d."""
+    whole = int(seconds)
+    if whole < -1:
+        return "<invalid>"
+    whole = max(whole, 0)
+    first, second = next(((a, b) for until, a, b in _AGES if whole < until), ("y", ""))
+    size = {unit: length for length, unit in _UNITS}
+    shown = f"{whole // size[first]}{first}"
+    rest = whole % size[first] // size[second] if second else 0
+    return f"{shown}{rest}{second}" if rest else shown
+
+
+def age(moment: str | None, now: datetime | None = None) -> str:
+    """Format the age of an RFC 3339 time."""
+    if not moment:
+        return "<unknown>"
+    try:
+        then = datetime.fromisoformat(moment.replace("Z", "+00:00"))
+    except ValueError:
+        return "<invalid>"
+    return duration(((now or datetime.now(UTC)) - then).total_seconds())
+
+
+def _age(obj: Object) -> str:
+    return age(obj["metadata"].get("creationTimestamp"))
+
+
+def _node_status(obj: Object) -> str:
+    ready = next((c for c in obj.get("status", {}).get("conditions", ()) if c["type"] == "Ready"), None)
+    words = ["Unknown" if ready is None else "Ready" if ready["status"] == "True" else "NotReady"]
+    if obj.get("spec", {}).get("unschedulable"):
+        words.append("SchedulingDisabled")
+    return ",".join(words)
+
+
+def _node_roles(obj: Object) -> str:
+    prefix = "node-role.kubernetes.io/"
+    labels = obj["metadata"].get("labels", {})
+    roles = {key.removeprefix(prefix) for key in labels if key.startswith(prefix) and key != prefix}
+    if labels.get("kubernetes.io/role"):
+        roles.add(labels["kubernetes.io/role"])
+    return ",".join(sorted(roles)) or "<none>"
+
+
+def _node_info(name: str, otherwise: str = "<unknown>") -> Any:
+    return lambda obj: obj.get("status", {}).get("nodeInfo", {}).get(name) or otherwise
+
+
+def _node_address(kind: str) -> Any:
+    def find(obj: Object) -> str:
+        addresses = obj.get("status", {}).get("addresses", ())
+        return next((a["address"] for a in addresses if a["type"] == kind), "<none>")
+
+    return find
+
+
+def _event_last_seen(obj: Object) -> str:
+    series = obj.get("series") or {}
+    return age(series.get("lastObservedTime") or obj.get("lastTimestamp") or obj.get("eventTime"))
+
+
+def _event_first_seen(obj: Object) -> str:
+    return age(obj.get("firstTimestamp") or obj.get("eventTime"))
+
+
+def _event_object(obj: Object) -> str:
+    about = obj.get("involvedObject", {})
+    kind = about.get("kind", "").lower()
+    return f"{kind}/{about['name']}" if about.get("name") else kind
+
+
+def _event_source(obj: Object) -> str:
+    source = obj.get("source") or {}
+    component = source.get("component") or obj.get("reportingComponent", "")
+    host = source.get("host") or obj.get("reportingInstance", "")
+    return f"{component}, {host}" if host else component
+
+
+def _event_count(obj: Object) -> Any:
+    series = obj.get("series") or {}
+    return series.get("count") or obj.get("count") or 1
+
+
+NAME: Final = TableColumn(
+    "Name",
+    format="name",
+    description="Name of the object.",
+    cell=lambda o: o["metadata"].get("name", ""),  # reviews have no name
+)
+AGE: Final = TableColumn("Age", description="How long ago the object was created.", cell=_age)
+
+NAMESPACE: Final = (
+    NAME,
+    TableColumn("Status", description="Active or Terminating.", cell=lambda o: o.get("status", {}).get("phase", "")),
+    AGE,
+)
+CONFIG_MAP: Final = (
+    NAME,
+    TableColumn(
+        "Data", description="How many keys.", cell=lambda o: len(o.get("data", ())) + len(o.get("binaryData", ()))
+    ),
+    AGE,
+)
+SECRET: Final = (
+    NAME,
+    TableColumn("Type", description="What the secret is for.", cell=lambda o: o.get("type", "")),
+    TableColumn("Data", description="How many keys.", cell=lambda o: len(o.get("data", ()))),
+    AGE,
+)
+SERVICE_ACCOUNT: Final = (NAME, AGE)
+LEASE: Final = (
+    NAME,
+    TableColumn("Holder", description="Who holds the lease.", cell=lambda o: o["spec"].get("holderIdentity", "")),
+    AGE,
+)
+NODE: Final = (
+    NAME,
+    TableColumn("Status", description="Whether the node is ready, and whether it is cordoned.", cell=_node_status),
+    TableColumn("Roles", description="Roles by label.", cell=_node_roles),
+    AGE,
+    TableColumn("Version", description="Version of kubelet.", cell=_node_info("kubeletVersion", "")),
+    TableColumn("Internal-IP", priority=1, description="An internal address.", cell=_node_address("InternalIP")),
+    TableColumn("External-IP", priority=1, description="An external address.", cell=_node_address("ExternalIP")),
+    TableColumn("OS-Image", priority=1, description="The operating system.", cell=_node_info("osImage")),
+    TableColumn("Kernel-Version", priority=1, description="The kernel.", cell=_node_info("kernelVersion")),
+    TableColumn(
+        "Container-Runtime", priority=1, description="The runtime.", cell=_node_info("containerRuntimeVersion")
+    ),
+)
+EVENT: Final = (
+    TableColumn("Last Seen", description="How long ago it was seen last.", cell=_event_last_seen),
+    TableColumn("Type", description="Normal or Warning.", cell=lambda o: o.get("type", "")),
+    TableColumn("Reason", description="One word for why.", cell=lambda o: o.get("reason", "")),
+    TableColumn("Object", description="What it happened to.", cell=_event_object),
+    TableColumn(
+        "Subobject",
+        priority=1,
+        description="Which part of the object.",
+        cell=lambda o: o.get("involvedObject", {}).get("fieldPath", ""),
+    ),
+    TableColumn("Source", priority=1, description="Who reports.", cell=_event_source),
+    TableColumn("Message", description="A sentence for people.", cell=lambda o: o.get("message", "").strip()),
+    TableColumn("First Seen", priority=1, description="How long ago it was seen first.", cell=_event_first_seen),
+    TableColumn("Count", priority=1, description="How often.", cell=_event_count),
+    TableColumn(
+        "Name", priority=1, format="name", description="Name of the event.", cell=lambda o: o["metadata"]["name"]
+    ),
+)
+DEFINITION: Final = (
+    NAME,
+    TableColumn(
+        "Created At",
+        "date",
+        description="When it was created.",
+        cell=lambda o: o["metadata"].get("creationTimestamp"),
+    ),
+)
+CUSTOM_AGE: Final = TableColumn(
+    "Age", "date", description="How long ago it was created.", path=".metadata.creationTimestamp"
+)

@@ -1,0 +1,208 @@
+"""The handler of all requests: authenticate, route, dispatch, and answer errors."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from aiohttp import HttpVersion11, web
+
+from unbounded.kube.logs import Log
+from unbounded_apiserver import status
+from unbounded_apiserver.access.impersonation import impersonate
+from unbounded_apiserver.access.reviews import Answer
+from unbounded_apiserver.auth import CLUSTER_INFO, OPEN_PATHS, AuthAttributes, AuthChain
+from unbounded_apiserver.http import auth_attributes, discovery, health, negotiate, openapi_proto
+from unbounded_apiserver.http.audit import AuditEntry, is_logged
+from unbounded_apiserver.http.call import ApiCall, BodyMemory
+from unbounded_apiserver.http.head_cache import RequestHead
+from unbounded_apiserver.http.log_limiter import LogLimiter
+from unbounded_apiserver.http.metrics import (
+    CONTENT_TYPE,
+    ApiMetrics,
+    ConnectionCounts,
+    RequestCounts,
+    RequestLabels,
+    request_labels,
+)
+from unbounded_apiserver.http.openapi import OpenApi
+from unbounded_apiserver.http.paths import DiscoveryPath, NoSuchPath, PathRouter, ResourcePath
+from unbounded_apiserver.http.reply import HttpReply
+from unbounded_apiserver.http.resources import Resources
+from unbounded_apiserver.http.sending import QUICK_BYTES, finish
+from unbounded_apiserver.kubelets.client import KubeletClient
+from unbounded_apiserver.registry import ApiRegistry
+from unbounded_apiserver.status import StatusError
+
+GZIP_BYTES: Final = 128 * 1024
+FAILED_EVERY_S: Final = 1.0
+TEXT: Final = "text/plain; charset=utf-8"
+
+log = Log(__name__)
+
+
+class ApiHandler:
+    """The request handler of a registry."""
+
+    def __init__(
+        self,
+        registry: ApiRegistry,
+        guard: AuthChain,
+        version: Mapping[str, str],
+        address: Callable[[], str],
+        *,
+        answers: Mapping[str, Answer],
+        note: Callable[[AuditEntry], None],
+        kubelets: KubeletClient,
+        connections: Callable[[], ConnectionCounts],
+    ) -> None:
+        self._registry = registry
+        self._guard = guard
+        self._note = note
+        self._resources = Resources(registry, guard, answers, kubelets, note)
+        self._openapi = OpenApi(registry.catalog)
+        self._router = PathRouter(registry.catalog)
+        self._requests = RequestCounts()
+        self._metrics = ApiMetrics(
+            self._requests,
+            registry.store,
+            watches=self._resources.watches,
+            streams=self._resources.streams,
+            connections=connections,
+        )
+        self._address = address
+        self._memory = BodyMemory()
+        self._failed = LogLimiter(log.exception, "a request failed", every_s=FAILED_EVERY_S)
+        self._plain: Mapping[str, Callable[[ApiCall], HttpReply]] = {
+            "/": lambda call: call.answer(msgspec.json.encode(discovery.roots(registry.catalog))),
+            **health.handlers(lambda: registry.store.storage_error),
+            "/metrics": lambda call: call.answer(self._metrics.text(), media=CONTENT_TYPE),
+            "/version": lambda call: call.answer(msgspec.json.encode(version)),
+            "/openapi/v2": self._openapi_v2,
+            "/openapi/v3": lambda call: call.answer(self._openapi.index(), media=TEXT),  # as kube-apiserver does
+        }
+
+    def stop(self) -> None:
+        """End all watches and all streams from kubelets in good order."""
+        self._resources.stop()
+
+    async def handle(self, request: web.BaseRequest) -> HttpReply | web.StreamResponse:
+        """Answer one request, errors included, in a form that clients of Kubernetes understand."""
+        head = RequestHead.of(request)
+        if head.expects and not head.expects_continue:
+            return HttpReply(b"", TEXT, HTTPStatus.EXPECTATION_FAILED, keep_alive=False)
+        if head.path == "*" and request.method == "OPTIONS":  # a request for the server, without a path
+            return HttpReply(b"", TEXT)
+        call = ApiCall(request, head, head.query, memory=self._memory)
+        code, method, began = 0, request.method, time.perf_counter()
+        self._requests.begin(method)
+        try:
+            response = await self._answered(call)
+            code = response.status
+        finally:
+            call.release()
+            self._requests.end(method, _request_labels(call), code, time.perf_counter() - began)
+            if is_logged(method, call.attributes, code, impersonates=call.user is not call.sender):
+                self._note(call.entry(code))
+        if not isinstance(response, HttpReply):
+            return response
+        quick = len(response.body) <= QUICK_BYTES
+        if head.accepts_gzip or quick or method == "HEAD" or request.version < HttpVersion11:
+            response.complete()
+        if len(response.body) <= QUICK_BYTES:
+            return response
+        if head.accepts_gzip:
+            await _compress(response)
+        return await finish(request, response)
+
+    async def _answered(self, call: ApiCall) -> HttpReply | web.StreamResponse:
+        request = call.request
+        try:
+            return await self._dispatch(call)
+        except StatusError as error:
+            return call.failure(error)
+        except NoSuchPath:
+            return call.answer(b"404 page not found\n", 404, TEXT)
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except RecursionError:
+            return call.failure(status.bad_request("the request is nested too deeply"))
+        except Exception as error:
+            self._failed(method=request.method, path=request.path)
+            return call.failure(status.internal(f"{type(error).__name__}"))
+
+    async def _dispatch(self, call: ApiCall) -> HttpReply | web.StreamResponse:
+        path = call.head.path
+        if not _may_be_anonymous(call, path):
+            call.sender = call.user = self._guard.authenticate(call.credentials())
+            call.connection.tracked.authenticate()
+            if call.head.impersonates:
+                call.user = impersonate(call.sender, call.request.headers, self._guard)
+        try:
+            place = self._router.route(path)
+        except NoSuchPath:
+            call.authorize(self._guard, auth_attributes.path_attributes(call.request.method, path))
+            raise
+        if isinstance(place, ResourcePath):
+            return await self._resources.serve(call, place)
+        if path not in OPEN_PATHS:
+            call.authorize(self._guard, AuthAttributes(call.request.method.lower(), path=path))
+        if isinstance(place, DiscoveryPath):
+            return self._discover(call, place)
+        handler = self._plain.get(path.rstrip("/") or "/")
+        if handler is not None:
+            if call.request.method not in {"GET", "HEAD"}:
+                raise status.method_not_allowed()
+            return handler(call)
+        if path.startswith("/openapi/v3/"):
+            document = self._openapi.document(path.removeprefix("/openapi/v3/"))
+            return call.answer(document) if document is not None else call.answer(b"", 404, TEXT)
+        raise NoSuchPath
+
+    def _openapi_v2(self, call: ApiCall) -> HttpReply:
+        accept = call.head.accept
+        if any(media in accept for media in openapi_proto.ACCEPTED):
+            return call.answer(self._openapi.v2_protobuf(), media=openapi_proto.MEDIA_TYPE)
+        return call.answer(self._openapi.v2())
+
+    def _discover(self, call: ApiCall, listing: DiscoveryPath) -> HttpReply:
+        catalog = self._registry.catalog
+        if call.request.method not in {"GET", "HEAD"}:
+            raise status.method_not_allowed()
+        accept = call.head.accept
+        top = listing.version is None and (listing.group is None or listing.core)
+        if top and negotiate.accepts_aggregated(accept):
+            found = discovery.aggregated(catalog, core=listing.core)
+            return call.answer(msgspec.json.encode(found), media=negotiate.DISCOVERY)
+        call.form = negotiate.negotiate_form(accept)
+        found = discovery.document(catalog, listing, self._address())
+        return call.answer(msgspec.json.encode(found), media="application/json")
+
+
+def _may_be_anonymous(call: ApiCall, path: str) -> bool:
+    """Return whether a request needs no credentials and has none; a bad token is rejected on every path.
+
+    A host that is about to join reads cluster-info anonymously. As in Kubernetes, roles decide whether it may.
+    """
+    if call.head.authorized:
+        return False
+    return path in OPEN_PATHS or (path == CLUSTER_INFO and not call.connection.peer[0])
+
+
+def _request_labels(call: ApiCall) -> RequestLabels:
+    attributes = call.attributes or AuthAttributes("")
+    return request_labels(call.request.method, attributes.verb, call.resource, attributes.subresource)
+
+
+async def _compress(answer: HttpReply) -> None:
+    """Compress a long answer for a client that accepts gzip, in a thread."""
+    if len(answer.body) < GZIP_BYTES:
+        return
+    answer.body = await asyncio.to_thread(partial(gzip.compress, answer.body, 1))
+    answer.extra_headers += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]

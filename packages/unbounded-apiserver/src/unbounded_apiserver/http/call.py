@@ -1,0 +1,103 @@
+"""One parsed request, and the form of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+import msgspec
+from aiohttp import web
+
+from unbounded_apiserver.auth import ANONYMOUS, UNAUTHENTICATED, AuthAttributes, AuthChain, RequestCredentials, User
+from unbounded_apiserver.http.audit import COMPLETE, AuditEntry
+from unbounded_apiserver.http.connection import HttpConnection
+from unbounded_apiserver.http.head_cache import RequestHead
+from unbounded_apiserver.http.negotiate import PLAIN, AnswerForm
+from unbounded_apiserver.http.reply import HttpReply
+from unbounded_apiserver.status import StatusError, too_many, warning_headers
+from unbounded_apiserver.types import Resource
+
+BODIES_BYTES: Final = 128 * 2**20
+NOBODY: Final = User(ANONYMOUS, (UNAUTHENTICATED,))
+
+
+@dataclass
+class BodyMemory:
+    """Memory for the bodies of the running requests; without a limit, many clients could exhaust the memory."""
+
+    limit: int = BODIES_BYTES
+    taken: int = 0
+
+
+class ApiCall(msgspec.Struct):
+    """One parsed request."""
+
+    request: web.BaseRequest
+    head: RequestHead  # parsed from its head
+    query: Mapping[str, list[str]]
+    sender: User = NOBODY
+    user: User = NOBODY  # after impersonation
+    attributes: AuthAttributes | None = None
+    resource: Resource | None = None  # the requested one, if it is served
+    form: AnswerForm = PLAIN
+    new_name: str = ""  # the name in a created object; '' if the server generates one
+    warnings: list[str] = []
+    annotations: dict[str, str] = {}  # for the audit log
+    memory: BodyMemory = msgspec.field(default_factory=BodyMemory)
+    reserved: int = 0  # bytes of that memory
+
+    def reserve(self, size: int) -> None:
+        """Reserve memory for this many more bytes of the body. Raises StatusError (429) if there is not enough."""
+        if self.memory.taken + size > self.memory.limit:
+            raise too_many()
+        self.memory.taken += size
+        self.reserved += size
+
+    def release(self) -> None:
+        """Release the reserved memory."""
+        self.memory.taken -= self.reserved
+        self.reserved = 0
+
+    def authorize(self, guard: AuthChain, attributes: AuthAttributes) -> None:
+        """Authorize the request and record its attributes. Raises StatusError (403)."""
+        self.attributes = attributes
+        guard.authorize(self.user, attributes)
+
+    def answer(self, body: bytes, code: int = 200, media: str = "") -> HttpReply:
+        answer = HttpReply(body, media or self.form.media_type, code)
+        if self.warnings:
+            answer.extra_headers += [("Warning", value) for value in warning_headers(self.warnings)]
+        return answer
+
+    def failure(self, error: StatusError) -> HttpReply:
+        answer = self.answer(msgspec.json.encode(error.body()), error.code, "application/json")
+        if error.retry_after_s is not None:
+            answer.extra_headers.append(("Retry-After", str(error.retry_after_s)))
+        return answer
+
+    @property
+    def connection(self) -> HttpConnection:
+        """The connection of the request."""
+        return cast(HttpConnection, self.request.protocol)
+
+    def credentials(self) -> RequestCredentials:
+        """Return the credentials of the request."""
+        certificate, connection = self.connection.peer
+        return RequestCredentials(certificate, self.request.headers, connection)
+
+    def entry(self, code: int, *, stage: str = COMPLETE) -> AuditEntry:
+        """Return the request's entry for the audit log; `code` is 0 if there was no answer."""
+        request = self.request
+        return AuditEntry(
+            request.method,
+            request.raw_path,
+            self.sender,
+            self.user,
+            self.attributes,
+            code,
+            request.remote or "",
+            self.head.agent,
+            self.annotations,
+            stage,
+        )

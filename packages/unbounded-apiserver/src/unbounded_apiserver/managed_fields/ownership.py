@@ -1,0 +1,261 @@
+"""Field ownership by manager, and its changes by writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from unbounded_apiserver.managed_fields import fieldsets
+from unbounded_apiserver.managed_fields.fieldsets import FieldSet
+from unbounded_apiserver.managed_fields.owners import (
+    APPLY,
+    COMMON_BYTES,
+    FIELDS_V1,
+    NO_OWNERS,
+    UPDATE,
+    EncodedEntry,
+    FieldManager,
+    ManagedFields,
+    encode_time,
+    encoded_entry,
+    single_owner,
+)
+from unbounded_apiserver.managed_fields.signatures import signer
+from unbounded_apiserver.managed_fields.typed import FieldChanges, ObjectKind, compare
+
+BEFORE_APPLY: Final = "before-first-apply"
+ANCIENT: Final = "ancient-changes"
+MAX_UPDATERS: Final = 10
+CACHED_STEPS: Final = 2048
+CACHED_SETS: Final = 256
+CACHED_ENTRIES: Final = 1024
+
+Object = dict[str, Any]
+_SET_BY_SERVER: Final = frozenset(
+    {"name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion"}
+)
+_STRIPPED: Final = fieldsets.of(
+    [
+        ("f:apiVersion",),
+        ("f:kind",),
+        ("f:metadata",),
+        *(("f:metadata", fieldsets.field(name)) for name in sorted(_SET_BY_SERVER)),
+    ]
+)
+_known: Final[dict[tuple[Any, ...], EncodedEntry | None]] = {}  # by kind, manager and signature
+_encode: Final = msgspec.json.Encoder().encode
+_in_order: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+@dataclass(frozen=True)
+class ManagerEntry:
+    """The fields of one manager. `version` is its last apiVersion, `time` the time at which it last took a field."""
+
+    manager: FieldManager
+    version: str
+    time: bytes
+    fields: FieldSet
+
+
+ManagerEntries = dict[FieldManager, ManagerEntry]
+
+
+def decode_entries(owners: ManagedFields) -> ManagerEntries:
+    """Return the entries by their managers; the sets in them may be shared and must not be changed."""
+    found = zip(owners.entries, owners.times, strict=True)
+    return {s.manager: ManagerEntry(s.manager, s.version, time, _decoded(s)) for s, time in found}
+
+
+@lru_cache(maxsize=CACHED_SETS)
+def _cached(mine: EncodedEntry) -> FieldSet:
+    decoded: FieldSet = msgspec.json.decode(mine.fields)
+    return decoded
+
+
+def _decoded(mine: EncodedEntry) -> FieldSet:
+    return (_cached if len(mine.tail) <= COMMON_BYTES else _cached.__wrapped__)(mine)
+
+
+def encode_entries(entries: Iterable[ManagerEntry]) -> ManagedFields:
+    """Return the stored form of entries."""
+    return ManagedFields.of((encoded_entry(e.manager, e.version, _in_order(e.fields)), e.time) for e in entries)
+
+
+def is_reset(given: Any) -> bool:
+    """Return whether a client resets managedFields, by a list of one empty entry."""
+    return isinstance(given, list) and given == [{}]
+
+
+def client_entries(given: Any) -> ManagedFields | None:
+    """Return a client's managedFields; None if they cannot be parsed or are empty, which has no effect."""
+    if not isinstance(given, list):
+        return None
+    entries = [_accepted(item) for item in given]
+    readable = {e.manager: e for e in entries if e is not None}
+    return encode_entries(readable.values()) if readable and None not in entries else None
+
+
+def _accepted(item: Any) -> ManagerEntry | None:
+    if not isinstance(item, dict) or item.get("operation") not in {APPLY, UPDATE}:
+        return None
+    name, version, subresource = (item.get(key) or "" for key in ("manager", "apiVersion", "subresource"))
+    fields, time = item.get("fieldsV1") or {}, _time(item.get("time") or "")
+    if not all(isinstance(text, str) for text in (name, version, subresource)) or time is None:
+        return None
+    if item.get("fieldsType") != FIELDS_V1 or not fieldsets.well_formed(fields):
+        return None
+    operation = item["operation"]
+    return ManagerEntry(
+        FieldManager(name, operation, subresource, "" if operation == APPLY else version), version, time, fields
+    )
+
+
+def _time(text: Any) -> bytes | None:
+    """Parse RFC 3339 in UTC with seconds; None for anything else."""
+    if text == "":
+        return b""
+    try:
+        when = datetime.fromisoformat(text)
+        return encode_time(when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")) if when.tzinfo else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def created(kind: ObjectKind, empty: Object, obj: Object, manager: FieldManager, time: str) -> ManagedFields:
+    """Return the owner of an object that a manager created; `empty` is the type's object without client values."""
+    mine = _whole_share(kind, obj, manager) if not empty else _made_share(kind, empty, obj, manager)
+    return NO_OWNERS if mine is None else single_owner(mine, encode_time(time))
+
+
+def _made_share(kind: ObjectKind, empty: Object, obj: Object, manager: FieldManager) -> EncodedEntry | None:
+    taken = stripped(compare(kind, _bare(empty), _bare(obj)).changed)
+    return encoded_entry(manager, manager.api_version, _in_order(taken)) if taken else None
+
+
+def _whole_share(kind: ObjectKind, obj: Object, manager: FieldManager) -> EncodedEntry | None:
+    """Return the share of a new object whose type has no values of its own: only the object's paths matter."""
+    signature: list[Any] = [kind, manager]
+    signer(kind)(obj, signature)
+    key = tuple(signature)
+    if key in _known:
+        return _known[key]
+    mine = _made_share(kind, {}, obj, manager)
+    if mine is None or len(mine.tail) <= COMMON_BYTES:
+        if len(_known) >= CACHED_ENTRIES:
+            _known.clear()
+        _known[key] = mine
+    return mine
+
+
+def updated(
+    kind: ObjectKind, old: Object, new: Object, given: ManagedFields, manager: FieldManager, time: str
+) -> ManagedFields:
+    """Return the owners after a manager has replaced `old` by `new`.
+
+    Args:
+        given: the owners before, those of the old object or those that the manager sent.
+    """
+    if not given:
+        return given
+    change = _compared(kind, old, new)
+    if not change.changed and not change.removed:
+        return given
+    changed, removed = _encode(change.changed), _encode(change.removed)
+    common = len(changed) + len(removed) <= COMMON_BYTES
+    steps = (_steps if common else _steps.__wrapped__)(given.entries, manager, changed, removed)
+    now = encode_time(time)
+    after = [(mine, now if index is None else given.times[index]) for mine, index in steps]
+    if len(after) > MAX_UPDATERS:
+        return encode_entries(_capped(decode_entries(ManagedFields.of(after))).values())
+    return ManagedFields.of(after)
+
+
+@lru_cache(maxsize=CACHED_STEPS)
+def _steps(
+    shares: tuple[EncodedEntry, ...], manager: FieldManager, changed: bytes, removed: bytes
+) -> tuple[tuple[EncodedEntry, int | None], ...]:
+    """Return the rest of each share with its index; None is the index of the share that takes the changed fields.
+
+    A manager usually writes the same fields again, in thousands of objects: then this is a cache hit.
+    """
+    change = FieldChanges(stripped(msgspec.json.decode(changed)), stripped(msgspec.json.decode(removed)))
+    before = {s.manager: ManagerEntry(s.manager, s.version, b"", _decoded(s)) for s in shares}
+    entries = without(before, change, keep=manager)
+    index: dict[FieldManager, int | None] = {s.manager: i for i, s in enumerate(shares)}
+    if change.changed:
+        mine = entries.get(manager) or ManagerEntry(manager, manager.api_version, b"", {})
+        entries[manager] = replace(mine, fields=fieldsets.union(mine.fields, change.changed))
+        index[manager] = None
+    return tuple((encoded_entry(m, e.version, _in_order(e.fields)), index[m]) for m, e in entries.items())
+
+
+def without(entries: ManagerEntries, change: FieldChanges, *, keep: FieldManager | None = None) -> ManagerEntries:
+    """Return the entries without removed fields, and without fields that `keep` took from the others."""
+    result: ManagerEntries = {}
+    for manager, entry in entries.items():
+        fields = fieldsets.difference(entry.fields, change.removed)
+        if manager != keep:
+            fields = fieldsets.difference(fields, change.changed)
+        if fields is entry.fields:
+            result[manager] = entry
+        elif fields:
+            result[manager] = replace(entry, fields=fields)
+    return result
+
+
+def conflicts(entries: ManagerEntries, changed: FieldSet, manager: FieldManager) -> dict[FieldManager, FieldSet]:
+    """Return the changed fields that other managers own, by manager."""
+    found = {m: fieldsets.intersection(e.fields, changed) for m, e in entries.items() if m != manager}
+    return {m: found[m] for m in sorted(found, key=FieldManager.described) if found[m]}
+
+
+def difference(kind: ObjectKind, old: Object, new: Object) -> FieldChanges:
+    """Return the changes between two objects in fields that can be owned."""
+    change = _compared(kind, old, new)
+    return FieldChanges(stripped(change.changed), stripped(change.removed))
+
+
+def stripped(fields: FieldSet) -> FieldSet:
+    """Remove the fields without owners: apiVersion, kind, name, and those that the server sets."""
+    return fieldsets.difference(fields, _STRIPPED)
+
+
+def _compared(kind: ObjectKind, old: Object, new: Object) -> FieldChanges:
+    """Compare two objects without the metadata that has no owners."""
+    if old.get("metadata") == new.get("metadata"):  # as after most writes of a status
+        return compare(kind, old, new)
+    return compare(kind, _bare(old), _bare(new))
+
+
+def _bare(obj: Object) -> Object:
+    """Return an object without the metadata that has no owners."""
+    meta = obj.get("metadata")
+    if not isinstance(meta, dict):
+        return obj
+    return {**obj, "metadata": {k: v for k, v in meta.items() if k not in _SET_BY_SERVER}}
+
+
+def _capped(entries: ManagerEntries) -> ManagerEntries:
+    """Limit the entries of updates to MAX_UPDATERS where possible: the oldest ones of one version become one."""
+    updaters = [e for e in entries.values() if e.manager.operation == UPDATE]
+    spare = len(updaters) - MAX_UPDATERS
+    result = dict(entries)
+    oldest: ManagerEntries = {}  # the oldest entries of each version, by the manager that they become
+    for entry in sorted(updaters, key=lambda e: (e.time, e.manager.name)):
+        if spare <= 0:
+            break
+        bucket = FieldManager(ANCIENT, UPDATE, "", entry.version)
+        if (before := oldest.get(bucket)) is not None:
+            del result[entry.manager]
+            result.pop(before.manager, None)
+            together = fieldsets.union(before.fields, entry.fields)
+            oldest[bucket] = result[bucket] = ManagerEntry(bucket, entry.version, entry.time, together)
+            spare -= 1
+        else:
+            oldest[bucket] = entry
+    return result

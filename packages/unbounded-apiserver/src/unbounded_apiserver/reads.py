@@ -1,0 +1,144 @@
+"""Gets, lists and watches: from memory, as stored bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from unbounded_apiserver import status
+from unbounded_apiserver.collection import Snapshot
+from unbounded_apiserver.options import ListOptions
+from unbounded_apiserver.records import StoredObject
+from unbounded_apiserver.selection import RecordSelection, select
+from unbounded_apiserver.store import Compacted, Store
+from unbounded_apiserver.types import Resource
+from unbounded_apiserver.watches import Watch
+
+WAIT_FOR_REVISION_S: Final = 3.0
+TOO_OLD_PAGE: Final = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+TOO_OLD_LIST: Final = "The resourceVersion for the provided list is too old."
+
+
+@dataclass(frozen=True)
+class ObjectPage:
+    """A part of a list. `token` continues it; `remaining` is None where the number is unknown."""
+
+    records: list[StoredObject]
+    revision: int
+    token: str = ""
+    remaining: int | None = None
+
+
+class _Token(msgspec.Struct):
+    v: str = ""
+    rv: int = 0
+    start: str = ""
+
+
+class Reads:
+    """Reads of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def get(self, resource: Resource, namespace: str, name: str, revision: int | None = None) -> StoredObject:
+        """Return one object, not older than `revision`. Raises StatusError (404, 504)."""
+        if revision:
+            await self._wait_revision(revision)
+        record = self._store.get(resource.name, resource.key(namespace, name))
+        if record is None:
+            raise status.not_found(resource.group, resource.plural, name)
+        return record
+
+    async def list(self, resource: Resource, namespace: str, options: ListOptions) -> ObjectPage:
+        """Return a page of the matching objects. Raises StatusError (400, 410, 504)."""
+        selection = select(resource, namespace, options.labels, options.fields)
+        if options.token:
+            return self._continue(resource, selection, options)
+        limit = 0 if options.revision == 0 else options.limit  # "any version" always returns the whole list
+        if options.revision:
+            await self._wait_revision(options.revision)
+        exact = options.match == "Exact" or (options.limit > 0 and not options.match and bool(options.revision))
+        try:
+            snapshot = self._store.snapshot(resource.name, options.revision if exact else None)
+        except Compacted as error:
+            raise status.expired(TOO_OLD_LIST) from error
+        return _page(snapshot, selection, "", limit)
+
+    async def watch(self, resource: Resource, namespace: str, options: ListOptions) -> Watch:
+        """Start a watch; the caller closes it. Raises StatusError (400, 504)."""
+        selection = select(resource, namespace, options.labels, options.fields)
+        if options.initial and options.revision:
+            await self._wait_revision(options.revision)
+        return Watch(self._store, resource, selection, options)
+
+    def _continue(self, resource: Resource, selection: RecordSelection, options: ListOptions) -> ObjectPage:
+        if options.revision:
+            raise status.bad_request("specifying resource version is not allowed when using continue")
+        token = _read_token(options.token)
+        start = selection.prefix + token.start
+        try:
+            snapshot = self._store.snapshot(resource.name, token.rv if token.rv > 0 else None)
+        except Compacted as error:
+            anyway = _write_token(-1, token.start)
+            raise status.expired(TOO_OLD_PAGE, continue_token=anyway) from error
+        return _page(snapshot, selection, start, options.limit)
+
+    async def _wait_revision(self, revision: int) -> None:
+        if revision <= self._store.revision:
+            return
+        try:
+            async with asyncio.timeout(WAIT_FOR_REVISION_S):
+                await self._store.wait_revision(revision)
+        except TimeoutError:
+            raise status.too_new(revision, self._store.revision) from None
+
+
+def _page(snapshot: Snapshot, selection: RecordSelection, start: str, limit: int) -> ObjectPage:
+    candidates = snapshot.with_prefix(selection.prefix, start, selection.term)
+    matching: Iterator[StoredObject] = candidates if selection.selects_all else filter(selection.matches, candidates)
+    if not limit:
+        return ObjectPage(list(matching), snapshot.revision)
+    records: list[StoredObject] = []
+    for record in matching:
+        if len(records) == limit:
+            token = _write_token(snapshot.revision, records[-1].key.removeprefix(selection.prefix) + "\0")
+            remaining = 1 + sum(1 for _ in matching) if selection.selects_all else None
+            return ObjectPage(records, snapshot.revision, token, remaining)
+        records.append(record)
+    return ObjectPage(records, snapshot.revision)
+
+
+def _write_token(revision: int, start: str) -> str:
+    token = msgspec.json.encode(_Token("meta.k8s.io/v1", revision, start))
+    return base64.urlsafe_b64encode(token).decode().rstrip("=")
+
+
+def _read_token(text: str) -> _Token:
+    try:
+        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        token = msgspec.json.decode(data, type=_Token)
+    except (binascii.Error, ValueError) as error:
+        alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+        wrong = next((i for i, c in enumerate(text) if c not in alphabet), len(text) // 4 * 4)
+        why = f"illegal base64 data at input byte {wrong}" if isinstance(error, binascii.Error) else str(error)
+        raise status.bad_request(f"invalid continue token: continue key is not valid: {why}") from error
+    if token.v != "meta.k8s.io/v1" or not token.start:
+        why = (
+            "server does not recognize this encoded version"
+            if token.start
+            else "encoded start key empty (version meta.k8s.io/v1)"
+        )
+        raise status.bad_request(f"invalid continue token: continue key is not valid: {why} {token.v!r}")
+    return token

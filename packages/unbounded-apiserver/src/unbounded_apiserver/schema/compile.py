@@ -1,0 +1,228 @@
+"""Compilation of a definition's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from unbounded_apiserver.cel.formats import STRING_FORMATS
+from unbounded_apiserver.schema.defaulting import defaulter, pruner
+from unbounded_apiserver.schema.errors import FieldError, SchemaError
+from unbounded_apiserver.schema.evaluate import MISSING, run_rules
+from unbounded_apiserver.schema.messages import NO_FIELD, SchemaProblem, invalid, sort_key
+from unbounded_apiserver.schema.ratchet import changed_only
+from unbounded_apiserver.schema.rules import RuleNode, compile_rules
+from unbounded_apiserver.schema.structure import (
+    Raw,
+    combinator_schemas,
+    form_errors,
+    is_expressible,
+    structural_errors,
+    subschemas,
+)
+from unbounded_apiserver.schema.validate import validator
+from unbounded_apiserver.schema.wellformed import malformed, normalized
+
+_BLOCKING: Final = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)  # reasons for which rules are not run: the object lacks the form that they are written for
+_NUMBER_FORMATS: Final = frozenset({"double", "float", "int32", "int64", "uint32", "uint64"})
+_UNCHECKED: Final = (
+    "some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation"
+)
+
+
+class Schema:
+    """A compiled schema; its methods may be called from many threads.
+
+    Attributes:
+        warnings: kube-apiserver's warnings when the definition is written: formats that are not checked.
+    """
+
+    def __init__(self, raw: Raw, rules: RuleNode | None) -> None:
+        self._raw = raw
+        self._default = defaulter(raw, root=True)
+        self._prune = pruner(raw, root=True)
+        self._check = validator(raw)
+        self._rules = rules
+        self.warnings: list[str] = list(dict.fromkeys(_unknown_formats(raw)))
+
+    def default(self, obj: dict[str, Any]) -> None:
+        """Fill in defaults, in place. They replace nulls; a null that is not nullable and has no default is removed."""
+        if self._default is not None:
+            self._default(obj)
+
+    def prune(self, obj: dict[str, Any]) -> list[str]:
+        """Drop fields that the schema does not declare, in place; returns their paths in order."""
+        dropped: list[str] = []
+        if self._prune is not None:
+            self._prune(obj, None, dropped)
+        return sorted(dropped)
+
+    def validate(
+        self, obj: Mapping[str, Any], old: Mapping[str, Any] | None = None, warnings: list[str] | None = None
+    ) -> list[FieldError]:
+        """Return the errors of an object that was defaulted and pruned before.
+
+        Args:
+            old: the object that it replaces. Rules about changes then run, and errors of unchanged values are ignored.
+            warnings: takes the failures of rules about values that did not change.
+        """
+        problems: list[SchemaProblem] = []
+        self._check(obj, None, problems)
+        if problems and old is not None:
+            problems = self._new_problems(problems, obj, old)
+        before = MISSING if old is None else old
+        if not problems:
+            return [] if self._rules is None else run_rules(self._rules, obj, before, warnings)
+        errors = [problem.error for problem in sorted(problems, key=sort_key)]
+        if self._rules is None:
+            return errors
+        if any(error.reason in _BLOCKING for error in errors):
+            return [*errors, invalid(NO_FIELD, None, _UNCHECKED)]
+        return [*errors, *run_rules(self._rules, obj, before, warnings)]
+
+    def _new_problems(
+        self, problems: list[SchemaProblem], obj: Mapping[str, Any], old: Mapping[str, Any]
+    ) -> list[SchemaProblem]:
+        """Return the problems that count on an update; if the old object has duplicates, duplicates are ignored."""
+        found = [problem for problem in problems if not _is_duplicate(problem)]
+        changed = changed_only(found, self._raw, obj, old)
+        duplicates = [problem for problem in problems if _is_duplicate(problem)]
+        if duplicates:
+            earlier: list[SchemaProblem] = []
+            self._check(old, None, earlier)
+            if not any(map(_is_duplicate, earlier)):
+                changed += duplicates
+        return changed
+
+
+def _is_duplicate(problem: SchemaProblem) -> bool:
+    return problem.error.reason == "FieldValueDuplicate"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A schema in a definition: validated when the definition is written, compiled when it is served.
+
+    A stored definition is served as an earlier server accepted it, and is not validated again.
+
+    Attributes:
+        path: the path of the schema in the definition, under which errors are reported.
+    """
+
+    raw: Raw
+    path: str
+
+    @classmethod
+    def of(cls, open_api_v3_schema: Mapping[str, Any], *, path: str) -> Draft:
+        """Parse a schema. Raises SchemaError if a keyword has the wrong JSON type."""
+        _refuse(malformed(open_api_v3_schema, path))
+        return cls(normalized(open_api_v3_schema), path)
+
+    @cached_property
+    def _rules(self) -> tuple[RuleNode | None, list[FieldError]]:
+        return compile_rules(self.raw, self.path)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Return the compiled schema."""
+        return Schema(self.raw, self._rules[0])
+
+    def errors(self) -> list[FieldError]:
+        """Return kube-apiserver's errors of the schema, in its order."""
+        form = list(form_errors(self.raw, self.path))
+        if not is_expressible(self.raw):
+            return form
+        structural = sorted(structural_errors(self.raw, self.path), key=lambda cause: (cause.field, cause.message))
+        if structural:
+            return [*structural, *form]
+        defaults = list(_default_errors(self.raw, self.path))
+        if defaults:
+            return [*defaults, *form]
+        return [*form, *(cause for cause in self._rules[1] if not _is_above(cause, form))]
+
+
+def _is_above(cause: FieldError, others: Iterable[FieldError]) -> bool:
+    """Return whether a rule is at or above a schema with errors of its own: rules there are not compiled."""
+    place, is_rule, _ = cause.field.partition(".x-kubernetes-validations[")
+    return bool(is_rule) and any(other.field.startswith(place) for other in others)
+
+
+def compile_schema(open_api_v3_schema: Mapping[str, Any], *, path: str) -> Schema:
+    """Check and compile a schema.
+
+    Args:
+        path: the path of the schema in the definition, under which errors are reported.
+    Raises:
+        SchemaError: kube-apiserver would reject it.
+    """
+    draft = Draft.of(open_api_v3_schema, path=path)
+    _refuse(draft.errors())
+    return draft.schema
+
+
+def _refuse(causes: Iterable[FieldError]) -> None:
+    found = list(causes)
+    if found:
+        raise SchemaError(found)
+
+
+def _default_errors(raw: Raw, path: str) -> Iterator[FieldError]:
+    """Report defaults that are invalid themselves, or contain fields that pruning would drop.
+
+    A default is checked without the defaults of its own fields. kube-apiserver checks none below additionalProperties,
+    and no duplicates.
+    """
+    default = raw.get("default")
+    if default is not None:
+        yield from _default_problems(raw, default, f"{path}.default")
+    for inner, inner_path, _ in subschemas(raw, path):
+        if inner_path != f"{path}.additionalProperties":
+            yield from _default_errors(inner, inner_path)
+
+
+def _default_problems(raw: Raw, default: Any, path: str) -> Iterator[FieldError]:
+    prune = pruner(raw)
+    dropped: list[str] = []
+    copied = _copy(default)
+    if prune is not None:
+        prune(copied, None, dropped)
+    if dropped:
+        yield invalid(path, default, "must not have unknown fields")
+        return
+    problems: list[SchemaProblem] = []
+    validator(raw)(copied, None, problems)
+    errors = [problem.error for problem in problems if not _is_duplicate(problem)]
+    rules, _ = compile_rules(raw, path, root=False)
+    if rules is not None and not errors:
+        errors = run_rules(rules, copied, copied)
+        errors += [error for error in run_rules(rules, copied, MISSING) if error not in errors]
+    for error in errors:
+        below = "" if error.field in ("", NO_FIELD) else f".{error.field}"
+        yield FieldError(error.reason, f"{path}{below}", error.message)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _copy(item) for name, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
+
+
+def _unknown_formats(raw: Raw) -> Iterator[str]:
+    name = raw.get("format")
+    if name and name not in STRING_FORMATS and name not in _NUMBER_FORMATS:
+        yield f'unrecognized format "{name}"'
+    for inner, _, _ in subschemas(raw, ""):
+        yield from _unknown_formats(inner)
+    for inner, _ in combinator_schemas(raw, ""):
+        yield from _unknown_formats(inner)

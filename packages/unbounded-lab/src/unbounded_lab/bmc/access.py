@@ -1,0 +1,125 @@
+"""Access to a BMC: one account, its password, sessions with their limits, and the lock-out. No clock."""
+
+from __future__ import annotations
+
+import hmac
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.http import BmcRequest, RedfishProblem
+
+TOKEN_HEADER: Final = "x-auth-token"  # noqa: S105 - the name of a header
+ACCOUNT_ID: Final = "1"
+ACCOUNT: Final = f"/redfish/v1/AccountService/Accounts/{ACCOUNT_ID}"
+SESSIONS: Final = "/redfish/v1/SessionService/Sessions"
+ROLE: Final = "Administrator"
+CHALLENGE: Final = {"www-authenticate": 'Basic realm="Redfish"'}
+
+
+@dataclass(slots=True)
+class BmcSession:
+    id: str
+    token: str
+    created: float
+    used: float
+    requests: int = 0
+
+
+class BmcAccounts:
+    """The account and the sessions of one BMC. It counts rejections, for tests."""
+
+    def __init__(self, username: str, password: str, rng: random.Random) -> None:
+        self.username = username
+        self.password = password
+        self.password_changed = False
+        self.refused_logins = 0
+        self.logins = 0
+        self.locked_until = 0.0
+        self._wrong = 0
+        self._by_token: dict[str, BmcSession] = {}
+        self._last_id = 0
+        self._rng = rng
+
+    def sessions(self, now: float, dials: BmcDials) -> list[BmcSession]:
+        """Return the open sessions, oldest first, after removing expired ones."""
+        for session in [each for each in self._by_token.values() if now - each.used > dials.session_timeout_s]:
+            del self._by_token[session.token]
+        return list(self._by_token.values())
+
+    def session(self, session_id: str, now: float, dials: BmcDials) -> BmcSession | None:
+        return next((each for each in self.sessions(now, dials) if each.id == session_id), None)
+
+    def login(self, username: str, password: str, now: float, dials: BmcDials) -> BmcSession:
+        """Open a session.
+
+        Raises:
+            Problem: a wrong password, a locked account, or too many sessions.
+        """
+        if dials.session_service == "refuses":
+            raise RedfishProblem("NoValidSession")
+        self._check_password(username, password, now, dials)
+        if len(self.sessions(now, dials)) + dials.leaked_sessions >= dials.session_limit:
+            raise RedfishProblem("SessionLimitExceeded")
+        self._last_id += 1
+        session = BmcSession(str(self._last_id), f"{self._rng.getrandbits(128):032x}", created=now, used=now)
+        self._by_token[session.token] = session
+        self.logins += 1
+        return session
+
+    def logout(self, session: BmcSession) -> None:
+        self._by_token.pop(session.token, None)
+
+    def forget_sessions(self) -> None:
+        """End all sessions, as a restart of the BMC does."""
+        self._by_token.clear()
+
+    def admit(self, request: BmcRequest, now: float, dials: BmcDials) -> None:
+        """Authenticate a request by its token or its Basic authorization.
+
+        Raises:
+            Problem: it has neither, or it is not valid, or the password has to be changed before anything else.
+        """
+        token = request.headers.get(TOKEN_HEADER)
+        if token is not None:
+            self._use(token, now, dials)
+        elif (credentials := request.basic_credentials()) is not None:
+            self._check_password(*credentials, now, dials)
+        else:
+            raise RedfishProblem("NoValidSession", headers=CHALLENGE)
+        own = request.path.startswith(SESSIONS) or request.path.rstrip("/") == ACCOUNT
+        if dials.password_expired and not self.password_changed and not own:
+            raise RedfishProblem("PasswordChangeRequired", ACCOUNT)
+
+    def change_password(self, password: str) -> None:
+        self.password = password
+        self.password_changed = True
+
+    def _use(self, token: str, now: float, dials: BmcDials) -> None:
+        self.sessions(now, dials)
+        session = self._by_token.get(token)
+        if session is None:
+            raise RedfishProblem("NoValidSession")
+        if dials.session_requests is not None and session.requests >= dials.session_requests:
+            self.logout(session)
+            raise RedfishProblem("NoValidSession")
+        session.used = now
+        session.requests += 1
+
+    def _check_password(self, username: str, password: str, now: float, dials: BmcDials) -> None:
+        locked = dials.lockout_after > 0 and now < self.locked_until
+        right = _same(username, self.username) & _same(password, self.password)
+        if right and not locked:
+            self._wrong = 0
+            return
+        self.refused_logins += 1
+        self._wrong += not locked
+        if not locked and dials.lockout_after > 0 and self._wrong >= dials.lockout_after:
+            self.locked_until = now + dials.lockout_s
+            self._wrong = 0
+        raise RedfishProblem("NoValidSession", headers=CHALLENGE)
+
+
+def _same(given: str, held: str) -> bool:
+    return hmac.compare_digest(given.encode(), held.encode())

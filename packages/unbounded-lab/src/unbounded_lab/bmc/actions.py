@@ -1,0 +1,236 @@
+"""Actions of a BMC on POST, PATCH and DELETE: a table of paths for each method, and their functions.
+
+Each function takes the BMC, the segments at the `*` of its pattern, the request and the time. It raises Problem to
+reject the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from unbounded_lab.bmc.access import ACCOUNT_ID
+from unbounded_lab.bmc.device import SimulatedBmc
+from unbounded_lab.bmc.http import EXTENDED_INFO, BmcRequest, RedfishProblem, json_reply, message_body
+from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled, Press, PressEffect
+from unbounded_lab.bmc.resources import (
+    BOOT_MODES,
+    CHASSIS_ID,
+    CHASSIS_RESETS,
+    MANAGER_ID,
+    MANAGER_RESETS,
+    ROOT,
+    account,
+    monitor_path,
+    session_body,
+    system,
+    task_body,
+)
+from unbounded_lab.bmc.system import BmcSystem
+from unbounded_lab.bmc.tasks import TaskState
+from unbounded_lab.http import LabReply
+from unbounded_lab.routes import Routes
+
+Act = Callable[[SimulatedBmc, tuple[str, ...], BmcRequest, float], LabReply]
+
+NO_CONTENT: Final = LabReply(204)
+
+BOOT_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
+    "BootSourceOverrideEnabled": tuple(OverrideEnabled),
+    "BootSourceOverrideMode": BOOT_MODES,
+}
+
+
+def login(bmc: SimulatedBmc, _ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
+    if bmc.dials.session_service == "absent":
+        raise RedfishProblem("ResourceMissingAtURI", request.path)
+    body = request.json()
+    username, password = (_string(body, name) for name in ("UserName", "Password"))
+    session = bmc.access.login(username, password, now, bmc.dials)
+    shown = session_body(bmc, session)
+    if bmc.dials.password_expired and not bmc.access.password_changed:
+        shown[EXTENDED_INFO] = [message_body("PasswordChangeRequired", f"{ROOT}/AccountService/Accounts/{ACCOUNT_ID}")]
+    headers = {"x-auth-token": session.token, "location": shown["@odata.id"]}
+    return json_reply(shown, status=201, headers=headers)
+
+
+def logout(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
+    session = bmc.access.session(ids[0], now, bmc.dials)
+    if session is None:
+        raise RedfishProblem("ResourceMissingAtURI", request.path)
+    bmc.access.logout(session)
+    return NO_CONTENT
+
+
+def reset_system(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
+    found = _system(bmc, ids[0], request)
+    press = Press(_reset_type(request, "ComputerSystem.Reset", bmc.dials.reset_types))
+    if bmc.spend("failing_resets"):
+        raise RedfishProblem("InternalError")
+    if bmc.spend("deaf_resets"):
+        bmc.record_ignored_reset(found, press, now)
+        return NO_CONTENT
+    if bmc.dials.reset_task != "none":
+        return _reset_by_task(bmc, found, press, now)
+    effect = bmc.press(found, press, now)
+    if effect is PressEffect.IMPOSSIBLE:
+        raise RedfishProblem("ResourceInStandby")
+    if effect is PressEffect.ALREADY:
+        return _already(bmc, found)
+    return NO_CONTENT
+
+
+def _already(bmc: SimulatedBmc, found: BmcSystem) -> LabReply:
+    match bmc.dials.already_status:
+        case 400:
+            raise RedfishProblem("iLO.2.18.InvalidOperationForSystemState")
+        case 409:
+            raise RedfishProblem("IDRAC.2.1.PSU501", "OFF" if found.host.power is HostPower.OFF else "ON")
+        case status:
+            return LabReply(status)
+
+
+def _reset_by_task(bmc: SimulatedBmc, found: BmcSystem, press: Press, now: float) -> LabReply:
+    kind = bmc.dials.reset_task
+    outcome = TaskState.EXCEPTION if kind == "fails" else TaskState.COMPLETED
+    task = bmc.tasks.start(
+        found.name, press, now, takes_s=bmc.dials.task_s, outcome=outcome, vanishes=kind == "vanishes"
+    )
+    headers = {"location": monitor_path(task), "retry-after": "1"}
+    return json_reply(task_body(task, now), status=202, headers=headers)
+
+
+def monitor(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
+    """Answer at a Task's monitor: 202 while it runs, then the reply that the action itself would have had."""
+    task = bmc.tasks.get(ids[0], now)
+    if task is None:
+        raise RedfishProblem("ResourceMissingAtURI", request.path)
+    match task.state(now):
+        case TaskState.RUNNING:
+            headers = {"location": monitor_path(task), "retry-after": "1"}
+            return json_reply(task_body(task, now), status=202, headers=headers)
+        case TaskState.EXCEPTION:
+            raise RedfishProblem("InternalError")
+        case TaskState.COMPLETED:
+            return NO_CONTENT
+
+
+def reset_chassis(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
+    """Switch all hosts of the chassis; the faults of a system's own reset do not apply."""
+    if ids[0] != CHASSIS_ID:
+        raise RedfishProblem("ResourceMissingAtURI", request.path)
+    press = Press(_reset_type(request, "Chassis.Reset", CHASSIS_RESETS))
+    for found in bmc.systems:
+        bmc.press(found, press, now)
+    return NO_CONTENT
+
+
+def reset_manager(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
+    if ids[0] != MANAGER_ID:
+        raise RedfishProblem("ResourceMissingAtURI", request.path)
+    _reset_type(request, "Manager.Reset", MANAGER_RESETS)
+    bmc.restart(now)
+    return NO_CONTENT
+
+
+def patch_system(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
+    found = _system(bmc, ids[0], request)
+    requested = _only(request.json(), "Boot")
+    if not isinstance(requested, dict):
+        raise RedfishProblem("PropertyValueTypeError", str(requested), "Boot")
+    boot = _boot_from(found.host.boot, requested, bmc.dials.boot_targets, reverts=bmc.dials.override_mode_reverts)
+    match bmc.dials.override:
+        case "refused":
+            raise RedfishProblem("OperationNotAllowed", headers={"allow": "GET, HEAD"})
+        case "fails-when-off" if found.host.power is HostPower.OFF:
+            raise RedfishProblem("InternalError")
+        case "dropped":
+            pass
+        case "continuous" if boot.enabled is OverrideEnabled.ONCE:
+            found.host.boot = HostBootOverride(OverrideEnabled.CONTINUOUS, boot.target, boot.mode)
+        case _:
+            found.host.boot = boot
+    return json_reply(system(bmc, ids, now) or {})
+
+
+def _boot_from(
+    boot: HostBootOverride, requested: Mapping[str, Any], targets: tuple[str, ...], *, reverts: bool
+) -> HostBootOverride:
+    """Return the override that a PATCH requests.
+
+    Raises:
+        Problem: an unknown property, or a value that is not listed.
+    """
+    values = {**BOOT_VALUES, "BootSourceOverrideTarget": targets}
+    for name, value in requested.items():
+        if name not in values:
+            raise RedfishProblem("PropertyUnknown", name)
+        if value not in values[name]:
+            raise RedfishProblem("PropertyValueNotInList", str(value), name)
+    enabled = OverrideEnabled(requested.get("BootSourceOverrideEnabled", boot.enabled))
+    target = "None" if enabled is OverrideEnabled.DISABLED else boot.target
+    return HostBootOverride(
+        enabled,
+        requested.get("BootSourceOverrideTarget", target),
+        requested.get("BootSourceOverrideMode", "Legacy" if reverts else boot.mode),
+    )
+
+
+def patch_account(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
+    if ids[0] != ACCOUNT_ID:
+        raise RedfishProblem("ResourceMissingAtURI", request.path)
+    body = request.json()
+    _only(body, "Password")
+    bmc.access.change_password(_string(body, "Password"))
+    return json_reply(account(bmc, ids, now) or {})
+
+
+def _system(bmc: SimulatedBmc, name: str, request: BmcRequest) -> BmcSystem:
+    found = bmc.system(name)
+    if found is None:
+        raise RedfishProblem("ResourceMissingAtURI", request.path)
+    return found
+
+
+def _reset_type(request: BmcRequest, action: str, allowed: tuple[str, ...]) -> str:
+    body = request.json()
+    for name in body.keys() - {"ResetType"}:
+        raise RedfishProblem("ActionParameterNotSupported", name, action)
+    if "ResetType" not in body:
+        raise RedfishProblem("ActionParameterMissing", action, "ResetType")
+    if body["ResetType"] not in allowed:
+        raise RedfishProblem("ActionParameterValueNotInList", str(body["ResetType"]), "ResetType", action)
+    return str(body["ResetType"])
+
+
+def _only(body: Mapping[str, Any], name: str) -> Any:
+    """Return the value of the one writable property."""
+    for other in body.keys() - {name}:
+        raise RedfishProblem("PropertyNotWritable", other)
+    if name not in body:
+        raise RedfishProblem("PropertyMissing", name)
+    return body[name]
+
+
+def _string(body: Mapping[str, Any], name: str) -> str:
+    if name not in body:
+        raise RedfishProblem("PropertyMissing", name)
+    if not isinstance(body[name], str):
+        raise RedfishProblem("PropertyValueTypeError", str(body[name]), name)
+    return str(body[name])
+
+
+ACTIONS: Final[Mapping[str, Routes[Act]]] = {
+    "GET": Routes({f"{ROOT}/TaskService/TaskMonitors/*": monitor}),
+    "POST": Routes(
+        {
+            f"{ROOT}/SessionService/Sessions": login,
+            f"{ROOT}/Systems/*/Actions/ComputerSystem.Reset": reset_system,
+            f"{ROOT}/Chassis/*/Actions/Chassis.Reset": reset_chassis,
+            f"{ROOT}/Managers/*/Actions/Manager.Reset": reset_manager,
+        }
+    ),
+    "PATCH": Routes({f"{ROOT}/Systems/*": patch_system, f"{ROOT}/AccountService/Accounts/*": patch_account}),
+    "DELETE": Routes({f"{ROOT}/SessionService/Sessions/*": logout}),
+}
+LOGIN: Final = ("POST", f"{ROOT}/SessionService/Sessions")

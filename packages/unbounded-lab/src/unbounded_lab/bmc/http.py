@@ -1,0 +1,132 @@
+"""Redfish's parts of requests and replies: messages, error documents, credentials."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from unbounded_lab import http
+from unbounded_lab.http import OK, LabReply
+
+JSON: Final = "application/json; charset=utf-8"
+
+EXTENDED_INFO: Final = "@Message.ExtendedInfo"
+MESSAGE_TYPE: Final = "#Message.v1_3_0.Message"
+
+PROBLEMS: Final[Mapping[str, tuple[int, str]]] = {
+    "Success": (200, "The request completed successfully."),
+    "MalformedJSON": (400, "The request body submitted was malformed JSON and could not be parsed."),
+    "PropertyUnknown": (400, "The property {} is not in the list of valid properties for the resource."),
+    "PropertyNotWritable": (400, "The property {} is a read-only property and cannot be assigned a value."),
+    "PropertyMissing": (400, "The property {} is a required property and must be included in the request."),
+    "PropertyValueNotInList": (400, "The value '{}' for the property {} is not in the list of acceptable values."),
+    "PropertyValueTypeError": (400, "The value '{}' for the property {} is not a type that the property can accept."),
+    "ActionParameterMissing": (400, "The action {} requires that the parameter {} be present in the request body."),
+    "ActionParameterNotSupported": (400, "The parameter {} for the action {} is not supported on the target resource."),
+    "ActionParameterValueNotInList": (
+        400,
+        "The value '{}' for the parameter {} in the action {} is not in the list of acceptable values.",
+    ),
+    "NoValidSession": (401, "There is no valid session established with the implementation."),
+    "PasswordChangeRequired": (
+        403,
+        "The password provided for this account must be changed before access is granted. PATCH the Password property "
+        "for this account located at the target URI '{}' to complete this process.",
+    ),
+    "ResourceMissingAtURI": (404, "The resource at the URI '{}' was not found."),
+    "OperationNotAllowed": (405, "The HTTP method is not allowed on this resource."),
+    "ResourceInStandby": (409, "The request could not be performed because the resource is in standby."),
+    "IDRAC.2.1.PSU501": (409, "Server is already powered {}."),
+    "iLO.2.18.InvalidOperationForSystemState": (
+        400,
+        "The operation was not successful due to the current power state (for example, attempting to turn the power "
+        "off when it is already off).",
+    ),
+    "PreconditionFailed": (412, "The ETag supplied did not match the ETag required to change this resource."),
+    "PreconditionRequired": (428, "A precondition header or annotation is required to change this resource."),
+    "InternalError": (500, "The request failed due to an internal service error.  The service is still operational."),
+    "ServiceTemporarilyUnavailable": (503, "The service is temporarily unavailable.  Retry in {} seconds."),
+    "SessionLimitExceeded": (
+        503,
+        "The session establishment failed due to the number of simultaneous sessions exceeding the limit of the "
+        "implementation.",
+    ),
+}
+"""The messages that this service sends: status and text, by their name in Redfish's Base registry (DSP8011), or by
+their whole identifier for those of vendors."""
+
+
+@dataclass(frozen=True, slots=True)
+class BmcRequest(http.LabRequest):
+    """A request to a BMC."""
+
+    def json(self) -> dict[str, Any]:
+        """Return the body as an object; an empty body is an empty object.
+
+        Raises:
+            Problem: the body is not a JSON object.
+        """
+        if not self.body:
+            return {}
+        try:
+            return msgspec.json.decode(self.body, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise RedfishProblem("MalformedJSON") from error
+
+    def basic_credentials(self) -> tuple[str, str] | None:
+        """Return user name and password of a Basic authorization; None without a readable one."""
+        scheme, _, encoded = self.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "basic":
+            return None
+        try:
+            user, _, password = b64decode(encoded, validate=True).decode().partition(":")
+        except ValueError:
+            return None
+        return user, password
+
+
+class RedfishProblem(Exception):
+    """A request that is answered with a Redfish error; `message` is a key of PROBLEMS."""
+
+    def __init__(
+        self, message: str, *args: str, status: int | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message, *args)
+        self.message = message
+        self.arguments = args
+        self.status = status or PROBLEMS[message][0]
+        self.headers = headers or {}
+
+    def reply(self) -> LabReply:
+        return json_reply(error_body(self.message, *self.arguments), status=self.status, headers=self.headers)
+
+
+def json_reply(body: Mapping[str, Any], *, status: int = OK, headers: Mapping[str, str] | None = None) -> LabReply:
+    return LabReply(status, msgspec.json.encode(body), {"content-type": JSON, **(headers or {})})
+
+
+def error_body(message: str, *args: str) -> dict[str, Any]:
+    """Return the error document of Redfish (DSP0266, error responses)."""
+    return {
+        "error": {
+            "code": "Base.1.18.GeneralError",
+            "message": "A general error has occurred. See ExtendedInfo for more information.",
+            EXTENDED_INFO: [message_body(message, *args)],
+        }
+    }
+
+
+def message_body(message: str, *args: str) -> dict[str, Any]:
+    status, text = PROBLEMS[message]
+    return {
+        "@odata.type": MESSAGE_TYPE,
+        "MessageId": message if "." in message else f"Base.1.18.{message}",
+        "Message": text.format(*args),
+        "MessageArgs": list(args),
+        "MessageSeverity": "OK" if status == OK else "Critical",
+        "Resolution": "None." if status == OK else "See the message and submit the request again.",
+    }

@@ -1,0 +1,250 @@
+"""A simulated BMC on a port of loopback: the shell of HTTPS around the service."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from tempfile import NamedTemporaryFile
+from types import TracebackType
+from typing import Any, Final, Self
+
+from aiohttp import web
+
+from unbounded.kube.tls import bound_buffers
+from unbounded_lab.bmc import service
+from unbounded_lab.bmc.device import SimulatedBmc
+from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.http import BmcRequest
+from unbounded_lab.bmc.identity import BmcIdentity, Certificate
+from unbounded_lab.bmc.power import HostEvent, HostPower, SimulatedHost
+from unbounded_lab.bmc.profiles import dials_for, misbehaviours_for
+from unbounded_lab.bmc.system import HostTimes
+from unbounded_lab.clock import LabClock, LoopClock
+from unbounded_lab.dials import changed
+from unbounded_lab.listener import HOST, LabListener
+from unbounded_lab.wire import hang_up, send, server
+
+CUSTOM: Final = "custom"
+"""The profile of a BMC with single dials set."""
+
+
+class LabBmc:
+    """One BMC in this process: `async with LabBmc(profile="slow") as bmc:` serves it at `bmc.url`.
+
+    Args:
+        dials: instead of a profile.
+        clock: the BMC's time; the event loop's if None.
+        port: 0 takes a free one.
+    """
+
+    def __init__(
+        self,
+        name: str = "lab-01",
+        *,
+        profile: str = "ideal",
+        dials: BmcDials | None = None,
+        seed: int = 0,
+        index: int = 0,
+        shutdown_s: float = 1.0,
+        boot_s: float = 2.0,
+        power: HostPower = HostPower.ON,
+        clock: LabClock | None = None,
+        port: int = 0,
+    ) -> None:
+        self.identity = BmcIdentity(name, seed)
+        self._index = index
+        self.concurrent = 0  # requests in progress, including those with a closed connection
+        self.most_concurrent = 0
+        self.profile, self._dials = self._resolve(profile) if dials is None else (CUSTOM, dials)
+        self._times = HostTimes(shutdown_s, boot_s)
+        self._first_power = power
+        self._given_clock = clock
+        self._port = port
+        self._minder: asyncio.Task[None] | None = None
+        self._plain: LabListener | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Serve; returns when connections are accepted."""
+        bound_buffers()
+        self.clock = self._given_clock or LoopClock()
+        self.bmc = SimulatedBmc(self.identity, self._dials, self._times, now=self.clock.now(), power=self._first_power)
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.num_tickets = 0  # no client resumes sessions, and tickets take time to make
+        self._show_certificate()
+        self._door = LabListener(server(self._answer), self._port, self._tls)
+        await self._follow_dials()
+
+    async def stop(self) -> None:
+        await self._stop_following()
+        await self._door.close()
+        if self._plain is not None:
+            await self._plain.close()
+
+    # Properties for users
+
+    @property
+    def name(self) -> str:
+        return self.identity.name
+
+    @property
+    def url(self) -> str:
+        return f"https://{HOST}:{self._door.port}"
+
+    @property
+    def plain_url(self) -> str | None:
+        """The address of plain HTTP, while the dial `plain_http` is not closed."""
+        if self._plain is None or self.bmc.dials.plain_http == "closed":
+            return None
+        return f"http://{HOST}:{self._plain.port}"
+
+    @property
+    def username(self) -> str:
+        return self.bmc.access.username
+
+    @property
+    def password(self) -> str:
+        return self.bmc.access.password
+
+    @property
+    def device_ids(self) -> tuple[str, ...]:
+        return self.bmc.dials.systems
+
+    @property
+    def fingerprint(self) -> str:
+        return self._certificate.fingerprint
+
+    # The true state, and the dials
+
+    def host(self, device_id: str | None = None) -> SimulatedHost:
+        """Return the true state of the host now; of the first one if no id is given."""
+        self.bmc.advance(self.clock.now())
+        system = self.bmc.system(device_id or self.device_ids[0])
+        if system is None:
+            raise KeyError(device_id)
+        return system.host
+
+    def power(self, device_id: str | None = None) -> HostPower:
+        return self.host(device_id).power
+
+    def history(self, device_id: str | None = None) -> list[HostEvent]:
+        """Return the events of the host, oldest first."""
+        return list(self.host(device_id).history)
+
+    async def set_dials(self, **settings: Any) -> None:
+        """Set single dials; the others stay.
+
+        Raises:
+            ValueError: there is no such dial, or the value is invalid.
+        """
+        await self._set(changed(self.bmc.dials, settings), CUSTOM)
+
+    async def set_profile(self, profile: str) -> None:
+        """Set all dials to a profile.
+
+        Raises:
+            ValueError: there is no such profile.
+        """
+        name, dials = self._resolve(profile)
+        await self._set(dials, name)
+
+    async def unplug(self) -> None:
+        """Cut the mains: the hosts are off and the BMC is gone."""
+        self.bmc.unplug(self.clock.now())
+        await self._follow_dials()
+
+    async def plug(self) -> None:
+        """Restore the mains: the BMC starts, the hosts follow the dial `power_restore`."""
+        self.bmc.plug(self.clock.now())
+        await self._follow_dials()
+
+    def _resolve(self, profile: str) -> tuple[str, BmcDials]:
+        """Return the misbehaviours that a profile means for this BMC, and their dials."""
+        seed, index = self.identity.seed, self._index
+        name = "+".join(misbehaviours_for(profile, seed=seed, index=index)) or "ideal"
+        return name, dials_for(profile, seed=seed, index=index)
+
+    async def _set(self, dials: BmcDials, profile: str) -> None:
+        self.profile = profile
+        self.bmc.advance(self.clock.now())
+        self.bmc.set_dials(dials, self.clock.now())
+        self._show_certificate()
+        await self._follow_dials()
+
+    def _show_certificate(self) -> None:
+        """Load the certificate that the dials select; new connections get it."""
+        self._certificate: Certificate = self.identity.certificate(self.bmc.dials.certificate)
+        with NamedTemporaryFile(prefix="lab-bmc-") as file:  # ssl loads it from a file only
+            file.write(self._certificate.pem)
+            file.flush()
+            self._tls.load_cert_chain(file.name)
+
+    # Listening
+
+    async def _follow_dials(self) -> None:
+        await self._stop_following()
+        if self.bmc.dials.plain_http != "closed" and self._plain is None:
+            self._plain = LabListener(server(self._answer_plain), 0, None)
+        until = await self._update_listeners()
+        if until is not None:
+            self._minder = asyncio.create_task(self._follow_listening(until), name=f"{self.identity.name} door")
+
+    async def _update_listeners(self) -> float | None:
+        """Open or shut the ports as the dials require now; returns when that changes by itself."""
+        is_open, until = self.bmc.listening(self.clock.now())
+        if is_open:
+            await self._door.open()
+        else:
+            self._door.shut()
+        if self._plain is not None:
+            if is_open and self.bmc.dials.plain_http != "closed":
+                await self._plain.open()
+            else:
+                self._plain.shut()
+        return until
+
+    async def _follow_listening(self, until: float | None) -> None:
+        while until is not None:
+            await self.clock.sleep(max(0.0, until - self.clock.now()))
+            until = await self._update_listeners()
+
+    async def _stop_following(self) -> None:
+        if self._minder is not None:
+            self._minder.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._minder
+            self._minder = None
+
+    # Answering
+
+    async def _answer_plain(self, http: web.BaseRequest) -> web.StreamResponse:
+        if self.bmc.dials.plain_http == "redirects":
+            return web.Response(status=301, headers={"location": f"{self.url}{http.path}"})
+        return await self._answer(http)
+
+    async def _answer(self, http: web.BaseRequest) -> web.StreamResponse:
+        self.concurrent += 1
+        self.most_concurrent = max(self.most_concurrent, self.concurrent)
+        try:
+            headers = {name.lower(): value for name, value in http.headers.items()}
+            request = BmcRequest(http.method, http.path, headers, await http.read())
+            admitted = service.admit(self.bmc, request, self.clock.now())
+            if admitted.wait_s:
+                await self.clock.sleep(admitted.wait_s)
+            if admitted.dropped:
+                return hang_up(http)
+            reply = service.answer(self.bmc, request, self.clock.now())
+            if reply.hold_s:
+                await self.clock.sleep(reply.hold_s)
+            return await send(http, reply)
+        finally:
+            self.concurrent -= 1

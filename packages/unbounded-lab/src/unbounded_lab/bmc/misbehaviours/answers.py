@@ -1,0 +1,165 @@
+"""Replies that are late, partial or missing, connections that break, and systems with other names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.dials import FOR_EVER
+
+# Replies and connections
+
+
+def stalls(dials: BmcDials) -> BmcDials:
+    """Every request takes 30 s to be answered.
+
+    DMTF/Redfishtool#74, NVIDIA/infra-controller#1584 (DGX H100: two to three minutes).
+    """
+    return replace(dials, stalls=FOR_EVER)
+
+
+def acts_late(dials: BmcDials) -> BmcDials:
+    """Every request waits for 30 s and is then executed, even if its client has left.
+
+    No thread names this one; it is the worst that a BMC flooded with requests (metal3-io/ironic-image#688) can do.
+    """
+    return replace(dials, stalls=FOR_EVER, stall_then="acts-after")
+
+
+def slow(dials: BmcDials) -> BmcDials:
+    """Every answer takes 1 to 3 s.
+
+    DMTF/Redfishtool#15 (pages that need the BMC's inner bus), ansible/ansible#52332 (Lenovo SR650).
+    """
+    return replace(dials, slow_s=(1.0, 3.0))
+
+
+def flooded(dials: BmcDials) -> BmcDials:
+    """More than 5 requests a second are answered with 503.
+
+    metal3-io/ironic-image#688, metal3-io/baremetal-operator#3290.
+    """
+    return replace(dials, busy_above_per_s=5.0)
+
+
+def answers_lost_after_acting(dials: BmcDials) -> BmcDials:
+    """The first two changes are carried out and their connections closed without an answer.
+
+    DMTF/python-redfish-library#64 (iLO 5).
+    """
+    return replace(dials, lost_after=2)
+
+
+def answers_lost_before_acting(dials: BmcDials) -> BmcDials:
+    """The first two changes are not carried out and their connections closed without an answer.
+
+    dell/iDRAC-Redfish-Scripting#383 (requests while the web server restarts).
+    """
+    return replace(dials, lost_before=2)
+
+
+def truncated_json(dials: BmcDials) -> BmcDials:
+    """The first three reads end in the middle of the JSON; the HTTP around it is right.
+
+    RackHD/RackHD#13 (not a BMC, but a manager of many).
+    """
+    return replace(dials, truncated=3)
+
+
+def body_cut_off(dials: BmcDials) -> BmcDials:
+    """The connections of the first three reads end in the middle of the body.
+
+    bb-Ricardo/check_redfish#90 (iDRAC: InvalidChunkLength, connection broken).
+    """
+    return replace(dials, cut_off=3)
+
+
+def two_documents_in_one(dials: BmcDials) -> BmcDials:
+    """The first three reads hold an error document, and the resource behind it.
+
+    bb-Ricardo/check_redfish#151 (iDRAC without a licence).
+    """
+    return replace(dials, doubled=3)
+
+
+def wrong_content_type(dials: BmcDials) -> BmcDials:
+    """JSON is sent as text/html.
+
+    DMTF/Redfish-Interface-Emulator#114 (as application/xml), influxdata/telegraf#19295.
+    """
+    return replace(dials, content_type="text/html")
+
+
+def closes_each_connection(dials: BmcDials) -> BmcDials:
+    """The connection is closed after each answer, as in HTTP/1.0.
+
+    The emulator of OpenStack's sushy-tools 2.2.0 with its own web server (a TLS handshake for each request).
+    """
+    return replace(dials, closes=True)
+
+
+def unavailable_while_booting(dials: BmcDials) -> BmcDials:
+    """The BMC itself is starting: 503 for 10 s.
+
+    xcat2/xcat-core#3965 (OpenBMC), xcat2/xcat-core#3104.
+    """
+    return replace(dials, unavailable_s=10.0)
+
+
+def connection_refused(dials: BmcDials) -> BmcDials:
+    """No port is open: connections are refused.
+
+    metal3-io/baremetal-operator#1163 (a BMC that is gone).
+    """
+    return replace(dials, refused_s=FOR_EVER)
+
+
+def flapping(dials: BmcDials) -> BmcDials:
+    """Listens for 2 s, then for 1 s not, and so on.
+
+    dell/iDRAC-Redfish-Scripting#383 (a BMC after its reset).
+    """
+    return replace(dials, flaps_s=(2.0, 1.0))
+
+
+def certificate_changed(dials: BmcDials) -> BmcDials:
+    """The certificate is another one than before.
+
+    sonic-net/sonic-buildimage#28276 (bmcweb falls back to a self-signed certificate when its files are lost).
+    """
+    return replace(dials, certificate=dials.certificate + 1)
+
+
+def redirects_to_https(dials: BmcDials) -> BmcDials:
+    """A second port speaks plain HTTP and redirects to HTTPS.
+
+    PegaProx/project-pegaprox#609 (Lenovo x3650 M5: redirects to another port of the same host).
+    """
+    return replace(dials, plain_http="redirects")
+
+
+def redirects_to_slashes(dials: BmcDials) -> BmcDials:
+    """Paths end with a slash; one without is redirected (308), a login too.
+
+    bb-Ricardo/check_redfish#187 (Supermicro), ansible/ansible#48296 (iLO).
+    """
+    return replace(dials, slashes="redirected")
+
+
+# Names
+
+
+def system_of_another_name(dials: BmcDials) -> BmcDials:
+    """The system is not called "1".
+
+    quadsproject/quads#311 (Dell: System.Embedded.1); "Self", "system" and "Computer" elsewhere.
+    """
+    return replace(dials, systems=("System.Embedded.1",))
+
+
+def several_systems(dials: BmcDials) -> BmcDials:
+    """One BMC serves two systems, and none is called "1".
+
+    DMTF/Redfish-Tacklebox#143 (partitions of one chassis).
+    """
+    return replace(dials, systems=("Node1", "Node2"))

@@ -1,0 +1,132 @@
+"""Resets that are not executed, or not as requested, and hosts that do not follow them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from unbounded_lab.bmc.dials import RESET_TYPES, BmcDials
+from unbounded_lab.dials import FOR_EVER
+
+
+def _without(*reset_types: str) -> tuple[str, ...]:
+    return tuple(name for name in RESET_TYPES if name not in reset_types)
+
+
+# Power actions
+
+
+def accepts_and_does_nothing(dials: BmcDials) -> BmcDials:
+    """Resets are answered with success and never carried out.
+
+    NVIDIA/infra-controller#595 (Lenovo), redhat-performance/jetlag#245 (Dell).
+    """
+    return replace(dials, deaf_resets=FOR_EVER)
+
+
+def accepts_and_does_nothing_twice(dials: BmcDials) -> BmcDials:
+    """The first two resets are answered with success and not carried out; the third works.
+
+    The passing form of the above.
+    """
+    return replace(dials, deaf_resets=2)
+
+
+def refuses_what_is_so_already(dials: BmcDials) -> BmcDials:
+    """A reset into the state that the host is in is an error 409.
+
+    cybozu-go/neco#1520 (iDRAC: PSU501, "Server is already powered ON").
+    """
+    return replace(dials, already_status=409)
+
+
+def bad_request_when_so_already(dials: BmcDials) -> BmcDials:
+    """A reset into the state that the host is in is an error 400.
+
+    goldyfruit/ansible-ilo#1 (iLO: InvalidOperationForSystemState), apache/cloudstack#12921 (iLO).
+    """
+    return replace(dials, already_status=400)
+
+
+def reset_fails_inside(dials: BmcDials) -> BmcDials:
+    """The first two resets are answered with 500 InternalError and not carried out.
+
+    RackHD/RackHD#382 (a listed reset type without an implementation).
+    """
+    return replace(dials, failing_resets=2)
+
+
+def no_allowable_values(dials: BmcDials) -> BmcDials:
+    """The Reset action does not list its reset types.
+
+    stmcginnis/gofish#279 (HP Gen9, iLO 4).
+    """
+    return replace(dials, reset_types_shown="nowhere")
+
+
+def allowable_values_in_action_info_only(dials: BmcDials) -> BmcDials:
+    """The reset types are in the ActionInfo resource and not in the action.
+
+    ibm-openbmc/bmcweb#522 (OpenBMC); FuturFusion/operations-center#1012 tries both places.
+    """
+    return replace(dials, reset_types_shown="action-info")
+
+
+def no_graceful_shutdown(dials: BmcDials) -> BmcDials:
+    """There is no orderly shutdown: neither GracefulShutdown nor GracefulRestart is known.
+
+    RackHD/RackHD#382; quadsproject/badfish#66 (14th generation Dell, without GracefulRestart).
+    """
+    return replace(dials, reset_types=_without("GracefulShutdown", "GracefulRestart"))
+
+
+def no_force_off(dials: BmcDials) -> BmcDials:
+    """Power cannot be taken at once: neither ForceOff nor PowerCycle is known.
+
+    No thread names this one; ibm-openbmc/bmcweb#522 took ForceRestart away for the same reason (hosts that must shut
+    down in order), and Lenovo hosts lack PushPowerButton (ironcore-dev/metal-operator#129).
+    """
+    return replace(dials, reset_types=_without("ForceOff", "PowerCycle", "ForceRestart"))
+
+
+def task_that_succeeds_slowly(dials: BmcDials) -> BmcDials:
+    """A reset is answered with 202 and a Task, and carried out when that ends.
+
+    device-management-toolkit/console#679, lenovo/powershell-redfish-lenovo#76.
+    """
+    return replace(dials, reset_task="succeeds")
+
+
+def task_that_fails(dials: BmcDials) -> BmcDials:
+    """A reset is answered with 202, and its Task ends in Exception without effect.
+
+    No thread names this one; it is the failure that the Redfish specification (DSP0266) has for asynchronous
+    operations.
+    """
+    return replace(dials, reset_task="fails")
+
+
+def task_that_vanishes(dials: BmcDials) -> BmcDials:
+    """A reset is answered with 202; it is carried out, and the Task and its monitor are gone (404) when it ends.
+
+    ironcore-dev/metal-operator#668 (iLO), dell/dellemc-openmanage-ansible-modules#420 (iDRAC 9).
+    """
+    return replace(dials, reset_task="vanishes")
+
+
+# The host
+
+
+def os_ignores_shutdown(dials: BmcDials) -> BmcDials:
+    """The operating system does not react to the power button: an orderly shutdown never ends.
+
+    ironcore-dev/metal-operator#129 (a host stuck in a failed network boot), v1k0d3n/kubevirt-redfish#3.
+    """
+    return replace(dials, ignores_shutdown=True)
+
+
+def switches_itself_on_again(dials: BmcDials) -> BmcDials:
+    """A host that was switched off comes back on by itself after 3 s.
+
+    openbmc/openbmc#2454 (power restore policy applied after a hard power off).
+    """
+    return replace(dials, comes_back_s=3.0)

@@ -1,0 +1,459 @@
+"""Resources of the Redfish service: a table of paths and the functions that render them for GET.
+
+Schema versions are those of the bundle DSP8010 2025.4. The service adds the ETags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from unbounded_lab.bmc.access import ACCOUNT_ID, ROLE, BmcSession
+from unbounded_lab.bmc.device import SimulatedBmc
+from unbounded_lab.bmc.http import message_body
+from unbounded_lab.bmc.power import OverrideEnabled
+from unbounded_lab.bmc.system import ABSENT, BmcSystem
+from unbounded_lab.bmc.tasks import Task, TaskState
+from unbounded_lab.routes import Routes
+
+Body = dict[str, Any]
+Render = Callable[[SimulatedBmc, tuple[str, ...], float], Body | None]
+
+ROOT: Final = "/redfish/v1"
+MANAGER_ID: Final = "BMC"
+CHASSIS_ID: Final = "1"
+NIC_ID: Final = "1"
+MANAGER: Final = f"{ROOT}/Managers/{MANAGER_ID}"
+CHASSIS: Final = f"{ROOT}/Chassis/{CHASSIS_ID}"
+
+BOOT_MODES: Final = ("UEFI", "Legacy")
+CHASSIS_RESETS: Final = ("On", "ForceOff", "PowerCycle")
+MANAGER_RESETS: Final = ("GracefulRestart", "ForceRestart")
+
+ROLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "Administrator": ("Login", "ConfigureManager", "ConfigureUsers", "ConfigureComponents", "ConfigureSelf"),
+    "Operator": ("Login", "ConfigureComponents", "ConfigureSelf"),
+    "ReadOnly": ("Login", "ConfigureSelf"),
+}
+
+SCHEMAS: Final[Mapping[str, str]] = {
+    "AccountService": "v1_15_1",
+    "ActionInfo": "v1_4_2",
+    "Chassis": "v1_25_2",
+    "ComputerSystem": "v1_22_2",
+    "EthernetInterface": "v1_12_2",
+    "ManagerAccount": "v1_12_1",
+    "Manager": "v1_19_2",
+    "Message": "v1_3_0",
+    "Role": "v1_3_3",
+    "ServiceRoot": "v1_17_0",
+    "Session": "v1_7_2",
+    "SessionService": "v1_1_9",
+    "Task": "v1_7_4",
+    "TaskService": "v1_2_1",
+}
+COLLECTIONS: Final = (
+    "ChassisCollection",
+    "ComputerSystemCollection",
+    "EthernetInterfaceCollection",
+    "ManagerAccountCollection",
+    "ManagerCollection",
+    "RoleCollection",
+    "SessionCollection",
+    "TaskCollection",
+)
+
+ENABLED: Final = {"State": "Enabled", "Health": "OK"}
+
+
+def schema(name: str) -> str:
+    return f"#{name}.{SCHEMAS[name]}.{name}"
+
+
+def link(path: str) -> dict[str, str]:
+    return {"@odata.id": path}
+
+
+def timestamp(at: float) -> str:
+    return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def system_path(system: BmcSystem) -> str:
+    return f"{ROOT}/Systems/{system.name}"
+
+
+def _resource(kind: str, path: str, name: str, **more: Any) -> Body:
+    return {
+        "@odata.type": schema(kind),
+        "@odata.id": path,
+        "Id": path.rpartition("/")[2],
+        "Name": name,
+        "Description": name,
+        **more,
+    }
+
+
+def _collection(kind: str, path: str, name: str, members: Sequence[str]) -> Body:
+    return {
+        "@odata.type": f"#{kind}Collection.{kind}Collection",
+        "@odata.id": path,
+        "Name": name,
+        "Members": [link(f"{path}/{member}") for member in members],
+        "Members@odata.count": len(members),
+    }
+
+
+def versions(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
+    return {"v1": f"{ROOT}/"}
+
+
+def odata(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
+    names = ("Systems", "Chassis", "Managers", "SessionService", "AccountService", "Tasks")
+    urls = {name: f"{ROOT}/{'TaskService' if name == 'Tasks' else name}" for name in names}
+    singletons = [{"name": name, "kind": "Singleton", "url": url} for name, url in urls.items()]
+    service = {"name": "Service", "kind": "Singleton", "url": f"{ROOT}/"}
+    return {"@odata.context": f"{ROOT}/$metadata", "value": [service, *singletons]}
+
+
+def root(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
+    parts = ["Systems", "Chassis", "Managers", "AccountService"]
+    body = _resource("ServiceRoot", f"{ROOT}/", "Root Service", RedfishVersion="1.20.0", UUID=bmc.identity.uuid)
+    body |= {"Id": "RootService", "Product": "Unbounded lab BMC", "Vendor": "Unbounded Lab"}
+    body |= {"Tasks": link(f"{ROOT}/TaskService"), "Links": {}}
+    if bmc.dials.session_service != "absent":
+        parts.append("SessionService")
+        body["Links"] = {"Sessions": link(f"{ROOT}/SessionService/Sessions")}
+    return body | {part: link(f"{ROOT}/{part}") for part in parts}
+
+
+def systems(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
+    return _collection("ComputerSystem", f"{ROOT}/Systems", "Systems", bmc.dials.systems)
+
+
+def system(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
+    found = bmc.system(ids[0])
+    if found is None:
+        return None
+    path = system_path(found)
+    body = _resource(
+        "ComputerSystem",
+        path,
+        f"System {found.name}",
+        SystemType="Physical",
+        Manufacturer="Unbounded Lab",
+        Model="Loopback 1",
+        SerialNumber=f"{bmc.identity.name}-{found.index}",
+        UUID=bmc.identity.system_uuid(found.index),
+        HostName=bmc.identity.name,
+        Status=ENABLED,
+        PowerRestorePolicy=bmc.dials.power_restore,
+        Boot=_boot(bmc, found),
+        EthernetInterfaces=link(f"{path}/EthernetInterfaces"),
+        Links={"Chassis": [link(CHASSIS)], "ManagedBy": [link(MANAGER)]},
+        Actions={"#ComputerSystem.Reset": _reset_action(bmc, path)},
+    )
+    power = found.power_state(now, bmc.dials)
+    return body if power == ABSENT else body | {"PowerState": power}
+
+
+def _boot(bmc: SimulatedBmc, found: BmcSystem) -> Body:
+    boot = found.host.boot
+    shown: Body = {
+        "BootSourceOverrideEnabled": boot.enabled.value,
+        "BootSourceOverrideTarget": boot.target,
+        "BootSourceOverrideMode": boot.mode,
+    }
+    if bmc.dials.override != "refused":
+        shown["BootSourceOverrideEnabled@Redfish.AllowableValues"] = [value.value for value in OverrideEnabled]
+        shown["BootSourceOverrideTarget@Redfish.AllowableValues"] = bmc.dials.boot_targets
+        shown["BootSourceOverrideMode@Redfish.AllowableValues"] = BOOT_MODES
+    return shown
+
+
+def _reset_action(bmc: SimulatedBmc, path: str) -> Body:
+    action: Body = {"target": f"{path}/Actions/ComputerSystem.Reset"}
+    if bmc.dials.reset_types_shown in ("both", "inline"):
+        action["ResetType@Redfish.AllowableValues"] = bmc.dials.reset_types
+    if bmc.dials.reset_types_shown in ("both", "action-info"):
+        action["@Redfish.ActionInfo"] = f"{path}/ResetActionInfo"
+    return action
+
+
+def reset_action_info(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
+    found = bmc.system(ids[0])
+    if found is None or bmc.dials.reset_types_shown not in ("both", "action-info"):
+        return None
+    values = bmc.dials.reset_types
+    parameter = {"Name": "ResetType", "Required": True, "DataType": "String", "AllowableValues": values}
+    return _resource("ActionInfo", f"{system_path(found)}/ResetActionInfo", "Reset Action Info", Parameters=[parameter])
+
+
+def system_nics(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
+    found = bmc.system(ids[0])
+    if found is None:
+        return None
+    path = f"{system_path(found)}/EthernetInterfaces"
+    return _collection("EthernetInterface", path, "Host Interfaces", [NIC_ID])
+
+
+def system_nic(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
+    found = bmc.system(ids[0])
+    if found is None or ids[1] != NIC_ID:
+        return None
+    path = f"{system_path(found)}/EthernetInterfaces/{NIC_ID}"
+    return _nic(path, "Host Interface", bmc.identity.mac(found.index))
+
+
+def manager_nics(_bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
+    path = f"{MANAGER}/EthernetInterfaces"
+    return _collection("EthernetInterface", path, "BMC Interfaces", [NIC_ID]) if ids[0] == MANAGER_ID else None
+
+
+def manager_nic(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
+    if ids != (MANAGER_ID, NIC_ID):
+        return None
+    return _nic(f"{MANAGER}/EthernetInterfaces/{NIC_ID}", "BMC Interface", bmc.identity.mac(255))
+
+
+def _nic(path: str, name: str, mac: str) -> Body:
+    return _resource(
+        "EthernetInterface",
+        path,
+        name,
+        MACAddress=mac,
+        PermanentMACAddress=mac,
+        InterfaceEnabled=True,
+        LinkStatus="LinkUp",
+        SpeedMbps=1000,
+        FullDuplex=True,
+        Status=ENABLED,
+    )
+
+
+def chassis_all(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
+    return _collection("Chassis", f"{ROOT}/Chassis", "Chassis", [CHASSIS_ID])
+
+
+def chassis(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
+    if ids[0] != CHASSIS_ID:
+        return None
+    reset = {"target": f"{CHASSIS}/Actions/Chassis.Reset", "ResetType@Redfish.AllowableValues": CHASSIS_RESETS}
+    return _resource(
+        "Chassis",
+        CHASSIS,
+        "Chassis",
+        ChassisType="RackMount",
+        Manufacturer="Unbounded Lab",
+        Model="Loopback 1",
+        SerialNumber=bmc.identity.name,
+        Status=ENABLED,
+        Links={
+            "ComputerSystems": [link(f"{ROOT}/Systems/{name}") for name in bmc.dials.systems],
+            "ManagedBy": [link(MANAGER)],
+        },
+        Actions={"#Chassis.Reset": reset},
+    )
+
+
+def managers(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
+    return _collection("Manager", f"{ROOT}/Managers", "Managers", [MANAGER_ID])
+
+
+def manager(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
+    if ids[0] != MANAGER_ID:
+        return None
+    reset = {"target": f"{MANAGER}/Actions/Manager.Reset", "ResetType@Redfish.AllowableValues": MANAGER_RESETS}
+    all_systems = [link(f"{ROOT}/Systems/{name}") for name in bmc.dials.systems]
+    return _resource(
+        "Manager",
+        MANAGER,
+        "Management Controller",
+        ManagerType="BMC",
+        FirmwareVersion="1.0.0",
+        Model="Unbounded lab BMC",
+        UUID=bmc.identity.uuid,
+        ServiceEntryPointUUID=bmc.identity.uuid,
+        Status=ENABLED,
+        EthernetInterfaces=link(f"{MANAGER}/EthernetInterfaces"),
+        Links={"ManagerForServers": all_systems, "ManagerForChassis": [link(CHASSIS)]},
+        Actions={"#Manager.Reset": reset},
+    )
+
+
+def session_service(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body | None:
+    if bmc.dials.session_service == "absent":
+        return None
+    path = f"{ROOT}/SessionService"
+    return _resource(
+        "SessionService",
+        path,
+        "Session Service",
+        ServiceEnabled=bmc.dials.session_service == "works",
+        SessionTimeout=min(max(int(bmc.dials.session_timeout_s), 30), 86_400),
+        Status=ENABLED,
+        Sessions=link(f"{path}/Sessions"),
+    )
+
+
+def sessions(bmc: SimulatedBmc, _ids: tuple[str, ...], now: float) -> Body | None:
+    if bmc.dials.session_service == "absent":
+        return None
+    members = [session.id for session in bmc.access.sessions(now, bmc.dials)]
+    return _collection("Session", f"{ROOT}/SessionService/Sessions", "Sessions", members)
+
+
+def session(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
+    found = bmc.access.session(ids[0], now, bmc.dials)
+    return None if found is None else session_body(bmc, found)
+
+
+def session_body(bmc: SimulatedBmc, found: BmcSession) -> Body:
+    path = f"{ROOT}/SessionService/Sessions/{found.id}"
+    created = timestamp(found.created)
+    return _resource("Session", path, "Session", UserName=bmc.access.username, CreatedTime=created)
+
+
+def account_service(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
+    path = f"{ROOT}/AccountService"
+    body = _resource(
+        "AccountService",
+        path,
+        "Account Service",
+        ServiceEnabled=True,
+        Status=ENABLED,
+        AccountLockoutThreshold=bmc.dials.lockout_after,
+        AccountLockoutDuration=int(bmc.dials.lockout_s),
+        AccountLockoutCounterResetAfter=int(bmc.dials.lockout_s),
+        AccountLockoutCounterResetEnabled=True,
+    )
+    return body | {part: link(f"{path}/{part}") for part in ("Accounts", "Roles")}
+
+
+def accounts(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
+    return _collection("ManagerAccount", f"{ROOT}/AccountService/Accounts", "Accounts", [ACCOUNT_ID])
+
+
+def account(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
+    if ids[0] != ACCOUNT_ID:
+        return None
+    return _resource(
+        "ManagerAccount",
+        f"{ROOT}/AccountService/Accounts/{ACCOUNT_ID}",
+        "User Account",
+        UserName=bmc.access.username,
+        Password=None,
+        RoleId=ROLE,
+        AccountTypes=["Redfish"],
+        Enabled=True,
+        Locked=bmc.dials.lockout_after > 0 and now < bmc.access.locked_until,
+        PasswordChangeRequired=bmc.dials.password_expired and not bmc.access.password_changed,
+        Links={"Role": link(f"{ROOT}/AccountService/Roles/{ROLE}")},
+    )
+
+
+def roles(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
+    return _collection("Role", f"{ROOT}/AccountService/Roles", "Roles", tuple(ROLES))
+
+
+def role(_bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
+    if ids[0] not in ROLES:
+        return None
+    path = f"{ROOT}/AccountService/Roles/{ids[0]}"
+    privileges = ROLES[ids[0]]
+    return _resource("Role", path, f"{ids[0]} Role", RoleId=ids[0], IsPredefined=True, AssignedPrivileges=privileges)
+
+
+def task_service(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
+    return _resource(
+        "TaskService",
+        f"{ROOT}/TaskService",
+        "Task Service",
+        ServiceEnabled=True,
+        Status=ENABLED,
+        CompletedTaskOverWritePolicy="Oldest",
+        Tasks=link(f"{ROOT}/TaskService/Tasks"),
+    )
+
+
+def tasks(bmc: SimulatedBmc, _ids: tuple[str, ...], now: float) -> Body:
+    members = [task.id for task in bmc.tasks.visible(now)]
+    return _collection("Task", f"{ROOT}/TaskService/Tasks", "Tasks", members)
+
+
+def task(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
+    found = bmc.tasks.get(ids[0], now)
+    return None if found is None else task_body(found, now)
+
+
+def monitor_path(found: Task) -> str:
+    return f"{ROOT}/TaskService/TaskMonitors/{found.id}"
+
+
+def task_body(found: Task, now: float) -> Body:
+    state = found.state(now)
+    body = _resource(
+        "Task",
+        f"{ROOT}/TaskService/Tasks/{found.id}",
+        f"{found.press.value} of system {found.system}",
+        TaskState=state.value,
+        StartTime=timestamp(found.started),
+        Messages=[],
+    )
+    if state is TaskState.RUNNING:
+        return body | {"TaskMonitor": monitor_path(found)}
+    message = message_body("Success" if state is TaskState.COMPLETED else "InternalError")
+    status = "OK" if state is TaskState.COMPLETED else "Critical"
+    return body | {"EndTime": timestamp(found.ends), "TaskStatus": status, "Messages": [message]}
+
+
+def metadata() -> bytes:
+    """Return the OData metadata document: the schema files of this service's types."""
+    versioned = [(f"{name}_v1.xml", name, f"{name}.{version}") for name, version in SCHEMAS.items()]
+    plain = [(f"{name}_v1.xml", name, None) for name in COLLECTIONS]
+    references = []
+    for file, namespace, version in [*versioned, *plain]:
+        includes = "".join(f'<edmx:Include Namespace="{each}"/>' for each in (namespace, version) if each)
+        uri = f"http://redfish.dmtf.org/schemas/v1/{file}"
+        references.append(f'<edmx:Reference Uri="{uri}">{includes}</edmx:Reference>')
+    container = f'<EntityContainer Name="Service" Extends="ServiceRoot.{SCHEMAS["ServiceRoot"]}.ServiceContainer"/>'
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>'
+        '<edmx:Edmx xmlns:edmx="http://docs.oasis-open.org/odata/ns/edmx" Version="4.0">'
+        f"{''.join(references)}<edmx:DataServices>"
+        f'<Schema xmlns="http://docs.oasis-open.org/odata/ns/edm" Namespace="Service">{container}</Schema>'
+        "</edmx:DataServices></edmx:Edmx>"
+    ).encode()
+
+
+RESOURCES: Final[Routes[Render]] = Routes(
+    {
+        "/redfish": versions,
+        ROOT: root,
+        f"{ROOT}/odata": odata,
+        f"{ROOT}/Systems": systems,
+        f"{ROOT}/Systems/*": system,
+        f"{ROOT}/Systems/*/ResetActionInfo": reset_action_info,
+        f"{ROOT}/Systems/*/EthernetInterfaces": system_nics,
+        f"{ROOT}/Systems/*/EthernetInterfaces/*": system_nic,
+        f"{ROOT}/Chassis": chassis_all,
+        f"{ROOT}/Chassis/*": chassis,
+        f"{ROOT}/Managers": managers,
+        f"{ROOT}/Managers/*": manager,
+        f"{ROOT}/Managers/*/EthernetInterfaces": manager_nics,
+        f"{ROOT}/Managers/*/EthernetInterfaces/*": manager_nic,
+        f"{ROOT}/SessionService": session_service,
+        f"{ROOT}/SessionService/Sessions": sessions,
+        f"{ROOT}/SessionService/Sessions/*": session,
+        f"{ROOT}/AccountService": account_service,
+        f"{ROOT}/AccountService/Accounts": accounts,
+        f"{ROOT}/AccountService/Accounts/*": account,
+        f"{ROOT}/AccountService/Roles": roles,
+        f"{ROOT}/AccountService/Roles/*": role,
+        f"{ROOT}/TaskService": task_service,
+        f"{ROOT}/TaskService/Tasks": tasks,
+        f"{ROOT}/TaskService/Tasks/*": task,
+    }
+)
+OPEN: Final = frozenset({"/redfish", ROOT, f"{ROOT}/odata", f"{ROOT}/$metadata"})
+"""Paths that need no credentials."""

@@ -1,0 +1,13 @@
+"""A simulated Azure: Resource Manager with virtual machines, disks, network interfaces and extensions, and a login.
+
+- `resources.py` has the resources; `creation.py`, `updates.py` and `lifecycle.py` change them, `views.py` renders them.
+- `request_shapes.py`, `model_rules.py` and `rules.py` validate requests, with the offers of `catalog.py`.
+- `service.py` puts them behind the frontend that all clouds share; `local.py` serves it.
+"""
+
+from unbounded_lab.cloud.azure.dials import AzureDials
+from unbounded_lab.cloud.azure.local import LabAzure
+from unbounded_lab.cloud.azure.model import AzureTimes, Provisioning, VmPower
+from unbounded_lab.cloud.azure.seeding import VmShape
+
+__all__ = ["AzureDials", "AzureTimes", "LabAzure", "Provisioning", "VmPower", "VmShape"]

@@ -1,0 +1,588 @@
+"""Azure Resource Manager: a request and the time in, a reply out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlencode
+from uuid import uuid5
+
+import msgspec
+
+from unbounded_lab.cloud.azure import images, lifecycle, request_scope, views
+from unbounded_lab.cloud.azure.creation import create
+from unbounded_lab.cloud.azure.dials import AzureDials
+from unbounded_lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS, AzureProblem, LoginProblem, json_reply, retry_after
+from unbounded_lab.cloud.azure.login import LoginEndpoint
+from unbounded_lab.cloud.azure.model import Disk, Extension, LongRunningOperation, OperationStatus, VirtualMachine
+from unbounded_lab.cloud.azure.names import AVAILABILITY_SETS, COMPUTE, DISKS, MACHINES, NICS, SCALE_SETS, ResourceId
+from unbounded_lab.cloud.azure.reimage import reimage
+from unbounded_lab.cloud.azure.resources import NAMESPACE, AzureResources, not_found
+from unbounded_lab.cloud.azure.throttling import CountedRequest as Counted
+from unbounded_lab.cloud.azure.throttling import Throttling
+from unbounded_lab.cloud.azure.updates import update
+from unbounded_lab.cloud.frontend import CloudCall
+from unbounded_lab.cloud.history import CloudHistory
+from unbounded_lab.http import LabReply, LabRequest
+from unbounded_lab.routes import Routes
+
+IN_SUBSCRIPTION: Final = "/subscriptions/*"
+IN_GROUP: Final = f"{IN_SUBSCRIPTION}/resourceGroups/*"
+MACHINE: Final = f"{IN_GROUP}/providers/{MACHINES}/*"
+SCALE_SET: Final = f"{IN_GROUP}/providers/{SCALE_SETS}/*"
+LOCATION: Final = f"{IN_SUBSCRIPTION}/providers/Microsoft.Compute/locations/*"
+IMAGE: Final = f"{LOCATION}/publishers/*/artifacttypes/vmimage/offers/*/skus/*/versions/*"
+VERSION: Final = f"{IN_GROUP}/providers/{COMPUTE}/galleries/*/images/*/versions/*"
+LOGIN: Final = "Login"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceManagerRequest:
+    """A parsed request."""
+
+    names: tuple[str, ...]  # parts of the path at the pattern's `*`
+    query: Mapping[str, str]
+    request: LabRequest
+    client: str
+    now: float
+
+    @property
+    def subscription(self) -> str:
+        return self.names[0]
+
+    def body(self) -> dict[str, Any]:
+        """Return the body, a JSON object.
+
+        Raises:
+            Problem: it is none.
+        """
+        try:
+            return msgspec.json.decode(self.request.body, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise AzureProblem("InvalidRequestContent", detail=str(error)) from error
+
+    def resource(self, resource_type: str) -> ResourceId:
+        return ResourceId(self.names[0], self.names[1], resource_type, self.names[2])
+
+    @property
+    def expand(self) -> frozenset[str]:
+        return frozenset(self.query.get("$expand", "").lower().split(","))
+
+
+Act = Callable[["Azure", ResourceManagerRequest], LabReply]
+
+
+@dataclass(frozen=True, slots=True)
+class AzureCall:
+    """A call for a method and a path pattern: its name, its Compute policy, and its function."""
+
+    name: str
+    act: Act
+    policy: str | None = None
+
+
+class Azure:
+    """One tenant with its subscriptions, behind its API."""
+
+    error_names = (*ERRORS, *LOGIN_ERRORS)
+
+    def __init__(self, estate: AzureResources, login: LoginEndpoint) -> None:
+        self.estate = estate
+        self.login = login
+        self.throttling = Throttling()
+
+    @property
+    def dials(self) -> AzureDials:
+        return self.estate.dials
+
+    @property
+    def history(self) -> CloudHistory:
+        return self.estate.history
+
+    def set_dials(self, dials: AzureDials, now: float) -> None:
+        if unknown := sorted(set(dials.operation_errors) - ERRORS.keys()):
+            raise ValueError(f"no operation ends with: {', '.join(unknown)}; there are {', '.join(ERRORS)}")
+        self.advance(now)
+        self.estate.set_dials(dials)
+
+    def advance(self, now: float) -> None:
+        self.estate.agenda.run(now)
+
+    # The interface to the front
+
+    def call(self, request: LabRequest) -> CloudCall:
+        found = _find(request)
+        if found is None:
+            return CloudCall("Unknown")
+        row, names = found
+        is_login = row.name.startswith(LOGIN)
+        account = "" if is_login else names[0]
+        return CloudCall(row.name, account, changes=request.method != "GET" and not is_login, is_login=is_login)
+
+    def error(self, name: str, request: LabRequest, call: CloudCall, now: float) -> LabReply:
+        if call.is_login or name in LOGIN_ERRORS:
+            return LoginProblem(name if name in LOGIN_ERRORS else "temporarily_unavailable").reply()
+        try:
+            problem = self._problem(name, request, call, now)
+        except AzureProblem as nobody:
+            problem = nobody
+        if problem.status in (429, 503):
+            problem.retry_after_s = self.dials.retry_after_s
+        return self._with_headers(problem.reply(), None, now)
+
+    def _problem(self, name: str, request: LabRequest, call: CloudCall, now: float) -> AzureProblem:
+        if name != "AuthorizationFailed" or _find(request) is None:
+            return AzureProblem(name, detail=request.path, subscription=call.account)
+        client = self.login.client(request, now)
+        action, place = request_scope.needed(call.name, request.method, request.path)
+        return AzureProblem(
+            name, client=client, object=str(uuid5(NAMESPACE, f"{client}/object")), detail=action, subject=place
+        )
+
+    def answer(self, request: LabRequest, call: CloudCall, now: float) -> LabReply:
+        found = _find(request)
+        if found is None:
+            return self._with_headers(AzureProblem("PathNotFound", detail=request.path).reply(), None, now)
+        row, names = found
+        query = dict(parse_qsl(request.query, keep_blank_values=True))
+        counted = None
+        try:
+            if call.is_login:
+                return row.act(self, ResourceManagerRequest(names, query, request, "", now))
+            client = self.login.client(request, now)
+            counted = self._counted(row, request, names, client)
+            if self.dials.rate_limits:
+                self.throttling.admit(counted, now)
+            request_scope.check(self.estate, row.name, names, query)
+            reply = row.act(self, ResourceManagerRequest(names, query, request, client, now))
+        except LoginProblem as problem:
+            return problem.reply()
+        except AzureProblem as problem:
+            reply = problem.reply()
+        return self._with_headers(reply, counted, now)
+
+    def _counted(self, row: AzureCall, request: LabRequest, names: tuple[str, ...], client: str) -> Counted:
+        kind = {"GET": "reads", "DELETE": "deletes"}.get(request.method, "writes")
+        resource = ""
+        if row.name == "Operations.Get":
+            operation = self.estate.operations.get(names[2])
+            resource = "" if operation is None else operation.subject.key
+        elif row.policy is not None and len(names) > 2:
+            resource = ResourceId(names[0], names[1], MACHINES, names[2]).key
+        return Counted(names[0], client, kind, row.policy, resource)
+
+    def _with_headers(self, reply: LabReply, counted: Counted | None, now: float) -> LabReply:
+        request_id = self.estate.new_uuid()
+        headers = {
+            "x-ms-request-id": request_id,
+            "x-ms-correlation-request-id": request_id,
+            "x-ms-routing-request-id": f"LAB:{views.timestamp(now)}:{request_id}",
+            "cache-control": "no-cache",
+            **({} if counted is None else self.throttling.headers(counted, now)),
+        }
+        if reply.status == 401:
+            base = f"https://login.microsoftonline.com/{self.estate.tenant}"
+            headers["www-authenticate"] = f'Bearer authorization_uri="{base}", error="invalid_token"'
+        return replace(reply, headers={**headers, **reply.headers})
+
+    # Lagging reads, and accepted operations
+
+    def read_machine(self, resource: ResourceId, now: float) -> VirtualMachine:
+        machine = self.estate.machines.value_at(resource.key, now - self.dials.get_lag_s)
+        if machine is None:
+            raise not_found(resource)
+        return machine
+
+    def read_extensions(self, machine: VirtualMachine, as_of: float) -> list[Extension]:
+        return [each for _, each in self.estate.extensions.values_at(as_of) if each.machine == machine.id]
+
+    def accepted(
+        self, call: ResourceManagerRequest, operation: LongRunningOperation, status: int, body: Any = None
+    ) -> LabReply:
+        """Return the reply to an accepted operation: the URL of its status, and the time of the first poll."""
+        base = f"https://{call.request.headers.get('host', 'management.azure.com')}"
+        where = f"{base}/subscriptions/{call.subscription}/providers/Microsoft.Compute/locations/{operation.location}"
+        version = call.query["api-version"]
+        url = f"{where}/operations/{operation.id}?api-version={version}"
+        headers = {"azure-asyncoperation": url, **self.hint()}
+        if status == 202:
+            headers["location"] = f"{url}&monitor=true"
+        return LabReply(202, b"", headers) if body is None else json_reply(body, status, headers)
+
+    def hint(self) -> dict[str, str]:
+        return retry_after(self.estate.times.poll_s) if self.dials.poll_hints else {}
+
+
+def _find(request: LabRequest) -> tuple[AzureCall, tuple[str, ...]] | None:
+    routes = ROUTES.get(request.method)
+    found = routes and routes.find(request.path)
+    if not found:
+        return None
+    row, names = found
+    return row, tuple(unquote(name) for name in names)
+
+
+# Virtual machines
+
+
+def _get_machine(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    machine = azure.read_machine(call.resource(MACHINES), call.now)
+    extensions = azure.read_extensions(machine, call.now - azure.dials.get_lag_s)
+    document = views.machine_document(azure.estate, machine, extensions, expand=call.expand)
+    return json_reply(document, headers={"etag": views.etag(machine)})
+
+
+def _get_instance_view(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    machine = azure.read_machine(call.resource(MACHINES), call.now)
+    return json_reply(views.instance_view(machine, azure.read_extensions(machine, call.now - azure.dials.get_lag_s)))
+
+
+def _list_machines(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    group = call.names[1] if len(call.names) > 1 else None
+    as_of = call.now - azure.dials.list_lag_s
+    seen = [each for _, each in azure.estate.machines.values_at(as_of) if each.id.is_in(call.subscription, group)]
+    documents = [
+        views.machine_document(azure.estate, each, azure.read_extensions(each, as_of), expand=call.expand)
+        for each in seen
+    ]
+    return _page(azure, call, documents)
+
+
+def _page(azure: Azure, call: ResourceManagerRequest, documents: list[dict[str, Any]]) -> LabReply:
+    """Return a part of a list, with a link to the next one where there is more."""
+    token, size = call.query.get("$skiptoken", "0"), azure.dials.page_size
+    if not token.isdecimal():
+        raise AzureProblem("BadRequest", detail=f"The skip token '{token}' is not valid.")
+    first = int(token)
+    body: dict[str, Any] = {"value": documents[first : first + size]}
+    if first + size < len(documents):
+        query = {**call.query, "$skiptoken": str(first + size)}
+        here = f"https://{call.request.headers.get('host', '')}{call.request.path}"
+        body["nextLink"] = f"{here}?{urlencode(query, safe='$')}"
+    return json_reply(body)
+
+
+def _put_machine(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    resource = call.resource(MACHINES)
+    body = call.body()
+    existing = azure.estate.machines.get(resource.key)
+    _check_conditions(call.request, existing)
+    if existing is None:
+        operation = create(azure.estate, resource, body, call.now)
+    else:
+        lifecycle.claim(azure.estate, existing, "Create or Update VM", call.now)
+        if not body.get("location"):
+            raise AzureProblem("LocationRequired")
+        machine = azure.estate.machine(resource)
+        operation = update(azure.estate, machine, body, call.now, "VirtualMachines.CreateOrUpdate")
+    return _changed(azure, call, operation, 201 if existing is None else 200)
+
+
+def _patch_machine(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    resource = call.resource(MACHINES)
+    machine = azure.estate.machine(resource)
+    _check_conditions(call.request, machine)
+    body = call.body()
+    lifecycle.claim(azure.estate, machine, "Update VM", call.now)
+    machine = azure.estate.machine(resource)
+    operation = update(azure.estate, machine, body, call.now, "VirtualMachines.Update")
+    return _changed(azure, call, operation, 200)
+
+
+def _changed(azure: Azure, call: ResourceManagerRequest, operation: LongRunningOperation, status: int) -> LabReply:
+    machine = azure.estate.machine(operation.subject)
+    document = views.machine_document(azure.estate, machine, azure.read_extensions(machine, call.now))
+    return azure.accepted(call, operation, status, document)
+
+
+def _check_conditions(request: LabRequest, machine: VirtualMachine | None) -> None:
+    """Check If-Match and If-None-Match of a change."""
+    requested = request.headers.get("if-match")
+    if requested is not None and (machine is None or requested not in ("*", views.etag(machine))):
+        raise AzureProblem("PreconditionFailed", detail=f"If-Match: {requested}")
+    if machine is not None and request.headers.get("if-none-match") == "*":
+        raise AzureProblem("PreconditionFailed", detail="If-None-Match: *")
+
+
+def _delete_machine(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    machine = azure.estate.machines.get(call.resource(MACHINES).key)
+    if machine is None:
+        return LabReply(204)
+    force = call.query.get("forceDeletion", "").lower() == "true"
+    operation = lifecycle.delete_machine(azure.estate, machine, call.now, force=force)
+    return azure.accepted(call, operation, 202)
+
+
+def _power(action: str) -> Act:
+    def act(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+        machine = azure.estate.machine(call.resource(MACHINES))
+        skip = call.query.get("skipShutdown", "").lower() == "true"
+        return azure.accepted(call, lifecycle.act(azure.estate, machine, action, call.now, skip_shutdown=skip), 202)
+
+    return act
+
+
+def _reimage(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    machine = azure.estate.machine(call.resource(MACHINES))
+    body = call.body() if call.request.body else {}
+    return azure.accepted(call, reimage(azure.estate, machine, body, call.now), 202)
+
+
+# Scale sets: there are none
+
+
+def _no_scale_set(_: Azure, call: ResourceManagerRequest) -> LabReply:
+    raise not_found(call.resource(SCALE_SETS))
+
+
+def _no_parent(_: Azure, call: ResourceManagerRequest) -> LabReply:
+    raise AzureProblem("ParentResourceNotFound", name=call.names[2])
+
+
+# Extensions
+
+
+def _list_extensions(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    machine = azure.read_machine(call.resource(MACHINES), call.now)
+    seen = azure.read_extensions(machine, call.now - azure.dials.list_lag_s)
+    return json_reply({"value": [views.extension_document(each) for each in seen]})
+
+
+def _get_extension(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    machine = azure.read_machine(call.resource(MACHINES), call.now)
+    for each in azure.read_extensions(machine, call.now - azure.dials.get_lag_s):
+        if each.name.lower() == call.names[3].lower():
+            return json_reply(views.extension_document(each))
+    raise lifecycle.extension_not_found(machine, call.names[3])
+
+
+def _put_extension(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    machine = azure.estate.machine(call.resource(MACHINES))
+    existed = any(each.name.lower() == call.names[3].lower() for each in azure.estate.extensions_of(machine.id))
+    operation = lifecycle.put_extension(azure.estate, machine, call.names[3], call.body(), call.now)
+    made = azure.estate.extensions.get(f"{machine.id.key}/extensions/{call.names[3].lower()}")
+    if made is None:
+        raise lifecycle.extension_not_found(machine, call.names[3])
+    return azure.accepted(call, operation, 200 if existed else 201, views.extension_document(made))
+
+
+def _delete_extension(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    machine = azure.estate.machine(call.resource(MACHINES))
+    for each in azure.estate.extensions_of(machine.id):
+        if each.name.lower() == call.names[3].lower():
+            return azure.accepted(call, lifecycle.delete_extension(azure.estate, each, call.now), 202)
+    return LabReply(204)
+
+
+# Disks, network interfaces, availability sets, groups
+
+
+def _disk_document(azure: Azure, disk: Disk, as_of: float) -> dict[str, Any]:
+    owner = None if disk.owner is None else azure.estate.machines.value_at(disk.owner.key, as_of)
+    return views.disk_document(disk, owner)
+
+
+def _get_disk(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    resource, as_of = call.resource(DISKS), call.now - azure.dials.get_lag_s
+    disk = azure.estate.disks.value_at(resource.key, as_of)
+    if disk is None:
+        raise not_found(resource)
+    return json_reply(_disk_document(azure, disk, as_of))
+
+
+def _list_disks(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    group = call.names[1] if len(call.names) > 1 else None
+    as_of = call.now - azure.dials.list_lag_s
+    seen = [each for _, each in azure.estate.disks.values_at(as_of) if each.id.is_in(call.subscription, group)]
+    return _page(azure, call, [_disk_document(azure, each, as_of) for each in seen])
+
+
+def _delete_disk(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    disk = azure.estate.disks.get(call.resource(DISKS).key)
+    if disk is None:
+        return LabReply(204)
+    return azure.accepted(call, lifecycle.delete_disk(azure.estate, disk, call.now), 202)
+
+
+def _get_nic(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    resource = call.resource(NICS)
+    nic = azure.estate.nics.value_at(resource.key, call.now - azure.dials.get_lag_s)
+    if nic is None:
+        raise not_found(resource)
+    return json_reply(views.nic_document(nic))
+
+
+def _list_nics(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    as_of = call.now - azure.dials.list_lag_s
+    seen = azure.estate.nics.values_at(as_of)
+    documents = [views.nic_document(each) for _, each in seen if each.id.is_in(call.subscription, call.names[1])]
+    return _page(azure, call, documents)
+
+
+def _delete_nic(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    nic = azure.estate.nics.get(call.resource(NICS).key)
+    if nic is None:
+        return LabReply(204)
+    lifecycle.delete_nic(azure.estate, nic, call.now)
+    return LabReply(200)
+
+
+def _get_availability_set(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    resource = call.resource(AVAILABILITY_SETS)
+    known = azure.estate.availability_sets.get(resource.key)
+    if known is None:
+        raise not_found(resource)
+    members = [
+        machine.id
+        for _, machine in azure.estate.machines
+        if str((machine.properties.get("availabilitySet") or {}).get("id")).lower() == known.key
+    ]
+    location = azure.estate.groups[known.subscription.lower(), known.group.lower()]
+    return json_reply(views.availability_set_document(known, location, members))
+
+
+def _get_image(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    return json_reply(images.of_marketplace(azure.estate, *call.names))
+
+
+def _list_images(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    return json_reply(images.versions_of_marketplace(azure.estate, *call.names))
+
+
+def _get_own_image(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    location = azure.estate.groups[call.names[0].lower(), call.names[1].lower()]
+    return json_reply(images.managed(azure.estate, str(call.resource(f"{COMPUTE}/images")), location))
+
+
+def _get_version(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    location = azure.estate.groups[call.names[0].lower(), call.names[1].lower()]
+    return json_reply(images.version_of_gallery(azure.estate, call.request.path, location))
+
+
+def _list_versions(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    location = azure.estate.groups[call.names[0].lower(), call.names[1].lower()]
+    image = call.request.path.rpartition("/")[0]
+    return _page(azure, call, images.versions_of_gallery(azure.estate, image, location))
+
+
+def _in_gallery_of_others(call: ResourceManagerRequest) -> str:
+    """Return the path of a gallery's resource, without the location before it."""
+    location = f"/locations/{call.names[1]}"
+    path = call.request.path
+    return path[path.lower().index(location.lower()) + len(location) :]
+
+
+def _get_version_of_others(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    return json_reply(images.version_of_gallery(azure.estate, _in_gallery_of_others(call), call.names[1]))
+
+
+def _list_versions_of_others(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    image = _in_gallery_of_others(call).rpartition("/")[0]
+    return _page(azure, call, images.versions_of_gallery(azure.estate, image, call.names[1]))
+
+
+def _get_group(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    subscription, group = call.names
+    return json_reply(
+        {
+            "id": f"/subscriptions/{subscription}/resourceGroups/{group}",
+            "name": group,
+            "type": "Microsoft.Resources/resourceGroups",
+            "location": azure.estate.groups[subscription.lower(), group.lower()],
+            "properties": {"provisioningState": "Succeeded"},
+        }
+    )
+
+
+# Operations and login
+
+
+def _get_operation(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    operation = azure.estate.operations.get(call.names[2])
+    is_here = operation is not None and operation.subject.subscription.lower() == call.subscription.lower()
+    if operation is None or not is_here or azure.dials.operations_forgotten:
+        raise AzureProblem("NotFound", detail=f"The entity '{call.names[2]}' was not found.")
+    if "monitor" not in call.query:
+        headers = azure.hint() if operation.status is OperationStatus.IN_PROGRESS else {}
+        return json_reply(views.operation_document(operation), headers=headers)
+    if operation.status is OperationStatus.IN_PROGRESS:
+        here = f"https://{call.request.headers.get('host', '')}{call.request.path}?{call.request.query}"
+        return LabReply(202, b"", {"location": here, **azure.hint()})
+    return LabReply(200) if operation.error is None else operation.error.reply()
+
+
+def _login(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    lifetime_s = azure.dials.token_lifetime_s
+    return json_reply(azure.login.token(call.names[0], call.request, call.now, lifetime_s=lifetime_s))
+
+
+def _discover(azure: Azure, call: ResourceManagerRequest) -> LabReply:
+    if call.names[0].lower() != azure.login.tenant:
+        raise LoginProblem("unknown_tenant", call.names[0])
+    return json_reply(azure.login.discovery(f"https://{call.request.headers.get('host', '')}"))
+
+
+TABLE: Final[Mapping[tuple[str, str], AzureCall]] = {
+    ("GET", MACHINE): AzureCall("VirtualMachines.Get", _get_machine, "LowCostGetVM"),
+    ("PUT", MACHINE): AzureCall("VirtualMachines.CreateOrUpdate", _put_machine, "PutVM"),
+    ("PATCH", MACHINE): AzureCall("VirtualMachines.Update", _patch_machine, "UpdateVM"),
+    ("DELETE", MACHINE): AzureCall("VirtualMachines.Delete", _delete_machine, "DeleteVM"),
+    ("GET", f"{MACHINE}/instanceView"): AzureCall("VirtualMachines.InstanceView", _get_instance_view, "LowCostGetVM"),
+    ("POST", f"{MACHINE}/start"): AzureCall("VirtualMachines.Start", _power("Start"), "UpdateVM"),
+    ("POST", f"{MACHINE}/restart"): AzureCall("VirtualMachines.Restart", _power("Restart"), "UpdateVM"),
+    ("POST", f"{MACHINE}/powerOff"): AzureCall("VirtualMachines.PowerOff", _power("PowerOff"), "UpdateVM"),
+    ("POST", f"{MACHINE}/deallocate"): AzureCall("VirtualMachines.Deallocate", _power("Deallocate"), "DeleteVM"),
+    ("POST", f"{MACHINE}/reimage"): AzureCall("VirtualMachines.Reimage", _reimage, "UpdateVM"),
+    ("GET", SCALE_SET): AzureCall("VirtualMachineScaleSets.Get", _no_scale_set),
+    ("GET", f"{SCALE_SET}/virtualMachines"): AzureCall("VirtualMachineScaleSetVMs.List", _no_parent),
+    ("GET", f"{SCALE_SET}/virtualMachines/*"): AzureCall("VirtualMachineScaleSetVMs.Get", _no_parent),
+    ("GET", f"{SCALE_SET}/virtualMachines/*/instanceView"): AzureCall(
+        "VirtualMachineScaleSetVMs.InstanceView", _no_parent
+    ),
+    **{
+        ("POST", f"{SCALE_SET}/virtualMachines/*/{verb}"): AzureCall(
+            f"VirtualMachineScaleSetVMs.{verb[0].upper()}{verb[1:]}", _no_parent
+        )
+        for verb in ("start", "restart", "powerOff", "deallocate", "reimage")
+    },
+    ("GET", f"{IN_GROUP}/providers/{MACHINES}"): AzureCall("VirtualMachines.List", _list_machines, "HighCostGetVM"),
+    ("GET", f"{IN_SUBSCRIPTION}/providers/{MACHINES}"): AzureCall(
+        "VirtualMachines.ListAll", _list_machines, "HighCostGetVM"
+    ),
+    ("GET", f"{MACHINE}/extensions"): AzureCall("VirtualMachineExtensions.List", _list_extensions, "LowCostGetVM"),
+    ("GET", f"{MACHINE}/extensions/*"): AzureCall("VirtualMachineExtensions.Get", _get_extension, "LowCostGetVM"),
+    ("PUT", f"{MACHINE}/extensions/*"): AzureCall(
+        "VirtualMachineExtensions.CreateOrUpdate", _put_extension, "UpdateVM"
+    ),
+    ("DELETE", f"{MACHINE}/extensions/*"): AzureCall("VirtualMachineExtensions.Delete", _delete_extension, "UpdateVM"),
+    ("GET", f"{IN_GROUP}/providers/{DISKS}/*"): AzureCall("Disks.Get", _get_disk),
+    ("DELETE", f"{IN_GROUP}/providers/{DISKS}/*"): AzureCall("Disks.Delete", _delete_disk),
+    ("GET", f"{IN_GROUP}/providers/{DISKS}"): AzureCall("Disks.ListByResourceGroup", _list_disks),
+    ("GET", f"{IN_SUBSCRIPTION}/providers/{DISKS}"): AzureCall("Disks.List", _list_disks),
+    ("GET", f"{IN_GROUP}/providers/{NICS}/*"): AzureCall("NetworkInterfaces.Get", _get_nic),
+    ("DELETE", f"{IN_GROUP}/providers/{NICS}/*"): AzureCall("NetworkInterfaces.Delete", _delete_nic),
+    ("GET", f"{IN_GROUP}/providers/{NICS}"): AzureCall("NetworkInterfaces.List", _list_nics),
+    ("GET", f"{IN_GROUP}/providers/{AVAILABILITY_SETS}/*"): AzureCall("AvailabilitySets.Get", _get_availability_set),
+    ("GET", IMAGE): AzureCall("VirtualMachineImages.Get", _get_image),
+    ("GET", IMAGE.removesuffix("/*")): AzureCall("VirtualMachineImages.List", _list_images),
+    ("GET", f"{IN_GROUP}/providers/{COMPUTE}/images/*"): AzureCall("Images.Get", _get_own_image),
+    ("GET", VERSION): AzureCall("GalleryImageVersions.Get", _get_version),
+    ("GET", VERSION.removesuffix("/*")): AzureCall("GalleryImageVersions.ListByGalleryImage", _list_versions),
+    **{
+        ("GET", f"{LOCATION}/{kind}Galleries/*/images/*/versions{path}"): AzureCall(
+            f"{kind.title()}GalleryImageVersions.{verb}", act
+        )
+        for kind in ("shared", "community")
+        for path, verb, act in (("/*", "Get", _get_version_of_others), ("", "List", _list_versions_of_others))
+    },
+    ("GET", IN_GROUP): AzureCall("ResourceGroups.Get", _get_group),
+    ("GET", f"{LOCATION}/operations/*"): AzureCall("Operations.Get", _get_operation, "GetOperation"),
+    ("POST", "/*/oauth2/v2.0/token"): AzureCall("Login.Token", _login),
+    ("GET", "/*/v2.0/.well-known/openid-configuration"): AzureCall("Login.Discovery", _discover),
+}
+
+ROUTES: Final[Mapping[str, Routes[AzureCall]]] = {
+    method: Routes({path: row for (each, path), row in TABLE.items() if each == method}, ignore_case=True)
+    for method in ("GET", "PUT", "PATCH", "POST", "DELETE")
+}

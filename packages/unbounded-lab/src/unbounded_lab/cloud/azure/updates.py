@@ -1,0 +1,130 @@
+"""Changes of existing virtual machines: validation, and the merge into the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from unbounded_lab.cloud.azure import model_rules
+from unbounded_lab.cloud.azure.attachments import attach_all, completed
+from unbounded_lab.cloud.azure.errors import AzureProblem
+from unbounded_lab.cloud.azure.model import Document, LongRunningOperation, Provisioning, VirtualMachine, VmPower
+from unbounded_lab.cloud.azure.resources import AzureResources
+from unbounded_lab.cloud.azure.rules import check_disks, check_identity, check_references, id_of_disk, model_of, nic_of
+
+FIXED: Final = ("computerName", "adminUsername", "linuxConfiguration", "windowsConfiguration")
+"""Properties of osProfile that cannot be changed."""
+
+
+def update(
+    estate: AzureResources, machine: VirtualMachine, body: Document, now: float, call: str
+) -> LongRunningOperation:
+    """Accept a change of an existing machine; properties that the request does not name stay.
+
+    Raises:
+        Problem: it is not possible; nothing was changed.
+    """
+    change = model_of(body)
+    _check_change(estate, machine, change)
+    model = _merged(machine, change)
+    changed = replace(machine, model=model, provisioning=Provisioning.UPDATING)
+    model_rules.check(model, machine.id.name)
+    check_references(estate, machine.id, change)
+    check_disks(estate, machine.id, model, machine)
+    whole = completed(estate, changed)  # new disks are shown without an id until the change ends
+    kept = {id_of_disk(machine.id, disk).key for disk in (changed.os_disk, *changed.data_disks)}
+    leaving = [disk for disk in estate.disks_of(machine.id) if disk.id.key not in kept]
+    gone_nics = [nic for nic in estate.nics_of(machine.id) if nic.id.key not in {n["id"].lower() for n in changed.nics}]
+
+    def done(at: float) -> None:
+        for disk in leaving:
+            estate.put_disk(replace(disk, owner=None, leaving=False), at)
+        for nic in gone_nics:
+            estate.put_nic(replace(nic, owner=None), at)
+        ended = replace(estate.machine(machine.id), model=whole, provisioning=Provisioning.SUCCEEDED)
+        estate.put_machine(ended, at)
+
+    def undone(at: float, problem: AzureProblem) -> None:
+        estate.failed(machine, at, problem)
+
+    operation = estate.begin(
+        call, machine.id, machine.location, now, takes_s=estate.times.update_s, done=done, undone=undone
+    )
+    changed = estate.put_machine(replace(changed, operation=operation.id), now)
+    for disk in leaving:
+        estate.put_disk(replace(disk, leaving=True), now)
+    attach_all(estate, replace(changed, model=whole), now)
+    return operation
+
+
+def _check_change(estate: AzureResources, machine: VirtualMachine, change: Mapping[str, Any]) -> None:
+    if change.get("location", machine.location).lower() != machine.location.lower():
+        raise AzureProblem(
+            "InvalidResourceLocation", name=machine.id.name, detail=machine.location, group=machine.id.group
+        )
+    if "zones" in change and list(change["zones"] or []) != list(machine.model.get("zones") or []):
+        raise AzureProblem("PropertyChangeNotAllowed", detail="zones", target="zones")
+    properties = change["properties"]
+    _check_fixed(machine, properties)
+    check_identity(estate, machine.id, change)
+    nics = (properties.get("networkProfile") or {}).get("networkInterfaces")
+    if nics is not None:
+        requested = {str(nic.get("id")).lower() for nic in nics}
+        if requested != {nic["id"].lower() for nic in machine.nics} and machine.power is not VmPower.DEALLOCATED:
+            detail = "Adding or deleting network interfaces is only allowed on a virtual machine that is deallocated."
+            raise AzureProblem("OperationNotAllowed", detail=detail, target="networkProfile")
+        for nic in nics:
+            nic_of(estate, machine.id, str(nic.get("id")), machine.location)
+
+
+def _check_fixed(machine: VirtualMachine, properties: Mapping[str, Any]) -> None:
+    """Reject changes of properties that are fixed at creation."""
+    profile = properties.get("osProfile") or {}
+    if "customData" in profile and profile["customData"] != machine.custom_data:
+        raise AzureProblem("PropertyChangeNotAllowed", detail="osProfile.customData", target="osProfile.customData")
+    before = machine.properties.get("osProfile") or {}
+    for name in FIXED:
+        if name in profile and profile[name] != before.get(name):
+            raise AzureProblem("PropertyChangeNotAllowed", detail=f"osProfile.{name}", target=f"osProfile.{name}")
+    group, was = properties.get("availabilitySet"), machine.properties.get("availabilitySet")
+    if group is not None and str(group.get("id")).lower() != str((was or {}).get("id")).lower():
+        raise AzureProblem("PropertyChangeNotAllowed", detail="availabilitySet.id", target="availabilitySet.id")
+    storage = properties.get("storageProfile") or {}
+    image = storage.get("imageReference")
+    known = machine.properties["storageProfile"].get("imageReference") or {}
+    if image is not None and any(known.get(name) != image[name] for name in image):
+        raise AzureProblem("PropertyChangeNotAllowed", detail="imageReference", target="imageReference")
+    disk = (storage.get("osDisk") or {}).get("name")
+    if disk is not None and disk.lower() != machine.os_disk["name"].lower():
+        raise AzureProblem("PropertyChangeNotAllowed", detail="osDisk.name", target="osDisk.name")
+
+
+def _merged(machine: VirtualMachine, change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the model with a change: objects are merged, lists are replaced."""
+    properties = dict(change["properties"])
+    if properties.get("osProfile"):
+        properties["osProfile"] = {
+            name: value
+            for name, value in properties["osProfile"].items()
+            if name not in ("customData", "adminPassword")
+        }
+    model = _merge(machine.model, {**change, "properties": properties})
+    for whole in ("tags", "identity"):
+        if whole in change:
+            model[whole] = change[whole]
+    model["location"] = machine.location
+    storage = model["properties"]["storageProfile"]
+    before = {disk["lun"]: disk for disk in machine.data_disks}
+    storage["dataDisks"] = [
+        {**before.get(disk["lun"], {}), **disk} for disk in storage.get("dataDisks", []) if not disk.get("toBeDetached")
+    ]
+    return model
+
+
+def _merge(before: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(before)
+    for name, value in change.items():
+        was = before.get(name)
+        merged[name] = _merge(was, value) if isinstance(was, Mapping) and isinstance(value, Mapping) else value
+    return merged

@@ -1,0 +1,171 @@
+"""The front of a simulated cloud: faults before a request is executed and on its reply's way back, and a journal.
+
+The `Cloud` behind it implements its own API, and names the call of a request.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, Final, Protocol
+
+from unbounded_lab.cloud.dials import COUNTS, CloudDials
+from unbounded_lab.cloud.history import CloudHistory
+from unbounded_lab.dials import Counts
+from unbounded_lab.http import Delivery, LabReply, LabRequest
+
+JOURNAL_LENGTH: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class CloudCall:
+    """The call that a request makes.
+
+    Args:
+        name: as in dials and in the journal, `VirtualMachines.Delete`.
+        account: the subscription or tenancy, "" where there is none.
+    """
+
+    name: str
+    account: str = ""
+    changes: bool = False
+    is_login: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CloudExchange:
+    """A request as the cloud received it: the status of its reply (0: lost on the way), and the reply's delivery."""
+
+    at: float
+    call: str
+    account: str
+    method: str
+    path: str
+    status: int
+    fate: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloudAdmission:
+    """Admission of a request.
+
+    Args:
+        faulty: the faults of the dials apply to it.
+        dropped: the connection is closed; the request is not executed.
+        wait_s: delay before its execution.
+    """
+
+    call: CloudCall
+    faulty: bool
+    dropped: bool = False
+    wait_s: float = 0.0
+
+
+class Cloud(Protocol):
+    """One cloud's API, without a socket and without a clock."""
+
+    @property
+    def dials(self) -> CloudDials: ...
+
+    @property
+    def history(self) -> CloudHistory: ...
+
+    @property
+    def error_names(self) -> Collection[str]:
+        """Names that the dial `errors` takes."""
+        ...
+
+    def set_dials(self, dials: Any, now: float) -> None: ...  # of this cloud's own type
+
+    def advance(self, now: float) -> None:
+        """Execute everything that is due by now."""
+        ...
+
+    def call(self, request: LabRequest) -> CloudCall:
+        """Return the call of a request; for an unknown one, a call with the name for that."""
+        ...
+
+    def answer(self, request: LabRequest, call: CloudCall, now: float) -> LabReply:
+        """Execute a request; the caller has called `advance` for this time."""
+        ...
+
+    def error(self, name: str, request: LabRequest, call: CloudCall, now: float) -> LabReply:
+        """Return the reply for an error of the dial `errors`."""
+        ...
+
+
+class CloudFrontend:
+    def __init__(self, cloud: Cloud, now: float) -> None:
+        self.cloud = cloud
+        self.journal: deque[CloudExchange] = deque(maxlen=JOURNAL_LENGTH)
+        self.set_dials(cloud.dials, now)
+
+    def set_dials(self, dials: CloudDials, now: float) -> None:
+        """Set the dials; counts restart.
+
+        Raises:
+            ValueError: an error that this cloud does not have.
+        """
+        if unknown := sorted(set(dials.errors) - set(self.cloud.error_names)):
+            raise ValueError(f"no such error: {', '.join(unknown)}; there are {', '.join(self.cloud.error_names)}")
+        self.cloud.set_dials(dials, now)
+        self._counts = Counts(dials, COUNTS)
+        self._errors = deque(dials.errors)
+
+    def admit(self, request: LabRequest, now: float) -> CloudAdmission:
+        """Admit a request. The caller calls it once for each request, before `answer`."""
+        call = self.cloud.call(request)
+        if not self._is_meant(call) or self._counts.spend("spared"):
+            return CloudAdmission(call, faulty=False)
+        if self._counts.spend("lost_before"):
+            self._note(request, call, now, 0, "lost on the way")
+            return CloudAdmission(call, faulty=True, dropped=True)
+        if self.cloud.dials.stall_then == "acts-after" and self._counts.spend("stalls"):
+            return CloudAdmission(call, faulty=True, wait_s=self.cloud.dials.stall_s)
+        return CloudAdmission(call, faulty=True)
+
+    def answer(self, request: LabRequest, passage: CloudAdmission, now: float) -> LabReply:
+        """Execute an admitted request and return the reply, including faults."""
+        call = passage.call
+        error = self._next_error() if passage.faulty else None
+        self.cloud.advance(now)
+        if error is None or self.cloud.dials.errors_after:
+            reply = self.cloud.answer(request, call, now)
+        if error is not None:
+            reply = self.cloud.error(error, request, call, now)
+        reply = self._with_faults(reply) if passage.faulty else reply
+        self._note(request, call, now, reply.status, reply.fate.value)
+        return reply
+
+    def _is_meant(self, call: CloudCall) -> bool:
+        dials = self.cloud.dials
+        if dials.accounts and call.account not in dials.accounts:
+            return False
+        if dials.of != "any" and call.changes != (dials.of == "changes"):
+            return False
+        if not dials.only:
+            return not call.is_login
+        return any(fnmatchcase(call.name, pattern) for pattern in dials.only)
+
+    def _next_error(self) -> str | None:
+        if not self._errors:
+            return None
+        error = self._errors.popleft()
+        if self.cloud.dials.errors_go_on:
+            self._errors.append(error)
+        return error
+
+    def _with_faults(self, reply: LabReply) -> LabReply:
+        dials = self.cloud.dials
+        if self._counts.spend("lost_after"):
+            return replace(reply, fate=Delivery.DROPPED)
+        if reply.body and self._counts.spend("cut_off"):
+            return replace(reply, fate=Delivery.CUT_OFF)
+        stalled = dials.stall_then == "acted-before" and self._counts.spend("stalls")
+        return replace(reply, hold_s=reply.hold_s + dials.slow_s + (dials.stall_s if stalled else 0.0))
+
+    def _note(self, request: LabRequest, call: CloudCall, now: float, status: int, fate: str) -> None:
+        path = f"{request.path}?{request.query}" if request.query else request.path
+        self.journal.append(CloudExchange(now, call.name, call.account, request.method, path, status, fate))

@@ -1,0 +1,198 @@
+"""A simulated cloud on a port of loopback: the shell of HTTPS around it."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar
+
+from aiohttp import web
+
+from unbounded.kube.tls import bound_buffers
+from unbounded_lab.clock import LabClock, LoopClock
+from unbounded_lab.cloud.authority import LabAuthority
+from unbounded_lab.cloud.dials import CloudDials
+from unbounded_lab.cloud.frontend import Cloud, CloudExchange, CloudFrontend
+from unbounded_lab.cloud.history import CloudHistory
+from unbounded_lab.cloud.misbehaviours import Misbehaviours
+from unbounded_lab.dials import changed
+from unbounded_lab.http import Delivery, LabReply, LabRequest
+from unbounded_lab.listener import HOST, LabListener
+from unbounded_lab.wire import send, server
+
+D = TypeVar("D", bound=CloudDials)
+
+CUSTOM: Final = "custom"
+"""The profile of a cloud with single dials set."""
+
+
+class LabCloud(ABC, Generic[D]):
+    """One cloud in this process; `async with` serves it at `url`. Each provider has its own class.
+
+    Args:
+        profile: a misbehaviour, or several joined with `+`.
+        dials: instead of a profile.
+        clock: the cloud's time; the event loop's if None.
+        port: 0 takes a free one; None opens none, so that clients use `exchange`.
+    """
+
+    table: Misbehaviours[D]
+    """The misbehaviours of this cloud."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        profile: str = "ideal",
+        dials: D | None = None,
+        seed: int = 0,
+        clock: LabClock | None = None,
+        port: int | None = 0,
+    ) -> None:
+        self.name = name
+        self.seed = seed
+        self.concurrent = 0  # requests in progress, including those with a closed connection
+        self.most_concurrent = 0
+        self.profile, self._dials = (profile, self.table.dials(profile)) if dials is None else (CUSTOM, dials)
+        self._authority = LabAuthority(name, seed)
+        self._given_clock = clock
+        self._port = port
+
+    @abstractmethod
+    def _begin(self, dials: D, now: float) -> Cloud:
+        """Create the cloud in its initial state."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Serve; returns when connections are accepted."""
+        bound_buffers()
+        self.clock = self._given_clock or LoopClock()
+        now = self.clock.now()
+        self.front = CloudFrontend(self._begin(self._dials, now), now)
+        self._door: LabListener | None = None
+        if self._port is not None:
+            tls = _context(self._authority.server(*self._host_names()))
+            self._door = LabListener(server(self._answer), self._port, tls)
+            await self._door.open()
+        self.ca_file = write_private_file(self.ca)  # last, as only `stop` removes the file: nothing after it may fail
+
+    async def stop(self) -> None:
+        if self._door is not None:
+            await self._door.close()
+        os.unlink(self.ca_file)
+
+    def _host_names(self) -> Sequence[str]:
+        """Return the host names of the endpoint's certificate, beside loopback."""
+        return ()
+
+    # Properties for users
+
+    @property
+    def url(self) -> str:
+        return f"https://{self.name}.lab.invalid" if self._door is None else f"https://{HOST}:{self._door.port}"
+
+    @property
+    def ca(self) -> bytes:
+        """PEM of the authority that signed the endpoint's certificate; `ca_file` is a file with it."""
+        return self._authority.pem
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables with which machine-ops-controller reaches this cloud and logs in to it."""
+        return {"SSL_CERT_FILE": self.ca_file}
+
+    # The true state, and the dials
+
+    @property
+    def now(self) -> float:
+        """The cloud's time, after everything due by it has been executed."""
+        now = self.clock.now()
+        self.front.cloud.advance(now)
+        return now
+
+    @property
+    def history(self) -> CloudHistory:
+        """The events until now, oldest first."""
+        self.front.cloud.advance(self.clock.now())
+        return self.front.cloud.history
+
+    @property
+    def journal(self) -> list[CloudExchange]:
+        """The last requests, with the status of their replies."""
+        return list(self.front.journal)
+
+    @property
+    def dials(self) -> CloudDials:
+        return self.front.cloud.dials
+
+    def set_dials(self, **settings: Any) -> None:
+        """Set single dials; the others stay. Counts restart.
+
+        Raises:
+            ValueError: there is no such dial, or the value is invalid.
+        """
+        self.front.set_dials(changed(self.dials, settings), self.now)
+        self.profile = CUSTOM
+
+    def set_profile(self, profile: str) -> None:
+        """Set all dials to a profile.
+
+        Raises:
+            ValueError: there is no such profile.
+        """
+        self.front.set_dials(self.table.dials(profile), self.now)
+        self.profile = profile
+
+    # Answering
+
+    async def exchange(self, request: LabRequest) -> LabReply:
+        """Answer a request as the endpoint does, with its delays; for clients that need no socket."""
+        self.concurrent += 1
+        self.most_concurrent = max(self.most_concurrent, self.concurrent)
+        try:
+            passage = self.front.admit(request, self.clock.now())
+            if passage.wait_s:
+                await self.clock.sleep(passage.wait_s)
+            if passage.dropped:
+                return LabReply(fate=Delivery.DROPPED)
+            reply = self.front.answer(request, passage, self.clock.now())
+            if reply.hold_s:
+                await self.clock.sleep(reply.hold_s)
+            return reply
+        finally:
+            self.concurrent -= 1
+
+    async def _answer(self, http: web.BaseRequest) -> web.StreamResponse:
+        headers = {name.lower(): value for name, value in http.headers.items()}
+        path, _, query = http.raw_path.partition("?")
+        return await send(http, await self.exchange(LabRequest(http.method, path, headers, await http.read(), query)))
+
+
+def _context(pem: bytes) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.num_tickets = 0  # no client resumes sessions, and tickets take time to make
+    path = write_private_file(pem)
+    try:
+        context.load_cert_chain(path)
+    finally:
+        os.unlink(path)
+    return context
+
+
+def write_private_file(content: bytes) -> str:
+    """Write a new file with this content, for its owner alone; returns its path. The caller removes it."""
+    descriptor, path = tempfile.mkstemp(prefix="unbounded-lab-", suffix=".pem")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    return path

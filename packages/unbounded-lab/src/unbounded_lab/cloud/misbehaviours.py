@@ -1,0 +1,129 @@
+"""Named misbehaviours: each sets dials. This module has those of every cloud.
+
+Misbehaviours can be combined (`stalls+stale-reads`): each sets only its own dials.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import reduce
+from typing import Final, Generic, TypeVar
+
+from unbounded_lab.cloud.dials import CloudDials
+from unbounded_lab.dials import FOR_EVER
+
+D = TypeVar("D", bound=CloudDials)
+
+IDEAL: Final = "ideal"
+
+
+class Misbehaviours(Generic[D]):
+    """The misbehaviours of one cloud by name: the name of a function with dashes for underscores.
+
+    Args:
+        ideal: the dials of a cloud without faults.
+    """
+
+    def __init__(self, ideal: D, turns: Iterable[Callable[[D], D]]) -> None:
+        self._ideal = ideal
+        self.turns: Mapping[str, Callable[[D], D]] = {turn.__name__.replace("_", "-"): turn for turn in turns}
+
+    def dials(self, profile: str) -> D:
+        """Return the dials of one misbehaviour, of several joined with `+`, or of `ideal`.
+
+        Raises:
+            ValueError: there is no such misbehaviour; lists those that exist.
+        """
+        requested = [name for name in profile.split("+") if name != IDEAL]
+        if unknown := [name for name in requested if name not in self.turns]:
+            raise ValueError(f"no such profile: {', '.join(unknown)}; there are {', '.join(self.names())}")
+        return reduce(lambda dials, name: self.turns[name](dials), requested, self._ideal)
+
+    def names(self) -> tuple[str, ...]:
+        return (IDEAL, *self.turns)
+
+    def explain(self, name: str) -> str:
+        """Return one line about a profile."""
+        if name == IDEAL:
+            return "No faults."
+        return (inspect.getdoc(self.turns[name]) or "").partition("\n")[0]
+
+
+def answers_lost_before_acting(dials: D) -> D:
+    """The next two changes are lost: the connection is closed and nothing was done."""
+    return replace(dials, of="changes", lost_before=2)
+
+
+def answers_lost_after_acting(dials: D) -> D:
+    """The next two changes are carried out, and their answers are lost with the connection."""
+    return replace(dials, of="changes", lost_after=2)
+
+
+def answers_cut_off(dials: D) -> D:
+    """The next two answers end in the middle, with the connection."""
+    return replace(dials, cut_off=2)
+
+
+def stalls(dials: D) -> D:
+    """Every request is carried out at once and answered after 30 s."""
+    return replace(dials, stalls=FOR_EVER)
+
+
+def stalls_before_acting(dials: D) -> D:
+    """Every request waits 30 s before it is carried out."""
+    return replace(dials, stalls=FOR_EVER, stall_then="acts-after")
+
+
+def slow(dials: D) -> D:
+    """Every answer takes 3 s."""
+    return replace(dials, slow_s=3.0)
+
+
+def throttles(dials: D) -> D:
+    """The next five requests are refused with 429 and Retry-After."""
+    return replace(dials, errors=(*dials.errors, *("TooManyRequests",) * 5))
+
+
+def throttles_without_a_hint(dials: D) -> D:
+    """The next five requests are refused with 429, without Retry-After."""
+    return replace(dials, errors=(*dials.errors, *("TooManyRequests",) * 5), retry_after_s=None)
+
+
+def internal_errors(dials: D) -> D:
+    """The next three requests fail with 500; nothing was done."""
+    return replace(dials, errors=(*dials.errors, *("InternalServerError",) * 3))
+
+
+def unavailable(dials: D) -> D:
+    """The next three requests are refused with 503."""
+    return replace(dials, errors=(*dials.errors, *("ServiceUnavailable",) * 3))
+
+
+def stale_reads(dials: D) -> D:
+    """Single things and lists are shown as they were 10 s ago: what was just created is not there (404)."""
+    return replace(dials, get_lag_s=10.0, list_lag_s=10.0)
+
+
+def stale_lists(dials: D) -> D:
+    """Lists are shown as they were 30 s ago; single things as they are."""
+    return replace(dials, list_lag_s=30.0)
+
+
+COMMON: Final = (
+    answers_lost_before_acting,
+    answers_lost_after_acting,
+    answers_cut_off,
+    stalls,
+    stalls_before_acting,
+    slow,
+    throttles,
+    throttles_without_a_hint,
+    internal_errors,
+    unavailable,
+    stale_reads,
+    stale_lists,
+)
+"""In every cloud's table. They name the errors TooManyRequests, InternalServerError and ServiceUnavailable, which every
+cloud has under these names."""

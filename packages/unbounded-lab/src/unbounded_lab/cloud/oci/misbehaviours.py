@@ -1,0 +1,399 @@
+"""Misbehaviours of an Oracle cloud, each as settings of dials, beside those of every cloud.
+
+`owner/repository#number` is a thread on GitHub where it was seen. Without one, the docstring names the source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from unbounded_lab.cloud.misbehaviours import COMMON, Misbehaviours
+from unbounded_lab.cloud.oci.dials import IDEAL, OciDials
+
+LAUNCH: Final = ("LaunchInstance",)
+WRITES: Final = ("LaunchInstance", "InstanceAction", "TerminateInstance", "UpdateInstance")
+
+
+# Launching
+
+
+def out_of_host_capacity(dials: OciDials) -> OciDials:
+    """The next two launches are refused: 500 InternalError, "Out of host capacity.".
+
+    jpetazzo/ampernetacle#54, oracle-devrel/leagueoflegends-optimizer#34.
+    """
+    return replace(dials, only=LAUNCH, errors=("InternalErrorOutOfHostCapacity",) * 2)
+
+
+def out_of_host_capacity_by_its_code(dials: OciDials) -> OciDials:
+    """The next two launches are refused: 500 OutOfHostCapacity.
+
+    The code that Oracle's table of API errors has for it.
+    """
+    return replace(dials, only=LAUNCH, errors=("OutOfHostCapacity",) * 2)
+
+
+def capacity_is_missing_later(dials: OciDials) -> OciDials:
+    """The next launch is accepted, and its instance TERMINATED when it should be RUNNING; its work request FAILED.
+
+    No thread names this one; it is how work requests report what a launch only finds out later.
+    """
+    return replace(dials, lost_launches=1)
+
+
+def over_the_limit(dials: OciDials) -> OciDials:
+    """The next launch is refused: 400 LimitExceeded.
+
+    mohankumarpaluru/oracle-freetier-instance-creation#15 (without an instance that would have used the limit).
+    """
+    return replace(dials, only=LAUNCH, errors=("LimitExceeded",))
+
+
+def over_the_quota(dials: OciDials) -> OciDials:
+    """The next launch is refused: 400 QuotaExceeded.
+
+    Oracle's table of API errors.
+    """
+    return replace(dials, only=LAUNCH, errors=("QuotaExceeded",))
+
+
+def launch_is_invalid(dials: OciDials) -> OciDials:
+    """The next launch is refused: 400 InvalidParameter.
+
+    Oracle's table of API errors. What the service refuses of a launch by itself, it refuses at any time.
+    """
+    return replace(dials, only=LAUNCH, errors=("InvalidParameter",))
+
+
+def launch_lacks_a_parameter(dials: OciDials) -> OciDials:
+    """The next launch is refused: 400 MissingParameter.
+
+    Oracle's table of API errors.
+    """
+    return replace(dials, only=LAUNCH, errors=("MissingParameter",))
+
+
+def launch_names_what_is_not_there(dials: OciDials) -> OciDials:
+    """The next launch is refused: 400 RelatedResourceNotAuthorizedOrNotFound.
+
+    Oracle's table of API errors: the policy does not allow something that the request's body names, or it is gone.
+    """
+    return replace(dials, only=LAUNCH, errors=("RelatedResourceNotAuthorizedOrNotFound",))
+
+
+def launch_never_ends(dials: OciDials) -> OciDials:
+    """A new instance stays PROVISIONING.
+
+    No thread names this one; every wait has to have an end.
+    """
+    return replace(dials, launch_never_ends=True)
+
+
+def vnic_comes_late(dials: OciDials) -> OciDials:
+    """A new instance has no VNIC attachment for 30 s, while it is RUNNING already.
+
+    No thread names this one; VNIC and instance are resources of two services.
+    """
+    return replace(dials, vnic_late_s=30.0)
+
+
+def retry_tokens_are_forgotten(dials: OciDials) -> OciDials:
+    """A retry token is forgotten at once: the same launch twice makes two instances.
+
+    The token of a real launch ends after 24 hours, or with what it made.
+    """
+    return replace(dials, retry_token_s=0.0)
+
+
+def retry_tokens_are_invalidated(dials: OciDials) -> OciDials:
+    """The next launch is refused: 409 InvalidatedRetryToken.
+
+    Oracle's table of API errors: what was made with the token has changed since.
+    """
+    return replace(dials, only=LAUNCH, errors=("InvalidatedRetryToken",))
+
+
+# Power
+
+
+def ignores_actions(dials: OciDials) -> OciDials:
+    """The next two power actions are answered with success and not carried out.
+
+    No thread names this one; BMCs do it, and what is not observed is not known.
+    """
+    return replace(dials, deaf_actions=2)
+
+
+def is_imaged_first(dials: OciDials) -> OciDials:
+    """The next power action finds an image being made: 409 IncorrectState, CREATING_IMAGE for 60 s, then as before.
+
+    The documentation of CreateImage: an instance is shut down while its image is made.
+    """
+    return replace(dials, images_first=1)
+
+
+def is_moved_first(dials: OciDials) -> OciDials:
+    """The next power action finds the instance being moved: 409 IncorrectState, MOVING for 30 s, then as before.
+
+    No thread names this one; MOVING is one of the states that the documentation lists.
+    """
+    return replace(dials, moves_first=1)
+
+
+def hides_resets(dials: OciDials) -> OciDials:
+    """An instance is shown RUNNING all through a RESET.
+
+    No thread names this one; a client that waits for RUNNING must not take this for the end.
+    """
+    return replace(dials, reset_shown="running")
+
+
+def resets_at_once(dials: OciDials) -> OciDials:
+    """A RESET is over as soon as it is answered; the answer still shows the instance STOPPING.
+
+    No thread names this one; a client that polls rarely sees no more of a fast RESET either.
+    """
+    return replace(dials, reset_s=0.0)
+
+
+def resets_unseen(dials: OciDials) -> OciDials:
+    """A RESET is over as soon as it is answered, and no state shows it; it has a work request, which a list shows.
+
+    No thread names this one. The reference does not mention work requests of power actions.
+    """
+    return replace(dials, reset_s=0.0, reset_shown="running", action_work="listed")
+
+
+def actions_have_work_requests(dials: OciDials) -> OciDials:
+    """A power action has a work request, which its answer names; Retry-After requires 5 s between two reads of it.
+
+    Other answers of Compute have the header, and the reference of GetWorkRequest names Retry-After.
+    """
+    return replace(dials, action_work="told", work_again_s=5.0)
+
+
+def accepts_what_is_so_already(dials: OciDials) -> OciDials:
+    """A power action into the state that the instance is in is answered with success, not with 409.
+
+    Which of both is answered is not documented.
+    """
+    return replace(dials, already="accepted")
+
+
+def os_ignores_shutdown(dials: OciDials) -> OciDials:
+    """SOFTSTOP and SOFTRESET take 15 minutes: the operating system does not listen.
+
+    The documentation of InstanceAction.
+    """
+    return replace(dials, os_ignores_shutdown=True)
+
+
+def stop_never_ends(dials: OciDials) -> OciDials:
+    """A stopped instance stays STOPPING.
+
+    No thread names this one; every wait has to have an end.
+    """
+    return replace(dials, stop_never_ends=True)
+
+
+def starts_fail(dials: OciDials) -> OciDials:
+    """The next two starts end in STOPPED again, a start after a RESET included.
+
+    No thread names this one; a stopped instance has given its host away.
+    """
+    return replace(dials, failing_starts=2)
+
+
+def busy_after_changes(dials: OciDials) -> OciDials:
+    """For 10 s after a change of an instance others are refused: 409 Conflict, "currently being modified".
+
+    oracle/terraform-provider-oci#1282.
+    """
+    return replace(dials, busy_s=10.0)
+
+
+def conflicts(dials: OciDials) -> OciDials:
+    """The next two changes are refused with 409 IncorrectState.
+
+    Oracle's table of API errors allows a retry; the SDK's own retries do so.
+    """
+    return replace(dials, only=WRITES, errors=("IncorrectState",) * 2)
+
+
+# Terminating
+
+
+def terminate_gets_stuck(dials: OciDials) -> OciDials:
+    """A terminated instance stays TERMINATING.
+
+    No thread names this one; oracle/terraform-provider-oci#663 reports VNIC attachments that stay DETACHING.
+    """
+    return replace(dials, terminate="stuck")
+
+
+def terminate_leaves_the_boot_volume(dials: OciDials) -> OciDials:
+    """An instance is TERMINATED and its boot volume is still there, with no attachment.
+
+    No thread names this one; it is a delete that is done by half.
+    """
+    return replace(dials, terminate="leaves-boot-volume")
+
+
+def terminate_leaves_the_vnic(dials: OciDials) -> OciDials:
+    """An instance is TERMINATED and its VNIC is still there, and keeps its address.
+
+    No thread names this one; it is a delete that is done by half.
+    """
+    return replace(dials, terminate="leaves-vnic")
+
+
+def terminated_is_gone_at_once(dials: OciDials) -> OciDials:
+    """A TERMINATED instance is not shown any more: 404.
+
+    The documentation promises 12 hours, and nothing after them.
+    """
+    return replace(dials, terminated_shown=False)
+
+
+def work_requests_vanish(dials: OciDials) -> OciDials:
+    """A work request is gone (404) when it has ended.
+
+    No thread names this one; the documentation keeps them for 12 hours.
+    """
+    return replace(dials, work_requests="vanish")
+
+
+# Access and throttling
+
+
+def bad_gateway(dials: OciDials) -> OciDials:
+    """The next two changes are answered with 502 and not carried out.
+
+    turbot/steampipe-plugin-oci#652.
+    """
+    return replace(dials, only=WRITES, errors=("BadGateway",) * 2)
+
+
+def gateway_times_out(dials: OciDials) -> OciDials:
+    """The next two changes are carried out and answered with 504.
+
+    No thread names this one; a gateway does not know what becomes of what it has passed on.
+    """
+    return replace(dials, of="changes", errors=("GatewayTimeout",) * 2, errors_after=True)
+
+
+def throttles_the_tenancy(dials: OciDials) -> OciDials:
+    """The next five requests are refused with 429 "for the tenant", without Retry-After, as for users.
+
+    ManageIQ/manageiq#22936; zoom/karpenter-oci#52 shows that there is no Retry-After.
+    """
+    return replace(dials, errors=("TooManyRequestsOfTenant",) * 5, retry_after_s=None)
+
+
+def key_is_revoked(dials: OciDials) -> OciDials:
+    """The API key is not known any more: 401.
+
+    Oracle's table of API errors.
+    """
+    return replace(dials, key_revoked=True)
+
+
+def clock_is_ahead(dials: OciDials) -> OciDials:
+    """The service's clock is ten minutes ahead: each signature is too old for it, 401.
+
+    The documentation of request signatures allows five minutes.
+    """
+    return replace(dials, clock_ahead_s=600.0)
+
+
+def no_permission(dials: OciDials) -> OciDials:
+    """Changes are answered with 404 NotAuthorizedOrNotFound, as if the instance were not there.
+
+    oracle/oci-python-sdk#430: a policy is missing, and the answer is the same as for a missing resource.
+    """
+    return replace(dials, only=WRITES, errors=("NotAuthorizedOrNotFound",), errors_go_on=True)
+
+
+def forbidden(dials: OciDials) -> OciDials:
+    """Changes are answered with 403 NotAuthorized.
+
+    Oracle's table of API errors.
+    """
+    return replace(dials, only=WRITES, errors=("NotAuthorized",), errors_go_on=True)
+
+
+def no_permission_to_look(dials: OciDials) -> OciDials:
+    """Instances are answered with 404 NotAuthorizedOrNotFound, as if they were not there; lists are shown.
+
+    oracle/oci-python-sdk#430: as for changes.
+    """
+    return _not_found_for(dials, "GetInstance")
+
+
+def no_permission_for_networks(dials: OciDials) -> OciDials:
+    """VNICs and subnets are answered with 404 NotAuthorizedOrNotFound, as if they were not there.
+
+    oracle/oci-python-sdk#430; the network has policies of its own.
+    """
+    return _not_found_for(dials, "GetVnic", "GetSubnet")
+
+
+def no_permission_for_volumes(dials: OciDials) -> OciDials:
+    """Boot volumes are answered with 404 NotAuthorizedOrNotFound, as if they were not there.
+
+    oracle/oci-python-sdk#430; volumes have policies of their own.
+    """
+    return _not_found_for(dials, "GetBootVolume")
+
+
+def _not_found_for(dials: OciDials, *calls: str) -> OciDials:
+    return replace(dials, only=calls, errors=("NotAuthorizedOrNotFound",), errors_go_on=True)
+
+
+TABLE: Final = Misbehaviours(
+    IDEAL,
+    (
+        *COMMON,
+        out_of_host_capacity,
+        out_of_host_capacity_by_its_code,
+        capacity_is_missing_later,
+        over_the_limit,
+        over_the_quota,
+        launch_is_invalid,
+        launch_lacks_a_parameter,
+        launch_names_what_is_not_there,
+        launch_never_ends,
+        vnic_comes_late,
+        retry_tokens_are_forgotten,
+        retry_tokens_are_invalidated,
+        ignores_actions,
+        is_imaged_first,
+        is_moved_first,
+        hides_resets,
+        resets_at_once,
+        resets_unseen,
+        actions_have_work_requests,
+        accepts_what_is_so_already,
+        os_ignores_shutdown,
+        stop_never_ends,
+        starts_fail,
+        busy_after_changes,
+        conflicts,
+        terminate_gets_stuck,
+        terminate_leaves_the_boot_volume,
+        terminate_leaves_the_vnic,
+        terminated_is_gone_at_once,
+        work_requests_vanish,
+        bad_gateway,
+        gateway_times_out,
+        throttles_the_tenancy,
+        key_is_revoked,
+        clock_is_ahead,
+        no_permission,
+        forbidden,
+        no_permission_to_look,
+        no_permission_for_networks,
+        no_permission_for_volumes,
+    ),
+)

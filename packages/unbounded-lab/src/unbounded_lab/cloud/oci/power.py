@@ -1,0 +1,208 @@
+"""Effects of InstanceAction and TerminateInstance on an instance, immediate and later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded_lab.cloud.oci.errors import ERRORS, OciProblem, invalid
+from unbounded_lab.cloud.oci.history_map import HistoryMap
+from unbounded_lab.cloud.oci.lifecycle import EFFECTS, SETTLED, SOFT, ActionEffect, InstanceAction, InstanceState
+from unbounded_lab.cloud.oci.model import Attachment, AttachmentState, LabWorkRequest, OciInstance, ResourceState
+from unbounded_lab.cloud.oci.tenancy import Tenancy
+from unbounded_lab.cloud.oci.work_requests import begin_work, end_work
+
+NO_HOST: Final = ERRORS["OutOfHostCapacity"]
+RESTARTS: Final = frozenset({InstanceAction.RESET, InstanceAction.SOFTRESET})
+
+
+def act(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: float) -> LabWorkRequest | None:
+    """Begin a power action; returns its work request, if the dials give it one.
+
+    Raises:
+        Problem: the instance's state does not allow it, or another action is in progress.
+    """
+    _interfere(tenancy, instance, now)
+    if not _is_needed(tenancy, instance, action, now):
+        return None
+    if tenancy.spend("deaf_actions"):
+        tenancy.record(now, instance, "unheard", action.value)
+        return None
+    tenancy.begin(instance, now)
+    tenancy.record(now, instance, "asked", action.value)
+    work = None if tenancy.dials.action_work == "none" else begin_work(tenancy, "InstanceAction", instance, now)
+    starts = EFFECTS[instance.state][action] is ActionEffect.START
+    error = NO_HOST if (starts or action in RESTARTS) and tenancy.spend("failing_starts") else None
+    if starts:
+        _start(tenancy, instance, now, _StartedAction(work, error))
+    else:
+        _stop(tenancy, instance, action, now, _StartedAction(work, error))
+    return work
+
+
+def _interfere(tenancy: Tenancy, instance: OciInstance, now: float) -> None:
+    """Simulate an image or a move of the instance by another client, if the dials require it."""
+    for dial, state, takes_s in (
+        ("images_first", InstanceState.CREATING_IMAGE, tenancy.times.image_s),
+        ("moves_first", InstanceState.MOVING, tenancy.times.move_s),
+    ):
+        if instance.state in SETTLED and tenancy.spend(dial):
+            _occupy(tenancy, instance, state, now, until=now + takes_s)
+
+
+def _occupy(tenancy: Tenancy, instance: OciInstance, state: InstanceState, now: float, *, until: float) -> None:
+    tenancy.begin(instance, now)
+    before = instance.before = instance.state
+    tenancy.enter(instance, state, now)
+    tenancy.later_for(instance, until, lambda at: tenancy.enter(instance, before, at))
+
+
+def _is_needed(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: float) -> bool:
+    """Return whether an action changes anything.
+
+    Raises:
+        Problem: it is not possible.
+    """
+    if instance.launch.preemptible_instance_config is not None and action is not InstanceAction.TERMINATE:
+        # docs.oracle.com, Preemptible Instances; the error is not documented
+        raise invalid(f"{action.value} cannot be done: instance {instance.id} is preemptible")
+    effect = EFFECTS[instance.state][action]
+    if effect is ActionEffect.ALREADY and tenancy.dials.already == "accepted":
+        return False
+    if effect in (ActionEffect.ALREADY, ActionEffect.WRONG):
+        raise OciProblem(
+            "IncorrectState", f"Instance {instance.id} is {instance.state.value}: {action.value} cannot be done"
+        )
+    if effect is ActionEffect.BUSY or now < instance.busy_until:
+        raise OciProblem("Conflict", f"instance {instance.id} is currently being modified, try again later")
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _StartedAction:
+    """A power action in progress: its work request, and the error of a start that will fail."""
+
+    work: LabWorkRequest | None
+    error: tuple[str, str] | None
+
+
+def _start(
+    tenancy: Tenancy, instance: OciInstance, at: float, begun: _StartedAction, takes_s: float | None = None
+) -> None:
+    tenancy.enter(instance, InstanceState.STARTING, at)
+    due = at + (tenancy.times.boot_s if takes_s is None else takes_s)
+    goal = InstanceState.RUNNING if begun.error is None else InstanceState.STOPPED
+    tenancy.later_for(instance, due, lambda then: _arrive(tenancy, instance, goal, then, begun))
+
+
+def _stop(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: float, begun: _StartedAction) -> None:
+    """Stop an instance, and start it again for the two kinds of RESET."""
+    restarts = action in RESTARTS
+    instance.shown = InstanceState.RUNNING if restarts and tenancy.dials.reset_shown == "running" else None
+    tenancy.enter(instance, InstanceState.STOPPING, now)
+    if tenancy.dials.stop_never_ends:
+        return
+    due = now + _stop_takes_s(tenancy, action)
+    if restarts:
+        half_s = None if tenancy.dials.reset_s is None else tenancy.dials.reset_s / 2
+        tenancy.later_for(instance, due, lambda at: _start(tenancy, instance, at, begun, half_s))
+    else:
+        tenancy.later_for(instance, due, lambda at: _arrive(tenancy, instance, InstanceState.STOPPED, at, begun))
+
+
+def _stop_takes_s(tenancy: Tenancy, action: InstanceAction) -> float:
+    if action is InstanceAction.RESET and tenancy.dials.reset_s is not None:
+        return tenancy.dials.reset_s / 2
+    if action not in SOFT:
+        return tenancy.times.stop_s
+    return tenancy.times.soft_limit_s if tenancy.dials.os_ignores_shutdown else tenancy.times.soft_stop_s
+
+
+def _arrive(tenancy: Tenancy, instance: OciInstance, state: InstanceState, at: float, begun: _StartedAction) -> None:
+    instance.shown = None
+    tenancy.enter(instance, state, at)
+    if begun.work is not None:
+        end_work(tenancy, begun.work, at, error=begun.error)
+
+
+def terminate(
+    tenancy: Tenancy, instance: OciInstance, now: float, *, keep_boot_volume: bool, keep_data_volumes: bool | None
+) -> LabWorkRequest | None:
+    """Begin the termination of an instance; None if it has begun before.
+
+    Args:
+        keep_data_volumes: those created with the instance; required where there are any.
+
+    Raises:
+        Problem: it is TERMINATED, or another action is in progress.
+    """
+    if EFFECTS[instance.state][InstanceAction.TERMINATE] is ActionEffect.ALREADY:
+        return None
+    _is_needed(tenancy, instance, InstanceAction.TERMINATE, now)
+    made_with_it = [
+        each for each in tenancy.attachments_of(tenancy.volume_attachments, instance) if each.created_at_launch
+    ]
+    if made_with_it and keep_data_volumes is None:
+        raise invalid(  # seen in therealcmj/ociextirpater#6
+            f"Invalid instance: {instance.id} (You must specify a value for preserveDataVolumesCreatedAtLaunch to "
+            "terminate the instance.)"
+        )
+    tenancy.begin(instance, now)
+    tenancy.record(now, instance, "asked", InstanceAction.TERMINATE.value)
+    instance.shown = None
+    instance.keep_boot_volume, instance.keep_data_volumes = keep_boot_volume, keep_data_volumes is not False
+    tenancy.enter(instance, InstanceState.TERMINATING, now)
+    for earlier in [each for each in tenancy.work_requests if each.instance_id == instance.id and not each.finished]:
+        end_work(tenancy, earlier, now, error=("Conflict", "The instance was terminated."))
+    work = begin_work(tenancy, "TerminateInstance", instance, now)
+    if tenancy.dials.terminate != "stuck":
+        tenancy.later_for(instance, now + tenancy.times.terminate_s, lambda at: _finish(tenancy, instance, work, at))
+    return work
+
+
+def _finish(tenancy: Tenancy, instance: OciInstance, work: LabWorkRequest, at: float) -> None:
+    end(tenancy, instance, at)
+    end_work(tenancy, work, at)
+
+
+def end(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
+    """Set an instance to TERMINATED, and delete its resources as the dials and its last request require."""
+    instance.turn += 1
+    instance.ended = at
+    leaves = tenancy.dials.terminate
+    for attachment in _detached(tenancy, tenancy.vnic_attachments, instance, at):
+        vnic = tenancy.vnics.get(attachment.target_id)
+        if vnic is not None and leaves != "leaves-vnic":
+            vnic.state = ResourceState.TERMINATED
+            tenancy.record(at, vnic, "deleted")
+            tenancy.vnics.put(vnic, at)
+            tenancy.vnics.drop(vnic.id, at)
+    for attachment in _detached(tenancy, tenancy.boot_volume_attachments, instance, at):
+        volume = tenancy.boot_volumes.get(attachment.target_id)
+        if volume is not None and not instance.keep_boot_volume and leaves != "leaves-boot-volume":
+            tenancy.end_volume(tenancy.boot_volumes, volume, at)
+    for attachment in _detached(tenancy, tenancy.volume_attachments, instance, at):
+        volume = tenancy.volumes.get(attachment.target_id)
+        if volume is not None and attachment.created_at_launch and not instance.keep_data_volumes:
+            tenancy.end_volume(tenancy.volumes, volume, at)
+    tenancy.enter(instance, InstanceState.TERMINATED, at)
+    tenancy.record(at, instance, "deleted")
+    shown_s = tenancy.times.terminated_shown_s if tenancy.dials.terminated_shown else 0.0
+    tenancy.agenda.put(at + shown_s, lambda due: _purge(tenancy, instance, due))
+
+
+def _purge(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
+    """Remove an instance, its attachments and its work requests."""
+    tenancy.instances.drop(instance.id, at)
+    for shelf in (tenancy.vnic_attachments, tenancy.boot_volume_attachments, tenancy.volume_attachments):
+        for attachment in [each for each in shelf if each.instance_id == instance.id]:
+            shelf.drop(attachment.id, at)
+    for work in [each for each in tenancy.work_requests if each.instance_id == instance.id and each.finished]:
+        tenancy.work_requests.drop(work.id, at)
+
+
+def _detached(tenancy: Tenancy, shelf: HistoryMap[Attachment], instance: OciInstance, at: float) -> list[Attachment]:
+    held = list(tenancy.attachments_of(shelf, instance))
+    for attachment in held:
+        tenancy.link(shelf, attachment, AttachmentState.DETACHED, at)
+    return held

@@ -1,0 +1,236 @@
+"""A tenancy as a state machine: its instances and their resources. No socket; time comes in as a value.
+
+`launching.py` creates instances, `power.py` changes their states; this module has the resources and the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network
+from typing import Final, TypeVar
+
+from unbounded_lab.cloud.history import CloudEvent, CloudHistory
+from unbounded_lab.cloud.oci import names, views
+from unbounded_lab.cloud.oci.catalog import SHAPES, platform_images
+from unbounded_lab.cloud.oci.dials import COUNTS, IDEAL, OciDials
+from unbounded_lab.cloud.oci.history_map import HistoryMap
+from unbounded_lab.cloud.oci.lifecycle import LIVE, InstanceState
+from unbounded_lab.cloud.oci.model import (
+    Attachment,
+    AttachmentState,
+    LabWorkRequest,
+    OciImage,
+    OciInstance,
+    OciShape,
+    ResourceState,
+    Subnet,
+    Vnic,
+    Volume,
+)
+from unbounded_lab.cloud.schedule import Act, Schedule
+from unbounded_lab.dials import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class OciTimes:
+    """Durations, in seconds. The real ones are half a minute to several minutes."""
+
+    provision_s: float = 2.0
+    boot_s: float = 1.0
+    stop_s: float = 1.0
+    soft_stop_s: float = 2.0
+    soft_limit_s: float = 900.0  # after this time without a reaction of the operating system, the power is cut
+    image_s: float = 60.0  # of creating an image of an instance, which is off during that
+    move_s: float = 30.0
+    terminate_s: float = 1.0
+    terminated_shown_s: float = 12 * 3600.0
+
+
+USUAL_TIMES: Final = OciTimes()
+
+H = TypeVar("H", Volume, Vnic)
+
+Thing = OciInstance | Vnic | Volume
+"""Resources with a history."""
+
+KINDS: Final[Mapping[type[Thing], str]] = {OciInstance: "Instance", Vnic: "Vnic", Volume: "Volume"}
+"""The kinds in their events, which clients of the control interface read."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryToken:
+    """A used retry token: its request, and the result.
+
+    Args:
+        turn: of the instance after a power action; a later action on the instance invalidates the token.
+    """
+
+    at: float
+    request: bytes
+    instance_id: str
+    work_request_id: str = ""
+    turn: int | None = None
+
+
+@dataclass(slots=True)
+class Permitted:
+    """Resources that a launch may refer to and that the lab does not simulate further.
+
+    Args:
+        tag_keys: by the namespaces of defined tags.
+    """
+
+    ids: set[str] = field(default_factory=set)
+    tag_keys: dict[str, set[str]] = field(default_factory=lambda: {"Operations": {"CostCenter"}})
+
+    def has(self, kind: str, ident: str) -> bool:
+        return ident in self.ids and ident.startswith(f"ocid1.{kind}.")
+
+
+class Tenancy:
+    """All resources of one tenancy in one region."""
+
+    def __init__(self, seed: str, dials: OciDials = IDEAL, times: OciTimes = USUAL_TIMES, *, now: float) -> None:
+        self.seed = seed
+        self.times = times
+        self.id = names.ocid("tenancy", seed)
+        self.compartment_id = names.ocid("compartment", seed, "machines")
+        self.agenda = Schedule()
+        self.history = CloudHistory()
+        self.shapes: dict[str, OciShape] = {shape.name: shape for shape in SHAPES}
+        self.permitted = Permitted()
+        self.tokens: dict[str, RetryToken] = {}
+        self.images: HistoryMap[OciImage] = HistoryMap(views.image_body)
+        self.subnets: HistoryMap[Subnet] = HistoryMap(views.subnet_body)
+        self.instances: HistoryMap[OciInstance] = HistoryMap(
+            lambda each: views.instance_body(each, self.shapes[each.launch.shape])
+        )
+        self.vnics: HistoryMap[Vnic] = HistoryMap(views.vnic_body)
+        self.vnic_attachments: HistoryMap[Attachment] = HistoryMap(views.vnic_attachment_body)
+        self.boot_volumes: HistoryMap[Volume] = HistoryMap(views.boot_volume_body)
+        self.boot_volume_attachments: HistoryMap[Attachment] = HistoryMap(views.boot_volume_attachment_body)
+        self.volumes: HistoryMap[Volume] = HistoryMap(views.volume_body)
+        self.volume_attachments: HistoryMap[Attachment] = HistoryMap(views.volume_attachment_body)
+        self.work_requests: HistoryMap[LabWorkRequest] = HistoryMap(views.work_request_body)
+        self._numbers = 0
+        self.now = now
+        self.set_dials(dials, now)
+        for image in platform_images(now):
+            self.images.put(image, image.created)
+        self.vcn_id = names.ocid("vcn", seed)
+        self.nsg_id = names.ocid("networksecuritygroup", seed)
+        self.kms_key_id = names.ocid("key", seed)
+        self.permitted.ids |= {self.nsg_id, self.kms_key_id}
+        self.public_subnet = self.add_subnet("public", "10.0.0.0/20", now=now)
+        self.private_subnet = self.add_subnet("private", "10.0.16.0/20", now=now, prohibits_public_ip=True)
+
+    # Dials and time
+
+    def set_dials(self, dials: OciDials, now: float) -> None:
+        """Set the dials; counts restart."""
+        self.advance(now)
+        self.dials = dials
+        self._counts = Counts(dials, COUNTS)
+
+    def spend(self, count: str) -> bool:
+        """Return whether a dial that counts is still on; each call uses one up."""
+        return self._counts.spend(count)
+
+    def advance(self, now: float) -> None:
+        """Execute everything that is due by `now`, in order."""
+        self.now = max(self.now, now)
+        self.agenda.run(self.now)
+
+    def later_for(self, instance: OciInstance, due: float, act: Act) -> None:
+        """Schedule a step of an instance's action; another action begun in between voids it."""
+        turn = instance.turn
+        self.agenda.put(due, lambda at: act(at) if instance.turn == turn else None)
+
+    def record(self, at: float, thing: Thing, what: str, detail: str = "") -> None:
+        self.history.add(CloudEvent(at, KINDS[type(thing)], thing.name, what, detail, thing.id))
+
+    def new_id(self, kind: str) -> str:
+        self._numbers += 1
+        return names.ocid(kind, self.seed, self._numbers)
+
+    @property
+    def numbers(self) -> int:
+        """The number of ids generated so far, which is different for each of them."""
+        return self._numbers
+
+    # Resources
+
+    def add_subnet(
+        self,
+        name: str,
+        network: str,
+        *,
+        now: float,
+        prohibits_public_ip: bool = False,
+        availability_domain: str | None = None,
+    ) -> Subnet:
+        subnet = Subnet(
+            names.ocid("subnet", self.seed, name),
+            name,
+            self.compartment_id,
+            self.vcn_id,
+            IPv4Network(network),
+            now,
+            prohibits_public_ip,
+            availability_domain,
+            dns_label=name,
+        )
+        return self.subnets.put(subnet, now)
+
+    def attachments_of(self, shelf: HistoryMap[Attachment], instance: OciInstance) -> Iterator[Attachment]:
+        """Yield the attachments of an instance that are not DETACHED."""
+        return (each for each in shelf if each.instance_id == instance.id and each.is_attached)
+
+    def live(self) -> list[OciInstance]:
+        """Return instances that are not TERMINATED: each counts against the limit, and costs money."""
+        return [instance for instance in self.instances if instance.state in LIVE]
+
+    def powered(self) -> list[OciInstance]:
+        return [instance for instance in self.instances if instance.is_on]
+
+    def strays(self) -> list[Volume | Vnic]:
+        """Return volumes and VNICs without an existing instance."""
+        volumes = [
+            *_stray(self.boot_volumes, self._attached_ids(self.boot_volume_attachments)),
+            *_stray(self.volumes, self._attached_ids(self.volume_attachments)),
+        ]
+        return [*volumes, *_stray(self.vnics, self._attached_ids(self.vnic_attachments))]
+
+    def _attached_ids(self, shelf: Iterable[Attachment]) -> set[str]:
+        live = {instance.id for instance in self.live()}
+        return {each.target_id for each in shelf if each.is_attached and each.instance_id in live}
+
+    # Changes
+
+    def begin(self, instance: OciInstance, now: float) -> None:
+        """Record the start of an action on an instance: it voids the one in progress."""
+        instance.turn += 1
+        instance.busy_until = now + self.dials.busy_s
+
+    def enter(self, instance: OciInstance, state: InstanceState, at: float) -> None:
+        """Set an instance's state, and record that."""
+        was_on, instance.state = instance.is_on, state
+        self.instances.put(instance, at)
+        self.record(at, instance, "state", state.value)
+        if instance.is_on != was_on:
+            self.record(at, instance, "on" if instance.is_on else "off")
+
+    def link(self, shelf: HistoryMap[Attachment], attachment: Attachment, state: AttachmentState, at: float) -> None:
+        attachment.state = state
+        shelf.put(attachment, at)
+
+    def end_volume(self, shelf: HistoryMap[Volume], volume: Volume, at: float) -> None:
+        volume.state, volume.ended = ResourceState.TERMINATED, at
+        shelf.put(volume, at)
+        self.record(at, volume, "deleted")
+
+
+def _stray(things: Iterable[H], held: set[str]) -> list[H]:
+    gone = (ResourceState.TERMINATED, ResourceState.TERMINATING)
+    return [thing for thing in things if thing.id not in held and thing.state not in gone]

@@ -1,0 +1,111 @@
+"""Servers of `unbounded up`: the API server and the health server, and errors of their start."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import Final
+from urllib.parse import urlsplit
+
+from unbounded.cli import hints
+from unbounded.cli.settings import UpSettings
+from unbounded.kube.config import ClientConfig, from_kubeconfig
+from unbounded.kube.errors import ServerError
+from unbounded.kube.gc_tuning import raise_gc_threshold
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process import HealthServers, serving_health
+from unbounded.kube.settings import Address
+from unbounded_apiserver.controllers.nodes.settings import NodeTimes
+from unbounded_apiserver.data_dir import Damaged, DataInUse, DataUnusable
+from unbounded_apiserver.server import ANY_ADDRESS, ApiServer
+from unbounded_apiserver.status import StatusError
+
+USUAL_PORT: Final = 6443
+LOOPBACK: Final = "127.0.0.1"
+LOOPBACK_V6: Final = "::1"
+
+
+class UpFailed(Exception):
+    """The settings do not work; the message has the cause and the flag."""
+
+
+@contextmanager
+def storage_errors(settings: UpSettings) -> Iterator[None]:
+    """Add the data directory to errors of writes: the usual cause is a full disk."""
+    try:
+        yield
+    except ServerError as error:
+        raise UpFailed(f"--data {settings.data}: {error}") from error
+    except OSError as error:
+        raise UpFailed(f"--data {settings.data}: {error.strerror or error}") from error
+
+
+@asynccontextmanager
+async def serving_api(settings: UpSettings) -> AsyncIterator[ApiServer]:
+    """Run the API server inside the context, on the port of the settings or on a free one."""
+    first = not (settings.data / "kubeconfig").exists()
+    usual = USUAL_PORT if first else 0  # 0: the port of the last run
+    try:
+        server = await _start(settings, usual if settings.port is None else settings.port)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE or settings.port is not None:
+            raise _cannot_listen(settings, error) from error
+        server = await _start(settings, 0)
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def _start(settings: UpSettings, port: int) -> ApiServer:
+    raise_gc_threshold()
+    server = ApiServer(
+        settings.data,
+        bind=settings.bind,
+        port=port,
+        advertise=settings.advertise_address,
+        connections=settings.max_connections,
+        address_connections=settings.max_connections_per_address,
+        verify_kubelets=settings.verify_kubelets,
+        node_times=NodeTimes(grace_s=settings.node_grace_s),
+    )
+    try:
+        await server.start()
+    except Damaged as error:
+        raise UpFailed(f"--data {settings.data}: {error}; {hints.DAMAGED}") from error
+    # StatusError: from what the server itself stores at its start
+    except (DataInUse, DataUnusable, StatusError) as error:
+        raise UpFailed(f"--data {settings.data}: {error}") from error
+    return server
+
+
+def _cannot_listen(settings: UpSettings, error: OSError) -> UpFailed:
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        return UpFailed(f"--data {settings.data}: {error.filename} is not a directory")
+    if error.filename is not None:
+        return UpFailed(f"--data {settings.data}: {error.filename}: {error.strerror}")
+    if error.errno == errno.EADDRINUSE:
+        return UpFailed(f"--port {settings.port}: something else listens there on {settings.bind}; choose another port")
+    return UpFailed(f"--bind {settings.bind}, --port {settings.port or USUAL_PORT}: {error.strerror or error}")
+
+
+@asynccontextmanager
+async def health_endpoint(metrics: ControllerMetrics, port: int) -> AsyncIterator[HealthServers]:
+    """Serve health and metrics on loopback inside the context."""
+    async with AsyncExitStack() as stack:
+        try:
+            health = await stack.enter_async_context(serving_health(metrics, (Address(LOOPBACK, port),)))
+        except OSError as error:
+            why = "something else listens there" if error.errno == errno.EADDRINUSE else error.strerror
+            raise UpFailed(f"--health-port {port}: {why}; choose another port") from error
+        yield health
+
+
+def local_config(server: ApiServer, bind: str) -> ClientConfig:
+    """Return the config of the users' kubeconfig, with the address at which this process always reaches the server."""
+    host = {"::": LOOPBACK_V6}.get(bind, LOOPBACK) if bind in ANY_ADDRESS else bind
+    port = urlsplit(server.url).port
+    where = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return replace(from_kubeconfig(server.kubeconfig_path), server=where)

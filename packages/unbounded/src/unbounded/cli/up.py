@@ -1,0 +1,362 @@
+"""`unbounded up`: an API server and its controllers in one process, provider processes, and optional simulated
+machines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+
+from unbounded.api.failures import Rejected
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
+from unbounded.cli import hints, lab, lab_cloud, pxe
+from unbounded.cli.backup_schedule import scheduled_backups
+from unbounded.cli.cluster_info import publish_cluster_info
+from unbounded.cli.definitions import install_definitions
+from unbounded.cli.deploy import components
+from unbounded.cli.epochs import EpochFile
+from unbounded.cli.identities import component_runtime
+from unbounded.cli.manifests import install_manifests
+from unbounded.cli.migrate.marker import migrated_reason
+from unbounded.cli.printable import one_line
+from unbounded.cli.provider_processes import ProviderProcesses
+from unbounded.cli.screen import Screen, ScreenLogStream, screen_for
+from unbounded.cli.servers import LOOPBACK, UpFailed, health_endpoint, local_config, serving_api, storage_errors
+from unbounded.cli.settings import LAB_CLOUDS, UpSettings
+from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import utc_now
+from unbounded.kube.config import from_kubeconfig
+from unbounded.kube.errors import Forbidden, InvalidObject
+from unbounded.kube.logs import configure
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.port import Api
+from unbounded.kube.process import (
+    HealthServers,
+    Runtime,
+    print_startup_error,
+    running_caches,
+    until_signal,
+)
+from unbounded.machina import controller as machina
+from unbounded.machina.machines.settings import ProvisioningSettings as MachineSettings
+from unbounded.machina.settings import config_values
+from unbounded.metalman import controller as metalman
+from unbounded.metalman.dhcp.model import format_address
+from unbounded.metalman.reachability import KernelNetwork, Reachability, reach
+from unbounded.metalman.settings import MetalmanSettings, NetbootSettings
+from unbounded.operations.caches import Caches
+from unbounded.operations.executor_health import ExecutorHealth
+from unbounded.operations.lock import holds_lock
+from unbounded.operations.metrics import OperationMetrics
+from unbounded_apiserver.server import ApiServer
+from unbounded_lab.bmc.fleet import FleetFailed
+from unbounded_lab.bmc.profiles import dials_for
+
+
+def run(settings: UpSettings, environ: Mapping[str, str]) -> int:
+    """Run a control plane until SIGINT or SIGTERM; returns the exit status."""
+    configure(json=settings.log_format == "json", level=settings.log_level, stream=ScreenLogStream())
+    screen = screen_for(sys.stdout)
+    if shutil.which("kubectl", path=environ.get("PATH")) is None:
+        screen.print_message(hints.NO_KUBECTL)
+    return print_startup_error(lambda: _run(settings, screen))
+
+
+def _run(settings: UpSettings, screen: Screen) -> int:
+    try:
+        status = asyncio.run(until_signal(up(settings, screen)))
+    except (UpFailed, FleetFailed) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    screen.print_message(f"Stopped. Everything is kept in {settings.data}.")
+    return status
+
+
+async def up(settings: UpSettings, screen: Screen) -> int:
+    """Run a control plane until cancelled; with `once`, until a first operation has ended.
+
+    Raises:
+        UpFailed, FleetFailed, StartupError
+    """
+    _check_not_migrated(settings)
+    if not settings.lab_cloud:  # the simulated cloud checks its own profiles
+        _check_profile(settings.lab_profile)
+    reached = None if settings.netboot is None else reach(settings.netboot, KernelNetwork())
+    if settings.netboot is not None and reached is not None:
+        settings = replace(settings, netboot=pxe.on_address(settings.netboot, format_address(reached.server)))
+    metrics = ControllerMetrics()
+    async with (
+        serving_api(settings) as server,
+        health_endpoint(metrics, settings.health_port) as health,
+        HttpApi(local_config(server, settings.bind), user_agent="unbounded", metrics=metrics) as admin,
+    ):
+        with storage_errors(settings):
+            await _install(admin, screen)
+            await _publish(admin, server, settings, screen)
+        health.check("storage", lambda: server.registry.store.storage_error)
+        screen.print_message(_welcome(settings, server, health, reached))
+        epochs = EpochFile(settings.data)
+        epoch = await asyncio.to_thread(epochs.next)
+        async with (
+            scheduled_backups(settings.backups, settings.data, admin, metrics.registry),
+            component_runtime("machina", admin, metrics=metrics, health=health, epoch=epoch) as as_machina,
+            component_runtime("metalman", admin, metrics=metrics, health=health, epoch=epoch) as as_metalman,
+        ):
+            absences = ExecutorHealth()
+            providers = ProviderProcesses(
+                admin,
+                settings.data / "providers",
+                screen,
+                settings.machines,
+                absences=absences,
+                next_epoch=epochs.next,
+                flags=("--log-format", settings.log_format, "--log-level", settings.log_level),
+            )
+            plane = ControlPlane(
+                admin, as_machina, as_metalman, screen, providers, absences, settings.netboot, settings.machines
+            )
+            return await _run_plane(settings, plane)
+
+
+async def _install(admin: Api, screen: Screen) -> None:
+    """Install definitions, rights and policies. If a policy of the user rejects them, continue with what is installed:
+    the
+
+    user can remove the policy only on a running server.
+    """
+    for install in (install_definitions, install_manifests):
+        try:
+            await install(admin)
+        except (Forbidden, InvalidObject) as error:
+            screen.print_message(f"warning: what comes with this version could not be written: {error}")
+
+
+async def _publish(admin: Api, server: ApiServer, settings: UpSettings, screen: Screen) -> None:
+    """Publish the address of the API server for new nodes, and the controllers and the settings of hosts for tools.
+
+    A policy of the user may reject that, as above.
+    """
+    ca = from_kubeconfig(server.kubeconfig_path).ca
+    netboot = None if settings.netboot is None else pxe.deploy_flags(settings.netboot)
+    for publish in (
+        partial(publish_cluster_info, admin, server.url, ca or b""),
+        partial(components.publish, admin, config_values(settings.machines), netboot),
+    ):
+        try:
+            await publish()
+        except (Forbidden, InvalidObject) as error:
+            screen.print_message(f"warning: what others look for could not be written: {error}")
+
+
+async def _run_plane(settings: UpSettings, plane: ControlPlane) -> int:
+    """Run the control plane, with simulated machines if the settings have any; returns the exit status."""
+    if not settings.lab:
+        return await plane.run(partial(plane.wait_for_users, settings))
+    begin = _begin_cloud if settings.lab_cloud else _begin_lab
+    async with AsyncExitStack() as stack:
+        with storage_errors(settings):
+            try:
+                names = await begin(stack, settings, plane)
+            except (Forbidden, InvalidObject) as error:
+                raise UpFailed(f"--lab: {error}") from error
+        return await plane.run(partial(plane.show_lab, names, settings))
+
+
+async def _begin_lab(stack: AsyncExitStack, settings: UpSettings, plane: ControlPlane) -> list[str]:
+    """Simulate machines with BMCs until the stack closes; returns the names of their Machines."""
+    running = lab.running_lab(settings.data, settings.lab, settings.lab_profile)
+    return await lab.apply(plane.admin, await stack.enter_async_context(running))
+
+
+async def _begin_cloud(stack: AsyncExitStack, settings: UpSettings, plane: ControlPlane) -> list[str]:
+    """Simulate machines in a cloud until the stack closes; returns the names of their Machines."""
+    running = lab_cloud.running_cloud(settings.data, settings.lab_cloud, settings.lab, settings.lab_profile)
+    simulated = await stack.enter_async_context(running)
+    return await plane.join_cloud(simulated)
+
+
+class ControlPlane:
+    """All controllers, each with its own account, over one set of caches, which machina may read.
+
+    No Lease is needed: the lock on the data directory excludes other processes.
+
+    Args:
+        admin: acts for the user of `--lab`.
+        providers: their processes.
+        absences: providers that are not served, for messages of operations.
+        netboot: settings of network boot.
+        machines: settings for hosts that are set up over SSH.
+    """
+
+    def __init__(
+        self,
+        admin: Api,
+        as_machina: Runtime,
+        as_metalman: Runtime,
+        screen: Screen,
+        providers: ProviderProcesses,
+        absences: ExecutorHealth,
+        netboot: NetbootSettings | None = None,
+        machines: MachineSettings | None = None,
+    ) -> None:
+        self.admin = admin
+        self._machines = machines
+        self._netboot = netboot
+        self._machina = as_machina
+        self._metalman = as_metalman
+        self._screen = screen
+        self._providers = providers
+        self._absences = absences
+        self._caches = machina.create_machina_caches(as_machina.api)
+
+    async def run(self, guide: Callable[[], Awaitable[int]]) -> int:
+        """Run the controllers until `guide` returns the exit status."""
+        caches = self._caches
+        metrics = OperationMetrics(self._machina.metrics.registry)
+        settings = MetalmanSettings(site=None, netboot=self._netboot, netboots=self._netboot is not None)
+        seen = Caches(operations=caches.operations, machines=caches.machines, pause=caches.pause)
+        shared = metalman.SharedCaches(seen, caches.nodes, metrics)
+        async with (
+            running_caches(self._machina, *caches.each()),
+            asyncio.TaskGroup() as group,
+        ):
+            tasks = [
+                group.create_task(
+                    machina.run(
+                        self._machina,
+                        caches=caches,
+                        metrics=metrics,
+                        settings=self._machines,
+                        absences=self._absences,
+                    ),
+                    name="machina",
+                ),
+                group.create_task(metalman.run(self._metalman, settings, shared=shared), name="metalman"),
+                group.create_task(self._providers.run(caches.machines), name="providers"),
+                group.create_task(self._screen.run(caches.machines, caches.operations), name="screen"),
+            ]
+            writers = (runtime.events for runtime in (self._machina, self._metalman) if runtime.events is not None)
+            tasks += [group.create_task(events.run(), name="events") for events in writers]
+            try:
+                return await guide()
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    async def wait_for_users(self, settings: UpSettings) -> int:
+        """Suggest first commands, and wait until cancelled."""
+        begin = hints.without_lab if settings.netboot is None else hints.with_netboot
+        self._screen.print_message(f"\n{begin(settings.data)}\nCtrl-C stops.\n")
+        return await _for_ever()
+
+    async def join_cloud(self, simulated: lab_cloud.SimulatedCloud) -> list[str]:
+        """Create the objects of a simulated cloud, and connect its provider; returns the names of the Machines."""
+        self._screen.print_message(simulated.summary)
+        self._providers.set_environment(simulated.provider, simulated.environment)
+        return await lab_cloud.apply(self.admin, simulated)
+
+    async def show_lab(self, names: list[str], settings: UpSettings) -> int:
+        """Reboot a free machine, or replace one in a cloud; show the result and suggest next commands."""
+        machines = self._caches.machines.all()
+        for name in (*lab.left_over(machines, names), *lab_cloud.left_over(machines, names, LAB_CLOUDS)):
+            self._screen.print_message(
+                f"Machine {name} has no host this time: it is from a run with other options of --lab."
+            )
+        kind = OperationKind.HOST_REPLACE if settings.lab_cloud else OperationKind.HOST_REBOOT
+        ended = await self._wait_ended(await self._create_operation(kind, self._free_one(names)))
+        self._screen.print_message(f"\n{_result_text(ended)}\n")
+        if settings.once:
+            return 0 if ended.status.phase == OperationPhase.COMPLETE else 1
+        next_steps = hints.with_cloud if settings.lab_cloud else hints.with_lab
+        self._screen.print_message(f"{next_steps(settings.data, ended)}\nCtrl-C stops.\n")
+        return await _for_ever()
+
+    def _free_one(self, names: list[str]) -> str:
+        """Return a machine that no operation of an earlier run still occupies; the first one if there is none."""
+        machines = filter(None, map(self._caches.machines.get, names))
+        return next((machine.name for machine in machines if machine.status.active_operation is None), names[0])
+
+    async def _create_operation(self, kind: OperationKind, machine: str) -> MachineOperation:
+        verb = kind.removeprefix("Host").lower()
+        created = await self.admin.create(
+            MACHINE_OPERATIONS,
+            {
+                "metadata": {"name": f"{machine}-host-{verb}-{utc_now():%Y%m%d-%H%M%S}"},
+                "spec": {"machineRef": machine, "operationKind": str(kind)},
+            },
+        )
+        self._caches.operations.observe(created)
+        return created
+
+    async def _wait_ended(self, operation: MachineOperation) -> MachineOperation:
+        """Wait until an operation has ended and its Machine is free, or the operation was deleted; returns its last
+        state.
+        """
+        latest, changed = operation, asyncio.Event()
+        with (
+            self._caches.operations.subscribed(lambda _old, _new: changed.set()),
+            self._caches.machines.subscribed(lambda _old, _new: changed.set()),
+        ):
+            while True:
+                now = self._caches.operations.get(operation.name)
+                if now is None or (now.terminal and not self._holds_lock(now)):
+                    return now or latest
+                latest = now
+                await changed.wait()
+                changed.clear()
+
+    def _holds_lock(self, operation: MachineOperation) -> bool:
+        machine = self._caches.machines.get(operation.spec.machine_ref or "")
+        return machine is not None and holds_lock(operation, machine)
+
+
+async def _for_ever() -> int:
+    await asyncio.Event().wait()
+    return 0
+
+
+def _result_text(operation: MachineOperation) -> str:
+    """Describe the result of an operation and its evidence."""
+    status = operation.status
+    lines = [f"{operation.name} is {status.phase}: {status.message}"]
+    lines += [f"  {evidence.at}  {evidence.what}  ({evidence.where})" for evidence in status.evidence]
+    return "\n".join(map(one_line, lines))
+
+
+def _welcome(settings: UpSettings, server: ApiServer, health: HealthServers, reached: Reachability | None) -> str:
+    port = health.servers[0].port
+    lines = [
+        f"unbounded {version('unbounded')} serves a Kubernetes API at {server.url}",
+        f"  kubeconfig  {server.kubeconfig_path}",
+        f"  data        {settings.data}",
+        f"  health      http://{LOOPBACK}:{port}/readyz and /metrics",
+    ]
+    if (backups := settings.backups) is not None:
+        lines.append(f"  back-ups    {backups.folder}, every {backups.every_s / 60:.0f} min, the last {backups.keep}")
+    if settings.netboot is not None and reached is not None:
+        lines.append(pxe.screen_line(settings.netboot, reached.serve_url))
+        lines += filter(None, (pxe.unreachable_warning(server.url, format_address(reached.server)),))
+    return "\n".join(lines)
+
+
+def _check_not_migrated(settings: UpSettings) -> None:
+    """Refuse to start on migrated data: two control planes must never act on one machine."""
+    try:
+        words = migrated_reason(settings.data)
+    except Rejected as error:
+        raise UpFailed(f"--data {settings.data}: {error}") from error
+    if words:
+        raise UpFailed(f"--data {settings.data}: {words}")
+
+
+def _check_profile(profile: str) -> None:
+    try:
+        dials_for(profile)
+    except ValueError as error:
+        raise UpFailed(f"--lab-profile: {error}") from error

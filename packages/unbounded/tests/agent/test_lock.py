@@ -1,0 +1,137 @@
+"""The lock of a host, between tasks and between processes."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.agent.made_up_start import CONFIG
+from tests.support.paths import environment
+from unbounded.agent import start
+from unbounded.agent.layout import Layout
+from unbounded.agent.lock import holder, holder_pid, host_lock
+from unbounded.api.failures import Transient
+
+HOLD = """
+import asyncio, sys
+from pathlib import Path
+from unbounded.agent.layout import Layout
+from unbounded.agent.lock import host_lock
+async def main():
+    async with host_lock(Layout(Path(sys.argv[1])), "unbounded-agent start"):
+        print("held", flush=True)
+        await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+async def _other_process(root: Path) -> asyncio.subprocess.Process:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        HOLD,
+        str(root),
+        stdout=asyncio.subprocess.PIPE,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"held\n"
+    return process
+
+
+@pytest.mark.slow
+async def test_who_waits_in_vain_reads_who_holds_the_host(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    process = await _other_process(tmp_path)
+    try:
+        with pytest.raises(Transient, match=rf"held by unbounded-agent start \(pid {process.pid}\)"):
+            async with host_lock(layout, "unbounded-agent reset", within_s=0.3):
+                pass
+        assert holder(layout) == f"unbounded-agent start (pid {process.pid})"
+        assert holder_pid(layout) == process.pid
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_a_start_does_nothing_while_the_host_is_somebody_elses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Layout(tmp_path)
+    monkeypatch.setattr(start, "host_lock", partial(host_lock, within_s=0.05))
+    async with host_lock(layout, "unbounded-agent reset"):
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(Transient, match=rf"held by unbounded-agent reset \(pid {os.getpid()}\)"):
+            await start.start(CONFIG, start.StartInputs(layout), lambda _words: None)
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.slow
+async def test_a_killed_holder_lets_go(tmp_path: Path) -> None:
+    process = await _other_process(tmp_path)
+
+    async def take() -> None:
+        async with host_lock(Layout(tmp_path), "unbounded-agent reset", within_s=10):
+            assert holder(Layout(tmp_path)) == f"unbounded-agent reset (pid {os.getpid()})"
+
+    waiting = asyncio.create_task(take())
+    process.kill()
+    await process.wait()
+    await waiting
+    assert holder(Layout(tmp_path)) == ""
+
+
+async def test_tasks_of_one_process_exclude_each_other(tmp_path: Path) -> None:
+    inside: list[str] = []
+
+    async def hold(name: str) -> None:
+        async with host_lock(Layout(tmp_path), name):
+            inside.append(name)
+            assert len(inside) == 1
+            await asyncio.sleep(0.01)
+            inside.remove(name)
+
+    await asyncio.gather(*(hold(f"task {number}") for number in range(3)))
+
+
+async def test_a_lock_file_that_a_reset_took_away_does_not_let_two_in(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    entered = asyncio.Event()
+
+    async def wait() -> None:
+        async with host_lock(layout, "waiter"):
+            entered.set()
+            with pytest.raises(Transient):
+                async with host_lock(layout, "third", within_s=0):
+                    pass
+
+    async with host_lock(layout, "reset"):
+        waiting = asyncio.create_task(wait())
+        await asyncio.sleep(0.05)
+        layout.lock.unlink()
+    await waiting
+    assert entered.is_set()
+
+
+async def test_only_root_can_open_the_lock_and_keep_others_from_it(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.run.mkdir(parents=True)
+    layout.lock.touch(0o644)  # as earlier versions made it
+    async with host_lock(layout, "start"):
+        assert oct(layout.lock.stat().st_mode & 0o777) == "0o600"
+
+
+async def test_two_who_ask_at_once_do_not_take_each_other_for_the_holder(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.run.mkdir(parents=True)
+    layout.lock.write_text("17 unbounded-agent start\n")  # killed
+    with layout.lock.open() as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        assert holder(layout) == ""
+        assert holder_pid(layout) == 0

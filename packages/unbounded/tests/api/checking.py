@@ -1,0 +1,50 @@
+"""The schemas as the embedded API server runs them, and the questions that the tests of rules put to them."""
+
+import copy
+from typing import Any
+
+import yaml
+
+from unbounded.api.crd import custom_resource_definitions
+from unbounded_apiserver.schema import FieldError, Schema, compile_schema
+
+Object = dict[str, Any]
+
+SCHEMAS: dict[str, Schema] = {
+    crd["spec"]["names"]["kind"]: compile_schema(
+        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], path="spec.validation.openAPIV3Schema"
+    )
+    for crd in custom_resource_definitions()
+}
+
+
+def made(kind: str, spec: str, *, name: str = "w", status: Object | None = None, **changes: Any) -> Object:
+    """An object as the server would store it: with defaults; `changes` replace at paths such as pxe__image."""
+    written: Object = {"metadata": {"name": name}, "spec": yaml.load(spec, Loader=yaml.CSafeLoader)}
+    if status is not None:
+        written["status"] = copy.deepcopy(status)
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        place: Any = written["spec"]
+        for parent in parents:
+            place = place[int(parent)] if parent.isdigit() else place.setdefault(parent, {})
+        if value is None:
+            place.pop(last, None)
+        else:
+            place[last] = value
+    SCHEMAS[kind].default(written)
+    return written
+
+
+def causes(kind: str, new: Object, old: Object | None = None) -> list[FieldError]:
+    """What is wrong with an object, without the remark that its rules were not looked at because of that."""
+    return [cause for cause in SCHEMAS[kind].validate(new, old) if "rules were not checked" not in cause.message]
+
+
+def refusals(kind: str, new: Object, old: Object | None = None) -> list[str]:
+    return [f"{cause.field}: {cause.message}" for cause in causes(kind, new, old)]
+
+
+def assert_refused(kind: str, new: Object, old: Object | None, field: str, words: str) -> None:
+    (cause,) = causes(kind, new, old)
+    assert (cause.field, words in cause.message) == (field, True), cause

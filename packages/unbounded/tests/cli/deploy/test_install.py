@@ -1,0 +1,421 @@
+"""`kubectl unbounded install` on a cluster, and beside `unbounded up`: what it brings, what it leaves, what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+from asyncio.subprocess import PIPE, STDOUT
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cli.plugin.conftest import Cli, Ran
+from tests.cli.running import KUBECTL, PATH
+from tests.support.paths import ROOT
+from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.names import NAMESPACE
+from unbounded.cli.deploy.desired import stages
+from unbounded.cli.deploy.images import image_of
+from unbounded.cli.deploy.kinds import DEPLOYMENTS, PODS, kind_of
+from unbounded.cli.deploy.machine_ops import ENABLE
+from unbounded.cli.deploy.workloads import (
+    MACHINA,
+    MACHINA_CONFIG,
+    MACHINE_OPS,
+    MACHINE_OPS_CONFIG,
+    MachinaWorkload,
+    MachineOpsWorkload,
+    machine_ops_config,
+    machine_ops_objects,
+)
+from unbounded.cli.manifests import KINDS
+from unbounded.kube.client import HttpApi
+from unbounded.kube.errors import NotFound
+
+Raw = dict[str, Any]
+
+pytestmark = pytest.mark.slow
+
+AGENT = ("--agent-url", "https://example.com/agent.tar.gz")
+LOGIN = ("--ssh-username", "admin")
+HERE = "registry.example.com"  # where images come from
+NAMELESS = (
+    ("install",),
+    ("install", "--diff"),
+    ("install", "--dry-run", "client"),
+    ("install", "--dry-run", "server"),
+    ("site", "init", "--name", "rack9"),
+    ("site", "init", "--name", "rack9", "--enable-machina=false", "--enable-metalman"),
+    ("site", "deploy-pxe", "--site", "rack9"),
+    ("site", "deploy-pxe", "--site", "rack9", "--dry-run", "client"),
+)
+MANY = 50  # objects, at the least: definitions, rights, policies, machina
+
+
+def told(ran: Ran) -> dict[str, list[str]]:
+    """The objects by what became of them."""
+    found: dict[str, list[str]] = {}
+    for line in ran.out.splitlines():
+        name, _, verb = line.partition(" ")
+        if "/" in name:
+            found.setdefault(verb, []).append(name)
+    return found
+
+
+async def revision(api: HttpApi) -> dict[tuple[str, str, str], Any]:
+    """The version of every object that an install brings; every write makes another one, but for those of a status."""
+    found: dict[tuple[str, str, str], Any] = {}
+    for stage in stages(MachinaWorkload("image")):
+        for body in stage.objects:
+            kind, name, namespace = kind_of(body), body["metadata"]["name"], body["metadata"].get("namespace", "")
+            assert kind is not None
+            with contextlib.suppress(NotFound):
+                there: Raw = await api.get(kind, name, namespace=namespace)
+                meta = there["metadata"]
+                found[kind.kind, namespace, name] = meta.get("generation", meta["resourceVersion"])
+    return found
+
+
+async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
+    cluster_cli: Cli, cluster_api: HttpApi, tmp_path: Path
+) -> None:
+    mine = f"{HERE}/machina:mine"
+    for words in NAMELESS:
+        refused = await cluster_cli(*words)
+        assert (refused.status, "comes from: it does not run yet" in refused.err) == (2, True), (words, refused)
+    assert set(await revision(cluster_api)) <= {("Namespace", "", NAMESPACE)}
+    first = await cluster_cli("install", "-v", "--wait=false", "--image", mine)
+    assert first.status == 0, first.err
+    assert told(first).pop("unchanged", []) in ([], ["namespace/unbounded-kube"])  # the embedded server has it
+    assert len(told(first)["created"]) > MANY
+    at = await revision(cluster_api)
+    assert len(at) > MANY
+    again = await cluster_cli("install", "-v", "--wait=false", "--image", mine)
+    assert (again.status, set(told(again))) == (0, {"unchanged"})
+    assert await revision(cluster_api) == at
+
+    # a later one without flags goes on with the registry, and takes the image of its own version there
+    plain = await cluster_cli("install", "--diff")
+    assert re.findall(r"^[+-] +-? ?image: (\S+)$", plain.out, flags=re.MULTILINE) == [mine, image_of("machina", HERE)]
+
+    # hosts find the API server where the kubeconfig does, as nothing else says so
+    config = await machina_config(cluster_api)
+    assert config["apiServerEndpoint"] == cluster_api.config.server.removeprefix("https://")
+    assert "hosts cannot reach that: give --api-server-endpoint" in first.err
+
+    # what is to change, and what somebody has changed, is shown as it differs
+    await cluster_api.patch(KINDS["ClusterRole"], "unbounded-machina", {"rules": []})
+    at = await revision(cluster_api)
+    shown = await cluster_cli(
+        "install", "--diff", "--image", mine, "--api-server-endpoint", "https://api.example.com:6443"
+    )
+    assert (shown.status, await revision(cluster_api)) == (0, at)
+    differing = re.findall(r"^\+\+\+ wanted/(\S+)$", shown.out, flags=re.MULTILINE)
+    assert differing == ["unbounded-machina", MACHINA_CONFIG, MACHINA]
+    assert "api.example.com:6443" in shown.out
+    assert "resourceVersion" not in shown.out
+
+    # a site puts it right, says only what is new, and is no reason for another image; manifests may be somebody else's
+    extra = tmp_path / "extra.yaml"
+    extra.write_text("apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: extra, namespace: unbounded-kube}\n")
+    said = ["site", "init", "--name", "rack9"]
+    ran = await cluster_cli(*said, "--machina-manifests", str(tmp_path))
+    assert told(ran)["created"] == ["serviceaccount/extra"], ran.err
+    site = asyncio.create_task(cluster_cli(*said, "--cluster-dns", "10.96.0.10", "--enable-metalman"))
+    await roll_out(cluster_api, dns="10.96.0.10")
+    await roll_out(cluster_api, name="metalman-controller-rack9", replicas=1)
+    ran = await site
+    assert ran.status == 0, ran.err
+    configured = ["namespace/unbounded-kube", f"configmap/{MACHINA_CONFIG}", f"deployment.apps/{MACHINA}"]
+    assert told(ran)["configured"] == configured  # the namespace is privileged for metalman
+    metalman = ["service/metalman-controller-rack9", "deployment.apps/metalman-controller-rack9"]
+    assert told(ran)["created"] == metalman
+    assert "hosts of site rack9 can join with it until" in ran.out
+    ran = await cluster_cli("plan", "machine", "register", "--site", "rack9", "--host", "192.0.2.9", *LOGIN, *AGENT)
+    assert "`kubectl unbounded install --api-server-endpoint HOST:PORT` names another address" in ran.err
+    assert await image(cluster_api, MACHINA) == mine
+    assert await image(cluster_api, "metalman-controller-rack9") == image_of("metalman", HERE)
+
+    # a rollout that is stuck, with what holds it up; what machina was told stays
+    pod: Raw = await cluster_api.create(PODS, stuck_pod(), namespace=NAMESPACE)
+    status = {"status": stuck_pod()["status"]}
+    await cluster_api.patch(PODS, pod["metadata"]["name"], status, namespace=NAMESPACE, subresource="status")
+    failing = asyncio.create_task(cluster_cli("install", "--image", "registry.example.com/machina:v3"))
+    await roll_out(cluster_api, image="registry.example.com/machina:v3", stuck="it has timed out progressing")
+    failed = await failing
+    assert failed.status == 1
+    assert "it has timed out progressing" in failed.err
+    assert "ImagePullBackOff: Back-off pulling image" in failed.err
+    assert "describe deployment machina-controller" in failed.err
+    assert await machina_config(cluster_api) == config | {"clusterDns": "10.96.0.10"}
+
+    # hosts without a way to the internet need a word for all of them, and not for each; hints say which
+    bootstrap = ("machine", "manual-bootstrap", "web8", "--site", "rack9")
+    ran = await cluster_cli(*bootstrap)
+    assert (ran.status, ran.out) == (1, "")
+    assert "no release of the agent is named: set spec.agent.url of the Machine, or --agent-url" in ran.err
+    assert "`kubectl unbounded install --agent-url URL` for all hosts" in ran.err
+    ran = await cluster_cli("install", "--diff", "--agent-url", "http://example.com/agent.tar.gz")
+    assert "hosts whose Machine has no spec.agent.sha256 are not set up; give --agent-sha256 DIGEST" in ran.err
+    told_of = {"artifactMirror": "https://mirror.example.com/all", "agentImage": f"{HERE}/node:v1"}
+    flags = ("--artifact-mirror", told_of["artifactMirror"], "--agent-image", told_of["agentImage"])
+    assert (await cluster_cli("install", "-v", "--wait=false", *flags)).status == 0
+    assert await machina_config(cluster_api) == config | {"clusterDns": "10.96.0.10"} | told_of
+    ran = await cluster_cli(*bootstrap)
+    assert ran.status == 0
+    assert ran.err.startswith("the host is told that the API server is at https://127.0.0.1:")
+    assert ran.err.count("\n") == 1
+    assert "export AGENT_BASE_URL=https://mirror.example.com/all" in ran.out
+    assert ran.out.count('"BaseURL": "https://mirror.example.com/all"') == 6
+    assert f'"OCIImage": "{HERE}/node:v1"' in ran.out
+
+
+async def test_a_site_leaves_a_machina_alone_that_kustomize_has_brought(cluster_cli: Cli, cluster_api: HttpApi) -> None:
+    """Its ConfigMap has a name of its own, and whoever brought it would take back what is changed."""
+    mine, config = f"{HERE}/a/machina:mine", "machina-config-7k2g5c9h4t"
+    assert (await cluster_cli("install", "-v", "--wait=false", "--image", mine)).status == 0
+    data = {"config.yaml": "apiServerEndpoint: api.mine.example.com:6443\n"}
+    await cluster_api.create(CONFIG_MAPS, {"metadata": {"name": config}, "data": data}, namespace=NAMESPACE)
+    deployment: Raw = await cluster_api.get(DEPLOYMENTS, MACHINA, namespace=NAMESPACE)
+    volumes = deployment["spec"]["template"]["spec"]["volumes"]
+    volumes[0]["configMap"]["name"] = config
+    change = {"spec": {"template": {"spec": {"volumes": volumes}}}}
+    await cluster_api.patch(DEPLOYMENTS, MACHINA, change, namespace=NAMESPACE)
+    await roll_out(cluster_api)
+    at = await revision(cluster_api)
+    ran = await cluster_cli("site", "init", "--name", "rack8")
+    assert (ran.status, ran.err, await revision(cluster_api)) == (0, "", at)
+    assert "hosts of site rack8 can join with it until" in ran.out
+
+    # its images come from where machina's come, and from there they go on coming
+    for said, place in (
+        ((), f"{HERE}/a"),
+        (("--image-registry", "other.example.com"), "other.example.com"),
+        ((), "other.example.com"),
+    ):
+        ran = await cluster_cli("site", "deploy-pxe", "--site", "rack8", "--interface", "eth1", *said)
+        assert ran.status == 0, ran.err
+        assert await image(cluster_api, "metalman-controller-rack8") == image_of("metalman", place)
+    await roll_out(cluster_api, name="metalman-controller-rack8", replicas=1)
+    metalman: Raw = await cluster_api.get(DEPLOYMENTS, "metalman-controller-rack8", namespace=NAMESPACE)
+    ran = await cluster_cli("site", "init", "--name", "rack8", "--enable-metalman")
+    assert ran.status == 0, ran.err
+    assert await cluster_api.get(DEPLOYMENTS, "metalman-controller-rack8", namespace=NAMESPACE) == metalman
+
+    # who asks for a change gets it, with what machina was told before, and is told who has to know
+    ran = await cluster_cli("install", "-v", "--wait=false", "--cluster-dns", "10.96.0.10")
+    assert ran.status == 0, ran.err
+    assert f"machina is told by ConfigMap {config} now, and by {MACHINA_CONFIG} from here on" in ran.err
+    told_now = await machina_config(cluster_api)
+    assert (told_now["apiServerEndpoint"], told_now["clusterDns"]) == ("api.mine.example.com:6443", "10.96.0.10")
+    assert await image(cluster_api, MACHINA) == image_of("machina", f"{HERE}/a")
+
+
+async def test_machine_ops_controller_is_brought_where_it_is_asked_for_and_is_kept_up_to_date(
+    cluster_cli: Cli, cluster_api: HttpApi
+) -> None:
+    enabled = ("install", "-v", "--wait=false", "--enable-machine-ops-controller")
+    azure, west = "machine-ops-controller-azurevm", "machine-ops-controller-west-ociinstance"
+    mine, ours = f"{HERE}/a/machina:mine", image_of(MACHINE_OPS, f"{HERE}/a")
+    ran = await cluster_cli("install", "-v", "--wait=false", "--image", mine, "--cluster-dns", "10.96.0.10")
+    assert [name for names in told(ran).values() for name in names if MACHINE_OPS in name and "config" in name] == []
+
+    # it comes from where machina comes from, and tells new hosts what machina tells them
+    ran = await cluster_cli(*enabled, "--provider", "AzureVM", "--image", mine)
+    assert ran.status == 0, ran.err
+    assert sorted(name for name in told(ran)["created"] if MACHINE_OPS in name) == [
+        f"configmap/{MACHINE_OPS_CONFIG}",
+        f"deployment.apps/{azure}",
+        f"networkpolicy.networking.k8s.io/{azure}",
+        f"poddisruptionbudget.policy/{azure}",
+        f"service/{azure}",
+    ]
+    assert await image(cluster_api, azure) == ours
+    config = await machina_config(cluster_api, MACHINE_OPS_CONFIG)
+    assert (config["clusterDns"], config["maxConcurrentReconciles"]) == ("10.96.0.10", 10)
+
+    # two for the same Machines are refused; one for others stands beside it, with an image of somebody's own
+    for more in ((), ("--site", "west"), ("--site", "west", "--provider", "AzureVM")):
+        ran = await cluster_cli(*enabled, *more)
+        assert (ran.status, "AzureVM of all sites: both would work on the same Machines" in ran.err) == (2, True)
+        assert f"delete deployment {azure}" in ran.err
+    ran = await cluster_cli(*enabled, "--site", "azurevm")
+    assert (ran.status, "it would be replaced by one for others" in ran.err) == (2, True)
+    other = ("--site", "west", "--provider", "OCIInstance", "--machine-ops-image", f"{HERE}/with-acme:v7")
+    assert (await cluster_cli(*enabled, *other)).status == 0
+    deployment: Raw = await cluster_api.get(DEPLOYMENTS, west, namespace=NAMESPACE)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["args"][3:] == ["--site=west", "--provider=OCIInstance"]
+
+    # what others wrote stays, such as the label of Azure's workload identity; so does what is told to it alone
+    pod: Raw = {"metadata": {"labels": {"azure.workload.identity/use": "true"}}}
+    old = {"containers": [{"name": MACHINE_OPS, "image": f"{HERE}/a/machine-ops-controller:v0.0.1"}]}
+    await cluster_api.patch(DEPLOYMENTS, azure, {"spec": {"template": pod}}, namespace=NAMESPACE)
+    there: Raw = await cluster_api.get(DEPLOYMENTS, azure, namespace=NAMESPACE)
+    containers = there["spec"]["template"]["spec"]["containers"]
+    containers[0] |= old["containers"][0]
+    change: Raw = {"spec": {"template": {"spec": {"containers": containers}}}}
+    await cluster_api.patch(DEPLOYMENTS, azure, change, namespace=NAMESPACE)
+    data = {"config.yaml": yaml.safe_dump(config | {"maxConcurrentReconciles": 4})}
+    await cluster_api.patch(CONFIG_MAPS, MACHINE_OPS_CONFIG, {"data": data}, namespace=NAMESPACE)
+    foreign = there | {"metadata": {"name": f"{MACHINE_OPS}-east", "labels": there["metadata"]["labels"]}}
+    await cluster_api.create(DEPLOYMENTS, foreign, namespace=NAMESPACE)
+
+    # a later one without flags brings those that run up to this version, and waits for all of them
+    plain = asyncio.create_task(cluster_cli("install", "--cluster-dns", "10.96.0.11"))
+    for name in (MACHINA, azure, west):
+        await roll_out(cluster_api, name=name, dns="10.96.0.11" if name == MACHINA else "")
+    ran = await plain
+    assert ran.status == 0, ran.err
+    east = f"{MACHINE_OPS}-east is told by ConfigMap {MACHINE_OPS_CONFIG}: it was not brought by `install`, and is left"
+    assert east in ran.err
+    config = await machina_config(cluster_api, MACHINE_OPS_CONFIG)
+    assert (config["clusterDns"], config["maxConcurrentReconciles"]) == ("10.96.0.11", 4)
+    assert (await image(cluster_api, azure), await image(cluster_api, west)) == (ours, f"{HERE}/with-acme:v7")
+    deployment = await cluster_api.get(DEPLOYMENTS, azure, namespace=NAMESPACE)
+    assert deployment["spec"]["template"]["metadata"]["labels"]["azure.workload.identity/use"] == "true"
+
+    # a site that tells machina something tells these, too, and is no reason for another image
+    await cluster_api.patch(DEPLOYMENTS, azure, change, namespace=NAMESPACE)
+    site = asyncio.create_task(cluster_cli("site", "init", "--name", "rack7", "--cluster-dns", "10.96.0.12"))
+    await roll_out(cluster_api, dns="10.96.0.12")
+    ran = await site
+    assert ran.status == 0, ran.err
+    assert (await machina_config(cluster_api, MACHINE_OPS_CONFIG))["clusterDns"] == "10.96.0.12"
+    assert await image(cluster_api, azure) == old["containers"][0]["image"]
+
+
+async def image(api: HttpApi, name: str) -> str:
+    deployment: Raw = await api.get(DEPLOYMENTS, name, namespace=NAMESPACE)
+    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+async def machina_config(api: HttpApi, name: str = MACHINA_CONFIG) -> Any:
+    found = await api.get(CONFIG_MAPS, name, namespace=NAMESPACE)
+    return yaml.safe_load(found.data["config.yaml"])
+
+
+async def roll_out(
+    api: HttpApi, name: str = MACHINA, *, replicas: int = 2, image: str = "", dns: str = "", stuck: str = ""
+) -> None:
+    """Do what the controller of Deployments does, once the image or the configuration is wanted."""
+    before = (await api.get(DEPLOYMENTS, name, namespace=NAMESPACE))["metadata"]["generation"] if dns else 0
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                body: Raw = await api.get(DEPLOYMENTS, name, namespace=NAMESPACE)
+            except NotFound:
+                body = {}
+            if not body or body["metadata"]["generation"] == before:
+                pass
+            elif not image or body["spec"]["template"]["spec"]["containers"][0]["image"] == image:
+                break
+            await asyncio.sleep(0.05)
+    status: Raw = {
+        "observedGeneration": body["metadata"]["generation"],
+        "replicas": replicas,
+        "updatedReplicas": replicas,
+    }
+    if stuck:
+        condition = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": stuck}
+        status |= {"availableReplicas": 0, "conditions": [condition]}
+    else:
+        status |= {"availableReplicas": replicas, "conditions": []}
+    await api.patch(DEPLOYMENTS, name, {"status": status}, namespace=NAMESPACE, subresource="status")
+
+
+def stuck_pod() -> Raw:
+    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+    return {
+        "metadata": {"name": "machina-1", "namespace": NAMESPACE, "labels": {"app.kubernetes.io/name": "machina"}},
+        "spec": {"containers": [{"name": "machina", "image": "registry.example.com/machina:v3"}]},
+        "status": {"containerStatuses": [{"name": "machina", "state": {"waiting": waiting}}]},
+    }
+
+
+async def test_kubectl_takes_the_bases(cluster: Path) -> None:
+    """The server has everything of them checked, but for what only a cluster serves."""
+
+    async def applied(folder: str) -> list[str]:
+        command = [KUBECTL or "kubectl", "--kubeconfig", str(cluster), "apply", "-k", folder]
+        command += ["--server-side", "--force-conflicts", "--dry-run=server"]
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=ROOT, env={"PATH": PATH, "HOME": str(cluster.parent)}, stdout=PIPE, stderr=STDOUT
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode()
+        return output.decode().splitlines()
+
+    base, clouds = await asyncio.gather(applied("deploy"), applied("deploy/components/machine-ops-controller"))
+    assert len(base) > MANY
+    assert len(clouds) == 5
+
+
+async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: HttpApi) -> None:
+    before = await revision(up_api)
+    tried = await up_cli("install", "-v", "--dry-run", "server")
+    assert set(told(tried)) == {"unchanged (server dry run)"}
+    ran = await up_cli("install", "-v", "--cluster-dns", "10.96.0.10", "--api-server-endpoint", "api.example.com")
+    assert ran.status == 0, ran.err
+    assert "--cluster-dns is for a machina that the cluster starts, and changes nothing here" in ran.err
+    assert "`unbounded up --cluster-dns ADDRESS` tells this one" in ran.err
+    assert "`unbounded up --bind 0.0.0.0 --advertise-address ADDRESS` tells this one" in ran.err
+    assert set(told(ran)) == {"unchanged"}
+    images = await up_cli("install", "--image-registry", "registry.example.com")
+    assert "--image-registry: for controllers that the cluster starts; changes nothing here" in images.err
+    assert "machina runs: unbounded up" in ran.out
+    assert "machine-ops-controller runs: unbounded up" in ran.out
+    assert "metalman runs: unbounded up" in ran.out
+    assert await revision(up_api) == before
+    ran = await up_cli("site", "deploy-pxe", "--site", "rack1")
+    assert (ran.status, "metalman runs for all sites: unbounded up" in ran.out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--namespace", "other"], "--namespace: 'other' cannot be had"),
+        (["--api-server-endpoint", "http://x"], "--api-server-endpoint: 'http://x' is no address of an API server"),
+        (["--cluster-dns", "kube-dns"], "--cluster-dns: 'kube-dns' is no IP address"),
+        (["--artifact-mirror", "mirror"], "--artifact-mirror: 'mirror' is no URL"),
+        (["--agent-image", "https://x/y"], "--agent-image: "),
+        (["--image", "r.example.com/machina:a b"], "--image: "),
+        (["--image-registry", "https://r.example.com"], "--image-registry: 'https://r.example.com' is no registry"),
+        (["--site", "west"], "--site is for machine-ops-controller"),
+        ([ENABLE, "--site", "West"], "--site: 'West' is no name of a site"),
+        ([ENABLE, "--provider", "acme/vm"], "--provider: 'acme/vm' is no name of a provider"),
+        ([ENABLE, "--machine-ops-image", "https://x/y"], "--machine-ops-image: "),
+    ],
+    ids=[
+        "namespace",
+        "endpoint",
+        "dns",
+        "mirror",
+        "image",
+        "own image",
+        "registry",
+        "nobody's site",
+        "site",
+        "provider",
+        "cloud image",
+    ],
+)
+async def test_what_cannot_be_meant_is_refused(arguments: list[str], words: str, up_cli: Cli) -> None:
+    ran = await up_cli("install", *arguments)
+    assert (ran.status, words in ran.err) == (2, True), ran.err
+
+
+async def test_the_manifests_are_printed_as_kubectl_takes_them(up_cli: Cli) -> None:
+    printed = ("install", "--image-registry", HERE, "--dry-run", "client", "-o")
+    as_json, as_yaml = await up_cli(*printed, "json"), await up_cli(*printed, "yaml")
+    items = json.loads(as_json.out)["items"]
+    assert items == list(yaml.load_all(as_yaml.out, Loader=yaml.CSafeLoader))
+    assert [items[0]["kind"], items[-1]["kind"]] == ["CustomResourceDefinition", "Deployment"]
+    with_clouds = json.loads((await up_cli(*printed, "json", ENABLE, "--site", "west")).out)["items"]
+    assert with_clouds[: len(items)] == items
+    wanted = machine_ops_objects((MachineOpsWorkload(image_of(MACHINE_OPS, HERE), "west"),), machine_ops_config())
+    assert with_clouds[len(items) :] == list(wanted)

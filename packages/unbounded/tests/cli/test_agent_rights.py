@@ -1,0 +1,161 @@
+"""An agent writes what is its own: what it may do. What is refused to it: tests/conformance/test_agent_rights.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from tests.apiserver.support import Client, client_identity, eventually
+from tests.cli.deployed import deployed
+from tests.cli.running import KUBECTL
+from tests.support.agent_rights import (
+    AGENT,
+    AGENTS,
+    MACHINES,
+    MERGE,
+    NODES,
+    NOW,
+    OPERATIONS,
+    active,
+    condition,
+    obj,
+    stage,
+    status,
+)
+from unbounded.api.conditions import CONDITIONS
+from unbounded.api.machine import Machine
+from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
+from unbounded.cli.manifests import manifests
+from unbounded.operations import lock
+from unbounded.operations.ownership import ExecutorKind, executor_of
+from unbounded.operations.record import Run, running_patch, terminal_patch
+from unbounded_apiserver.server import ApiServer
+
+pytestmark = pytest.mark.slow
+
+
+def on_top_of(machine: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """The merge patch of a StatusWriter."""
+    return {"metadata": {"resourceVersion": machine["metadata"]["resourceVersion"]}, "status": change}
+
+
+@asynccontextmanager
+async def acting(server: ApiServer, user: str, *groups: str) -> AsyncIterator[Client]:
+    connector = aiohttp.TCPConnector(ssl=client_identity(server.data_dir, user, *groups))
+    async with aiohttp.ClientSession(connector=connector) as session:
+        yield Client(session, server.url)
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[tuple[ApiServer, Client]]:
+    """A server as `unbounded up` makes it, with two Machines, their Nodes, and operations on them."""
+    async with deployed(tmp_path) as (server, admin):
+        await stage(admin)
+        yield server, admin
+
+
+async def test_an_agent_carries_its_operation_out_as_executors_do(served: tuple[ApiServer, Client]) -> None:
+    server, admin = served
+
+    async with acting(server, AGENT, AGENTS) as agent:
+        machine = await admin.get(f"{MACHINES}/m1")
+        operation = msgspec.convert(await admin.get(f"{OPERATIONS}/mine"), MachineOperation)
+        finalizers = {"metadata": {"finalizers": ["unbounded-cloud.io/operation"]}}
+        await agent.merge(f"{OPERATIONS}/mine", finalizers)
+        take = lock.take_change(machine, operation, "unbounded-agent/m1", (), now=NOW)
+        machine = await agent.merge(f"{MACHINES}/m1/status", on_top_of(machine, take))
+        run = Run(
+            machine="m1",
+            machine_uid=machine["metadata"]["uid"],
+            executor="unbounded-agent/m1",
+            incarnation="i",
+            binding="b",
+            stage="Starting",
+            started_at=NOW,
+        )
+        patch = running_patch(run, message="at work", waiting=None, conditions=[])
+        await agent.merge(f"{OPERATIONS}/mine/status", {"status": patch})
+        report = {"status": {"agent": {"version": "v1", "hostBootID": "b"}}}
+        machine = await agent.merge(f"{MACHINES}/m1/status", report)
+        marks = [*machine["status"]["conditions"], condition("RepavePending", "True")]
+        await agent.merge(f"{MACHINES}/m1/status", {"status": {"conditions": marks}})
+        end = terminal_patch(run, OperationPhase.COMPLETE, "Completed", "done", now=NOW, conditions=[])
+        done = await agent.merge(f"{OPERATIONS}/mine/status", {"status": end})
+        machine = await admin.get(f"{MACHINES}/m1")
+        release = lock.release_change(machine, msgspec.convert(done, MachineOperation), None, now=NOW)
+        machine = await agent.merge(f"{MACHINES}/m1/status", on_top_of(machine, release))
+        assert [one["name"] for one in machine["status"]["recentOperations"]] == ["old", "mine"]
+        assert "activeOperation" not in machine["status"]
+        node = await agent.merge(f"{NODES}/m1", {"metadata": {"labels": {"unbounded-cloud.io/machine": "m1"}}})
+        assert node["metadata"]["labels"] == {"unbounded-cloud.io/machine": "m1"}
+
+
+async def test_a_slot_changes_hands_only_when_it_is_free_or_its_holder_was_lost(
+    served: tuple[ApiServer, Client],
+) -> None:
+    server, admin = served
+    mine = {"status": {"activeOperation": active("unbounded-agent/m1")}}
+    async with acting(server, AGENT, AGENTS) as agent:
+        await status(admin, MACHINES, "m1", {"activeOperation": active("metalman/lab")})
+        for patch in (mine, {"status": {"activeOperation": None}}):
+            answer = await agent.ask("PATCH", f"{MACHINES}/m1/status", patch, headers=MERGE)
+            assert answer.json()["message"].endswith("an agent takes a free slot for itself, and gives back its own")
+        report = {"status": {"agent": {"version": "v2"}}}  # which does not touch the slot
+        assert (await agent.ask("PATCH", f"{MACHINES}/m1/status", report, headers=MERGE)).status == 200
+        await status(admin, MACHINES, "m1", {"activeOperation": active("metalman/lab", lost=True)})
+        changes: list[tuple[dict[str, Any], int]] = [
+            ({"lostSeconds": 5}, 200),
+            ({"lost": False}, 403),
+            ({"name": "y"}, 403),
+        ]
+        for change, code in changes:
+            counted = {"status": {"activeOperation": change}}
+            assert (await agent.ask("PATCH", f"{MACHINES}/m1/status", counted, headers=MERGE)).status == code
+        assert (await agent.ask("PATCH", f"{MACHINES}/m1/status", mine, headers=MERGE)).status == 200
+
+
+def test_the_policies_name_the_conditions_and_kinds_that_are_an_agents() -> None:
+    variables = {
+        variable["name"]: variable["expression"]
+        for manifest in manifests()
+        if manifest["kind"] == "ValidatingAdmissionPolicy"
+        for variable in manifest["spec"]["variables"]
+    }
+    own = [str(kind) for kind, meaning in CONDITIONS.items() if meaning.writer == ExecutorKind.AGENT]
+    assert variables["types"] == str(own)
+    with_agent = msgspec.convert(obj("Machine", "m") | {"status": {"agent": {"version": "v1"}}}, Machine)
+    kinds = [str(kind) for kind in OperationKind if executor_of(kind, with_agent) is ExecutorKind.AGENT]
+    assert sorted(msgspec.json.decode(variables["kinds"].replace("'", '"'))) == sorted(kinds)
+
+
+async def test_the_policies_fit_the_schemas_of_what_they_match(served: tuple[ApiServer, Client]) -> None:
+    _, admin = served
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+
+    async def checked() -> Any:
+        items = (await admin.get(path))["items"]
+        return [one["status"] for one in items] if all(one["status"] for one in items) else None
+
+    count = sum(manifest["kind"] == "ValidatingAdmissionPolicy" for manifest in manifests())
+    assert count >= 4
+    assert await eventually(checked) == [{"observedGeneration": 1, "typeChecking": {}}] * count
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+async def test_kubectl_shows_the_refusal(served: tuple[ApiServer, Client]) -> None:
+    server, _ = served
+    assert KUBECTL is not None
+    command = [KUBECTL, "--kubeconfig", str(server.kubeconfig_path), "--as", AGENT, "--as-group", AGENTS]
+    process = await asyncio.create_subprocess_exec(
+        *command, *["label", "node", "m2", "a=b"], stderr=asyncio.subprocess.PIPE
+    )
+    _, error = await process.communicate()
+    assert process.returncode == 1
+    assert "an agent writes its own Node only, and m2 is not that of system:node:m1" in error.decode()

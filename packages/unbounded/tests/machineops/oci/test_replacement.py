@@ -1,0 +1,595 @@
+"""Replacing instances of Oracle's cloud, from end to end: the engine, the provider, the SDK and a simulated cloud."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import os
+import random
+from collections.abc import Coroutine
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.machineops.oci.world import TIMES, NearOci, OciWorld, oci_story, wait
+from tests.operations.staging import in_stage, result
+from tests.support.virtual_time import run_virtual
+from unbounded.api.core import SECRETS
+from unbounded.api.operation import Cause, MachineOperation
+from unbounded.machineops import causes, reasons
+from unbounded.machineops.providers.oci import replacement_plan as names
+from unbounded.machineops.replacement import PUTTING_BACK
+from unbounded.operations import reasons as common
+from unbounded_lab.cloud.oci import InstanceState
+from unbounded_lab.cloud.oci.misbehaviours import TABLE
+from unbounded_lab.cloud.oci.model import OciInstance
+from unbounded_lab.cloud.oci.power import terminate
+from unbounded_lab.cloud.oci.seeding import Disks, newest_ubuntu
+from unbounded_lab.dials import FOR_EVER
+
+pytestmark = pytest.mark.slow
+
+WHOLE = ["STOP", "LaunchInstance", "TerminateInstance"]
+
+
+async def _run(world: OciWorld, wanted: dict[str, Any] | None = None, **parameters: str) -> tuple[str, str, str]:
+    """One replacement; how it ended, why, and in what words."""
+    await world.oci_machine(**(wanted or {}))
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op", "HostReplace", "m1", parameters=parameters)
+    ended = await world.ended("op", within_s=3 * 3600)
+    phase, reason = result(ended)
+    return phase or "", reason or "", ended.status.message or ""
+
+
+def _new(world: OciWorld) -> OciInstance:
+    return world.near.tenancy.instances[world.bound["m1"].removeprefix("oci://")]
+
+
+@oci_story()
+async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None:
+    tenancy = world.near.tenancy
+    source = {"sourceType": "image", "imageId": newest_ubuntu(tenancy, "VM.Standard.E5.Flex")}
+    volume = {"bootVolumeSizeInGBs": 77, "bootVolumeVpusPerGB": 30, "kmsKeyId": tenancy.kms_key_id}
+    old = {
+        "shape": "VM.Standard.E5.Flex",
+        "ocpus": 3.0,
+        "memory_gb": 24.0,
+        "availability_domain": "lAbX:PHX-AD-2",
+        "fault_domain": "FAULT-DOMAIN-3",
+        "nsg_ids": (tenancy.nsg_id,),
+        "skip_source_dest_check": True,
+        "hostname_label": "worker",
+        "freeform_tags": {"team": "blue"},
+        "defined_tags": {"Operations": {"CostCenter": "42"}},
+        "metadata": {"ssh_authorized_keys": "ssh-ed25519 AAAA one", "user_data": "b2xk", "site": "a"},
+        "launch": {
+            "agentConfig": {"isMonitoringDisabled": True},
+            "isPvEncryptionInTransitEnabled": True,
+            "sourceDetails": source | volume,
+        },
+    }
+    assert (await _run(world, old, sshAuthorizedKeys="ssh-ed25519 AAAAC3NzaC1lZDI1 two"))[0] == "Complete"
+    new = _new(world)
+    launch = new.launch
+    assert (launch.shape, launch.shape_config.ocpus) == ("VM.Standard.E5.Flex", 3)
+    assert launch.shape_config.memory_in_gbs == 24
+    assert (new.name, new.availability_domain, new.fault_domain) == ("m1", "lAbX:PHX-AD-2", "FAULT-DOMAIN-3")
+    assert launch.agent_config.is_monitoring_disabled
+    assert launch.is_pv_encryption_in_transit_enabled
+    assert new.defined_tags == {"Operations": {"CostCenter": "42"}}
+    (boot,) = (each for each in tenancy.boot_volumes if each.state == "AVAILABLE")
+    assert (boot.size_gb, boot.vpus_per_gb, boot.kms_key_id) == (77, 30, tenancy.kms_key_id)
+    operation = await world.get("op")
+    assert new.freeform_tags == {
+        "team": "blue",
+        "unbounded_machine": "m1",
+        "unbounded_machine_operation": "op",
+        "unbounded_machine_operation_uid": operation.metadata.uid,
+        "unbounded_old_provider_id": world.first,
+    }
+    vnic = next(each for each in tenancy.vnics if each.name == "m1" and each.state == "AVAILABLE")
+    assert (vnic.subnet_id, vnic.nsg_ids) == (tenancy.public_subnet.id, (tenancy.nsg_id,))
+    assert vnic.skip_source_dest_check
+    assert vnic.public_ip
+    assert new.metadata["site"] == "a"
+    assert new.metadata["ssh_authorized_keys"] == "ssh-ed25519 AAAA one\nssh-ed25519 AAAAC3NzaC1lZDI1 two"
+    assert base64.b64decode(new.metadata["user_data"]) == b"#cloud-config of m1"
+    assert world.asked == WHOLE
+    assert [one.what for one in operation.status.evidence] == [
+        "what is launched is kept",
+        "the old instance is stopped, unless it is preemptible",
+        "the replacement runs",
+        "the Machine names its replacement",
+        "the old instance and its boot volume are gone",
+    ]
+
+
+PLATFORM = {
+    "type": "INTEL_VM",
+    "isSecureBootEnabled": True,
+    "isMeasuredBootEnabled": True,
+    "isTrustedPlatformModuleEnabled": True,
+    "isMemoryEncryptionEnabled": False,
+}
+
+
+@oci_story()
+async def test_secure_and_measured_boot_and_the_tpm_are_kept(world: OciWorld) -> None:
+    assert (await _run(world, {"launch": {"platformConfig": PLATFORM}}))[0] == "Complete"
+    platform = _new(world).launch.platform_config
+    assert platform is not None
+    assert msgspec.to_builtins(platform) == PLATFORM
+
+
+@oci_story()
+async def test_a_preemptible_instance_is_replaced_by_a_preemptible_one_without_being_stopped(world: OciWorld) -> None:
+    """Oracle lets nobody stop one: the new one comes beside it, and it ends once the Machine names that."""
+    preemptible = {"preemptionAction": {"type": "TERMINATE", "preserveBootVolume": False}}
+    assert (await _run(world, {"launch": {"preemptibleInstanceConfig": preemptible}}))[0] == "Complete"
+    config = _new(world).launch.preemptible_instance_config
+    assert config is not None
+    assert msgspec.to_builtins(config) == preemptible
+    assert world.asked == ["LaunchInstance", "TerminateInstance"]
+
+
+@oci_story(judged=False)
+async def test_a_preemptible_instance_runs_on_where_its_replacement_comes_to_nothing(world: OciWorld) -> None:
+    world.near.set_dials(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
+    preemptible = {"preemptionAction": {"type": "TERMINATE"}}
+    phase, reason, _ = await _run(world, {"launch": {"preemptibleInstanceConfig": preemptible}})
+    assert (phase, reason) == ("Failed", reasons.NO_CAPACITY)
+    assert world._power("m1") == "RUNNING"
+    assert set(world.asked) == {"LaunchInstance"}
+    assert [name for _, name in world.api._collection(SECRETS).versions if name.startswith("replacement-")] == []
+
+
+@oci_story()
+async def test_what_is_lost_is_data_and_is_accepted_one_by_one(world: OciWorld) -> None:
+    await world.oci_machine(hostname_label="worker")
+    world.steward().start()
+    world.controller().start()
+    fields = ["vnic.privateIp", "vnic.publicIp", "vnic.hostnameLabel"]
+    for name, accept in (("none", {}), ("two", {"accept": ", ".join(fields[:2])})):
+        await world.operation(name, "HostReplace", "m1", parameters={"keep": "strict", **accept})
+        ended = await world.ended(name, within_s=600)
+        assert result(ended) == ("Failed", reasons.WOULD_BE_LOST)
+        assert [one.field for one in ended.status.losses] == fields
+        assert ended.status.losses[0].consequence == "private IP 10.0.0.2"
+        told = fields[2:] if accept else fields
+        assert f"would lose: {told[0]} (" in (ended.status.message or "")
+        assert f'accept: "{",".join(fields)}" accepts this' in (ended.status.message or "")
+    assert world.asked == []
+    await world.operation("all", "HostReplace", "m1", parameters={"keep": "strict", "accept": ",".join(fields)})
+    ended = await world.ended("all", within_s=3600)
+    assert result(ended) == ("Complete", "Succeeded")
+    assert [one.field for one in ended.status.losses] == fields
+
+
+@oci_story()
+async def test_what_lessens_security_is_refused_until_somebody_accepts_that(world: OciWorld) -> None:
+    world.steward().start()
+    world.controller().start()
+    await world.oci_machine()
+    for volume in world.near.tenancy.boot_volumes:
+        volume.security_attributes = {"Oracle-ZPR": {"app": {"value": "db", "mode": "enforce"}}}
+        world.near.tenancy.boot_volumes.put(volume, world.near.now)
+    await world.operation("op", "HostReplace", "m1")
+    ended = await world.ended("op", within_s=600)
+    assert result(ended) == ("Failed", reasons.WOULD_BE_LOST)
+    assert "security may not be lessened that parameters.accept does not name" in (ended.status.message or "")
+    (loss,) = [one for one in ended.status.losses if one.lessens_security]
+    assert loss.field == "bootVolume.securityAttributes"
+    assert world.asked == []
+    await world.operation("anyhow", "HostReplace", "m1", parameters={"accept": loss.field})
+    assert result(await world.ended("anyhow", within_s=3600)) == ("Complete", "Succeeded")
+
+
+@oci_story()
+async def test_an_instance_that_is_off_is_replaced_too(world: OciWorld) -> None:
+    assert (await _run(world, {"state": InstanceState.STOPPED}))[0] == "Complete"
+    assert world.asked == ["LaunchInstance", "TerminateInstance"]
+
+
+@oci_story()
+async def test_an_image_that_is_asked_for_is_taken(world: OciWorld) -> None:
+    image = next(each for each in world.near.tenancy.images if each.version == "22.04" and not each.arm)
+    assert (await _run(world, imageID=image.id))[0] == "Complete"
+    assert _new(world).image_id == image.id
+
+
+@oci_story()
+async def test_an_image_that_somebody_has_made_of_an_instance_is_not_taken_by_itself(world: OciWorld) -> None:
+    tenancy = world.near.tenancy
+    ours = max(
+        (each for each in tenancy.images if each.version == "24.04" and not each.arm), key=lambda one: one.created
+    )
+    made = dataclasses.replace(
+        ours, id="ocid1.image.oc1.phx.made", compartment_id=tenancy.compartment_id, created=world.near.now
+    )
+    tenancy.images.put(made, world.near.now)
+    assert (await _run(world))[0] == "Complete"
+    assert _new(world).image_id == ours.id
+
+
+@oci_story()
+async def test_what_cannot_be_kept_is_told_before_anything_is_deleted(world: OciWorld) -> None:
+    old = {"shape": "VM.DenseIO.E4.Flex", "ocpus": 16.0, "memory_gb": 256.0}
+    running = asyncio.create_task(_run(world, old))
+    lost = "what cannot be kept: private IP 10.0.0.2, public IP 203.0.113.4, what is on its 2 local drives"
+    while "TerminateInstance" not in world.asked:
+        await asyncio.sleep(1)
+        if world.asked and lost in ((await world.get("op")).status.message or ""):
+            break
+    assert world.asked == ["STOP"]
+    assert (await running)[0] == "Complete"
+    assert _new(world).launch.shape_config.nvmes == 2
+
+
+@oci_story()
+async def test_no_public_ip_is_asked_for_where_it_is_turned_off(world: OciWorld) -> None:
+    subnet = world.near.tenancy.private_subnet
+    assert (await _run(world, {"subnet": subnet}, assignPublicIP="false"))[0] == "Complete"
+    assert _new(world).launch.create_vnic_details.assign_public_ip is False
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, str], str, str]] = {
+    "data volumes": ({"data_volumes": Disks(count=2)}, {}, reasons.WOULD_BE_LOST, "detach them first: ocid1.volume."),
+    "no image": ({}, {"imageID": "ocid1.image.gone"}, reasons.PROVIDER_REFUSED, "'ocid1.image.gone' of the"),
+    "strict": (
+        {"vnics": 2},
+        {"keep": "strict"},
+        reasons.WOULD_BE_LOST,
+        "vnic.privateIp (private IP 10.0.0.2); vnic.publicIp (public IP 203.0.113.4); secondaryVnics (VNIC ocid1.vnic",
+    ),
+    "drives": (
+        {"shape": "VM.DenseIO.E4.Flex", "ocpus": 8.0, "memory_gb": 128.0},
+        {"keep": "strict"},
+        reasons.WOULD_BE_LOST,
+        "what is on its 1 local drives",
+    ),
+    "tags": (
+        {"freeform_tags": {f"tag{number}": "x" for number in range(7)}},
+        {},
+        reasons.PROVIDER_REFUSED,
+        "more freeform tags than leave room",
+    ),
+    "pool": (
+        {"freeform_tags": {"oci:compute:instancepool": "ocid1.instancepool.oc1.phx.nodes"}},
+        {},
+        reasons.PROVIDER_REFUSED,
+        "is of instance pool ocid1.instancepool.oc1.phx.nodes, which would launch one more",
+    ),
+    "metadata": (
+        {"metadata": {"big": "x" * 31_950}},
+        {},
+        reasons.BOOTSTRAP_DATA_FAILED,
+        "has 19 bytes; OCIInstance takes 15",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_replaced_says_so_before_it_is_touched(what: str) -> None:
+    wanted, parameters, expected, words = REFUSED[what]
+
+    @oci_story()
+    async def story(world: OciWorld) -> None:
+        world.near.set_dials(page_size=1)
+        phase, reason, message = await _run(world, wanted, **parameters)
+        assert (phase, reason) == ("Failed", expected)
+        assert words in message
+        assert world.asked == []
+        for volume in [each for each in world.near.tenancy.volume_attachments if wanted.get("data_volumes")]:
+            assert volume.is_attached
+
+    story()
+
+
+@oci_story()
+async def test_a_subnet_that_forbids_public_ips_is_told_before_anything_is_touched(world: OciWorld) -> None:
+    phase, reason, message = await _run(world, {"subnet": world.near.tenancy.private_subnet})
+    assert (phase, reason) == ("Failed", reasons.PROVIDER_REFUSED)
+    assert 'the parameter assignPublicIP: "false"' in message
+    assert world.asked == []
+
+
+@oci_story()
+async def test_an_image_of_another_architecture_is_told_before_anything_is_touched(world: OciWorld) -> None:
+    image = next(each for each in world.near.tenancy.images if each.arm)
+    phase, reason, message = await _run(world, imageID=image.id)
+    assert (phase, reason) == ("Failed", reasons.PROVIDER_REFUSED)
+    assert "does not fit shape VM.Standard3.Flex" in message
+    assert world.asked == []
+
+
+@oci_story(judged=False)
+async def test_a_launch_without_a_host_has_the_old_one_run_again(world: OciWorld) -> None:
+    world.near.set_dials(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
+    phase, reason, message = await _run(world)
+    assert (phase, reason) == ("Failed", reasons.NO_CAPACITY)
+    assert world._power("m1") == "RUNNING"
+    assert "no replacement is there" in message
+    assert message.startswith("by now the instance is as it was before, and nothing is kept of it; before that: ")
+    assert [name for _, name in world.api._collection(SECRETS).versions if name.startswith("replacement-")] == []
+    assert (world.asked[0], world.asked[-1]) == ("STOP", "START")
+    assert set(world.asked[1:-1]) == {"LaunchInstance"}
+    assert world.near.strays() == []
+
+
+@oci_story(judged=False)
+async def test_a_launch_without_a_host_leaves_off_what_was_off(world: OciWorld) -> None:
+    await world.oci_machine()
+    world.steward().start()
+    world.controller().start()
+    await world.operation("off", "HostPowerOff", "m1")
+    assert result(await world.ended("off", within_s=600)) == ("Complete", "Succeeded")
+    world.near.set_dials(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
+    await world.operation("op", "HostReplace", "m1")
+    assert result(await world.ended("op", within_s=7200)) == ("Failed", reasons.NO_CAPACITY)
+    assert world._power("m1") == "STOPPED"
+    assert not {"START", "STOP"} & set(world.asked[1:])
+
+
+@oci_story(judged=False)
+async def test_a_cancel_has_the_old_one_run_again_as_long_as_nothing_was_launched(world: OciWorld) -> None:
+    await world.oci_machine()
+    world.steward().start()
+    world.controller().start()
+    await world.operation("op", "HostReplace", "m1")
+    await in_stage(world, "op", names.STOPPING_OLD)
+    await world.until("op", lambda _: "STOP" in world.asked, within_s=60)
+    await world.cancel("op")
+    ended = await world.ended("op", within_s=600)
+    assert result(ended) == ("Failed", common.CANCELLED)
+    assert world._power("m1") == "RUNNING"
+    assert world.asked == ["STOP", "START"]
+    assert len(world.near.machines()) == 1
+    assert world.near.strays() == []
+
+
+@pytest.mark.parametrize("ends", ["deadline", "crash", "was off"])
+def test_the_old_one_is_not_started_beside_a_replacement_that_is_not_shown_yet(ends: str) -> None:
+    @oci_story(judged=False)
+    async def story(world: OciWorld) -> None:
+        world.near.set_dials(lost_after=1, only=("LaunchInstance",), list_lag_s=30.0)
+        await world.oci_machine(**({"state": InstanceState.STOPPED} if ends == "was off" else {}))
+        world.steward().start()
+        controller = world.controller().start()
+        await world.operation("op", "HostReplace", "m1", deadlineSeconds=25)
+        await world.until("op", lambda _: "LaunchInstance" in world.asked, within_s=60)
+        launched_at = world.near.now
+        if ends == "crash":
+            await in_stage(world, "op", PUTTING_BACK)
+            await controller.stop()
+            world.controller().start()
+        ended = await world.ended("op", within_s=600)
+        assert ended.status.reason == common.DEADLINE_EXCEEDED
+        assert world.near.now - launched_at > 20
+        assert "START" not in world.asked
+        assert world._power("m1") == "STOPPED"
+        (new,) = [each for each in world.near.machines() if each != world.bound["m1"].rpartition("/")[2]]
+        assert f"its replacement {new} is " in (ended.status.message or "")
+
+    story()
+
+
+@oci_story()
+async def test_an_instance_that_is_on_its_way_for_long_is_not_given_up_just_before_it_runs(world: OciWorld) -> None:
+    world.near.tenancy.times = dataclasses.replace(TIMES, provision_s=2400.0)
+    phase, _, message = await _run(world)
+    assert (phase, world.asked.count("LaunchInstance")) == ("Complete", 1), message
+
+
+NO_ROOM = "OutOfHostCapacity: Out of host capacity."
+LOST_LAUNCHES: dict[str, tuple[dict[str, Any], str, float]] = {
+    "as its work request says": ({}, NO_ROOM, 20),
+    "as soon as it is asked for once more, where its answer was lost": (
+        {"lost_after": 1, "only": ("LaunchInstance",)},
+        NO_ROOM,
+        70,
+    ),
+    "as far as one can tell without a work request": ({"work_requests": "vanish"}, "there may be no host for it", 20),
+}
+
+
+@pytest.mark.parametrize("how", LOST_LAUNCHES)
+def test_a_launch_that_comes_to_nothing_is_told_as_soon_as_it_is_seen_and_asked_for_again(how: str) -> None:
+    dials, why, within_s = LOST_LAUNCHES[how]
+
+    @oci_story()
+    async def story(world: OciWorld) -> None:
+        world.near.set_dials(lost_launches=1, **dials)
+        running = asyncio.create_task(_run(world))
+        await wait(lambda: world.near.history.of("Instance", "m1") and _ended(world))
+        lost_at, told = world.near.now, f"was launched and is TERMINATED: {why}"
+        await world.until("op", lambda one: told in (one.status.message or ""), within_s=within_s)
+        await wait(lambda: len(world.near.machines()) > 1)
+        assert world.near.now - lost_at < within_s + 10
+        assert (await running)[0] == "Complete"
+
+    story()
+
+
+def _ended(world: OciWorld) -> bool:
+    return any(each.what == "deleted" for each in world.near.history.of("Instance", "m1"))
+
+
+@oci_story(judged=False)
+async def test_launches_that_all_come_to_nothing_end_with_why(world: OciWorld) -> None:
+    world.near.set_dials(lost_launches=FOR_EVER)
+    phase, reason, message = await _run(world)
+    assert (phase, reason) == ("Failed", reasons.NO_CAPACITY)  # the one that is on its way at the end is waited for
+    assert "the launch before that came to nothing: instance ocid1.instance." in message
+    assert "TERMINATED: OutOfHostCapacity: Out of host capacity." in message
+    assert len([each for each in world.asked if each == "LaunchInstance"]) > 20
+
+
+@oci_story(judged=False)
+async def test_a_replacement_that_somebody_terminates_before_it_is_handed_over_is_not_said_to_lack_a_host(
+    world: OciWorld,
+) -> None:
+    running = asyncio.create_task(_run(world))
+    await wait(lambda: len(world.near.machines()) > 1)
+    new = next(each for ident, each in world.near.machines().items() if ident not in world.first)
+    terminate(world.near.tenancy, new, world.near.now, keep_boot_volume=False, keep_data_volumes=None)
+    told = f"instance {new.id} was launched and is TERMINAT"
+    seen = await world.until("op", lambda one: told in (one.status.message or ""), within_s=90)
+    assert "The instance was terminated." in (seen.status.message or "")
+    assert (await running)[0] == "Complete"
+
+
+@oci_story()
+async def test_a_launch_is_asked_for_as_often_as_its_work_request_says(world: OciWorld) -> None:
+    world.near.set_dials(work_again_s=12.0)
+    assert (await _run(world))[0] == "Complete"
+    asked = [each.at for each in world.near.journal if each.call == "GetWorkRequest"]
+    assert len(asked) > 2
+    assert min(later - earlier for earlier, later in pairwise(asked)) >= 12
+
+
+@oci_story(judged=False)
+async def test_what_a_launch_has_left_that_came_to_nothing_is_named(world: OciWorld) -> None:
+    world.near.set_dials(lost_launches=1, terminate="leaves-boot-volume")
+    world.steward().start()
+    world.controller().start()
+    await world.oci_machine()
+    await world.operation("op", "HostReplace", "m1")
+    await in_stage(world, "op", names.TERMINATING_OLD)
+    world.near.set_dials(terminate="works")
+    ended = await world.ended("op", within_s=3600)
+    assert result(ended) == ("Complete", "Succeeded")
+    (left,) = world.near.strays()
+    told = f"boot volume {left} may be left of a launch that came to nothing"
+    assert (ended.status.message or "").endswith(told)
+
+
+@oci_story(judged=False)
+async def test_what_an_earlier_replacement_has_left_is_not_joined_by_a_second_one(world: OciWorld) -> None:
+    world.near.set_profile("launch-never-ends")
+    assert (await _run(world))[1] == common.TIMED_OUT
+    (left,) = [ident for ident in world.near.machines() if ident not in world.first]
+    world.near.set_profile("ideal")
+    await world.operation("op2", "HostReplace", "m1")
+    ended = await world.ended("op2", within_s=600)
+    assert result(ended) == ("Failed", reasons.PROVIDER_REFUSED)
+    assert f"instance {left}, which is PROVISIONING, was launched in place of " in (ended.status.message or "")
+    assert ended.status.cause == Cause(code=causes.EARLIER_INSTANCE, about={causes.INSTANCE: left})
+    assert "by operation op, which did not come to its end: terminate it" in (ended.status.message or "")
+    assert world.asked == ["STOP", "LaunchInstance"]
+
+
+@oci_story()
+async def test_a_slow_cloud_is_not_asked_one_thing_after_the_other(world: OciWorld) -> None:
+    world.near.set_dials(slow_s=4.0)
+    assert (await _run(world))[0] == "Complete"
+    assert world.asked == WHOLE
+
+
+@pytest.mark.parametrize("profile", ["key-is-revoked", "stalls"])
+@oci_story(judged=False)
+async def test_a_cloud_that_is_out_of_reach_from_some_time_on_leaves_nothing_unnamed(
+    world: OciWorld, profile: str
+) -> None:
+    running = asyncio.create_task(_run(world))
+    await asyncio.sleep(100)
+    assert world.asked == ["STOP", "LaunchInstance"]
+    world.near.set_profile(profile)
+    phase, _, message = await running
+    assert phase == "Failed"
+    assert len(world.near.machines()) == 2
+    assert all(ident in message for ident in world.near.machines()), message
+
+
+NAMED = {
+    "stalls": (common.NO_ANSWER, "no answer yet from OCIInstance oci://{old}"),
+    "stalls-before-acting": (common.NO_ANSWER, "no answer yet from OCIInstance oci://{old}"),
+    "launch-never-ends": (common.TIMED_OUT, "its replacement {new} is PROVISIONING"),
+    "stop-never-ends": (common.TIMED_OUT, "{old} is STOPPING"),
+    "terminate-gets-stuck": (common.TIMED_OUT, "{old} is TERMINATING; its replacement {new} is RUNNING"),
+    "terminate-leaves-the-vnic": (common.TIMED_OUT, "VNIC ocid1.vnic."),
+    "key-is-revoked": (reasons.AUTH_REFUSED, "oci is refused"),
+    "clock-is-ahead": (reasons.AUTH_REFUSED, "oci is refused"),
+    "no-permission": (reasons.AUTH_REFUSED, "or MachineOperationCredential oci may not do it"),
+    "no-permission-to-look": (reasons.INSTANCE_NOT_FOUND, "is not there, or oci may not see it"),
+    "no-permission-for-networks": (reasons.AUTH_REFUSED, "oci may not do it; get_vnic: 404 NotAuthorizedOrNotFound"),
+    "no-permission-for-volumes": (reasons.AUTH_REFUSED, "may not do it; get_boot_volume: 404 NotAuthorizedOrNotFound"),
+    "forbidden": (reasons.AUTH_REFUSED, "oci may not do it; instance_action: 403 NotAuthorized: You are not"),
+    "launch-is-invalid": (
+        reasons.PROVIDER_REFUSED,
+        "InvalidParameter: The request has an invalid parameter.; the old instance {old} is STOPPED",
+    ),
+    "launch-lacks-a-parameter": (
+        reasons.PROVIDER_REFUSED,
+        "{old} is STOPPED; no replacement is there; what is launched has freeform tag unbounded_machine_operation_uid",
+    ),
+    "launch-names-what-is-not-there": (
+        reasons.AUTH_REFUSED,
+        "what it names is not there, or MachineOperationCredential oci may not use it; launch_instance: 400 Related",
+    ),
+}
+
+
+@pytest.mark.parametrize("profile", TABLE.turns)
+def test_it_succeeds_whatever_the_cloud_does_or_names_what_is_left(profile: str) -> None:
+    @oci_story(profile, judged=profile not in NAMED)
+    async def story(world: OciWorld) -> None:
+        phase, reason, message = await _run(world)
+        if profile not in NAMED:
+            assert (phase, reason) == ("Complete", common.SUCCEEDED), message
+            assert world.bound["m1"] != world.first
+            return
+        expected, words = NAMED[profile]
+        old = world.first.removeprefix("oci://")
+        new = next((ident for ident in world.near.machines() if ident != old), "")
+        assert (phase, reason) == ("Failed", expected), message
+        assert words.format(old=old, new=new) in message
+        assert all(ident in message for ident in world.near.machines()) or world.asked in ([], ["STOP"])
+        assert all(ident in message for ident in world.near.strays())
+
+    story()
+
+
+# Cut off anywhere
+
+
+async def _told(profile: str, crashes: list[int], seed: int) -> tuple[MachineOperation, int]:
+    chance = random.Random(seed)
+    world = OciWorld(chance)
+    async with NearOci(profile=profile, times=TIMES) as world.near:
+        await world.login()
+        await world.oci_machine()
+        pause_s = (0.0, 1.0) if seed % 4 else (20.0, 90.0)
+        keeper = asyncio.create_task(world.controller().keep(crashes=crashes, pause_s=pause_s))
+        world.steward().start()
+        await world.operation("op", "HostReplace", "m1")
+        ended = await world.ended("op", within_s=3 * 3600)
+        await asyncio.sleep(60)
+        keeper.cancel()
+        world.judge()
+        assert world.asked.count("TerminateInstance") >= 1
+        assert world.bound["m1"] != world.first
+        return ended, max(life.awaits for life in world.lives if not life.name.startswith("steward"))
+
+
+def _story(profile: str, crashes: list[int], seed: int) -> Coroutine[Any, Any, tuple[MachineOperation, int]]:
+    return _told(profile, crashes, seed)
+
+
+CRASHED_IN = ("ideal", "answers-lost-before-acting", "answers-lost-after-acting", "stale-reads")
+EVERY = 1 if os.environ.get("UNBOUNDED_SOAK") else 31
+
+
+@pytest.mark.parametrize("profile", CRASHED_IN)
+@pytest.mark.timeout(900)  # of all places, in the soak
+def test_a_controller_is_cut_off_at_every_await_and_every_call(profile: str) -> None:
+    ended, awaits = run_virtual(_story(profile, [], 1))
+    assert result(ended) == ("Complete", "Succeeded")
+    assert awaits > 60
+    for crash_at in range(CRASHED_IN.index(profile), awaits + 1, EVERY):
+        ended, _ = run_virtual(_story(profile, [crash_at], crash_at))
+        assert result(ended) == ("Complete", "Succeeded"), (crash_at, ended.status.message)

@@ -1,0 +1,263 @@
+"""What host operations do to a machine and show of it: conditions, boot override, grace, and how much they ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import pytest
+
+from tests.metalman.support.site import Cluster, metalman
+from tests.metalman.support.swift_time import run_swiftly
+from unbounded.api.conditions import ConditionType
+from unbounded.api.machine import MACHINES
+from unbounded.api.operation import MachineOperation
+from unbounded_lab.bmc.dials import RESET_TYPES, BmcDials
+from unbounded_lab.bmc.local import LabBmc
+from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled
+
+FROM_NETWORK: Final = HostBootOverride(OverrideEnabled.CONTINUOUS, "Pxe", "UEFI")
+MOST_REQUESTS: Final = 12  # for one reboot of a BMC without faults, log-in and log-out included
+
+
+def result(operation: MachineOperation) -> tuple[str | None, str | None]:
+    return operation.status.phase, operation.status.reason
+
+
+def pressed(bmc: LabBmc) -> list[str]:
+    return [event.detail for event in bmc.history() if event.what == "pressed"]
+
+
+def boots(bmc: LabBmc) -> list[str]:
+    return [event.detail for event in bmc.history() if event.what == "boot"]
+
+
+# Conditions
+
+
+@pytest.mark.slow
+def test_powered_off_follows_a_reboot_and_is_gone_after_it() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc(boot_s=20.0) as bmc, metalman(cluster):  # a stage that is over in a moment shows nothing
+            (machine,) = await cluster.add(bmc)
+            assert result(await cluster.done("HostReboot", machine)) == ("Complete", "Succeeded")
+            steps = cluster.conditions_over_time(machine, ConditionType.POWERED_OFF)
+            assert steps == [None, ("False", "PoweringOff"), ("True", "PoweringOn"), None]
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_powered_off_stays_after_a_power_off_until_a_power_on() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            assert result(await cluster.done("HostPowerOff", machine)) == ("Complete", "Succeeded")
+            await asyncio.sleep(3600)
+            assert await cluster.condition(machine, ConditionType.POWERED_OFF) == ("True", "PoweredOff")
+            assert result(await cluster.done("HostPowerOn", machine)) == ("Complete", "Succeeded")
+            steps = cluster.conditions_over_time(machine, ConditionType.POWERED_OFF)
+            assert steps == [None, ("False", "PoweringOff"), ("True", "PoweredOff"), ("True", "PoweringOn"), None]
+
+    run_swiftly(scene())
+
+
+# Boot override
+
+
+@pytest.mark.slow
+def test_a_machine_that_nobody_wants_to_boot_from_the_network_starts_from_its_disk() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            bmc.host().boot = FROM_NETWORK
+            assert result(await cluster.done("HostReboot", machine)) == ("Complete", "Succeeded")
+            assert boots(bmc) == ["Hdd"]
+            assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
+            assert await cluster.condition(machine, ConditionType.BOOT_ORDER_CONFIG_SUPPORTED) is None
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("override", ["refused", "dropped", "fails-when-off"])
+def test_a_bmc_that_cannot_set_the_boot_order_is_noted_and_its_host_started_all_the_same(override: str) -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        kind = ConditionType.BOOT_ORDER_CONFIG_SUPPORTED
+        async with LabBmc(dials=BmcDials(override=override)) as bmc, metalman(cluster):  # type: ignore[arg-type]  # a Literal
+            (machine,) = await cluster.add(bmc)
+            bmc.host().boot = FROM_NETWORK
+            assert result(await cluster.done("HostReboot", machine, name="first")) == ("Complete", "Succeeded")
+            assert boots(bmc) == ["Pxe"]
+            assert await cluster.condition(machine, kind) == ("False", "NotSupported")
+            await bmc.set_dials(override="kept")
+            assert result(await cluster.done("HostReboot", machine, name="second")) == ("Complete", "Succeeded")
+            assert boots(bmc) == ["Pxe", "Hdd"]
+            assert await cluster.condition(machine, kind) == ("True", "Supported")
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_a_change_of_the_boot_override_that_is_lost_on_the_way_is_made_again_before_the_start() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc(power=HostPower.OFF, dials=BmcDials(lost_before=1)) as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            bmc.host().boot = FROM_NETWORK
+            assert result(await cluster.done("HostPowerOn", machine)) == ("Complete", "Succeeded")
+            assert boots(bmc) == ["Hdd"]
+            assert await cluster.condition(machine, ConditionType.BOOT_ORDER_CONFIG_SUPPORTED) is None
+
+    run_swiftly(scene())
+
+
+# Grace
+
+
+@asynccontextmanager
+async def ended(kind: str, dials: BmcDials, **parameters: str) -> AsyncIterator[tuple[LabBmc, MachineOperation]]:
+    cluster = Cluster()
+    async with LabBmc(dials=dials) as bmc, metalman(cluster):
+        (machine,) = await cluster.add(bmc)
+        yield bmc, await cluster.done(kind, machine, parameters=parameters)
+
+
+@pytest.mark.slow
+def test_force_skips_the_grace() -> None:
+    async def scene() -> None:
+        async with ended("HostReboot", BmcDials(), force="true") as (bmc, operation):
+            assert result(operation) == ("Complete", "Succeeded")
+            assert pressed(bmc) == ["ForceOff", "On"]
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_a_host_that_ignores_the_shutdown_is_switched_off_when_its_grace_is_over() -> None:
+    async def scene() -> None:
+        async with ended("HostPowerOff", BmcDials(ignores_shutdown=True), graceSeconds="20") as (bmc, operation):
+            assert result(operation) == ("Complete", "Succeeded")
+            first, second = (event.at for event in bmc.history() if event.what == "pressed")
+            assert pressed(bmc) == ["GracefulShutdown", "ForceOff"]
+            assert second - first == pytest.approx(20, abs=1.5)
+
+    run_swiftly(scene())
+
+
+def without(*names: str) -> tuple[str, ...]:
+    return tuple(name for name in RESET_TYPES if name not in names)
+
+
+@pytest.mark.slow
+def test_a_bmc_without_an_orderly_shutdown_is_asked_for_force_off_at_once() -> None:
+    async def scene() -> None:
+        dials = BmcDials(reset_types=without("GracefulShutdown", "PushPowerButton"))
+        async with ended("HostReboot", dials) as (bmc, operation):
+            assert result(operation) == ("Complete", "Succeeded")
+            assert pressed(bmc) == ["ForceOff", "On"]
+            asked, *_ = (event.at for event in bmc.history() if event.what == "pressed")
+            assert asked - bmc.bmc.journal[0].at < 3
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_a_bmc_that_cannot_switch_off_a_host_that_ignores_it_says_what_it_offers() -> None:
+    async def scene() -> None:
+        async with ended("HostPowerOff", BmcDials(ignores_shutdown=True, reset_types=without("ForceOff"))) as (
+            bmc,
+            operation,
+        ):
+            assert result(operation) == ("Failed", "BMCRefused")
+            message = operation.status.message or ""
+            assert f"{bmc.url}: system 1 offers nothing for ForceOff; it lists On, ForceOn" in message
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_a_device_id_that_the_bmc_does_not_have_is_answered_with_those_that_it_has() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc(profile="several-systems") as bmc, metalman(cluster):
+            machine, _ = await cluster.add(bmc, deviceID="1")
+            operation = await cluster.done("HostReboot", machine)
+            assert result(operation) == ("Failed", "BMCRefused")
+            assert "set deviceID to one of: Node1, Node2" in (operation.status.message or "")
+            assert pressed(bmc) == []
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_a_reboot_asks_little_of_a_bmc() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc:
+            async with metalman(cluster):
+                (machine,) = await cluster.add(bmc)
+                assert result(await cluster.done("HostReboot", machine)) == ("Complete", "Succeeded")
+            requests = [(each.method, each.path) for each in bmc.bmc.journal]
+            assert len(requests) <= MOST_REQUESTS, requests
+            assert requests[-1][0] == "DELETE"
+
+    run_swiftly(scene())
+
+
+# Counters
+
+
+async def count(cluster: Cluster, machine: str, reboots: int) -> None:
+    await cluster.api.patch(MACHINES, machine, {"spec": {"operations": {"rebootCounter": reboots}}})
+
+
+@pytest.mark.slow
+def test_a_raised_counter_is_one_reboot_with_its_name_and_the_status_follows() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            for value in (1, 2):
+                await count(cluster, machine, value)
+                await cluster.counted(machine, value)
+                assert result(await cluster.operation(f"{machine}-reboot-{value}")) == ("Complete", "Succeeded")
+            assert boots(bmc) == ["Hdd", "Hdd"]
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_a_counter_that_is_ahead_by_more_is_one_reboot() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            await count(cluster, machine, 5)
+            await cluster.counted(machine, 5)
+            assert boots(bmc) == ["Hdd"]
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_a_reboot_that_fails_moves_its_counter_as_well_and_is_not_tried_for_ever() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc(profile="accepts-and-does-nothing") as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            await count(cluster, machine, 1)
+            await cluster.counted(machine, 1)
+            assert result(await cluster.operation(f"{machine}-reboot-1")) == ("Failed", "NoEffect")
+            await asyncio.sleep(60)
+            writes = cluster.api.writes
+            await asyncio.sleep(3600)
+            assert cluster.api.writes == writes
+
+    run_swiftly(scene())

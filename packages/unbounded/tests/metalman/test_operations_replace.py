@@ -1,0 +1,267 @@
+"""HostReplace on a lab BMC, whose host boots from the network as its boot override says: the ways it ends well."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+import pytest
+
+from tests.metalman.support.netboot_host import DIGEST, Story, netboot_host, replaced, result, stages_of
+from tests.metalman.support.site import Cluster, Written, metalman
+from tests.metalman.support.swift_time import run_swiftly
+from unbounded.api.conditions import ConditionType
+from unbounded.api.machine import MACHINES
+from unbounded.metalman.replace import SEEN_CLOUD_INIT, SEEN_LOADER, SEEN_NODE, SEEN_WRITTEN
+from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.local import LabBmc
+from unbounded_lab.bmc.power import HostPower, OverrideEnabled
+
+MOST_REQUESTS: Final = 30  # of a BMC without faults, two log-ins and log-outs included
+KUBERNETES: Final = {"spec": {"kubernetes": {"version": "v1.34.0"}}}
+
+
+@pytest.mark.slow
+def test_a_host_is_reimaged_and_every_step_has_its_evidence() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            await cluster.api.patch(MACHINES, machine, KUBERNETES)
+            async with netboot_host(cluster, machine) as host:
+                await host.node(ready=True, boot_id="before")
+                operation = await cluster.done("HostReplace", machine)
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            evidence = {one.what: one.where for one in operation.status.evidence}
+            assert DIGEST in evidence[SEEN_WRITTEN]
+            assert evidence[SEEN_NODE] == f"Node {machine}"
+            assert {SEEN_LOADER, SEEN_CLOUD_INIT} <= evidence.keys()
+            assert host.sources == ["network", "disk"]
+            assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
+            assert stages_of(cluster, operation.name) == [
+                "ShuttingDown", "SettingBoot", "WaitingOn", "WaitingLoader", "WaitingInstaller", "WaitingRepave",
+                "ClearingBoot", "WaitingReturn", "WaitingCloudInit", "WaitingNode",
+            ]  # fmt: skip
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_not_to_become_a_node_is_done_with_cloud_init() -> None:
+    async def scene() -> None:
+        async with LabBmc(power=HostPower.OFF) as bmc:
+            _, _, operation = await replaced(bmc)
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            assert operation.status.evidence[-1].what == SEEN_CLOUD_INIT
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_repaved_is_pending_from_the_claim_to_the_written_image_and_what_the_last_boot_left_is_gone() -> None:
+    async def scene() -> None:
+        async with LabBmc() as bmc:
+            cluster = Cluster()
+            for name in ("first", "second"):
+                if name == "first":
+                    await replaced(bmc, cluster=cluster)
+                else:
+                    machine = "lab-01"
+                    async with metalman(cluster), netboot_host(cluster, machine):
+                        await cluster.done("HostReplace", machine, name=name)
+            repaved = cluster.conditions_over_time("lab-01", ConditionType.REPAVED)
+            once = [("False", "Pending"), ("True", "Succeeded")]
+            assert repaved == [None, *once, *once]
+            cloud_init = cluster.conditions_over_time("lab-01", ConditionType.CLOUD_INIT_DONE)
+            assert cloud_init == [None, *[("False", "Running"), ("True", "Succeeded"), None] * 2][:-1]
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("protocol", "target"), [("PXE", "Pxe"), ("HTTP", "UefiHttp")])
+def test_the_boot_override_follows_the_protocol(protocol: str, target: str) -> None:
+    async def scene() -> None:
+        async with LabBmc() as bmc:
+            _, _, operation = await replaced(bmc, spec={"pxe": {"bootProtocol": protocol}})
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            assert [event.detail for event in bmc.history() if event.what == "boot"] == [target, "Hdd"]
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_a_bmc_without_uefi_http_is_asked_for_pxe_and_that_is_said() -> None:
+    async def scene() -> None:
+        async with LabBmc(profile="no-uefi-http") as bmc:
+            cluster, _, operation = await replaced(bmc, Story(step_s=20.0), spec={"pxe": {"bootProtocol": "HTTP"}})
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            assert [event.detail for event in bmc.history() if event.what == "boot"] == ["Pxe", "Hdd"]
+            told = [write.new["status"].get("message", "") for write in cluster.written if write.name == operation.name
+                    and "status" in write.new]  # fmt: skip
+            assert any("the BMC offers no UefiHttp, so Pxe is used" in text for text in told)
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_nothing_is_switched_off_before_the_image_is_there() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            async with netboot_host(cluster, machine, Story(image_s=900.0)):
+                name = await cluster.ask("HostReplace", machine)
+                await cluster.in_stage(name, "WaitingImage")
+                await asyncio.sleep(800)
+                assert bmc.power() is HostPower.ON
+                operation = await cluster.ended(name)
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_the_message_tells_how_much_is_written_and_seldom() -> None:
+    async def scene() -> None:
+        async with LabBmc() as bmc:
+            cluster, _, operation = await replaced(bmc, Story(writes_s=300.0))
+            told = [
+                (write.at, write.new["status"]["message"])
+                for write in cluster.written
+                if write.name == operation.name and "% written" in write.new.get("status", {}).get("message", "")
+            ]
+            assert len(told) > 10
+            assert "waiting for the image to be written: " in told[0][1]
+            gaps = [after - before for (before, _), (after, _) in itertools.pairwise(told)]
+            assert min(gaps) >= 2
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "dials",
+    [
+        BmcDials(override="continuous"),
+        BmcDials(override="fails-when-off"),
+        BmcDials(slow_s=(0.5, 2.0)),
+        BmcDials(lost_before=2),
+        BmcDials(lost_after=3),
+        BmcDials(reset_task="succeeds"),
+    ],
+    ids=["once-stays", "fails-when-off", "slow", "lost-before", "lost-after", "tasks"],
+)
+def test_a_bmc_with_a_quirk_does_not_keep_its_host_from_being_reimaged(dials: BmcDials) -> None:
+    async def scene() -> None:
+        async with LabBmc(dials=dials) as bmc:
+            _, _, operation = await replaced(bmc)
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("override", ["refused", "dropped"])
+def test_a_bmc_that_sets_no_boot_order_is_noted_and_a_host_that_tries_the_network_by_itself_is_reimaged(
+    override: Any,
+) -> None:
+    async def scene() -> None:
+        async with LabBmc(dials=BmcDials(override=override)) as bmc:
+            cluster, machine, operation = await replaced(bmc, Story(own_order=True))
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            kind = ConditionType.BOOT_ORDER_CONFIG_SUPPORTED
+            assert await cluster.condition(machine, kind) == ("False", "NotSupported")
+            await bmc.set_dials(override="kept")
+            async with metalman(cluster), netboot_host(cluster, machine):
+                operation = await cluster.done("HostReplace", machine, name="again")
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            assert await cluster.condition(machine, kind) == ("True", "Supported")
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_a_host_that_its_installer_switched_off_is_switched_on() -> None:
+    async def scene() -> None:
+        async with LabBmc() as bmc:
+            _, _, operation = await replaced(bmc, Story(powers_off=True))
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_a_bmc_that_is_gone_while_the_image_is_written_holds_nothing_up() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            async with netboot_host(cluster, machine, Story(writes_s=600.0)):
+                name = await cluster.ask("HostReplace", machine)
+                await cluster.in_stage(name, "WaitingRepave")
+                await bmc.set_dials(refused_s=4000.0)
+                operation = await cluster.ended(name)
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_a_bmc_is_left_alone_while_the_image_is_written() -> None:
+    async def scene() -> None:
+        async with LabBmc() as bmc:
+            cluster = Cluster()
+            (machine,) = await cluster.add(bmc)
+            async with metalman(cluster), netboot_host(cluster, machine, Story(writes_s=1200.0)):
+                name = await cluster.ask("HostReplace", machine)
+                await cluster.in_stage(name, "WaitingRepave")
+                await asyncio.sleep(60)  # the session is given back
+                before = bmc.bmc.requests
+                await asyncio.sleep(1000)
+                assert bmc.bmc.requests == before
+                operation = await cluster.ended(name)
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            assert bmc.bmc.requests <= MOST_REQUESTS, [(each.method, each.path) for each in bmc.bmc.journal]
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_an_image_that_does_not_come_keeps_nobody_else_waiting_and_then_hosts_are_reimaged_by_turns() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with AsyncExitStack() as stack:
+            bmcs = [await stack.enter_async_context(LabBmc(name)) for name in ("one", "two", "three", "other")]
+            machines = [(await cluster.add(bmc))[0] for bmc in bmcs]
+            other = machines.pop()
+            await stack.enter_async_context(metalman(cluster, concurrent=1))
+            for machine in machines:
+                await stack.enter_async_context(netboot_host(cluster, machine, Story(image_s=300.0)))
+            names = [await cluster.ask("HostReplace", machine) for machine in machines]
+            for name in names:
+                await cluster.in_stage(name, "WaitingImage", within_s=10.0)
+            reboot = await cluster.ended(await cluster.ask("HostReboot", other), within_s=60.0)
+            assert result(reboot) == ("Complete", "Succeeded")
+            for name in names:
+                assert result(await cluster.ended(name)) == ("Complete", "Succeeded")
+        spans = []
+        for name in names:
+            began = min(write.at for write in cluster.written if write.name == name and _stage(write) == "ShuttingDown")
+            spans.append((began, cluster.ended_at(name)))
+        spans.sort()
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans)), spans
+        said = [write.new["status"].get("waiting") or {} for write in cluster.written if write.name in names
+                and "status" in write.new]  # fmt: skip
+        assert "WaitingForTurn" in {each.get("reason") for each in said}
+
+    run_swiftly(scene())
+
+
+def _stage(write: Written) -> str | None:
+    targets = write.new.get("status", {}).get("targets") or [{}]
+    stage: str | None = targets[0].get("stage")
+    return stage

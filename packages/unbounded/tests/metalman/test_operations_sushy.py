@@ -1,0 +1,65 @@
+"""Host operations against another project's server: sushy-tools' emulator, in a process of its own and in real time."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+
+from tests.metalman.support.netboot_host import Story, living
+from tests.metalman.support.site import Cluster, metalman
+from tests.metalman.support.sushy_hardware import sushy_hardware
+from tests.support.sushy import PASSWORD, USERNAME, sushy
+from unbounded.api.core import SECRETS
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import LABEL_SITE, NAMESPACE
+from unbounded.kube.clock import utc_now
+from unbounded_lab.machines import SITE
+
+pytestmark = pytest.mark.slow
+
+WITHIN_S = 60.0
+
+
+async def add(cluster: Cluster, url: str, device_id: str) -> str:
+    """Apply the Machine of one of its systems; gives its name."""
+    secret = {"metadata": {"name": "sushy"}, "data": {"password": b64encode(PASSWORD.encode()).decode()}}
+    await cluster.api.create(SECRETS, secret, namespace=NAMESPACE)
+    reference = {"name": "sushy", "namespace": NAMESPACE, "key": "password"}
+    redfish = {"url": url, "username": USERNAME, "passwordRef": reference, "deviceID": device_id}
+    machine = {
+        "metadata": {"name": "node0", "labels": {LABEL_SITE: SITE}},
+        "spec": {"pxe": {"image": "registry.invalid/host:v1", "redfish": redfish}},
+    }
+    return (await cluster.api.create(MACHINES, machine)).name
+
+
+async def test_a_system_is_switched_on_rebooted_and_switched_off(tmp_path: Path) -> None:
+    cluster = Cluster(now=utc_now)
+    async with sushy(tmp_path, systems=2) as server, metalman(cluster):
+        machine = await add(cluster, server.url, server.device_ids[0])
+        for kind, evidence in (
+            ("HostPowerOn", ["the host was seen On", "the host was seen On again, 5 s later"]),
+            ("HostReboot", ["the host was seen Off", "the host was seen On"]),
+            ("HostPowerOff", ["the host was seen Off", "the host was seen Off again, 5 s later"]),
+        ):
+            operation = await cluster.ended(await cluster.ask(kind, machine), within_s=WITHIN_S)
+            assert (operation.status.phase, operation.status.reason) == ("Complete", "Succeeded")
+            assert [each.what for each in operation.status.evidence] == evidence
+            assert {each.where for each in operation.status.evidence} == {
+                f"{server.url} Systems/{server.device_ids[0]}"
+            }
+
+
+async def test_a_system_is_reimaged(tmp_path: Path) -> None:
+    cluster = Cluster(now=utc_now)
+    async with sushy(tmp_path) as server, metalman(cluster):
+        (device_id,) = server.device_ids
+        machine = await add(cluster, server.url, device_id)
+        story = Story(writes_s=3.0, step_s=0.5, cloud_init_s=0.5)
+        async with sushy_hardware(server, device_id) as hardware, living(cluster, machine, hardware, story) as host:
+            operation = await cluster.ended(await cluster.ask("HostReplace", machine), within_s=2 * WITHIN_S)
+        assert (operation.status.phase, operation.status.reason) == ("Complete", "Succeeded"), operation.status.message
+        assert host.sources == ["network", "disk"]
+        assert hardware.boots() == ["Pxe", "Hdd"]
