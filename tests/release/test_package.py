@@ -20,6 +20,14 @@ pytestmark = pytest.mark.slow
 
 EPOCH: Final = 1_750_000_000
 SAMPLE: Final = ROOT / "examples" / "provider-plugin" / "src" / "unbounded_process_provider"
+ALONE: Final = """\
+import importlib, pkgutil, sys, unbounded
+for module in pkgutil.walk_packages(unbounded.__path__, "unbounded."):
+    if not module.name.startswith(("unbounded.cli", "unbounded.machineops.testing")):
+        importlib.import_module(module.name)
+import unbounded.cli.plugin.main
+sys.exit(" ".join(name for name in sys.modules if name.startswith(("unbounded_apiserver", "unbounded_lab"))) or None)
+"""
 WRONG: Final = """\
 from typing_extensions import reveal_type
 from unbounded.machineops.provider import Instance, Provider, Rate, Throttled
@@ -82,6 +90,16 @@ def test_packages_have_one_version_and_ask_for_each_other_in_it() -> None:
     assert extras["lab"] == [f"{packages.LAB}=={version}"]
     for one in (packages.API_SERVER, packages.LAB):
         assert f"{packages.PRODUCT}=={version}" in packages.project(one)["dependencies"]
+
+
+def test_the_product_alone_imports_its_controllers_and_names_the_extra_that_a_command_lacks(outside: Path) -> None:
+    python = str(outside / ".venv" / "bin" / "python")
+    ran = subprocess.run([python, "-c", ALONE], cwd=outside, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    command = [python, "-m", "unbounded.cli.main", "up", "--data", "data"]
+    ran = subprocess.run(command, cwd=outside, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert ran.stderr.endswith("unbounded-apiserver, which is not installed: pip install 'unbounded[up]'\n"), ran.stderr
 
 
 def test_mypy_finds_wrong_types_in_an_outside_provider_and_none_in_the_sample(outside: Path) -> None:

@@ -43,7 +43,7 @@ def test_the_archive_holds_one_directory_and_belongs_to_root(release: AgentRelea
     packages = {
         each.name.split("/")[3] for each in members if each.name.startswith("unbounded-agent/_internal/unbounded/")
     }
-    assert not packages & {"apiserver", "cli", "lab", "machina", "metalman"}
+    assert not packages & {"cli", "machina", "metalman"}
 
 
 def test_its_digest_stands_beside_it(release: AgentRelease) -> None:
@@ -55,6 +55,14 @@ def test_its_digest_stands_beside_it(release: AgentRelease) -> None:
 def test_it_answers_with_its_version_and_needs_no_python(release: AgentRelease) -> None:
     ran = run(release.folder / "unbounded-agent", "version", PATH="/nonexistent")
     assert (ran.stdout, ran.stderr, ran.returncode) == (f"unbounded-agent {version()}\n", "", 0)
+
+
+def test_it_holds_neither_the_api_server_nor_the_lab(release: AgentRelease) -> None:
+    content = b"".join(path.read_bytes() for path in release.folder.rglob("*") if path.is_file())
+    assert b"aiohttp.web_request" in content, "names of frozen modules can be read"
+    assert [name for name in (b"unbounded_apiserver", b"unbounded_lab") if name in content] == []
+    paths = {path.relative_to(release.folder).as_posix() for path in release.folder.rglob("*")}
+    assert not [path for path in paths if "unbounded_" in path or "/unbounded/cli" in path]
 
 
 def test_all_that_its_modules_import_is_in_it(release: AgentRelease) -> None:

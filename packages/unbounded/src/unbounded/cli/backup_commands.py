@@ -14,14 +14,14 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.failures import Rejected
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, TERMINAL_PHASES, OperationPhase
-from unbounded.cli.lab import IDENTITY_FILE
 from unbounded.cli.migrate.marker import FILE as MARKER
 from unbounded.cli.migrate.marker import migrated_reason
+from unbounded.cli.settings import LAB_IDENTITY_FILE
 from unbounded_apiserver.backup import BackupFailed, back_up
 from unbounded_apiserver.data_dir import DataInUse, DataUnusable
 from unbounded_apiserver.restore import Objects, RestoreWrite, restore
 
-EXTRAS: Final = (IDENTITY_FILE, MARKER)
+EXTRAS: Final = (LAB_IDENTITY_FILE, MARKER)
 OPERATIONS: Final = f"{MACHINE_OPERATIONS.plural}.{MACHINE_OPERATIONS.group}"
 PAUSE: Final = (CONFIG_MAPS.plural, f"{NAMESPACE}/{CONFIGMAP_OPERATIONS}")
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.api.operation import MachineOperation
-from unbounded_lab.machines import SITE
 
 DAMAGED: Final = "`unbounded restore` brings a backup back; without one, move the file away to begin with nothing"
 
-REBOOT_ALL: Final = f"""\
+_REBOOT_ALL: Final = """\
 # Reboots the simulated machines, two at a time. `kubectl create -f` makes another one each time.
 apiVersion: unbounded-cloud.io/v1alpha3
 kind: MachineOperation
@@ -21,7 +20,7 @@ spec:
   operationKind: HostReboot
   machineSelector:
     matchLabels:
-      unbounded-cloud.io/site: {SITE}
+      unbounded-cloud.io/site: {site}
   maxConcurrent: 2
 """
 
@@ -89,10 +88,10 @@ kubectl is not on PATH. From 1.32 on it will do: `apt install kubectl` on Debian
 https://kubernetes.io/docs/tasks/tools/ says how to get it."""
 
 
-def with_lab(data: Path, ended: MachineOperation) -> str:
-    """Suggest commands for simulated machines, after an operation on one of them."""
+def with_lab(data: Path, ended: MachineOperation, site: str) -> str:
+    """Suggest commands for the simulated machines of a site, after an operation on one of them."""
     manifest = data / "reboot-all.yaml"
-    manifest.write_text(REBOOT_ALL)
+    manifest.write_text(_REBOOT_ALL.format(site=site))
     return _commands(
         data,
         (f"describe mop {ended.name}", "what was done, and what proves it"),

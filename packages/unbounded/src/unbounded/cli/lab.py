@@ -17,14 +17,17 @@ import msgspec
 
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.cli.servers import UpFailed
+from unbounded.cli.settings import LAB_IDENTITY_FILE
 from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.port import Api
-from unbounded_lab.bmc.fleet import Fleet, start_fleet
+from unbounded_lab.bmc.fleet import Fleet, FleetFailed, start_fleet
+from unbounded_lab.bmc.profiles import dials_for
 from unbounded_lab.listener import HOST
 from unbounded_lab.machines import SITE, manifests
 
+SIMULATED_SITE: Final = SITE
 PORTS: Final = range(20000, 30000)  # below the range from which systems assign ephemeral ports
-IDENTITY_FILE: Final = "lab.json"  # in the data directory
 SETTLE_S: Final = 3.0  # simulators of an earlier run that was killed need this long to release their ports
 POLL_S: Final = 0.1
 MACHINES_FOR_A_PROCESS: Final = 100
@@ -38,23 +41,38 @@ class LabIdentity:
     port_base: int
 
 
+def check_profile(profile: str) -> None:
+    """Refuse a profile that no simulated BMC has.
+
+    Raises:
+        UpFailed
+    """
+    try:
+        dials_for(profile)
+    except ValueError as error:
+        raise UpFailed(f"--lab-profile: {error}") from error
+
+
 @asynccontextmanager
 async def running_lab(data: Path, count: int, profile: str) -> AsyncIterator[Fleet]:
     """Simulate machines inside the context.
 
     Raises:
         ValueError: there is no such profile.
-        FleetFailed: a simulator did not start.
+        UpFailed: a simulator did not start, or has failed.
     """
     kept = await load_identity(data, count)
     processes = -(-count // MACHINES_FOR_A_PROCESS)
-    async with start_fleet(
-        count, profile=profile, processes=processes, seed=kept.seed, port_base=kept.port_base
-    ) as fleet:
-        try:
-            yield fleet
-        finally:
-            _end_at_once(fleet)
+    try:
+        async with start_fleet(
+            count, profile=profile, processes=processes, seed=kept.seed, port_base=kept.port_base
+        ) as fleet:
+            try:
+                yield fleet
+            finally:
+                _end_at_once(fleet)
+    except FleetFailed as error:
+        raise UpFailed(str(error)) from error
 
 
 def _end_at_once(fleet: Fleet) -> None:
@@ -79,7 +97,7 @@ async def apply(api: Api, fleet: Fleet) -> list[str]:
 def left_over(machines: Iterable[Machine], names: Iterable[str]) -> list[str]:
     """Return simulated machines of an earlier, larger run, which have no BMC in this one."""
     here = set(names)
-    return sorted(m.name for m in machines if m.site == SITE and m.name not in here and _is_simulated(m))
+    return sorted(m.name for m in machines if m.site == SIMULATED_SITE and m.name not in here and _is_simulated(m))
 
 
 async def _create_secret(api: Api, manifest: dict[str, Any]) -> None:
@@ -110,7 +128,7 @@ def _url(machine: Machine) -> str:
 
 async def load_identity(data: Path, count: int) -> LabIdentity:
     """Return the identity stored in the data directory, with new ports if another process uses the stored ones."""
-    path = data / IDENTITY_FILE
+    path = data / LAB_IDENTITY_FILE
     kept = _read(path) or LabIdentity(seed=secrets.randbelow(2**31), port_base=0)
     if not kept.port_base or not await _wait_free(kept.port_base, count):
         kept = replace(kept, port_base=_free_ports(count))

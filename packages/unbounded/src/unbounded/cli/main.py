@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from unbounded.cli.extras import API_SERVER, LAB, require
 from unbounded.kube.version_flag import add_version
 
 BACKUP = (
@@ -102,6 +103,9 @@ def _up(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from unbounded.kube.gc_tuning import freeze_imports  # noqa: PLC0415
 
     settings = up_settings_of(args)
+    require(API_SERVER, "unbounded up")
+    if settings.lab:
+        require(LAB, "unbounded up --lab")
     with freeze_imports():
         from unbounded.cli.up import run  # noqa: PLC0415  # not before the arguments are known to be right
 
@@ -113,8 +117,13 @@ def _simulate(simulator: str, arguments: Sequence[str]) -> int:
     import asyncio  # noqa: PLC0415
     from importlib import import_module  # noqa: PLC0415
 
-    command = import_module(f"unbounded_lab.{simulator}.command")
-    parser = argparse.ArgumentParser(prog=f"unbounded lab {simulator}", description=command.DESCRIPTION)
+    parser = argparse.ArgumentParser(prog=f"unbounded lab {simulator}")
+    try:
+        require(LAB, parser.prog)
+    except ValueError as error:
+        parser.error(str(error))
+    command = import_module(f"{LAB}.{simulator}.command")
+    parser.description = command.DESCRIPTION
     command.add_arguments(parser)
     add_version(parser)
     status: int = asyncio.run(command.run(parser.parse_args(arguments), sys.stdout))
@@ -122,12 +131,14 @@ def _simulate(simulator: str, arguments: Sequence[str]) -> int:
 
 
 def _backup(args: argparse.Namespace, _: Mapping[str, str]) -> int:
+    require(API_SERVER, "unbounded backup")
     from unbounded.cli.backup_commands import run_backup  # noqa: PLC0415
 
     return run_backup(args.data, args.file, force=args.force)
 
 
 def _restore(args: argparse.Namespace, _: Mapping[str, str]) -> int:
+    require(API_SERVER, "unbounded restore")
     from unbounded.cli.backup_commands import run_restore  # noqa: PLC0415
 
     return run_restore(args.data, args.file)
@@ -137,6 +148,7 @@ def _migrate(args: argparse.Namespace, _: Mapping[str, str]) -> int:
     from unbounded.cli.migrate.settings import migrate_settings_of  # noqa: PLC0415
 
     settings = migrate_settings_of(args)
+    require(API_SERVER, "unbounded migrate")
     from unbounded.cli.migrate.run import run  # noqa: PLC0415  # not before the arguments are known to be right
 
     return run(settings)

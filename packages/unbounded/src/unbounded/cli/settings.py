@@ -18,6 +18,7 @@ from unbounded.machina.settings import add_host_arguments, host_settings_of
 from unbounded.metalman.settings import NetbootSettings
 
 LAB_LIMIT: Final = 1000
+LAB_IDENTITY_FILE: Final = "lab.json"  # in the data directory
 LAB_CLOUDS: Final = ("azure", "oci")  # the simulator's clouds; importing them for a help text would be slow
 USUAL_CONNECTIONS: Final = 4000  # the server's default; importing it for a help text would be slow
 USUAL_NODE_GRACE_S: Final = 50  # the server's default, too

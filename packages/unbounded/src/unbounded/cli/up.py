@@ -12,10 +12,11 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from unbounded.api.failures import Rejected
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
-from unbounded.cli import hints, lab, lab_cloud, pxe
+from unbounded.cli import hints, pxe
 from unbounded.cli.backup_schedule import scheduled_backups
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.definitions import install_definitions
@@ -55,8 +56,9 @@ from unbounded.operations.executor_health import ExecutorHealth
 from unbounded.operations.lock import holds_lock
 from unbounded.operations.metrics import OperationMetrics
 from unbounded_apiserver.server import ApiServer
-from unbounded_lab.bmc.fleet import FleetFailed
-from unbounded_lab.bmc.profiles import dials_for
+
+if TYPE_CHECKING:
+    from unbounded.cli.lab_cloud import SimulatedCloud
 
 
 def run(settings: UpSettings, environ: Mapping[str, str]) -> int:
@@ -71,7 +73,7 @@ def run(settings: UpSettings, environ: Mapping[str, str]) -> int:
 def _run(settings: UpSettings, screen: Screen) -> int:
     try:
         status = asyncio.run(until_signal(up(settings, screen)))
-    except (UpFailed, FleetFailed) as error:
+    except UpFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     screen.print_message(f"Stopped. Everything is kept in {settings.data}.")
@@ -82,11 +84,13 @@ async def up(settings: UpSettings, screen: Screen) -> int:
     """Run a control plane until cancelled; with `once`, until a first operation has ended.
 
     Raises:
-        UpFailed, FleetFailed, StartupError
+        UpFailed, StartupError
     """
     _check_not_migrated(settings)
-    if not settings.lab_cloud:  # the simulated cloud checks its own profiles
-        _check_profile(settings.lab_profile)
+    if settings.lab and not settings.lab_cloud:  # the simulated cloud checks its own profiles
+        from unbounded.cli import lab  # noqa: PLC0415  # an extra
+
+        lab.check_profile(settings.lab_profile)
     reached = None if settings.netboot is None else reach(settings.netboot, KernelNetwork())
     if settings.netboot is not None and reached is not None:
         settings = replace(settings, netboot=pxe.on_address(settings.netboot, format_address(reached.server)))
@@ -170,12 +174,16 @@ async def _run_plane(settings: UpSettings, plane: ControlPlane) -> int:
 
 async def _begin_lab(stack: AsyncExitStack, settings: UpSettings, plane: ControlPlane) -> list[str]:
     """Simulate machines with BMCs until the stack closes; returns the names of their Machines."""
+    from unbounded.cli import lab  # noqa: PLC0415  # an extra
+
     running = lab.running_lab(settings.data, settings.lab, settings.lab_profile)
     return await lab.apply(plane.admin, await stack.enter_async_context(running))
 
 
 async def _begin_cloud(stack: AsyncExitStack, settings: UpSettings, plane: ControlPlane) -> list[str]:
     """Simulate machines in a cloud until the stack closes; returns the names of their Machines."""
+    from unbounded.cli import lab_cloud  # noqa: PLC0415  # an extra
+
     running = lab_cloud.running_cloud(settings.data, settings.lab_cloud, settings.lab, settings.lab_profile)
     simulated = await stack.enter_async_context(running)
     return await plane.join_cloud(simulated)
@@ -255,14 +263,18 @@ class ControlPlane:
         self._screen.print_message(f"\n{begin(settings.data)}\nCtrl-C stops.\n")
         return await _for_ever()
 
-    async def join_cloud(self, simulated: lab_cloud.SimulatedCloud) -> list[str]:
+    async def join_cloud(self, simulated: SimulatedCloud) -> list[str]:
         """Create the objects of a simulated cloud, and connect its provider; returns the names of the Machines."""
+        from unbounded.cli import lab_cloud  # noqa: PLC0415  # an extra
+
         self._screen.print_message(simulated.summary)
         self._providers.set_environment(simulated.provider, simulated.environment)
         return await lab_cloud.apply(self.admin, simulated)
 
     async def show_lab(self, names: list[str], settings: UpSettings) -> int:
         """Reboot a free machine, or replace one in a cloud; show the result and suggest next commands."""
+        from unbounded.cli import lab, lab_cloud  # noqa: PLC0415  # an extra
+
         machines = self._caches.machines.all()
         for name in (*lab.left_over(machines, names), *lab_cloud.left_over(machines, names, LAB_CLOUDS)):
             self._screen.print_message(
@@ -273,7 +285,7 @@ class ControlPlane:
         self._screen.print_message(f"\n{_result_text(ended)}\n")
         if settings.once:
             return 0 if ended.status.phase == OperationPhase.COMPLETE else 1
-        next_steps = hints.with_cloud if settings.lab_cloud else hints.with_lab
+        next_steps = hints.with_cloud if settings.lab_cloud else partial(hints.with_lab, site=lab.SIMULATED_SITE)
         self._screen.print_message(f"{next_steps(settings.data, ended)}\nCtrl-C stops.\n")
         return await _for_ever()
 
@@ -353,10 +365,3 @@ def _check_not_migrated(settings: UpSettings) -> None:
         raise UpFailed(f"--data {settings.data}: {error}") from error
     if words:
         raise UpFailed(f"--data {settings.data}: {words}")
-
-
-def _check_profile(profile: str) -> None:
-    try:
-        dials_for(profile)
-    except ValueError as error:
-        raise UpFailed(f"--lab-profile: {error}") from error
