@@ -12,15 +12,15 @@ from pathlib import Path
 from benchmarks import children
 from unbounded.cli.definitions import install_definitions
 from unbounded.cli.manifests import install_manifests
+from unbounded.cli.servers import api_server
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.gc_tuning import raise_gc_threshold
-from unbounded_apiserver.server import ApiServer
 
 
 async def main(data: Path, *, bare: bool) -> None:
     raise_gc_threshold()  # as `unbounded up` does
-    server = ApiServer(data)
+    server = api_server(data)
     await server.start()
     try:
         if not bare:

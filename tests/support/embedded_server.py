@@ -17,11 +17,11 @@ from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import GROUP
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.cli.servers import api_server
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.port import Api
-from unbounded_apiserver.server import ApiServer
 
 CRDS: Final[Kind[dict[str, Any]]] = Kind(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", dict
@@ -46,7 +46,7 @@ def embedded_server(data: Path) -> Iterator[Path]:
 
         asyncio.run_coroutine_threadsafe(main(), loop).result(START_S)
 
-    server = ApiServer(data)
+    server = api_server(data)
     try:
         do(server.start)
         try:

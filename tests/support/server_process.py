@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.paths import ROOT, environment
+from unbounded.cli.servers import api_server
 from unbounded.kube.process import until_signal
 from unbounded_apiserver.http.listener import CONNECTIONS
-from unbounded_apiserver.server import ApiServer
 
 START_S: Final = 60.0
 READY: Final = "ready"
@@ -83,7 +83,7 @@ def _log_of(data: Path) -> Path:
 
 
 async def _serve(data: Path, connections: int) -> int:
-    server = ApiServer(data, connections=connections or CONNECTIONS)
+    server = api_server(data, connections=connections or CONNECTIONS)
     await server.start()
     print(READY, flush=True)
     try:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from unbounded.api.names import NAMESPACE
-from unbounded_apiserver.access.default_roles import ensure_defaults
+from unbounded_apiserver.access.default_roles import GrantedResources, default_roles, ensure_defaults
 from unbounded_apiserver.access.nodes.rules import NodeRules
 from unbounded_apiserver.access.rbac_authorizer import RbacAuthorizer
 from unbounded_apiserver.admission.policy_index import PolicyIndex
@@ -45,7 +44,7 @@ from unbounded_apiserver.workloads.pods import PODS
 from unbounded_apiserver.workloads.priorities import PRIORITY_CLASSES, PriorityClasses, ensure_system_classes
 from unbounded_apiserver.writes import Admit, Writes
 
-INITIAL_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease", NAMESPACE)
+INITIAL_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
 def utc_now() -> datetime:
@@ -66,6 +65,8 @@ class ApiRegistry:
         *,
         now: Callable[[], datetime] = utc_now,
         node_times: NodeTimes = DEFAULT_TIMES,
+        namespaces: Sequence[str] = (),
+        granted: Sequence[GrantedResources] = (),
     ) -> None:
         self.store = store or Store()
         self.catalog = Catalog()
@@ -99,6 +100,8 @@ class ApiRegistry:
             OrphanCollector(self.store, self.writes, self.deletes, now, node_times),
             DisruptionController(self.store, self.budgets, self.writes, now),
         )
+        self._initial_namespaces = (*INITIAL_NAMESPACES, *namespaces)
+        self._default_roles = default_roles(granted)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self, directory: Path) -> None:
@@ -112,12 +115,12 @@ class ApiRegistry:
         self._certificates.authority, self._root_ca.certificate = authority, authority.certificate.decode()
         for keeper in self._controllers:
             keeper.begin()
-        for name in INITIAL_NAMESPACES:
+        for name in self._initial_namespaces:
             await self._ensure_namespace(name)
             await self._namespaces.ensure_account(name)  # the first client may already need a token of this account
         await asyncio.gather(
-            *(self._root_ca.ensure(name) for name in INITIAL_NAMESPACES),
-            ensure_defaults(self.store, self.writes),
+            *(self._root_ca.ensure(name) for name in self._initial_namespaces),
+            ensure_defaults(self.store, self.writes, self._default_roles),
             ensure_system_classes(self.store, self.writes),
         )
         self._tasks = [asyncio.create_task(keeper.run(), name=type(keeper).__name__) for keeper in self._controllers]

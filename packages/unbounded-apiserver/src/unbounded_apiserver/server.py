@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from unbounded_apiserver.access.bootstrap import BootstrapTokens
+from unbounded_apiserver.access.default_roles import GrantedResources
 from unbounded_apiserver.access.jwt import TokenKey
 from unbounded_apiserver.access.reviews import Reviews
 from unbounded_apiserver.access.tokens import AccountTokens
@@ -65,6 +66,8 @@ class ApiServer:
         address_connections: int = 0,
         verify_kubelets: bool = False,
         node_times: NodeTimes = DEFAULT_TIMES,
+        namespaces: Sequence[str] = (),
+        granted: Sequence[GrantedResources] = (),
     ) -> None:
         """Configure a server.
 
@@ -77,9 +80,11 @@ class ApiServer:
             address_connections: limit of open connections of one address; 0 for three quarters of all.
             verify_kubelets: require kubelets to have a serving certificate that is signed here and names their address.
             node_times: limits on the silence of Nodes, and its consequences.
+            namespaces: those that each start creates, beside Kubernetes' own.
+            granted: custom resources that the default roles cover.
         """
         self.data_dir = data_dir
-        self.registry = ApiRegistry(node_times=node_times)
+        self.registry = ApiRegistry(node_times=node_times, namespaces=namespaces, granted=granted)
         self._bind = bind
         self._port = port
         self._advertise = advertise or ("127.0.0.1" if bind in ANY_ADDRESS else bind)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.apiserver.support import Answer, Client, client_of, eventually, running
-from unbounded_apiserver.access.default_roles import AGGREGATED, DEFAULT_ROLES
+from unbounded_apiserver.access.default_roles import AGGREGATED, default_roles
 from unbounded_apiserver.access.rbac_types import CLUSTER_ROLES
 from unbounded_apiserver.controllers.aggregation import aggregated_rules
 from unbounded_apiserver.server import ApiServer
@@ -98,7 +98,9 @@ async def test_the_default_roles_are_gathered_from_the_start(served: tuple[ApiSe
     stored = [r.decode() for r in server.registry.store.snapshot(CLUSTER_ROLES.name).with_prefix("")]
     found = {r["metadata"]["name"]: r for r in stored}
     for name in AGGREGATED:
-        assert found[name]["rules"] == aggregated_rules(found[name], stored) == [r.write() for r in DEFAULT_ROLES[name]]
+        assert (
+            found[name]["rules"] == aggregated_rules(found[name], stored) == [r.write() for r in default_roles()[name]]
+        )
 
 
 @pytest.mark.slow

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.paths import GOLDENS
-from unbounded.api.names import GROUP
-from unbounded_apiserver.access.default_roles import DEFAULT_ROLES
+from unbounded_apiserver.access.default_roles import GrantedResources, default_roles
 from unbounded_apiserver.catalog import Catalog
 
 ROLES: Mapping[str, Any] = json.loads((GOLDENS / "default-roles.json").read_text())["roles"]
@@ -39,5 +38,18 @@ def rights(rules: Iterable[Mapping[str, Any]]) -> Iterator[Right]:
 
 @pytest.mark.parametrize("name", sorted(ROLES))
 def test_a_default_role_allows_what_that_of_kubernetes_allows(name: str) -> None:
-    ours = {one for one in rights(rule.write() for rule in DEFAULT_ROLES[name]) if one[1] != GROUP}
-    assert ours == set(rights(ROLES[name]))
+    assert set(rights(rule.write() for rule in default_roles()[name])) == set(rights(ROLES[name]))
+
+
+def test_custom_resources_are_granted_where_that_is_a_setting() -> None:
+    plain, roles = default_roles(), default_roles([GrantedResources("plants.example.com", ("trees",))])
+    reads = {("get", "trees"), ("list", "trees/status")}
+    for name, writes in (("view", False), ("edit", True), ("admin", True)):
+        more = [rule for rule in roles[name] if rule not in plain[name]]
+        assert {group for rule in more for group in rule.groups} == {"plants.example.com"}
+        allowed = {(verb, plural) for rule in more for verb in rule.verbs for plural in rule.resources}
+        assert reads <= allowed
+        assert (("delete", "trees") in allowed) is writes
+    assert {name for name in roles if roles[name] != plain[name]} == {
+        *("view", "edit", "admin", "system:aggregate-to-view", "system:aggregate-to-edit")
+    }

@@ -126,7 +126,17 @@ async def test_keys_are_for_the_owner_alone_and_outlive_a_restart(tmp_path: Path
             assert path.stat().st_mode & 0o077 == 0, path
     async with running(data) as (server, client):
         assert (server.url, server.kubeconfig_path.read_bytes()) == (url, first)
-        assert (await client.get("/api/v1/namespaces/unbounded-kube"))["status"]["phase"] == "Active"
+        assert (await client.get("/api/v1/namespaces/kube-public"))["status"]["phase"] == "Active"
+
+
+async def test_namespaces_of_the_settings_are_there_from_the_start(tmp_path: Path) -> None:
+    registry = ApiRegistry(namespaces=("plants",))
+    await registry.open(tmp_path)
+    try:
+        names = {record.name for record in registry.store.snapshot(NAMESPACES.name).with_prefix("")}
+        assert names == {"default", "kube-system", "kube-public", "kube-node-lease", "plants"}
+    finally:
+        await registry.close()
 
 
 async def test_a_second_server_on_the_same_data_is_refused(served: tuple[ApiServer, Client]) -> None:

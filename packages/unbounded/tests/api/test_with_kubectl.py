@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from unbounded_apiserver.server import ApiServer
+from unbounded.cli.servers import api_server
 
 KUBECTL = shutil.which("kubectl")
 LIMIT_S = 60.0
@@ -46,7 +46,7 @@ class Kubectl:
 @pytest.fixture
 async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
     """kubectl with the definitions and all examples applied."""
-    server = ApiServer(tmp_path)
+    server = api_server(tmp_path)
     await server.start()
     try:
         run = Kubectl(tmp_path)

@@ -17,12 +17,12 @@ import pytest
 from tests.support.embedded_server import install_crds
 from tests.support.proxy import Proxy, proxy
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.cli.servers import api_server
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig, from_kubeconfig
 from unbounded.kube.errors import ApiError
-from unbounded_apiserver.server import ApiServer
 
 NAMES: Final = [f"m{number}" for number in range(8)]
 SITES: Final = ("a", "b")
@@ -59,7 +59,7 @@ class World:
 
     def __init__(self, data: Path, rng: random.Random) -> None:
         self.rng = rng
-        self.server = ApiServer(data)
+        self.server = api_server(data)
         self.troubles: dict[str, Callable[[Proxy], Any]] = {
             "cut": lambda line: line.cut(),
             "refuse": lambda line: setattr(line, "refuse", True),
@@ -86,7 +86,7 @@ class World:
     async def _restart(self, line: Proxy) -> None:
         """On the same port, as a service manager would."""
         await self.server.stop()
-        self.server = ApiServer(self.server.data_dir)
+        self.server = api_server(self.server.data_dir)
         await self.server.start()
 
     def _compact(self, line: Proxy) -> None:

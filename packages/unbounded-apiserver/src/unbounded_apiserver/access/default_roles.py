@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from unbounded.api.names import GROUP as UNBOUNDED
 from unbounded_apiserver.access.nodes.rules import NODE_RULES
 from unbounded_apiserver.access.rbac_types import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, GROUP
 from unbounded_apiserver.access.rules import PolicyRule, uncovered_rules
@@ -26,7 +26,6 @@ LABEL: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 
 _READ: Final = ("get", "list", "watch")
 _WRITE: Final = ("create", "delete", "deletecollection", "patch", "update")
-_OURS: Final = ("machines", "machineoperations")
 _AUTHORIZATION: Final = ("authorization.k8s.io",)
 _CERTIFICATES: Final = ("certificates.k8s.io",)
 _REQUESTS: Final = "certificatesigningrequests"
@@ -44,7 +43,6 @@ _VIEW: Final = (
     PolicyRule(_READ, ("",), ("configmaps", "events", "namespaces", "namespaces/status", "serviceaccounts")),
     PolicyRule(_READ, ("events.k8s.io",), ("events",)),
     PolicyRule(_READ, ("policy",), ("poddisruptionbudgets", "poddisruptionbudgets/status")),
-    PolicyRule(_READ, (UNBOUNDED,), (*_OURS, *(f"{name}/status" for name in _OURS))),
 )
 _EDIT: Final = (
     PolicyRule(_READ, ("",), _STREAMS),
@@ -57,7 +55,6 @@ _EDIT: Final = (
     PolicyRule(("impersonate",), ("",), ("serviceaccounts",)),
     PolicyRule(("create",), ("",), ("serviceaccounts/token",)),
     PolicyRule((*_READ, *_WRITE), ("coordination.k8s.io",), ("leases",)),
-    PolicyRule(_WRITE, (UNBOUNDED,), _OURS),
 )
 _ADMIN: Final = (
     PolicyRule(("create",), _AUTHORIZATION, ("localsubjectaccessreviews",)),
@@ -82,13 +79,8 @@ AGGREGATED: Final = {"admin": "", "edit": "admin", "view": "edit"}
 OWN_PART: Final = "system:aggregate-to-"
 AGGREGATION_LABEL: Final = "rbac.authorization.k8s.io/aggregate-to-"
 
-DEFAULT_ROLES: Final[dict[str, tuple[PolicyRule, ...]]] = {
-    "admin": (*_EDIT, *_VIEW, *_ADMIN),
+_FIXED_ROLES: Final[dict[str, tuple[PolicyRule, ...]]] = {
     "cluster-admin": (PolicyRule(("*",), ("*",), ("*",)), PolicyRule(("*",), urls=("*",))),
-    "edit": (*_EDIT, *_VIEW),
-    f"{OWN_PART}admin": _ADMIN,
-    f"{OWN_PART}edit": _EDIT,
-    f"{OWN_PART}view": _VIEW,
     "system:auth-delegator": (
         PolicyRule(("create",), ("authentication.k8s.io",), ("tokenreviews",)),
         PolicyRule(("create",), _AUTHORIZATION, ("subjectaccessreviews",)),
@@ -111,7 +103,6 @@ DEFAULT_ROLES: Final[dict[str, tuple[PolicyRule, ...]]] = {
     "system:node": NODE_RULES,
     "system:node-bootstrapper": (PolicyRule(("create", *_READ), _CERTIFICATES, (_REQUESTS,)),),
     "system:public-info-viewer": (PolicyRule(("get",), urls=_PUBLIC),),
-    "view": _VIEW,
 }
 DEFAULT_BINDINGS: Final[dict[str, tuple[tuple[str, str], ...]]] = {  # by role: kind and name of the subjects
     "cluster-admin": (("Group", MASTERS),),
@@ -123,33 +114,61 @@ DEFAULT_BINDINGS: Final[dict[str, tuple[tuple[str, str], ...]]] = {  # by role: 
 }
 
 
-async def ensure_defaults(store: Store, writes: Writes) -> None:
+@dataclass(frozen=True)
+class GrantedResources:
+    """Custom resources that `view` may read, and `edit` and `admin` may write."""
+
+    group: str
+    plurals: tuple[str, ...]
+
+
+Roles = Mapping[str, tuple[PolicyRule, ...]]
+
+
+def default_roles(granted: Iterable[GrantedResources] = ()) -> Roles:
+    """Return the rules of each default role."""
+    granted = tuple(granted)
+    statuses = {one: tuple(f"{plural}/status" for plural in one.plurals) for one in granted}
+    view = (*_VIEW, *(PolicyRule(_READ, (one.group,), (*one.plurals, *statuses[one])) for one in granted))
+    edit = (*_EDIT, *(PolicyRule(_WRITE, (one.group,), one.plurals) for one in granted))
+    return {
+        **_FIXED_ROLES,
+        "admin": (*edit, *view, *_ADMIN),
+        "edit": (*edit, *view),
+        "view": view,
+        f"{OWN_PART}admin": _ADMIN,
+        f"{OWN_PART}edit": edit,
+        f"{OWN_PART}view": view,
+    }
+
+
+async def ensure_defaults(store: Store, writes: Writes, defaults: Roles) -> None:
     """Create missing roles and bindings; restore missing rules of a default role unless its `autoupdate` is "false"."""
     before = {record.name: record.decode() for record in store.snapshot(CLUSTER_ROLES.name).with_prefix("")}
-    roles = (_ensure_role(writes, before, name) for name in DEFAULT_ROLES)
+    roles = (_ensure_role(writes, before, defaults, name) for name in defaults)
     bindings = (_ensure_binding(store, writes, name, subjects) for name, subjects in DEFAULT_BINDINGS.items())
     await asyncio.gather(*roles, *bindings)  # in one commit on the first start
 
 
-async def _ensure_role(writes: Writes, before: Mapping[str, Object], name: str) -> None:
+async def _ensure_role(writes: Writes, before: Mapping[str, Object], defaults: Roles, name: str) -> None:
     role = before.get(name)
     if role is None:
         obj = _head("ClusterRole", name)
-        obj["rules"] = [rule.write() for rule in (*DEFAULT_ROLES[name], *_rules_to_keep(before, name))]
+        obj["rules"] = [rule.write() for rule in (*defaults[name], *_rules_to_keep(before, defaults, name))]
         _aggregate(obj, name)
         normalize(CLUSTER_ROLES, obj)
         await writes.create_object(CLUSTER_ROLES, "", obj, WriteOptions())
     elif role["metadata"].get("annotations", {}).get(AUTOUPDATE) == "true":
-        await writes.edit(WriteTarget(CLUSTER_ROLES, "", name), partial(_restore, name))
+        await writes.edit(WriteTarget(CLUSTER_ROLES, "", name), partial(_restore, defaults[name], name))
 
 
-def _rules_to_keep(before: Mapping[str, Object], name: str) -> list[PolicyRule]:
+def _rules_to_keep(before: Mapping[str, Object], defaults: Roles, name: str) -> list[PolicyRule]:
     """Return the rules that were added to a role before it became aggregated, which would lose them."""
     gathering = before.get(name.removeprefix(OWN_PART))
     if not name.startswith(OWN_PART) or gathering is None or gathering.get("aggregationRule"):
         return []
     rules = [PolicyRule.read(rule) for rule in gathering.get("rules") or ()]
-    return uncovered_rules(DEFAULT_ROLES[name.removeprefix(OWN_PART)], rules)
+    return uncovered_rules(defaults[name.removeprefix(OWN_PART)], rules)
 
 
 def _aggregate(obj: Object, name: str) -> None:
@@ -177,9 +196,9 @@ def _head(kind: str, name: str) -> Object:
     return {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata}
 
 
-def _restore(name: str, obj: Object) -> None:
+def _restore(default: Sequence[PolicyRule], name: str, obj: Object) -> None:
     _aggregate(obj, name)
     if name not in AGGREGATED:
         rules = obj.get("rules") or []
-        lacking = uncovered_rules([PolicyRule.read(rule) for rule in rules], DEFAULT_ROLES[name])
+        lacking = uncovered_rules([PolicyRule.read(rule) for rule in rules], default)
         obj["rules"] = [*rules, *(rule.write() for rule in lacking)]

@@ -6,9 +6,13 @@ import errno
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 from urllib.parse import urlsplit
 
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import GROUP, NAMESPACE
+from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli import hints
 from unbounded.cli.settings import UpSettings
 from unbounded.kube.config import ClientConfig, from_kubeconfig
@@ -17,6 +21,7 @@ from unbounded.kube.gc_tuning import raise_gc_threshold
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import HealthServers, serving_health
 from unbounded.kube.settings import Address
+from unbounded_apiserver.access.default_roles import GrantedResources
 from unbounded_apiserver.controllers.nodes.settings import NodeTimes
 from unbounded_apiserver.data_dir import Damaged, DataInUse, DataUnusable
 from unbounded_apiserver.server import ANY_ADDRESS, ApiServer
@@ -25,6 +30,7 @@ from unbounded_apiserver.status import StatusError
 USUAL_PORT: Final = 6443
 LOOPBACK: Final = "127.0.0.1"
 LOOPBACK_V6: Final = "::1"
+GRANTED: Final = (GrantedResources(GROUP, (MACHINES.plural, MACHINE_OPERATIONS.plural)),)
 
 
 class UpFailed(Exception):
@@ -59,9 +65,14 @@ async def serving_api(settings: UpSettings) -> AsyncIterator[ApiServer]:
         await server.stop()
 
 
+def api_server(data: Path, **options: Any) -> ApiServer:
+    """Return an API server with what the product adds to it: its namespace, and rights on its resources."""
+    return ApiServer(data, namespaces=(NAMESPACE,), granted=GRANTED, **options)
+
+
 async def _start(settings: UpSettings, port: int) -> ApiServer:
     raise_gc_threshold()
-    server = ApiServer(
+    server = api_server(
         settings.data,
         bind=settings.bind,
         port=port,

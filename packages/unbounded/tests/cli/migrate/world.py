@@ -27,12 +27,12 @@ from unbounded.cli.definitions import CRDS, install_definitions
 from unbounded.cli.manifests import KINDS, install_manifests
 from unbounded.cli.migrate.marker import MarkerFile
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
+from unbounded.cli.servers import api_server
 from unbounded.join.tokens import machine_group
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.port import Api
 from unbounded_apiserver.controllers.nodes.settings import NodeTimes
-from unbounded_apiserver.server import ApiServer
 
 Raw = dict[str, Any]
 
@@ -54,7 +54,7 @@ def owner(kind: Kind[Any], there: Any) -> Raw:
 @asynccontextmanager
 async def served(data: Path) -> AsyncIterator[HttpApi]:
     """An embedded API server of its own, with the definitions, as its administrator."""
-    server = ApiServer(data, node_times=NodeTimes(grace_s=SILENT_S))
+    server = api_server(data, node_times=NodeTimes(grace_s=SILENT_S))
     await server.start()
     try:
         async with HttpApi(from_kubeconfig(server.kubeconfig_path)) as api:
