@@ -12,7 +12,8 @@ export PATH := $(CURDIR)/$(VENV)/tools/bin:$(PATH)
 # spend half of its start on that.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run check format lint types layers generated tools compiled quick test soak bench release lock generate clean
+.PHONY: run check format lint types layers generated tools compiled quick test soak bench docs docs-build release lock \
+  generate clean
 
 run: $(STAMP)
 	@exec $(BIN)/unbounded up --lab 3 $(if $(CLOUD),--lab-cloud $(CLOUD) )--data data
@@ -62,6 +63,17 @@ bench: $(STAMP)
 	scripts/test-tools
 	scripts/agent-tools
 	$(BIN)/python -m benchmarks
+
+# The site of mkdocs.yml. Material for MkDocs announces its successor on each run, which is no warning of this site.
+docs docs-build: export NO_MKDOCS_2_WARNING := 1
+
+docs: $(STAMP)
+	@mkdir -p build/site-pages
+	$(BIN)/python -m mkdocs serve
+
+docs-build: $(STAMP)
+	@mkdir -p build/site-pages
+	$(BIN)/python -m mkdocs build --strict
 
 generate: $(STAMP)
 	$(BIN)/python -m scripts.generate

@@ -21,6 +21,7 @@ from scripts import (
     deploy_files,
     manifest_files,
     operation_reference,
+    pictures,
 )
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -36,6 +37,7 @@ GENERATORS: Final[Mapping[str, Callable[[], Files]]] = {
     "API reference": api_reference.files,
     "command reference": cli_reference.files,
     "operation reference": operation_reference.files,
+    "pictures": pictures.files,
     "requests to Azure": azure_requests.files,
 }
 

@@ -6,12 +6,17 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from scripts.state_pictures import named, picture_name, ways
 from unbounded.agent.operations import agent_reset
 from unbounded.agent.operations.host_reboot import HOST_REBOOT
 from unbounded.agent.operations.node_reboot import NODE_REBOOT
 from unbounded.agent.upgrade import procedure as agent_upgrade
 from unbounded.agent.upgrade.health import DEFAULT_WINDOW_S, overdue_s
 from unbounded.api.operation import MachineOperation, MachineOperationSpec, OperationKind
+from unbounded.machineops import power
+from unbounded.machineops.providers.azure import flow as azure
+from unbounded.machineops.providers.oci import replacement_plan as oci
+from unbounded.machineops.replacement import replace
 from unbounded.metalman.executor import PROCEDURES
 from unbounded.operations.deadlines import DEADLINE_S
 from unbounded.operations.ownership import TABLE, ExecutorKind
@@ -25,9 +30,12 @@ HEAD: Final = """\
 
 # Operations
 
-The tables that the controllers run: executors, evidence, deadlines, parameters, actions and stages. Procedures of
-clouds are built from the steps of their provider, and stand on no page. [Operations](../operations.md) is the guide,
-[the life of an operation](../design/operations.md) explains the engine.
+The tables that the controllers run: executors, evidence, deadlines, parameters, actions and stages.
+[Operations](../operations.md) is the guide, [the life of an operation](../design/operations.md) explains the engine.
+
+How to read a picture: each box is a stage, each line in it a way onward. The facts of an observation stand first, the
+action that they lead to follows after `/`. ↻ stays in the stage. A dashed way is a limit, a failure or a cancel. What
+is written after a colon is the reason of a failure.
 """
 
 CANCEL: Final = {Cancel.AT_ONCE: "at once", Cancel.UNDO: "undone first", Cancel.TOO_LATE: "too late, said so"}
@@ -90,7 +98,8 @@ def deadlines() -> str:
     return intro + _table(("kind", "seconds"), ((str(kind), str(seconds)) for kind, seconds in DEADLINE_S.items()))
 
 
-def _procedures() -> Iterable[tuple[OperationKind, ExecutorKind, Procedure]]:
+def procedures() -> Iterable[tuple[OperationKind, ExecutorKind, Procedure]]:
+    """Return the procedures whose stages are fixed: those of metalman and of the agent."""
     for kind, make in PROCEDURES.items():
         yield kind, ExecutorKind.METALMAN, make(MachineOperation(spec=MachineOperationSpec(operation_kind=kind)))
     upgrade = agent_upgrade.procedure(trial_s=overdue_s(DEFAULT_WINDOW_S))
@@ -103,9 +112,17 @@ def _procedures() -> Iterable[tuple[OperationKind, ExecutorKind, Procedure]]:
         yield kind, ExecutorKind.AGENT, procedure
 
 
+def cloud_procedures() -> Iterable[tuple[OperationKind, str, Procedure]]:
+    """Return the procedures of machine-ops-controller, with the steps of the providers of this project."""
+    for kind, make in power.PROCEDURES.items():
+        yield kind, ExecutorKind.CLOUD, make(MachineOperation(spec=MachineOperationSpec(operation_kind=kind)))
+    yield OperationKind.HOST_REPLACE, "Azure", replace(azure.STEPS)
+    yield OperationKind.HOST_REPLACE, "Oracle Cloud", replace(oci.STEPS)
+
+
 def evidence() -> str:
     intro = "An operation is Complete once all of its evidence is in `status.evidence`.\n\n"
-    return intro + "".join(_item(f"{kind} ({who}): {'; '.join(sorted(one.proof))}") for kind, who, one in _procedures())
+    return intro + "".join(_item(f"{kind} ({who}): {'; '.join(sorted(one.proof))}") for kind, who, one in procedures())
 
 
 def _words(step: Step) -> str:
@@ -122,7 +139,16 @@ def _words(step: Step) -> str:
 def stages() -> str:
     intro = "Each stage of an operation without parameters: limit, cancel, and the next step for each observation.\n"
     intro += "A stage continues on any other observation.\n\n"
-    return intro + "\n".join(f"### {kind} ({who})\n\n{_stages_of(one)}" for kind, who, one in _procedures())
+    return intro + "\n".join(f"{_pictured(kind, who)}\n{_stages_of(one)}" for kind, who, one in procedures())
+
+
+def clouds() -> str:
+    intro = "The table of a cloud is built from the steps of its provider. These are the providers of this project.\n\n"
+    return intro + "\n".join(_pictured(kind, who) for kind, who, _ in cloud_procedures())
+
+
+def _pictured(kind: OperationKind, executor: str) -> str:
+    return f"### {kind} ({executor})\n\n![Stages of {kind}](../pictures/{picture_name(kind, executor)}.svg)\n"
 
 
 def _stages_of(procedure: Procedure) -> str:
@@ -146,25 +172,14 @@ def _afterwards(stage: Stage) -> str:
 
 
 def _what_follows(procedure: Procedure, stage: str) -> list[str]:
-    facts_of: dict[Step, list[str]] = {}
-    for fact in procedure.facts:
-        step = procedure.table[stage, fact]
-        if step != Step(stage):
-            facts_of.setdefault(step, []).append(str(fact))
-    return [f"{_named(facts, procedure)}: {_words(step)}" for step, facts in facts_of.items()]
-
-
-def _named(facts: list[str], procedure: Procedure) -> str:
-    """The facts of a row; the last ones of all, when there are many, as a range."""
-    last = [str(fact) for fact in procedure.facts][-len(facts) :]
-    return f"{facts[0]} or later" if facts == last and len(facts) > 2 else ", ".join(facts)
+    return [f"{named(facts, procedure)}: {_words(step)}" for facts, step in ways(procedure, stage)]
 
 
 def actions() -> str:
     def row(name: str, repeat: Repeat) -> tuple[str, ...]:
         return (f"`{name}`", repeat.value)
 
-    known = {name: repeat for *_, procedure in _procedures() for name, repeat in procedure.actions.items()}
+    known = {name: repeat for *_, procedure in procedures() for name, repeat in procedure.actions.items()}
     return _table(("action", "when its outcome is open"), (row(*item) for item in known.items()))
 
 
@@ -175,4 +190,5 @@ SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "Parameters": parameters,
     "Actions": actions,
     "Stages": stages,
+    "Stages in clouds": clouds,
 }
