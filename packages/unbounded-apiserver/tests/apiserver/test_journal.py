@@ -12,8 +12,7 @@ import pytest
 
 from tests.apiserver.support import eventually
 from unbounded_apiserver import database
-from unbounded_apiserver.commit_grouping import LONGEST_S, SLOW_S, CommitGrouping
-from unbounded_apiserver.journal import Journal
+from unbounded_apiserver.journal import LONGEST_S, SLOW_S, CommitGrouping, Journal
 from unbounded_apiserver.store import NotStored, Store
 
 

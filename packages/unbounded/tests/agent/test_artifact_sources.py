@@ -6,7 +6,7 @@ import pytest
 
 from tests.agent.goals import goal
 from tests.docs.runner import DOCS
-from unbounded.agent.artifacts.checksums import sha256_in
+from unbounded.agent.artifacts.cache import sha256_in
 from unbounded.agent.artifacts.sources import Artifact, artifacts
 from unbounded.agent.node_spec.from_config import CNI, CONTAINERD, RUNC
 from unbounded.api.failures import Rejected

@@ -20,8 +20,8 @@ from unbounded.agent.model import BuildRecord, Slot
 from unbounded.agent.ports import UnitFacts, Units
 from unbounded.agent.recreation.state_store import DiskStore, FailedRecreation, RecreationPhase, Transition
 from unbounded.agent.status import reader
+from unbounded.agent.status.command import as_json, as_text
 from unbounded.agent.status.reader import StateReader
-from unbounded.agent.status.show import as_json, as_text
 from unbounded.agent.status.state import HostState
 from unbounded.agent.stored_config import store_config
 from unbounded.agent.upgrade.releases import Colour, ReleaseInfo, ReleaseSlots

@@ -12,8 +12,8 @@ import yaml
 
 from unbounded.cli.plugin import parsing
 from unbounded.cli.plugin.command import CliCommand, CliInvocation
+from unbounded.cli.plugin.main import run_command
 from unbounded.cli.plugin.registry import commands
-from unbounded.cli.plugin.runner import run_command
 
 ROWS = {command.path: command for command in commands()}
 ZERO_IS_NO_LIMIT = frozenset({"--timeout"})

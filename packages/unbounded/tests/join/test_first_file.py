@@ -36,7 +36,7 @@ from unbounded.join.tokens import machine_group
 from unbounded.kube.errors import Forbidden, ServerUnreachable
 from unbounded.machina.machines.installing import install_of
 from unbounded.machina.machines.settings import ProvisioningSettings
-from unbounded.machina.provisioning.payload import payload
+from unbounded.machina.provisioning.remote import payload
 from unbounded.machineops.user_data import UncachedSecrets, UserDataBuilder
 from unbounded.metalman.netboot.ports import FactUnknown
 from unbounded.metalman.template_context import ClusterTemplateContext

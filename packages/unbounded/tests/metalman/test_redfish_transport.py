@@ -10,8 +10,8 @@ from aiohttp import web
 
 from tests.metalman.fake_bmc import RESET, SYSTEM, FakeBmc, error, eventually, hang_up, says, slow
 from unbounded.api.failures import Rejected, Transient, Uncertain
-from unbounded.metalman.redfish.breaker import SILENCES
 from unbounded.metalman.redfish.failures import BmcAnswerLost, BmcBusy, BmcUnreachable, CircuitOpen, Garbled
+from unbounded.metalman.redfish.gate import SILENCES
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import BmcLimits, BmcPowerState, ResetType, SystemState
 

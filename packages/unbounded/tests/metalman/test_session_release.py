@@ -14,9 +14,9 @@ from tests.support.memory_api import MemoryApi
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.cache import Cache
+from unbounded.metalman.controller import release_sessions
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import BmcLimits
-from unbounded.metalman.session_release import release_sessions
 
 RUNNING = {"phase": "InProgress", "targets": [{"machineRef": "m1"}]}
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,6 @@ import msgspec
 from yarl import URL
 
 from unbounded.fetch import manifest
-from unbounded.fetch.challenge import AuthChallenge, challenges
 from unbounded.fetch.digests import Digest
 from unbounded.fetch.failures import Corrupt, Denied, TooLarge, Unavailable, UnusableContent
 from unbounded.fetch.logins import RegistryLogin, RegistryLogins
@@ -24,6 +24,36 @@ from unbounded.fetch.platforms import Platform
 from unbounded.fetch.reference import Reference
 from unbounded.fetch.transfer import BodyTransfer, Expected, OnBytes
 from unbounded.fetch.web import Web, redacted_url
+
+_TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105  # the grammar's word, no secret
+_PARAMETER: Final = re.compile(rf'\s*,?\s*({_TOKEN})\s*=\s*(?:"((?:[^"\\]|\\.)*)"|({_TOKEN}))')
+_SCHEME: Final = re.compile(rf"\s*,?\s*({_TOKEN})(?=\s|,|$)(?!\s*=)")
+
+
+@dataclass(frozen=True)
+class AuthChallenge:
+    """A challenge of a 401: the WWW-Authenticate header (RFC 9110 section 11), as registries use it."""
+
+    scheme: str  # in lower case
+    parameters: Mapping[str, str]
+
+
+def challenges(headers: Iterable[str]) -> list[AuthChallenge]:
+    """Return the challenges of all WWW-Authenticate headers; a syntax error ends its header."""
+    found: list[AuthChallenge] = []
+    for header in headers:
+        at = 0
+        while scheme := _SCHEME.match(header, at):
+            at = scheme.end()
+            parameters: dict[str, str] = {}
+            while parameter := _PARAMETER.match(header, at):
+                at = parameter.end()
+                quoted, bare = parameter.group(2), parameter.group(3)
+                value = bare if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+                parameters[parameter.group(1).lower()] = value
+            found.append(AuthChallenge(scheme.group(1).lower(), parameters))
+    return found
+
 
 DEEPEST_INDEX: Final = 3
 _ANSWER_BYTES: Final = 64 * 1024  # of an error's or a token's response

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from unbounded.api.core import CONFIG_MAPS, NODES, Node
+from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
@@ -21,7 +23,6 @@ from unbounded.metalman.executor import RedfishExecutor
 from unbounded.metalman.pinning import PinController
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import BmcLimits
-from unbounded.metalman.session_release import release_sessions
 from unbounded.metalman.settings import MetalmanSettings
 from unbounded.metalman.shared_bmcs import SharedBmcController, SharedBmcs
 from unbounded.operations.announcing import event_sink
@@ -29,6 +30,30 @@ from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, Caches, by_bmc
 from unbounded.operations.engine import Engine
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.ownership import ExecutorKind
+
+
+@contextlib.contextmanager
+def release_sessions(pool: BmcPool, operations: Cache[MachineOperation], machines: Cache[Machine]) -> Iterator[None]:
+    """Release the BMC sessions of operations that end while inside of the context.
+
+    BMCs have few sessions, and deleting one over the connection that is still open saves another TLS handshake.
+    """
+
+    def changed(old: MachineOperation | None, new: MachineOperation | None) -> None:
+        running = old is not None and old.claimed and not old.terminal
+        if old is None or not running or not (new is None or new.terminal):
+            return
+        machine = machines.get(old.spec.machine_ref or "")
+        if machine is not None and machine.spec.pxe is not None and machine.spec.pxe.redfish is not None:
+            with contextlib.suppress(Rejected):  # invalid address, so there is no session
+                pool.release_soon(machine.spec.pxe.redfish.url)
+
+    unsubscribe = operations.subscribe(changed)
+    try:
+        yield
+    finally:
+        unsubscribe()
+
 
 CLOSE_S = 1.0  # limit on the deletion of BMC sessions when the process stops
 

@@ -20,7 +20,6 @@ from unbounded.agent.node_spec.from_machine import DesiredNode
 from unbounded.agent.ports import Nodes, OnProgress
 from unbounded.agent.recreation.access import reuse_or
 from unbounded.agent.recreation.controller import choose_home
-from unbounded.agent.recreation.evidence import EvidenceCollector
 from unbounded.agent.recreation.plan import (
     TABLE,
     RecreationLimits,
@@ -31,6 +30,7 @@ from unbounded.agent.recreation.plan import (
     plan,
 )
 from unbounded.agent.recreation.proof import NodeEvidence, same_version, unmet_requirement
+from unbounded.agent.recreation.reconcile import EvidenceCollector
 from unbounded.agent.recreation.report import repave_pending
 from unbounded.agent.recreation.state_store import DiskStore, FailedRecreation, RecreationPhase, Transition
 from unbounded.api.core import Node

@@ -22,7 +22,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.plugin.command import INTERRUPTED, CliError, CliInvocation
 from unbounded.cli.plugin.errors import message_of
-from unbounded.cli.plugin.runner import run_command
+from unbounded.cli.plugin.main import run_command
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Conflict, ResponseLost, ServerBusy, ServerError, ServerUnreachable

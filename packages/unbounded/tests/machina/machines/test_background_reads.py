@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.virtual_time import run_virtual
 from unbounded.api.failures import Transient
-from unbounded.machina.machines.background_reads import BackgroundReads
+from unbounded.machina.machines.observe import BackgroundReads
 
 
 async def at_hand() -> str:

@@ -7,12 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.machina.provisioning.local import install
-from unbounded.machina.provisioning.answers import TAIL_BYTES, parse_answer
 from unbounded.machina.provisioning.model import Finished, HostRefuses
 from unbounded.machina.provisioning.progress import progress_text
 from unbounded.machina.provisioning.redact import redacted
-from unbounded.machina.provisioning.refusals import refusal_of
-from unbounded.machina.provisioning.remote import HostInstaller
+from unbounded.machina.provisioning.remote import TAIL_BYTES, HostInstaller, parse_answer, refusal_of
 from unbounded.machina.ssh.model import SshCommandResult
 
 LONG = 1 << 18  # what takes quadratic time takes half an hour with it

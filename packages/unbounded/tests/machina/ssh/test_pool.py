@@ -14,7 +14,7 @@ from unbounded.api.failures import Stale, Transient
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh import failures
-from unbounded.machina.ssh.handshake_limit import HandshakeLimit
+from unbounded.machina.ssh.client import HandshakeLimit
 from unbounded.machina.ssh.model import (
     FirstUse,
     Hop,

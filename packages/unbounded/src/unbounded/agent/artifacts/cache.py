@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from unbounded.agent.artifacts.blob_store import BlobNote, BlobStore, noted_digest
-from unbounded.agent.artifacts.checksums import MOST_BYTES, sha256_in
 from unbounded.agent.artifacts.sources import Artifact, redacted_url
 from unbounded.agent.ports import OnProgress
 from unbounded.api.failures import Rejected, Transient
@@ -19,6 +19,27 @@ from unbounded.fetch.transfer import OnBytes
 from unbounded.fetch.web import Patience, Web
 from unbounded.kube.logs import Log
 from unbounded.kube.threads import run_in_thread
+
+MOST_BYTES: Final = 64 * 1024
+_LINE: Final = re.compile(r"([0-9A-Fa-f]{64})(?:[ \t]+\*?(\S.*?))?\s*")
+
+
+def sha256_in(text: str, file_name: str, where: str) -> str:
+    """Return the digest of a file, 64 digits in lower case.
+
+    Args:
+        where: source of the text, for the message.
+    Raises:
+        Rejected: the text has none for this file.
+    """
+    found = [match.groups() for line in text.splitlines() if (match := _LINE.fullmatch(line))]
+    named = [digest for digest, name in found if name and name.rpartition("/")[2] == file_name]
+    if len(found) == 1 and not named:  # a mirror may have renamed the file
+        named = [found[0][0]]
+    if len(set(map(str.lower, named))) != 1:
+        raise Rejected(f"{where}: it holds no single sha256 of {file_name}")
+    return str(named[0]).lower()
+
 
 log = Log("agent")
 

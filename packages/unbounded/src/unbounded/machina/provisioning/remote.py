@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import re
 import secrets
+import tarfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
+from unbounded.api.conditions import ConditionReason
 from unbounded.api.failures import Failure
-from unbounded.join.install import uninstall_script
+from unbounded.join.install import exports, uninstall_script
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.provisioning.answers import TAIL_BYTES, parse_answer, split_answer
 from unbounded.machina.provisioning.commands import command, script
 from unbounded.machina.provisioning.model import (
     ANOTHER_MACHINE,
@@ -22,11 +25,145 @@ from unbounded.machina.provisioning.model import (
     ObservedRun,
     RunInProgress,
 )
-from unbounded.machina.provisioning.payload import payload
 from unbounded.machina.provisioning.progress import progress_text
-from unbounded.machina.provisioning.redact import redacted
-from unbounded.machina.provisioning.refusals import refusal_of
+from unbounded.machina.provisioning.redact import end_of_text, redacted
 from unbounded.machina.ssh.model import Shell, SshCommandResult, SshUncertain
+
+_R = ConditionReason
+
+
+class CommandRefusal(NamedTuple):
+    """Cause of a rejected command: a message, and the reason of the condition Provisioning."""
+
+    words: str
+    reason: ConditionReason = _R.FAILED
+
+
+_ROWS: Final = (  # patterns of one line
+    (
+        r"^(?>.*?sudo: ).*(?:password|terminal|tty)",  # atomic, so that a line with many matches is scanned once
+        _R.SUDO_REFUSED,
+        "sudo asks for a password: let the user run it without one (`USER ALL=(ALL) NOPASSWD: ALL`), or log in as root",
+    ),
+    (
+        r"not in the sudoers|may not run sudo|not allowed to (?:execute|run)",
+        _R.SUDO_REFUSED,
+        "sudo does not let this user become root: `USER ALL=(ALL) NOPASSWD: ALL` would, or log in as root",
+    ),
+    (
+        r"sudo: (?:command )?not found|unknown command:? *.?sudo",
+        _R.SUDO_REFUSED,
+        "there is no sudo, and the user is not root",
+    ),
+    (r"^\w+ is not installed on this host", _R.COMMAND_MISSING, "a program that the install needs is missing"),
+    (r"No space left on device|Disk quota exceeded", _R.DISK_FULL, "the disk is full"),
+    (r"Read-only file system", _R.FAILED, "the file system is read-only"),
+    (r"Cannot allocate memory|fork: (?:retry|Resource)", _R.FAILED, "the host has no memory left"),
+    (r"This account is|nologin|not available", _R.FAILED, "the user may not run commands there"),
+)
+_LAST_BYTES: Final = 300
+_READ_BYTES: Final = 16384  # of the output, from its end
+
+
+def refusal_of(status: int | None, stderr: bytes, stdout: bytes) -> CommandRefusal:
+    """Return the cause of a rejected command, with the last output of the host."""
+    said = redacted(_end(stderr)).strip() or redacted(_end(stdout)).strip()
+    last = end_of_text(said.splitlines()[-1] if said else "", _LAST_BYTES)
+    for pattern, reason, words in _ROWS:
+        if (found := re.search(pattern, said, re.IGNORECASE | re.MULTILINE)) is not None:
+            line = said[said.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
+            return CommandRefusal(f"{words} ({end_of_text(line, _LAST_BYTES)})", reason)
+    if last:
+        return CommandRefusal(f"the host says: {last}")
+    return CommandRefusal(f"the command ended with status {status}, and said nothing")
+
+
+def _end(said: bytes) -> str:
+    """Return the end without a cut first line, which may begin within a secret, unless it is the only line."""
+    last = said[-_READ_BYTES:]
+    if len(said) > _READ_BYTES:
+        last = last.partition(b"\n")[2] or last
+    return last.decode(errors="replace")
+
+
+WHOLE: Final = "whole"  # the last file: a tar without it is incomplete
+_VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]*")
+
+
+def payload(install: Install, *, limit_s: float, more: dict[str, str] | None = None) -> bytes:
+    """Build the upload.
+
+    Args:
+        limit_s: time after which the host itself stops the script.
+        more: further files of the folder.
+    Raises:
+        ValueError: a variable cannot be set in a shell.
+    """
+    files = {
+        "config.json": install.config.reveal(),
+        "environment": _environment(install, limit_s),
+        "install.sh": install.script,
+        "run.sh": script("run.sh"),
+        **(more or {}),
+        WHOLE: "",
+    }
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, text in files.items():
+            content = text.encode()
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o600
+            tar.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+def _environment(install: Install, limit_s: float) -> str:
+    for name, value in install.environment.items():
+        if not _VARIABLE.fullmatch(name) or "\0" in value:
+            raise ValueError(f"{name!r} cannot be set for the install script")
+    return f"limit={max(1, round(limit_s))}\n{exports(install.environment)}"  # run.sh parses the first line itself
+
+
+TAIL_BYTES: Final = 16384
+_MARK: Final = re.compile(rb"^unbounded-install: ([^\n]*)\n?", re.MULTILINE)
+_LINE_BYTES: Final = 4096  # of progress
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_WHY: Final = {
+    "killed": "its process was killed before it had ended",
+    "restarted": "the host was restarted before it had ended",
+    "unstarted": "the host was restarted, or the connection broke, before it had started",
+}
+
+
+def split_answer(stdout: bytes) -> tuple[list[str], bytes] | None:
+    """Split an answer into the words of its first line and the rest. Output of the host's own login may come before."""
+    if (found := _MARK.search(stdout)) is None:
+        return None
+    return found[1].decode(errors="replace").split(), stdout[found.end() :]
+
+
+def parse_answer(stdout: bytes, hidden: Iterable[SecretStr] = ()) -> ObservedRun | None:
+    """Parse an answer; return None if there is no valid one."""
+    match split_answer(stdout):
+        case ["none"], _:
+            return NoRun()
+        case ["running", name, seconds], rest if _NUMBER.fullmatch(seconds):
+            return RunInProgress(name, int(seconds), progress_text(redacted(_text(rest[:_LINE_BYTES]), hidden)))
+        case ["finished", name, status], rest if _NUMBER.fullmatch(status):
+            return Finished(name, int(status), end_of_text(redacted(_text(_whole_lines(rest)), hidden), TAIL_BYTES))
+        case ["interrupted", name, why], _:
+            return Interrupted(name, _WHY.get(why) or progress_text(redacted(why, hidden)))
+    return None
+
+
+def _whole_lines(tail: bytes) -> bytes:
+    """Drop the first line of a tail that was cut off at its beginning: the line may begin within a secret."""
+    return tail.partition(b"\n")[2] if len(tail) >= TAIL_BYTES else tail
+
+
+def _text(content: bytes) -> str:
+    return content.decode(errors="replace")
+
 
 LIMIT_S: Final = 1800.0
 SETTLE_S: Final = 2

@@ -6,22 +6,83 @@ import asyncio
 import logging
 import socket
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
-from weakref import WeakSet
+from typing import Final, cast
+from weakref import WeakSet, WeakValueDictionary
 
 import asyncssh
 
 from unbounded.machina.ssh import failures, trust
 from unbounded.machina.ssh.address import Dialer
+from unbounded.machina.ssh.greeting import GREETING_BYTES, Greeting, greeting
 from unbounded.machina.ssh.handshake import GreetedConnection, SshConnection, UntrustedHostKey, handshake
-from unbounded.machina.ssh.handshake_limit import HandshakeLimit
 from unbounded.machina.ssh.keys import KeyRing, UserKey
 from unbounded.machina.ssh.model import FirstUse, Hop, Shell, SshLimits, SshRoute
 from unbounded.machina.ssh.pool import BastionPool
-from unbounded.machina.ssh.probe import GreetingReceiver
 from unbounded.machina.ssh.shell import RemoteShell
+
+
+class GreetingReceiver(asyncio.Protocol, asyncssh.SSHTCPSession[bytes]):
+    """Receiver of a server's greeting over a connection of its own or of a bastion.
+
+    Attributes:
+        completed: completes when the server has sent enough or closed the connection.
+    """
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.closed = False
+        self.completed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.Transport | None = None
+
+    @property
+    def is_ssh(self) -> bool:
+        return greeting(self.received) is Greeting.SSH
+
+    def connection_made(self, transport: object) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes, datatype: int | None = None) -> None:  # noqa: ARG002
+        self.received = (self.received + data)[:GREETING_BYTES]
+        if greeting(self.received) is not Greeting.UNFINISHED:
+            self._complete()
+
+    def eof_received(self) -> bool:
+        self.closed = True
+        self._complete()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.closed = True
+        self._complete()
+
+    def hang_up(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _complete(self) -> None:
+        if not self.completed.done():
+            self.completed.set_result(None)
+
+
+class HandshakeLimit:
+    """Limit in total and per address. Handshakes that wait for a busy address do not block others."""
+
+    def __init__(self, in_all: int, at_one: int) -> None:
+        self._all = asyncio.Semaphore(in_all)
+        self._at_one = at_one
+        self._at: WeakValueDictionary[Hashable, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def acquire(self, address: Hashable) -> AsyncIterator[None]:
+        """Acquire a turn for the duration of the block."""
+        at = self._at.get(address)
+        if at is None:
+            at = self._at[address] = asyncio.Semaphore(self._at_one)
+        async with at, self._all:
+            yield
+
 
 CACHED_KEY_TYPES: Final = 8192  # pinned keys, by fingerprint
 

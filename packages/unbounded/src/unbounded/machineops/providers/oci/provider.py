@@ -7,22 +7,122 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from unbounded.machineops import reasons
 from unbounded.machineops.provider import (
+    Action,
     AuthMode,
     Budget,
     Instance,
+    Job,
+    Keep,
     Login,
+    Next,
     OperationKind,
+    Power,
+    Progress,
     Rate,
     Rates,
+    Record,
+    Refusal,
     ReplaceStep,
+    State,
 )
 from unbounded.machineops.providers.oci import ids
-from unbounded.machineops.providers.oci.calls import OciCalls, Wire
+from unbounded.machineops.providers.oci.calls import Body, OciCalls, Wire
+from unbounded.machineops.providers.oci.errors import OciNotFound, TokenUsed, WrongState
 from unbounded.machineops.providers.oci.launch import METADATA_BYTES
 from unbounded.machineops.providers.oci.logins import KEYS
+from unbounded.machineops.providers.oci.replacement_calls import OciReplacement
 from unbounded.machineops.providers.oci.replacement_plan import STEPS
-from unbounded.machineops.providers.oci.session import OciSession
+from unbounded.machineops.providers.oci.restarts import CallTimes, Restart, accepted, of_handle
+from unbounded.machineops.providers.oci.states import power
+from unbounded.machineops.providers.oci.work_requests import OciWorkRequests
+from unbounded.operations.reasons import OUTCOME_UNKNOWN
+
+ACTIONS: Final = {Action.RESTART: "RESET", Action.POWER_OFF: "SOFTSTOP", Action.POWER_ON: "START"}
+FORCED: Final = {**ACTIONS, Action.POWER_OFF: "STOP"}
+"""SOFTSTOP signals the operating system first and cuts the power a quarter of an hour later."""
+REACHED: Final = {Action.POWER_OFF: Power.STOPPED, Action.POWER_ON: Power.RUNNING}
+
+
+class OciSession:
+    """Session of one login: observes instances and requests changes."""
+
+    def __init__(self, calls: OciCalls, budget: Budget) -> None:
+        self._calls = calls
+        self._budget = budget
+        self._clock = CallTimes()
+
+    async def look(self, instance: Instance) -> Record:
+        where = _where(instance)
+        try:
+            state = str((await self._instance(instance)).get("lifecycleState"))
+        except OciNotFound as error:
+            return Record(Power.GONE, str(error), where)
+        return Record(power(state), f"{instance.name} is {state}", where)
+
+    async def _instance(self, instance: Instance) -> Body:
+        """Read an instance.
+
+        Raises:
+            OciNotFound
+        """
+        await self._budget.read(self._calls.scope(instance))
+        shown: Body = (await self._calls.read(instance, "get_instance", instance.id)).body
+        return shown
+
+    async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
+        """Request an action. Only a RESET has a handle; the effect of the others shows in the instance's lifecycle
+        state.
+        """
+        wanted = (FORCED if job.says("force") else ACTIONS)[action]
+        await self._budget.write(self._calls.scope(job.instance), before=before)
+        call = ("instance_action", job.instance.id, wanted)
+        self._clock.asked_s(job.uid)
+        try:
+            reply = await self._calls.write(job.instance, *call, before=before, **_key(job, action))
+        except TokenUsed as error:
+            told = f"{wanted} of {job.instance.id} was done, and something else since: {error}"
+            raise Refusal(OUTCOME_UNKNOWN, told) from error
+        except OciNotFound as error:  # the last observation showed it
+            raise Refusal(reasons.AUTH_REFUSED, f"{wanted} of {job.instance.id}: {error}") from error
+        except WrongState:
+            if action not in REACHED or (await self.look(job.instance)).power is not REACHED[action]:
+                raise
+            return None
+        if action is not Action.RESTART:
+            return None
+        self._clock.accepted_s(job.uid)
+        return accepted(reply, self._clock.asked_s(job.uid)).handle
+
+    async def follow(self, job: Job, handle: str) -> Progress:
+        known, where = of_handle(handle), _where(job.instance)
+        try:
+            shown = await self._instance(job.instance)
+        except OciNotFound as error:
+            return Progress(State.FORGOTTEN, str(error), where)
+        restart = Restart(OciWorkRequests(self._calls, self._budget), job, known, self._clock.accepted_s(job.uid))
+        return await restart.progress(shown, where)
+
+    async def look_replace(self, job: Job, keep: Keep) -> Next:
+        return await OciReplacement(self._calls, self._budget, job, keep, self._clock).look()
+
+    async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
+        replacing = OciReplacement(self._calls, self._budget, job, keep, self._clock)
+        await replacing.act(step, user_data, before=before)
+
+    async def close(self) -> None:
+        self._calls.close()
+
+
+def _where(instance: Instance) -> str:
+    return f"OCI {instance.scope} GetInstance {instance.id}"
+
+
+def _key(job: Job, action: Action) -> dict[str, str]:
+    """Return the retry token of a restart. The others set a state and may need a repetition: a START can fail."""
+    return {"opc_retry_token": f"unbounded-reset-{job.uid}"} if action is Action.RESTART else {}
+
 
 PARAMETERS: Final = MappingProxyType(
     {
