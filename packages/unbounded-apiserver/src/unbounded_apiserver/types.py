@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from unbounded_apiserver import name_validation
 from unbounded_apiserver.managed_fields.typed import ObjectKind
@@ -208,3 +208,19 @@ class Resource:
 
     def key(self, namespace: str, name: str) -> str:
         return f"{namespace}/{name}" if self.namespaced else name
+
+
+class ResourcePath(NamedTuple):
+    """A resource's collection (`name` is ''), one of its objects, or a subresource of that.
+
+    Args:
+        resource: None when the group is served and the resource is not.
+        rest: the path after a subresource that passes it on, as the client encoded it; begins with a slash or is ''.
+    """
+
+    resource: Resource | None
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    watch: bool = False
+    rest: str = ""

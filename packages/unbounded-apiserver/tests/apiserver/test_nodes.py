@@ -19,11 +19,10 @@ from unbounded_apiserver.access.nodes.restriction import NodeRestriction, is_own
 from unbounded_apiserver.access.nodes.rules import NodeRules
 from unbounded_apiserver.auth import AuthAttributes, AuthDecision, User
 from unbounded_apiserver.builtin import SERVICE_ACCOUNTS
-from unbounded_apiserver.http.paths import ResourcePath
 from unbounded_apiserver.server import ApiServer
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Resource
+from unbounded_apiserver.types import Resource, ResourcePath
 
 NODES = "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"

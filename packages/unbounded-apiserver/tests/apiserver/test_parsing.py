@@ -20,6 +20,7 @@ from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.definitions import version_order
 from unbounded_apiserver.http import negotiate, openapi, openapi_proto, paths
 from unbounded_apiserver.status import StatusError, warning_headers
+from unbounded_apiserver.types import ResourcePath
 
 json_values = st.recursive(
     st.none()
@@ -224,7 +225,7 @@ def test_a_protobuf_secret_is_read() -> None:
 def test_any_path_names_something_or_nothing(path: str) -> None:
     with contextlib.suppress(paths.NoSuchPath):
         found = paths.parse(Catalog(), "/" + path)
-        assert found is None or isinstance(found, paths.ResourcePath | paths.DiscoveryPath)
+        assert found is None or isinstance(found, ResourcePath | paths.DiscoveryPath)
 
 
 @pytest.mark.slow
@@ -298,7 +299,7 @@ def test_paths_are_known_until_the_catalog_changes() -> None:
     defined = replace(NODES, group="example.com", plural="widgets")
     catalog.define("widgets.example.com", [defined])
     found = places.route("/apis/example.com/v1/widgets")
-    assert isinstance(found, paths.ResourcePath)
+    assert isinstance(found, ResourcePath)
     assert found.resource is defined
     catalog.define("widgets.example.com", [])
     with pytest.raises(paths.NoSuchPath):

@@ -23,11 +23,11 @@ from unbounded_apiserver.access.jwt import BadToken, TokenKey
 from unbounded_apiserver.access.tokens import ISSUER, AccountTokens
 from unbounded_apiserver.auth import RequestCredentials, User
 from unbounded_apiserver.builtin import SECRETS as SECRET_KIND
-from unbounded_apiserver.http.paths import ResourcePath
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.registry import ApiRegistry
 from unbounded_apiserver.server import ApiServer
 from unbounded_apiserver.store import Store
+from unbounded_apiserver.types import ResourcePath
 
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 SECRETS = "/api/v1/namespaces/kube-system/secrets"

@@ -14,10 +14,9 @@ from unbounded_apiserver.access.bindings import TokenBindings
 from unbounded_apiserver.access.jwt import BadToken, TokenKey
 from unbounded_apiserver.access.rbac_authorizer import account_groups, account_name
 from unbounded_apiserver.auth import AUTHENTICATED, CREDENTIAL, RequestCredentials, User
-from unbounded_apiserver.http.paths import ResourcePath
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object
+from unbounded_apiserver.types import Object, ResourcePath
 
 ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 DEFAULT_S: Final = 3600

@@ -32,13 +32,14 @@ from unbounded_apiserver.http.metrics import (
     request_labels,
 )
 from unbounded_apiserver.http.openapi import OpenApi
-from unbounded_apiserver.http.paths import DiscoveryPath, NoSuchPath, PathRouter, ResourcePath
+from unbounded_apiserver.http.paths import DiscoveryPath, NoSuchPath, PathRouter
 from unbounded_apiserver.http.reply import HttpReply
 from unbounded_apiserver.http.resources import Resources
 from unbounded_apiserver.http.sending import QUICK_BYTES, finish
 from unbounded_apiserver.kubelets.client import KubeletClient
 from unbounded_apiserver.registry import ApiRegistry
 from unbounded_apiserver.status import StatusError
+from unbounded_apiserver.types import ResourcePath
 
 GZIP_BYTES: Final = 128 * 1024
 FAILED_EVERY_S: Final = 1.0

@@ -8,8 +8,7 @@ from urllib.parse import unquote
 
 from unbounded_apiserver.auth import AuthAttributes
 from unbounded_apiserver.builtin import NAMESPACES
-from unbounded_apiserver.http.paths import ResourcePath
-from unbounded_apiserver.types import Resource
+from unbounded_apiserver.types import Resource, ResourcePath
 
 _NAMESPACE_SUBRESOURCES: Final = frozenset(NAMESPACES.subresources)
 _OF_ONE: Final = {

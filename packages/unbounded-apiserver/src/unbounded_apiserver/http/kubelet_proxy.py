@@ -20,7 +20,6 @@ from unbounded_apiserver.http import bodies, negotiate
 from unbounded_apiserver.http.audit import STARTED, AuditEntry
 from unbounded_apiserver.http.call import ApiCall
 from unbounded_apiserver.http.connection import HttpConnection
-from unbounded_apiserver.http.paths import ResourcePath
 from unbounded_apiserver.http.policy_checks import PolicyChecks
 from unbounded_apiserver.http.reply import HttpReply
 from unbounded_apiserver.kubelets import errors, location, options, proxy_headers
@@ -30,7 +29,7 @@ from unbounded_apiserver.kubelets.tunnel import TunnelEnd, join
 from unbounded_apiserver.pki import KUBELET_CLIENT
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object, Resource
+from unbounded_apiserver.types import Object, Resource, ResourcePath
 from unbounded_apiserver.workloads.pods import PODS
 
 STREAMS: Final = 128  # at once; each takes a file beside the client's, and up to 400 KiB if one side reads slowly

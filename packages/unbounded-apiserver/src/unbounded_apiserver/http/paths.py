@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import unquote
 
 from unbounded_apiserver.builtin import NAMESPACES
 from unbounded_apiserver.catalog import Catalog
-from unbounded_apiserver.types import Resource
+from unbounded_apiserver.types import Resource, ResourcePath
 
 KNOWN_PATHS: Final = 4096
 KNOWN_LENGTH: Final = 256
@@ -17,22 +17,6 @@ _NAMESPACE_SUBRESOURCES: Final = frozenset(NAMESPACES.subresources)
 
 class NoSuchPath(Exception):
     """A 404 in plain text, the answer of kube-apiserver outside its own groups."""
-
-
-class ResourcePath(NamedTuple):
-    """A resource's collection (`name` is ''), one of its objects, or a subresource of that.
-
-    Args:
-        resource: None when the group is served and the resource is not.
-        rest: the path after a subresource that passes it on, as the client encoded it; begins with a slash or is ''.
-    """
-
-    resource: Resource | None
-    namespace: str = ""
-    name: str = ""
-    subresource: str = ""
-    watch: bool = False
-    rest: str = ""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from unbounded_apiserver.http import auth_attributes, bodies, negotiate, render
 from unbounded_apiserver.http.audit import AuditEntry
 from unbounded_apiserver.http.call import ApiCall
 from unbounded_apiserver.http.kubelet_proxy import KubeletProxy
-from unbounded_apiserver.http.paths import NoSuchPath, ResourcePath
+from unbounded_apiserver.http.paths import NoSuchPath
 from unbounded_apiserver.http.policy_checks import PolicyChecks
 from unbounded_apiserver.http.reply import HttpReply
 from unbounded_apiserver.http.streams import EventLines, WatchStream
@@ -35,7 +35,7 @@ from unbounded_apiserver.kubelets.client import KubeletClient
 from unbounded_apiserver.options import DeleteOptions, ListOptions, WriteOptions, check_timeout, first, flag, revision
 from unbounded_apiserver.reads import ObjectPage
 from unbounded_apiserver.registry import ApiRegistry
-from unbounded_apiserver.types import Object, Resource
+from unbounded_apiserver.types import Object, Resource, ResourcePath
 from unbounded_apiserver.versions import served_body
 from unbounded_apiserver.workloads.evictions import Evictions
 from unbounded_apiserver.workloads.pods import EVICTIONS

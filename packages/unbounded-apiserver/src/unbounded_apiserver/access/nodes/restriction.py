@@ -10,10 +10,9 @@ from unbounded_apiserver.access.nodes.identity import node_of
 from unbounded_apiserver.access.nodes.references import CONFIG_MAPS, MIRROR, PODS, SECRETS, of_content
 from unbounded_apiserver.access.nodes.rules import LEASES
 from unbounded_apiserver.auth import AuthAttributes, AuthDecision, User
-from unbounded_apiserver.http.paths import ResourcePath
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object, Resource
+from unbounded_apiserver.types import Object, Resource, ResourcePath
 
 RESTRICTED: Final = "node-restriction.kubernetes.io"
 _OWN_LABELS: Final = frozenset(
