@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from tests.apiserver.support import golden_definitions
-from tests.conformance.support import CLUSTER, Kubectl, eventually, unique
+from tests.conformance.support import CLUSTER, Kubectl, unique
 from tests.support.embedded_server import embedded_server
+from tests.support.waiting import eventually
 from unbounded.api.core import NAMESPACES
 from unbounded.api.kinds import Kind
 from unbounded.kube.client import HttpApi

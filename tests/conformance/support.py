@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -29,16 +28,6 @@ needs_kubectl: Final = [
 def unique(prefix: str) -> str:
     """A name that nobody else has."""
     return f"{prefix}-{secrets.token_hex(4)}"
-
-
-async def eventually(look: Callable[[], Awaitable[T]], *, within_s: float = 20.0) -> T:
-    """What `look` answers once that is true; the last answer is shown when it does not become true."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + within_s
-    while not (last := await look()):
-        assert loop.time() < end, f"not within {within_s:g} s; last seen: {last!r}"
-        await asyncio.sleep(0.05)
-    return last
 
 
 @dataclass

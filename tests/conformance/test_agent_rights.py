@@ -13,9 +13,10 @@ from typing import Final
 import aiohttp
 import pytest
 
-from tests.apiserver.support import Answer, Client, eventually
+from tests.apiserver.support import Answer, Client
 from tests.support.agent_rights import BINDINGS, MERGE, NODES, TABLE, Refused, expected, stage, widen
 from tests.support.prepared_cluster import InUse, prepared
+from tests.support.waiting import eventually
 from unbounded.kube.client import HttpApi
 
 pytestmark = pytest.mark.slow

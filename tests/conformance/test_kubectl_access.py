@@ -6,7 +6,8 @@ import base64
 import json
 from typing import Any
 
-from tests.conformance.support import Kubectl, eventually, needs_kubectl
+from tests.conformance.support import Kubectl, needs_kubectl
+from tests.support.waiting import eventually
 
 pytestmark = needs_kubectl
 

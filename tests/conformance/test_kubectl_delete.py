@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.support import Kubectl, config_map, eventually, needs_kubectl, pod, unique
+from tests.conformance.support import Kubectl, config_map, needs_kubectl, pod, unique
+from tests.support.waiting import eventually
 
 pytestmark = needs_kubectl
 

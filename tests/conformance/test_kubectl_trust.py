@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.apiserver.support import signing_request
-from tests.conformance.support import Kubectl, eventually, needs_kubectl, unique
+from tests.conformance.support import Kubectl, needs_kubectl, unique
+from tests.support.waiting import eventually
 
 pytestmark = needs_kubectl
 

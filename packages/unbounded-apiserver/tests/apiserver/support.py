@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,16 +103,6 @@ async def running(
             yield server, Client(session, server.url)
     finally:
         await server.stop()
-
-
-async def eventually(check: Callable[[], Awaitable[Any]], *, within_s: float = 30.0) -> Any:
-    """What `check` answers once it is true; its last answer is shown when it does not become true."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + within_s
-    while not (last := await check()):
-        assert loop.time() < end, f"not within {within_s} s; last seen: {last!r}"
-        await asyncio.sleep(0.01)
-    return last
 
 
 def client_identity(data_dir: Path, user: str, *groups: str) -> ssl.SSLContext:

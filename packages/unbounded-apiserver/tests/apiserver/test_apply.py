@@ -10,7 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.apiserver.support import Answer, Client, client_identity, eventually, golden_definitions, running
+from tests.apiserver.support import Answer, Client, client_identity, golden_definitions, running
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.apiserver.support import Client, client_of, client_with, eventually, refusal, running, signing_request
+from tests.apiserver.support import Client, client_of, client_with, refusal, running, signing_request
+from tests.support.waiting import eventually
 from unbounded.kube.tls import ClientCertificate, client_context
 from unbounded_apiserver.certificates import csr, csr_types, pem, rules, signers
 from unbounded_apiserver.controllers.certificates import removal_time

@@ -9,7 +9,8 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from tests.apiserver.support import Client, client_of, client_with, eventually, running
+from tests.apiserver.support import Client, client_of, client_with, running
+from tests.support.waiting import eventually
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.kube.client import HttpApi
 from unbounded.kube.cluster_info import verify

@@ -16,8 +16,9 @@ from typing import Final
 import pytest
 import yaml
 
-from tests.apiserver.support import Client, admin_context, eventually, running
+from tests.apiserver.support import Client, admin_context, running
 from tests.support.server_process import server_process
+from tests.support.waiting import eventually
 from unbounded.kube.limits import open_files
 from unbounded.kube.logs import Log
 from unbounded.kube.tls import ClientCertificate, client_context

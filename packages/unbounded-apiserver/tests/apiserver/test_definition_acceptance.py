@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.apiserver.support import GOLDENS, Answer, Client, eventually, running
+from tests.apiserver.support import GOLDENS, Answer, Client, running
+from tests.support.waiting import eventually
 
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 OBJECTS: Final = "/apis/golden.example.com/v1/namespaces/default"

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.support import Client, eventually, running
+from tests.apiserver.support import Client, running
 from tests.support.paths import ROOT
+from tests.support.waiting import eventually
 from unbounded_apiserver import definition_conversion, definition_rules, definitions
 from unbounded_apiserver.writes import WriteTarget
 

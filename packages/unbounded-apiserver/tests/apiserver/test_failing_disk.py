@@ -17,8 +17,9 @@ import apsw
 import pytest
 
 from tests.apiserver.processes import ServerProcess, parent
-from tests.apiserver.support import MADE_HERE, Answer, eventually, running
+from tests.apiserver.support import MADE_HERE, Answer, running
 from tests.support.lossy_disk import LossyDisk
+from tests.support.waiting import eventually
 from unbounded_apiserver.data_dir import DataUnusable
 from unbounded_apiserver.journal import Journal
 from unbounded_apiserver.records import StoredObject

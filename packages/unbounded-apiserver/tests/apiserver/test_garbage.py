@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.support import Client, eventually, golden_definitions, running
+from tests.apiserver.support import Client, golden_definitions, running
+from tests.support.waiting import eventually
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

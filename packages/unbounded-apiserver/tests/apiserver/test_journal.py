@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.apiserver.support import eventually
+from tests.support.waiting import eventually
 from unbounded_apiserver import database
 from unbounded_apiserver.journal import LONGEST_S, SLOW_S, CommitGrouping, Journal
 from unbounded_apiserver.store import NotStored, Store

@@ -11,7 +11,8 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.apiserver.support import Client, client_identity, eventually, running
+from tests.apiserver.support import Client, client_identity, running
+from tests.support.waiting import eventually
 from unbounded_apiserver.histogram import BUCKETS_S, Histogram
 from unbounded_apiserver.http.metrics import RequestCounts, RequestLabels, request_labels
 

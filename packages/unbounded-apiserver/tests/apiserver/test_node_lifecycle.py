@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.apiserver import recorded
-from tests.apiserver.support import Client, eventually, running
+from tests.apiserver.support import Client, running
+from tests.support.waiting import eventually
 from unbounded_apiserver.controllers.nodes.evictions import tolerated_s
 from unbounded_apiserver.controllers.nodes.settings import NodeTimes
 from unbounded_apiserver.controllers.nodes.zones import NodeReadiness, Zones, zone_of

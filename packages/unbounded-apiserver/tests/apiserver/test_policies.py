@@ -11,7 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.apiserver.support import MADE_HERE, Answer, Client, client_identity, eventually, golden_definitions, running
+from tests.apiserver.support import MADE_HERE, Answer, Client, client_identity, golden_definitions, running
+from tests.support.waiting import eventually
 from unbounded_apiserver.server import ApiServer
 
 pytestmark = pytest.mark.slow

@@ -12,14 +12,8 @@ from typing import Any
 import pytest
 
 from tests.apiserver.replay import AGENT, Replay
-from tests.apiserver.support import (
-    GOLDENS,
-    client_of,
-    eventually,
-    golden_definitions,
-    running,
-    signing_request,
-)
+from tests.apiserver.support import GOLDENS, client_of, golden_definitions, running, signing_request
+from tests.support.waiting import eventually
 from unbounded_apiserver.controllers.nodes.lifecycle import NodeLifecycle
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -16,7 +16,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.apiserver.support import MADE_HERE, Client, client_identity, eventually, golden_definitions, running
+from tests.apiserver.support import MADE_HERE, Client, client_identity, golden_definitions, running
+from tests.support.waiting import eventually
 from unbounded.kube.tls import client_context
 from unbounded_apiserver.builtin import CONFIG_MAPS as CONFIG_MAP_RESOURCE
 from unbounded_apiserver.builtin import EVENTS, NAMESPACES

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import pytest
 
-from tests.apiserver.support import eventually
+from tests.support.waiting import eventually
 from unbounded.kube.tls import client_context
 from unbounded_apiserver.http import tls
 from unbounded_apiserver.http.tls import TlsTransport, accept

@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.apiserver.support import Answer, Client, eventually, running
+from tests.apiserver.support import Answer, Client, running
+from tests.support.waiting import eventually
 from unbounded.kube.tls import client_context
 from unbounded_apiserver.access.bootstrap import BootstrapTokens
 from unbounded_apiserver.access.jwt import BadToken, TokenKey

@@ -9,7 +9,8 @@ import time
 import aiohttp
 import pytest
 
-from tests.lab.wire import SYSTEM, eventually, wire
+from tests.lab.wire import SYSTEM, wire
+from tests.support.waiting import eventually
 from unbounded_lab.bmc import HostPower, LabBmc, ManualClock
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -83,13 +83,3 @@ async def wire(profile: str, **settings: Any) -> AsyncIterator[Wire]:
         aiohttp.ClientSession(connector=connector) as http,
     ):
         yield Wire(bmc, clock, http)
-
-
-async def eventually(holds: Callable[[], bool], *, within_s: float = 30.0, what: str = "the condition") -> None:
-    """Wait until something holds."""
-    try:
-        async with asyncio.timeout(within_s):
-            while not holds():  # noqa: ASYNC110 - what is waited for has no event to set
-                await asyncio.sleep(0.002)
-    except TimeoutError:
-        raise AssertionError(f"{what} did not hold within {within_s} s") from None

@@ -9,20 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import eventually
 from unbounded.agent.host.commands import LARGEST, HostCommands
 from unbounded.api.failures import Transient
 
 
-async def _gone(pid: int) -> bool:
-    for _ in range(100):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state == "Z":  # nobody has asked how it ended
-            return True
-        await asyncio.sleep(0.02)
-    return False
+def _gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state == "Z"  # its parent has not read how it ended
 
 
 @pytest.mark.slow
@@ -33,7 +30,8 @@ async def test_what_a_program_started_ends_with_the_time_also_when_the_program_i
     noted = tmp_path / "pid"
     with pytest.raises(Transient, match=r"sh -c .*: no end within 0\.5 s"):
         await HostCommands().run("sh", "-c", f"sleep 60 & echo $! >{noted}; {leader}", timeout_s=0.5)
-    assert await _gone(int(noted.read_text()))
+    pid = int(noted.read_text())
+    await eventually(lambda: _gone(pid))
 
 
 @pytest.mark.slow
@@ -52,14 +50,12 @@ async def test_who_is_cancelled_leaves_nothing_running(tmp_path: Path) -> None:
     noted = tmp_path / "pid"
     script = f"echo $$ >{noted}.new; mv {noted}.new {noted}; sleep 60"
     work = asyncio.create_task(HostCommands().run("sh", "-c", script))
-    for _ in range(1000):
-        if noted.exists():
-            break
-        await asyncio.sleep(0.01)
+    await eventually(noted.exists)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
-    assert await _gone(int(noted.read_text()))
+    pid = int(noted.read_text())
+    await eventually(lambda: _gone(pid))
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 
 from tests.agent.made_up_start import CONFIG
 from tests.support.paths import environment
+from tests.support.waiting import eventually
 from unbounded.agent import start
 from unbounded.agent.layout import Layout
 from unbounded.agent.lock import holder, holder_pid, host_lock
@@ -100,7 +101,10 @@ async def test_tasks_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     await asyncio.gather(*(hold(f"task {number}") for number in range(3)))
 
 
-async def test_a_lock_file_that_a_reset_took_away_does_not_let_two_in(tmp_path: Path) -> None:
+async def test_a_lock_file_that_a_reset_took_away_does_not_let_two_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     layout = Layout(tmp_path)
     entered = asyncio.Event()
 
@@ -113,7 +117,7 @@ async def test_a_lock_file_that_a_reset_took_away_does_not_let_two_in(tmp_path: 
 
     async with host_lock(layout, "reset"):
         waiting = asyncio.create_task(wait())
-        await asyncio.sleep(0.05)
+        await eventually(lambda: "waiting for the host" in caplog.text)
         layout.lock.unlink()
     await waiting
     assert entered.is_set()

@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.apiserver.support import Client, eventually, running
+from tests.apiserver.support import Client, running
 from tests.support.hosts.kubelet_standin import wire
 from tests.support.hosts.mirror import kubelet_program
 from tests.support.paths import GOLDENS
+from tests.support.waiting import eventually
 
 KUBELET = GOLDENS / "kubelet"
 EXCHANGES = KUBELET / "exchanges.json"

@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from tests.apiserver.support import Client, client_identity, eventually
+from tests.apiserver.support import Client, client_identity
 from tests.cli.deployed import deployed
 from tests.cli.running import KUBECTL
 from tests.support.agent_rights import (
@@ -29,6 +29,7 @@ from tests.support.agent_rights import (
     stage,
     status,
 )
+from tests.support.waiting import eventually
 from unbounded.api.conditions import CONDITIONS
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase

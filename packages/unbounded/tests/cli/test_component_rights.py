@@ -12,10 +12,11 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from tests.apiserver.support import Client, eventually
+from tests.apiserver.support import Client
 from tests.cli import test_rights as stories
 from tests.cli.deployed import deployed
 from tests.support.paths import ROOT
+from tests.support.waiting import eventually
 from unbounded.cli.manifests import manifests
 from unbounded_apiserver.auth import AuthAttributes, AuthChain, AuthDecision, User
 from unbounded_apiserver.server import ApiServer

@@ -18,7 +18,6 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from tests.apiserver.support import eventually
 from tests.cli.running import KUBECTL, Up
 from tests.cli.test_netboot import IMAGE, LEASE, apply, ended, refused, replace, serving
 from tests.metalman.support.dhcp_lab import Lab, lab
@@ -26,6 +25,7 @@ from tests.metalman.support.surrounding import around, play
 from tests.support.paths import PYTHONPATH, ROOT
 from tests.support.software_tpm import needs_tpm, unix_tpm
 from tests.support.token_groups import machine_of
+from tests.support.waiting import eventually
 from unbounded.agent.layout import Layout
 from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet
 from unbounded.join.csr import IdentityFiles, agent_identity

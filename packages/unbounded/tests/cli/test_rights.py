@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.support import Client, eventually
+from tests.apiserver.support import Client
 from tests.cli.deployed import deployed
 from tests.cli.explain.staging import commands, typed
 from tests.support.installer import FakeInstaller, FakeInstalls
 from tests.support.machina import FakeHost, FakeSsh
+from tests.support.waiting import eventually
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.cli.cluster_info import publish_cluster_info

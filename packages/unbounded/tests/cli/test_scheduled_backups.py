@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.apiserver.support import Client, eventually, running
+from tests.apiserver.support import Client, running
 from tests.apiserver.test_failing_disk import mounted
 from tests.cli.running import KUBECTL, up
 from tests.cli.test_archive import run
+from tests.support.waiting import eventually
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import NAMESPACE
 from unbounded.cli import child

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from aiohttp import web
 
 from tests.fetch.layers import Built, files, image, index
 from tests.fetch.registries import HASTY, Answer, Registry
+from tests.support.waiting import eventually
 from unbounded.api.failures import Rejected
 from unbounded.fetch.failures import NotPublished, TooLarge, Unavailable, UnusableContent
 from unbounded.fetch.manifest import OCI_INDEX
@@ -38,12 +39,6 @@ async def store(folder: Path, limits: StoreLimits | None = None) -> AsyncIterato
 
 def built(text: bytes = b"x") -> Built:
     return image([files({"disk/a": text, "etc/b": text}), files({"disk/c": text * 2})], compression="tar+zstd")
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SOON_S):
-        while not holds():  # noqa: ASYNC110  # it happens in a server and a store that know of no test
-            await asyncio.sleep(0.005)
 
 
 async def test_an_image_is_there_whole_under_its_digest(registry: Registry, tmp_path: Path) -> None:
@@ -129,7 +124,7 @@ async def test_those_who_ask_for_one_digest_share_one_pull(registry: Registry, t
     async with store(tmp_path) as images, asyncio.TaskGroup() as group:
         names = [f"{registry.host}/lab/img:{tag}" for tag in ("v1", "v2") * 10]
         tasks = [group.create_task(images.ensure(name, AMD64)) for name in names]
-        await until(lambda: gate.waiting == 2 and registry.count("manifests") == 20)
+        await eventually(lambda: gate.waiting == 2 and registry.count("manifests") == 20)
         assert [progress.stage for progress in images.pulls()] == ["fetching"]
         gate.open.set()
         assert {held.digest for held in await asyncio.gather(*tasks)} == {built().digest}
@@ -142,7 +137,7 @@ async def test_a_pull_goes_on_as_long_as_somebody_waits_for_it(registry: Registr
     name = f"{registry.host}/lab/img:v1"
     async with store(tmp_path) as images:
         first, second = (asyncio.create_task(images.ensure(name, AMD64)) for _ in range(2))
-        await until(lambda: gate.waiting == 2 and registry.count("manifests") == 2)
+        await eventually(lambda: gate.waiting == 2 and registry.count("manifests") == 2)
         first.cancel()
         await asyncio.wait({first})
         assert first.cancelled()
@@ -151,7 +146,7 @@ async def test_a_pull_goes_on_as_long_as_somebody_waits_for_it(registry: Registr
         await asyncio.sleep(0)
         third = asyncio.create_task(images.ensure(name, AMD64))
         await asyncio.wait({second})
-        await until(lambda: gate.waiting == 4)
+        await eventually(lambda: gate.waiting == 4)
         gate.open.set()
         assert (await third).digest == built().digest
 
@@ -178,7 +173,7 @@ async def test_progress_is_counted_in_bytes_and_logged_now_and_then(
     registry.dial = dial
     async with store(tmp_path) as images, asyncio.TaskGroup() as group:
         task = group.create_task(images.ensure(f"{registry.host}/lab/img:v1", AMD64))
-        await until(lambda: [progress.percent for progress in images.pulls()] in ([49], [50]))
+        await eventually(lambda: [progress.percent for progress in images.pulls()] in ([49], [50]))
         stopped.set()
         await task
     lines = [getattr(record, FIELDS) for record in caplog.records if record.getMessage() == "image pull goes on"]

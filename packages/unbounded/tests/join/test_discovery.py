@@ -17,8 +17,9 @@ import trustme
 from aiohttp import web
 
 from tests.agent.daemon.joining import TOKEN, approving, config_of
-from tests.apiserver.support import Client, eventually
+from tests.apiserver.support import Client
 from tests.cli.deployed import deployed
+from tests.support.waiting import eventually
 from unbounded.agent.daemon.identity import join
 from unbounded.agent.layout import Layout
 from unbounded.agent.start import verified_token

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 import yaml
 
-from tests.apiserver.support import eventually
 from tests.cli.deployed import deployed
 from tests.join.signing import KEY, PUBLIC_KEY, pem_of
 from tests.support.memory_api import MemoryApi
+from tests.support.waiting import eventually
 from unbounded.api.core import CONFIG_MAPS, SERVICES, ConfigMap, Service
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.join.facts import (

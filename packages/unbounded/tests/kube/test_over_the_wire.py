@@ -16,6 +16,7 @@ import pytest
 from tests.kube.conftest import connector, implementations
 from tests.support.embedded_server import embedded_server, install_crds
 from tests.support.proxy import Proxy, proxy
+from tests.support.waiting import eventually
 from unbounded.api.core import EVENTS, LEASES, NAMESPACES
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.backoff import Backoff
@@ -71,15 +72,6 @@ async def running(*parts: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
         await asyncio.wait(tasks)
 
 
-async def until(condition: Callable[[], bool], last: Callable[[], object]) -> None:
-    try:
-        async with asyncio.timeout(WAIT_S):
-            while not condition():  # noqa: ASYNC110  # any condition
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        pytest.fail(f"not within {WAIT_S:g} s; last seen: {last()}")
-
-
 def machine(name: str, **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels}, "spec": {}}
 
@@ -119,7 +111,7 @@ async def test_a_controller_brings_every_machine_to_its_status(api: HttpApi, nam
         def done() -> bool:
             return sorted(item.status.message or "" for item in cache.all()) == ["seen 1"] * 19 + ["seen 2"]
 
-        await until(done, lambda: [item.status.message for item in cache.all()])
+        await eventually(done, lambda: [item.status.message for item in cache.all()])
         lease = await api.get(LEASES, "wire", namespace=namespace)
         assert lease.spec.holder_identity == "me"
     lease = await api.get(LEASES, "wire", namespace=namespace)
@@ -159,7 +151,7 @@ async def test_a_cache_comes_back_after_its_line_failed(api: HttpApi, server: Se
         for name in ("a", "b"):
             await api.create(MACHINES, machine(name))
         async with running(cache.run):
-            await until(lambda: len(cache) == 2, cache.all)
+            await eventually(lambda: len(cache) == 2, cache.all)
             if how == "cut":
                 line.cut()
                 line.refuse = True
@@ -171,7 +163,7 @@ async def test_a_cache_comes_back_after_its_line_failed(api: HttpApi, server: Se
                 line.refuse = False
             else:
                 line.stalled_for_good()  # what is open stays silent; new connections are fine
-            await until(lambda: sorted(item.name for item in cache.all()) == ["b", "c"], cache.all)
+            await eventually(lambda: sorted(item.name for item in cache.all()) == ["b", "c"], cache.all)
         assert told == ["new a", "new b", "gone a", "new c"]
 
 
@@ -207,11 +199,11 @@ async def test_a_cache_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
         async with running(cache.run):
             with start() as kubeconfig:
                 api.config = from_kubeconfig(kubeconfig)
-                await until(lambda: len(cache) == 1, cache.all)
+                await eventually(lambda: len(cache) == 1, cache.all)
             with start() as kubeconfig:
                 api.config = from_kubeconfig(kubeconfig)
                 await _patiently(lambda: api.create(MACHINES, machine("b")))
-                await until(lambda: len(cache) == 2, cache.all)
+                await eventually(lambda: len(cache) == 2, cache.all)
 
 
 async def _patiently(call: Callable[[], Awaitable[Any]]) -> None:

@@ -15,9 +15,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.apiserver.support import eventually
 from tests.cli.explain.staging import commands, typed
 from tests.machina.asking import asked_for, body, recent
+from tests.support.waiting import eventually
 from unbounded.api.core import CERTIFICATE_REQUESTS, EVENTS, NODES, SECRETS, CertificateRequest
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import GROUP_BOOTSTRAP

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from tests.apiserver.support import eventually
 from tests.cli.running import KUBECTL
+from tests.support.waiting import eventually
 from unbounded.api.configuration import (
     MACHINE_CONFIGURATION_VERSIONS,
     MACHINE_CONFIGURATIONS,

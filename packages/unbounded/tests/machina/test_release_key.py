@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.support import Client, eventually
+from tests.apiserver.support import Client
 from tests.cli.deployed import deployed
 from tests.cli.test_rights import as_account
 from tests.join.signing import ANOTHER, KEY, PUBLIC_KEY, pem_of, word_of
 from tests.support.memory_api import MemoryApi
+from tests.support.waiting import eventually
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import GROUP_AGENTS, NAMESPACE
 from unbounded.join.release_key import published_key

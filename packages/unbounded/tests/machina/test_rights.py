@@ -13,7 +13,8 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from tests.apiserver.support import Client, eventually
+from tests.apiserver.support import Client
+from tests.support.waiting import eventually
 from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS, Node
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_NODE_APPLIED, FINALIZER_HOST_OPERATION, FINALIZER_RESET, LABEL_SITE

@@ -10,10 +10,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from tests.apiserver.support import eventually
 from tests.machina.asking import pem
 from tests.machina.test_approval import Host, approving, decided, issued, joined, new_machine, with_token
 from tests.machina.test_serving_plan import USAGES, alternative
+from tests.support.waiting import eventually
 from unbounded.api.core import CERTIFICATE_REQUESTS, EVENTS, NODES, SERVICES, CertificateRequest
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import GROUP_NODES

@@ -13,8 +13,8 @@ from typing import cast
 
 import pytest
 
-from tests.apiserver.support import eventually
 from tests.support.memory_api import MemoryApi
+from tests.support.waiting import eventually
 from unbounded.api.core import CONFIG_MAPS, LEASES
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.apiserver.support import Client, eventually
+from tests.apiserver.support import Client
 from tests.cli.deployed import deployed
 from tests.cli.test_component_rights import Right, given, uses
 from tests.cli.test_rights import ACCOUNT, OPERATIONS, OURS, as_account, ended, operation
+from tests.support.waiting import eventually
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES, ConfigurationRef
 from unbounded.api.names import LABEL_CONFIGURATION

@@ -256,11 +256,3 @@ def says(response: Callable[[], web.StreamResponse]) -> Handler:
         return response()
 
     return answer
-
-
-async def eventually(condition: Callable[[], object], *, within_s: float = 30.0) -> None:
-    """Wait until `condition` holds."""
-    deadline = asyncio.get_running_loop().time() + within_s
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "it did not come true in time"
-        await asyncio.sleep(0.01)

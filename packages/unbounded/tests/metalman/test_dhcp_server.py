@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.metalman.fake_bmc import eventually
 from tests.metalman.support.reservations import FILES, MAC, URL, FixedBook, asked, pxe
+from tests.support.waiting import eventually
 from unbounded.metalman.dhcp import options as opt
 from unbounded.metalman.dhcp.model import (
     DhcpClient,

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.metalman.fake_bmc import eventually
 from tests.metalman.support.fixed_boots import FixedBoots
+from tests.support.waiting import eventually
 from unbounded.metalman.http.rate_check import MinimumRate
 from unbounded.metalman.http.server import HttpServer, HttpServerSettings
 

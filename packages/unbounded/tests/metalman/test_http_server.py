@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.metalman.fake_bmc import eventually
 from tests.metalman.support.fixed_boots import CFG, MODIFIED, PREFIX, FixedBoots, etag_of
+from tests.support.waiting import eventually
 from unbounded.metalman.http.bodies import LARGEST_BYTES
 from unbounded.metalman.http.ports import CloudInitEvent, ProgressReport, ReportAnswer
 from unbounded.metalman.http.rate_check import MinimumRate

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.support import eventually
 from tests.support.memory_api import MemoryApi
+from tests.support.waiting import eventually
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.fetch.store import ImageStore
 from unbounded.fetch.web import Web

@@ -8,7 +8,8 @@ from contextlib import AsyncExitStack
 import pytest
 from aiohttp import web
 
-from tests.metalman.fake_bmc import PASSWORD, RESET, SESSIONS, SYSTEM, FakeBmc, Handler, error, eventually, says, slow
+from tests.metalman.fake_bmc import PASSWORD, RESET, SESSIONS, SYSTEM, FakeBmc, Handler, error, says, slow
+from tests.support.waiting import eventually
 from unbounded.metalman.redfish.failures import BmcBusy, PasswordRejected
 from unbounded.metalman.redfish.pool import CONCURRENT_DELETIONS, BmcPool
 from unbounded.metalman.redfish.ports import BmcLimits, BmcPowerState, ResetType

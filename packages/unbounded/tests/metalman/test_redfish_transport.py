@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiohttp import web
 
-from tests.metalman.fake_bmc import RESET, SYSTEM, FakeBmc, error, eventually, hang_up, says, slow
+from tests.metalman.fake_bmc import RESET, SYSTEM, FakeBmc, error, hang_up, says, slow
+from tests.support.waiting import eventually
 from unbounded.api.failures import Rejected, Transient, Uncertain
 from unbounded.metalman.redfish.failures import BmcAnswerLost, BmcBusy, BmcUnreachable, CircuitOpen, Garbled
 from unbounded.metalman.redfish.gate import SILENCES

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import pytest
 
-from tests.apiserver.support import eventually
 from tests.metalman.support.dhcp_lab import FAR_MAC, NEAR_MAC, Lab, lab
 from tests.metalman.support.surrounding import around, play
+from tests.support.waiting import eventually
 from unbounded.api.machine import MACHINES
 
 pytestmark = [

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.metalman.fake_bmc import FakeBmc, eventually
+from tests.metalman.fake_bmc import FakeBmc
 from tests.support.memory_api import MemoryApi
+from tests.support.waiting import eventually
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.cache import Cache

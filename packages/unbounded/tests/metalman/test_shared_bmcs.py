@@ -11,6 +11,7 @@ import pytest
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from tests.operations.building import claim, machine_of, operation_of, slot_of
+from tests.support.waiting import eventually
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.cache import Cache
@@ -39,11 +40,11 @@ async def twin(cluster: Cluster, of: str, name: str = "twin", *, site: str = "la
 
 async def shows(cluster: Cluster, machine: str, expected: tuple[str, str] | None) -> str:
     """Wait for the condition; gives its message."""
-    for _ in range(200):
-        if await cluster.condition(machine, "BMCExclusive") == expected:
-            break
-        await asyncio.sleep(0.05)
-    assert await cluster.condition(machine, "BMCExclusive") == expected
+
+    async def shown() -> bool:
+        return await cluster.condition(machine, "BMCExclusive") == expected
+
+    await eventually(shown, every_s=0.05)
     conditions = (await cluster.machine(machine)).status.conditions
     return next((one.message for one in conditions if one.type == "BMCExclusive"), "")
 

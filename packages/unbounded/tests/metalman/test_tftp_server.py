@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.metalman.fake_bmc import eventually
+from tests.support.waiting import eventually
 from unbounded.metalman.tftp.packet import ErrorCode
 from unbounded.metalman.tftp.ports import MemoryContent, TftpContent, TftpRejection
 from unbounded.metalman.tftp.server import TftpServer, TftpServerSettings

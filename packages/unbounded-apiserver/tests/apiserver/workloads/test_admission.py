@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.apiserver import recorded
-from tests.apiserver.support import Client, client_of, eventually, running
+from tests.apiserver.support import Client, client_of, running
+from tests.support.waiting import eventually
 from unbounded_apiserver.server import ApiServer
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.support import eventually, running
+from tests.apiserver.support import running
+from tests.support.waiting import eventually
 from unbounded_apiserver.workloads.disruption_budgets import PodFacts, affects_budget
 
 SELECTOR: dict[str, Any] = {"matchLabels": {"app": "x"}}

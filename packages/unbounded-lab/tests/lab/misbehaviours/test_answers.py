@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from tests.lab.misbehaviours.checks import Checks
-from tests.lab.wire import RESET, ROOT, SESSIONS, SYSTEM, Answer, Wire, eventually
+from tests.lab.wire import RESET, ROOT, SESSIONS, SYSTEM, Answer, Wire
+from tests.support.waiting import eventually
 from unbounded_lab.bmc import HostPower
 
 CHECKS = Checks()
@@ -23,7 +24,7 @@ CHECKS = Checks()
 async def held_back(talk: Wire, seconds: float) -> asyncio.Task[Answer]:
     """A ForceOff whose answer does not come before the clock has moved so far."""
     asked = asyncio.create_task(talk.reset("ForceOff"))
-    await eventually(lambda: talk.clock.sleepers == 1, what="a request that waits")
+    await eventually(lambda: talk.clock.sleepers == 1, state=lambda: "a request that waits")
     talk.clock.move(seconds - 0.01)
     assert talk.clock.sleepers == 1
     return asked
@@ -44,7 +45,7 @@ async def acts_late(talk: Wire) -> None:
     await asyncio.wait([asked])
     assert talk.bmc.power() is HostPower.ON
     talk.clock.move(0.01)
-    await eventually(lambda: talk.bmc.power() is HostPower.OFF, what="a reset whose client has left")
+    await eventually(lambda: talk.bmc.power() is HostPower.OFF, state=lambda: "a reset whose client has left")
 
 
 @CHECKS.shows

@@ -14,8 +14,9 @@ import pytest
 
 from tests.agent.daemon.joining import OURS, approving, make_token
 from tests.agent.daemon.light import STARTED_S, LightHost, all_requests_noted, kubelets, order, requests_of
-from tests.apiserver.support import Client, eventually
+from tests.apiserver.support import Client
 from tests.cli.deployed import deployed
+from tests.support.waiting import eventually
 from unbounded.agent.cluster_access import ClusterAccess, access_of_config, fingerprint
 from unbounded.agent.daemon import daemon
 from unbounded.agent.daemon.access_follower import published_access

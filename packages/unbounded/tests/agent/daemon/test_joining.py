@@ -13,8 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.agent.daemon.joining import OURS, REQUESTS, TOKEN, approving, config_of, make_machine, make_token
-from tests.apiserver.support import Client, client_with, eventually
+from tests.apiserver.support import Client, client_with
 from tests.cli.deployed import deployed
+from tests.support.waiting import eventually
 from unbounded.agent.daemon.identity import (
     client_config,
     connected,

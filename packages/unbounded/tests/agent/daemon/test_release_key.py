@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.agent.test_stored_config import CONFIG
-from tests.apiserver.support import eventually
 from tests.join.signing import ANOTHER, KEY, PUBLIC_KEY, pem_of, word_of
 from tests.support.memory_api import MemoryApi
+from tests.support.waiting import eventually
 from unbounded.agent.daemon import release_key
 from unbounded.agent.daemon.release_key import ReleaseKeyFollower
 from unbounded.agent.layout import Layout
@@ -147,8 +147,12 @@ async def test_it_is_looked_at_again_and_trouble_does_not_end_that(
     monkeypatch.setattr(release_key, "POLL_S", 0.01)
     monkeypatch.setattr(release_key, "AFTER_TROUBLE_S", 0.01)
     await place.publish("wrong")
+
+    async def refused() -> bool:
+        return bool((await place.api.get(MACHINES, "m1")).status.conditions)
+
     running = asyncio.create_task(place.key.run())
-    await asyncio.sleep(0.1)
+    await eventually(refused)
     await place.publish(pem_of(KEY))
 
     async def kept() -> bool:

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.apiserver.support import eventually
 from tests.cli.migrate.judging import copies_on, form
 from tests.cli.migrate.world import fill, served
 from tests.cli.running import LIMIT_S, Up, up
 from tests.support.paths import ROOT
+from tests.support.waiting import eventually
 from unbounded.agent.cluster_access import fingerprint
 from unbounded.api.core import NAMESPACES, NODES
 from unbounded.api.machine import MACHINES

@@ -14,6 +14,7 @@ from tests.apiserver.support import Client, client_identity
 from tests.cli.migrate.cutting import Killed, Life, MortalApi
 from tests.cli.migrate.judging import copies_on, form, holders
 from tests.cli.migrate.world import AT, SITE, World, machine, world
+from tests.support.waiting import eventually
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES
@@ -324,7 +325,11 @@ async def test_a_control_plane_that_leads_there_is_an_obstacle(tmp_path: Path) -
             retry_s=1,
         )
         leading = asyncio.create_task(election.run(lambda _epoch: asyncio.Event().wait()))  # type: ignore[arg-type,return-value]
-        await asyncio.sleep(1)
+
+        async def leads() -> bool:
+            return (await holders(it.target.api)).get(LEASE_SUPERVISOR) == "machina-1"
+
+        await eventually(leads)
         (word,) = (await steps.plan(it.source, it.target)).obstacles
         assert "Lease unbounded-kube/unbounded-operations, held by machina-1" in word
         leading.cancel()

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.apiserver.support import eventually
 from tests.cli.migrate.cutting import Life
 from tests.cli.migrate.test_flow import copied, moved
 from tests.cli.migrate.world import SITE, World, b64, world
+from tests.support.waiting import eventually
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import pytest
 
-from tests.apiserver.support import eventually
 from tests.join.releases import Releases, releases, tarball
 from tests.support.ssh.sshd import Fleet, Server, fingerprint_of, keygen, missing, sshd_fleet
+from tests.support.waiting import eventually
 from unbounded.api.core import EVENTS, NODES, SECRETS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import LABEL_MACHINE, NAMESPACE

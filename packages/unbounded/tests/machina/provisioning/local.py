@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.support.waiting import eventually
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.provisioning.model import Install, RunInProgress
 from unbounded.machina.provisioning.remote import HostInstaller
@@ -125,12 +126,6 @@ def install(script: str, *, attempt: str = ATTEMPT, **environment: str) -> Insta
     return Install(UID, attempt, config, script, environment, hidden=(SecretStr(TOKEN),))
 
 
-async def until(true: Callable[[], object], *, within_s: float = WITHIN_S) -> None:
-    async with asyncio.timeout(within_s):
-        while not true():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-
-
 def waits_for(file: Path, then: str = "") -> str:
     """Shell that says so, and goes on when the file is there."""
     return f"echo waiting; while [ ! -e '{file}' ]; do sleep 0.05; done; echo went on\n{then}\n"
@@ -154,7 +149,7 @@ async def at_work(host: Local, installer: HostInstaller, script: str) -> int:
     """Begin it, and wait until its shell has begun; the process that keeps it."""
     assert isinstance(await installer.begin(host, install(script)), RunInProgress)
     started, log = host.run_folder / "started", host.run_folder / "log"
-    await until(lambda: started.exists() and log.exists() and log.read_text())
+    await eventually(lambda: started.exists() and log.exists() and log.read_text())
     return next(pid for pid in holders(host) if "/run.sh" in command_line(pid))
 
 

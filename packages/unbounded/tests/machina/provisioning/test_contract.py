@@ -17,12 +17,12 @@ from tests.machina.provisioning.local import (
     install,
     processes_with,
     signalled,
-    until,
     waits_for,
 )
 from tests.machina.ssh.servers import FirstUses
 from tests.support.installer import FakeInstaller
 from tests.support.machina import FakeHost, FakeSsh
+from tests.support.waiting import eventually
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.provisioning.model import Finished, Install, Installer, Interrupted, NoRun, RunInProgress
@@ -54,11 +54,11 @@ def real(host: Local) -> World:
 
     async def killed() -> None:
         log = host.run_folder / "log"
-        await until(lambda: log.exists() and "waiting" in log.read_text())
+        await eventually(lambda: log.exists() and "waiting" in log.read_text())
         keeper = next(pid for pid in holders(host) if "/run.sh" in command_line(pid))
         for process in reversed(children(keeper)):
             signalled(process)
-        await until(lambda: not processes_with(str(host.run_folder)))
+        await eventually(lambda: not processes_with(str(host.run_folder)))
 
     script = waits_for(go, "echo 'the end'; exit 3")
     return World(host, HostInstaller(settle_s=0), lambda name: install(script, attempt=name), go.touch, killed)

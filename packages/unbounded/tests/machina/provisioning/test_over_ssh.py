@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.machina.provisioning.local import ATTEMPT, TOKEN, UID, install
-from tests.machina.ssh.servers import FirstUses, direct_to, until
+from tests.machina.ssh.servers import FirstUses, direct_to
 from tests.support.ssh.sshd import Fleet, Server, missing, sshd_fleet
+from tests.support.waiting import eventually
 from unbounded.machina.provisioning.model import Finished, HostRefuses, NoRun, ObservedRun, RunInProgress
 from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.ssh.client import SshClient
@@ -67,7 +68,7 @@ async def test_a_run_goes_on_when_the_line_breaks_and_is_taken_up(fleet: Fleet, 
         assert await installer.observe(shell, UID) == NoRun()
         assert isinstance(await installer.begin(shell, install(WAITS)), RunInProgress)
         following = asyncio.create_task(installer.follow(shell, install(WAITS), told.append))
-        await until(lambda: "waiting" in told, lambda: told)
+        await eventually(lambda: "waiting" in told, lambda: told)
         server.close_sessions()
         with pytest.raises(SshUncertain):
             await following

@@ -9,16 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.machina.provisioning.local import (
-    UID,
-    Local,
-    at_work,
-    install,
-    processes_with,
-    signalled,
-    until,
-    waits_for,
-)
+from tests.machina.provisioning.local import UID, Local, at_work, install, processes_with, signalled, waits_for
+from tests.support.waiting import eventually
 from unbounded.machina.provisioning.commands import command
 from unbounded.machina.provisioning.model import ANOTHER_MACHINE, Finished, RunInProgress
 from unbounded.machina.provisioning.remote import HostInstaller
@@ -152,10 +144,10 @@ async def test_how_the_reset_for_another_machine_ended_does_not_count(host: Loca
         f'[ "$1" = version ] && exit; echo "$RESET_MACHINE" >> "{told}"; [ "$RESET_MACHINE" = m1 ] || {{ {waits}; }}',
     )
     other = asyncio.create_task(hasty.reset(host, "m2", "of-m2", limit_s=60, tell=lambda _: None))
-    await until(told.exists)
+    await eventually(told.exists)
     sent = len(host.sent)
     own = asyncio.create_task(hasty.reset(host, "m1", UID, limit_s=60, tell=lambda _: None))
-    await until(lambda: len(host.sent) > sent + 1)  # it follows the one that is at work
+    await eventually(lambda: len(host.sent) > sent + 1)  # it follows the one that is at work
     go.touch()
     assert [(await other).status, (await own).status] == [1, 0]
     assert told.read_text() == "m2\nm1\n"
@@ -171,7 +163,7 @@ async def test_a_reset_leaves_what_another_machine_has_begun_since(host: Local, 
         f'[ "$1" = version ] || {{ touch "{resetting}"; while [ ! -e "{go}" ]; do sleep 0.05; done; }}',
     )
     reset = asyncio.create_task(hasty.reset(host, "m1", "of-m1", limit_s=60, tell=lambda _: None))
-    await until(resetting.exists)
+    await eventually(resetting.exists)
     waits = await hasty.begin(host, install("exit 0"))
     assert isinstance(waits, RunInProgress)
     assert waits.progress.startswith("a reset has been at work on this host for ")

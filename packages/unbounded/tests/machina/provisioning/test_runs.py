@@ -22,9 +22,9 @@ from tests.machina.provisioning.local import (
     install,
     processes_with,
     signalled,
-    until,
     waits_for,
 )
+from tests.support.waiting import eventually
 from unbounded.agent.layout import Layout
 from unbounded.agent.operations.host_reboot import host_boot_id
 from unbounded.machina.provisioning.model import Finished, HostRefuses, Interrupted, NoRun, RunInProgress
@@ -251,7 +251,7 @@ async def test_one_that_was_killed_as_a_whole(host: Local, hasty: HostInstaller)
     keeper = await at_work(host, hasty, waits_for(host.folder / "go"))
     for process in reversed(children(keeper)):
         signalled(process)
-    await until(lambda: not processes_with(str(host.run_folder)))
+    await eventually(lambda: not processes_with(str(host.run_folder)))
     assert TOKEN in (host.run_folder / "config.json").read_text()
     found = await hasty.observe(host, UID)
     assert found == Interrupted(ATTEMPT, "its process was killed before it had ended")
@@ -263,7 +263,7 @@ async def test_one_whose_host_was_restarted(host: Local, hasty: HostInstaller) -
     keeper = await at_work(host, hasty, waits_for(host.folder / "go"))
     for process in reversed(children(keeper)):
         signalled(process)
-    await until(lambda: not processes_with(str(host.run_folder)))
+    await eventually(lambda: not processes_with(str(host.run_folder)))
     (host.run_folder / "started").write_text("0f5e7b10-9f5c-4c44-8a5e-2d8a9f5e7b10 12 34\n")
     assert await hasty.observe(host, UID) == Interrupted(ATTEMPT, "the host was restarted before it had ended")
 
@@ -285,7 +285,7 @@ async def test_the_end_of_a_session_is_not_the_end_of_the_run(host: Local, hasty
     go = host.folder / "go"
     await at_work(host, hasty, waits_for(go))
     following = asyncio.create_task(hasty.follow(host, install(""), lambda _: None))
-    await until(lambda: len(host.sent) > 1)
+    await eventually(lambda: len(host.sent) > 1)
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
     assert isinstance(await hasty.observe(host, UID), RunInProgress)

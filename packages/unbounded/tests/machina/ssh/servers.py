@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,13 +56,3 @@ def through_bastion(
     assert fleet.bastion is not None
     jump = hop_to(fleet, fleet.bastion, name=SSHHop.BASTION, pins=bastion)
     return SshRoute(hop_to(fleet, server, pins=pins), jump)
-
-
-async def until(true: Callable[[], bool], what: Callable[[], object]) -> None:
-    """Wait for a condition; `what` says how things are when it does not come true."""
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while not true():  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(what()) from None

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.machina.ssh.servers import FirstUses, at, hop_to, identity, through_bastion, until
+from tests.machina.ssh.servers import FirstUses, at, hop_to, identity, through_bastion
 from tests.support.ssh.sshd import Fleet, Server, fingerprint_of, keygen
+from tests.support.waiting import eventually
 from unbounded.api.machine import SSHHop
 from unbounded.machina.ssh.client import SshClient
 from unbounded.machina.ssh.model import (
@@ -49,10 +50,10 @@ async def many_through_one(fleet: Fleet, many: int) -> None:
     assert await asyncio.gather(*(one() for _ in range(many))) == [b"1000\n"] * many
     assert first.seen == [(SSHHop.BASTION, bastion.fingerprint)] * many
     assert bastion.log[seen:].count("Accepted publickey for") == 1
-    await until(lambda: "Disconnected from user" in bastion.log[seen:], lambda: bastion.log[seen:])
+    await eventually(lambda: "Disconnected from user" in bastion.log[seen:], lambda: bastion.log[seen:])
     await ssh.close()
-    await until(lambda: len(asyncio.all_tasks()) <= tasks, asyncio.all_tasks)
-    await until(lambda: open_files() <= files, lambda: os.listdir("/proc/self/fd"))
+    await eventually(lambda: len(asyncio.all_tasks()) <= tasks, asyncio.all_tasks)
+    await eventually(lambda: open_files() <= files, lambda: os.listdir("/proc/self/fd"))
 
 
 async def test_many_share_one_connection_which_is_closed_when_idle(fleet: Fleet) -> None:
@@ -103,7 +104,7 @@ async def test_a_shared_connection_does_not_count_for_who_has_another_key_pinned
 async def test_a_probe_logs_in_to_the_bastion_and_not_to_the_host(fleet: Fleet, ssh: SshClient) -> None:
     host, before = fleet.servers[0], len(fleet.servers[0].log)
     await ssh.probe(through_bastion(fleet, host), on_first_use=FirstUses())
-    await until(lambda: "Connection closed" in host.log[before:], lambda: host.log[before:])
+    await eventually(lambda: "Connection closed" in host.log[before:], lambda: host.log[before:])
     assert "publickey" not in host.log[before:]
     await ssh.probe(SshRoute(hop_to(fleet, host)), on_first_use=FirstUses())
 

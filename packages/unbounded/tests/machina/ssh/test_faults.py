@@ -16,9 +16,10 @@ from typing import Any
 import asyncssh
 import pytest
 
-from tests.machina.ssh.servers import FirstUses, at, hop_to, until
+from tests.machina.ssh.servers import FirstUses, at, hop_to
 from tests.support.proxy import proxy
 from tests.support.ssh.sshd import Fleet, fingerprint_of, free_port, keygen, sshd_fleet
+from tests.support.waiting import eventually
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh.client import SshClient
@@ -270,7 +271,7 @@ async def test_a_connection_that_a_bastion_makes_too_late_is_closed(ed25519: str
         with pytest.raises(SshTransient, match="no answer within"):
             await ssh.probe(route, on_first_use=FirstUses())
     late.free.set()
-    await until(lambda: late.closed == many, lambda: late)
+    await eventually(lambda: late.closed == many, lambda: late)
     await replaced(ssh, SshLimits()).probe(route, on_first_use=FirstUses())
     assert late.opened == many + 1
     await ssh.close()
@@ -321,7 +322,7 @@ async def test_a_line_that_falls_silent_is_given_up(fleet: Fleet) -> None:
         async with ssh.login(to(HostPort(LOOPBACK, port), fleet), on_first_use=FirstUses()) as shell:
             assert (await shell.run("true", limit_s=60)).status == 0
             running = asyncio.create_task(shell.run("exec sleep 9876", limit_s=600))
-            await until(lambda: bool(host.run("pgrep -fx 'sleep 9876'").stdout), lambda: host.log)
+            await eventually(lambda: bool(host.run("pgrep -fx 'sleep 9876'").stdout), lambda: host.log)
             line.stall = True
             assert isinstance(shell, RemoteShell)
             shell._connection.connection.set_keepalive(0.1, 3)
@@ -380,7 +381,7 @@ async def test_ipv6_and_several_host_keys(tmp_path: Path) -> None:
             async with ssh.login(SshRoute(hop_to(fleet, host, pins=pin)), on_first_use=FirstUses()):
                 pass
         unlearnt = 3  # handshakes that ended when Ed25519 or ECDSA was shown, before the kind of each was known
-        await until(lambda: host.log.count(NOT_TRUSTED) == unlearnt, lambda: host.log)
+        await eventually(lambda: host.log.count(NOT_TRUSTED) == unlearnt, lambda: host.log)
         learnt = HostKeyPins(fingerprint=fingerprint_of(rsa))
         async with ssh.login(SshRoute(hop_to(fleet, host, pins=learnt)), on_first_use=FirstUses()):
             assert host.log.count(NOT_TRUSTED) == unlearnt
@@ -389,6 +390,6 @@ async def test_ipv6_and_several_host_keys(tmp_path: Path) -> None:
         with pytest.raises(SshRejected) as refused:
             await ssh.login(SshRoute(hop_to(fleet, host, pins=gone)), on_first_use=FirstUses()).__aenter__()
         assert refused.value.reason is SshReason.HOST_KEY
-        await until(lambda: host.log.count(NOT_TRUSTED) == unlearnt + 3, lambda: host.log)
+        await eventually(lambda: host.log.count(NOT_TRUSTED) == unlearnt + 3, lambda: host.log)
         assert host.log.count("publickey") == before
     await ssh.close()

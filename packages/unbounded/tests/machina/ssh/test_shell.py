@@ -8,8 +8,9 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
-from tests.machina.ssh.servers import FirstUses, direct_to, until
+from tests.machina.ssh.servers import FirstUses, direct_to
 from tests.support.ssh.sshd import Fleet, Server
+from tests.support.waiting import eventually
 from unbounded.machina.ssh.client import SshClient
 from unbounded.machina.ssh.model import Shell, SshLimits, SshTransient, SshUncertain
 from unbounded.machina.ssh.shell import LINE_BYTES
@@ -56,13 +57,13 @@ async def test_a_command_past_its_limit_or_given_up_is_ended_on_the_host(fleet: 
     async with logged_in(fleet) as shell:
         with pytest.raises(SshUncertain, match=r"within 0\.5 s"):
             await shell.run("exec sleep 4321", limit_s=0.5)
-        await until(lambda: not running(host, "sleep 4321"), lambda: host.run("ps ax").stdout)
+        await eventually(lambda: not running(host, "sleep 4321"), lambda: host.run("ps ax").stdout)
         task = asyncio.create_task(shell.run("exec sleep 5432", limit_s=600))
-        await until(lambda: running(host, "sleep 5432"), lambda: host.run("ps ax").stdout)
+        await eventually(lambda: running(host, "sleep 5432"), lambda: host.run("ps ax").stdout)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await until(lambda: not running(host, "sleep 5432"), lambda: host.run("ps ax").stdout)
+        await eventually(lambda: not running(host, "sleep 5432"), lambda: host.run("ps ax").stdout)
         assert (await shell.run("echo still here", limit_s=LONG_S)).stdout == b"still here\n"
 
 
@@ -95,14 +96,14 @@ async def test_a_command_that_says_nothing_or_goes_on_for_too_long_is_left(fleet
                 pass
         async with aclosing(shell.follow("echo one; exec sleep 7654", limit_s=600, silence_s=600)) as lines:  # type: ignore[type-var]
             assert await anext(lines) == b"one"
-    await until(lambda: not running(host, "sleep (6543|7654)"), lambda: host.run("ps ax").stdout)
+    await eventually(lambda: not running(host, "sleep (6543|7654)"), lambda: host.run("ps ax").stdout)
 
 
 async def test_a_connection_that_breaks_leaves_open_whether_the_command_ran(fleet: Fleet) -> None:
     host = fleet.servers[0]
     async with logged_in(fleet) as shell:
         task = asyncio.create_task(shell.run("exec sleep 8765", limit_s=600))
-        await until(lambda: running(host, "sleep 8765"), lambda: host.run("ps ax").stdout)
+        await eventually(lambda: running(host, "sleep 8765"), lambda: host.run("ps ax").stdout)
         host.close_sessions()
         with pytest.raises(SshUncertain, match="the connection broke while a command ran"):
             await task

@@ -13,11 +13,11 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from tests.lab.wire import eventually
 from tests.machineops.azure.judging import PLAIN, RICH, document, nothing_is_left, of_replacements
 from tests.machineops.azure.world import LASTING_S, USER_DATA, AzureWorld, azure_world, swift
 from tests.operations.staging import in_stage, result
 from tests.operations.world import Running
+from tests.support.waiting import eventually
 from unbounded.api.core import SECRETS
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES

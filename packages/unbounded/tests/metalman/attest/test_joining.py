@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.apiserver.support import Client, client_with, eventually
+from tests.apiserver.support import Client, client_with
 from tests.apiserver.test_certificates import REQUESTS, decide, identity, node_asking, signed
 from tests.cli.deployed import deployed
 from tests.cli.explain.staging import commands
@@ -24,6 +24,7 @@ from tests.cli.running import KUBECTL
 from tests.fetch.registries import served
 from tests.support.software_tpm import SoftwareTpm, needs_tpm, software_tpm
 from tests.support.token_groups import machine_of
+from tests.support.waiting import eventually
 from unbounded.api.core import EVENTS, SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES

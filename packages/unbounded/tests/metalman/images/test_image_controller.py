@@ -16,11 +16,11 @@ import bcrypt
 import pytest
 from aiohttp import web
 
-from tests.apiserver.support import eventually
 from tests.cli.explain.staging import commands
 from tests.fetch.layers import Built, files, image
 from tests.fetch.registries import HASTY, Registry, docker_config, docker_registry, push
 from tests.support.memory_api import MemoryApi
+from tests.support.waiting import eventually
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.cli.explain.links import ExplainLink, Topic
@@ -286,7 +286,11 @@ async def test_what_was_pulled_is_served_after_a_restart_without_the_registry(la
     async with lab.replica() as keeper:
         await lab.served(keeper)
 
+    attempts = 0
+
     async def down(_: web.BaseRequest) -> web.StreamResponse:
+        nonlocal attempts
+        attempts += 1
         return web.Response(status=503)
 
     registry.dial = down
@@ -294,8 +298,8 @@ async def test_what_was_pulled_is_served_after_a_restart_without_the_registry(la
         await lab.served(keeper, mark=b"1")
         text = await lab.says("Pulled", "its registry does not answer; what it meant last is used")
         assert str(built.digest) in text
-        writes = lab.api.writes
-        await asyncio.sleep(0.3)  # several attempts
+        writes, more = lab.api.writes, attempts + 3
+        await eventually(lambda: attempts >= more)
         assert lab.api.writes == writes
         registry.dial = None
         registry.add(netboot(b"2"), "v1")

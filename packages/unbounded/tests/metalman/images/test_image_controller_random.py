@@ -13,10 +13,10 @@ from typing import Final
 import pytest
 from aiohttp import web
 
-from tests.apiserver.support import eventually
 from tests.fetch.registries import Registry
 from tests.metalman.images.test_image_controller import Lab, netboot
 from tests.support.seeds import first_seed
+from tests.support.waiting import eventually
 from unbounded.api.machine import MACHINES
 from unbounded.metalman.images.image_controller import ImageController
 from unbounded.metalman.netboot.ports import BootImages

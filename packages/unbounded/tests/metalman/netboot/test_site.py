@@ -11,11 +11,11 @@ from typing import Any, Final, TypeVar
 import pytest
 
 from tests.cli.explain.staging import commands
-from tests.metalman.fake_bmc import eventually
 from tests.metalman.support.netboot_objects import ADDRESS, IMAGE, MAC, REDFISH, lease, machine_body
 from tests.metalman.support.netboot_site import NETBOOT_FILES, SERVE_URL, World, netboot_site
 from tests.metalman.support.reservations import asked, pxe
 from tests.support.memory_api import MemoryApi
+from tests.support.waiting import eventually
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine, NetbootStatus
