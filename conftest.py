@@ -1,20 +1,19 @@
 """How many examples property tests try: as many as `make test` has time for, fewer in `make quick`; in a soak more, and
 others each time. And in which order tests run beside each other: those that take minutes first, some in each process.
-`tests/support/skips.py` judges tests that are skipped, `tests/support/reruns.py` those that pass on a rerun only.
+`tests/support/skips.py` judges tests that are skipped, `tests/support/reruns.py` those that pass on a rerun only;
+`tests/support/selection.py` decides which modules are imported at all.
 """
 
 from __future__ import annotations
 
 import gc
-import re
 from collections.abc import Generator
-from pathlib import Path
 from typing import Final
 
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.support.skips", "tests.support.reruns"]
+pytest_plugins = ["tests.support.skips", "tests.support.reruns", "tests.support.selection"]
 
 EXAMPLES: Final = {"quick": 40, "test": 100, "soak": 2000}
 
@@ -24,16 +23,6 @@ settings.load_profile("test")
 
 
 LONG_S: Final = 400.0  # tests with such a limit mostly wait: for a host, for a machine that boots
-
-
-ALL_SLOW: Final = re.compile(r"^pytestmark = (?:\[\s*)?pytest\.mark\.(?:slow|soak)\b", re.MULTILINE)
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out a module whose tests are all slow where slow ones are not asked for: its imports take longest."""
-    if config.option.markexpr.startswith("not slow") and collection_path.match("test_*.py"):
-        return bool(ALL_SLOW.search(collection_path.read_text())) or None
-    return None
 
 
 @pytest.hookimpl(trylast=True)  # when it is known what is left out
