@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from tests.support.paths import environment
 from unbounded.cli import child, child_watch, watchdog
 from unbounded.cli.child_watch import ProcessEnd, run_watched
 
@@ -14,7 +15,7 @@ from unbounded.cli.child_watch import ProcessEnd, run_watched
 async def _lives(how: str, serves: list[str], hangs: list[str]) -> ProcessEnd:
     async with asyncio.timeout(30):
         return await run_watched(
-            "tests.cli.ailing", how, environment=os.environ, serves=lambda: serves.append(how), hangs=hangs.append
+            "tests.cli.ailing", how, environment=environment(), serves=lambda: serves.append(how), hangs=hangs.append
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.metalman.support.dhcp_lab import NEAR_MAC, Lab, ip, lab
-from tests.support.paths import PYTHONPATH, ROOT
+from tests.support.paths import PYTHONPATH, ROOT, environment
 
 pytestmark = [
     pytest.mark.slow,
@@ -92,6 +92,7 @@ async def metalman(network: Lab, folder: Path) -> AsyncIterator[Metalman]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         cwd=ROOT,
+        env=environment(),
     )
     try:
         made = Metalman(process)
