@@ -43,6 +43,14 @@ async def test_a_session_that_nobody_uses_is_deleted(bmc: FakeBmc) -> None:
         assert (await pool.bmc(bmc.access()).system()).power is BmcPowerState.ON
 
 
+@pytest.mark.slow
+async def test_session_whose_login_outlasts_the_idle_time_is_deleted(bmc: FakeBmc) -> None:
+    bmc.once("POST", SESSIONS, slow(0.5, bmc.normal))
+    async with BmcPool(BmcLimits(idle_s=0.1)) as pool:
+        await pool.bmc(bmc.access()).system()
+        await eventually(lambda: not bmc.tokens, within_s=10)
+
+
 async def test_a_session_is_given_back_soon_after_parting_over_the_same_connection(bmc: FakeBmc) -> None:
     peers: list[object] = []
 

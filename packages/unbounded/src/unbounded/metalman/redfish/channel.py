@@ -25,7 +25,12 @@ class BmcChannel:
         self._auth = auth
         self._gate = gate
         self._limits = limits
-        self.last_used = _now()
+        self._last_used = _now()
+        self._open_calls = 0
+
+    def unused_s(self, now: float) -> float:
+        """Return the seconds since the last call; 0 during a call, which may still open a session."""
+        return 0.0 if self._open_calls else now - self._last_used
 
     @property
     def where(self) -> str:
@@ -67,7 +72,21 @@ class BmcChannel:
         Args:
             leave_by: set for a change (see `leave_by()`); the request is sent before that time or not at all.
         """
-        self.last_used = _now()
+        self._open_calls += 1
+        try:
+            return await self._send(method, reference, body, headers or {}, leave_by)
+        finally:
+            self._open_calls -= 1
+            self._last_used = _now()
+
+    async def _send(
+        self,
+        method: str,
+        reference: str,
+        body: Mapping[str, Any] | None,
+        headers: Mapping[str, str],
+        leave_by: float | None,
+    ) -> BmcResponse:
         changes = leave_by is not None
         async with self._gate.call(within_s=self._limits.queue_s if leave_by is None else _left(leave_by)):
             deadline = _now() + self._limits.call_s
@@ -78,7 +97,7 @@ class BmcChannel:
                 answer = await self._http.send(
                     method,
                     reference,
-                    headers={**credentials, **(headers or {})},
+                    headers={**credentials, **headers},
                     body=body,
                     changes=changes,
                     within_s=_left(deadline),
@@ -87,7 +106,6 @@ class BmcChannel:
                     break
                 if last:
                     raise Transient(f"{self.where} does not honour the session that it has just given (401)")
-        self.last_used = _now()
         return answer
 
     async def delete_session(self, *, unused_s: float = 0.0, is_urgent: bool = True) -> None:
@@ -108,7 +126,7 @@ class BmcChannel:
 
     async def _delete_session(self, unused_s: float, limit_s: float) -> None:
         async with asyncio.timeout(limit_s), self._gate.call(within_s=limit_s):
-            if _now() - self.last_used >= unused_s:
+            if self.unused_s(_now()) >= unused_s:
                 await self._auth.end(within_s=limit_s)
 
 

@@ -55,7 +55,7 @@ class PooledClient:
         return False
 
     def unused_s(self, now: float) -> float:
-        return now - self.client.channel.last_used
+        return self.client.channel.unused_s(now)
 
 
 def _key(access: BmcAccount) -> Key:
