@@ -18,7 +18,7 @@ def utc_now() -> datetime:
 def rfc3339(at: datetime | None = None, *, micro: bool = False) -> str:
     """A time as Kubernetes writes it (metav1.Time; with `micro` metav1.MicroTime); now, if none is given."""
     moment = (at or utc_now()).astimezone(UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds' if micro else 'seconds')}Z"
 
 
 def seconds_since(earlier: str | None, now: datetime) -> float:

@@ -47,7 +47,7 @@ class Controller(Generic[K]):
         self._results = cache(partial(metrics.reconciles.labels, name))
         self._seconds = metrics.reconcile_seconds.labels(name)
         self._log = Log(__name__).bind(controller=name)
-        self.queue.on_depth = metrics.queue_depth.labels(name).set
+        metrics.queue_depth.labels(name).set_function(lambda: len(self.queue))
 
     def enqueue(self, key: K) -> None:
         """Reconcile this key soon."""

@@ -80,8 +80,11 @@ class Log:
 
     def _write(self, level: int, text: str, fields: dict[str, Any], *, traceback: bool = False) -> None:
         if self._logger.isEnabledFor(level):
-            extra = {FIELDS: self._fields | fields}
-            self._logger.log(level, "%s", text, extra=extra, exc_info=traceback, stacklevel=3)
+            # Logger.log would search the stack for the caller, which no format shows.
+            caught = sys.exc_info() if traceback else None
+            record = logging.LogRecord(self._logger.name, level, "", 0, text, (), caught)
+            setattr(record, FIELDS, self._fields | fields)
+            self._logger.handle(record)
 
 
 def chain(error: BaseException) -> str:

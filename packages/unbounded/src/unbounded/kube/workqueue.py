@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
 from unbounded.kube.backoff import Backoff
@@ -37,7 +37,6 @@ class WorkQueue(Generic[K]):
         self._failures: dict[K, int] = {}
         self._overtakes: dict[K, int] = {}
         self._takers: deque[asyncio.Future[None]] = deque()
-        self.on_depth: Callable[[int], None] | None = None  # called with every change of the length
 
     def __len__(self) -> int:
         """Keys that wait for a worker now."""
@@ -50,7 +49,6 @@ class WorkQueue(Generic[K]):
         elif key not in self._queued:
             self._queued.add(key)
             self._waiting.append(key)
-            self._report_depth()
             self._wake()
 
     def add_after(self, key: K, delay_s: float) -> None:
@@ -109,7 +107,6 @@ class WorkQueue(Generic[K]):
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
-        self._report_depth()
         return key
 
     def done(self, key: K) -> None:
@@ -124,10 +121,6 @@ class WorkQueue(Generic[K]):
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-
-    def _report_depth(self) -> None:
-        if self.on_depth is not None:
-            self.on_depth(len(self._waiting))
 
     def _due(self, key: K) -> None:
         self._timers.pop(key, None)

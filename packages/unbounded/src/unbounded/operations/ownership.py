@@ -76,9 +76,15 @@ TABLE: Final = (
 )
 
 
+_ROWS: Final = {kind: tuple(row for row in TABLE if kind in row.kinds) for kind in OperationKind}
+
+
 def executor_of(kind: OperationKind, machine: Machine) -> ExecutorKind | None:
     """Return the component that executes `kind` on this Machine; None when there is none."""
-    return next(row.executor for row in TABLE if kind in row.kinds and row.matches(machine))
+    for row in _ROWS[kind]:  # no generator: each change of a Machine comes here several times
+        if row.matches(machine):
+            return row.executor
+    return None
 
 
 def bmc_of(machine: Machine) -> str | None:

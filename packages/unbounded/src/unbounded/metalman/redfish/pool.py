@@ -71,6 +71,7 @@ class BmcPool:
     def __init__(self, limits: BmcLimits | None = None) -> None:
         self.limits = limits or BmcLimits()
         self._entries: dict[Key, PooledClient] = {}
+        self._keys: dict[str, set[Key]] = {}  # of the entries, by origin
         self._gates: WeakValueDictionary[str, BmcGate] = WeakValueDictionary()
         self._session: aiohttp.ClientSession | None = None
         self._cleanup: asyncio.Task[None] | None = None
@@ -93,6 +94,7 @@ class BmcPool:
             await asyncio.gather(*(channel.delete_session() for channel in channels if channel.has_session))
         finally:
             self._entries.clear()
+            self._keys.clear()
             if self._session is not None:
                 await self._session.close()
 
@@ -123,6 +125,7 @@ class BmcPool:
         entry = self._entries.get(key)
         if entry is None or not entry.offer(access):
             entry = self._entries[key] = PooledClient(self._connect(access))
+            self._keys.setdefault(key[0], set()).add(key)
             entry.offer(access)
         self._used.set()
         return entry.client
@@ -153,9 +156,10 @@ class BmcPool:
         """
         origin = endpoint_of(url).origin
         due = asyncio.get_running_loop().time() + self.limits.release_s
-        for (where, *_), entry in self._entries.items():
-            if where == origin and entry.client.channel.has_session:
-                self._releases.put_nowait((due, entry.client.channel))
+        for key in self._keys.get(origin, ()):
+            channel = self._entries[key].client.channel
+            if channel.has_session:
+                self._releases.put_nowait((due, channel))
 
     async def _run_cleanup(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -186,9 +190,16 @@ class BmcPool:
             await self._delete_sessions(idle, unused_s=self.limits.idle_s)
             for key, entry in list(self._entries.items()):
                 if entry.unused_s(now) >= self.limits.forget_s and not entry.client.channel.refused:
-                    del self._entries[key]
+                    self._drop(key)
             if len(idle) == len(self._entries) and not any(entry.client.channel.has_session for entry in idle):
                 self._used.clear()
+
+    def _drop(self, key: Key) -> None:
+        del self._entries[key]
+        keys = self._keys[key[0]]
+        keys.discard(key)
+        if not keys:
+            del self._keys[key[0]]
 
     async def _delete_sessions(self, entries: list[PooledClient], *, unused_s: float) -> None:
         """Delete the sessions that were not used for `unused_s`, a few at a time."""
