@@ -10,8 +10,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
-from functools import cache
-from types import SimpleNamespace, TracebackType
+from functools import cache, lru_cache
+from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
 import aiohttp
@@ -44,6 +44,7 @@ BUSY_LEAST_S: Final = 0.05  # if the server sends Retry-After: 0
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 _TOKEN_REQUEST: Final = {"apiVersion": TOKEN_REQUESTS.api_version, "kind": TOKEN_REQUESTS.kind, "spec": {}}
+NO_CONNECTION: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)  # so nothing was sent
 TRANSPORT_ERRORS: Final = (aiohttp.ClientError, OSError)  # of transport; TimeoutError and SSLError are OSErrors
 
 
@@ -308,18 +309,23 @@ class HttpApi:
         request.sent = False
         try:
             login = await self.config.credentials.login()
-            url = URL(self.config.server + request.path)
-            response = await self._connected().request(
+            url = _url(self.config.server, request.path)
+            session, context = self._connected(), self._ssl_context(login.certificate)
+            request.sent = True
+            response = await session.request(
                 request.method,
                 url.with_query(request.query) if request.query else url,
-                data=request.body,
-                headers=_headers(request, login),
-                ssl=self._ssl_context(login.certificate) or True,
+                data=_payload(request),
+                headers=login.headers(),
+                ssl=context or True,
                 server_hostname=self.config.tls_server_name,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s),
+                timeout=_timeout(silence_s),
                 allow_redirects=False,
-                trace_request_ctx=request,
             )
+        except NO_CONNECTION:
+            request.sent = False
+            raise
+        else:
             code = response.status
             self._note_date(response.headers.get("Date", ""))
             return response, login
@@ -343,20 +349,28 @@ class HttpApi:
     def _connected(self) -> aiohttp.ClientSession:
         """The session, which can only be made inside an event loop."""
         if self._session is None:
-            trace = aiohttp.TraceConfig()
-            trace.on_request_headers_sent.append(_mark_sent)
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),
                 headers={"User-Agent": self._user_agent, "Accept": "application/json"},
                 cookie_jar=aiohttp.DummyCookieJar(),
-                trace_configs=[trace],
             )
         return self._session
 
 
-async def _mark_sent(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:  # noqa: ARG001
-    """Called by aiohttp just before the first byte of a request is written."""
-    context.trace_request_ctx.sent = True
+@lru_cache(maxsize=4096)
+def _url(server: str, path: str) -> URL:
+    """Return the URL of a resource: a controller calls the same ones again."""
+    return URL(server + path)
+
+
+def _payload(request: _Request[Any]) -> aiohttp.BytesPayload | None:
+    """Return the body; aiohttp would search its table of payload types for plain bytes."""
+    return None if request.body is None else aiohttp.BytesPayload(request.body, content_type=request.content_type)
+
+
+@lru_cache(maxsize=16)
+def _timeout(silence_s: float | None) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s)
 
 
 def _written(request: _Request[T], answer: bytes) -> T:
@@ -393,10 +407,6 @@ def _rejection(request: _Request[Any], response: aiohttp.ClientResponse, body: b
         after = response.headers.get("Retry-After", "")
         failure.retry_after_s = float(after) if after.isdigit() else None
     return failure
-
-
-def _headers(request: _Request[Any], login: AuthInfo) -> list[tuple[str, str]]:
-    return login.headers() + ([] if request.body is None else [("Content-Type", request.content_type)])
 
 
 def _options(manager: str, *, dry_run: bool) -> dict[str, str]:
