@@ -127,7 +127,6 @@ class TestRestartsUnshown(_InVirtualTime):
         return subject
 
 
-@pytest.mark.slow
 class TestAnew(_InVirtualTime):
     flow = "anew"
 

@@ -125,7 +125,6 @@ class Kept:
         self.content = content
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lost", [False, True])
 @swift
 async def test_what_is_kept_is_read_again_once_there_is_something_to_do(lost: bool) -> None:

@@ -35,13 +35,12 @@ from unbounded_lab.cloud.azure.misbehaviours import MISBEHAVIOURS
 from unbounded_lab.cloud.azure.model import AzureTimes, Provisioning, VmPower
 from unbounded_lab.cloud.azure.updates import update
 
-pytestmark = pytest.mark.slow
-
 COMPLETE = ("Complete", "Succeeded")
 ALL_THERE_IS: Final = ("vm-1-nic-0", "vm-1-data-0", "vm-1_OsDisk_1")
 WAS: Final = "Delete of its OS disk, Delete of vm-1-data-0, Delete of vm-1-nic-0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [RICH, VmShape(availability_set="set-1", boot_diagnostics=True, trusted_launch=True)])
 @swift
 async def test_the_new_one_has_all_that_the_old_one_had(shape: VmShape) -> None:
@@ -134,6 +133,7 @@ async def test_what_is_set_at_the_os_disk_itself_would_be_lost_and_is_said() -> 
         assert world.asked() == []
 
 
+@pytest.mark.slow
 @swift
 async def test_strict_keeping_replaces_what_can_be_kept_whole() -> None:
     async with azure_world(shape=PLAIN) as world:
@@ -159,6 +159,7 @@ async def _failed(
         yield world, ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["operation", "Machine"])
 @swift
 async def test_a_machine_that_a_failure_has_left_without_a_vm_is_made_by_the_next_replacement(gone: str) -> None:
@@ -188,6 +189,7 @@ async def test_a_machine_that_a_failure_has_left_without_a_vm_is_made_by_the_nex
         await nothing_is_left(world)
 
 
+@pytest.mark.slow
 @swift
 async def test_a_machine_that_is_deleted_while_it_has_no_vm_is_made_again_and_replaced() -> None:
     async with azure_world(shape=PLAIN) as world:
@@ -240,6 +242,7 @@ HALF_WAY: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", HALF_WAY)
 @swift
 async def test_what_a_failure_has_left_half_way_is_made_whole_by_the_next_replacement(left: str) -> None:
@@ -260,6 +263,7 @@ WITHOUT: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", WITHOUT)
 @swift
 async def test_a_kept_model_that_somebody_removes_is_told_with_all_that_is_left(when: str) -> None:
@@ -319,6 +323,7 @@ async def _cancelled_while_detaching() -> AsyncIterator[tuple[AzureWorld, Runnin
         yield world, controller, before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash", [False, True])
 @swift
 async def test_a_cancel_before_anything_is_deleted_puts_the_vm_back_as_it_was(*, crash: bool) -> None:
@@ -345,6 +350,7 @@ async def test_a_cancel_before_anything_is_deleted_puts_the_vm_back_as_it_was(*,
         await nothing_is_left(world)
 
 
+@pytest.mark.slow
 @swift
 async def test_what_cannot_be_put_back_is_told() -> None:
     async with _cancelled_while_detaching() as (world, _, _):
@@ -371,6 +377,7 @@ async def _cancel_while_saving(world: AzureWorld, name: str, patch: pytest.Monke
     await world.cancel(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash", [False, True])
 @swift
 async def test_a_cancel_while_the_model_is_kept_leaves_nothing(*, crash: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,6 +397,7 @@ async def test_a_cancel_while_the_model_is_kept_leaves_nothing(*, crash: bool, m
         await nothing_is_left(world)
 
 
+@pytest.mark.slow
 @swift
 async def test_a_cancel_while_the_model_is_kept_forgets_nothing_of_what_could_not_be_put_back(
     monkeypatch: pytest.MonkeyPatch,
@@ -410,6 +418,7 @@ async def test_a_cancel_while_the_model_is_kept_forgets_nothing_of_what_could_no
         await nothing_is_left(world)
 
 
+@pytest.mark.slow
 @swift
 async def test_what_is_kept_and_cannot_be_removed_is_told_after_a_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async with _cancelled_while_detaching() as (world, _, before):
@@ -473,6 +482,7 @@ CAUSES: Final = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", [name for name in MISBEHAVIOURS.names() if name != "ideal"])
 @swift
 async def test_under_each_misbehaviour_it_succeeds_or_says_why(profile: str) -> None:
@@ -515,6 +525,7 @@ async def _changed_while_detaching(world: AzureWorld, *, disk: Any = None, **cha
     return document(world)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", MEANWHILE)
 @swift
 async def test_what_somebody_changes_before_it_is_deleted_is_kept_too(what: str) -> None:
@@ -544,6 +555,7 @@ def _options(document: dict[str, Any]) -> dict[str, str]:
     return disks | nics
 
 
+@pytest.mark.slow
 @swift
 async def test_what_would_be_lost_since_it_was_kept_is_not_lost_where_nothing_may_be() -> None:
     async with azure_world(shape=PLAIN) as world:
@@ -572,6 +584,7 @@ UNADDED: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", UNADDED)
 @swift
 async def test_an_extension_that_azure_does_not_add_is_named_and_the_others_are_there(trouble: str) -> None:
@@ -636,6 +649,7 @@ def _made_of(world: AzureWorld, image: str) -> str:
     return name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("image", IMAGES)
 @swift
 async def test_an_image_that_is_not_there_is_found_before_anything_is_touched(image: str) -> None:
@@ -653,6 +667,7 @@ async def test_an_image_that_is_not_there_is_found_before_anything_is_touched(im
         assert len(world.asked()) == asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("image", ["latest", "gallery", "community"])
 @swift
 async def test_an_image_that_may_not_be_looked_at_is_refused_or_told_as_what_may_be_lost(image: str) -> None:
@@ -673,6 +688,7 @@ async def test_an_image_that_may_not_be_looked_at_is_refused_or_told_as_what_may
             assert f"whether its image {name}" in ended.status.evidence[0].where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash", [False, True])
 @swift
 async def test_a_creation_that_takes_its_vm_with_it_is_told_by_its_long_call(*, crash: bool) -> None:
@@ -717,6 +733,7 @@ MADE_WITH: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", MADE_WITH)
 @swift
 async def test_what_a_vm_was_made_with_and_azure_does_not_take_again_keeps_none_from_being_made(part: str) -> None:
@@ -733,6 +750,7 @@ async def test_what_a_vm_was_made_with_and_azure_does_not_take_again_keeps_none_
         await nothing_is_left(world)
 
 
+@pytest.mark.slow
 @swift
 async def test_a_lock_on_the_vm_is_told_and_what_was_changed_before_it_was_found_is_put_back() -> None:
     async with azure_world(shape=PLAIN) as world:
@@ -752,6 +770,7 @@ async def test_a_lock_on_the_vm_is_told_and_what_was_changed_before_it_was_found
         assert world.asked() == ["Update", "Delete", "Update"]
 
 
+@pytest.mark.slow
 @swift
 async def test_what_is_taken_off_a_vm_after_a_replacement_that_was_put_back_does_not_come_back() -> None:
     async with _failed(RICH, locked=("vm-1",)) as (world, _):
@@ -763,6 +782,7 @@ async def test_what_is_taken_off_a_vm_after_a_replacement_that_was_put_back_does
         assert [each.name for each in estate.extensions_of(machine.id)] == ["Monitor"]
 
 
+@pytest.mark.slow
 @swift
 async def test_what_a_vm_lacks_is_not_forgotten_by_a_replacement_that_was_put_back() -> None:
     async with _failed(RICH, errors_go_on=True, **HALF_WAY["no extensions"]) as (world, _):
@@ -780,6 +800,7 @@ async def test_what_a_vm_lacks_is_not_forgotten_by_a_replacement_that_was_put_ba
             assert document(world) == document(untouched)
 
 
+@pytest.mark.slow
 @swift
 async def test_a_new_vm_that_a_change_has_left_as_failed_is_asked_once_more() -> None:
     async with azure_world(shape=PLAIN) as world:
@@ -793,6 +814,7 @@ async def test_a_new_vm_that_a_change_has_left_as_failed_is_asked_once_more() ->
         await nothing_is_left(world)
 
 
+@pytest.mark.slow
 @swift
 async def test_a_part_that_is_not_found_is_not_told_as_the_vm() -> None:
     async with azure_world(shape=PLAIN) as world:
@@ -847,6 +869,7 @@ async def _crashes(crashed: Crashed, start: int, step: int) -> None:
         crash_at += step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("crashed", "start", "step"), [(_crashed, 0, 17), (_crashed, 5, 17), (_crashed_going_on, 0, 40)]
 )
@@ -862,6 +885,7 @@ async def test_it_survives_a_crash_at_any_await(crashed: Crashed) -> None:
     await _crashes(crashed, 0, 1)
 
 
+@pytest.mark.slow
 @swift
 async def test_an_answer_that_is_lost_anywhere_costs_no_machine() -> None:
     for lost in ("lost_before", "lost_after", "cut_off"):

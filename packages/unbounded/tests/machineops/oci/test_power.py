@@ -16,8 +16,6 @@ from unbounded_lab.cloud.oci import InstanceAction, InstanceState
 from unbounded_lab.cloud.oci.misbehaviours import TABLE
 from unbounded_lab.cloud.oci.power import act
 
-pytestmark = pytest.mark.slow
-
 
 async def _run(
     world: OciWorld, kind: str, state: InstanceState = InstanceState.RUNNING, **parameters: str
@@ -32,6 +30,7 @@ async def _run(
     return phase or "", reason or "", ended.status.message or ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "state", "asked", "becomes"),
     [
@@ -59,6 +58,7 @@ async def test_a_forced_stop_does_not_wait_for_the_operating_system(world: OciWo
     assert world.asked == ["STOP"]
 
 
+@pytest.mark.slow
 @oci_story("os-ignores-shutdown")
 async def test_an_operating_system_that_does_not_listen_loses_its_power(world: OciWorld) -> None:
     phase, _, _ = await _run(world, "HostPowerOff")
@@ -109,6 +109,7 @@ OF_REPLACEMENTS = (
 PROFILES = [profile for profile in TABLE.turns if not any(part in profile for part in OF_REPLACEMENTS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["HostReboot", "HostPowerOff", "HostPowerOn"])
 @pytest.mark.parametrize("profile", PROFILES)
 def test_it_succeeds_whatever_the_cloud_does_or_says_why(profile: str, kind: str) -> None:
@@ -148,6 +149,7 @@ LOST: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", LOST)
 def test_a_reset_whose_answer_is_lost_is_asked_for_with_its_token_again_and_done_once(how: str) -> None:
     @oci_story()
@@ -180,6 +182,7 @@ FAST: dict[str, tuple[dict[str, Any], str, float]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", FAST)
 def test_a_reset_that_is_over_at_the_first_look_is_proven(how: str) -> None:
     dials, where, within_s = FAST[how]
@@ -196,6 +199,7 @@ def test_a_reset_that_is_over_at_the_first_look_is_proven(how: str) -> None:
     story()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reset_s", range(4, 12))
 @oci_story()
 async def test_a_reset_that_was_seen_once_on_its_way_is_proven(world: OciWorld, reset_s: int) -> None:
@@ -203,6 +207,7 @@ async def test_a_reset_that_was_seen_once_on_its_way_is_proven(world: OciWorld, 
     assert (await _run(world, "HostReboot"))[:2] == ("Complete", common.SUCCEEDED)
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_what_somebody_else_did_earlier_is_not_taken_for_the_reset(world: OciWorld) -> None:
     world.near.set_dials(action_work="listed", reset_s=0.0)
@@ -216,6 +221,7 @@ async def test_what_somebody_else_did_earlier_is_not_taken_for_the_reset(world: 
     assert result(await world.ended("op", within_s=600)) == ("Failed", common.OUTCOME_UNKNOWN)
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_a_reset_after_which_the_instance_does_not_come_back_ends_with_what_its_work_request_says(
     world: OciWorld,
@@ -226,6 +232,7 @@ async def test_a_reset_after_which_the_instance_does_not_come_back_ends_with_wha
     assert "RESET has failed: OutOfHostCapacity: Out of host capacity.; instance …fwmjzq is STOPPED" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["HostReboot", "HostReplace"])
 @oci_story()
 async def test_a_tenancy_that_wants_to_be_left_alone_is_left_alone_for_so_long(world: OciWorld, kind: str) -> None:
@@ -235,6 +242,7 @@ async def test_a_tenancy_that_wants_to_be_left_alone_is_left_alone_for_so_long(w
     assert all(each.at - world.near.journal[refused].at >= 25 for each in world.near.journal[refused + 1 :])
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_a_work_request_is_asked_for_as_often_as_it_says(world: OciWorld) -> None:
     world.near.set_dials(action_work="told", work_again_s=7.0)
@@ -244,6 +252,7 @@ async def test_a_work_request_is_asked_for_as_often_as_it_says(world: OciWorld) 
     assert min(later - earlier for earlier, later in pairwise(asked)) >= 7
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_a_reset_that_is_over_before_it_is_answered_is_not_taken_for_done_nor_waited_for(world: OciWorld) -> None:
     world.near.set_dials(lost_after=6, of="changes")
@@ -255,6 +264,7 @@ async def test_a_reset_that_is_over_before_it_is_answered_is_not_taken_for_done_
     assert asyncio.get_running_loop().time() - began < 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lost",
     [
@@ -282,6 +292,7 @@ async def test_a_reset_is_done_once_though_the_controller_crashes_upon_it(
     assert len(_resets(world)) == 1
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_a_reset_is_followed_by_the_next_controller_with_what_the_first_was_told(world: OciWorld) -> None:
     world.near.set_dials(reset_shown="running", action_work="listed")
@@ -318,6 +329,7 @@ async def test_a_reset_whose_answer_is_lost_and_after_which_somebody_stops_the_i
     )
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_a_restart_takes_two_calls_and_its_polls(world: OciWorld) -> None:
     assert (await _run(world, "HostReboot"))[0] == "Complete"

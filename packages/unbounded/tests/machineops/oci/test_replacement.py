@@ -30,8 +30,6 @@ from unbounded_lab.cloud.oci.power import terminate
 from unbounded_lab.cloud.oci.seeding import Disks, newest_ubuntu
 from unbounded_lab.dials import FOR_EVER
 
-pytestmark = pytest.mark.slow
-
 WHOLE = ["STOP", "LaunchInstance", "TerminateInstance"]
 
 
@@ -50,6 +48,7 @@ def _new(world: OciWorld) -> OciInstance:
     return world.near.tenancy.instances[world.bound["m1"].removeprefix("oci://")]
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_the_new_instance_is_what_the_old_one_was(world: OciWorld) -> None:
     tenancy = world.near.tenancy
@@ -137,6 +136,7 @@ async def test_a_preemptible_instance_is_replaced_by_a_preemptible_one_without_b
     assert world.asked == ["LaunchInstance", "TerminateInstance"]
 
 
+@pytest.mark.slow
 @oci_story(judged=False)
 async def test_a_preemptible_instance_runs_on_where_its_replacement_comes_to_nothing(world: OciWorld) -> None:
     world.near.set_dials(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
@@ -189,12 +189,14 @@ async def test_what_lessens_security_is_refused_until_somebody_accepts_that(worl
     assert result(await world.ended("anyhow", within_s=3600)) == ("Complete", "Succeeded")
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_an_instance_that_is_off_is_replaced_too(world: OciWorld) -> None:
     assert (await _run(world, {"state": InstanceState.STOPPED}))[0] == "Complete"
     assert world.asked == ["LaunchInstance", "TerminateInstance"]
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_an_image_that_is_asked_for_is_taken(world: OciWorld) -> None:
     image = next(each for each in world.near.tenancy.images if each.version == "22.04" and not each.arm)
@@ -202,6 +204,7 @@ async def test_an_image_that_is_asked_for_is_taken(world: OciWorld) -> None:
     assert _new(world).image_id == image.id
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_an_image_that_somebody_has_made_of_an_instance_is_not_taken_by_itself(world: OciWorld) -> None:
     tenancy = world.near.tenancy
@@ -216,6 +219,7 @@ async def test_an_image_that_somebody_has_made_of_an_instance_is_not_taken_by_it
     assert _new(world).image_id == ours.id
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_what_cannot_be_kept_is_told_before_anything_is_deleted(world: OciWorld) -> None:
     old = {"shape": "VM.DenseIO.E4.Flex", "ocpus": 16.0, "memory_gb": 256.0}
@@ -230,6 +234,7 @@ async def test_what_cannot_be_kept_is_told_before_anything_is_deleted(world: Oci
     assert _new(world).launch.shape_config.nvmes == 2
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_no_public_ip_is_asked_for_where_it_is_turned_off(world: OciWorld) -> None:
     subnet = world.near.tenancy.private_subnet
@@ -290,6 +295,7 @@ def test_what_cannot_be_replaced_says_so_before_it_is_touched(what: str) -> None
     story()
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_a_subnet_that_forbids_public_ips_is_told_before_anything_is_touched(world: OciWorld) -> None:
     phase, reason, message = await _run(world, {"subnet": world.near.tenancy.private_subnet})
@@ -307,6 +313,7 @@ async def test_an_image_of_another_architecture_is_told_before_anything_is_touch
     assert world.asked == []
 
 
+@pytest.mark.slow
 @oci_story(judged=False)
 async def test_a_launch_without_a_host_has_the_old_one_run_again(world: OciWorld) -> None:
     world.near.set_dials(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
@@ -321,6 +328,7 @@ async def test_a_launch_without_a_host_has_the_old_one_run_again(world: OciWorld
     assert world.near.strays() == []
 
 
+@pytest.mark.slow
 @oci_story(judged=False)
 async def test_a_launch_without_a_host_leaves_off_what_was_off(world: OciWorld) -> None:
     await world.oci_machine()
@@ -335,6 +343,7 @@ async def test_a_launch_without_a_host_leaves_off_what_was_off(world: OciWorld) 
     assert not {"START", "STOP"} & set(world.asked[1:])
 
 
+@pytest.mark.slow
 @oci_story(judged=False)
 async def test_a_cancel_has_the_old_one_run_again_as_long_as_nothing_was_launched(world: OciWorld) -> None:
     await world.oci_machine()
@@ -352,6 +361,7 @@ async def test_a_cancel_has_the_old_one_run_again_as_long_as_nothing_was_launche
     assert world.near.strays() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["deadline", "crash", "was off"])
 def test_the_old_one_is_not_started_beside_a_replacement_that_is_not_shown_yet(ends: str) -> None:
     @oci_story(judged=False)
@@ -378,6 +388,7 @@ def test_the_old_one_is_not_started_beside_a_replacement_that_is_not_shown_yet(e
     story()
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_an_instance_that_is_on_its_way_for_long_is_not_given_up_just_before_it_runs(world: OciWorld) -> None:
     world.near.tenancy.times = dataclasses.replace(TIMES, provision_s=2400.0)
@@ -397,6 +408,7 @@ LOST_LAUNCHES: dict[str, tuple[dict[str, Any], str, float]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", LOST_LAUNCHES)
 def test_a_launch_that_comes_to_nothing_is_told_as_soon_as_it_is_seen_and_asked_for_again(how: str) -> None:
     dials, why, within_s = LOST_LAUNCHES[how]
@@ -419,6 +431,7 @@ def _ended(world: OciWorld) -> bool:
     return any(each.what == "deleted" for each in world.near.history.of("Instance", "m1"))
 
 
+@pytest.mark.slow
 @oci_story(judged=False)
 async def test_launches_that_all_come_to_nothing_end_with_why(world: OciWorld) -> None:
     world.near.set_dials(lost_launches=FOR_EVER)
@@ -429,6 +442,7 @@ async def test_launches_that_all_come_to_nothing_end_with_why(world: OciWorld) -
     assert len([each for each in world.asked if each == "LaunchInstance"]) > 20
 
 
+@pytest.mark.slow
 @oci_story(judged=False)
 async def test_a_replacement_that_somebody_terminates_before_it_is_handed_over_is_not_said_to_lack_a_host(
     world: OciWorld,
@@ -443,6 +457,7 @@ async def test_a_replacement_that_somebody_terminates_before_it_is_handed_over_i
     assert (await running)[0] == "Complete"
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_a_launch_is_asked_for_as_often_as_its_work_request_says(world: OciWorld) -> None:
     world.near.set_dials(work_again_s=12.0)
@@ -452,6 +467,7 @@ async def test_a_launch_is_asked_for_as_often_as_its_work_request_says(world: Oc
     assert min(later - earlier for earlier, later in pairwise(asked)) >= 12
 
 
+@pytest.mark.slow
 @oci_story(judged=False)
 async def test_what_a_launch_has_left_that_came_to_nothing_is_named(world: OciWorld) -> None:
     world.near.set_dials(lost_launches=1, terminate="leaves-boot-volume")
@@ -468,6 +484,7 @@ async def test_what_a_launch_has_left_that_came_to_nothing_is_named(world: OciWo
     assert (ended.status.message or "").endswith(told)
 
 
+@pytest.mark.slow
 @oci_story(judged=False)
 async def test_what_an_earlier_replacement_has_left_is_not_joined_by_a_second_one(world: OciWorld) -> None:
     world.near.set_profile("launch-never-ends")
@@ -483,6 +500,7 @@ async def test_what_an_earlier_replacement_has_left_is_not_joined_by_a_second_on
     assert world.asked == ["STOP", "LaunchInstance"]
 
 
+@pytest.mark.slow
 @oci_story()
 async def test_a_slow_cloud_is_not_asked_one_thing_after_the_other(world: OciWorld) -> None:
     world.near.set_dials(slow_s=4.0)
@@ -490,6 +508,7 @@ async def test_a_slow_cloud_is_not_asked_one_thing_after_the_other(world: OciWor
     assert world.asked == WHOLE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["key-is-revoked", "stalls"])
 @oci_story(judged=False)
 async def test_a_cloud_that_is_out_of_reach_from_some_time_on_leaves_nothing_unnamed(
@@ -534,6 +553,7 @@ NAMED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", TABLE.turns)
 def test_it_succeeds_whatever_the_cloud_does_or_names_what_is_left(profile: str) -> None:
     @oci_story(profile, judged=profile not in NAMED)
@@ -584,6 +604,7 @@ CRASHED_IN = ("ideal", "answers-lost-before-acting", "answers-lost-after-acting"
 EVERY = 1 if os.environ.get("UNBOUNDED_SOAK") else 31
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", CRASHED_IN)
 @pytest.mark.timeout(900)  # of all places, in the soak
 def test_a_controller_is_cut_off_at_every_await_and_every_call(profile: str) -> None:
