@@ -229,7 +229,6 @@ async def test_artifacts_that_nobody_could_check_are_noted_with_the_slot(site: S
     assert applied.unchecked == ("cni",)
 
 
-@pytest.mark.slow
 async def test_an_image_without_a_system_is_refused(site: Site) -> None:
     site.registry.add(image([files({"app": b"x"})]), "2")
     with pytest.raises(

@@ -27,7 +27,6 @@ def agent(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.slow
 def test_the_commands_of_the_documents_are_there_and_only_they_are_listed() -> None:
     listed = {name for name, command in COMMANDS.items() if command.help}
     assert listed == {"start", "daemon", "preflight", "reset", "status", "version"}
@@ -65,7 +64,6 @@ def test_what_changes_the_host_is_for_root(name: str) -> None:
     assert ran.stderr == f"error: `{name}` changes this host: run it as root, such as with sudo\n"
 
 
-@pytest.mark.slow
 def test_version_imports_nothing_that_takes_long(tmp_path: Path) -> None:
     (tmp_path / STAMP).write_text('{"version": "1.2.3", "build": "abc"}')
     code = (

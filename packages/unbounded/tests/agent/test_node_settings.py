@@ -150,7 +150,6 @@ def test_the_address_of_a_network_is_the_hosts_own() -> None:
     assert ipaddress.ip_address(address_in("127.0.0.1/32")).is_loopback
 
 
-@pytest.mark.slow
 async def test_downloads_go_through_the_proxy_and_say_that_it_refuses(tmp_path: Path) -> None:
     nodes = HostNodes(Layout(tmp_path), ScriptedCommands(), ScriptedUnits(), arch="amd64")
     asked: list[str] = []

@@ -99,7 +99,6 @@ def test_a_deletion_of_a_pod_is_as_kubelet_sends_it() -> None:
     assert wire.pod_deletion(options["preconditions"]["uid"]) == data
 
 
-@pytest.mark.slow
 def test_a_deletion_of_slices_is_as_kubelet_sends_it() -> None:
     assert wire.envelope(*wire.DELETE_OPTIONS) == sent("DELETE", "/apis/resource.k8s.io/v1/resourceslices")[1]
 

@@ -91,7 +91,6 @@ async def test_the_first_node_is_made_from_what_its_machine_says(world: MadeUpSt
     assert world.asked == asked, "of a Machine that is a Node nobody needs to know it"
 
 
-@pytest.mark.slow
 async def test_a_kubelet_whose_certificate_has_run_out_gets_another_one(world: MadeUpStart) -> None:
     await add_all(STEPS, world.starting(), silent)
     world.nodes.goals[Slot.KUBE1] = BuildRecord(goal=GOAL, node_uid="u1")

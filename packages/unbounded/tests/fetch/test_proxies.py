@@ -86,7 +86,6 @@ async def test_a_proxy_that_refuses_is_named_with_its_status(status: str, failur
     assert asked == ["CONNECT example.com:443 HTTP/1.1", "GET http://example.com/a HTTP/1.1"]
 
 
-@pytest.mark.slow
 async def test_what_a_proxy_brings_is_taken_and_one_that_is_away_is_named() -> None:
     asked: list[str] = []
     async with proxy("200 OK", asked) as url, Web(proxies=Proxies(http=url)) as web:

@@ -224,7 +224,6 @@ async def test_a_server_that_stays_busy_is_reported_with_its_wish() -> None:
     assert len(server.exchanges) == 1
 
 
-@pytest.mark.slow
 async def test_a_lease_is_renewed_however_many_calls_wait_for_the_server() -> None:
     crowded = asyncio.Semaphore(0)
 

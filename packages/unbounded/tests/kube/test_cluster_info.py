@@ -77,7 +77,6 @@ def test_what_was_signed_is_verified_and_nothing_else(text: str, token_id: str, 
         verify(text + "x", jws, token_id, secret)
 
 
-@pytest.mark.slow
 @given(st.text(max_size=60))
 def test_garbage_is_refused_and_never_a_crash(jws: str) -> None:
     with pytest.raises(BadSignature):

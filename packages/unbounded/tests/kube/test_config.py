@@ -238,7 +238,6 @@ async def test_what_a_plugin_gave_is_used_until_shortly_before_it_expires(
     assert await login(config) == AuthInfo(second)
 
 
-@pytest.mark.slow
 async def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
     config = plugin(tmp_path, {"token": None, "clientCertificateData": "CERT", "clientKeyData": "KEY"})
     assert (await login(config)).certificate == ClientCertificate(b"CERT", b"KEY")

@@ -22,7 +22,6 @@ def test_the_collector_is_off_inside_and_as_before_afterwards() -> None:
         assert gc.isenabled()
 
 
-@pytest.mark.slow
 def test_what_is_imported_is_looked_at_neither_then_nor_later() -> None:
     before = gc.get_freeze_count()
     with contextlib.suppress(ImportError), freeze_imports():

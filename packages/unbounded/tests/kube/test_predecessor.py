@@ -28,7 +28,6 @@ time.sleep(60)
 """
 
 
-@pytest.mark.slow
 def test_who_was_killed_is_known_to_have_ended_and_who_lives_is_not(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDS, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -109,12 +109,10 @@ class _InVirtualTime(ProviderContract):
         return _subject(self.flow)
 
 
-@pytest.mark.slow
 class TestBeside(_InVirtualTime):
     flow = "beside"
 
 
-@pytest.mark.slow
 class TestRestartsUnshown(_InVirtualTime):
     """A cloud that accepts restarts, and shows no more of them."""
 

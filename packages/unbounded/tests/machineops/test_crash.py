@@ -195,7 +195,6 @@ def test_random_schedules() -> None:
             raise AssertionError(f"seed {seed}: {error}\nreplay: UNBOUNDED_SEED={seed} pytest -k one_seed") from error
 
 
-@pytest.mark.slow
 def test_one_seed() -> None:
     """The seed of UNBOUNDED_SEED; else one in which two replacements follow each other under one name."""
     _storm(int(os.environ.get("UNBOUNDED_SEED", "8")))

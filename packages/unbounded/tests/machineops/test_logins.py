@@ -124,7 +124,6 @@ async def test_the_annotation_names_the_provider_of_a_machine_whose_spec_names_n
     assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
 
 
-@pytest.mark.slow
 @cloud_story(credential=False)
 async def test_a_secret_that_changes_gives_a_new_session_and_calls_of_the_old_one_end_first(world: CloudWorld) -> None:
     await world.credential(**REF)

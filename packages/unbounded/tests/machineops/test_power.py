@@ -163,7 +163,6 @@ async def test_a_restart_that_the_cloud_does_not_show_is_proven_by_the_boot_id_o
     assert _asked(world) == ["Restart"]
 
 
-@pytest.mark.slow
 @cloud_story()
 async def test_a_host_that_tells_of_no_other_boot_leaves_the_restart_unproven(world: CloudWorld) -> None:
     world.cloud.shows_restarts = False

@@ -196,7 +196,6 @@ def test_a_device_id_that_the_bmc_does_not_have_is_answered_with_those_that_it_h
     run_swiftly(scene())
 
 
-@pytest.mark.slow
 def test_a_reboot_asks_little_of_a_bmc() -> None:
     async def scene() -> None:
         cluster = Cluster()

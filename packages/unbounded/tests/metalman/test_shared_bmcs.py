@@ -92,7 +92,6 @@ def test_two_reboots_of_one_host_come_one_after_the_other() -> None:
     run(scene())
 
 
-@pytest.mark.slow
 def test_another_sites_operation_on_the_same_host_is_waited_for() -> None:
     async def scene() -> None:
         cluster = Cluster()

@@ -77,7 +77,6 @@ async def abandon(world: World, name: str) -> None:
     await world.api.patch(MACHINE_OPERATIONS, name, {"spec": {"abandon": True}})
 
 
-@pytest.mark.slow
 @story
 async def test_an_operation_of_a_dead_executor_is_given_up_within_a_minute(world: World) -> None:
     """The next one takes the slot after a look of its own, and what was lost is in the history."""

@@ -300,7 +300,6 @@ async def test_the_time_to_live_of_a_parent_takes_its_children_along(world: Worl
     assert await _children(world) == []
 
 
-@pytest.mark.slow
 @story
 async def test_a_parent_says_how_far_it_is(world: World) -> None:
     await _fleet(world, 3)
@@ -314,7 +313,6 @@ async def test_a_parent_says_how_far_it_is(world: World) -> None:
     assert said.status.phase == "InProgress"
 
 
-@pytest.mark.slow
 @story
 async def test_children_that_the_server_refuses_are_failed_targets_with_its_words(world: World) -> None:
     await _fleet(world, 3)

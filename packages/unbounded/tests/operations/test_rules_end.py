@@ -143,7 +143,6 @@ async def test_deleting_past_the_point_of_no_return_lets_the_operation_finish(wo
     assert await _history(world) == [("op", "Complete", "Succeeded")]
 
 
-@pytest.mark.slow
 @story
 async def test_a_dead_executor_holds_a_deletion_until_past_the_deadline(world: World) -> None:
     """Then the steward lets go, says so in an Event, and the slot stays until somebody has looked afresh."""
@@ -433,7 +432,6 @@ async def test_a_reboot_asked_for_directly_raises_no_counter(world: World) -> No
     assert due(await machine(world)) is not None
 
 
-@pytest.mark.slow
 @story
 async def test_the_end_of_a_lost_operation_is_not_forgotten_by_the_one_that_takes_its_slot(world: World) -> None:
     """Its result is in the history and its counter has moved, or the host would be rebooted a second time."""

@@ -48,7 +48,6 @@ async def test_two_operations_on_a_machine_run_one_after_the_other(world: World)
     assert (first.status.completed_at or "") <= (second.status.started_at or "")
 
 
-@pytest.mark.slow
 @story
 async def test_of_the_same_second_the_first_name_goes_first(world: World) -> None:
     await world.machine("m1")
@@ -158,7 +157,6 @@ async def test_restarts_do_not_make_a_lost_slot_be_waited_for_from_anew(world: W
     assert (await machine(world)).status.active_operation is not None
 
 
-@pytest.mark.slow
 @story
 async def test_what_is_known_to_have_ended_is_waited_for_as_long_as_its_call_can_last(world: World) -> None:
     for reaps, least_s in ((True, LANDING_S), (False, SETTLE_S)):
@@ -196,7 +194,6 @@ async def test_a_slot_that_another_process_keeps_is_not_given_back_by_one_that_h
     assert (await machine(world)).status.active_operation is None
 
 
-@pytest.mark.slow
 @story
 async def test_a_lost_slot_is_not_taken_while_the_machine_cannot_be_seen(world: World) -> None:
     await world.machine("m1")
@@ -287,7 +284,6 @@ async def test_a_pause_of_all_holds_back_every_machine_until_it_is_over(world: W
         assert result(await world.ended(f"op-{name}", within_s=60)) == ("Complete", "Succeeded")
 
 
-@pytest.mark.slow
 @story
 async def test_a_crash_between_slot_and_claim_leaves_no_slot_behind(world: World) -> None:
     """The slot is written before the claim: whoever is cancelled in between has a slot and no record."""

@@ -81,7 +81,6 @@ async def test_a_machine_made_again_under_its_name_is_another_target(world: Worl
     assert (await machine(world)).status.active_operation is None
 
 
-@pytest.mark.slow
 @story
 async def test_a_machine_made_again_while_nobody_looked_is_another_target(world: World) -> None:
     await world.machine("m1")
@@ -313,7 +312,6 @@ async def test_a_machine_that_the_steward_has_not_heard_of_yet_is_not_missed(wor
     assert not (await world.get("op")).terminal
 
 
-@pytest.mark.slow
 @story
 async def test_a_running_operation_is_not_ended_because_a_watch_lags(world: World) -> None:
     """Another process of the executor claimed it, and this one has not heard of its Machine yet."""

@@ -422,7 +422,6 @@ async def test_invalid_parameters_are_named_and_nothing_is_done(
     assert world.outside.acts == []
 
 
-@pytest.mark.slow
 @story
 async def test_a_dead_bmc_delays_nobody_else_and_says_that_it_does_not_answer(world: World) -> None:
     world.steward().start()

@@ -169,7 +169,6 @@ async def test_what_follows_leaves_a_key_that_came_meanwhile(
     assert place.config.upgrade.public_key == PUBLIC_KEY
 
 
-@pytest.mark.slow
 async def test_a_ca_is_rotated_in_the_documented_order(
     place: Place, authorities: tuple[CertificateAuthority, CertificateAuthority]
 ) -> None:

@@ -284,7 +284,6 @@ def _with(change: Callable[[SimulatedHost], None], **spec: Any) -> tuple[Machine
     return run_virtual(story())
 
 
-@pytest.mark.slow
 def test_a_node_that_does_not_start_again_is_said_with_what_systemd_said() -> None:
     operation, host = _with(lambda host: setattr(host, "refuses_start", 99))
     assert facts_of(operation)[:2] == ("Failed", "NodeDown")
@@ -292,7 +291,6 @@ def test_a_node_that_does_not_start_again_is_said_with_what_systemd_said() -> No
     assert not host.running
 
 
-@pytest.mark.slow
 def test_a_kubelet_that_does_not_take_its_settings_is_said_with_how_it_ended() -> None:
     def refuses(host: SimulatedHost) -> None:
         host.first_renewal_s, host.trouble = 10_000.0, "kubelet in kube1 does not stay up; it ended with: panic: locked"

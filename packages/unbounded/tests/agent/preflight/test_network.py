@@ -356,7 +356,6 @@ async def test_trouble_on_the_way_is_told_by_its_kind(here: Place) -> None:
         assert (one.severity, words in one.message) == (ERROR, True), one
 
 
-@pytest.mark.slow
 async def test_an_api_server_that_is_not_ready_yet(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     from unbounded.agent.preflight.config_checks import api_server
     from unbounded.agent.preflight.observations import ServiceAnswer
@@ -401,7 +400,6 @@ async def test_attestation_wants_a_tpm_where_no_token_is_given(here: Place) -> N
     assert [(one.severity, one.target) for one in found] == [(OK, "Attest.URL")]
 
 
-@pytest.mark.slow
 async def test_without_a_configuration_the_rest_is_told_all_the_same(here: Place) -> None:
     told = await here.preflight(Rejected("config.json: MachineName '': the name of a Machine"))
     by_name = {one.name: one for one in told.findings}

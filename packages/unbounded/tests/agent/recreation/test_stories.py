@@ -268,7 +268,6 @@ async def test_what_failed_is_tried_again_ever_more_rarely_and_not_for_ever(worl
     assert [one.attempt for one in begun] == [1, 2, 3]
 
 
-@pytest.mark.slow
 @story
 async def test_a_slot_in_which_no_pod_sandbox_runs_is_not_the_node(world: NodeWorld) -> None:
     await world.joined()

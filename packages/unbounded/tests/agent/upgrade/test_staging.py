@@ -101,7 +101,6 @@ async def test_what_is_not_there_is_a_failed_download(ground: UpgradeContext, se
     _nothing_changed(ground)
 
 
-@pytest.mark.slow
 async def test_with_a_key_a_release_has_to_be_signed_by_it(
     tmp_path: Path, ground: UpgradeContext, server: ScriptedServer
 ) -> None:

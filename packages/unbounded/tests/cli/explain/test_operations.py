@@ -356,7 +356,6 @@ async def test_a_slot_whose_operation_is_gone(world: World) -> None:
     await world.ended("op")
 
 
-@pytest.mark.slow
 @story
 async def test_a_slot_whose_executor_was_lost(world: World) -> None:
     world.steward().start()

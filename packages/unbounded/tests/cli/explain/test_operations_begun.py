@@ -270,7 +270,6 @@ async def test_no_more_are_started_as_one_has_failed(world: World) -> None:
     assert abouts(links) == ["operation/all", "operation/all-dead-1"]
 
 
-@pytest.mark.slow
 @story
 async def test_a_paused_target_holds_all_of_it_up(world: World) -> None:
     world.steward().start()

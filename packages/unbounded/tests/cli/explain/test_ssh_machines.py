@@ -798,7 +798,6 @@ async def test_its_deletion_waits_for_the_reset_of_its_host(cluster: Cluster) ->
     assert not (await cluster.api.list(MACHINES)).items
 
 
-@pytest.mark.slow
 @story
 async def test_a_changed_host_key_is_met_at_the_reset_of_its_deletion(cluster: Cluster) -> None:
     """Seen: `trust-host-key` knew of no other key, as it was written of an install and of a probe alone."""
@@ -821,7 +820,6 @@ async def test_a_changed_host_key_is_met_at_the_reset_of_its_deletion(cluster: C
     assert sum(one.resets for one in cluster.installer.hosts.values()) == 1
 
 
-@pytest.mark.slow
 @story
 async def test_a_reset_on_deletion_names_what_is_wrong_with_its_bastion(cluster: Cluster) -> None:
     cluster.hosts[BASTION] = FakeHost()

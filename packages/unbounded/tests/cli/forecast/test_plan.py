@@ -349,7 +349,6 @@ async def test_the_order_of_many_and_what_holds_some_of_them_up(staged: Staged) 
     assert len(change.operation.loses) == 3
 
 
-@pytest.mark.slow
 @story
 async def test_hundreds_are_shown_in_few_lines(staged: Staged) -> None:
     for number in range(100):

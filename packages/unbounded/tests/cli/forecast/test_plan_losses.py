@@ -69,7 +69,6 @@ def test_each_loss_is_shown_with_its_field(monkeypatch: pytest.MonkeyPatch) -> N
     told(shown, monkeypatch)
 
 
-@pytest.mark.slow
 def test_what_is_not_accepted_is_in_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(staged: Staged, patch: pytest.MonkeyPatch) -> None:
         planned, text = await _plan(staged, patch, "keep=strict", "accept=vnic.publicIp")
@@ -81,7 +80,6 @@ def test_what_is_not_accepted_is_in_its_way(monkeypatch: pytest.MonkeyPatch) -> 
     told(refused, monkeypatch)
 
 
-@pytest.mark.slow
 def test_what_the_cloud_has_against_it_is_in_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(staged: Staged, patch: pytest.MonkeyPatch) -> None:
         planned, _ = await _plan(staged, patch, data_volumes=Disks(count=1))

@@ -76,7 +76,6 @@ async def test_who_may_only_read_is_refused_what_kubectl_is_refused(joe: Path, a
     assert (await Cli(joe)("machine", "operation", "list")).status == 0
 
 
-@pytest.mark.slow
 async def test_all_that_a_kubeconfig_says_of_the_other_user_counts_for_requests_and_watches(joe: Path) -> None:
     out, _ = await kubectl(joe, "auth", "whoami", "-o", "json")
     async with HttpApi(from_kubeconfig(joe)) as api:
@@ -98,7 +97,6 @@ async def test_flags_go_before_the_kubeconfig(kubeconfig: Path, joe: Path) -> No
     assert (ran.status, 'User "joe" cannot' in ran.err, 'User "joe" cannot' in refused) == (1, True, True)
 
 
-@pytest.mark.slow
 async def test_a_group_without_a_user_is_an_error_as_with_kubectl(kubeconfig: Path) -> None:
     _, refused = await kubectl(kubeconfig, "get", "machines", "--as-group=readers")
     ran = await Cli(kubeconfig)("machine", "operation", "list", "--as-group=readers")

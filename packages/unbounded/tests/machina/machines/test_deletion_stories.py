@@ -171,7 +171,6 @@ async def test_secrets_that_cannot_be_read_hold_a_deletion_up_for_no_longer_than
     assert "ResetIncomplete" in cluster.told
 
 
-@pytest.mark.slow
 @story
 async def test_a_host_that_is_reachable_again_is_reset_within_a_minute(cluster: Cluster) -> None:
     await ready(cluster, agent=False)

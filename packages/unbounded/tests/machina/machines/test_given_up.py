@@ -136,7 +136,6 @@ async def test_a_bastion_that_refused_is_asked_again_once_its_user_is_corrected(
         await cluster.phase("Joining", within_s=5 + 62)
 
 
-@pytest.mark.slow
 @story
 async def test_a_user_that_is_corrected_while_the_host_refuses_the_wrong_one_counts_at_once(cluster: Cluster) -> None:
     await cluster.secrets()

@@ -17,7 +17,6 @@ async def both(cluster: Cluster) -> None:
     await cluster.machine("m2", host=f"{HOST.partition(':')[0]}")
 
 
-@pytest.mark.slow
 @story
 async def test_both_say_so_and_the_first_is_set_up(cluster: Cluster) -> None:
     """Seen: two installs on one host at the same time, and two Machines that were Ready for one Node."""

@@ -258,7 +258,6 @@ async def test_one_that_was_killed_as_a_whole(host: Local, hasty: HostInstaller)
     assert not [name for name in SECRETS if (host.run_folder / name).exists()]
 
 
-@pytest.mark.slow
 async def test_one_whose_host_was_restarted(host: Local, hasty: HostInstaller) -> None:
     keeper = await at_work(host, hasty, waits_for(host.folder / "go"))
     for process in reversed(children(keeper)):

@@ -185,7 +185,6 @@ async def test_the_condition_names_the_generation_whose_images_it_speaks_of(lab:
         assert await eventually(followed, within_s=10)
 
 
-@pytest.mark.slow
 async def test_an_idle_image_costs_no_writes(lab: Lab, registry: Registry) -> None:
     registry.add(netboot(), "v1")
     async with lab.replica() as keeper:
