@@ -65,10 +65,10 @@ def operation(number: int) -> Object:
     """An operation on that Machine, which has ended."""
     machine_name = f"machine-{number}"
     where = f"https://10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255} Systems/1"
-    evidence = [{"what": f"the host was seen {power}", "at": AT, "where": where} for power in ("Off", "On")]
+    evidence = [{"what": f"the host was {power}", "at": AT, "where": where} for power in ("Off", "On")]
     status = {
         "phase": "Complete",
-        "message": f"{where} shows PowerState On",
+        "message": f"{where} reports PowerState On",
         "startedAt": AT,
         "completedAt": AT,
         "evidence": evidence,
@@ -81,16 +81,16 @@ def operation(number: int) -> Object:
 
 
 def _recent(name: str, kind: str, url: str) -> Object:
-    seen = {"what": "the host was seen On", "at": AT, "where": f"{url} Systems/1"}
+    seen = {"what": "the host was On", "at": AT, "where": f"{url} Systems/1"}
     return {
         "name": name,
         "uid": "6a1c9e34-0000-4000-8000-000000000000",
         "kind": kind,
         "phase": "Complete",
-        "message": f"{url} Systems/1 shows PowerState On",
+        "message": f"{url} Systems/1 reports PowerState On",
         "startedAt": AT,
         "completedAt": AT,
-        "evidence": [seen, {**seen, "what": "the host was seen On again, 5 s later"}],
+        "evidence": [seen, {**seen, "what": "the host was On again, 5 s later"}],
     }
 
 

@@ -35,7 +35,7 @@ VERSION: Final = "1.34.0"
 BOOTS_S: Final = 300.0  # alone it takes a tenth of that; where others work as well, the firmware gets little of a CPU
 MAC: Final = "52:54:00:00:00:0a"
 SEEN: Final = {
-    "the host was seen Off",
+    "the host was Off",
     "the host fetched its boot loader",
     "the installer started",
     "the image was written",

@@ -71,7 +71,7 @@ def test_a_site_that_cannot_be_a_label_is_refused(site: str, capsys: pytest.Capt
     with pytest.raises(SystemExit) as ended:
         metalman(["controller", f"--site={site}"])
     assert ended.value.code == 2
-    assert f"--site: {site!r} cannot be the value of a label" in capsys.readouterr().err
+    assert f"--site: {site!r} is not a valid label value" in capsys.readouterr().err
 
 
 def test_every_site_has_a_lease_of_its_own_whose_name_kubernetes_takes() -> None:

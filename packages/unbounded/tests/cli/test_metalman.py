@@ -253,7 +253,7 @@ def test_a_silent_bmc_is_logged_once_until_its_machine_changes(caplog: pytest.Lo
         await asyncio.sleep(3600)
         assert len(certificates.asked) > 10
         assert [record.message for record in caplog.records] == [
-            "BMC does not answer; its certificate is pinned when it does"
+            "BMC does not answer; its certificate is pinned once it does"
         ]
         await world.api.patch(MACHINES, "m1", {"spec": {"pxe": {"redfish": {"url": "https://other"}}}})
         await asyncio.sleep(60)

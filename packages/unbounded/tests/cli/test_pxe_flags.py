@@ -48,8 +48,8 @@ def test_every_flag_reaches_its_setting(tmp_path: Path) -> None:
     [
         (["--pxe-http-port", "80"], "--pxe-http-port needs --pxe-interface NAME"),
         (["--pxe-interface", "br0", "--pxe-http-port", "http"], "--pxe-http-port: 'http' is no port: 0 to 65535"),
-        (["--pxe-interface", "a/b"], "--pxe-interface: 'a/b' cannot be the name of an interface"),
-        (["--pxe-interface", "br0", "--pxe-serve-url", "https://b"], "--pxe-serve-url: 'https://b': boot loaders ask"),
+        (["--pxe-interface", "a/b"], "--pxe-interface: 'a/b' is not a valid interface name"),
+        (["--pxe-interface", "br0", "--pxe-serve-url", "https://b"], "--pxe-serve-url: 'https://b': boot loaders use"),
         (["--pxe-interface", "br0", "--pxe-dhcp-mode", "relay"], "invalid choice: 'relay'"),
     ],
 )
@@ -66,7 +66,7 @@ def test_an_interface_that_is_not_there_is_refused_before_anything_is_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["up", "--data", str(tmp_path / "data"), "--pxe-interface", "no-such-if"]) == 1
-    assert "error: --pxe-interface: there is no interface no-such-if; there is: " in capsys.readouterr().err
+    assert "error: --pxe-interface: interface no-such-if does not exist; available: " in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
 
 

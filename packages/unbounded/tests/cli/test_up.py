@@ -39,8 +39,8 @@ async def test_a_lab_machine_is_rebooted_and_kubectl_works_on_it(tmp_path: Path)
         operation = await running.get("mop", name)
         assert operation["status"]["phase"] == "Complete"
         assert [one["what"] for one in operation["status"]["evidence"]] == [
-            "the host was seen Off",
-            "the host was seen On",
+            "the host was Off",
+            "the host was On",
         ]
         assert [one["metadata"]["name"] for one in (await running.get("machines"))["items"]] == ["lab-01", "lab-02"]
         await running.kubectl("delete", "mop", name)

@@ -181,7 +181,7 @@ async def test_what_cannot_be_read_is_waited_for(failure: Exception) -> None:
     api = Failing(namespaces=NAMESPACES)
     async with place(api) as there:
         api.failure = failure
-        with pytest.raises(FactUnknown, match="the Machine's configuration cannot be read: "):
+        with pytest.raises(FactUnknown, match="cannot read the Machine's configuration: "):
             await there.template_data(machine())
         with pytest.raises(Refusal if isinstance(failure, Forbidden) else ServerUnreachable):
             await there.user_data(machine())

@@ -81,13 +81,13 @@ CAUSES: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
     (
         "a replace that failed after its image was written",
         {},
-        {"recentOperations": [recent("HostReplace", "u1", "Failed", "the host was seen Off", "the image was written")]},
+        {"recentOperations": [recent("HostReplace", "u1", "Failed", "the host was Off", "the image was written")]},
         ("HostReplace/u1",),
     ),
     (
         "a replace that failed before its image was written",
         {},
-        {"recentOperations": [recent("HostReplace", "u1", "Failed", "the host was seen Off", "the installer started")]},
+        {"recentOperations": [recent("HostReplace", "u1", "Failed", "the host was Off", "the installer started")]},
         (),
     ),
     (

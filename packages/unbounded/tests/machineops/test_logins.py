@@ -111,7 +111,7 @@ async def test_no_machine_without_a_site_is_taken_for_one_of_a_site_by_the_name_
     await world.operation("op", "HostReboot", "m1")
     ended = await world.ended("op", within_s=10)
     assert result(ended) == ("Failed", common.UNSUPPORTED_TARGET)
-    assert "'lab/Sim', which is no name of a provider" in (ended.status.message or "")
+    assert "'lab/Sim', an invalid provider name" in (ended.status.message or "")
     assert world.cloud.calls == []
 
 

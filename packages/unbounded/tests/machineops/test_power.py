@@ -377,7 +377,7 @@ async def test_a_parameter_that_the_provider_does_not_heed_is_refused(world: Clo
     ended = await world.ended("op", within_s=10)
     assert result(ended) == ("Failed", common.INVALID_PARAMETERS)
     assert "spec.parameters.force is not a parameter of HostPowerOff" in (ended.status.message or "")
-    assert "it takes: deallocate (provider Sim)" in (ended.status.message or "")
+    assert "supported: deallocate (provider Sim)" in (ended.status.message or "")
     assert world.cloud.calls == []
 
 

@@ -205,7 +205,7 @@ async def test_a_failure_that_sees_nothing_names_what_was_there_last(world: Clou
     world.controller().start()
     ended = await world.ended("op", within_s=2500)
     assert ended.status.phase == "Failed"
-    assert "when it was last seen: sim://sub-1/m1 is Stopped, sim://sub-1/new-" in (ended.status.message or "")
+    assert "last observation: sim://sub-1/m1 is Stopped, sim://sub-1/new-" in (ended.status.message or "")
     for vm in world.cloud.alive():  # as who has read that does
         if vm.id not in world.bound.values():
             vm.story.append((0.0, Power.GONE))
@@ -235,7 +235,7 @@ async def test_what_does_not_pass_within_the_steps_limit_is_the_reason(world: Cl
     await _start(world)
     ended = await world.ended("op", within_s=2000)
     assert result(ended) == ("Failed", reasons.QUOTA_EXCEEDED)
-    assert "the last one failed: the quota is used up; sim://sub-1/m1 is Gone" in (ended.status.message or "")
+    assert "and the last attempt failed: the quota is used up; sim://sub-1/m1 is Gone" in (ended.status.message or "")
     assert (ended.status.targets[0].attempts or 0) > replacement.ATTEMPTS
     (kept,) = (await world.api.list(SECRETS, namespace=NAMESPACE)).items
     await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
@@ -445,7 +445,7 @@ async def test_what_was_launched_is_named_where_the_machine_is_taken_away_meanwh
     assert result(ended) == ("Failed", reason)
     (made,) = world.cloud.made
     assert f"{made.id} is there" in (ended.status.message or "")
-    assert ("(it was Sim sim://sub-1/m1)" in (ended.status.message or "")) is (reason == common.TARGET_CHANGED)
+    assert ("(was Sim sim://sub-1/m1)" in (ended.status.message or "")) is (reason == common.TARGET_CHANGED)
     assert _asked(world) == ["StoppingOld", "Launching"]
     world.cloud.vms.clear()  # as its user does, who knows of both
     for kept in (await world.api.list(SECRETS, namespace=NAMESPACE)).items:

@@ -94,7 +94,7 @@ def test_garbage_is_refused_or_answered_and_never_a_crash(data: bytes) -> None:
         (bytes(239), "shorter"),
         (bytes(240), "cookie"),
         (encode(asked(MessageType.DISCOVER))[:240] + b"\x35", "no length"),
-        (encode(asked(MessageType.DISCOVER))[:240] + b"\x35\x09\x01", "cut off"),
+        (encode(asked(MessageType.DISCOVER))[:240] + b"\x35\x09\x01", "truncated"),
         (b"\1\1\x11" + encode(asked(MessageType.DISCOVER))[3:], "16 bytes"),
     ],
 )

@@ -25,8 +25,8 @@ def test_two_machines_with_one_mac_are_not_served_and_both_are_named() -> None:
     register = index_reservations([("m1", [lease(MAC_1, "10.0.0.5")]), ("m2", [lease(MAC_1.upper(), "10.0.0.6")])])
     assert isinstance(register.by_mac[MAC_1], WithheldReservation)
     assert {(one.machine, one.kind, one.text) for one in register.findings} == {
-        ("m1", DhcpFindingKind.DUPLICATE_LEASE, f"MAC {MAC_1} is also in a lease of m2; none of them is served"),
-        ("m2", DhcpFindingKind.DUPLICATE_LEASE, f"MAC {MAC_1} is also in a lease of m1; none of them is served"),
+        ("m1", DhcpFindingKind.DUPLICATE_LEASE, f"MAC {MAC_1} is also in a lease of m2; metalman serves none of them"),
+        ("m2", DhcpFindingKind.DUPLICATE_LEASE, f"MAC {MAC_1} is also in a lease of m1; metalman serves none of them"),
     }
 
 

@@ -460,7 +460,7 @@ async def test_a_bug_in_sending_is_told_and_hangs_nobody(tmp_path: Path) -> None
         site.boots.put("huge", IMAGE * 4)
         with site.connected(buffer_bytes=4096) as reads_nothing:
             reads_nothing.sendall(get("/huge"))
-            await eventually(lambda: site.server.check() == "sending files has failed")
+            await eventually(lambda: site.server.check() == "cannot send files")
         assert body_of(await site.ask(get("/disk.img.gz"))) == b""
         assert body_of(await site.ask(get("/grub/grub.cfg"))) == CFG + b"127.0.0.1"
 

@@ -93,7 +93,7 @@ async def test_a_key_that_is_none_is_told_with_its_remedy_and_made_anew_when_tha
         await place.becomes("boot key", "HTTP", "TFTP")
 
         async def told() -> bool:
-            return "delete the Secret to get a new one" in place.missing["boot key"]
+            return "delete the Secret to create a new one" in place.missing["boot key"]
 
         await eventually(told)
         assert "short" not in place.missing["boot key"]
@@ -112,7 +112,7 @@ async def test_a_folder_that_another_process_uses_is_named_with_its_flag(tmp_pat
 async def test_roots_that_are_none_are_named_with_their_flag(tmp_path: Path) -> None:
     (tmp_path / "roots.pem").write_text("nothing")
     with pytest.RaisesGroup(
-        pytest.RaisesExc(StartupError, match=f"--ek-ca: {tmp_path}/roots.pem: PEM"), flatten_subgroups=True
+        pytest.RaisesExc(StartupError, match=f"--ek-ca: {tmp_path}/roots.pem: must contain PEM"), flatten_subgroups=True
     ):
         async with Place().booting(tmp_path / "cache", ek_ca=tmp_path / "roots.pem"):
             pass

@@ -64,10 +64,10 @@ async def test_a_dhcp_port_that_is_taken_is_named_with_its_flag(taken: int) -> N
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (errno.EADDRNOTAVAIL, "that is no address of this machine; correct --bind-address"),
+        (errno.EADDRNOTAVAIL, "this machine does not have that address; correct --bind-address"),
         (errno.EACCES, "need root or CAP_NET_BIND_SERVICE; or choose another --tftp-port"),
-        (errno.EPERM, "that needs root or CAP_NET_RAW; leave --pxe-interface out without them"),
-        (errno.ENODEV, "interface br0 is gone; correct --pxe-interface"),
+        (errno.EPERM, "an interface needs root or CAP_NET_RAW; without them, omit --pxe-interface"),
+        (errno.ENODEV, "interface br0 does not exist any more; correct --pxe-interface"),
         (errno.EIO, "(--tftp-port): Input/output error"),
     ],
 )

@@ -26,9 +26,9 @@ REBOOT, OFF, ON = KINDS = ("HostReboot", "HostPowerOff", "HostPowerOn")
 BEFORE: Final = {REBOOT: HostPower.ON, OFF: HostPower.ON, ON: HostPower.OFF}
 AFTER: Final = {REBOOT: {HostPower.ON, HostPower.POWERING_ON}, OFF: {HostPower.OFF}, ON: {HostPower.ON}}
 EVIDENCE: Final = {
-    REBOOT: {"the host was seen Off", "the host was seen On"},
-    OFF: {"the host was seen Off", "the host was seen Off again, 5 s later"},
-    ON: {"the host was seen On", "the host was seen On again, 5 s later"},
+    REBOOT: {"the host was Off", "the host was On"},
+    OFF: {"the host was Off", "the host was Off again, 5 s later"},
+    ON: {"the host was On", "the host was On again, 5 s later"},
 }
 
 # What does not end well, for which kinds, with which reason, and a word of the message beside the BMC's address.

@@ -177,7 +177,7 @@ def test_a_bmc_that_cannot_switch_off_a_host_that_ignores_it_says_what_it_offers
         ):
             assert result(operation) == ("Failed", "BMCRefused")
             message = operation.status.message or ""
-            assert f"{bmc.url}: system 1 offers nothing for ForceOff; it lists On, ForceOn" in message
+            assert f"{bmc.url}: system 1 supports no reset type for ForceOff; it lists On, ForceOn" in message
 
     run_swiftly(scene())
 

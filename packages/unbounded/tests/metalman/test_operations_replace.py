@@ -101,7 +101,7 @@ def test_a_bmc_without_uefi_http_is_asked_for_pxe_and_that_is_said() -> None:
             assert [event.detail for event in bmc.history() if event.what == "boot"] == ["Pxe", "Hdd"]
             told = [write.new["status"].get("message", "") for write in cluster.written if write.name == operation.name
                     and "status" in write.new]  # fmt: skip
-            assert any("the BMC offers no UefiHttp, so Pxe is used" in text for text in told)
+            assert any("the BMC does not support UefiHttp; using Pxe" in text for text in told)
 
     run_swiftly(scene())
 

@@ -39,14 +39,14 @@ class Bad:
 STAYS: Final = BmcDials(override="continuous")
 BAD: Final = {
     "its firmware does not follow the override": Bad(
-        "DidNotNetboot", "started twice to boot from the network", Story(), BmcDials(ignores_override=True)
+        "DidNotNetboot", "started twice for a network boot", Story(), BmcDials(ignores_override=True)
     ),
     "its BMC forgets the override": Bad(
-        "DidNotNetboot", "its boot order: the BMC took a change", Story(), BmcDials(override="dropped")
+        "DidNotNetboot", "its boot order: the BMC accepted a change", Story(), BmcDials(override="dropped")
     ),
     "its BMC has no override": Bad("DidNotNetboot", "its boot order: https://", Story(), BmcDials(override="refused")),
     "it fetches its loader again and again": Bad(
-        "BootLoop", f"fetched more than {LOADS_MAX} times", Story(loads=20, until="LoaderFetched"), STAYS
+        "BootLoop", f"fetched the loader more than {LOADS_MAX} times", Story(loads=20, until="LoaderFetched"), STAYS
     ),
     "its installer gives up": Bad("InstallFailed", "two disks", Story(fails="no targetDisk, and two disks"), STAYS),
     "its kernel does not start": Bad("InstallTimedOut", "boot KernelFetched", Story(until="KernelFetched"), STAYS),
@@ -260,7 +260,7 @@ def test_a_cancel_after_the_loader_was_fetched_is_too_late_and_said_so(stage: st
                 for write in cluster.written
                 if write.name == operation.name and write.new["spec"].get("cancel")
             ]
-            assert any("past the point of no return" in text for text in told[1:])
+            assert any("after the point of no return" in text for text in told[1:])
 
     run_swiftly(scene())
 

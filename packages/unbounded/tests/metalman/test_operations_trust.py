@@ -68,7 +68,7 @@ def test_a_key_that_does_not_exist_is_named_with_those_that_do() -> None:
             (machine,) = await cluster.add(bmc, passwordRef=reference)
             operation = await cluster.done("HostReboot", machine)
             assert result(operation) == ("Failed", "CredentialsMissing")
-            assert "has no key 'pass' (passwordRef.key); it has: password" in (operation.status.message or "")
+            assert "has no key 'pass' (passwordRef.key); its keys: password" in (operation.status.message or "")
             assert bmc.bmc.requests == 0
 
     run(scene())
@@ -291,7 +291,7 @@ def test_an_address_that_cannot_be_used_is_said_at_once_and_named(url: str) -> N
             (machine,) = await cluster.add(bmc, url=url)
             operation = await cluster.ended(await cluster.ask("HostReboot", machine), within_s=NOTICED_S)
             assert result(operation) == ("Failed", "AddressInvalid")
-            assert "spec.pxe.redfish.url cannot be used: it has to be https://" in (operation.status.message or "")
+            assert "spec.pxe.redfish.url is invalid: expected https://" in (operation.status.message or "")
 
     run(scene())
 

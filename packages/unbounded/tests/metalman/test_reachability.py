@@ -72,9 +72,14 @@ def test_what_is_not_said_follows_from_the_network(
 @pytest.mark.parametrize(
     ("said", "links", "words"),
     [
-        ({"interface": "eth7"}, Links(), "--pxe-interface: there is no interface eth7; there is: br0, eth0, eth9"),
-        ({"interface": "eth9"}, Links(), "--pxe-interface: eth9 has no IPv4 address: give it one"),
-        ({}, Links(route=None), "no default route to tell its address by: give --bind-address or --pxe-interface"),
+        ({"interface": "eth7"}, Links(), "--pxe-interface: interface eth7 does not exist; available: br0, eth0, eth9"),
+        ({"interface": "eth9"}, Links(), "--pxe-interface: eth9 has no IPv4 address: assign one"),
+        (
+            {},
+            Links(route=None),
+            "cannot determine the address of this machine "
+            "without a default route: set --bind-address or --pxe-interface",
+        ),
         (
             {"auto_interface": True, "bind_address": "10.9.9.9"},
             Links(),

@@ -50,7 +50,7 @@ ASK_AGAIN_S: Final = 1.0
 NAMED: Final[dict[str, tuple[type[Failure], str]]] = {
     "accepts-and-does-nothing": (Transient, "still On"),
     "task-that-fails": (TaskFailed, "Exception"),
-    "session-service-refuses": (PasswordRejected, "refused the password"),
+    "session-service-refuses": (PasswordRejected, "rejected the password"),
     "password-expired": (Rejected, "PasswordChangeRequired"),
     "several-systems": (Rejected, "Node1, Node2"),
     "stalls": (Transient, "no answer"),

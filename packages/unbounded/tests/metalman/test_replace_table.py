@@ -329,7 +329,7 @@ def test_an_override_is_cleared_also_while_the_host_is_about_to_start(stage: str
 @pytest.mark.parametrize(
     ("now", "trouble"),
     [
-        (None, "there is no Node m1"),
+        (None, "Node m1 does not exist"),
         (node(), "Node m1 has not reported since the boot"),
         (node("False", boot_id="b2"), "Node m1 is not Ready: cni not there"),
         (node(boot_id="b2"), None),

@@ -83,7 +83,9 @@ def test_two_reboots_of_one_host_come_one_after_the_other() -> None:
             await shows(cluster, "twin", ("False", "DuplicateBMC"))
             first, second = await cluster.ask("HostReboot", machine), await cluster.ask("HostReboot", "twin")
             waits = await cluster.waiting_for(second, "TargetInUse")
-            assert f"HostReboot {first} (metalman/lab) has Machine {machine} since" in (waits.status.message or "")
+            assert f"HostReboot {first} (metalman/lab) holds the lock of Machine {machine} since" in (
+                waits.status.message or ""
+            )
             ends = [await cluster.ended(name) for name in (first, second)]
             assert [one.status.phase for one in ends] == ["Complete", "Complete"]
             assert cluster.ended_at(first) + SLOWLY_S < cluster.ended_at(second)
@@ -142,7 +144,7 @@ def test_an_action_is_not_sent_while_another_site_has_the_host(holder: dict[str,
             if not refused:
                 await sharing.check(machine)
                 return
-            with pytest.raises(NotDone, match="HostPowerOff off has Machine twin") as caught:
+            with pytest.raises(NotDone, match="HostPowerOff off holds the lock of Machine twin") as caught:
                 await sharing.check(machine)
             assert caught.value.reason == "TargetInUse"
 

@@ -84,7 +84,7 @@ class Intent:
     Attributes:
         told: what the server had told that process last of the Machine; None where it had asked for nothing.
         binding: the hosts that the record names.
-        uid: of the Machine that was claimed.
+        uid: of the claimed Machine.
     """
 
     at: float

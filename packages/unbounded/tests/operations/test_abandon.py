@@ -40,7 +40,7 @@ def decided(
 @pytest.mark.parametrize("missing", [False, True], ids=["machine", "no machine"])
 def test_what_nobody_has_started_ends_at_once(missing: bool) -> None:
     ended = decided(operation_of(abandon=True), missing=missing)
-    assert ended == EndOperation(reasons.CANCELLED, "abandoned before it was started")
+    assert ended == EndOperation(reasons.CANCELLED, "abandoned before it started")
 
 
 def test_what_its_executor_is_silent_about_ends_and_keeps_the_slot() -> None:
@@ -54,7 +54,7 @@ def test_what_its_executor_speaks_of_is_not_ended_and_it_is_said_until_when() ->
     told = decided(operation_of(abandon=True, status=claim()), unchanged_s=20.0)
     assert isinstance(told, WarnOnce)
     assert (told.reason, told.until_s) == (reasons.ABANDON_WAITS, 40.0)
-    assert "metalman/lab said something 20 s ago" in told.text
+    assert "metalman/lab wrote 20 s ago" in told.text
 
 
 def test_what_is_not_to_be_abandoned_is_silent_for_as_long_as_its_deadline_lets_it() -> None:
@@ -70,7 +70,7 @@ def test_a_parent_that_is_abandoned_abandons_its_children_and_starts_no_other() 
     }
     step = plan_batch(parent, children, now="2030-01-01T00:00:00Z")
     assert (step.abandon, step.cancel, step.start, step.end) == (("op-m1",), (), (), None)
-    assert (step.targets[2].phase, step.targets[2].message) == ("Failed", "abandoned before it was started")
+    assert (step.targets[2].phase, step.targets[2].message) == ("Failed", "abandoned before it started")
 
 
 async def abandon(world: World, name: str) -> None:

@@ -126,7 +126,7 @@ def test_the_slot_of_a_lost_executor_stays_closed_although_its_operation_has_end
     gate = closed_gate(operation_of("me"), machine, [holder], None)
     assert gate is not None
     assert gate.reason == reasons.SLOT_HELD
-    assert "looked at afresh" in gate.text
+    assert "observes the host before it acts" in gate.text
 
 
 def test_a_namesake_of_the_holder_does_not_free_its_slot() -> None:

@@ -117,7 +117,7 @@ async def test_how_far_a_stage_is_is_written_once_it_lasts(world: World) -> None
     world.executor(EXECUTOR, lambda life, _api: Unmoved(EXECUTOR, life, world.outside)).start()
     await asyncio.sleep(5)
     await world.operation("op", "HostPowerOff", "m1")
-    asked = await world.until("op", lambda operation: "asked" in (operation.status.message or ""), within_s=5)
+    asked = await world.until("op", lambda operation: "requested" in (operation.status.message or ""), within_s=5)
     told = await world.until("op", lambda operation: "are gone" in (operation.status.message or ""), within_s=20)
     assert int(told.metadata.resource_version) == int(asked.metadata.resource_version) + 1  # nothing else was written
     assert float((told.status.message or "").partition(" s are gone")[0].rpartition(" ")[2]) >= 5 + 9

@@ -65,8 +65,8 @@ def test_nobody_owns_a_host_that_nobody_reaches(has: str, kind: OperationKind) -
 @pytest.mark.parametrize(
     ("has", "words"),
     [
-        ("misnamed provider and BMC", "spec.provider is 'lab/AzureVM', which is no name of a provider: that has at"),
-        ("misnamed annotation and agent", r"annotation unbounded-cloud.io/provider is 'Azure\x1b[1mVM\n', which is no"),
+        ("misnamed provider and BMC", "spec.provider is 'lab/AzureVM', an invalid provider name. A name has at"),
+        ("misnamed annotation and agent", r"annotation unbounded-cloud.io/provider is 'Azure\x1b[1mVM\n', an invalid"),
     ],
 )
 def test_what_is_no_name_of_a_provider_is_nobodys(has: str, words: str, kind: OperationKind) -> None:

@@ -46,7 +46,7 @@ def test_these_are_right(kind: str, parameters: dict[str, str]) -> None:
         ("HostReboot", {"graceSeconds": "9" * 5000}, ("spec.parameters.graceSeconds",)),
         ("HostReboot", {"gracseconds": "1"}, ("spec.parameters.gracseconds", "force, graceSeconds")),
         ("HostPowerOn", {"force": "true"}, ("spec.parameters.force", "HostPowerOn")),
-        ("HostReplace", {"keep": "Strict"}, ("spec.parameters.keep", 'must be "strict", or be left out', "'Strict'")),
+        ("HostReplace", {"keep": "Strict"}, ("spec.parameters.keep", 'must be "strict", or absent', "'Strict'")),
         ("HostReplace", {"sshAuthorizedKeys": "garbage"}, ("spec.parameters.sshAuthorizedKeys", "ssh-ed25519 AAAA…")),
         ("HostReplace", {"sshAuthorizedKeys": f"ssh-ed25519 {BLOB}\nssh-rsa"}, ("spec.parameters.sshAuthorizedKeys",)),
         ("HostReplace", {"sshAuthorizedKeys": "# none"}, ("spec.parameters.sshAuthorizedKeys",)),
@@ -79,14 +79,14 @@ def test_what_means_something_to_clouds_only_is_refused_on_bare_metal() -> None:
 def test_what_could_be_given_instead_is_said_as_far_as_it_is_known() -> None:
     operation = operation_of(kind="HostReboot", parameters={"colour": "red"})
     for known, words in (
-        ((), "; there are, on the Machines that take them: force, graceSeconds"),
-        ((ExecutorKind.METALMAN,), " on this Machine; it takes: force, graceSeconds"),
+        ((), "; parameters of other Machines: force, graceSeconds"),
+        ((ExecutorKind.METALMAN,), " on this Machine; supported: force, graceSeconds"),
         (
             (ExecutorKind.CLOUD,),
-            " on this Machine; its provider takes those that mean something to it of: force, grace",
+            " on this Machine; its provider supports a subset of: force, grace",
         ),
-        ((ExecutorKind.CLOUD, {"force"}), " on this Machine; it takes: force"),
-        ((ExecutorKind.CLOUD, ()), " on this Machine; it takes: none"),
+        ((ExecutorKind.CLOUD, {"force"}), " on this Machine; supported: force"),
+        ((ExecutorKind.CLOUD, ()), " on this Machine; supported: none"),
     ):
         assert f"spec.parameters.colour is not a parameter of HostReboot{words}" in (invalid(operation, *known) or "")
 

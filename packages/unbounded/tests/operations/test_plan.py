@@ -148,9 +148,13 @@ def test_an_ask_without_effect_is_repeated_as_the_next_attempt() -> None:
 @pytest.mark.parametrize(
     ("answer", "reason", "text"),
     [
-        (ACCEPTED, reasons.NO_EFFECT, "Go was asked 3 times and accepted, without effect: it is red"),
-        (LOST, reasons.NO_ANSWER, "Go was asked 3 times, whether the last one was done is not known: 503; it is red"),
-        (FULL, "NoRoom", "Go was asked 3 times, the last one failed: no room; it is red"),
+        (ACCEPTED, reasons.NO_EFFECT, "Go was requested 3 times and accepted, without effect: it is red"),
+        (
+            LOST,
+            reasons.NO_ANSWER,
+            "Go was requested 3 times, and the outcome of the last attempt is unknown: 503; it is red",
+        ),
+        (FULL, "NoRoom", "Go was requested 3 times, and the last attempt failed: no room; it is red"),
     ],
     ids=["accepted", "answer lost", "not done"],
 )
@@ -165,9 +169,13 @@ def test_asks_are_bounded_by_the_attempts_of_the_stage(answer: Answer, reason: s
 @pytest.mark.parametrize(
     ("answer", "reason", "words"),
     [
-        (ACCEPTED, reasons.TIMED_OUT, "gave up waiting for green: it is red"),
-        (LOST, reasons.NO_ANSWER, "Go was asked 40 times, whether the last one was done is not known: 503; it is red"),
-        (FULL, "NoRoom", "Go was asked 40 times, the last one failed: no room; it is red"),
+        (ACCEPTED, reasons.TIMED_OUT, "timed out waiting for green: it is red"),
+        (
+            LOST,
+            reasons.NO_ANSWER,
+            "Go was requested 40 times, and the outcome of the last attempt is unknown: 503; it is red",
+        ),
+        (FULL, "NoRoom", "Go was requested 40 times, and the last attempt failed: no room; it is red"),
     ],
     ids=["accepted", "answer lost", "not done"],
 )
@@ -180,7 +188,7 @@ def test_without_a_number_of_attempts_it_is_asked_until_the_limit_and_says_what_
     asked = _decide(run, procedure=patient, answer=answer, in_stage_s=99.0, since_call_s=21.0)
     assert isinstance(asked, CallAction)
     why = f"; the last attempt failed: {answer.text}" if answer.reply is CallOutcome.NOT_DONE else ""
-    assert (asked.attempt, asked.text) == (41, f"Go asked (attempt 41); waiting for green{why}")
+    assert (asked.attempt, asked.text) == (41, f"Go requested (attempt 41); waiting for green{why}")
     over = _decide(run, procedure=patient, answer=answer, in_stage_s=100.0, since_call_s=21.0)
     assert (_failure(over), over.text) == (reason, words)
 
@@ -188,7 +196,7 @@ def test_without_a_number_of_attempts_it_is_asked_until_the_limit_and_says_what_
 def test_a_wait_for_the_next_attempt_says_why_the_last_one_failed() -> None:
     decision = _decide(GOING, procedure=LONG, answer=FULL, since_call_s=1.0)
     assert isinstance(decision, Wait)
-    assert decision.text == "Go asked; waiting for green; the last attempt failed: no room"
+    assert decision.text == "Go requested; waiting for green; the last attempt failed: no room"
 
 
 def test_an_ask_that_surely_was_not_done_is_repeated_sooner() -> None:
@@ -324,7 +332,7 @@ def test_what_the_aftermath_undoes_is_undone_when_it_is_cancelled() -> None:
     assert isinstance(decision, EnterStage)
     assert (decision.stage, decision.failing) == (
         "After",
-        PendingFailure(reasons.CANCELLED, "cancelled after Go was asked for; it is red"),
+        PendingFailure(reasons.CANCELLED, "cancelled after Go was requested; it is red"),
     )
 
 
@@ -338,7 +346,7 @@ def test_a_last_stage_begins_blindly_where_nothing_can_be_read_and_says_how_thin
     assert isinstance(_decide(GOING, RED, procedure=blind, answer=ACCEPTED, spent_s=1000.0), EnterStage)
     left = _decide(TIDYING, BLIND, procedure=blind, answer=ACCEPTED, in_stage_s=10.0)
     assert isinstance(left, Finish)
-    assert left.text.endswith("; it is left on")
+    assert left.text.endswith("; the host is left on")
 
 
 def test_the_end_of_an_aftermath_tells_what_it_has_seen() -> None:
@@ -349,7 +357,7 @@ def test_the_end_of_an_aftermath_tells_what_it_has_seen() -> None:
     assert isinstance(done, Finish)
     assert (done.reason, done.text, done.evidence) == (
         "Broken",
-        "by now it is tidy; it is green; before that: it broke",
+        "in the end, it is tidy; it is green; before that: it broke",
         "it is tidy",
     )
 
@@ -363,7 +371,7 @@ def test_a_stage_on_which_nothing_rests_does_not_fail_what_is_complete(given: di
     )
     assert isinstance(decision, Finish)
     assert decision.phase is OperationPhase.COMPLETE
-    assert decision.text == f"it is red; gave up waiting for {stages['Going'].waits_for}: no way"
+    assert decision.text == f"it is red; timed out waiting for {stages['Going'].waits_for}: no way"
 
 
 def test_a_target_that_is_another_one_has_no_aftermath() -> None:
@@ -432,11 +440,11 @@ def test_another_machine_comes_before_everything(target: TargetState, reason: st
 
 @pytest.mark.parametrize("target", [TargetState.CHANGED, TargetState.GONE])
 def test_who_loses_its_machine_says_what_had_been_asked_of_it(target: TargetState) -> None:
-    asked, unseen = f"{GOING.action} had been asked for", ", and what came of it was not seen"
+    asked, unseen = f"{GOING.action} had been requested", ", and its result was not observed"
     for run, sight, words in (
         (GOING, BLIND, f"{asked}{unseen}"),
         (GOING, GREEN, f"{asked}; it is green"),
-        (START, BLIND, "nothing had been asked for"),
+        (START, BLIND, "no action had been requested"),
     ):
         decision = _decide(run, sight, target=target)
         assert isinstance(decision, Finish)
@@ -457,7 +465,7 @@ def test_who_loses_its_machine_says_what_had_been_asked_of_it(target: TargetStat
 def test_a_failure_that_sees_nothing_ends_with_what_was_seen_last(given: dict[str, Any]) -> None:
     decision = _decide(replace(GOING, standing="disk-1 is there"), BLIND, **given)
     assert isinstance(decision, Finish)
-    assert decision.text.endswith("; when it was last seen: disk-1 is there")
+    assert decision.text.endswith("; last observation: disk-1 is there")
 
 
 def test_cancel_at_once_undoes_or_says_that_it_is_too_late() -> None:
@@ -474,7 +482,7 @@ def test_cancel_at_once_undoes_or_says_that_it_is_too_late() -> None:
 def test_cancel_that_cannot_be_carried_out_yet_is_answered() -> None:
     decision = _decide(GOING, BLIND, cancel=True)
     assert isinstance(decision, Wait)
-    assert "being cancelled" in decision.text
+    assert "cancel requested" in decision.text
 
 
 EVERYTHING: list[dict[str, Any]] = [
@@ -497,7 +505,7 @@ def test_nothing_but_waiting_is_allowed_while_an_earlier_incarnation_can_act(tro
     assert 0 < decision.requeue_s <= 7.0
 
 
-OPEN = Answer(CallOutcome.OPEN, text="an earlier process was about to ask for it")
+OPEN = Answer(CallOutcome.OPEN, text="an earlier process was about to send it")
 
 
 def test_what_a_process_may_still_ask_for_is_settled_from_the_first_look_on_and_looked_for_meanwhile() -> None:
@@ -505,7 +513,7 @@ def test_what_a_process_may_still_ask_for_is_settled_from_the_first_look_on_and_
         decision = _decide(GOING, answer=OPEN, since_call_s=since_call_s, settles_in_s=50.0)
         assert isinstance(decision, Wait)
         assert (decision.reason, decision.until_s) == (reasons.SETTLING, 50.0)
-        assert "about to ask for Go, and whether it did is not known" in decision.text
+        assert "may have sent Go" in decision.text
         assert decision.requeue_s == SOUND.poll_s(0)
 
 
@@ -527,7 +535,7 @@ def test_a_wait_after_an_attempt_that_failed_has_the_reason_of_that() -> None:
 def test_a_wait_for_what_was_perhaps_done_does_not_say_that_it_was_asked_for() -> None:
     decision = _decide(GOING, answer=LOST, since_call_s=1.0)
     assert isinstance(decision, Wait)
-    assert decision.text.startswith("whether Go was done is not known: 503; waiting for ")
+    assert decision.text.startswith("the outcome of Go is unknown: 503; waiting for ")
 
 
 # What may still arrive of processes that have ended
@@ -558,7 +566,7 @@ def test_what_a_late_arrival_could_undo_is_watched_before_the_end() -> None:
         watched = _decide(done, RED, answer=ACCEPTED, late=LATE, **timing)
         assert isinstance(watched, Wait)
         assert (watched.reason, watched.until_s) == (reasons.SETTLING, 7.0)
-        assert "may have sent Go: watching that this lasts" in watched.text
+        assert "may have sent Go; observing until" in watched.text
         assert _failure(_decide(done, RED, answer=ACCEPTED, **timing)) == reasons.CANCELLED
 
 
@@ -579,7 +587,7 @@ def test_after_what_would_destroy_others_come_when_it_can_no_longer_arrive() -> 
     held = _decide(replace(GOING, incarnation="p2"), late=LATE, **undo)
     assert isinstance(held, Wait)
     assert (held.reason, held.until_s) == (reasons.SETTLING, 7.0)
-    assert "what comes next must not be hit by that" in held.text
+    assert "which would disturb the next step" in held.text
     assert isinstance(_decide(replace(GOING, incarnation="p2"), **undo), CallAction)
     harmless = _decide(replace(GOING, incarnation="p2"), late=LATE, cancel=True, answer=ACCEPTED)
     assert isinstance(harmless, CallAction)
@@ -806,7 +814,7 @@ def test_spent_attempts_have_the_reason_of_the_stage() -> None:
     decision = _decide(GOING, RED, procedure=procedure, answer=ACCEPTED, since_call_s=1000.0, in_stage_s=1000.0)
     assert _failure(decision) == "TooSlow"
     assert isinstance(decision, Finish)
-    assert "Go was asked once" in decision.text
+    assert "Go was requested once" in decision.text
 
 
 def test_a_cancel_does_not_undo_what_has_gone_past_the_point_of_no_return() -> None:
@@ -825,7 +833,7 @@ def test_a_wait_tells_how_far_it_is() -> None:
     some = Observation(Light.RED, detail="it is red", progress="42 % of the light")
     decision = _decide(GOING, some, answer=ACCEPTED)
     assert isinstance(decision, Wait)
-    assert decision.text == "Go asked; waiting for green: 42 % of the light"
+    assert decision.text == "Go requested; waiting for green: 42 % of the light"
 
 
 def test_a_stage_in_which_nothing_moves_ends_before_its_limit() -> None:
@@ -835,7 +843,7 @@ def test_a_stage_in_which_nothing_moves_ends_before_its_limit() -> None:
     stuck = _decide(GOING, RED, procedure=procedure, answer=ACCEPTED, in_stage_s=9.0, stalled_s=4.0)
     assert _failure(stuck) == reasons.TIMED_OUT
     assert isinstance(stuck, Finish)
-    assert stuck.text == "nothing has moved for 4 s while Go asked; waiting for green: it is red"
+    assert stuck.text == "no progress for 4 s while Go requested; waiting for green: it is red"
 
 
 def test_a_failure_of_a_row_has_its_own_words() -> None:

@@ -235,7 +235,7 @@ async def test_a_cancel_past_the_point_of_no_return_says_so_and_goes_on(
         "op", lambda op: op.terminal or "point of no return" in (op.status.message or ""), within_s=ANSWER_S
     )
     if not said.terminal:
-        assert "goes on" in (said.status.message or "")
+        assert "it continues" in (said.status.message or "")
     assert result(await world.ended("op", within_s=120)) == ("Complete", "Succeeded")
     assert world.outside.host("m1").power == "On"
 
@@ -247,7 +247,7 @@ async def test_a_cancel_while_the_bmc_is_silent_is_answered_in_the_message(world
     world.outside.unreachable = 1.0
     await asyncio.sleep(10)
     await world.cancel("op")
-    await world.until("op", lambda op: "being cancelled" in (op.status.message or ""), within_s=12)
+    await world.until("op", lambda op: "cancel requested" in (op.status.message or ""), within_s=12)
     world.outside.unreachable = 0.0
     assert result(await world.ended("op", within_s=300)) == ("Failed", reasons.CANCELLED)
     await asyncio.sleep(30)
@@ -281,7 +281,7 @@ async def test_a_cancel_during_a_call_is_answered_before_the_call_is(world: Worl
     await in_stage(world, "op", power.SHUTTING_DOWN)
     await asyncio.sleep(after_s)
     await world.cancel("op")
-    await world.until("op", lambda op: "being cancelled" in (op.status.message or ""), within_s=6)
+    await world.until("op", lambda op: "cancel requested" in (op.status.message or ""), within_s=6)
     assert result(await world.ended("op", within_s=400)) == ("Failed", reasons.CANCELLED)
 
 

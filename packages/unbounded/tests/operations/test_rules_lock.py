@@ -113,7 +113,7 @@ async def test_a_lost_slot_is_taken_after_a_fresh_look_only(world: World) -> Non
     at = asyncio.get_running_loop().time()
     await world.operation("op", "HostReboot", "m1")
     waiting = await waits(world, "op", reasons.SLOT_HELD)
-    assert "looked at afresh" in (waiting.status.message or "")
+    assert "observes the host before it acts" in (waiting.status.message or "")
     assert result(await world.ended("op", within_s=200)) == ("Complete", "Succeeded")
     assert min(act.at for act in world.outside.acts) - at > 40  # an intent's time, a call's limit, and a margin
 

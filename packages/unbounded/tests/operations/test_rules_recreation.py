@@ -1,4 +1,4 @@
-"""A slot held by a node's recreation, for which there is no MachineOperation: who waits, and who may take it."""
+"""A slot held by a node's recreation, for which the Machine does not existOperation: who waits, and who may take it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ async def test_an_operation_of_the_agent_waits_for_as_long_as_the_recreation_tak
     waiting = await waits(world, "op", reasons.SLOT_HELD)
     assert waiting.status.waiting is not None
     assert waiting.status.waiting.held_by == "m1-recreation"
-    assert "NodeRecreation m1-recreation (unbounded-agent/m1) has Machine m1" in (waiting.status.message or "")
+    assert "NodeRecreation m1-recreation (unbounded-agent/m1) holds the lock of Machine m1" in (
+        waiting.status.message or ""
+    )
     await asyncio.sleep(1000)
     assert world.outside.acts == []
     assert (await machine(world)).status.active_operation is not None, "nobody but the agent gives it back"
@@ -63,7 +65,7 @@ async def test_a_host_operation_takes_the_slot_of_a_recreation_that_stands_still
     world.redfish().start()
     await world.operation("op", "HostReboot", "m1")
     waiting = await waits(world, "op", reasons.SLOT_HELD)
-    assert "gives way when it makes no progress for 60 s" in (waiting.status.message or "")
+    assert "gives way after 60 s without progress" in (waiting.status.message or "")
     await asyncio.sleep(50)
     assert not (await world.get("op")).claimed
     claimed = await world.until("op", lambda operation: operation.claimed, within_s=15)

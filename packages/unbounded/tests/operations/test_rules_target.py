@@ -41,7 +41,7 @@ class BareMetal(PowerExecutor):
 
     def procedure(self, operation: MachineOperation) -> Procedure:
         if OperationKind(operation.spec.operation_kind) not in power.PROCEDURES:
-            raise Refusal(reasons.UNSUPPORTED_OPERATION, "metalman does not carry out HostReplace yet")
+            raise Refusal(reasons.UNSUPPORTED_OPERATION, "metalman does not support HostReplace yet")
         return super().procedure(operation)
 
     def binding(self, machine: Machine) -> str:

@@ -106,7 +106,7 @@ def test_an_executor_that_does_not_claim_is_said_not_to_be_there() -> None:
 
 def test_a_busy_executor_is_not_said_to_be_away() -> None:
     said = _said(_verdict(operation_of(), known_s=30.0, busy=True))
-    assert "its turn" in said.text
+    assert "which works on other operations" in said.text
 
 
 @pytest.mark.parametrize("busy", [False, True])
@@ -126,10 +126,10 @@ def test_an_executor_that_is_starting_is_not_said_to_be_away() -> None:
 
 
 def test_an_executor_whose_operations_do_not_move_may_be_full() -> None:
-    said = _said(_verdict(operation_of(), known_s=300.0, under_way=10, last_heard="it last wrote at T"))
+    said = _said(_verdict(operation_of(), known_s=300.0, under_way=10, last_heard="its last write was at T"))
     assert said.text == (
-        "metalman/lab has 10 under way, of which none has moved for 60 s: it has no room for more, or is not running;"
-        " it last wrote at T"
+        "metalman/lab has 10 in progress, none of which changed for 60 s: it is at its concurrency limit, or "
+        "not running; its last write was at T"
     )
 
 

@@ -40,7 +40,7 @@ CONFIRM_LIMIT_S: Final = 120.0  # enough for a record that lags
 ATTEMPTS: Final = 10  # a throttled request counts as an attempt
 
 EVIDENCE_ACCEPTED: Final = "the provider accepted the restart, and shows no more of it"
-EVIDENCE_RESTARTED: Final = "the restart was seen"  # in the provider's record, or by the host's boot ID
+EVIDENCE_RESTARTED: Final = "the restart was observed"  # in the provider's record, or by the host's boot ID
 EVIDENCE_OFF: Final = "the provider's record shows the instance off"
 EVIDENCE_OFF_AGAIN: Final = f"the provider's record shows the instance off again, {CONFIRM_S:.0f} s later"
 EVIDENCE_ON: Final = "the provider's record shows the instance running"

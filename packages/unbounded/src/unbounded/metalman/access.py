@@ -106,7 +106,7 @@ class BmcAccess:
         except NotFound as error:
             raise no_secret(reference) from error
         except Forbidden as error:
-            text = f"{_where(reference)} (passwordRef) is out of metalman's reach"
+            text = f"metalman has no permission to read {_where(reference)} (passwordRef)"
             raise Refusal(CREDENTIALS_MISSING, text) from error
         self._read[key] = _Read(secret, now)
         return secret
@@ -128,14 +128,15 @@ def password_of(machine: Machine, secret: Secret) -> str:
     value = secret.value(reference.key)
     if not value:
         keys = ", ".join(sorted(secret.data)) or "none"
-        text = f"{_where(reference)} has no key {reference.key!r} (passwordRef.key); it has: {keys}"
+        text = f"{_where(reference)} has no key {reference.key!r} (passwordRef.key); its keys: {keys}"
         raise Refusal(CREDENTIALS_MISSING, text)
     refused = status.refused_secret_version if status else None
     if refused is not None and refused == secret.metadata.resource_version:
         raise Refusal(
             CREDENTIALS_REFUSED,
-            f"{redfish.url} refused {redfish.username!r} with the password in {_where(reference)}; "
-            "it is not offered again until that Secret changes (after correcting the user name: touch it)",
+            f"{redfish.url} rejected {redfish.username!r} with the password in {_where(reference)}; metalman "
+            "does not offer it again until that Secret changes (after a correction of the user name, touch "
+            "it)",
         )
     return value.decode("utf-8", "replace").rstrip("\n")
 

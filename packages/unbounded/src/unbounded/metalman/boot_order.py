@@ -51,8 +51,10 @@ class BootOrder:
                 trouble = _ignored(kept)
         except (Transient, BmcAnswerLost) as error:
             if target.run.attempt <= 1:
-                raise NotDone(reasons.NO_ANSWER, f"not started before its boot override is cleared: {error}") from error
-            log.warning("boot override not cleared", error=error, machine=target.machine.name)
+                raise NotDone(
+                    reasons.NO_ANSWER, f"not started: cannot clear its boot override first: {error}"
+                ) from error
+            log.warning("cannot clear boot override", error=error, machine=target.machine.name)
             return
         except (Unsupported, Uncertain) as error:
             trouble = str(error)
@@ -109,8 +111,8 @@ class BootOrder:
             # the BMC cannot do it, and the next attempt would find the same
             answered = isinstance(error, NotDone | Unsupported)
             if target.run.attempt <= 1 and not answered:
-                raise NotDone(reasons.NO_ANSWER, f"not started before its boot override is set: {error}") from error
-            log.warning("boot override not set again", error=error, machine=machine.name)
+                raise NotDone(reasons.NO_ANSWER, f"not started: cannot set its boot override first: {error}") from error
+            log.warning("cannot set boot override again", error=error, machine=machine.name)
 
     async def _note(self, machine: Machine, trouble: str) -> None:
         """Write the condition about the BMC's boot order; True only replaces an existing False."""
@@ -127,9 +129,9 @@ class BootOrder:
         try:
             await self._status.update(machine.name, change, uid=machine.metadata.uid)
         except Failure as error:
-            log.warning("boot order not noted", error=error, machine=machine.name)
+            log.warning("cannot record boot order", error=error, machine=machine.name)
 
 
 def _ignored(kept: BootOverride) -> str:
     shown = " ".join(part for part in (kept.enabled, kept.target) if part) or "nothing"
-    return f"the BMC took a change of its boot override and shows {shown} all the same"
+    return f"the BMC accepted a change of its boot override, but still reports {shown}"

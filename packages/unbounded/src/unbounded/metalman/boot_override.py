@@ -26,7 +26,7 @@ def network_target(machine: Machine, targets: Targets) -> BootTarget:
 def missing_target(machine: Machine, targets: Targets) -> str:
     """Return a text if the host boots from the network by another protocol than its spec's; else an empty one."""
     wanted, used = network_target(machine, None), network_target(machine, targets)
-    return "" if used is wanted else f"the BMC offers no {wanted}, so {used} is used"
+    return "" if used is wanted else f"the BMC does not support {wanted}; using {used}"
 
 
 def wanted_override(machine: Machine, enabled: BootEnabled, targets: Targets) -> BootOverride:

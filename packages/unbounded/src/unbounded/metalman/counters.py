@@ -55,7 +55,8 @@ def next_step(machine: Machine, wanted: Due, operation: MachineOperation | None)
     counters = counters_of(operation, machine)
     if counters is None:
         return NameTaken(
-            f"a counter asks for {wanted.kind}, and MachineOperation {wanted.name} is another one: delete that"
+            f"a counter requests {wanted.kind}, but MachineOperation {wanted.name} exists for another "
+            "purpose: delete it"
         )
     if operation.terminal and not holds_lock(operation, machine):
         return AdvanceCounter(counters)
@@ -119,7 +120,7 @@ class CounterController:
         except AlreadyExists:  # the cache is behind; its next event enqueues the Machine again
             return
         self._operations.observe(created)
-        log.info("operation asked for by a counter", machine=machine.name, operation=wanted.name)
+        log.info("operation created for a counter", machine=machine.name, operation=wanted.name)
 
     async def _reach(self, machine: Machine, counters: OperationsStatus) -> None:
         await self._status.write(machine, {"operations": msgspec.to_builtins(counters)})

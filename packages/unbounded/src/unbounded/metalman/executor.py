@@ -73,8 +73,8 @@ RESETS: Final = {
     replace.START: ResetType.ON,
 }
 NO_NETBOOT: Final = (
-    "nothing serves booting machines here: start `metalman serve-pxe` in place of `metalman controller`, or"
-    " `unbounded up` with --pxe-interface"
+    "this metalman does not serve network boots: start `metalman serve-pxe` instead of `metalman "
+    "controller`, or `unbounded up` with --pxe-interface"
 )
 PROCEDURES: Final = {**power.PROCEDURES, OperationKind.HOST_REPLACE: replace_stages.replace}
 
@@ -137,7 +137,7 @@ class RedfishExecutor:
     def procedure(self, operation: MachineOperation) -> Procedure:
         kind = OperationKind(operation.spec.operation_kind)
         if kind not in PROCEDURES:
-            raise Refusal(reasons.UNSUPPORTED_OPERATION, f"metalman does not carry out {kind}")
+            raise Refusal(reasons.UNSUPPORTED_OPERATION, f"metalman does not support {kind}")
         if kind is OperationKind.HOST_REPLACE and not self._netboot and operation.status.execution is None:
             raise Refusal(reasons.UNSUPPORTED_OPERATION, NO_NETBOOT)
         parameters = frozenset(operation.spec.parameters.items())
@@ -266,8 +266,8 @@ class RedfishExecutor:
                     return NotDone(CREDENTIALS_REFUSED, f"{error}; Secret {access.secret} has changed since")
                 return Refusal(CREDENTIALS_REFUSED, f"{error}; correct Secret {access.secret}")
             case CertificateChanged():
-                remedy = f"if it may: clear status.redfish.certFingerprint of Machine {machine.name}"
-                return Refusal(CERTIFICATE_CHANGED, f"{error}; {remedy}, and the new one is pinned")
+                remedy = f"if the change is expected, clear status.redfish.certFingerprint of Machine {machine.name}"
+                return Refusal(CERTIFICATE_CHANGED, f"{error}; {remedy}, and metalman pins the new certificate")
             case CertificateUntrusted():
                 return Refusal(CERTIFICATE_UNTRUSTED, f"{error}; correct spec.pxe.redfish.caBundle")
             case _:
@@ -279,7 +279,7 @@ def _system_path(machine: Machine, state: SystemState) -> str:
 
 
 def _power_text(where: str, state: SystemState) -> str:
-    return f"{where} shows PowerState {state.power_text}" if state.power_text else f"{where} shows no PowerState"
+    return f"{where} reports PowerState {state.power_text}" if state.power_text else f"{where} reports no PowerState"
 
 
 def _override_text(state: SystemState) -> str:

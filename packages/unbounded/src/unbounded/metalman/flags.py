@@ -49,8 +49,8 @@ def site(text: str) -> str:
     """Parse a label value; empty for Machines without the label."""
     if text and not LABEL_VALUE.fullmatch(text):
         raise ValueError(
-            f"{text!r} cannot be the value of a label: it has at most 63 letters, digits, '-', '_' and '.', "
-            "with a letter or a digit at both ends"
+            f"{text!r} is not a valid label value: at most 63 letters, digits, '-', '_' and '.', beginning "
+            "and ending with a letter or a digit"
         )
     return text
 
@@ -60,13 +60,13 @@ def ipv4(text: str) -> str:
     try:
         return str(ipaddress.IPv4Address(text))
     except ValueError:
-        raise ValueError(f"{text!r} is no IPv4 address, such as 192.0.2.1") from None
+        raise ValueError(f"{text!r} is not an IPv4 address, such as 192.0.2.1") from None
 
 
 def interface(text: str) -> str | None:
     """Parse the name of a Linux interface; None for the empty text."""
     if len(text.encode()) > LONGEST_INTERFACE or "/" in text or any(one.isspace() for one in text):
-        raise ValueError(f"{text!r} cannot be the name of an interface, such as eth0")
+        raise ValueError(f"{text!r} is not a valid interface name, such as eth0")
     return text or None
 
 
@@ -78,9 +78,9 @@ def web_url(text: str) -> str:
         parts = urlsplit(text)
         _ = parts.port
     except ValueError as error:
-        raise ValueError(f"{text!r} is no URL: {error}") from None
+        raise ValueError(f"{text!r} is not a URL: {error}") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or parts.username:
-        raise ValueError(f"{text!r} is no URL like http://192.0.2.1:8880")
+        raise ValueError(f"{text!r} is not a URL like http://192.0.2.1:8880")
     return text.rstrip("/")
 
 
@@ -88,7 +88,7 @@ def plain_url(text: str) -> str:
     """Parse a URL for boot loaders, which accept TLS only from servers with a known certificate."""
     url = web_url(text)
     if url.startswith("https:"):
-        raise ValueError(f"{text!r}: boot loaders ask over http; write http://…")
+        raise ValueError(f"{text!r}: boot loaders use plain http; write http://…")
     return url
 
 
@@ -96,7 +96,7 @@ def dhcp_mode(text: str) -> DhcpMode:
     try:
         return DhcpMode(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no mode: choose from {', '.join(one.value for one in DhcpMode)}") from None
+        raise ValueError(f"{text!r} is not a mode: choose from {', '.join(one.value for one in DhcpMode)}") from None
 
 
 def networks(text: str) -> tuple[Network, ...]:
@@ -106,7 +106,7 @@ def networks(text: str) -> tuple[Network, ...]:
         try:
             found.append(ipaddress.ip_network(one))
         except ValueError as error:
-            raise ValueError(f"{one!r} is no address or network, such as 10.0.0.0/8: {error}") from None
+            raise ValueError(f"{one!r} is not an address or network, such as 10.0.0.0/8: {error}") from None
     return tuple(found)
 
 
@@ -114,7 +114,7 @@ def ipv4_networks(text: str) -> tuple[ipaddress.IPv4Network, ...]:
     """Parse networks or addresses of IPv4, separated by commas."""
     found = networks(text)
     if wrong := [str(one) for one in found if one.version != 4]:
-        raise ValueError(f"{wrong[0]} is not of IPv4: machines boot over IPv4")
+        raise ValueError(f"{wrong[0]} is not an IPv4 network: machines boot over IPv4")
     return tuple(one for one in found if one.version == 4)
 
 
@@ -124,7 +124,7 @@ def image(text: str) -> str:
         try:
             Reference.parse(text)
         except UnusableContent as error:
-            raise ValueError(f"{text!r} is no image: {error}") from None
+            raise ValueError(f"{text!r} is not an image: {error}") from None
     return text
 
 
@@ -133,7 +133,7 @@ def namespaced_name(text: str) -> tuple[str, str] | None:
     if not text:
         return None
     if not NAMESPACED_NAME.fullmatch(text):
-        raise ValueError(f"{text!r} is no Secret: write NAMESPACE/NAME")
+        raise ValueError(f"{text!r} is not a Secret: write NAMESPACE/NAME")
     namespace, _slash, name = text.partition("/")
     return namespace, name
 
@@ -144,14 +144,14 @@ def address_or_none(text: str) -> str:
 
 def path(text: str) -> Path:
     if not text:
-        raise ValueError("wanted a path")
+        raise ValueError("expected a path")
     return Path(text).expanduser()
 
 
 def file_or_none(text: str) -> Path | None:
     path = Path(text).expanduser()
     if text and not path.is_file():
-        raise ValueError(f"{text!r} is no file")
+        raise ValueError(f"{text!r} is not a file")
     return path if text else None
 
 
@@ -159,36 +159,46 @@ _SITE: Final = Option(
     "site",
     site,
     "",
-    "look after the Machines with this label unbounded-cloud.io/site; else those without one",
+    "Manage the Machines with this value of label unbounded-cloud.io/site (default: Machines without the label)",
     "SITE",
 )
-_CACHE: Final = Option("cache-dir", path, CACHE, "where images are kept; of one process alone", "DIR")
-_BIND: Final = Option("bind-address", ipv4, EVERY_ADDRESS, "what HTTP, TFTP and DHCP listen on", "ADDRESS")
-_HTTP_PORT: Final = Option("http-port", parse_port, str(HTTP_PORT), "of HTTP for booting machines", "PORT")
-_TFTP_PORT: Final = Option("tftp-port", parse_port, str(TFTP_PORT), "of TFTP; firmware asks only 69", "PORT")
-_DHCP_PORT: Final = Option("dhcp-port", parse_port, str(DHCP_PORT), "of DHCP; firmware asks only 67", "PORT")
-_HEALTH_PORT: Final = Option("health-port", parse_port, "8081", "of /metrics, /healthz and /readyz", "PORT")
-_HEALTH_BIND: Final = Option("health-bind", str, "", "address that they are served on; else every one", "ADDRESS")
+_CACHE: Final = Option("cache-dir", path, CACHE, "Store images in this directory, which no other process uses", "DIR")
+_BIND: Final = Option("bind-address", ipv4, EVERY_ADDRESS, "Listen on this address for HTTP, TFTP and DHCP", "ADDRESS")
+_HTTP_PORT: Final = Option(
+    "http-port", parse_port, str(HTTP_PORT), "Serve HTTP to booting machines on this port", "PORT"
+)
+_TFTP_PORT: Final = Option(
+    "tftp-port", parse_port, str(TFTP_PORT), "Serve TFTP on this port; firmware uses only 69", "PORT"
+)
+_DHCP_PORT: Final = Option(
+    "dhcp-port", parse_port, str(DHCP_PORT), "Serve DHCP on this port; firmware uses only 67", "PORT"
+)
+_HEALTH_PORT: Final = Option(
+    "health-port", parse_port, "8081", "Serve /metrics, /healthz and /readyz on this port", "PORT"
+)
+_HEALTH_BIND: Final = Option(
+    "health-bind", str, "", "Serve metrics and health on this address (default: all addresses)", "ADDRESS"
+)
 _INTERFACE: Final = Option(
-    "dhcp-interface", interface, "", "serve DHCP on this interface; without it, only behind relays", "NAME"
+    "dhcp-interface", interface, "", "Serve DHCP on this interface (default: only to relays)", "NAME"
 )
 _AUTO: Final = Option(
-    "dhcp-auto-interface", parse_bool, "false", "serve DHCP on the interface with the address that machines reach"
+    "dhcp-auto-interface", parse_bool, "false", "Serve DHCP on the interface with the address that machines reach"
 )
 _MODE: Final = Option(
     "dhcp-mode",
     dhcp_mode,
     "auto",
-    "interface, relay, proxy (beside a DHCP server that gives the addresses of spec.pxe.dhcpLeases), none; auto is"
-    " interface where one is named, else relay",
+    "Set the DHCP mode: interface, relay, proxy (beside a DHCP server that assigns the addresses of "
+    "spec.pxe.dhcpLeases) or none. auto selects interface where one is named, else relay",
     "MODE",
 )
 _RELAYS: Final = Option(
     "dhcp-relay",
     ipv4_networks,
     "",
-    "address of a DHCP relay (giaddr); what others pass on gets no answer, and what these pass on may end a boot as"
-    " contested; may be given several times",
+    "Accept packets only from the DHCP relay with this address (giaddr). metalman ignores other "
+    "relays; a packet from a second host may end a boot as contested. Repeatable",
     "CIDR",
     many=True,
 )
@@ -196,53 +206,71 @@ _SERVE_URL: Final = Option(
     "serve-url",
     plain_url,
     "",
-    "how machines reach HTTP here; else http:// with the bind address, that of the DHCP interface, or that of the"
-    " default route",
+    "Set the URL at which machines reach HTTP here (default: http:// with the bind address, the "
+    "address of the DHCP interface, or the address of the default route)",
     "URL",
 )
 _ELECT: Final = Option(
     "leader-elect",
     parse_bool,
     "true",
-    "let controllers and DHCP work only while holding a Lease in namespace unbounded-kube",
+    "Run controllers and DHCP only while this process holds a Lease in namespace unbounded-kube",
 )
 _CONCURRENT: Final = Option(
-    "operation-max-concurrent-machines", positive_int, str(CONCURRENT), "how many Machines are worked on at once", "N"
+    "operation-max-concurrent-machines",
+    positive_int,
+    str(CONCURRENT),
+    "Limit the number of operations in progress at once",
+    "N",
 )
 _ATTEMPTS: Final = Option(
-    "operation-max-attempts", positive_int, str(ATTEMPTS), "how often one action on a host may be asked for", "N"
+    "operation-max-attempts", positive_int, str(ATTEMPTS), "Limit the attempts of one action on a host", "N"
 )
 _POLL: Final = Option(
-    "operation-poll-interval", duration, "5s", "the longest pause between two looks at a host", "DURATION"
+    "operation-poll-interval", duration, "5s", "Limit the pause between two observations of a host", "DURATION"
 )
 _IMAGE: Final = Option(
     "default-netboot-image",
     image,
     "",
-    "netboot files of Machines that name none, so that their image is a disk",
+    "Use these netboot files for Machines that name none; their image then is a disk image",
     "IMAGE",
 )
 _PULL_SECRET: Final = Option(
-    "default-netboot-pull-secret", namespaced_name, "", "registry credentials for it", "NAMESPACE/NAME"
+    "default-netboot-pull-secret",
+    namespaced_name,
+    "",
+    "Use these registry credentials for the default netboot image",
+    "NAMESPACE/NAME",
 )
 _DOCKER: Final = Option(
-    "docker-config", path, DOCKER_CONFIG, "logins for registries, tried after those of pull secrets", "FILE"
+    "docker-config", path, DOCKER_CONFIG, "Use the registry logins in this file after those of pull secrets", "FILE"
 )
 _APISERVER: Final = Option(
-    "apiserver-url", web_url, "", "what booted machines are told, in place of what kube-public/cluster-info says", "URL"
+    "apiserver-url",
+    web_url,
+    "",
+    "Give booted machines this URL of the API server (default: the one in kube-public/cluster-info)",
+    "URL",
 )
 _DNS: Final = Option(
-    "cluster-dns", address_or_none, "", "what they are told where there is no Service kube-dns", "ADDRESS"
+    "cluster-dns",
+    address_or_none,
+    "",
+    "Give booted machines this DNS server if there is no Service kube-dns",
+    "ADDRESS",
 )
-_EK_CA: Final = Option("ek-ca", file_or_none, "", "PEM with roots that the certificate of a TPM must chain to", "FILE")
+_EK_CA: Final = Option(
+    "ek-ca", file_or_none, "", "Require a TPM certificate that chains to the roots in this PEM file", "FILE"
+)
 _CHALLENGE: Final = Option(
     "attest-require-challenge",
     parse_bool,
     "true",
-    "pin and serve a TPM only after it has answered a challenge of this server; false for agents that cannot",
+    "Pin and serve a TPM only after it has answered a challenge of this server; false admits agents that cannot answer",
 )
 _PROXIES: Final = Option(
-    "trusted-proxy", networks, "", "whose X-Forwarded-For counts; may be given several times", "CIDR", many=True
+    "trusted-proxy", networks, "", "Trust X-Forwarded-For from these addresses. Repeatable", "CIDR", many=True
 )
 DEPLOYED_OPTIONS: Final = (_MODE, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _DNS)  # passed on by `site deploy-pxe`
 CONTROLLER_OPTIONS: Final = (

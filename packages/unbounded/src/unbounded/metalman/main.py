@@ -12,18 +12,20 @@ from unbounded.kube.gc_tuning import freeze_imports
 from unbounded.kube.version_flag import add_version
 from unbounded.metalman.flags import add_arguments, parse_settings
 
-DESCRIPTION = "Bare metal, for the Machines of a site: host operations over Redfish, and booting from the network."
-SERVE_PXE = "Carry out host operations, and be the DHCP, TFTP and HTTP server that machines boot from."
-CONTROLLER = "Carry out host operations alone; nothing is served to booting machines. A site has this or serve-pxe."
+DESCRIPTION = "Manage the bare-metal Machines of a site: execute host operations over Redfish, and serve network boots."
+SERVE_PXE = "Execute host operations, and serve network boots with DHCP, TFTP and HTTP."
+CONTROLLER = "Execute host operations without network boots. A site runs either this or serve-pxe."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     environ = dict(os.environ)
     parser = argparse.ArgumentParser(prog="metalman", description=DESCRIPTION)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    serve = commands.add_parser("serve-pxe", help="host operations and network boot", description=SERVE_PXE)
-    controller = commands.add_parser("controller", help="host operations alone", description=CONTROLLER)
-    commands.add_parser("version", help="print the version")
+    serve = commands.add_parser(
+        "serve-pxe", help="Execute host operations and serve network boots", description=SERVE_PXE
+    )
+    controller = commands.add_parser("controller", help="Execute host operations only", description=CONTROLLER)
+    commands.add_parser("version", help="Print the version")
     add_version(parser, commands=commands.choices.values())
     try:
         add_arguments(serve, environ, netboot=True)

@@ -140,7 +140,9 @@ class NetbootProcess:
             except Failure as error:
                 failures += 1
                 self._missing["boot key"] = str(error)
-                log.warning("the key of boots cannot be had; nothing is served until it can", error=error)
+                log.warning(
+                    "cannot read or create the key of boot URLs; serving no boots until it is available", error=error
+                )
                 await asyncio.sleep(KEY_BACKOFF.after(failures))
             else:
                 del self._missing["boot key"]

@@ -71,13 +71,13 @@ class NetbootServers:
         for name in self._states:
             runtime.checks(name, partial(self._states.get, name))
         self._http_counts = PacketCountersCollector(
-            registry, "unbounded_netboot_http_refusals", "What was not served over HTTP, by its reason."
+            registry, "unbounded_netboot_http_refusals", "HTTP requests without a file, by reason."
         )
         self._dhcp_counts = PacketCountersCollector(
-            registry, "unbounded_netboot_dhcp_packets", "DHCP packets by what came of them."
+            registry, "unbounded_netboot_dhcp_packets", "DHCP packets by result."
         )
         self._tftp_counts = PacketCountersCollector(
-            registry, "unbounded_netboot_tftp_requests", "TFTP requests by what came of them."
+            registry, "unbounded_netboot_tftp_requests", "TFTP requests by result."
         )
 
     @property
@@ -160,14 +160,14 @@ def why_not(what: str, settings: NetbootSettings, port: int, flag: str, error: O
     flags, where = settings.flags, f"{what} cannot listen on {place} port {port}"
     match error.errno:
         case errno.EADDRINUSE:
-            return f"{where}: something else does; end that, or choose another {flag}"
+            return f"{where}: the port is in use; end the other process, or choose another {flag}"
         case errno.EADDRNOTAVAIL:
-            return f"{where}: that is no address of this machine; correct {flags.bind_address}"
+            return f"{where}: this machine does not have that address; correct {flags.bind_address}"
         case errno.EACCES:
             return f"{where}: ports below 1024 need root or CAP_NET_BIND_SERVICE; or choose another {flag}"
         case errno.EPERM:
-            return f"{where}: on an interface that needs root or CAP_NET_RAW; leave {flags.interface} out without them"
+            return f"{where}: an interface needs root or CAP_NET_RAW; without them, omit {flags.interface}"
         case errno.ENODEV:
-            return f"{where}: interface {settings.interface or ''} is gone; correct {flags.interface}"
+            return f"{where}: interface {settings.interface or ''} does not exist any more; correct {flags.interface}"
         case _:
             return f"{where} ({flag}): {error.strerror or error}"

@@ -74,7 +74,7 @@ class PinController:
         except Transient as failure:
             return self._silent(name, failure)
         except Rejected as refusal:  # a correction of the Machine enqueues it again
-            log.warning("BMC cannot be reached like that", error=refusal, machine=name)
+            log.warning("cannot reach BMC with this configuration", error=refusal, machine=name)
         return None
 
     def _silent(self, name: str, failure: Transient) -> float:
@@ -82,7 +82,7 @@ class PinController:
         failures = self._failures[name] = self._failures.get(name, 0) + 1
         again_s = UNREACHABLE_BACKOFF.after(failures)
         tell = log.warning if failures == 1 else log.debug
-        tell("BMC does not answer; its certificate is pinned when it does", machine=name, why=str(failure))
+        tell("BMC does not answer; its certificate is pinned once it does", machine=name, why=str(failure))
         return again_s
 
 

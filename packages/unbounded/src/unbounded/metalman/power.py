@@ -52,10 +52,10 @@ RESTORE_LIMIT_S: Final = 60.0
 
 LINGERS: Final = "the host may still shut itself down"
 
-SEEN_OFF: Final = "the host was seen Off"
-SEEN_OFF_AGAIN: Final = f"the host was seen Off again, {CONFIRM_S:.0f} s later"
-SEEN_ON: Final = "the host was seen On"
-SEEN_ON_AGAIN: Final = f"the host was seen On again, {CONFIRM_S:.0f} s later"
+SEEN_OFF: Final = "the host was Off"
+SEEN_OFF_AGAIN: Final = f"the host was Off again, {CONFIRM_S:.0f} s later"
+SEEN_ON: Final = "the host was On"
+SEEN_ON_AGAIN: Final = f"the host was On again, {CONFIRM_S:.0f} s later"
 
 
 class BmcPowerFact(StrEnum):
@@ -154,7 +154,7 @@ def _stages_off(grace: int, *, undo: Step | None) -> Mapping[str, Stage]:
     cancel = Cancel.UNDO if undo else Cancel.TOO_LATE
     return {
         SHUTTING_DOWN: Stage(
-            "the host to shut itself down",
+            "the host to shut down",
             limit_s=max(float(grace), 1.0),
             on_timeout=Step(WAITING_OFF, action=SWITCH_OFF),
             cancel=cancel,
@@ -173,7 +173,7 @@ def _waiting_off(undo: Step | None) -> Stage:
 
 def _confirming_off(cancel: Cancel, undo: Step | None = None) -> Stage:
     return Stage(
-        f"a second reading of Off, {CONFIRM_S:.0f} s after the first",
+        f"a second observation of Off, {CONFIRM_S:.0f} s after the first",
         limit_s=SETTLE_LIMIT_S,
         dwell_s=CONFIRM_S,
         cancel=cancel,
@@ -184,7 +184,7 @@ def _confirming_off(cancel: Cancel, undo: Step | None = None) -> Stage:
 
 def _confirming_on() -> Stage:
     return Stage(
-        f"a second reading of On, {CONFIRM_S:.0f} s after the first",
+        f"a second observation of On, {CONFIRM_S:.0f} s after the first",
         limit_s=SETTLE_LIMIT_S,
         dwell_s=CONFIRM_S,
         condition=MARK_POWERING_ON,
@@ -241,7 +241,7 @@ def power_off(operation: MachineOperation) -> Procedure:
             CONFIRMING_OFF_AGAIN: _confirming_off(Cancel.UNDO, undo),
             # A requested shutdown can still take effect until its grace has passed.
             UNDOING: Stage(
-                f"the host to be On when {grace} s have passed, in which the shutdown can still take effect",
+                f"the host to be On after {grace} s, within which the shutdown can still take effect",
                 limit_s=POWER_LIMIT_S + grace,
                 dwell_s=float(grace),
                 condition=MARK_POWERING_ON,

@@ -79,7 +79,7 @@ def _interface(wanted: NetbootSettings, links: HostNetwork) -> str | None:
         return found[0]
     if wanted.interface is not None and wanted.interface not in links.interfaces():
         there = ", ".join(sorted(links.interfaces() - {"lo"})) or "none"
-        raise StartupError(f"{wanted.flags.interface}: there is no interface {wanted.interface}; there is: {there}")
+        raise StartupError(f"{wanted.flags.interface}: interface {wanted.interface} does not exist; available: {there}")
     return wanted.interface
 
 
@@ -89,8 +89,8 @@ def _server(wanted: NetbootSettings, links: HostNetwork, interface: str | None) 
     addresses = links.addresses()
     if interface not in addresses:
         raise StartupError(
-            f"{wanted.flags.interface}: {interface} has no IPv4 address: give it one of the machines' network,"
-            f" such as `ip addr add 192.0.2.1/24 dev {interface}`"
+            f"{wanted.flags.interface}: {interface} has no IPv4 address: assign one of the machines' network, "
+            f"such as `ip addr add 192.0.2.1/24 dev {interface}`"
         )
     return addresses[interface] if wanted.bind_address == EVERY_ADDRESS else wanted.bind_address
 
@@ -102,8 +102,8 @@ def _own_address(wanted: NetbootSettings, links: HostNetwork) -> str:
     found = links.outbound()
     if found is None:
         raise StartupError(
-            "this machine has no default route to tell its address by: "
-            f"give {wanted.flags.bind_address} or {wanted.flags.interface}"
+            "cannot determine the address of this machine without a default route: set "
+            f"{wanted.flags.bind_address} or {wanted.flags.interface}"
         )
     return found
 

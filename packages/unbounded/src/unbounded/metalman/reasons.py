@@ -25,23 +25,27 @@ NODE_NOT_READY: Final = "NodeNotReady"
 TASK_FAILED: Final = "TaskFailed"
 
 MEANING: Final[Mapping[str, str]] = {
-    ADDRESS_INVALID: "spec.pxe.redfish.url of the Machine cannot be used.",
-    BMC_REFUSED: "The BMC refused what it was asked for.",
-    BOOT_CONTESTED: "Another client was seen on the same boot from the network, which ended it.",
-    BOOT_LOOP: "The host fetched its boot loader again and again, and its image was never written.",
-    CERTIFICATE_CHANGED: "The BMC shows another certificate than the pinned one; nothing was sent to it.",
-    CERTIFICATE_UNTRUSTED: "The BMC's certificate does not chain to caBundle; nothing was sent to it.",
+    ADDRESS_INVALID: "spec.pxe.redfish.url of the Machine is invalid.",
+    BMC_REFUSED: "The BMC rejected the request.",
+    BOOT_CONTESTED: "A second client took part in the same network boot, which ended the boot.",
+    BOOT_LOOP: "The host fetched its boot loader repeatedly, and its image was never written.",
+    CERTIFICATE_CHANGED: "The BMC presents a certificate other than the pinned one; metalman sent nothing to it.",
+    CERTIFICATE_UNTRUSTED: "The BMC's certificate does not chain to caBundle; metalman sent nothing to it.",
     CLOUD_INIT_FAILED: "The image was written; cloud-init then reported a failure.",
-    CLOUD_INIT_TIMED_OUT: "The image was written; cloud-init began, and never reported its end.",
-    CREDENTIALS_MISSING: "The Secret with the password, or its key, is not there or out of reach.",
-    CREDENTIALS_REFUSED: "The BMC refused user name and password; they are not offered again until the Secret changes.",
-    DID_NOT_COME_BACK: "The image was written; nothing was heard of the host after that.",
-    DID_NOT_NETBOOT: "The host was started twice to boot from the network, and never fetched its loader.",
-    DOES_NOT_STAY_OFF: "The host was switched off twice, and came back by itself.",
-    DOES_NOT_STAY_ON: "The host was switched on twice, and went off by itself.",
-    IMAGE_NOT_READY: "The image was not on metalman's disk in time; the host was not touched.",
-    INSTALL_FAILED: "The installer gave up, for the reason in the message.",
-    INSTALL_TIMED_OUT: "The loader was fetched, and the image was not written in time.",
+    CLOUD_INIT_TIMED_OUT: "The image was written; cloud-init started, and never reported its end.",
+    CREDENTIALS_MISSING: (
+        "The Secret with the password, or its key, does not exist or metalman has no permission to read it."
+    ),
+    CREDENTIALS_REFUSED: (
+        "The BMC rejected user name and password; metalman does not offer them again until the Secret changes."
+    ),
+    DID_NOT_COME_BACK: "The image was written; the host sent no report afterwards.",
+    DID_NOT_NETBOOT: "The host was started twice for a network boot, and never fetched its loader.",
+    DOES_NOT_STAY_OFF: "The host was switched off twice, and came back on without a request.",
+    DOES_NOT_STAY_ON: "The host was switched on twice, and went off without a request.",
+    IMAGE_NOT_READY: "The image was not on metalman's disk in time; the host was not changed.",
+    INSTALL_FAILED: "The installer stopped, for the reason in the message.",
+    INSTALL_TIMED_OUT: "The host fetched the loader, and the image was not written in time.",
     NODE_NOT_READY: "The host was installed; its Node did not become Ready in time.",
-    TASK_FAILED: "The BMC took the action as a task, which failed.",
+    TASK_FAILED: "The BMC accepted the action as a task, which failed.",
 }

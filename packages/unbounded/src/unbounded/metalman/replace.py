@@ -206,15 +206,15 @@ def _failure(reason: str, message: str) -> Step:
 
 
 DID_NOT_NETBOOT: Final = _failure(
-    reasons.DID_NOT_NETBOOT, "the host was started twice to boot from the network, and never fetched its loader"
+    reasons.DID_NOT_NETBOOT, "the host was started twice for a network boot, and never fetched its loader"
 )
 TIMED_OUT: Final = _failure(reasons.INSTALL_TIMED_OUT, "the image was not written in time")
-_CONTESTED: Final = {ReplaceFact.CONTESTED: _failure(BOOT_CONTESTED, "another client was seen on the same boot")}
+_CONTESTED: Final = {ReplaceFact.CONTESTED: _failure(BOOT_CONTESTED, "a second client took part in the same boot")}
 _ON_FAILURE: Final = {
     ReplaceFact.LOOPING: _failure(
-        reasons.BOOT_LOOP, f"the loader was fetched more than {LOADS_MAX} times without an end"
+        reasons.BOOT_LOOP, f"the host fetched the loader more than {LOADS_MAX} times without a result"
     ),
-    ReplaceFact.INSTALL_FAILED: _failure(reasons.INSTALL_FAILED, "the installer gave up"),
+    ReplaceFact.INSTALL_FAILED: _failure(reasons.INSTALL_FAILED, "the installer stopped"),
     **_CONTESTED,
 }
 

@@ -163,7 +163,7 @@ def node_trouble(snapshot: ReplaceState) -> str | None:
     """Return a text why the Node does not prove the new boot yet; None if it does."""
     name, node = node_name(snapshot.machine), snapshot.node
     if node is None:
-        return f"there is no Node {name}"
+        return f"Node {name} does not exist"
     if node_identity(node) == snapshot.node_before:
         return f"Node {name} has not reported since the boot"
     if not node.ready:
@@ -205,7 +205,7 @@ def _condition_text(snapshot: ReplaceState, kind: ConditionType) -> str:
 def boot_text(snapshot: ReplaceState) -> str:
     """Return the known state of the boot, for the message at an end."""
     if snapshot.stage == WAITING_IMAGE:
-        return _condition_text(snapshot, ConditionType.NETBOOT_IMAGE_READY) or "nobody has snapshot of the image"
+        return _condition_text(snapshot, ConditionType.NETBOOT_IMAGE_READY) or "no image has been reported yet"
     if snapshot.stage == WAITING_NODE:
         return f"{node_trouble(snapshot) or f'Node {node_name(snapshot.machine)} is Ready'}; {_boot_text(snapshot)}"
     return _boot_text(snapshot)
@@ -215,9 +215,9 @@ def _boot_text(snapshot: ReplaceState) -> str:
     seen = snapshot.netboot
     if seen is None or seen.milestone is None:
         message = seen.message if seen is not None else ""
-        words = ("nothing was seen of a boot from the network", message or "", _boot_order_text(snapshot))
+        words = ("no network boot was observed", message or "", _boot_order_text(snapshot))
         return "; ".join(filter(None, words))
-    loads = f"the loader was fetched {seen.loads} times" if (seen.loads or 0) > 1 else ""
+    loads = f"the host fetched the loader {seen.loads} times" if (seen.loads or 0) > 1 else ""
     percent = f"{seen.percent} % written" if seen.percent is not None else ""
     image = f"image {seen.image_digest}" if seen.image_digest else ""
     said = _condition_text(snapshot, ConditionType.CLOUD_INIT_DONE)

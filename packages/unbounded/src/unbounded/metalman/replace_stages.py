@@ -87,7 +87,7 @@ def _off_stages(grace: int) -> Mapping[str, Stage]:
     undo = Step(UNDOING_SHUTDOWN)
     return {
         SHUTTING_DOWN: Stage(
-            "the host to shut itself down",
+            "the host to shut down",
             limit_s=max(float(grace), 1.0),
             on_timeout=Step(WAITING_OFF, action=SWITCH_OFF),
             cancel=Cancel.UNDO,
@@ -131,15 +131,15 @@ def _boot_stages() -> Mapping[str, Stage]:
     again, loader = Step(SETTING_BOOT_AGAIN), "the host to fetch its boot loader"
     return {
         SETTING_BOOT: _setting(
-            "the BMC to show that the host boots from the network once", Step(SETTING_BOOT_TO_STAY, action=BOOT_TO_STAY)
+            "the BMC to report one boot from the network", Step(SETTING_BOOT_TO_STAY, action=BOOT_TO_STAY)
         ),
         SETTING_BOOT_TO_STAY: _setting(
-            "the BMC to show that the host boots from the network", Step(WAITING_ON, action=START)
+            "the BMC to report boots from the network", Step(WAITING_ON, action=START)
         ),
         WAITING_ON: _before_loader("the host to be On", POWER_LIMIT_S, mark=MARK_POWERING_ON),
         WAITING_LOADER: _before_loader(loader, LOADER_LIMIT_S, otherwise=again, mark=MARK_ON),
         SETTING_BOOT_AGAIN: _setting(
-            "the BMC to show that the host boots from the network, set while it is On",
+            "the BMC to report a boot from the network, set while the host is On",
             Step(WAITING_OFF_AGAIN, action=SWITCH_OFF),
             MARK_ON,
         ),
@@ -170,7 +170,7 @@ def _install_stages() -> Mapping[str, Stage]:
             cleanup_stage=CLEANING_UP,
         ),
         CLEARING_BOOT: Stage(
-            "the BMC to show that the host boots from its disk",
+            "the BMC to report a boot from disk",
             limit_s=BOOT_ORDER_LIMIT_S,
             retry_after_s=10.0,
             on_timeout=Step(WAITING_RETURN),
@@ -227,7 +227,7 @@ def _undoing_stages(grace: int) -> Mapping[str, Stage]:
         UNDOING_START: Stage(undone, limit_s=POWER_LIMIT_S, condition=MARK_POWERING_ON, cleanup_stage=CLEANING_UP),
         # A requested shutdown can still take effect until its grace has passed.
         UNDOING_SHUTDOWN: Stage(
-            f"{undone}, when {grace} s have passed, in which the shutdown can still take effect",
+            f"{undone}, after {grace} s, within which the shutdown can still take effect",
             limit_s=POWER_LIMIT_S + grace,
             dwell_s=float(grace),
             condition=MARK_POWERING_ON,

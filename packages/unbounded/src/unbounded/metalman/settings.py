@@ -129,9 +129,10 @@ def check_dhcp(found: NetbootSettings) -> None:
     given = flags.interface if found.interface is not None else flags.auto_interface if found.auto_interface else None
     if found.interface is not None and found.auto_interface:
         raise SettingsError(
-            f"{flags.interface} and {flags.auto_interface} exclude each other: name the interface, or let it be found"
+            f"{flags.interface} and {flags.auto_interface} exclude each other: name the interface, or let "
+            "metalman find it"
         )
     if mode in {DhcpMode.INTERFACE, DhcpMode.PROXY} and given is None:
         raise SettingsError(f"{flags.mode} {mode.value} needs {flags.interface} NAME or {flags.auto_interface}")
     if mode in {DhcpMode.RELAY, DhcpMode.NONE} and given is not None:
-        raise SettingsError(f"{flags.mode} {mode.value} leaves no work for {given}: leave one of them out")
+        raise SettingsError(f"{flags.mode} {mode.value} excludes {given}: omit one of them")

@@ -103,7 +103,10 @@ class SharedBmcs:
             holder = live.status.active_operation
             if holder is None or holder.lost or not _is_host(holder.kind) or bmc_of(live) != bmc_of(machine):
                 continue
-            words = f"{holder.kind} {holder.name} has Machine {live.name}, which names the same BMC: nothing was sent"
+            words = (
+                f"{holder.kind} {holder.name} holds the lock of Machine {live.name}, which names the same BMC: "
+                "nothing was sent"
+            )
             raise NotDone(reasons.TARGET_IN_USE, words)
 
 

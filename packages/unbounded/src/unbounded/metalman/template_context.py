@@ -44,7 +44,7 @@ class ClusterTemplateContext:
         """
         facts = self._follower.facts
         if facts is None:
-            raise FactUnknown("the cluster's address and certificates are not known yet")
+            raise FactUnknown("address and certificates of the cluster are not known yet")
         settings = await self._settings(machine)
         return TemplateContext(
             apiserver_url=facts.apiserver_url,
@@ -73,7 +73,7 @@ class ClusterTemplateContext:
         except Forbidden as error:
             raise Rejected(f"{where} {READ_FORBIDDEN} by metalman; {_grant(name)}") from error
         except ApiError as error:
-            raise FactUnknown(f"the Machine's bootstrap token cannot be read: {error}") from error
+            raise FactUnknown(f"cannot read the Machine's bootstrap token: {error}") from error
         try:
             return token_in(secret, now=utc_now(), machine_uid=machine.metadata.uid).text.reveal()
         except Rejected as error:
@@ -87,7 +87,7 @@ class ClusterTemplateContext:
         except NoVersion:
             return None
         except ApiError as error:
-            raise FactUnknown(f"the Machine's configuration cannot be read: {error}") from error
+            raise FactUnknown(f"cannot read the Machine's configuration: {error}") from error
 
 
 def _token_named(machine: Machine) -> str:
@@ -101,4 +101,4 @@ def _grant(name: str) -> str:
     """Return the commands with which an administrator lets metalman read one Secret of kube-system."""
     role = f"kubectl --namespace {NAMESPACE} create role metalman-{name} --verb get --resource secrets"
     binding = f"kubectl --namespace {NAMESPACE} create rolebinding metalman-{name} --role metalman-{name}"
-    return f"`{role} --resource-name {name}` and `{binding} --serviceaccount unbounded-kube:metalman` let it"
+    return f"`{role} --resource-name {name}` and `{binding} --serviceaccount unbounded-kube:metalman` grant it"

@@ -39,7 +39,7 @@ from unbounded.operations.supervisor_status import SupervisorStatus
 MIRROR_EVERY_S: Final = 1.0
 FAN_EVERY_S: Final = 0.2  # a pass over a thousand children takes milliseconds, and each of them changes ten times
 _NAME_TAKEN: Final = BatchRejection(
-    reasons.NAME_TAKEN, "another MachineOperation has the name that its operation would get"
+    reasons.NAME_TAKEN, "another MachineOperation has the name of the target's operation"
 )
 
 
@@ -90,9 +90,9 @@ class BatchController:
         if operation.metadata.deletion_timestamp:
             return RemoveOperationFinalizer() if has_finalizer(operation) else NoAction()
         if operation.spec.cancel:
-            return EndOperation(reasons.CANCELLED, "cancelled before it was started")
+            return EndOperation(reasons.CANCELLED, "cancelled before it started")
         if operation.spec.abandon:
-            return EndOperation(reasons.CANCELLED, "abandoned before it was started")
+            return EndOperation(reasons.CANCELLED, "abandoned before it started")
         # Not from the cache, which can lag: the snapshot is final.
         targets = snapshot(operation, (await self._api.list(MACHINES)).items)
         if isinstance(targets, BatchRejection):
@@ -124,7 +124,7 @@ class BatchController:
             if not is_child_of(child, parent.metadata.uid):
                 return _NAME_TAKEN
         except InvalidObject as error:
-            return BatchRejection(reasons.NOT_STARTED, f"its operation was refused: {error}")
+            return BatchRejection(reasons.NOT_STARTED, f"the API server rejected its operation: {error}")
         self._caches.operations.observe(child)
         return None
 

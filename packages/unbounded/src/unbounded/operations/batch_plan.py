@@ -44,7 +44,7 @@ def snapshot(parent: MachineOperation, machines: Sequence[Machine]) -> tuple[Tar
         )
     kind = OperationKind(parent.spec.operation_kind)
     if kind.is_host and pinned_site(selector) is None:
-        text = f"the selector of a {kind} must name one site: {LABEL_SITE}=SITE in spec.machineSelector.matchLabels"
+        text = f"the selector of {kind} must name one site: {LABEL_SITE}=SITE in spec.machineSelector.matchLabels"
         return BatchRejection(reasons.INVALID_TARGET_SCOPE, text)
     wrong = invalid(parent)
     if wrong is not None:
@@ -57,7 +57,7 @@ def snapshot(parent: MachineOperation, machines: Sequence[Machine]) -> tuple[Tar
     if not matched:
         return BatchRejection(reasons.NO_MATCHING_MACHINES, "spec.machineSelector matches no Machine")
     if len(matched) > MAX_TARGETS:
-        text = f"spec.machineSelector matches {len(matched)} Machines; at most {MAX_TARGETS} at once"
+        text = f"spec.machineSelector matches {len(matched)} Machines; the maximum is {MAX_TARGETS}"
         return BatchRejection(reasons.TOO_MANY_TARGETS, text)
     mixed = _mixed_executors(kind, matched)
     if mixed is not None:
@@ -76,7 +76,10 @@ def _mixed_executors(kind: OperationKind, machines: Sequence[Machine]) -> str | 
     names = {str(owner) if owner is ExecutorKind.AGENT else name for owner, name in owners if name is not None}
     if len(names) <= 1:
         return None
-    return f"spec.machineSelector spans several executors ({', '.join(sorted(names)[:5])}): select those of one"
+    return (
+        f"spec.machineSelector spans several executors ({', '.join(sorted(names)[:5])}): select the "
+        "Machines of one executor"
+    )
 
 
 def pinned_site(selector: LabelSelector) -> str | None:
@@ -155,7 +158,7 @@ def plan_batch(parent: MachineOperation, children: Mapping[str, MachineOperation
     stop_reason = reasons.CANCELLED if stopping else reasons.NOT_STARTED if failed >= parent.spec.max_failures else None
     if stop_reason is not None:
         how = "cancelled" if cancelled else "abandoned"
-        text = f"{how} before it was started" if stopping else f"not started: {failed} of the others failed"
+        text = f"{how} before it started" if stopping else f"not started: {failed} of the others failed"
         mirrored = [failed_target(t, stop_reason, text, now) if _open(t, children) else t for t in mirrored]
     running = [child for child in children.values() if not child.terminal]
     room = max(parent.spec.max_concurrent - len(running), 0)

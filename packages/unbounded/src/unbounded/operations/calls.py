@@ -98,9 +98,9 @@ class Answer:
 
 
 NO_ANSWER: Final = Answer(CallOutcome.NONE)
-NOT_SENT: Final = Answer(CallOutcome.WRITTEN, text="written down, and not sent in time")
+NOT_SENT: Final = Answer(CallOutcome.WRITTEN, text="recorded, but not sent in time")
 NO_ANSWER_YET: Final = "no answer yet"
-TAKEN_OVER: Final = "an earlier process was about to ask for it"
+TAKEN_OVER: Final = "an earlier process was about to send it"
 
 
 @dataclass(frozen=True)

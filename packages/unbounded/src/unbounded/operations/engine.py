@@ -71,7 +71,7 @@ class _NoFact(StrEnum):
 log = Log("operations")
 
 _NO_PROCEDURE: Final = Procedure(start="", facts=_NoFact, stages={}, table={}, actions={}, proof=frozenset())
-_NOT_LOOKED_AT: Final = NotObservable(reasons.NO_ANSWER, "not looked at")
+_NOT_LOOKED_AT: Final = NotObservable(reasons.NO_ANSWER, "not observed")
 
 
 class Engine:
@@ -161,7 +161,7 @@ class Engine:
             await self._ledger.see_anew(name)
             await self._leave_answer(name, memory)
         except Failure as failure:
-            log.warning("an answer was not stored", operation=name, error=failure)
+            log.warning("cannot store an answer", operation=name, error=failure)
 
     async def _store_answer(self, name: str, memory: RunState) -> None:
         operation = self._caches.operations.get(name)
@@ -348,7 +348,7 @@ class Engine:
         run = replace(run, stage=procedure.former_stages.get(run.stage, run.stage))
         seen = ReconcileContext(operation, machine, procedure, run, memory, claimed=True)
         if refused is None and run.stage not in procedure.stages:
-            text = f"stage {run.stage!r} is not known to this version of {self._executor.name}"
+            text = f"this version of {self._executor.name} does not know stage {run.stage!r}"
             refused = Finish(OperationPhase.FAILED, reasons.OUTCOME_UNKNOWN, text)
         self._follow(run, memory)
         if refused is not None:
@@ -432,7 +432,7 @@ class Engine:
         if self._places.retake(memory.uid, seen.operation.name, order(seen.operation)):
             memory.settles = False
             return decision
-        text = f"ready to go on; waiting for its turn, as {self._places.count} others are worked on"
+        text = f"ready to continue; waiting for capacity: {self._places.count} other operations are in progress"
         return Wait(reasons.WAITING_FOR_TURN, text, TURN_S)
 
     async def _carry_out(
@@ -546,7 +546,7 @@ class Engine:
         procedure, refused = self._procedure(operation)
         forgotten = await self._ledger.release(operation, None if refused else procedure, read)
         if forgotten is not None:
-            text = f"{forgotten} was trusted on first use, and {operation.name} has made the host anew"
+            text = f"{operation.name} replaced the host, so its first-use SSH host key {forgotten} is no longer trusted"
             self._announce(machine, "Normal", reasons.HOST_KEY_FORGOTTEN, text)
         return None
 

@@ -76,8 +76,8 @@ class ExecutorCalls:
         except Failure as failure:
             sight = NotObservable(reasons.NO_ANSWER, str(failure))
         except Exception as error:
-            log.exception("observing failed", operation=target.operation.name, machine=target.machine.name)
-            sight = NotObservable(reasons.INTERNAL_ERROR, f"{type(error).__name__} while looking; see the log")
+            log.exception("cannot observe", operation=target.operation.name, machine=target.machine.name)
+            sight = NotObservable(reasons.INTERNAL_ERROR, f"{type(error).__name__} during the observation; see the log")
         return TimedObservation(
             began_at, _loop_time(), sight, observation_identity(target), target.machine.metadata.resource_version
         )
@@ -108,8 +108,12 @@ class ExecutorCalls:
         except Uncertain as failure:
             event, reason, text = CallEvent.LOSE, reasons.NO_ANSWER, str(failure)
         except Exception as error:
-            log.exception("acting failed", **facts)
-            event, reason, text = CallEvent.LOSE, reasons.INTERNAL_ERROR, f"{type(error).__name__}; see the log"
+            log.exception("action failed", **facts)
+            event, reason, text = (
+                CallEvent.LOSE,
+                reasons.INTERNAL_ERROR,
+                f"{type(error).__name__} during the action; see the log",
+            )
         memory.answered(event, reason, text, _loop_time(), cause)
         log.info("action answered", reply=event.value, text=text, **facts)
 

@@ -131,7 +131,7 @@ class ExecutorStatus:
         sent_at, looked = _loop_time(), seen.memory.looked
         is_stale = looked is None or sent_at - looked.ended_at > ACT_ON_S
         if run.action is not None and is_stale and not blind:
-            raise Stale(f"what was seen of Machine {run.machine} is too old to act on")
+            raise Stale(f"the observation of Machine {run.machine} is too old to act on")
         waiting = self._waiting(operation, reason, until_s, renew=run.stage != seen.run.stage)
         run = seen.memory.recorded(run, sent_at, self.now())
         written = await self._write(
@@ -270,16 +270,16 @@ class ExecutorStatus:
         if active is None:
             return await self._take(replace(seen, machine=machine), run)
         if active.uid != seen.operation.metadata.uid:
-            raise Stale(f"the slot of Machine {run.machine} belongs to {active.name}")
+            raise Stale(f"{active.name} holds the lock of Machine {run.machine}")
         if target_state(self._executor, run, machine) is not TargetState.SAME:
-            raise Stale(f"Machine {run.machine} has changed since it was looked at")
+            raise Stale(f"Machine {run.machine} has changed since the observation")
         return seen.operation if seen.claimed else await self._hold_deletion(seen.operation)
 
     async def _take(self, seen: ReconcileContext, run: Run) -> MachineOperation:
         """Set the finalizer and take the lock, on the Machine as observed: no other holder had the lock in between."""
         machine = seen.machine
         if machine is None or target_state(self._executor, run, machine) is not TargetState.SAME:
-            raise Stale(f"Machine {run.machine} has changed since it was looked at")
+            raise Stale(f"Machine {run.machine} has changed since the observation")
         operation = await self._hold_deletion(seen.operation)
         first = () if seen.claimed else seen.procedure.start_conditions
         marks = (*first, seen.procedure.stages[run.stage].condition)

@@ -128,13 +128,16 @@ def _slot(operation: MachineOperation, machine: Machine, others: Iterable[Machin
     gate = lock_gate(machine, holder)
     if not is_recreation(holder) or not is_host(operation):
         return gate
-    return replace(gate, text=f"{gate.text}; it gives way when it makes no progress for {NO_PROGRESS_S:.0f} s")
+    return replace(gate, text=f"{gate.text}; the holder gives way after {NO_PROGRESS_S:.0f} s without progress")
 
 
 def lock_gate(machine: Machine, holder: ActiveOperation) -> Gate:
     """Return the gate of a lock that another holder has."""
-    lost = "; its executor was lost, so the machine is looked at afresh first" if holder.lost else ""
-    text = f"{holder.kind} {holder.name} ({holder.executor}) has Machine {machine.name} since {holder.since}{lost}"
+    lost = "; its executor is lost, so the next executor observes the host before it acts" if holder.lost else ""
+    text = (
+        f"{holder.kind} {holder.name} ({holder.executor}) holds the lock of Machine {machine.name} since "
+        f"{holder.since}{lost}"
+    )
     return Gate(reasons.SLOT_HELD, text, holder.name)
 
 
@@ -149,10 +152,13 @@ def target_in_use(operation: MachineOperation, machine: Machine, sharing: Iterab
         holder = other.status.active_operation
         if holder is None or holder.lost or holder.kind not in _HOST_KINDS:
             continue
-        held = f"{holder.kind} {holder.name} ({holder.executor}) has Machine {other.name} since {holder.since}"
+        held = (
+            f"{holder.kind} {holder.name} ({holder.executor}) holds the lock of Machine {other.name} since "
+            f"{holder.since}"
+        )
         return Gate(
             reasons.TARGET_IN_USE,
-            f"{held}, which names the same BMC and device as Machine {machine.name}: {bmc_of(machine)}",
+            f"{held}; both it and Machine {machine.name} name the same BMC and device: {bmc_of(machine)}",
             holder.name,
         )
     return None

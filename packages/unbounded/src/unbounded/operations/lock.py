@@ -153,7 +153,7 @@ def _read_mark(
     """Return the condition of the Machine for the fact that was read last."""
     if read is not None:
         mark = procedure.fact_conditions.get(read.fact)
-        return None if mark is None else replace(mark, text=f"{read.detail or read.fact}, read at {now}")
+        return None if mark is None else replace(mark, text=f"{read.detail or read.fact}, observed at {now}")
     execution = operation.status.execution
     mark = (
         None
@@ -162,7 +162,7 @@ def _read_mark(
     )
     if execution is None or mark is None:
         return None
-    return replace(mark, text=f"{execution.standing or execution.fact}, read at {execution.read_at}")
+    return replace(mark, text=f"{execution.standing or execution.fact}, observed at {execution.read_at}")
 
 
 def _outcome_marks(operation: MachineOperation, procedure: Procedure) -> tuple[ConditionUpdate, ...]:

@@ -14,13 +14,13 @@ class OperationMetrics:
         registry = registry or CollectorRegistry()
         self._ended = Counter(
             "unbounded_operations",
-            "MachineOperations that ended, by kind, phase and reason.",
+            "Ended MachineOperations, by kind, phase and reason.",
             ("kind", "phase", "reason"),
             registry=registry,
         )
         self._seconds = Histogram(
             "unbounded_operation_duration_seconds",
-            "From the claim of a MachineOperation to its end, by kind and phase.",
+            "Time from the claim of a MachineOperation to its end, by kind and phase.",
             ("kind", "phase"),
             buckets=(1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600),
             registry=registry,

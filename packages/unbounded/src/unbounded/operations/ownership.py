@@ -57,7 +57,7 @@ def _is_misnamed(machine: Machine) -> bool:
 
 
 TABLE: Final = (
-    Row(_HOST, "a provider that is no name of one", _is_misnamed, None),
+    Row(_HOST, "an invalid provider name", _is_misnamed, None),
     Row(_HOST, "a provider", lambda machine: machine.provider is not None, ExecutorKind.CLOUD),
     Row(
         _HOST,
@@ -137,16 +137,16 @@ def provider_of(executor: str) -> str | None:
 
 def why_nobody(kind: OperationKind, machine: Machine) -> str:
     """Return the message for an unsupported kind: the fields that the Machine lacks."""
-    nobody = f"nobody can carry out {kind} on Machine {machine.name}"
+    nobody = f"no executor supports {kind} on Machine {machine.name}"
     field = "spec.provider" if machine.spec.provider else f"annotation {ANNOTATION_PROVIDER}"
     if _is_misnamed(machine):
         name = (machine.provider or "")[: MAX_LABEL_VALUE + 1]
         meant = nearest(name, BUILT_IN_PROVIDERS)
         return (
-            f"{nobody}: {field} is {name!r}, which is no name of a provider: that has at most {MAX_LABEL_VALUE}"
-            " letters, digits, '-', '_' and '.', with a letter or a digit at both ends"
-            f"{f'; {meant} is one' if meant else ''}"
+            f"{nobody}: {field} is {name!r}, an invalid provider name. A name has at most {MAX_LABEL_VALUE} "
+            "letters, digits, '-', '_' and '.', and begins and ends with a letter or a "
+            f"digit{f'; {meant} is one' if meant else ''}"
         )
     needs = f"spec.pxe.redfish, or spec.provider (or {field}) with spec.providerID"
     agent = ", or an agent that reports status.agent.version" if kind is OperationKind.HOST_REBOOT else ""
-    return f"{nobody}: it needs {needs}{agent}"
+    return f"{nobody}: the Machine needs {needs}{agent}"

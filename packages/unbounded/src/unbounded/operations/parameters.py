@@ -20,12 +20,12 @@ def _boolean(value: str) -> str | None:
 
 
 def _strict(value: str) -> str | None:
-    return None if value == "strict" else '"strict", or be left out'
+    return None if value == "strict" else '"strict", or absent'
 
 
 def _fields(value: str) -> str | None:
     fits = all(re.fullmatch(r"[A-Za-z][^\s,]{0,255}", one.strip()) for one in value.split(","))
-    return None if fits else "fields of status.losses, with commas between them, such as vnic.privateIp"
+    return None if fits else "comma-separated fields of status.losses, such as vnic.privateIp"
 
 
 def _grace(value: str) -> str | None:
@@ -133,10 +133,10 @@ def _choices(known: Collection[str], executor: ExecutorKind | None, heeded: Coll
     """Return the accepted names for an error message, as far as they are known."""
     choices = ", ".join(sorted(known)) or "none"
     if executor is None:
-        return f"; there are, on the Machines that take them: {choices}"
+        return f"; parameters of other Machines: {choices}"
     if executor is ExecutorKind.CLOUD and heeded is None and known:
-        return f" on this Machine; its provider takes those that mean something to it of: {choices}"
-    return f" on this Machine; it takes: {choices}"
+        return f" on this Machine; its provider supports a subset of: {choices}"
+    return f" on this Machine; supported: {choices}"
 
 
 def is_forced(operation: MachineOperation) -> bool:

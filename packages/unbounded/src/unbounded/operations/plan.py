@@ -44,9 +44,9 @@ _LAST_FAILED: Final = "the last attempt failed"
 KEYED_RETRY_S: Final = 1.0  # the effect may end soon, and leaves no trace then
 
 _CANCEL_WORDS: Final = {
-    Cancel.AT_ONCE: "being cancelled",
-    Cancel.UNDO: "being cancelled: what was done is undone first",
-    Cancel.TOO_LATE: "cancel came past the point of no return: it goes on",
+    Cancel.AT_ONCE: "cancel requested",
+    Cancel.UNDO: "cancel requested: its changes are undone first",
+    Cancel.TOO_LATE: "cancel requested after the point of no return: it continues",
 }
 
 
@@ -103,7 +103,7 @@ def waiting_text(procedure: Procedure, run: Run, *, cancel: bool, answer: Answer
     stage = procedure.stages[run.stage]
     text = f"waiting for {stage.waits_for}"
     text = f"{_call_text(stage, run, answer)}; {text}" if run.action else text
-    text += f", before it ends as {run.failing.reason}" if run.failing else ""
+    text += f", before it fails as {run.failing.reason}" if run.failing else ""
     return _with_cancel(text, stage, cancel=cancel)
 
 
@@ -111,8 +111,8 @@ def _call_text(stage: Stage, run: Run, answer: Answer) -> str:
     most = "" if stage.attempts is None else f" of {stage.attempts}"
     times = f" (attempt {run.attempt}{most})" if run.attempt > 1 else ""
     if answer.is_open:
-        return f"whether {run.action} was done is not known{times}: {answer.text}"
-    return f"{run.action} asked{times}"
+        return f"the outcome of {run.action} is unknown{times}: {answer.text}"
+    return f"{run.action} requested{times}"
 
 
 def _with_cancel(text: str, stage: Stage, *, cancel: bool) -> str:
@@ -149,14 +149,14 @@ class _Planner:
             return None
         if self._completes_on_timeout():
             return self._complete_on_timeout()
-        text = f"not done within {self.request.deadline_s:.0f} s: {self._observed()}"
+        text = f"not complete within {self.request.deadline_s:.0f} s: {self._observed()}"
         return self._give_up(reasons.DEADLINE_EXCEEDED, text)
 
     def rejection(self) -> Decision | None:
         """Follow the stage's timeout step, or fail, where the call was rejected: to repeat it is useless."""
         if self.answer.reply is not CallOutcome.REFUSED:
             return None
-        text = f"{self.run.action} was refused: {self.answer.text}"
+        text = f"{self.run.action} was rejected: {self.answer.text}"
         return self._on_timeout(self.answer.reason, f"{text}{self._last_observed()}")
 
     def no_observation(self) -> Decision | None:
@@ -219,8 +219,8 @@ class _Planner:
 
     def _until_process_ended(self, left_s: float) -> Wait:
         text = (
-            f"an earlier controller was about to ask for {self.run.action}, and whether it did is not known; waiting"
-            " until it can no longer act, then going on"
+            f"an earlier controller may have sent {self.run.action}; waiting until its call can no longer arrive,"
+            " then it continues"
         )
         text = _with_cancel(text, self.stage, cancel=self.request.cancel)
         return Wait(reasons.SETTLING, text, self._poll_in_s(left_s), left_s)
@@ -228,9 +228,9 @@ class _Planner:
     def _until_arrived(self, late: list[LateCall], decision: CallAction | Finish | EnterStage) -> Wait:
         last = max(late, key=lambda one: one.left_s)
         sent = f"a controller that has ended may have sent {last.action}"
-        text = f"{sent}, and what comes next must not be hit by that; waiting until it can no longer arrive"
+        text = f"{sent}, which would disturb the next step; waiting until the call can no longer arrive"
         if isinstance(decision, Finish):
-            text = f"{decision.text}; {sent}: watching that this lasts until it can no longer arrive"
+            text = f"{decision.text}; {sent}; observing until the call can no longer arrive"
         return Wait(reasons.SETTLING, text, self._poll_in_s(last.left_s), last.left_s)
 
     def _only_repeats(self, decision: Decision) -> bool:
@@ -252,8 +252,8 @@ class _Planner:
     def _cancelled(self) -> str:
         """Return the message of a cancelled operation."""
         if self.run.action is None:
-            return "cancelled before anything was done"
-        return f"cancelled after {self.run.action} was asked for{self._last_observed()}"
+            return "cancelled before the first action"
+        return f"cancelled after {self.run.action} was requested{self._last_observed()}"
 
     def _is_past_return(self, step: Step) -> bool:
         """Return whether the observation shows a stage that cannot be undone, before the record has it."""
@@ -261,17 +261,19 @@ class _Planner:
         return following is not None and step.stage != self.run.stage and following.cancel is Cancel.TOO_LATE
 
     def _wrong_target(self) -> Finish:
-        nothing = f"it was to end as {self.run.failing.reason}" if self.run.failing else "nothing had been asked for"
-        done = f"{self.run.action} had been asked for" if self.run.action else nothing
+        nothing = (
+            f"it was about to fail as {self.run.failing.reason}" if self.run.failing else "no action had been requested"
+        )
+        done = f"{self.run.action} had been requested" if self.run.action else nothing
         if self.run.action and isinstance(self.observation, NotObservable):
-            done = f"{done}, and what came of it was not seen"
+            done = f"{done}, and its result was not observed"
         if self.request.target is TargetState.GONE:
             text = f"Machine {self.run.machine} was deleted during the operation; {done}"
             return _failed(reasons.MACHINE_NOT_FOUND, f"{text}{self._last_observed()}{self._left()}")
         was = self.request.was
         text = (
-            f"Machine {self.run.machine} is no longer the one that was claimed: it was created anew, or the address or "
-            f"identity of its host was changed in its spec{f' (it was {was})' if was else ''}; {done}"
+            f"Machine {self.run.machine} is not the claimed one any more: it was recreated, or its spec names "
+            f"another address or identity of the host{f' (was {was})' if was else ''}; {done}"
         )
         return _failed(reasons.TARGET_CHANGED, f"{text}{self._last_observed()}{self._left()}")
 
@@ -299,7 +301,7 @@ class _Planner:
         if not self.stage.is_cleanup:
             limit_s = max(limit_s, self.procedure.unobservable_limit_s)
         if self.timing.in_stage_s >= limit_s:
-            return self._give_up(unseen.reason, f"{unseen.text}; given up after {limit_s:.0f} s{self._last_observed()}")
+            return self._give_up(unseen.reason, f"{unseen.text}; gave up after {limit_s:.0f} s{self._last_observed()}")
         left_s = limit_s - self.timing.in_stage_s
         # only a person can fix it, and needs the names of existing resources
         known = self._last_observed() if unseen.final else ""
@@ -320,7 +322,7 @@ class _Planner:
     def _fail(self, step: Step, reason: str) -> Decision:
         if (failing := self.run.failing) is not None:
             # The text of the failure describes the state at its time: it follows the current state.
-            now = f"by now {step.evidence}{self._last_observed()}; before that: " if step.evidence else ""
+            now = f"in the end, {step.evidence}{self._last_observed()}; before that: " if step.evidence else ""
             return _failed(failing.reason, f"{now}{failing.text}", step.evidence)
         words = step.message or f"while {self._waiting_for()}"
         return self._give_up(reason, f"{words}: {self._observed()}", step.evidence)
@@ -329,7 +331,7 @@ class _Planner:
         if step.stage == COMPLETE:
             return self._complete(step)
         if step.stage == CANCELLED:
-            undone = _failed(reasons.CANCELLED, "cancelled; what was done has been undone", step.evidence)
+            undone = _failed(reasons.CANCELLED, "cancelled; its changes have been undone", step.evidence)
             return replace(undone, is_undone=True)
         entered = replace(self.run, stage=step.stage, action=step.action, attempt=1 if step.action else 0)
         text = waiting_text(self.procedure, entered, cancel=self.request.cancel)
@@ -342,7 +344,7 @@ class _Planner:
         have = {evidence.what for evidence in self.run.evidence} | {step.evidence}
         missing = self.procedure.proof - have
         if missing:  # a gap in a table must never report an effect without evidence
-            return _failed(reasons.OUTCOME_UNKNOWN, f"no proof of: {', '.join(sorted(missing))}")
+            return _failed(reasons.OUTCOME_UNKNOWN, f"evidence is missing: {', '.join(sorted(missing))}")
         return Finish(OperationPhase.COMPLETE, reasons.SUCCEEDED, f"{self._observed()}{but}", step.evidence)
 
     def _stay(self, step: Step) -> Decision:
@@ -389,7 +391,7 @@ class _Planner:
         return keyed and self.answer.lost and self.timing.since_call_s >= self.stage.retry_after_s
 
     def _outcome_unknown(self) -> Decision:
-        text = f"whether {self.run.action} was done cannot be seen: {self._observed()}"
+        text = f"the result of {self.run.action} cannot be observed: {self._observed()}"
         return self._give_up(reasons.OUTCOME_UNKNOWN, text)
 
     def _call(self, action: str, attempt: int) -> CallAction:
@@ -419,20 +421,22 @@ class _Planner:
         """Return reason and message for an action without effect, by the last answer."""
         asked, times = self.run.action, "once" if self.run.attempt == 1 else f"{self.run.attempt} times"
         if self._repeat is Repeat.KEYED and self.answer.leaves_open:
-            text = f"{asked} was asked {times}, whether it was done is not known: {self.answer.text}"
+            text = f"{asked} was requested {times}, and its outcome is unknown: {self.answer.text}"
             return reasons.OUTCOME_UNKNOWN, f"{text}{self._last_observed()}"
         if self.answer.is_not_done:
-            text = f"{asked} was asked {times}, the last one failed: {self.answer.text}{self._last_observed()}"
+            text = (
+                f"{asked} was requested {times}, and the last attempt failed: {self.answer.text}{self._last_observed()}"
+            )
             return self.answer.reason or reasons.NO_ANSWER, text
         if self.answer.is_open:
-            text = f"{asked} was asked {times}, whether the last one was done is not known: {self.answer.text}"
+            text = f"{asked} was requested {times}, and the outcome of the last attempt is unknown: {self.answer.text}"
             return self.answer.reason or reasons.NO_ANSWER, f"{text}{self._last_observed()}"
-        return reasons.NO_EFFECT, f"{asked} was asked {times} and accepted, without effect: {self._observed()}"
+        return reasons.NO_EFFECT, f"{asked} was requested {times} and accepted, without effect: {self._observed()}"
 
     def _wait_or_limit(self) -> Decision:
         left_s = self._limit_s - self.timing.in_stage_s
         if self.stage.stalled_s is not None and self.timing.stalled_s >= self.stage.stalled_s:
-            text = f"nothing has moved for {self.stage.stalled_s:.0f} s while {self._waiting_for()}: {self._observed()}"
+            text = f"no progress for {self.stage.stalled_s:.0f} s while {self._waiting_for()}: {self._observed()}"
             return self._on_timeout(reasons.TIMED_OUT, text)
         if left_s > 0:
             failed = self.answer.is_not_done
@@ -445,7 +449,7 @@ class _Planner:
         unknown = self._repeat in (Repeat.ONCE, Repeat.KEYED) and (self.answer.lost or self.answer.leaves_open)
         if unknown and self.stage.on_timeout is None:
             return self._outcome_unknown()
-        return self._on_timeout(reasons.TIMED_OUT, f"gave up waiting for {self.stage.waits_for}: {self._observed()}")
+        return self._on_timeout(reasons.TIMED_OUT, f"timed out waiting for {self.stage.waits_for}: {self._observed()}")
 
     @property
     def _limit_s(self) -> float:
@@ -474,13 +478,13 @@ class _Planner:
 
     def _complete_on_timeout(self) -> Finish:
         why = f": {self.answer.text}" if self.answer.text else ""
-        return self._complete(Step(COMPLETE), f"; gave up waiting for {self.stage.waits_for}{why}")
+        return self._complete(Step(COMPLETE), f"; timed out waiting for {self.stage.waits_for}{why}")
 
     def _give_up(self, reason: str, text: str, seen: str | None = None) -> Decision:
         """Fail, or enter the cleanup stage; in a cleanup stage, fail with the earlier failure."""
         failing = self.run.failing
         if failing is not None:
-            left = f"; it is {self.stage.left}" if self.stage.left else ""
+            left = f"; the host is {self.stage.left}" if self.stage.left else ""
             return _failed(failing.reason, f"{failing.text}; after that, {text}{left}", seen)
         if self.stage.lingers and self.run.action is not None:
             text = f"{text}; {self.stage.lingers}"
@@ -489,7 +493,7 @@ class _Planner:
         after = self.procedure.stages[self.stage.cleanup_stage]
         blind = after.blind if isinstance(self.observation, NotObservable) else None
         entered = replace(self.run, stage=self.stage.cleanup_stage, action=blind, attempt=1 if blind else 0)
-        words = f"{waiting_text(self.procedure, entered, cancel=False)}, before it ends as {reason}: {text}"
+        words = f"{waiting_text(self.procedure, entered, cancel=False)}, before it fails as {reason}: {text}"
         if blind is not None:
             return CallAction(
                 self.stage.cleanup_stage, blind, 1, words, seen, after.limit_s, PendingFailure(reason, text)
@@ -516,7 +520,7 @@ class _Planner:
         """Return the last observed state for the message of a failure, as a person may have to continue by hand."""
         if isinstance(self.observation, Observation):
             return f"; {self.observation.detail}" if self.observation.detail else ""
-        return f"; when it was last seen: {self.run.standing}" if self.run.standing else ""
+        return f"; last observation: {self.run.standing}" if self.run.standing else ""
 
     def _observed(self) -> str:
         return (

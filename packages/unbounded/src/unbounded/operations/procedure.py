@@ -23,9 +23,9 @@ ENDS: Final = frozenset({COMPLETE, CANCELLED})
 class Repeat(Enum):
     """The repeatability of an action whose outcome is unknown."""
 
-    SETS_STATE = "sets a state, or carries an idempotency key: asking twice does it once"
+    SETS_STATE = "sets a state, or carries an idempotency key: a repetition has no further effect"
     ONCE = "must not be sent twice"
-    KEYED = "carries an idempotency key, and sets no state: asked for until an answer comes, and then not again"
+    KEYED = "carries an idempotency key, and sets no state: retried until an answer comes, and not after it"
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Step:
 class Cancel(Enum):
     """The effect of `spec.cancel` in a stage."""
 
-    AT_ONCE = "ends the operation: nothing was done yet, or nothing that lasts"
-    UNDO = "undoes what was done, then ends the operation"
-    TOO_LATE = "is answered: past the point of no return, it goes on"
+    AT_ONCE = "ends the operation, which has no lasting effect yet"
+    UNDO = "undoes the changes, then ends the operation"
+    TOO_LATE = "has no effect: the operation is past the point of no return"
 
 
 class MarkStatus(StrEnum):

@@ -123,12 +123,23 @@ def run_of(operation: MachineOperation) -> Run | None:
         recorded_at=execution.recorded_at,
         generation=target.observed_generation,
         counters=target.target_operations,
-        evidence=operation.status.evidence,
+        evidence=tuple(map(_in_present_words, operation.status.evidence)),
         failing=_failing_of(execution),
         standing=execution.standing or "",
         fact=execution.fact or "",
         read_at=execution.read_at,
     )
+
+
+_FORMER_WORDS: Final = (("the host was seen ", "the host was "), ("the restart was seen", "the restart was observed"))
+"""Beginnings of the evidence of the former release, and those of this one: an operation continues over an upgrade."""
+
+
+def _in_present_words(evidence: Evidence) -> Evidence:
+    for former, present in _FORMER_WORDS:
+        if evidence.what.startswith(former):
+            return Evidence(what=present + evidence.what.removeprefix(former), at=evidence.at, where=evidence.where)
+    return evidence
 
 
 def _failing_of(execution: Execution) -> PendingFailure | None:

@@ -330,7 +330,7 @@ class RunState:
     def asks(self, now: float) -> None:
         """Record that this process calls the action of the intent."""
         if self.intent is None:
-            raise ValueError("nothing was written down that could be asked for")
+            raise ValueError("no intent is recorded")
         answer = self.answer.after(CallEvent.SEND, text=NO_ANSWER_YET)
         self.asked, self.answer = OwnCall(self.intent, answer, now), answer
 

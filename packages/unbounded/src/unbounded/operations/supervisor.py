@@ -143,14 +143,14 @@ class Supervisor:
         self._known: dict[str, TrackedOperation] = {}
         self._at_work: dict[str, ExecutorActivity] = {}  # by executor
         self._operations: Controller[str] = Controller(
-            "steward operations",
+            "supervisor operations",
             self._reconcile,
             workers=4,
             queue=WorkQueue(failed=RETRY_BACKOFF),
             metrics=loop_metrics,
         )
         self._machines: Controller[str] = Controller(
-            "steward machines",
+            "supervisor machines",
             MachinePhaseController(api, caches, self._desk.now).reconcile,
             workers=2,
             metrics=loop_metrics,
@@ -310,7 +310,7 @@ class Supervisor:
         if machine is None or executor is None:
             return ""
         wrote = self._at_work.get(executor)
-        heard = f"it last wrote at {wrote.shown}" if wrote else "it has not written since this steward started"
+        heard = f"its last write was at {wrote.shown}" if wrote else "it has not written since this supervisor started"
         if executor_of(kind, machine) is not ExecutorKind.AGENT:
             return heard
         try:
@@ -319,7 +319,7 @@ class Supervisor:
             return heard
         if renewed is None:
             return f"{heard}; Node {machine.name} has no lease"
-        return f"{heard}; the lease of its Node was last renewed at {renewed}"
+        return f"{heard}; the last renewal of its Node's lease was at {renewed}"
 
     def _recorded(self, operation: MachineOperation) -> bool:
         """Return whether the parent, if there is one, has recorded the end of this child."""

@@ -216,14 +216,14 @@ def _unclaimed(view: SupervisorView) -> SupervisorAction:
     if operation.metadata.deletion_timestamp:
         return RemoveOperationFinalizer() if has_finalizer(operation) else NoAction()
     if operation.spec.cancel:
-        return EndOperation(reasons.CANCELLED, "cancelled before it was started")
+        return EndOperation(reasons.CANCELLED, "cancelled before it started")
     if operation.spec.abandon:
-        return EndOperation(reasons.CANCELLED, "abandoned before it was started")
+        return EndOperation(reasons.CANCELLED, "abandoned before it started")
     if view.machine is None:
         return _without_machine(view)
     if not is_meant_for(operation, view.machine):
         return EndOperation(
-            reasons.TARGET_CHANGED, f"it was asked for of a Machine that had the name {view.machine.name} before"
+            reasons.TARGET_CHANGED, f"it was created for an earlier Machine of the name {view.machine.name}"
         )
     kind = OperationKind(operation.spec.operation_kind)
     executor = executor_of(kind, view.machine)
@@ -250,11 +250,11 @@ def _without_machine(view: SupervisorView) -> SupervisorAction:
     name, left_s = view.operation.spec.machine_ref, MACHINE_WAIT_S - view.ages.machine_missing_s
     if left_s <= 0:
         return EndOperation(
-            reasons.MACHINE_NOT_FOUND, f"there is no Machine {name}; waited {MACHINE_WAIT_S:.0f} s for it"
+            reasons.MACHINE_NOT_FOUND, f"Machine {name} does not exist; waited {MACHINE_WAIT_S:.0f} s for it"
         )
     if view.ages.known_s < HOLD_BACK_S:
         return NoAction(HOLD_BACK_S - view.ages.known_s)
-    text = f"there is no Machine {name}; waiting for it for {MACHINE_WAIT_S:.0f} s"
+    text = f"Machine {name} does not exist; waiting {MACHINE_WAIT_S:.0f} s for it"
     return ReportWait(reasons.WAITING_FOR_MACHINE, text, f"Machine {name}", left_s, left_s)
 
 
@@ -263,7 +263,7 @@ def _wait(view: SupervisorView, machine: Machine, kind: OperationKind, left_s: f
     if gate is not None:
         return ReportWait(gate.reason, gate.text, gate.held_by, left_s, left_s)
     if not starts_on(view.operation, machine):
-        text = f"Machine {machine.name} is being deleted: nothing is started on it"
+        text = f"Machine {machine.name} is being deleted, so no operation starts on it"
         return ReportWait(reasons.WAITING_FOR_MACHINE, text, f"Machine {machine.name}", left_s, left_s)
     executor = executor_name(kind, machine) or ""
     absent = view.absent
@@ -275,15 +275,17 @@ def _wait(view: SupervisorView, machine: Machine, kind: OperationKind, left_s: f
             reasons.WAITING_FOR_EXECUTOR, f"{executor} is starting: {absent.whole}", executor, left_s, left_s
         )
     if view.busy:
-        text = f"waiting for its turn: {executor} is at work on others"
+        text = f"waiting for {executor}, which works on other operations"
     elif view.ages.known_s < QUIET_S:
         text = f"waiting for {executor} to claim it"
     else:
         heard = f"; {view.last_heard}" if view.last_heard else ""
-        text = f"{executor} has not claimed it within {QUIET_S:.0f} s: it is not running, or not there{heard}"
+        text = (
+            f"{executor} has not claimed it within {QUIET_S:.0f} s: the executor is not running or not deployed{heard}"
+        )
         if view.under_way:
-            still = f"has {view.under_way} under way, of which none has moved for {BUSY_FOR_S:.0f} s"
-            text = f"{executor} {still}: it has no room for more, or is not running{heard}"
+            still = f"has {view.under_way} in progress, none of which changed for {BUSY_FOR_S:.0f} s"
+            text = f"{executor} {still}: it is at its concurrency limit, or not running{heard}"
     quiet_in_s = QUIET_S - view.ages.known_s
     look_again_s = min(left_s, quiet_in_s if quiet_in_s > 0 else BUSY_FOR_S if view.busy else left_s)
     return ReportWait(reasons.WAITING_FOR_EXECUTOR, text, executor, left_s, look_again_s)
@@ -300,8 +302,8 @@ def _claimed(view: SupervisorView) -> SupervisorAction:
     if left_s > 0:
         waiting_host = not is_host(view.operation) and any(map(is_host, view.others))
         return NoAction(min(left_s, 5.0) if waiting_host else left_s)
-    silent = f"nothing was heard of {_executor(view)} for {LOST_AFTER_S:.0f} s beyond the deadline"
-    text = f"{silent}; last: {view.operation.status.message}"
+    silent = f"{_executor(view)} has been silent for {LOST_AFTER_S:.0f} s beyond the deadline"
+    text = f"{silent}; last message: {view.operation.status.message}"
     return EndOperation(reasons.EXECUTOR_LOST, text, lost=True)
 
 
@@ -309,12 +311,12 @@ def _abandoned(view: SupervisorView) -> SupervisorAction:
     """End an abandoned operation once its executor no longer writes its status."""
     executor, left_s = _executor(view), ABANDON_AFTER_S - view.ages.unchanged_s
     if left_s <= 0:
-        silent = f"abandoned, as nothing was heard of {executor} for {ABANDON_AFTER_S:.0f} s"
-        return EndOperation(reasons.EXECUTOR_LOST, f"{silent}; last: {view.operation.status.message}", lost=True)
-    heard = (
-        f"{executor} said something {view.ages.unchanged_s:.0f} s ago, and one that is at work is asked by spec.cancel"
-    )
-    text = f"not abandoned yet: {heard}; it ends once {ABANDON_AFTER_S:.0f} s have passed without a word"
+        silent = f"abandoned: {executor} has been silent for {ABANDON_AFTER_S:.0f} s"
+        return EndOperation(
+            reasons.EXECUTOR_LOST, f"{silent}; last message: {view.operation.status.message}", lost=True
+        )
+    heard = f"{executor} wrote {view.ages.unchanged_s:.0f} s ago; use spec.cancel to stop an operation in progress"
+    text = f"not abandoned yet: {heard}; it ends after {ABANDON_AFTER_S:.0f} s without a write"
     return WarnOnce(reasons.ABANDON_WAITS, text, left_s)
 
 
@@ -332,7 +334,7 @@ def _overtaken(view: SupervisorView) -> MachineOperation | None:
 
 
 def _overtaken_text(by: MachineOperation) -> str:
-    return f"not started by its agent before {by.spec.operation_kind} {by.name} took the Machine"
+    return f"{by.spec.operation_kind} {by.name} took the lock of the Machine before the agent started it"
 
 
 def _preempting(view: SupervisorView) -> MachineOperation | None:

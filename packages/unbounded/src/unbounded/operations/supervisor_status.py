@@ -37,7 +37,7 @@ _FOR_THE_MACHINES_SAKE: Final = frozenset(
     {reasons.UNSUPPORTED_TARGET, reasons.INVALID_PARAMETERS, reasons.MACHINE_NOT_FOUND, reasons.TARGET_CHANGED}
 )
 
-log = Log("steward")
+log = Log("supervisor")
 
 
 class SupervisorStatus:
@@ -178,7 +178,7 @@ class SupervisorStatus:
             same = seen is not None and seen.metadata.resource_version == live.metadata.resource_version
             self._caches.machines.observe(live)
         if not same:
-            raise Stale(f"Machine {name} has changed since it was looked at")
+            raise Stale(f"Machine {name} has changed since the observation")
 
     async def _mark_lost(self, operation: MachineOperation, *, lost: bool = True) -> None:
         """Keep the lock of a lost executor, before any write ends its operation."""

@@ -152,7 +152,9 @@ def test_what_did_not_work_is_asked_again_and_what_may_have_is_looked_at(host: H
 def test_a_host_that_does_not_go_down_is_said_so() -> None:
     operation, _ = rebooted(host := Host(fails=99))
     assert operation.status.phase == "Failed"
-    assert "the last one failed: systemctl reboot: status 1: Failed to reboot: busy" in (operation.status.message or "")
+    assert "and the last attempt failed: systemctl reboot: status 1: Failed to reboot: busy" in (
+        operation.status.message or ""
+    )
     assert host.boot == 1
 
 

@@ -287,7 +287,9 @@ def _with(change: Callable[[SimulatedHost], None], **spec: Any) -> tuple[Machine
 def test_a_node_that_does_not_start_again_is_said_with_what_systemd_said() -> None:
     operation, host = _with(lambda host: setattr(host, "refuses_start", 99))
     assert facts_of(operation)[:2] == ("Failed", "NodeDown")
-    assert "Start was asked 6 times, the last one failed: machinectl: no such image" in (operation.status.message or "")
+    assert "Start was requested 6 times, and the last attempt failed: machinectl: no such image" in (
+        operation.status.message or ""
+    )
     assert not host.running
 
 
@@ -343,7 +345,7 @@ def test_a_cancel_is_undone_as_long_as_the_machine_was_not_asked_to_stop(after_s
     assert host.boot == (1 if ends[1] == "Cancelled" else 2)
 
 
-TOO_LATE = "cancel came past the point of no return: it goes on"
+TOO_LATE = "cancel requested after the point of no return: it continues"
 
 
 def test_after_the_machine_went_down_a_cancel_is_too_late_and_is_answered() -> None:

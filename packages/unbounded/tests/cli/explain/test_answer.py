@@ -225,7 +225,7 @@ def test_it_is_shown_again_when_it_changes_until_it_is_over() -> None:
         await api.delete(MACHINE_OPERATIONS, "op-1")
         await asyncio.sleep(60)
         assert shown.getvalue().count("operation/op-2 HostReboot") == 2
-        ended = {"phase": "Failed", "reason": "Cancelled", "message": "cancelled before it was started"}
+        ended = {"phase": "Failed", "reason": "Cancelled", "message": "cancelled before it started"}
         await api.patch(MACHINE_OPERATIONS, "op-2", {"status": ended}, subresource="status")
         assert await waiting == 0
         assert "has ended: Failed/Cancelled" in shown.getvalue()

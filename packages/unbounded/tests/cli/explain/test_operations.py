@@ -41,7 +41,7 @@ async def test_a_machine_that_does_not_exist(world: World) -> None:
     await world.operation("op", "HostReboot", "m1")
     await waits(world, "op", reasons.WAITING_FOR_MACHINE)
     (link,) = await why(world.api, "op")
-    assert "there is no Machine m1; waiting for it for 60 s" in link.what
+    assert "Machine m1 does not exist; waiting 60 s for it" in link.what
     assert (link.held_by, bool(link.since), bool(link.until)) == ("Machine m1", True, True)
     assert reasons.MACHINE_NOT_FOUND in link.next_step
     fix = link.fixes[-1]
@@ -73,7 +73,7 @@ async def test_nobody_can_do_it(world: World) -> None:
     await world.ended("op")
     (link,) = await why(world.api, "op")
     assert f"Failed/{reasons.UNSUPPORTED_TARGET}" in link.what
-    assert "it needs spec.pxe.redfish, or spec.provider" in link.what
+    assert "the Machine needs spec.pxe.redfish, or spec.provider" in link.what
     assert commands([link]) == ["kubectl edit machine m1"]
 
 
@@ -245,10 +245,10 @@ async def test_its_executor_is_at_work_on_others(world: World) -> None:
     for name in ("m1", "m2"):
         await world.machine(name)
         await world.operation(f"op-{name}", "HostReboot", name)
-    await world.until("op-m2", lambda op: "its turn" in (op.status.message or ""), within_s=10)
+    await world.until("op-m2", lambda op: "which works on other operations" in (op.status.message or ""), within_s=10)
     links = await why(world.api, "op-m2")
     assert abouts(links) == ["operation/op-m2", "metalman/lab"]
-    assert "waiting for its turn: metalman/lab is at work on others" in links[0].what
+    assert "waiting for metalman/lab, which works on other operations" in links[0].what
     assert "as soon as it has room" in links[1].next_step
     assert commands(links) == ["kubectl unbounded machine operation list --phase InProgress"]
     await world.ended("op-m2")
@@ -339,8 +339,8 @@ async def test_another_machine_with_the_same_bmc_is_at_work(world: World) -> Non
     await waits(world, "op", reasons.TARGET_IN_USE)
     links = await why(world.api, "op")
     assert abouts(links) == ["operation/op", "operation/off"]
-    assert "HostPowerOff off (metalman/lab) has Machine m2 since" in links[0].what
-    assert "which names the same BMC and device as Machine m1: bmc-1:443 Systems/1" in links[0].what
+    assert "HostPowerOff off (metalman/lab) holds the lock of Machine m2 since" in links[0].what
+    assert "both it and Machine m1 name the same BMC and device: bmc-1:443 Systems/1" in links[0].what
 
 
 @story
@@ -370,7 +370,7 @@ async def test_a_slot_whose_executor_was_lost(world: World) -> None:
     await waits(world, "op", reasons.SLOT_HELD)
     links = await why(world.api, "op", alive=[MACHINA])
     assert abouts(links) == ["operation/op", "machine/m1", "metalman/lab"]
-    assert "its executor was lost, so the machine is looked at afresh first" in links[1].what
+    assert "its executor is lost, so the next executor observes the host before it acts" in links[1].what
     assert "is not running" in links[2].what
     ended = await why(world.api, "lost", alive=[MACHINA])
     assert f"Failed/{reasons.EXECUTOR_LOST}" in ended[0].what
@@ -405,7 +405,7 @@ async def test_its_machine_is_being_deleted(world: World) -> None:
     await waits(world, "op", reasons.WAITING_FOR_MACHINE)
     links = await why(world.api, "op")
     assert abouts(links) == ["operation/op", "machine/m1"]
-    assert "Machine m1 is being deleted: nothing is started on it" in links[0].what
+    assert "Machine m1 is being deleted, so no operation starts on it" in links[0].what
     assert links[1].what == "is being deleted, and held by finalizers of others: example.com/hold"
     assert links[1].held_by == "example.com/hold"
     assert links[1].next_step == "it is gone as soon as that is taken off"  # nothing is reset, and nothing times out

@@ -53,9 +53,9 @@ async def test_the_host_takes_its_time(world: World) -> None:
     await in_stage(world, "op", power.SHUTTING_DOWN)
     await asyncio.sleep(5)
     (link,) = await why(world.api, "op")
-    assert "GracefulShutdown asked; waiting for the host to shut itself down" in link.what
+    assert "GracefulShutdown requested; waiting for the host to shut down" in link.what
     assert link.next_step == "after 120 s without that it goes on to WaitingOff, asking for ForceOff"
-    assert [fix.does for fix in link.fixes] == ["undoes what was done, then ends the operation"]
+    assert [fix.does for fix in link.fixes] == ["undoes the changes, then ends the operation"]
     world.outside.deaf = 0.0
     await typed(world.api, commands([link])[0])
     assert (await world.ended("op")).status.reason == reasons.CANCELLED
@@ -63,7 +63,7 @@ async def test_the_host_takes_its_time(world: World) -> None:
 
 def test_what_is_tried_again_ends_with_the_reason_of_its_last_attempt() -> None:
     waiting = {"reason": "NoEffect", "heldBy": "metalman/lab", "since": "2030-01-01T00:00:00Z"}
-    status = {**claim(stage=power.WAITING_ON), "waiting": waiting, "message": "On asked (attempt 2 of 3)"}
+    status = {**claim(stage=power.WAITING_ON), "waiting": waiting, "message": "On requested (attempt 2 of 3)"}
     status["execution"]["answer"] = {"reply": "NotDone", "reason": "NoEffect", "message": "not with me"}
     operation = operation_of(status=status)
     link = explain_operation("op", ExplainFacts(operations={"op": operation}, embedded=True)).link
@@ -79,9 +79,9 @@ async def test_a_cancel_that_came_too_late(world: World) -> None:
     await world.operation("op", "HostReboot", "m1")
     await in_stage(world, "op", power.SHUTTING_DOWN)
     await world.cancel("op")
-    await world.until("op", lambda op: "cancel came past" in (op.status.message or ""), within_s=15)
+    await world.until("op", lambda op: "cancel requested after" in (op.status.message or ""), within_s=15)
     (link,) = await why(world.api, "op")
-    assert "cancel came past the point of no return: it goes on" in link.what
+    assert "cancel requested after the point of no return: it continues" in link.what
     assert commands([link]) == []
     world.outside.deaf = 0.0
     await world.ended("op")

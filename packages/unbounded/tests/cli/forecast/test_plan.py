@@ -66,7 +66,7 @@ async def test_machines_come_before_what_holds_for_all_and_stages_by_o_wide_alon
     text = (await staged.shown(*REBOOT, "-l", "unbounded-cloud.io/site=lab", wide=True)).splitlines()
     assert [line.split()[1] for line in text[1:3]] == ["m1", "m2"]
     assert text[3].startswith("  2 Machines, at most 10 at once")
-    assert "    ShuttingDown: waits for the host to shut itself down, at most 120 s" in "\n".join(text)
+    assert "    ShuttingDown: waits for the host to shut down, at most 120 s" in "\n".join(text)
     assert not any("-o wide" in line for line in text)
 
 
@@ -88,8 +88,8 @@ async def _refused(staged: Staged) -> None:
     ("spoil", "reason", "words"),
     [
         (_no_secret, metal.CREDENTIALS_MISSING, "Secret unbounded-kube/bmc (passwordRef) does not exist"),
-        (_no_key, metal.CREDENTIALS_MISSING, "has no key 'password' (passwordRef.key); it has: pass"),
-        (_refused, metal.CREDENTIALS_REFUSED, "https://m1 refused 'u' with the password in Secret unbounded-kube/bmc"),
+        (_no_key, metal.CREDENTIALS_MISSING, "has no key 'password' (passwordRef.key); its keys: pass"),
+        (_refused, metal.CREDENTIALS_REFUSED, "https://m1 rejected 'u' with the password in Secret unbounded-kube/bmc"),
     ],
 )
 def test_the_secret_of_its_bmc_cannot_be_used(spoil: Any, reason: str, words: str) -> None:
@@ -322,7 +322,7 @@ async def test_another_operation_has_it(staged: Staged) -> None:
 async def test_nobody_can_do_it(staged: Staged) -> None:
     """The command would be refused in the same words, before anything is asked."""
     await staged.machine("m1", kubernetes={})
-    with pytest.raises(CliError, match="nobody can carry out HostPowerOff on Machine m1"):
+    with pytest.raises(CliError, match="no executor supports HostPowerOff on Machine m1"):
         await staged.plan("machine", "power-off", "m1")
 
 
@@ -332,7 +332,7 @@ async def test_a_machine_that_is_not_there(staged: Staged) -> None:
     (change,) = await staged.plan(*REBOOT, "--machine", "m9")
     assert change.operation is not None
     (target,) = change.operation.targets
-    assert "there is no Machine m9" in target.held[0].what
+    assert "Machine m9 does not exist" in target.held[0].what
 
 
 @story
@@ -418,7 +418,7 @@ async def test_a_cancel_in_the_middle(staged: Staged) -> None:
     await staged.machine("m1", status={"activeOperation": slot_of("op")})
     await staged.operation("op", "HostPowerOff", "m1", status=claim(stage=power.SHUTTING_DOWN))
     (change,) = await staged.plan("machine", "operation", "cancel", "op")
-    assert change.effects == ("in stage ShuttingDown, a cancel undoes what was done, then ends the operation",)
+    assert change.effects == ("in stage ShuttingDown, a cancel undoes the changes, then ends the operation",)
 
 
 @story
@@ -429,7 +429,9 @@ async def test_a_cancel_before_and_after(staged: Staged) -> None:
     assert change.effects == ("it ends, as it has not been started",)
     staged.api.dry = 0
     (change,) = await staged.plan("machine", "operation", "cancel", "late")
-    assert change.effects == ("in stage WaitingOn, a cancel is answered: past the point of no return, it goes on",)
+    assert change.effects == (
+        "in stage WaitingOn, a cancel has no effect: the operation is past the point of no return",
+    )
 
 
 @story

@@ -62,7 +62,7 @@ async def test_what_nobody_can_do_is_said_before_it_is_asked_for(cli: Cli, api: 
     bare = await make_machine(api, "rack1", bmc=False)
     ran = await cli("machine", "power-off", bare.name)
     assert ran.status == 1
-    assert f"nobody can carry out HostPowerOff on Machine {bare.name}: it needs spec.pxe.redfish" in ran.err
+    assert f"no executor supports HostPowerOff on Machine {bare.name}: the Machine needs spec.pxe.redfish" in ran.err
     assert bare.name not in (await cli("machine", "operation", "list")).out
 
 
@@ -139,7 +139,7 @@ async def test_a_dry_run_shows_the_object_and_writes_nothing(
         ),
         (["x", "--kind", "Dance", "--machine", "m"], 2, "the kinds are NodeReboot, AgentUpgrade"),
         (["x", "--kind", "HostReboot", "-l", "a=(b"], 2, "--selector: unable to parse requirement: 'a=(b'"),
-        (["x", "--kind", "HostReboot", "-l", "a=b"], 1, "the selector of a HostReboot must name one site"),
+        (["x", "--kind", "HostReboot", "-l", "a=b"], 1, "the selector of HostReboot must name one site"),
         (["x", "--kind", "HostReboot", "-l", "unbounded-cloud.io/site=none"], 1, "matches no Machine"),
         (
             ["x", "--kind", "AgentUpgrade", "--machine", "m"],
@@ -257,7 +257,7 @@ async def test_cancel_waits_for_the_end_that_it_asked_for(cli: Cli, api: HttpApi
     running = Running(cli, "machine", "operation", "cancel", name)
     await running.prints(f"machineoperation.unbounded-cloud.io/{name} asked to stop")
     assert (await api.get(MACHINE_OPERATIONS, name)).spec.cancel
-    await says(api, name, phase="Failed", reason="Cancelled", message="cancelled before it was started")
+    await says(api, name, phase="Failed", reason="Cancelled", message="cancelled before it started")
     assert (await running.ended()).status == 0
     again = await cli("machine", "operation", "cancel", name)
     assert again.status == 0, "it is cancelled, which was asked for"

@@ -312,7 +312,11 @@ def test_setting_up_the_host_ends_first_and_gives_the_machine_back() -> None:
     [
         (machine_of(paused=True, status=DONE), None, "paused by annotation"),
         (machine_of(status=DONE), config_map(**{ANNOTATION_PAUSED: "true"}), "all operations are paused"),
-        (machine_of(status=DONE | {"activeOperation": slot_of("x")}), None, "HostReboot x (metalman/lab) has Machine"),
+        (
+            machine_of(status=DONE | {"activeOperation": slot_of("x")}),
+            None,
+            "HostReboot x (metalman/lab) holds the lock of Machine",
+        ),
     ],
     ids=["paused", "all paused", "slot"],
 )

@@ -330,14 +330,14 @@ async def test_a_cancel_before_anything_is_deleted_puts_the_vm_back_as_it_was(*,
     async with _cancelled_while_detaching() as (world, controller, before):
         world.cloud.set_dials(hanging=())
         if crash:
-            await world.until("op", lambda one: f"{PUT_BACK} asked" in (one.status.message or ""), within_s=60)
+            await world.until("op", lambda one: f"{PUT_BACK} requested" in (one.status.message or ""), within_s=60)
             await controller.stop()
             world.controller().start()
         ended = await world.ended("op", within_s=300)
         assert result(ended) == ("Failed", common.CANCELLED)
         message = ended.status.message or ""
         restored = replacement.EVIDENCE_RESTORED_NO_STATE
-        by_now = f"by now {restored}; before that: cancelled after Detach was asked for; VM vm-1: "
+        by_now = f"in the end, {restored}; before that: cancelled after Detach was requested; VM vm-1: "
         assert message.startswith(by_now)
         assert message.endswith(f"deleteOption is changed, and was {WAS}")
         seen = [evidence.what for evidence in ended.status.evidence[-2:]]
@@ -391,7 +391,7 @@ async def test_a_cancel_while_the_model_is_kept_leaves_nothing(*, crash: bool, m
             world.controller().start()
         ended = await world.ended("op", within_s=300)
         assert result(ended) == ("Failed", common.CANCELLED)
-        by_now = f"by now {replacement.EVIDENCE_NO_STATE}; before that: cancelled after Save was asked for"
+        by_now = f"in the end, {replacement.EVIDENCE_NO_STATE}; before that: cancelled after Save was requested"
         assert (ended.status.message or "").startswith(by_now)
         assert (world.asked(), document(world)) == ([], before)
         await nothing_is_left(world)
@@ -408,7 +408,7 @@ async def test_a_cancel_while_the_model_is_kept_forgets_nothing_of_what_could_no
         world.cloud.set_dials(hanging=())
         await _cancel_while_saving(world, "second", monkeypatch)
         second = await world.ended("second", within_s=300)
-        stays = f"by now {replacement.EVIDENCE_STATE_NEEDED}; Secret {NAMESPACE}/replacement-"
+        stays = f"in the end, {replacement.EVIDENCE_STATE_NEEDED}; Secret {NAMESPACE}/replacement-"
         assert (second.status.message or "").startswith(stays)
         for name in ("op", "second"):
             await world.api.delete(MACHINE_OPERATIONS, name)
@@ -435,8 +435,10 @@ async def test_what_is_kept_and_cannot_be_removed_is_told_after_a_put_back(monke
         assert result(ended) == ("Failed", common.CANCELLED)
         message, (kept,) = ended.status.message or "", await of_replacements(world)
         place = f"Secret {NAMESPACE}/{kept.metadata.name}"
-        assert message.startswith("cancelled after Detach was asked for; ")
-        assert f"; after that, Clear was asked 10 times, the last one failed: {place} cannot be removed" in message
+        assert message.startswith("cancelled after Detach was requested; ")
+        assert (
+            f"; after that, Clear was asked 10 times, and the last attempt failed: {place} cannot be removed" in message
+        )
         assert message.endswith(f"; {replacement.EVIDENCE_RESTORED}; {place} is left")
         assert document(world) == before
 
@@ -763,7 +765,7 @@ async def test_a_lock_on_the_vm_is_told_and_what_was_changed_before_it_was_found
         assert "ScopeLocked" in (ended.status.message or "")
         assert "new OS disk" not in (ended.status.message or "")
         assert (ended.status.message or "").startswith(
-            f"by now {replacement.EVIDENCE_RESTORED_NO_STATE}; before that: "
+            f"in the end, {replacement.EVIDENCE_RESTORED_NO_STATE}; before that: "
         )
         assert (ended.status.message or "").endswith(f"deleteOption is changed, and was {WAS}")
         assert document(world) == before
@@ -790,7 +792,7 @@ async def test_what_a_vm_lacks_is_not_forgotten_by_a_replacement_that_was_put_ba
         second = await world.carried_out("HostReplace", name="second")
         assert second.status.phase == "Failed"
         assert (second.status.message or "").startswith(
-            f"by now {replacement.EVIDENCE_STATE_NEEDED}; {replacement.EVIDENCE_RESTORED}; "
+            f"in the end, {replacement.EVIDENCE_STATE_NEEDED}; {replacement.EVIDENCE_RESTORED}; "
             f"Secret {NAMESPACE}/replacement-"
         )
         assert len(await of_replacements(world)) == 1

@@ -70,7 +70,7 @@ async def test_an_operating_system_that_does_not_listen_loses_its_power(world: O
 async def test_a_deallocate_is_refused_in_words(world: OciWorld) -> None:
     phase, reason, message = await _run(world, "HostPowerOff", deallocate="true")
     assert (phase, reason) == ("Failed", common.INVALID_PARAMETERS)
-    assert "spec.parameters.deallocate is not a parameter of HostPowerOff on this Machine; it takes: force" in message
+    assert "spec.parameters.deallocate is not a parameter of HostPowerOff on this Machine; supported: force" in message
     assert world.asked == []
 
 

@@ -321,7 +321,7 @@ async def test_a_launch_without_a_host_has_the_old_one_run_again(world: OciWorld
     assert (phase, reason) == ("Failed", reasons.NO_CAPACITY)
     assert world._power("m1") == "RUNNING"
     assert "no replacement is there" in message
-    assert message.startswith("by now the instance is as it was before, and nothing is kept of it; before that: ")
+    assert message.startswith("in the end, the instance is as it was before, and nothing is kept of it; before that: ")
     assert [name for _, name in world.api._collection(SECRETS).versions if name.startswith("replacement-")] == []
     assert (world.asked[0], world.asked[-1]) == ("STOP", "START")
     assert set(world.asked[1:-1]) == {"LaunchInstance"}

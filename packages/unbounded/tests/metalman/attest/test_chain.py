@@ -92,7 +92,7 @@ def test_a_chain_ends_at_what_is_trusted() -> None:
 def test_what_fills_the_rest_of_a_tpms_memory_does_not_matter() -> None:
     for filling in (bytes(100), b"\xff" * 100):
         TRUSTED.vouch(ek_certificate(ROOT) + filling, (), EK, NOW)
-    with pytest.raises(NotTrusted, match="ekCert is no certificate in DER"):
+    with pytest.raises(NotTrusted, match="ekCert is not a DER certificate"):
         TRUSTED.vouch(ek_certificate(ROOT) + b"x", (), EK, NOW)
 
 
@@ -111,25 +111,25 @@ CONSTRAINED = (x509.NameConstraints([x509.DNSName("x")], None), True)
 @pytest.mark.parametrize(
     ("certificate", "chain", "roots", "said"),
     [
-        (b"nothing", (), TRUSTED, "ekCert is no certificate in DER"),
-        (ek_certificate(ROOT)[:-1], (), TRUSTED, "ekCert is no certificate in DER"),
-        (ek_certificate(ROOT), (b"x",), TRUSTED, r"ekCertChain\[0\] is no certificate in DER"),
+        (b"nothing", (), TRUSTED, "ekCert is not a DER certificate"),
+        (ek_certificate(ROOT)[:-1], (), TRUSTED, "ekCert is not a DER certificate"),
+        (ek_certificate(ROOT), (b"x",), TRUSTED, r"ekCertChain\[0\] is not a DER certificate"),
         (ek_certificate(ROOT), (b"x",) * 9, TRUSTED, "ekCertChain has 9 certificates"),
-        (ek_certificate(BETWEEN), (), TRUSTED, "issued by 'maker intermediate', and leads to none"),
-        (ek_certificate(IMPOSTOR), (), TRUSTED, "leads to none of the certificates of --ek-ca"),
-        (ek_certificate(IMPOSTOR), (IMPOSTOR.der,), TRUSTED, "leads to none"),
-        (ek_certificate(authority("no authority", ROOT, ca=False)), (), TRUSTED, "leads to none"),
-        (ek_certificate(authority("late", ROOT, days=1)), (), TRUSTED, "leads to none"),
-        (ek_certificate(ROOT, USAGE, days=1), (), TRUSTED, "ekCert is good from 2026-05-31 to 2026-06-01 only"),
+        (ek_certificate(BETWEEN), (), TRUSTED, "issued by 'maker intermediate', and does not chain"),
+        (ek_certificate(IMPOSTOR), (), TRUSTED, "does not chain to a certificate of --ek-ca"),
+        (ek_certificate(IMPOSTOR), (IMPOSTOR.der,), TRUSTED, "does not chain"),
+        (ek_certificate(authority("no authority", ROOT, ca=False)), (), TRUSTED, "does not chain"),
+        (ek_certificate(authority("late", ROOT, days=1)), (), TRUSTED, "does not chain"),
+        (ek_certificate(ROOT, USAGE, days=1), (), TRUSTED, "ekCert is valid from 2026-05-31 to 2026-06-01 only"),
         (
             ek_certificate(ROOT, (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)),
             (),
             TRUSTED,
             "its extended key usage lacks 2.23.133.8.1",
         ),
-        (ek_certificate(ROOT, (x509.BasicConstraints(True, None), True)), (), TRUSTED, "is that of an authority"),
-        (ek_certificate(ROOT, USAGE, CONSTRAINED), (), TRUSTED, "critical extensions that are not understood"),
-        (ROOT.der, (), TRUSTED, "ekCert is for another key than ekPub"),
+        (ek_certificate(ROOT, (x509.BasicConstraints(True, None), True)), (), TRUSTED, "certificate of an authority"),
+        (ek_certificate(ROOT, USAGE, CONSTRAINED), (), TRUSTED, "unknown critical extensions"),
+        (ROOT.der, (), TRUSTED, "ekCert is for a key other than ekPub"),
     ],
 )
 def test_what_does_not_vouch_is_refused_with_the_reason(
@@ -143,7 +143,7 @@ def test_authorities_that_may_have_none_below_have_none() -> None:
     child = authority("child", TIGHT)
     tight = TrustedRoots([TIGHT.certificate])
     assert tight.vouch(ek_certificate(TIGHT), (), EK, NOW)
-    with pytest.raises(NotTrusted, match="leads to none"):
+    with pytest.raises(NotTrusted, match="does not chain"):
         tight.vouch(ek_certificate(child), [child.der], EK, NOW)
 
 
@@ -159,7 +159,7 @@ def test_no_certificate_with_a_flipped_byte_vouches(at: int, flip: int) -> None:
 
 def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("nothing")
-    for file, said in (("empty.pem", "PEM certificates of TPM makers are wanted"), ("missing.pem", "No such file")):
+    for file, said in (("empty.pem", "must contain PEM certificates of TPM makers"), ("missing.pem", "No such file")):
         with pytest.raises(Rejected, match=f"{file}: {said}"):
             TrustedRoots.load(tmp_path / file)
 

@@ -173,7 +173,7 @@ async def test_another_tpm_gets_nothing_and_is_told_of(tmp_path: Path, tpm: Soft
         assert (condition.status, condition.reason) == ("False", "ForeignEK")
         (link,), _, _ = await explained(lab.root, Topic.MACHINE, "m1")
         assert condition.message in link.what
-        assert link.next_step == "it is asked again at its next boot"
+        assert link.next_step == "metalman challenges it again at its next boot"
         pin = """'{"status": {"tpm": {"ekPublicKey": null}}}'"""
         assert commands([link]) == [f"kubectl patch machine m1 --subresource=status --type=merge -p {pin}"]
 

@@ -36,7 +36,7 @@ def test_a_key_is_read_and_keeps_its_name(key: Private) -> None:
 def test_every_truncation_is_refused(key: Private) -> None:
     area = area_of(key)
     for end in range(len(area)):
-        with pytest.raises(BadKey, match=r"^ekPub: cut off in "):
+        with pytest.raises(BadKey, match=r"^ekPub: truncated in "):
             parse_public(area[:end], "ekPub")
     for end in range(2, len(area)):  # also when its size fits
         with pytest.raises(BadKey, match=r"^ekPub: "):
@@ -47,7 +47,7 @@ def test_every_truncation_is_refused(key: Private) -> None:
 def test_what_is_left_over_is_refused(key: Private) -> None:
     area = area_of(key)
     for longer in (area + b"\0", sized(area[2:] + b"\0")):
-        with pytest.raises(BadKey, match="1 bytes are left over at its end"):
+        with pytest.raises(BadKey, match="1 bytes follow its end"):
             parse_public(longer, "ekPub")
 
 
@@ -61,25 +61,25 @@ RSA, ECC = area_of(rsa_key()), area_of(ecc_key())
 @pytest.mark.parametrize(
     ("area", "said"),
     [
-        (changed(RSA, 2, b"\x00\x08"), "type is 0x0008; an RSA or ECC key is wanted"),
-        (changed(RSA, 4, b"\x00\x04"), "nameAlg is 0x0004; SHA-256, SHA-384 or SHA-512 is wanted"),
+        (changed(RSA, 2, b"\x00\x08"), "type is 0x0008; expected an RSA or ECC key"),
+        (changed(RSA, 4, b"\x00\x04"), "nameAlg is 0x0004; expected SHA-256, SHA-384 or SHA-512"),
         (area_of(rsa_key(), attributes=EK & ~KeyAttributes.FIXED_TPM), "fixedTPM is not set"),
         (area_of(rsa_key(), attributes=EK & ~KeyAttributes.RESTRICTED), "restricted is not set"),
         (area_of(rsa_key(), attributes=EK | KeyAttributes.SIGN_ENCRYPT), "sign is set"),
         (area_of(rsa_key(), attributes=EK | 1), "has reserved bits set"),
-        (area_of(rsa_key(), policy=b"short"), "authPolicy has 5 bytes; none or 32 are right"),
-        (changed(RSA, 12, b"\x00\x10"), "symmetric is 0x0010; AES is wanted"),
+        (area_of(rsa_key(), policy=b"short"), "authPolicy has 5 bytes; its nameAlg requires 0 or 32"),
+        (changed(RSA, 12, b"\x00\x10"), "symmetric is 0x0010; expected AES"),
         (changed(RSA, 16, b"\x00\x44"), "in mode 0x0044"),
         (changed(RSA, 18, b"\x00\x14"), "scheme is 0x0014"),
         (changed(RSA, 20, struct.pack(">H", 1024)), "RSA key of 1024 bits"),
         (changed(RSA, 22, struct.pack(">I", 3)), "RSA exponent 3"),
-        (changed(RSA, 28, b"\x00"), "the modulus is none of 2048 bits"),
-        (changed(RSA, len(RSA) - 1, b"\x00"), "the modulus is none of 2048 bits"),
+        (changed(RSA, 28, b"\x00"), "the modulus does not have 2048 bits"),
+        (changed(RSA, len(RSA) - 1, b"\x00"), "the modulus does not have 2048 bits"),
         (changed(ECC, 20, b"\x00\x10"), "curve 0x0010"),
         (changed(ECC, 22, b"\x00\x20"), "kdf is 0x0020"),
-        (changed(ECC, 26, bytes(32)), "x and y are no point of secp256r1"),
+        (changed(ECC, 26, bytes(32)), "x and y are not a point of secp256r1"),
         (bytes(5000), "5000 bytes; the public area of a key has at most 4096"),
-        (b"", "cut off in its size: 2 bytes are missing"),
+        (b"", "truncated in its size: 2 bytes are missing"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",  # the areas are of keys that each process makes
 )

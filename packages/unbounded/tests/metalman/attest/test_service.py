@@ -152,7 +152,10 @@ async def test_a_key_that_nobody_proved_is_not_pinned() -> None:
     """Who knew a public key of any TPM had it pinned, and the host's own was refused from then on."""
     lab, client = Lab(), Client()
     answer = await lab.post(**client.keys)
-    assert (answer.code, answer.body["error"]) == (400, "a proof is wanted: ask with challenge: true first")
+    assert (answer.code, answer.body["error"]) == (
+        400,
+        "a proof is required: request a challenge first (challenge: true)",
+    )
     assert await lab.pinned() is None
     assert (await lab.proven(client)).code == 200
 
@@ -206,7 +209,7 @@ async def test_a_key_that_is_enrolled_before_is_the_only_one_that_gets_a_token(s
     await enrol(lab, shown(digest_of(ours)))
     answer = await lab.post(**foreign.keys, challenge=True)
     assert answer.code == 403
-    wanted = f"and spec.pxe.attestation.ekPublicKeySHA256 enrols SHA256:{digest_of(ours)}"
+    wanted = f"but spec.pxe.attestation.ekPublicKeySHA256 names SHA256:{digest_of(ours)}"
     assert str(answer.body["error"]) == f"the TPM's endorsement key is SHA256:{digest_of(foreign)}, {wanted}"
     assert await lab.attested() == ("False", "ForeignEK")
     assert await lab.pinned() is None
@@ -233,7 +236,7 @@ async def test_a_pin_that_is_no_key_lets_nobody_in() -> None:
     await lab.machine()
     await lab.api.patch(MACHINES, "m1", {"status": {"tpm": {"ekPublicKey": "x"}}}, subresource="status")
     answer = await lab.post(**Client().keys)
-    assert (answer.code, "none that can be read is pinned" in str(answer.body["error"])) == (403, True)
+    assert (answer.code, "pins an unreadable key" in str(answer.body["error"])) == (403, True)
 
 
 async def test_a_pin_laid_out_otherwise_is_the_same_key() -> None:
@@ -266,7 +269,7 @@ async def test_what_was_answered_is_not_taken_again() -> None:
     answer: dict[str, Any] = {"nonce": first.body["nonce"], "proof": b64(client.activate(first.body))}
     assert (await lab.post(**client.keys, **answer)).code == 200
     replayed = await lab.post(**client.keys, **answer)
-    assert (replayed.code, replayed.body["error"]) == (400, "nonce was used before; ask for another challenge")
+    assert (replayed.code, replayed.body["error"]) == (400, "the nonce was used before; request another challenge")
 
 
 @pytest.mark.slow
@@ -277,12 +280,18 @@ async def test_old_forged_and_swapped_answers_are_refused_and_change_nothing() -
     flipped = bytearray(b64decode(nonce))
     flipped[5] ^= 1
     cases = [
-        (client.keys, nonce, b64(bytes(32)), 403, "proof is not what was wrapped for this TPM"),
-        (client.keys, nonce, b64(client.activate(second.body)), 403, "proof is not what was wrapped for this TPM"),
-        (client.keys, b64(bytes(flipped)), proof, 400, "nonce is none that was given for this Machine and these keys"),
-        (client.keys, b64(b64decode(nonce)[:-1]), proof, 400, "nonce is none that was given"),
-        (other.keys, nonce, proof, 400, "nonce is none that was given for this Machine and these keys"),
-        (client.keys | {"srkPub": other.keys["srkPub"]}, nonce, proof, 400, "nonce is none that was given"),
+        (client.keys, nonce, b64(bytes(32)), 403, "the proof is not the value that was wrapped for this TPM"),
+        (
+            client.keys,
+            nonce,
+            b64(client.activate(second.body)),
+            403,
+            "the proof is not the value that was wrapped for this TPM",
+        ),
+        (client.keys, b64(bytes(flipped)), proof, 400, "the nonce was not issued for this Machine and these keys"),
+        (client.keys, b64(b64decode(nonce)[:-1]), proof, 400, "the nonce was not issued"),
+        (other.keys, nonce, proof, 400, "the nonce was not issued for this Machine and these keys"),
+        (client.keys | {"srkPub": other.keys["srkPub"]}, nonce, proof, 400, "the nonce was not issued"),
     ]
     await lab.machine()
     writes = lab.api.writes
@@ -291,7 +300,7 @@ async def test_old_forged_and_swapped_answers_are_refused_and_change_nothing() -
         assert (answer.code, said in str(answer.body["error"])) == (code, True), answer
     lab.now += timedelta(seconds=61)
     answer = await lab.post(**client.keys, nonce=nonce, proof=proof)
-    assert (answer.code, answer.body["error"]) == (400, "nonce is older than 60 s; ask for another challenge")
+    assert (answer.code, answer.body["error"]) == (400, "the nonce is older than 60 s; request another challenge")
     lab.now -= timedelta(seconds=120)
     assert (await lab.post(**client.keys, nonce=nonce, proof=proof)).code == 400  # from the future
     assert lab.api.writes == writes
@@ -323,12 +332,12 @@ async def test_replicas_take_each_others_challenges_and_others_do_not() -> None:
         (json.dumps({"ekPub": "AAA="}).encode(), "missing required field `srkPub`"),
         (json.dumps({"ekPub": "%", "srkPub": ""}).encode(), "Invalid base64 encoded string - at `$.ekPub`"),
         (json.dumps(Client().keys | {"srkPub": "AAA="}).encode(), "srkPub: "),
-        (json.dumps(Client().keys | {"nonce": "AAAA"}).encode(), "nonce and proof: both or neither"),
+        (json.dumps(Client().keys | {"nonce": "AAAA"}).encode(), "nonce and proof must be given together"),
         (
             json.dumps(Client().keys | {"nonce": "AAAA", "proof": "AAAA", "challenge": True}).encode(),
-            "challenge and nonce: one or the other",
+            "challenge and nonce exclude each other",
         ),
-        (b" " * (1 << 20) + b"{}", "at most 1048576 are read"),
+        (b" " * (1 << 20) + b"{}", "the limit is 1048576"),
     ],
 )
 async def test_what_is_no_request_is_a_400_that_names_the_field(content: bytes, said: str) -> None:
@@ -400,10 +409,10 @@ async def test_with_roots_only_a_certified_key_is_trusted() -> None:
     lab = Lab(roots=TrustedRoots([ROOT.certificate]))
     lab.now, client = NOW, Client(ek)
     answer = await lab.post(**client.keys, challenge=True)
-    assert (answer.code, "--ek-ca wants the certificate" in str(answer.body["error"])) == (403, True)
+    assert (answer.code, "--ek-ca requires the certificate" in str(answer.body["error"])) == (403, True)
     assert await lab.attested() == ("False", "EKNotTrusted")
     (link,), _, _ = await explained(lab.api, Topic.MACHINE, "m1")
-    assert "--ek-ca wants the certificate of the TPM's maker" in link.what
+    assert "--ek-ca requires the certificate of the TPM's maker" in link.what
     assert "roots that count are those in the file of metalman's --ek-ca" in link.next_step
     assert link.fixes == ()
     from cryptography import x509

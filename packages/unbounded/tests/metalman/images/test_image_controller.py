@@ -295,7 +295,7 @@ async def test_what_was_pulled_is_served_after_a_restart_without_the_registry(la
     registry.dial = down
     async with lab.replica() as keeper:
         await lab.served(keeper, mark=b"1")
-        text = await lab.says("Pulled", "its registry does not answer; what it meant last is used")
+        text = await lab.says("Pulled", "registry does not answer; using its last answer")
         assert str(built.digest) in text
         writes, more = lab.api.writes, attempts + 3
         await eventually(lambda: attempts >= more)
@@ -329,8 +329,11 @@ async def test_a_registry_that_is_down_is_said_and_asked_again(lab: Lab, registr
 UNUSABLE = [
     (image([files({"other/x": b"x"})]), "disk"),
     (netboot(**{"metadata.yaml": b"-"}), "disk/metadata.yaml is missing; it names the boot files"),
-    (netboot(**{"metadata.yaml": b"dhcpBootImageName: none.efi"}), "dhcpBootImageName: there is no disk/none.efi"),
-    (netboot(**{"metadata.yaml": b"dhcpBootImageName: shimx64.efi\ndiskImageSHA256: x"}), "diskImageSHA256: 64 hex"),
+    (netboot(**{"metadata.yaml": b"dhcpBootImageName: none.efi"}), "dhcpBootImageName: the image has no disk/none.efi"),
+    (
+        netboot(**{"metadata.yaml": b"dhcpBootImageName: shimx64.efi\ndiskImageSHA256: x"}),
+        "diskImageSHA256: must be 64 hex",
+    ),
 ]
 
 
@@ -355,9 +358,9 @@ async def test_a_cache_folder_that_disappears_is_noticed_said_and_filled_again(
         if asked:
             answer = await lab.of(keeper)
             assert isinstance(answer, NotReadyYet)
-            assert "its files are gone from the cache" in answer.text
-        told = await lab.says("PullFailed", "its files are gone from the cache")
-        assert told.endswith("its files are gone from the cache; they are fetched again")
+            assert "its files are missing from the cache" in answer.text
+        told = await lab.says("PullFailed", "its files are missing from the cache")
+        assert told.endswith("its files are missing from the cache; metalman fetches them again")
         gate.set()
         assert await lab.served(keeper, mark=b"1") == before
         await lab.says("Pulled")
@@ -384,7 +387,7 @@ async def test_an_image_that_cannot_be_used_is_said_until_it_is_pushed_anew(
     async with lab.replica() as keeper:
         await lab.machine()
         told = await lab.says("UnusableImage", said)
-        assert "what is served meanwhile" not in told
+        assert "metalman still serves" not in told
         assert isinstance(await lab.of(keeper), NotReadyYet)
         answer = await lab.why()
         assert said in answer.what
@@ -548,5 +551,5 @@ async def test_a_real_registry_may_go_away_and_come_back_with_another_image(tmp_
         await push(host, "lab/img", "v1", netboot(b"2"))
         await lab.served(keeper, mark=b"2")
         await registry.aclose()
-        await lab.says("Pulled", "its registry does not answer")
+        await lab.says("Pulled", "registry does not answer")
         await lab.served(keeper, mark=b"2")

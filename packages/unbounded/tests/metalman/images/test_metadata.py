@@ -60,18 +60,21 @@ def test_a_digest_may_say_its_algorithm() -> None:
     ("text", "said"),
     [
         ("a: [", "metadata.yaml: not YAML: "),
-        ("- a", "metadata.yaml: keys with values are wanted, such as dhcpBootImageName: shimx64.efi"),
-        ("dhcpBootImageName: 7", "dhcpBootImageName: 7 is no path of a file below disk/"),
-        ("dhcpBootImageName: ../x", "dhcpBootImageName: '../x' is no path"),
-        ("dhcpBootImageName: /x", "dhcpBootImageName: '/x' is no path"),
-        ("dhcpBootImageName: ''", "dhcpBootImageName: '' is no path"),
-        ("bootFiles: [x]", "bootFiles: keys out of bios, arm64, http, ipxe with paths are wanted"),
-        ("bootFiles: {risc: x, x64: y}", "bootFiles has 'risc', 'x64'; bios, arm64, http, ipxe are known"),
-        ("bootFiles: {bios: [x]}", r"bootFiles.bios: \['x'\] is no path of a file"),
-        ("diskImageSHA256: abc", "diskImageSHA256: 64 hexadecimal digits in lower case are wanted, in quotes"),
-        (f"diskImageSHA256: {DIGEST.upper()}", "diskImageSHA256: 64 hexadecimal digits in lower case"),
+        ("- a", "metadata.yaml: must be a mapping, such as dhcpBootImageName: shimx64.efi"),
+        ("dhcpBootImageName: 7", "dhcpBootImageName: 7 is not a path of a file below disk/"),
+        ("dhcpBootImageName: ../x", "dhcpBootImageName: '../x' is not a path"),
+        ("dhcpBootImageName: /x", "dhcpBootImageName: '/x' is not a path"),
+        ("dhcpBootImageName: ''", "dhcpBootImageName: '' is not a path"),
+        ("bootFiles: [x]", "bootFiles: must map some of bios, arm64, http, ipxe to paths"),
+        (
+            "bootFiles: {risc: x, x64: y}",
+            "bootFiles has unknown keys 'risc', 'x64'; known keys: bios, arm64, http, ipxe",
+        ),
+        ("bootFiles: {bios: [x]}", r"bootFiles.bios: \['x'\] is not a path of a file"),
+        ("diskImageSHA256: abc", "diskImageSHA256: must be 64 hexadecimal digits in lower case, in quotes"),
+        (f"diskImageSHA256: {DIGEST.upper()}", "diskImageSHA256: must be 64 hexadecimal digits in lower case"),
         ("diskImageSHA256: " + "1" * 64, "in quotes"),
-        ("a: " + "x" * 70_000, "at most 65536 are read"),
+        ("a: " + "x" * 70_000, "the limit is 65536"),
         ("a: 2020-99-99", "not YAML"),
     ],
 )
@@ -104,12 +107,12 @@ def disk(folder: Path, **files: str) -> Path:
 def test_boot_files_have_to_be_there_as_they_are_or_as_templates(tmp_path: Path) -> None:
     said = "dhcpBootImageName: shim.efi\nbootFiles: {ipxe: boot.ipxe}\n"
     root = disk(tmp_path, metadata_yaml=said, shim_efi="x")
-    with pytest.raises(UnusableContent, match=r"bootFiles.ipxe: there is no disk/boot.ipxe in the image"):
+    with pytest.raises(UnusableContent, match=r"bootFiles.ipxe: the image has no disk/boot.ipxe"):
         read_netboot(root)
     disk(tmp_path, boot_ipxe_tmpl="x")
     assert read_netboot(root).loaders == {Loader.X64: "shim.efi", Loader.IPXE: "boot.ipxe"}
     (root / "shim.efi").unlink()
-    with pytest.raises(UnusableContent, match=r"dhcpBootImageName: there is no disk/shim.efi in the image"):
+    with pytest.raises(UnusableContent, match=r"dhcpBootImageName: the image has no disk/shim.efi"):
         read_netboot(root)
 
 
@@ -129,7 +132,7 @@ def test_the_digest_of_a_disk_image_is_what_it_says_else_what_it_is(tmp_path: Pa
     disk(tmp_path, metadata_yaml=f"diskImageSHA256: '{DIGEST}'")
     assert read_disk(tmp_path, alone=True) == DIGEST
     disk(tmp_path, metadata_yaml="diskImageSHA256: x")
-    with pytest.raises(UnusableContent, match="diskImageSHA256: 64 hexadecimal"):
+    with pytest.raises(UnusableContent, match="diskImageSHA256: must be 64 hexadecimal"):
         read_disk(tmp_path, alone=True)
 
 

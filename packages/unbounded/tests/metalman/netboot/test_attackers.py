@@ -239,7 +239,7 @@ async def test_a_thief_of_mac_and_address_is_noticed_as_soon_as_the_host_asks(ne
         ip(f"-n {network.ns('near')} link set eth0 up")
         assert await offered(network, "near", "eth0", NEAR_MAC) == "none"
         seen = await servers.milestone("Contested")
-        assert "machine ids" in seen["message"]
+        assert "machine IDs" in seen["message"]
         assert servers.events == ["BootContested"]
         for path in ("pxe/disable", "progress", "cloudinit/log", "attest"):
             assert await post(network, "relay", f"boot/{prefix}/{path}", {"stage": "x"}) == 404

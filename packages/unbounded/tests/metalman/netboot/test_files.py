@@ -151,7 +151,7 @@ def test_a_template_that_cannot_be_rendered_says_where_it_is_wrong(tmp_path: Pat
         assert all(word in str(error.value) for word in words)
     found = ImageFiles().find(NetbootImage(root, "sha256:1"), "c")
     assert isinstance(found, TemplateFile)
-    with pytest.raises(OSError, match=r"c\.tmpl is larger"):
+    with pytest.raises(OSError, match=r"c\.tmpl exceeds"):
         found.content(machine(), around)
 
 

@@ -67,7 +67,7 @@ class FixedFacts:
 
     async def template_context(self, machine: Machine, serve_url: str, *, private: bool) -> TemplateContext:
         if not self.known:
-            raise FactUnknown("the cluster's address and certificates are not known yet")
+            raise FactUnknown("address and certificates of the cluster are not known yet")
         return self.now(serve_url)
 
     @staticmethod

@@ -67,7 +67,7 @@ class TrustedRoots:
         except OSError as error:
             raise Rejected(f"{path}: {error.strerror}") from error
         except ValueError as error:
-            raise Rejected(f"{path}: PEM certificates of TPM makers are wanted: {error}") from error
+            raise Rejected(f"{path}: must contain PEM certificates of TPM makers: {error}") from error
 
     def vouch(self, certificate: bytes, given: Sequence[bytes], key: Key, at: datetime) -> str:
         """Verify the certificate of an endorsement key; return the name of the trusted certificate that it leads to.
@@ -83,11 +83,11 @@ class TrustedRoots:
         except NotTrusted:
             raise
         except _UNREADABLE as error:  # the library parses names and extensions at their first use
-            raise NotTrusted("ekCert, or a certificate of ekCertChain, cannot be read") from error
+            raise NotTrusted("cannot read ekCert, or a certificate of ekCertChain") from error
 
     def _vouch(self, certificate: bytes, given: Sequence[bytes], key: Key, at: datetime) -> str:
         if len(given) > MOST_GIVEN:
-            raise NotTrusted(f"ekCertChain has {len(given)} certificates; at most {MOST_GIVEN} are looked at")
+            raise NotTrusted(f"ekCertChain has {len(given)} certificates; the limit is {MOST_GIVEN}")
         leaf = _parsed(certificate, "ekCert")
         between = [_parsed(one, f"ekCertChain[{number}]") for number, one in enumerate(given)]
         _check_leaf(leaf, key)
@@ -95,7 +95,7 @@ class TrustedRoots:
         end = next(self._ends(leaf, between, at, 0), None)
         if end is None:
             raise NotTrusted(
-                f"ekCert was issued by {_name_text(leaf.issuer)}, and leads to none of the certificates of --ek-ca"
+                f"ekCert was issued by {_name_text(leaf.issuer)}, and does not chain to a certificate of --ek-ca"
             )
         return _name_text(end.subject)
 
@@ -119,7 +119,7 @@ def _parsed(der: bytes, what: str) -> x509.Certificate:
     try:
         return x509.load_der_x509_certificate(_strip_filling(der))
     except _UNREADABLE as error:
-        raise NotTrusted(f"{what} is no certificate in DER") from error
+        raise NotTrusted(f"{what} is not a DER certificate") from error
 
 
 def _strip_filling(der: bytes) -> bytes:
@@ -137,9 +137,9 @@ def _check_leaf(leaf: x509.Certificate, key: Key) -> None:
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         )
     except _UNREADABLE as error:
-        raise NotTrusted("the key in ekCert cannot be read") from error
+        raise NotTrusted("cannot read the key in ekCert") from error
     if its != key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo):
-        raise NotTrusted("ekCert is for another key than ekPub")
+        raise NotTrusted("ekCert is for a key other than ekPub")
     usage = _extension(leaf, x509.ExtendedKeyUsage)
     if usage is not None and EK_CERTIFICATE not in usage:
         raise NotTrusted(
@@ -147,16 +147,16 @@ def _check_leaf(leaf: x509.Certificate, key: Key) -> None:
         )
     constraints = _extension(leaf, x509.BasicConstraints)
     if constraints is not None and constraints.ca:
-        raise NotTrusted("ekCert is that of an authority")
+        raise NotTrusted("ekCert is the certificate of an authority")
 
 
 def _check_common(certificate: x509.Certificate, what: str, at: datetime) -> None:
     if not certificate.not_valid_before_utc <= at <= certificate.not_valid_after_utc:
         until = f"{certificate.not_valid_before_utc:%Y-%m-%d} to {certificate.not_valid_after_utc:%Y-%m-%d}"
-        raise NotTrusted(f"{what} is good from {until} only")
+        raise NotTrusted(f"{what} is valid from {until} only")
     strange = [one.oid.dotted_string for one in certificate.extensions if one.critical and one.oid not in _UNDERSTOOD]
     if strange:
-        raise NotTrusted(f"{what} has critical extensions that are not understood: {', '.join(strange)}")
+        raise NotTrusted(f"{what} has unknown critical extensions: {', '.join(strange)}")
 
 
 def _issued(below: x509.Certificate, issuer: x509.Certificate, at: datetime, depth: int) -> bool:

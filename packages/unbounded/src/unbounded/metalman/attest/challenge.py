@@ -66,7 +66,7 @@ class Challenges:
 
     def __init__(self, key: bytes) -> None:
         if len(key) < 16:
-            raise ValueError("a key of 16 bytes is needed at least")
+            raise ValueError("the key must have at least 16 bytes")
         self._key = key
         self._used: OrderedDict[bytes, float] = OrderedDict()  # {nonce: time of its end in ms}
 
@@ -84,14 +84,14 @@ class Challenges:
         """
         head = nonce[:_HEAD_BYTES]
         if len(nonce) != NONCE_BYTES or not hmac.compare_digest(nonce[_HEAD_BYTES:], self._mac(b"nonce", head, about)):
-            raise BadNonce("nonce is none that was given for this Machine and these keys")
+            raise BadNonce("the nonce was not issued for this Machine and these keys")
         issued, at = struct.unpack(">Q", head[1:9])[0], _ms(now)
         if not issued - AHEAD_MS <= at < issued + GOOD_FOR_MS:
-            raise BadNonce(f"nonce is older than {GOOD_FOR_MS // 1000} s")
+            raise BadNonce(f"the nonce is older than {GOOD_FOR_MS // 1000} s")
         if nonce in self._used:
-            raise BadNonce("nonce was used before")
+            raise BadNonce("the nonce was used before")
         if not hmac.compare_digest(proof, self._mac(b"secret", nonce, about)):
-            raise BadProof("proof is not what was wrapped for this TPM")
+            raise BadProof("the proof is not the value that was wrapped for this TPM")
         self._note(nonce, issued + GOOD_FOR_MS, at)
 
     def _note(self, nonce: bytes, until: float, at: float) -> None:

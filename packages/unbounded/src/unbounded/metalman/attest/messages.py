@@ -68,7 +68,7 @@ def parse_request(content: bytes) -> AttestationRequest:
         InvalidAttestationRequest: the message is invalid.
     """
     if len(content) > LARGEST:
-        raise InvalidAttestationRequest(f"{len(content)} bytes; at most {LARGEST} are read")
+        raise InvalidAttestationRequest(f"{len(content)} bytes; the limit is {LARGEST}")
     try:
         body = msgspec.json.decode(content, type=_Body)
         ek, srk = parse_public(body.ek_pub, "ekPub"), parse_public(body.srk_pub, "srkPub")
@@ -77,9 +77,9 @@ def parse_request(content: bytes) -> AttestationRequest:
     except BadKey as error:
         raise InvalidAttestationRequest(str(error)) from None
     if bool(body.nonce) != bool(body.proof):
-        raise InvalidAttestationRequest("nonce and proof: both or neither")
+        raise InvalidAttestationRequest("nonce and proof must be given together")
     if body.challenge and body.nonce:
-        raise InvalidAttestationRequest("challenge and nonce: one or the other")
+        raise InvalidAttestationRequest("challenge and nonce exclude each other")
     return AttestationRequest(
         ek=ek,
         srk=srk,

@@ -122,7 +122,7 @@ class _FieldReader:
     def take(self, count: int, field: str) -> bytes:
         taken = self._data[self._at : self._at + count]
         if len(taken) < count:
-            raise self.bad(f"cut off in {field}: {count - len(taken)} bytes are missing")
+            raise self.bad(f"truncated in {field}: {count - len(taken)} bytes are missing")
         self._at += count
         return taken
 
@@ -136,12 +136,12 @@ class _FieldReader:
         """Read a TPM2B: its size, and so many bytes."""
         size = self.u16(f"size of {field}")
         if size > _LARGEST_FIELD:
-            raise self.bad(f"{field} has {size} bytes; at most {_LARGEST_FIELD} make sense")
+            raise self.bad(f"{field} has {size} bytes; the limit is {_LARGEST_FIELD}")
         return self.take(size, field)
 
     def end(self) -> None:
         if rest := len(self._data) - self._at:
-            raise self.bad(f"{rest} bytes are left over at its end")
+            raise self.bad(f"{rest} bytes follow its end")
 
 
 def parse_public(data: bytes, what: str) -> PublicArea:
@@ -165,12 +165,12 @@ def _parse_area(area: bytes, what: str) -> PublicArea:
     kind = reader.u16("type")
     hash_id = reader.u16("nameAlg")
     if hash_id not in _HASHES:
-        raise reader.bad(f"nameAlg is {hash_id:#06x}; SHA-256, SHA-384 or SHA-512 is wanted")
+        raise reader.bad(f"nameAlg is {hash_id:#06x}; expected SHA-256, SHA-384 or SHA-512")
     attributes = _attributes(reader)
     policy = reader.sized("authPolicy")
     hash_ = _HASHES[hash_id]()
     if len(policy) not in (0, hash_.digest_size):
-        raise reader.bad(f"authPolicy has {len(policy)} bytes; none or {hash_.digest_size} are right for its nameAlg")
+        raise reader.bad(f"authPolicy has {len(policy)} bytes; its nameAlg requires 0 or {hash_.digest_size}")
     match kind:
         case Algorithm.RSA:
             aes_bits = _symmetric(reader)
@@ -179,7 +179,7 @@ def _parse_area(area: bytes, what: str) -> PublicArea:
             aes_bits = _symmetric(reader)
             key = _ecc(reader)
         case _:
-            raise reader.bad(f"type is {kind:#06x}; an RSA or ECC key is wanted")
+            raise reader.bad(f"type is {kind:#06x}; expected an RSA or ECC key")
     reader.end()
     return PublicArea(area, hash_, attributes, aes_bits, key)
 
@@ -191,10 +191,12 @@ def _attributes(reader: _FieldReader) -> KeyAttributes:
     attributes = KeyAttributes(value)
     for flag, name in _NEEDED.items():
         if flag not in attributes:
-            raise reader.bad(f"{name} is not set: a restricted decryption key that its TPM made and keeps is wanted")
+            raise reader.bad(
+                f"{name} is not set: expected a restricted decryption key that its TPM created and protects"
+            )
     for flag, name in _REJECTED.items():
         if flag in attributes:
-            raise reader.bad(f"{name} is set: a restricted decryption key that its TPM made and keeps is wanted")
+            raise reader.bad(f"{name} is set: expected a restricted decryption key that its TPM created and protects")
     return attributes
 
 
@@ -202,10 +204,10 @@ def _symmetric(reader: _FieldReader) -> int:
     """Parse a TPMT_SYM_DEF_OBJECT; return the key size of AES in bits."""
     algorithm = reader.u16("symmetric")
     if algorithm != Algorithm.AES:
-        raise reader.bad(f"symmetric is {algorithm:#06x}; AES is wanted")
+        raise reader.bad(f"symmetric is {algorithm:#06x}; expected AES")
     bits, mode = reader.u16("symmetric.keyBits"), reader.u16("symmetric.mode")
     if bits not in _AES_BITS or mode != Algorithm.CFB:
-        raise reader.bad(f"symmetric is AES with {bits} bits in mode {mode:#06x}; 128, 192 or 256 in CFB are wanted")
+        raise reader.bad(f"symmetric is AES with {bits} bits in mode {mode:#06x}; expected 128, 192 or 256 bits in CFB")
     return bits
 
 
@@ -219,23 +221,23 @@ def _rsa(reader: _FieldReader) -> rsa.RSAPublicKey:
     _null(reader, "scheme")
     bits, exponent = reader.u16("keyBits"), reader.u32("exponent") or _EXPONENT
     if bits not in _RSA_BITS:
-        raise reader.bad(f"RSA key of {bits} bits; 2048, 3072 or 4096 are wanted")
+        raise reader.bad(f"RSA key of {bits} bits; expected 2048, 3072 or 4096")
     if exponent != _EXPONENT:
-        raise reader.bad(f"RSA exponent {exponent}; {_EXPONENT} is wanted")
+        raise reader.bad(f"RSA exponent {exponent}; expected {_EXPONENT}")
     modulus = int.from_bytes(raw := reader.sized("modulus"), "big")
     if len(raw) * 8 != bits or modulus.bit_length() != bits or not modulus & 1:
-        raise reader.bad(f"the modulus is none of {bits} bits")
+        raise reader.bad(f"the modulus does not have {bits} bits")
     try:
         return rsa.RSAPublicNumbers(exponent, modulus).public_key()
     except ValueError as error:
-        raise reader.bad("the modulus and exponent are no RSA key") from error
+        raise reader.bad("modulus and exponent are not an RSA key") from error
 
 
 def _ecc(reader: _FieldReader) -> ec.EllipticCurvePublicKey:
     _null(reader, "scheme")
     curve_id = reader.u16("curveID")
     if curve_id not in _CURVES:
-        raise reader.bad(f"curve {curve_id:#06x}; NIST P-256, P-384 or P-521 is wanted")
+        raise reader.bad(f"curve {curve_id:#06x}; expected NIST P-256, P-384 or P-521")
     curve = _CURVES[curve_id]()
     _null(reader, "kdf")
     x, y = reader.sized("x"), reader.sized("y")
@@ -245,4 +247,4 @@ def _ecc(reader: _FieldReader) -> ec.EllipticCurvePublicKey:
         numbers = ec.EllipticCurvePublicNumbers(int.from_bytes(x, "big"), int.from_bytes(y, "big"), curve)
         return numbers.public_key()
     except ValueError as error:
-        raise reader.bad(f"x and y are no point of {curve.name}") from error
+        raise reader.bad(f"x and y are not a point of {curve.name}") from error

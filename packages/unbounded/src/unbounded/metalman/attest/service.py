@@ -97,15 +97,15 @@ class AttestationService:
             return _error(400, str(error))
         facts = self._facts()
         if facts is None:
-            return _error(503, "where the cluster is is not known yet", LATER_S)
+            return _error(503, "address and certificates of the cluster are not known yet", LATER_S)
         uid = machine.metadata.uid
         if uid in self._busy:
-            return _error(503, "another request for this Machine is being answered", BUSY_S)
+            return _error(503, "another request for this Machine is in progress", BUSY_S)
         self._busy.add(uid)
         try:
             return await self._answer(machine, parsed, facts)
         except NotFound:
-            return _error(404, "there is no such Machine any more")
+            return _error(404, "the Machine does not exist any more")
         except (Conflict, AlreadyExists):  # the Machine has changed, or two tokens had the same id: retry
             return _error(503, "the Machine has changed in the meantime", BUSY_S)
         except ApiError as error:
@@ -115,16 +115,16 @@ class AttestationService:
 
     def _failed(self, machine: Machine, error: Failure) -> ReportAnswer:
         if isinstance(error, Rejected):  # the API server denies access: an administrator has to check our permissions
-            log.error("attestation cannot be answered", machine=machine.name, error=str(error))
-            return _error(500, "metalman cannot make a token; its log says why")
-        log.warning("attestation not answered", error=error, machine=machine.name)
+            log.error("cannot answer attestation", machine=machine.name, error=str(error))
+            return _error(500, "metalman cannot create a token; its log has the cause")
+        log.warning("cannot answer attestation", error=error, machine=machine.name)
         return _error(503, "the API server does not answer", LATER_S)
 
     async def _answer(self, machine: Machine, request: AttestationRequest, facts: ClusterFacts) -> ReportAnswer:
         raw = await self._api.get(MACHINES.raw(), machine.name)
         live = msgspec.convert(raw, Machine)
         if live.metadata.uid != machine.metadata.uid:
-            return _error(404, "there is no such Machine any more")
+            return _error(404, "the Machine does not exist any more")
         try:
             trusted = trust(live, request, self._roots, self._now())
         except EndorsementKeyRejected as error:
@@ -135,14 +135,14 @@ class AttestationService:
             made = self._challenges.make(about, self._now())
             return ReportAnswer(200, to_json({"nonce": made.nonce, **_wrapped(request, made.secret)}))
         if not request.nonce and self._proof_required:
-            return _error(400, "a proof is wanted: ask with challenge: true first")
+            return _error(400, "a proof is required: request a challenge first (challenge: true)")
         try:
             if request.nonce:
                 self._challenges.check(request.nonce, request.proof, about, self._now())
         except BadNonce as error:
-            return _error(400, f"{error}; ask for another challenge")
+            return _error(400, f"{error}; request another challenge")
         except BadProof as error:
-            log.warning("proof of a TPM was wrong", machine=live.name, key=trusted.fingerprint)
+            log.warning("wrong proof of a TPM", machine=live.name, key=trusted.fingerprint)
             return _error(403, str(error))
         token = await self._token(live, raw, request, trusted)
         return ReportAnswer(200, to_json(_sealed(request, token.text.reveal(), facts.ca_pem)))
@@ -168,7 +168,9 @@ class AttestationService:
         self._given[uid] = _IssuedToken(token, trusted.fingerprint, at)
         log.info("machine attested", machine=live.name, key=trusted.fingerprint, proven=bool(request.nonce))
         if trusted.first:
-            self._emit_event(live, "Normal", PINNED, f"endorsement key {trusted.fingerprint} is trusted from now on")
+            self._emit_event(
+                live, "Normal", PINNED, f"metalman trusts endorsement key {trusted.fingerprint} from now on"
+            )
         return token
 
     def _status(
@@ -191,7 +193,7 @@ class AttestationService:
 
     async def _refuse(self, live: Machine, refusal: EndorsementKeyRejected) -> None:
         """Report a rejected key on the Machine; an unchanged condition is not written again."""
-        log.warning("endorsement key refused", error=refusal, machine=live.name)
+        log.warning("endorsement key rejected", error=refusal, machine=live.name)
         self._emit_event(live, "Warning", REFUSED, str(refusal))
 
         def change(raw: dict[str, Any]) -> dict[str, Any] | None:

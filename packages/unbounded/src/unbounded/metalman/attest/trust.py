@@ -55,13 +55,13 @@ def trust(
     if enrolled and enrolled != seen:
         raise EndorsementKeyRejected(
             ConditionReason.FOREIGN_EK,
-            f"the TPM's endorsement key is {seen}, and spec.pxe.attestation.ekPublicKeySHA256 enrols {enrolled}",
+            f"the TPM's endorsement key is {seen}, but spec.pxe.attestation.ekPublicKeySHA256 names {enrolled}",
         )
     if not enrolled and known not in (None, seen):
         raise EndorsementKeyRejected(
             ConditionReason.FOREIGN_EK,
-            f"the TPM's endorsement key is {seen}, and {known or 'none that can be read'} is pinned in "
-            "status.tpm.ekPublicKey; if the TPM was exchanged on purpose, remove that",
+            f"the TPM's endorsement key is {seen}, but status.tpm.ekPublicKey pins "
+            f"{known or 'an unreadable key'}; if the TPM was exchanged on purpose, remove that field",
         )
     return TrustedEndorsementKey(first=known != seen, fingerprint=seen, maker=_maker(request, roots, at))
 
@@ -77,7 +77,7 @@ def _maker(request: AttestationRequest, roots: TrustedRoots | None, at: datetime
     if roots is None:
         return ""
     if not request.certificate:
-        text = "the request has no ekCert, and --ek-ca wants the certificate of the TPM's maker"
+        text = "the request has no ekCert, but --ek-ca requires the certificate of the TPM's maker"
         raise EndorsementKeyRejected(ConditionReason.EK_NOT_TRUSTED, text)
     try:
         return roots.vouch(request.certificate, request.chain, request.ek.key, at)

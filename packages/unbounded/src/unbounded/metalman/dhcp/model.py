@@ -43,7 +43,7 @@ class StaticLease:
         """
         network = ipaddress.IPv4Network((address, mask), strict=False)
         if ipaddress.IPv4Address(mask) != network.netmask:  # 0.0.0.255 is read as a host mask
-            raise ValueError(f"{mask} is no subnet mask")
+            raise ValueError(f"{mask} is not a subnet mask")
         if gateway is not None and ipaddress.IPv4Address(gateway) not in network:
             raise ValueError(f"gateway {gateway} is not in {network}")
         return cls(

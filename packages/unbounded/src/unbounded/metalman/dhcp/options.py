@@ -56,7 +56,7 @@ def parse_options(found: dict[int, bytes], area: bytes) -> None:
             raise MalformedDhcpPacket(f"option {code} has no length")
         at = start + area[start - 1]
         if at > size:
-            raise MalformedDhcpPacket(f"option {code} is cut off")
+            raise MalformedDhcpPacket(f"option {code} is truncated")
         value = area[start:at]
         found[code] = found[code] + value if code in found else value
 

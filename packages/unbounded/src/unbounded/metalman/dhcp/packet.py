@@ -138,7 +138,7 @@ def encode(packet: Packet, largest_message: int = LEAST_MESSAGE_BYTES) -> bytes:
     if len(area) + 1 > room:
         area, file, sname = _overloaded(parts, room, file, sname)
     if len(sname) > 64 or len(file) > 128 or len(packet.hardware) > 16:
-        raise MalformedDhcpPacket("a field is longer than its place")
+        raise MalformedDhcpPacket("a field is too long")
     header = HEADER.pack(
         packet.op,
         packet.hardware_type,

@@ -68,11 +68,11 @@ def reserve(
     for what, claimants in ((f"MAC {normalized_mac(lease.mac)}", of_mac), (f"address {lease.ipv4}", of_address)):
         others = sorted(set(claimants) - {machine})
         if others:
-            why = f"{what} is also in a lease of {', '.join(others)}; none of them is served"
+            why = f"{what} is also in a lease of {', '.join(others)}; metalman serves none of them"
             return WithheldReservation(machine, why), DhcpFinding(DhcpFindingKind.DUPLICATE_LEASE, machine, why)
     try:
         lease_of = StaticLease.of(lease.ipv4, lease.subnet_mask, lease.gateway or None, lease.dns)
     except ValueError as error:
-        why = f"the lease of {normalized_mac(lease.mac)} cannot be served: {error}"
+        why = f"cannot serve the lease of {normalized_mac(lease.mac)}: {error}"
         return WithheldReservation(machine, why), DhcpFinding(DhcpFindingKind.INVALID_LEASE, machine, why)
     return Reservation(machine, lease_of), None

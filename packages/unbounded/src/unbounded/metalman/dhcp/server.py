@@ -124,7 +124,7 @@ class DhcpServer:
         try:
             await self._listen(stack, self._settings.client_port, SocketRole.OVERHEARD)
         except OSError as error:
-            log.warning("other DHCP servers are noticed only by what clients ask them", error=error)
+            log.warning("other DHCP servers are detected only by the requests of clients", error=error)
 
     async def _listen(self, stack: contextlib.AsyncExitStack, port: int, role: SocketRole) -> None:
         sock = stack.enter_context(contextlib.closing(_bound_socket(self._settings, port)))
@@ -176,7 +176,7 @@ class DhcpServer:
     def _report_findings(self, findings: tuple[DhcpFinding, ...]) -> None:
         for finding in findings:
             if self._once.allows(finding):
-                log.warning("trouble on the network", machine=finding.machine, reason=finding.kind.value)
+                log.warning("network problem", machine=finding.machine, reason=finding.kind.value)
                 self._report(finding)
 
     def _send(self, reply: DhcpReply, source: tuple[str, int], sock: socket.socket) -> None:

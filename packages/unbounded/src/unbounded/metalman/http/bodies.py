@@ -17,7 +17,7 @@ LARGEST_BYTES: Final = 1 << 20
 async def body_of(request: web.BaseRequest, within_s: float) -> bytes | web.Response:
     """Return the body of a request, or an error answer if the body is too large, too slow or unreadable."""
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        return responses.text_response(415, "content encodings are not taken\n")
+        return responses.text_response(415, "content encodings are not supported\n")
     if (request.content_length or 0) > LARGEST_BYTES:
         return responses.text_response(413, "too large\n")
     if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
@@ -30,9 +30,9 @@ async def body_of(request: web.BaseRequest, within_s: float) -> bytes | web.Resp
                 if len(content) > LARGEST_BYTES:
                     return responses.text_response(413, "too large\n")
     except TimeoutError:
-        response = responses.text_response(408, "the body did not come\n")
+        response = responses.text_response(408, "the body did not arrive in time\n")
         response.force_close()
         return response
     except (HttpProcessingError, HTTPException, ValueError, web.RequestPayloadError):
-        return responses.text_response(400, "the body cannot be read\n")
+        return responses.text_response(400, "cannot read the body\n")
     return bytes(content)

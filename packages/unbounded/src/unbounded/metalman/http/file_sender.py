@@ -153,7 +153,7 @@ class FileSender:
         try:
             self._serve()
         except Exception:  # our bug: abort running transfers and reject new ones
-            log.exception("sending files has failed")
+            log.exception("cannot send files")
         self._stopping = True
         self._accept_new()
         while self._open:  # waiting transfers get the places of others, and end like them

@@ -13,18 +13,18 @@ class HttpMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.requests = Counter(
             "unbounded_netboot_http_requests",
-            "Requests of booting hosts by their answer.",
+            "Requests of booting hosts by answer.",
             ("code",),
             registry=registry,
         )
         self.sent_bytes = Counter(
-            "unbounded_netboot_http_sent_bytes", "Bytes of files that were sent to booting hosts.", registry=registry
+            "unbounded_netboot_http_sent_bytes", "Bytes of files sent to booting hosts.", registry=registry
         )
         self.cut = Counter(
-            "unbounded_netboot_http_cut", "Transfers that did not come to their end.", ("reason",), registry=registry
+            "unbounded_netboot_http_cut", "Transfers that did not complete.", ("reason",), registry=registry
         )
         self.transfers = Gauge(
-            "unbounded_netboot_http_open_transfers", "Files that are being sent to booting hosts.", registry=registry
+            "unbounded_netboot_http_open_transfers", "Files in transfer to booting hosts.", registry=registry
         )
         self.connections = Gauge(
             "unbounded_netboot_http_open_connections", "Connections of booting hosts.", registry=registry

@@ -32,7 +32,7 @@ def progress_report(body: bytes) -> ProgressReport:
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if report.percent is not None and not 0 <= report.percent <= 100:
-        raise ValueError("percent: between 0 and 100 is wanted")
+        raise ValueError("percent: must be between 0 and 100")
     if report.disk and not DISK.fullmatch(report.disk):
-        raise ValueError("disk: a path below /dev/disk/by-id is wanted")
+        raise ValueError("disk: must be a path below /dev/disk/by-id")
     return report

@@ -121,4 +121,4 @@ def _opened(found: OnDisk) -> int:
     if stat.S_ISREG(facts.st_mode) and facts.st_size == found.size:
         return file
     os.close(file)
-    raise OSError("it is not the file that was found")
+    raise OSError("another file replaced it")

@@ -73,7 +73,7 @@ class HttpServer:
 
     def check(self) -> str | None:
         """Return the error for the process's readiness; None if there is none."""
-        return "sending files has failed" if self._file_sender.broken else None
+        return "cannot send files" if self._file_sender.broken else None
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[HttpServer]:
@@ -189,7 +189,7 @@ class HttpServer:
             case HttpRoute.CLOUD_INIT:
                 event = cloud_init_event(body)
                 if event is None:  # cloud-init cannot correct it, and must not fail because of it
-                    self._tally.count("not an event of cloud-init", source=client)
+                    self._tally.count("not a cloud-init event", source=client)
                     return responses.outcome(ReportAnswer(200, {}))
                 return responses.outcome(await self._boots.cloud_init(client, prefix, event))
             case HttpRoute.PROGRESS:
@@ -199,13 +199,13 @@ class HttpServer:
                     return responses.text_response(400, f"not a progress report: {error}\n")
                 return responses.outcome(await self._boots.progress(client, prefix, report))
             case HttpRoute.FILE:
-                raise ValueError("a file is not posted to")
+                raise ValueError("this path does not accept POST")
 
     def _internal_error(self, client: str, target: HttpTarget) -> web.Response:
         """Return the answer to a bug, ours or of `boots`; called while the exception is handled."""
         self._tally.counts["failed"] += 1
         if self._once.allows((target.route, target.path)):  # many hosts request the same path
-            log.exception("a request failed", source=client, path=target.path)
+            log.exception("request failed", source=client, path=target.path)
         return responses.text_response(500, "internal error\n")
 
 

@@ -72,11 +72,11 @@ def _name(state: ImageState) -> str:
 
 def _state_text(state: ImageState) -> str:
     if state.problem is not None:
-        kept = f" (what is served meanwhile is {state.digest})" if state.digest else ""
+        kept = f" (metalman still serves {state.digest})" if state.digest else ""
         return state.problem.text.removeprefix(f"image {state.want.reference}: ") + kept
     if state.progress is not None:
         return f"{state.progress.stage}, {state.progress.percent} %"
-    return "it is being looked up"
+    return "metalman is resolving it"
 
 
 def _problem_text(state: ImageState) -> str:

@@ -40,7 +40,7 @@ from unbounded.metalman.netboot.ports import BootImages, NetbootImage
 
 PULLS_AT_ONCE: Final = 4
 RETRY_S: Final = 5
-LOST: Final = "its files are gone from the cache; they are fetched again"
+LOST: Final = "its files are missing from the cache; metalman fetches them again"
 T = TypeVar("T")
 _UNUSABLE: Final = (UnusableContent, TooLarge, Corrupt)
 
@@ -140,7 +140,7 @@ class ImageController:
             return NotReadyYet(RETRY_S, f"image {ref.reference}: {state.problem.text}")
         if state.progress is not None:
             return NotReadyYet(RETRY_S, f"image {ref.reference}: {state.progress.stage} {state.progress.percent} %")
-        return NotReadyYet(RETRY_S, f"image {ref.reference}: it is being looked up")
+        return NotReadyYet(RETRY_S, f"image {ref.reference}: metalman is resolving it")
 
     def _state(self, ref: ImageReference, refs: ImageReferences) -> ImageState:
         entry = self._entries.get(ref, ImageEntry())
@@ -221,9 +221,7 @@ class ImageController:
         stored = await _unless_dropped(entry.dropped, self._store.ensure(ref.reference, ref.platform, logins))
         await self._serve(ref, entry, stored)
         entry.failures = 0
-        entry.problem = (
-            ImageProblem("its registry does not answer; what it meant last is used") if stored.stale else None
-        )
+        entry.problem = ImageProblem("registry does not answer; using its last answer") if stored.stale else None
         if stored.stale:
             return self._pace.after_failure.max_s
         return None if ref.is_immutable else self._pace.look_up_s
@@ -239,7 +237,7 @@ class ImageController:
         moved = entry.stored is not None and entry.stored.digest != stored.digest
         entry.stored, entry.read = stored, read
         if moved:
-            log.info("image has changed", image=ref.reference, digest=str(stored.digest))
+            log.info("image changed", image=ref.reference, digest=str(stored.digest))
             self._changed.set()
 
     def _failed(self, ref: ImageReference, entry: ImageEntry, failure: Failure) -> float:
@@ -248,7 +246,7 @@ class ImageController:
         again_s = (self._pace.after_refusal if refused else self._pace.after_failure).after(entry.failures)
         problem = ImageProblem(str(failure), unusable=isinstance(failure, UnusableContent))
         tell = log.debug if entry.problem == problem else log.warning
-        tell("image not pulled", image=ref.reference, why=str(failure), again_in_s=round(again_s, 1))
+        tell("cannot pull image", image=ref.reference, why=str(failure), again_in_s=round(again_s, 1))
         entry.problem = problem
         return again_s
 
@@ -266,7 +264,7 @@ class ImageController:
         entry = self._entries.get(ref)
         if entry is None or entry.stored is None or _image(entry.stored).is_on_disk:
             return False
-        log.warning("image has disappeared from the cache", image=ref.reference, folder=str(entry.stored.root))
+        log.warning("image is missing from the cache", image=ref.reference, folder=str(entry.stored.root))
         entry.stored, entry.read, entry.problem = None, {}, ImageProblem(LOST)
         self._controller.enqueue(ref)
         self._notify(set(self._referenced_by.get(ref, ())))
@@ -285,7 +283,7 @@ class ImageController:
             try:
                 await self._store.collect(self._used(), keep_bytes=self._pace.keep_bytes)
             except (Transient, OSError) as error:
-                log.warning("unused images not removed", error=error)
+                log.warning("cannot remove unused images", error=error)
 
     def _used(self) -> set[Digest]:
         machines = filter(None, map(self._machines.get, self._references))

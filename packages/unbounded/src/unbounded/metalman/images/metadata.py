@@ -54,7 +54,7 @@ def parse_metadata(content: bytes) -> Metadata:
         UnusableContent: the content is invalid; the message names the key and the valid form.
     """
     if len(content) > LARGEST_BYTES:
-        raise UnusableContent(f"{FILE}: {len(content)} bytes; at most {LARGEST_BYTES} are read")
+        raise UnusableContent(f"{FILE}: {len(content)} bytes; the limit is {LARGEST_BYTES}")
     try:
         body = yaml.load(content, Loader=yaml.CSafeLoader)  # the C implementation of the safe loader
     except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date, for example
@@ -62,7 +62,7 @@ def parse_metadata(content: bytes) -> Metadata:
     if body is None:
         body = {}
     if not isinstance(body, dict):
-        raise UnusableContent(f"{FILE}: keys with values are wanted, such as {BOOT_IMAGE}: shimx64.efi")
+        raise UnusableContent(f"{FILE}: must be a mapping, such as {BOOT_IMAGE}: shimx64.efi")
     loaders = {Loader.X64: _path(body[BOOT_IMAGE], BOOT_IMAGE)} if body.get(BOOT_IMAGE) is not None else {}
     return Metadata(loaders | _boot_files(body.get(BOOT_FILES)), _digest(body.get(DISK_DIGEST)))
 
@@ -71,17 +71,19 @@ def _boot_files(given: Any) -> dict[Loader, str]:
     if given is None:
         return {}
     if not isinstance(given, dict):
-        raise UnusableContent(f"{FILE}: {BOOT_FILES}: keys out of {', '.join(_LOADERS)} with paths are wanted")
+        raise UnusableContent(f"{FILE}: {BOOT_FILES}: must map some of {', '.join(_LOADERS)} to paths")
     unknown = [repr(key) for key in given if key not in _LOADERS]
     if unknown:
-        raise UnusableContent(f"{FILE}: {BOOT_FILES} has {', '.join(unknown)}; {', '.join(_LOADERS)} are known")
+        raise UnusableContent(
+            f"{FILE}: {BOOT_FILES} has unknown keys {', '.join(unknown)}; known keys: {', '.join(_LOADERS)}"
+        )
     return {_LOADERS[key]: _path(value, f"{BOOT_FILES}.{key}") for key, value in given.items() if value is not None}
 
 
 def _path(value: Any, key: str) -> str:
     found = normalized_path(value) if isinstance(value, str) else None
     if found is None:
-        raise UnusableContent(f"{FILE}: {key}: {ascii(value)[:100]} is no path of a file below disk/")
+        raise UnusableContent(f"{FILE}: {key}: {ascii(value)[:100]} is not a path of a file below disk/")
     return found
 
 
@@ -90,7 +92,7 @@ def _digest(value: Any) -> str:
         return ""
     found = _DIGEST.fullmatch(value) if isinstance(value, str) else None
     if found is None:
-        raise UnusableContent(f"{FILE}: {DISK_DIGEST}: 64 hexadecimal digits in lower case are wanted, in quotes")
+        raise UnusableContent(f"{FILE}: {DISK_DIGEST}: must be 64 hexadecimal digits in lower case, in quotes")
     return found[1]
 
 
@@ -111,7 +113,7 @@ def read_netboot(root: Path) -> Metadata:
     for loader, name in metadata.loaders.items():
         if not _is_file(root, name) and not _is_file(root, name + TEMPLATE):
             key = BOOT_IMAGE if loader is Loader.X64 else f"{BOOT_FILES}.{loader.value}"
-            raise UnusableContent(f"{FILE}: {key}: there is no disk/{name} in the image")
+            raise UnusableContent(f"{FILE}: {key}: the image has no disk/{name}")
     return metadata
 
 

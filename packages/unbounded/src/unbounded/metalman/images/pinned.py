@@ -98,7 +98,7 @@ class PinnedImages:
         if self._store.at(Digest.parse(recorded)) is None:
             return None
         self._controller.enqueue(recorded)
-        return NotReadyYet(SOON_S, f"image {recorded}, with which this boot began, is being read")
+        return NotReadyYet(SOON_S, f"metalman is reading image {recorded}, with which this boot started")
 
     async def _read_image(self, recorded: str) -> None:
         root = self._store.at(Digest.parse(recorded))
@@ -110,7 +110,7 @@ class PinnedImages:
             metadata = await asyncio.to_thread(read_netboot, folder)
             digest = await asyncio.to_thread(partial(read_disk, folder, alone=False))
         except (Failure, OSError) as error:
-            log.warning("image of a boot cannot be read", error=error, digest=recorded)
+            log.warning("cannot read image of a boot", error=error, digest=recorded)
             self._read[recorded] = None
             return
         image = NetbootImage(folder, recorded)

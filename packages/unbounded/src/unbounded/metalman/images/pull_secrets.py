@@ -29,11 +29,13 @@ async def logins_of(api: Api, secret: PullSecret | None, others: RegistryLogins)
     except NotFound as error:
         raise Denied(f"{secret} does not exist") from error
     except Forbidden as error:
-        raise Denied(f"{secret} is out of metalman's reach; it reads those of namespace unbounded-kube") from error
+        raise Denied(
+            f"metalman has no permission to read {secret}; it reads Secrets of namespace unbounded-kube"
+        ) from error
     try:
         content = found.value(CONFIG_KEY)
     except ValueError:  # the value is not base64
         content = None
     if content is None:
-        raise Denied(f"{secret} has no key {CONFIG_KEY}; type kubernetes.io/dockerconfigjson is wanted")
+        raise Denied(f"{secret} has no key {CONFIG_KEY}; its type must be kubernetes.io/dockerconfigjson")
     return RegistryLogins.from_secret(content, str(secret)).joined(others)

@@ -16,7 +16,7 @@ class ImageUse(Enum):
 
     NETBOOT = "boot files"
     DISK = "disk image"  # beside boot files; the disk image is optional
-    DISK_ALONE = "disk image alone"
+    DISK_ALONE = "disk image only"
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class BootTracker:
 
         After a restart, the condition that `expire_repave` removed is not set again.
         """
-        log.info("boot from the network wanted", machine=request.machine, boot=request.boot)
+        log.info("network boot requested", machine=request.machine, boot=request.boot)
         is_new = request.window is BootWindow.INSTALLING and boot_record(machine, request.boot) is None
         if request.repave is not None and is_new and machine.spec.pxe is not None:
             pending = repaved_condition(machine.spec.pxe.image, done=False)
@@ -77,12 +77,12 @@ class BootTracker:
 
     def expire_repave(self, machine: str) -> None:
         """Remove the condition of a repave whose host was not started for long."""
-        log.info("nothing came of a repave", machine=machine)
+        log.info("repave made no progress", machine=machine)
         self._note(machine, BootObservation(conditions={ConditionType.REPAVED: None}))
 
     def forget(self, request: BootRequest) -> None:
         """Forget a boot that is not requested any more."""
-        log.info("boot from the network over", machine=request.machine, boot=request.boot)
+        log.info("network boot ended", machine=request.machine, boot=request.boot)
         self._boots.pop(request.machine, None)
 
     def served(self, request: BootRequest) -> BootImages | None:
@@ -193,7 +193,7 @@ class BootTracker:
         conditions: Mapping[ConditionType, ConditionState | None] | None = None,
         disk: str | None = None,
     ) -> None:
-        log.debug("seen of a boot", machine=request.machine, boot=request.boot, milestone=str(milestone))
+        log.debug("network boot progressed", machine=request.machine, boot=request.boot, milestone=str(milestone))
         seen = BootObservation(
             request.boot, milestone, percent, loads, message, image_digest, conditions or {}, disk=disk
         )
@@ -216,8 +216,8 @@ class BootTracker:
         self._note_milestone(request, NetbootMilestone.CONTESTED, message=result.why)
         machine = self._machines.get(request.machine)
         if machine is not None:
-            again = "ask for another HostReplace" if request.operation else "raise spec.operations.repaveCounter"
-            text = f"the boot from the network was ended, as two hosts take part in it: {result.why}"
-            self._announce(machine, "Warning", BOOT_CONTESTED, f"{text}; to try again, {again}")
+            again = "create another HostReplace" if request.operation else "increase spec.operations.repaveCounter"
+            text = f"the network boot ended because two hosts took part in it: {result.why}"
+            self._announce(machine, "Warning", BOOT_CONTESTED, f"{text}; to retry, {again}")
         self._close(request)
         return False

@@ -115,7 +115,7 @@ def detect(trace: BootTrace, event: BootEvent, known: HostIdentity) -> BootTrace
         case NeighbourFound(address=address, mac=mac):
             if mac in known.macs:
                 return trace
-            return DuplicateHost(f"{address} belongs to the Machine, and a host with MAC {mac} has it")
+            return DuplicateHost(f"{address} belongs to the Machine, but a host with MAC {mac} uses it")
         case PrefixUsed(address=address, window=window):
             return _on_prefix_used(trace, address, window, known)
         case BootFileSent(path=path, kernel=kernel):
@@ -139,7 +139,7 @@ def _on_machine_id(trace: BootTrace, option: bytes) -> BootTrace | DuplicateHost
         return trace
     if trace.machine_id is None:
         return replace(trace, machine_id=raw_id)
-    return DuplicateHost("two hosts with one MAC ask for a boot: their machine ids (DHCP option 97) differ")
+    return DuplicateHost("two hosts with the same MAC requested a boot: their machine IDs (DHCP option 97) differ")
 
 
 def _on_prefix_used(
@@ -151,7 +151,7 @@ def _on_prefix_used(
         return trace
     if window is BootWindow.FINISHING and trace.other_address is None and not trace.returned:
         return replace(trace, other_address=address)
-    others = f"{trace.other_address} did, too" if trace.other_address else "is none of the Machine's addresses"
+    others = f"so did {trace.other_address}" if trace.other_address else "it is none of the Machine's addresses"
     return DuplicateHost(f"{address} used the URL of this boot, and {others}")
 
 
@@ -167,8 +167,6 @@ def _on_boot_file(trace: BootTrace, path: str, kernel: bool) -> BootTrace:
 def _on_progress(trace: BootTrace, percent: int | None) -> BootTrace | DuplicateHost:
     continues = percent is not None and percent >= trace.percent >= CONCLUSIVE_PERCENT
     if trace.reloaded and (trace.installing or continues):
-        return DuplicateHost(
-            f"{trace.reloaded} went out to a host that boots anew, and the install before that goes on"
-        )
+        return DuplicateHost(f"a host that boots again fetched {trace.reloaded}, while the earlier install continues")
     last = trace.percent if percent is None and trace.installing else percent or 0
     return replace(trace, installing=True, reloaded="", percent=last)

@@ -90,7 +90,7 @@ class TemplateFile:
     @cached_property
     def _template(self) -> Template:
         if self.path.stat().st_size > LARGEST_TEMPLATE_BYTES:
-            raise OSError(f"{self.name} is larger than a template may be ({LARGEST_TEMPLATE_BYTES} bytes)")
+            raise OSError(f"{self.name} exceeds the limit for templates ({LARGEST_TEMPLATE_BYTES} bytes)")
         return Template(self.name, self.path.read_text(encoding="utf-8", errors="surrogateescape"))
 
     def content(self, machine: Machine, around: TemplateContext) -> bytes:

@@ -72,7 +72,8 @@ async def prefix_key(api: Api) -> PrefixKey:
         return PrefixKey(found.value(DATA_KEY) or b"")
     except ValueError as error:  # raised also if the value is not base64
         text = (
-            f"Secret {NAMESPACE}/{KEY_SECRET}: data.{DATA_KEY} is no key: {error}; delete the Secret to get a new one"
+            f"Secret {NAMESPACE}/{KEY_SECRET}: data.{DATA_KEY} is not a valid key: {error}; delete the Secret "
+            "to create a new one"
         )
         raise Rejected(text) from None
 
@@ -87,5 +88,5 @@ async def _create_key(api: Api) -> Secret:
         made = await api.create(SECRETS, body, namespace=NAMESPACE)
     except AlreadyExists:  # another replica was faster
         return await api.get(SECRETS, KEY_SECRET, namespace=NAMESPACE)
-    log.info("key of boot prefixes made", secret=f"{NAMESPACE}/{KEY_SECRET}")
+    log.info("key of boot URLs created", secret=f"{NAMESPACE}/{KEY_SECRET}")
     return made

@@ -77,7 +77,7 @@ RETRY_S: Final = 5
 WRITE_S: Final = 10.0  # limit on the wait of a report whose observation has to be written first
 DONE: Final = ReportAnswer(200, {"status": "ok"})
 UNKNOWN: Final = ReportAnswer(404, {"error": "not found"})
-CONTESTED: Final = ReportAnswer(409, {"error": "this boot was ended, as two hosts take part in it"})
+CONTESTED: Final = ReportAnswer(409, {"error": "this boot ended because two hosts took part in it"})
 
 log = Log("metalman.netboot")
 
@@ -186,10 +186,10 @@ class NetbootSite:
             return served
         plain = normalized_path(path)
         if plain is None:
-            return FileRejected(404, "not a name of a file here")
+            return FileRejected(404, "not a valid file name")
         kind = file_role(plain, served.loaders)
         if prefix is None and kind not in FIRST_STAGES:
-            return FileRejected(404, "it is there under the prefix of the boot only")
+            return FileRejected(404, "this file is only available under the URL prefix of the boot")
         if kind is FileRole.DISK and visit.request.window is BootWindow.INSTALLING:
             self._tracker.record_image_request(visit.request)
         own = await self._user_data(visit) if plain == USER_DATA else None
@@ -282,11 +282,11 @@ class NetbootSite:
             request = self._index.by_prefix(prefix)
         machine = None if request is None else self._parts.machines.get(request.machine)
         if request is None or machine is None or machine.metadata.uid != request.uid:
-            return FileRejected(404, "no boot is wanted of who asks")
+            return FileRejected(404, "this client has no requested boot")
         if not self._tracker.check_request(request, client, by_prefix=prefix is not None):
-            return FileRejected(409, "this boot was ended, as two hosts take part in it")
+            return FileRejected(409, "this boot ended because two hosts took part in it")
         if request.window is BootWindow.SUSPENDED:
-            return NotReadyYet(RETRY_S, "the operation that wants this boot is being undone, or goes on soon")
+            return NotReadyYet(RETRY_S, "the operation that requested this boot is being undone, or continues soon")
         return BootVisit(request, machine)
 
     def _identify_report(self, client: str, prefix: str) -> BootVisit | ReportAnswer:
@@ -310,7 +310,7 @@ class NetbootSite:
             async with asyncio.timeout(WRITE_S):
                 await self._writer.flush(machine)
         except TimeoutError:
-            return ReportAnswer(503, {"error": "it cannot be written down now"}, RETRY_S)
+            return ReportAnswer(503, {"error": "cannot record it now"}, RETRY_S)
         return DONE
 
     def _report_obstacle(self, visit: BootVisit, reason: str, text: str) -> None:
@@ -323,7 +323,7 @@ class NetbootSite:
         text = self._index.without_prefix(text, machine.name)
         self._writer.note(machine.name, BootObservation(boot=visit.request.boot, message=text))
         if self._once.allows((machine.metadata.uid, reason, text)):
-            log.warning("not served as it should be", machine=machine.name, reason=reason, why=text)
+            log.warning("cannot serve correctly", machine=machine.name, reason=reason, why=text)
             self._parts.announce(machine, "Warning", reason, text)
 
     async def _user_data(self, visit: BootVisit) -> Rendered | NotReadyYet | FileRejected | None:
@@ -336,10 +336,10 @@ class NetbootSite:
             return FileRejected(404, str(error))
         except UserDataForbidden as error:
             self._report_obstacle(visit, USER_DATA_MISSING, str(error))
-            return NotReadyYet(RETRY_S, "user-data may not be read")
+            return NotReadyYet(RETRY_S, "no permission to read user-data")
         except ApiError as error:
-            log.warning("user-data not read", error=error, machine=machine.name)
-            return NotReadyYet(RETRY_S, "user-data cannot be read now")
+            log.warning("cannot read user-data", error=error, machine=machine.name)
+            return NotReadyYet(RETRY_S, "cannot read user-data now")
         if trouble:
             self._report_obstacle(visit, USER_DATA_MISSING, trouble)
         return None if content is None else Rendered(content, content_etag(content), TEXT)
@@ -369,7 +369,7 @@ class NetbootSite:
         try:
             found = await self._sizes.of(there)
         except TimeoutError:
-            return NotReadyYet(RETRY_S, "the disk image is being unpacked, to know its size")
+            return NotReadyYet(RETRY_S, "the disk image is being unpacked to determine its size")
         if found is None:
             return FileRejected(404, "the disk image cannot be unpacked")
         content = f"{found}\n".encode()
@@ -391,7 +391,7 @@ class NetbootSite:
         machine = visit.machine
         url = self.url(machine.name)
         if url is None:
-            return NotReadyYet(RETRY_S, "no boot is wanted any more")
+            return NotReadyYet(RETRY_S, "the boot is not requested any more")
         try:
             around = await self._parts.facts.template_context(machine, url, private=private)
             content = await asyncio.to_thread(rendering.content, with_counter_ahead(machine, visit.request), around)

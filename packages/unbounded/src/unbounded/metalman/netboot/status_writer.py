@@ -130,7 +130,11 @@ class BootStatusWriter:
                 if machine is None:
                     machine = await self._api.get(MACHINES, name)
                 if seen.boot and not self._is_requested(machine, seen.boot):
-                    log.info("seen of a boot that is not wanted any more", machine=name, milestone=seen.milestone or "")
+                    log.info(
+                        "ignored an observation of a boot that is not requested any more",
+                        machine=name,
+                        milestone=seen.milestone or "",
+                    )
                     return False
                 if await self._status.write(machine, status_change(machine, seen, rfc3339(self._now()))) is None:
                     return False
@@ -141,7 +145,7 @@ class BootStatusWriter:
             except NotFound:
                 return False
             except InvalidObject as error:
-                log.warning("what was seen of a boot cannot be written", error=error, machine=name)
+                log.warning("cannot write boot progress", error=error, machine=name)
                 return False
             else:
                 return True

@@ -66,8 +66,11 @@ async def user_data(api: Api, machine: Machine) -> tuple[bytes | None, str]:
     try:
         found = await api.get(CONFIG_MAPS, named.name, namespace=named.namespace)
     except NotFound:
-        return EMPTY_USER_DATA, f"{where} does not exist; the host gets empty user-data"
+        return EMPTY_USER_DATA, f"{where} does not exist; the host receives empty user-data"
     except Forbidden as error:
-        text = f"{where} is out of metalman's reach; it reads those of namespace {NAMESPACE}, in others by a Role there"
+        text = (
+            f"metalman has no permission to read {where}; it reads ConfigMaps of namespace {NAMESPACE}, and "
+            "of others with a Role there"
+        )
         raise UserDataForbidden(text) from error
     return value_of(found, named.key, where), ""

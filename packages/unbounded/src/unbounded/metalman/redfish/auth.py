@@ -101,7 +101,7 @@ class BmcAuth:
             if answer.status != 401 or await self._offers_sessions(within_s):
                 raise self._refuse(answer)
         elif not (answer.ok or answer.status in NO_SESSIONS or SESSION_LIMIT.search(said)):
-            message = clean(f"{where}: log-in answered {answer.status}: {said or 'nothing more'}", hide=self.secrets)
+            message = clean(f"{where}: login answered {answer.status}: {said or 'no details'}", hide=self.secrets)
             if answer.status in (429, 503):
                 raise BmcBusy(message, retry_after_s=answer.retry_after_s)
             raise (Rejected if answer.status < 500 else BmcBusy)(message)
@@ -124,7 +124,7 @@ class BmcAuth:
 
     def _refuse(self, answer: BmcResponse) -> PasswordRejected:
         said = error_text(answer.hints())
-        text = f"{self._http.endpoint.origin} refused the password of {self._username!r} ({answer.status})"
+        text = f"{self._http.endpoint.origin} rejected the password of {self._username!r} ({answer.status})"
         self.refused = clean(f"{text}: {said}" if said else text, hide=self.secrets)
         return PasswordRejected(self.refused)
 
@@ -145,7 +145,7 @@ class BmcAuth:
             return
         where = self._http.endpoint.origin
         if not session:
-            log.warning("redfish session left: the BMC did not say its address", bmc=where)
+            log.warning("redfish session left open: the BMC did not report its address", bmc=where)
             return
         headers = {"X-Auth-Token": token}
         try:

@@ -93,7 +93,9 @@ class BmcChannel:
             for last in (False, True):
                 credentials = await self._auth.headers(within_s=_left(deadline))
                 if leave_by is not None and _now() > leave_by:
-                    raise BmcBusy(f"{self.where} took too long before the request could be sent; nothing was sent")
+                    raise BmcBusy(
+                        f"{self.where}: the time limit passed before the request could be sent; nothing was sent"
+                    )
                 answer = await self._http.send(
                     method,
                     reference,
@@ -105,7 +107,7 @@ class BmcChannel:
                 if answer.status != 401 or not self._auth.denied(answer):
                     break
                 if last:
-                    raise Transient(f"{self.where} does not honour the session that it has just given (401)")
+                    raise Transient(f"{self.where} rejects the session that it has just created (401)")
         return answer
 
     async def delete_session(self, *, unused_s: float = 0.0, is_urgent: bool = True) -> None:
@@ -122,7 +124,7 @@ class BmcChannel:
         except CircuitOpen:
             return
         except (Failure, TimeoutError) as error:
-            log.warning("redfish session not deleted", error=error, bmc=self.where)
+            log.warning("cannot delete redfish session", error=error, bmc=self.where)
 
     async def _delete_session(self, unused_s: float, limit_s: float) -> None:
         async with asyncio.timeout(limit_s), self._gate.call(within_s=limit_s):

@@ -69,13 +69,13 @@ async def follow(channel: BmcChannel, accepted: BmcResponse, *, what: str, limit
                 answer = await channel.get(monitor)
         except TimeoutError:
             if not told:  # else the task ran at its last answer, and only the limit cuts this poll off
-                trouble = Transient(f"{channel.where}: looking at the task took too long")
+                trouble = Transient(f"{channel.where}: reading the task took too long")
             break
         except Transient as error:
             trouble = error
             continue
         if answer.status in (429, 503):
-            trouble = Transient(f"{channel.where}: the task cannot be read ({answer.status})")
+            trouble = Transient(f"{channel.where}: cannot read the task ({answer.status})")
             continue
         view, trouble = documents.task(answer, where=channel.where, hide=channel.secrets), None
         said = view.said or said
@@ -88,8 +88,8 @@ async def follow(channel: BmcChannel, accepted: BmcResponse, *, what: str, limit
             return TaskEnd(settled=True, said=said)
         told = True
     if trouble is not None:
-        raise Uncertain(f"{channel.where}: {what} was accepted, and its task could not be followed") from trouble
-    return TaskEnd(settled=False, said=said or f"its task still ran after {limits.task_s:g} s")
+        raise Uncertain(f"{channel.where}: {what} was accepted, but its task cannot be followed") from trouble
+    return TaskEnd(settled=False, said=said or f"its task was still running after {limits.task_s:g} s")
 
 
 SYSTEMS: Final = f"{SERVICE_ROOT}/Systems"
@@ -129,8 +129,8 @@ class RedfishClient:
         known = self._known[device_id]
         system, allowable = known.system, await self._allowable(known)
         refused: Failure = Unsupported(
-            f"{self.channel.where}: system {system.state.device_id} offers nothing for {wanted}; "
-            f"it lists {', '.join(allowable or ()) or 'nothing'}"
+            f"{self.channel.where}: system {system.state.device_id} supports no reset type for {wanted}; it "
+            f"lists {', '.join(allowable or ()) or 'nothing'}"
         )
         for choice in choices(wanted, allowable):
             try:
@@ -151,7 +151,10 @@ class RedfishClient:
                     sent="", already=True, note=f"nothing was sent: the system is {state.power_text}"
                 )
             if state.power is not BmcPowerState.ON:
-                raise Transient(f"{self.channel.where}: {choice.value} is not sent while power is {state.power_text!r}")
+                raise Transient(
+                    f"{self.channel.where}: metalman does not send {choice.value} while the power state is "
+                    f"{state.power_text!r}"
+                )
         what = f"reset {choice.value}"
         answer = await self._post(system, {"ResetType": choice.value}, leave_by)
         if answer.status == 202:
@@ -181,7 +184,8 @@ class RedfishClient:
         if state.power is _TARGET_POWER[wanted]:
             return ResetAcceptance(choice.value, already=True, note=said)
         raise Transient(
-            f"{self.channel.where}: reset {choice.value} was refused while power is {state.power_text!r}: {said}"
+            f"{self.channel.where}: the BMC rejected reset {choice.value} while the power state is "
+            f"{state.power_text!r}: {said}"
         )
 
     async def _allowable(self, known: KnownSystem) -> tuple[str, ...] | None:
@@ -227,7 +231,7 @@ class RedfishClient:
                 return kept
         if kept is not None:
             return kept
-        raise refused or Unsupported(f"{self.channel.where}: no way to disable the boot override")
+        raise refused or Unsupported(f"{self.channel.where}: the boot override cannot be disabled")
 
     async def _patch(self, system: SystemReading, body: Mapping[str, Any], leave_by: float) -> None:
         """PATCH the system, or its settings object if the system itself rejects changes."""
@@ -237,7 +241,7 @@ class RedfishClient:
                 return await self._patch_path(path, body, leave_by)
             except Unsupported as error:
                 refused = refused or error
-        raise refused or Unsupported(f"{self.channel.where}: system {system.state.device_id} takes no changes")
+        raise refused or Unsupported(f"{self.channel.where}: system {system.state.device_id} accepts no changes")
 
     async def _patch_path(self, path: str, body: Mapping[str, Any], leave_by: float) -> None:
         """Try the If-Match rows, from the one that worked last; 412 and 428 mean that nothing was done."""
@@ -286,7 +290,7 @@ class RedfishClient:
                 pass
         found = documents.members(await self._document(SYSTEMS, "the list of systems"))
         if not found:
-            raise Transient(f"{self.channel.where} lists no systems (a BMC that is starting may not have them yet)")
+            raise Transient(f"{self.channel.where} lists no systems (a starting BMC may not list them yet)")
         if device_id in found:
             return await self._read_path(found[device_id], device_id)
         if device_id == DEFAULT_DEVICE and len(found) == 1:

@@ -37,7 +37,7 @@ def system(document: Mapping[str, Any], *, path: str, device_id: str, etag: str 
         Garbled: the document is not a ComputerSystem.
     """
     if not {"PowerState", "Actions", "Boot", "Id"} & document.keys():
-        raise Garbled(f"what {clean(path)} answers is not a system")
+        raise Garbled(f"the answer to {clean(path)} is not a system")
     own = _text(document, "@odata.id") or ""
     if own.rstrip("/") == path.rstrip("/"):
         path = own  # in the BMC's spelling: some BMCs redirect a path without a slash at its end
@@ -111,7 +111,7 @@ def task(answer: BmcResponse, *, where: str, hide: tuple[str, ...] = ()) -> Task
     state = _text(document, "TaskState")
     said = clean("; ".join(extended(document)), hide=hide)
     if answer.status in (404, 410):
-        gone = Uncertain(f"{where}: the task is gone ({answer.status}), so its end was not seen")
+        gone = Uncertain(f"{where}: the task does not exist any more ({answer.status}), so its result is unknown")
         return TaskReading(running=False, failure=gone)
     if not answer.ok:
         return TaskReading(

@@ -21,7 +21,7 @@ from unbounded.metalman.redfish.ports import BmcAccount
 
 SERVICE_ROOT: Final = "/redfish/v1"
 _SAFE_IN_PATH: Final = "/:?&=%#@$,;~+!*'()-._"
-_WANTED: Final = "it has to be https://HOST[:PORT] with a port up to 65535 (or http://, which is not encrypted)"
+_WANTED: Final = "expected https://HOST[:PORT] with a port up to 65535 (or http://, which is not encrypted)"
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 # Argument `ssl=` of aiohttp: a pin, a context that verifies, or False for plain HTTP (where it has no effect).
@@ -89,7 +89,7 @@ def _url(origin: str, prefix: str, reference: str) -> URL:
         query = f"?{parts.query}" if parts.query else ""
         return URL(origin + quote(path + query, safe=_SAFE_IN_PATH), encoded=True)
     except ValueError as error:
-        raise Rejected(f"{origin} refers to something that is no address") from error
+        raise Rejected(f"{origin} refers to an invalid address") from error
 
 
 def endpoint_of(url: str) -> BmcEndpoint:
@@ -102,11 +102,11 @@ def endpoint_of(url: str) -> BmcEndpoint:
         parts = urlsplit(url.strip())
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise InvalidBmcUrl(f"spec.pxe.redfish.url cannot be used: {_WANTED}") from error
+        raise InvalidBmcUrl(f"spec.pxe.redfish.url is invalid: {_WANTED}") from error
     if parts.scheme not in ("http", "https") or not host:
-        raise InvalidBmcUrl(f"spec.pxe.redfish.url cannot be used: {_WANTED}")
+        raise InvalidBmcUrl(f"spec.pxe.redfish.url is invalid: {_WANTED}")
     if parts.username is not None or parts.password is not None:
-        raise InvalidBmcUrl("spec.pxe.redfish.url holds credentials; they belong into username and passwordRef")
+        raise InvalidBmcUrl("spec.pxe.redfish.url contains credentials; use username and passwordRef instead")
     prefix = parts.path.rstrip("/")
     for tail in (SERVICE_ROOT, "/redfish"):
         prefix = prefix.removesuffix(tail)
@@ -125,7 +125,7 @@ def tls_of(endpoint: BmcEndpoint, access: BmcAccount) -> Tls:
     if access.ca_bundle:
         return _verifying(access.ca_bundle)
     if not access.cert_fingerprint:
-        raise CertificateUntrusted(f"{endpoint.origin}: no certificate is pinned yet and no CA bundle is given")
+        raise CertificateUntrusted(f"{endpoint.origin}: no certificate is pinned yet, and there is no CA bundle")
     return Fingerprint(pinned_digest(access.cert_fingerprint))
 
 
@@ -136,7 +136,7 @@ def _verifying(bundle: str) -> ssl.SSLContext:
             pem = base64.b64decode(bundle, validate=False).decode("ascii")
         context = ssl.create_default_context(cadata=pem)
     except (ValueError, binascii.Error, ssl.SSLError) as error:
-        raise CertificateUntrusted("the CA bundle holds no PEM certificates") from error
+        raise CertificateUntrusted("the CA bundle contains no PEM certificates") from error
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a bundle may hold the BMC's own self-signed certificate
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # BMCs generate certificates without key identifiers
     return context

@@ -119,8 +119,8 @@ class BmcGate:
         wall = datetime.now(UTC)
         since, until = (wall + timedelta(seconds=at - now) for at in (pause.since, pause.until))
         raise CircuitOpen(
-            f"not asked: {pause.silences} calls in a row got no answer since {since:%Y-%m-%dT%H:%M:%SZ} "
-            f"({pause.why}); next try at {until:%Y-%m-%dT%H:%M:%SZ}",
+            f"not sent: {pause.silences} consecutive calls got no answer since {since:%Y-%m-%dT%H:%M:%SZ} "
+            f"({pause.why}); next attempt at {until:%Y-%m-%dT%H:%M:%SZ}",
             retry_after_s=max(pause.until - now, 0.1),
         )
 

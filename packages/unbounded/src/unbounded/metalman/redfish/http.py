@@ -61,7 +61,7 @@ class BmcResponse:
         try:
             found = msgspec.json.decode(self.body)
         except (ValueError, RecursionError) as error:  # DecodeError is a ValueError; nesting has a limit
-            raise Garbled(f"the answer is not whole JSON ({len(self.body)} bytes)") from error
+            raise Garbled(f"the answer is not complete JSON ({len(self.body)} bytes)") from error
         if not isinstance(found, dict):
             raise Garbled("the answer is not a JSON object")
         return found
@@ -103,7 +103,7 @@ class Http:
         self._tls = tls
         self._limits = limits
         if not endpoint.encrypted:
-            log.warning("a BMC is spoken to without encryption", bmc=endpoint.origin)
+            log.warning("BMC connection is not encrypted", bmc=endpoint.origin)
 
     async def send(
         self,
@@ -136,7 +136,7 @@ class Http:
             if answer.status not in _REDIRECT:
                 return answer
             reference = self._redirected(method, answer)
-        raise Rejected(f"{self.endpoint.origin} redirects in circles")
+        raise Rejected(f"{self.endpoint.origin} redirects in a loop")
 
     async def _once(
         self,
@@ -176,19 +176,19 @@ class Http:
             case aiohttp.ServerFingerprintMismatch():
                 pinned, seen = error.expected.hex(":"), error.got.hex(":")
                 return CertificateChanged(
-                    f"{where} shows the certificate {seen}, pinned is {pinned}; no password was sent",
+                    f"{where} presents the certificate {seen}, pinned is {pinned}; no password was sent",
                     pinned=pinned,
                     seen=seen,
                 )
             case aiohttp.ClientConnectorCertificateError():
                 why = clean(str(error.certificate_error))
-                return CertificateUntrusted(f"{where}: the CA bundle does not vouch for its certificate: {why}")
+                return CertificateUntrusted(f"{where}: its certificate does not chain to the CA bundle: {why}")
             case aiohttp.InvalidURL():
                 return Rejected(f"{where}: the BMC's URL is not valid")
             case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
                 return BmcUnreachable(f"{where}: {_why(error)}")
             case _ if changes:
-                return BmcAnswerLost(f"{where}: sent, and the answer was lost: {_why(error)}")
+                return BmcAnswerLost(f"{where}: the request was sent, and the answer was lost: {_why(error)}")
             case _:
                 return BmcUnreachable(f"{where}: {_why(error)}")
 
@@ -198,14 +198,15 @@ class Http:
             return location
         to = clean(location.partition("?")[0])[:200] or "nowhere"
         raise Rejected(
-            f"{self.endpoint.origin} redirects to {to}, which is not followed; if that is right, set it as url"
+            f"{self.endpoint.origin} redirects to {to}, which metalman does not follow; if the redirect is "
+            "right, set it as url"
         )
 
     async def certificate(self) -> str:
         """Return the fingerprint of the BMC's present certificate. Only a TLS handshake is sent."""
         where = self.endpoint.origin
         if not self.endpoint.encrypted:
-            raise Rejected(f"{where} has no certificate: it is plain http")
+            raise Rejected(f"{where} has no certificate: it uses plain http")
         try:
             async with asyncio.timeout(self._limits.connect_s):
                 return await _leaf(self.endpoint)
@@ -234,7 +235,7 @@ async def _leaf(endpoint: BmcEndpoint) -> str:
     finally:
         writer.transport.abort()
     if certificate is None:
-        raise ssl.SSLError("no certificate was shown")
+        raise ssl.SSLError("the BMC presented no certificate")
     return fingerprint_of(certificate)
 
 

@@ -75,7 +75,7 @@ def _request(data: bytes) -> TftpRequest:
         raise MalformedTftpPacket("a request of more than 512 bytes")
     *words, rest = data[2:].split(b"\0")
     if rest or len(words) < 2:
-        raise MalformedTftpPacket("a request that does not end with a zero")
+        raise MalformedTftpPacket("a request that does not end with a zero byte")
     texts = [word.decode(errors="replace") for word in words]
     options: dict[str, str] = {}
     for name, value in zip(texts[2::2], texts[3::2], strict=False):

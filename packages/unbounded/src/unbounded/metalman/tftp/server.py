@@ -123,7 +123,7 @@ class TftpServer:
             self._tally.count("not sent", source=peer[0], why=str(error))
         except Exception:
             self._tally.counts["failed"] += 1
-            log.exception("a transfer failed", source=peer[0])
+            log.exception("transfer failed", source=peer[0])
 
     async def _serve_file(self, request: TftpRequest, peer: Peer, sock: socket.socket) -> None:
         found = await self._find(request, peer)
@@ -139,16 +139,16 @@ class TftpServer:
     async def _find(self, request: TftpRequest, peer: Peer) -> TftpContent | TftpRejection:
         name = normalized_name(request.name)
         if request.write:
-            return TftpRejection(ErrorCode.ACCESS, "Files are to be read only")
+            return TftpRejection(ErrorCode.ACCESS, "Files are read-only")
         if request.mode not in ("octet", "netascii"):
             return TftpRejection(ErrorCode.ILLEGAL, "Unknown mode")
         if name is None:
-            return TftpRejection(ErrorCode.ACCESS, "Not a name of a file here")
+            return TftpRejection(ErrorCode.ACCESS, "Invalid file name")
         try:
             async with asyncio.timeout(FIND_S):
                 found = await self._files.find(peer[0], name)
         except TimeoutError:
-            return TftpRejection(ErrorCode.UNDEFINED, "The file is not there yet")
+            return TftpRejection(ErrorCode.UNDEFINED, "The file is not available yet")
         if isinstance(found, TftpRejection) or request.mode == "octet":
             return found
         try:

@@ -106,5 +106,5 @@ class TftpTransfer:
         wanted = min(size, self._content.size - start)
         content = self._content.read(start, wanted)
         if len(content) != wanted:  # a short block would end the file, and the client would start an incomplete one
-            raise OSError("the file has become shorter")
+            raise OSError("the file became shorter")
         return encode_data(block, content)
