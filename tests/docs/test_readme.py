@@ -45,7 +45,12 @@ async def test_their_commands_do_what_they_say(tmp_path: Path) -> None:
             said = await follow(TOUR, reader.shell, stages, reader.starts())
             assert await reader.machines() == reader.backed_up
     assert "lab-01-host-reboot-" in reader.first_run
-    for promised in ("was seen Off", "was seen On", "replace-rack1-02", "unbounded-agent-linux-amd64.tar.gz.sha256"):
+    for promised in (
+        "the host was Off",
+        "the host was On",
+        "replace-rack1-02",
+        "unbounded-agent-linux-amd64.tar.gz.sha256",
+    ):
         assert promised in said, promised
     assert len(started(fleet.servers[0])) == 1
     assert started(fleet.servers[0])[0] in reader.backed_up

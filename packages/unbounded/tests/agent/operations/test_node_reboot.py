@@ -161,7 +161,7 @@ def test_a_slow_host_breaks_a_limit_once_and_gets_a_longer_one() -> None:
         await place.reboot(deadlineSeconds=3600)
         failed = await place.ended()
         assert (failed.status.phase, failed.status.reason) == ("Failed", "TimedOut"), failed.status
-        assert "gave up waiting for kubelet to renew" in (failed.status.message or "")
+        assert "timed out waiting for kubelet to renew" in (failed.status.message or "")
         await asyncio.sleep(600)
         await place.world.operation("again", "NodeReboot", "m1", startDeadlineSeconds=3600, deadlineSeconds=3600)
         again = await place.world.ended("again", within_s=1800)

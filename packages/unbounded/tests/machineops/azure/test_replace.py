@@ -318,7 +318,7 @@ async def _cancelled_while_detaching() -> AsyncIterator[tuple[AzureWorld, Runnin
         await in_stage(world, "op", "Detaching")
         await asyncio.sleep(10)
         await world.cancel("op")
-        ending = "waiting for the instance to be put back as it was, before it ends as Cancelled"
+        ending = "waiting for the instance to be put back as it was, before it fails as Cancelled"
         await world.until("op", lambda one: (one.status.message or "").startswith(ending), within_s=60)
         yield world, controller, before
 
@@ -356,7 +356,7 @@ async def test_what_cannot_be_put_back_is_told() -> None:
     async with _cancelled_while_detaching() as (world, _, _):
         ended = await world.ended("op", within_s=1000)
         assert result(ended) == ("Failed", common.CANCELLED)
-        words = "; after that, gave up waiting for the instance to be put back as it was: VM vm-1: "
+        words = "; after that, timed out waiting for the instance to be put back as it was: VM vm-1: "
         assert words in (ended.status.message or "")
         assert (ended.status.message or "").endswith(f"; deleteOption is changed, and was {WAS}")
         (kept,) = await of_replacements(world)
@@ -437,7 +437,8 @@ async def test_what_is_kept_and_cannot_be_removed_is_told_after_a_put_back(monke
         place = f"Secret {NAMESPACE}/{kept.metadata.name}"
         assert message.startswith("cancelled after Detach was requested; ")
         assert (
-            f"; after that, Clear was asked 10 times, and the last attempt failed: {place} cannot be removed" in message
+            f"; after that, Clear was requested 10 times, and the last attempt failed: {place} cannot be removed"
+            in message
         )
         assert message.endswith(f"; {replacement.EVIDENCE_RESTORED}; {place} is left")
         assert document(world) == before
