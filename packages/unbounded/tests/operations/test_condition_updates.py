@@ -13,7 +13,7 @@ from tests.operations.building import claim, ended, machine_of, operation_of
 from tests.operations.staging import story
 from tests.operations.test_procedure import SOUND
 from tests.operations.world import World
-from unbounded.api.machine import MACHINES
+from unbounded.api.machine import MACHINES, Machine
 from unbounded.operations import lock
 from unbounded.operations.procedure import ConditionUpdate, MarkStatus, Procedure
 
@@ -104,3 +104,34 @@ async def test_a_forgotten_host_key_is_announced(world: World) -> None:
     assert ssh is not None
     assert ssh.fingerprint is None
     assert ("m1", "Normal", "HostKeyForgotten") in world.announced
+
+
+def reading(version: str, **status: Any) -> dict[str, Any]:
+    built: dict[str, Any] = msgspec.to_builtins(machine_of(status=status))
+    built["metadata"]["resourceVersion"] = version
+    return built
+
+
+def test_a_reading_counts_at_a_later_version_with_the_same_lists() -> None:
+    entry = {"name": "o", "uid": "u", "kind": "HostReboot", "phase": "Complete", "laterField": "x"}
+    before = reading("7") | {"status": {"recentOperations": [entry]}}
+    after = reading("9") | {"status": {"recentOperations": [entry], "phase": "Rebooting"}}
+    found = lock.at_version_of(msgspec.convert(after, Machine), before)
+    assert found is not None
+    assert found["metadata"]["resourceVersion"] == "9"
+    assert found["status"]["recentOperations"] == [entry]  # with the field that only a later program knows
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"activeOperation": {"uid": "u2", "name": "o2", "kind": "HostReboot", "executor": "e", "since": NOW}},
+        {"conditions": [{"type": "X", "status": "True", "reason": "R", "message": "", "lastTransitionTime": NOW}]},
+        {"recentOperations": [{"name": "o2", "uid": "u2", "kind": "HostReboot", "phase": "Complete"}]},
+        {"operations": {"rebootCounter": 3}},
+        {"ssh": {"fingerprint": "f"}},
+    ],
+)
+def test_a_reading_does_not_count_once_a_field_of_the_lock_changed(change: dict[str, Any]) -> None:
+    after = msgspec.convert(reading("9", **change), Machine)
+    assert lock.at_version_of(after, reading("7")) is None

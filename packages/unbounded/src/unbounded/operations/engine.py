@@ -544,7 +544,7 @@ class Engine:
                 return self._admission.afresh_s(memory)
         self._forget(operation.name)
         procedure, refused = self._procedure(operation)
-        forgotten = await self._ledger.release(operation, None if refused else procedure, read)
+        forgotten = await self._ledger.release(operation, None if refused else procedure, read, memory.live)
         if forgotten is not None:
             text = f"{operation.name} replaced the host, so its first-use SSH host key {forgotten} is no longer trusted"
             self._announce(machine, "Normal", reasons.HOST_KEY_FORGOTTEN, text)

@@ -213,19 +213,26 @@ class ExecutorStatus:
             await self._machine_status.write(machine, lock.count_change(seconds))
 
     async def release(
-        self, operation: MachineOperation, procedure: Procedure | None, read: Observation | None
+        self,
+        operation: MachineOperation,
+        procedure: Procedure | None,
+        read: Observation | None,
+        live: dict[str, Any] | None = None,
     ) -> str | None:
         """Give the slot back, if the operation still has it, and leave the result in the Machine's history.
 
         Args:
             read: what was seen when nothing of the operation could arrive any more. None where nothing was waited for:
                 a slot that another process keeps stays then.
+            live: the Machine as last read. It is read again where the cache shows another change than of other fields.
 
         Returns:
             The SSH host key that is no longer trusted with that.
         """
+        known = self._caches.machines.get(operation.spec.machine_ref or "")
         try:
-            raw = await self._live(operation.spec.machine_ref or "")
+            raw = None if live is None or known is None else lock.at_version_of(known, live)
+            raw = raw or await self._live(operation.spec.machine_ref or "")
         except NotFound:
             return None
         machine = msgspec.convert(raw, Machine)
@@ -264,7 +271,8 @@ class ExecutorStatus:
         has_slot = seen.machine is not None and lock.holds_lock(seen.operation, seen.machine)
         if not seen.claimed and not has_slot:
             return await self._take(seen, run)
-        machine = msgspec.convert(await self._live(run.machine), Machine)
+        raw = seen.memory.live = await self._live(run.machine)
+        machine = msgspec.convert(raw, Machine)
         self._caches.machines.observe(machine)
         active = machine.status.active_operation
         if active is None:

@@ -30,6 +30,24 @@ def as_read(machine: Machine) -> Raw:
     return {"metadata": version, "status": {"conditions": conditions}}
 
 
+def at_version_of(known: Machine, raw: dict[str, Any]) -> dict[str, Any] | None:
+    """Return an earlier reading of a Machine with the version of a later one; None where `FIELDS` differ.
+
+    The lists of a reading are whole, with fields that this version of the program does not know.
+    """
+    machine = msgspec.convert(raw, Machine)
+    if _owned(machine) != _owned(known):
+        return None
+    return {**raw, "metadata": {**raw["metadata"], "resourceVersion": known.metadata.resource_version}}
+
+
+def _owned(machine: Machine) -> tuple[object, ...]:
+    """Return the UID, and the values of `FIELDS`."""
+    status = machine.status
+    lists = (status.conditions, status.recent_operations)
+    return (machine.metadata.uid, status.active_operation, *lists, status.operations, status.ssh)
+
+
 def take_change(
     machine: Raw, operation: MachineOperation, executor: str, marks: Iterable[ConditionUpdate | None], *, now: str
 ) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from unbounded.api.machine import ActiveOperation, Machine
 from unbounded.api.operation import MAX_LATE, Cause
@@ -152,6 +152,7 @@ class RunState:
     look_of: str = ""  # target digest of the observation under way
     looked: TimedObservation | None = None  # the last completed one
     machine: Machine | None = None  # as of the last observation; it may be gone or replaced by now
+    live: dict[str, Any] | None = None  # the Machine as last read live: its lists are written back whole
     unused: TimedObservation | None = None  # observation of a claim that failed
     handle: str | None = None  # came with an answer; not stored yet
     said_at: float = -math.inf
