@@ -92,9 +92,13 @@ def admin_context(kubeconfig: Path) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def running(
-    directory: Path, node_times: NodeTimes = DEFAULT_TIMES, *, bind: str = "127.0.0.1"
+    directory: Path,
+    node_times: NodeTimes = DEFAULT_TIMES,
+    *,
+    bind: str = "127.0.0.1",
+    make: Callable[..., ApiServer] = ApiServer,
 ) -> AsyncIterator[tuple[ApiServer, Client]]:
-    server = ApiServer(directory, node_times=node_times, bind=bind)
+    server = make(directory, node_times=node_times, bind=bind)
     await server.start()
     try:
         connector = aiohttp.TCPConnector(ssl=admin_context(server.kubeconfig_path), limit=0)

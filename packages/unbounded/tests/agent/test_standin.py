@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.apiserver.support import Client, running
+from tests.apiserver.support import Client
+from tests.cli.deployed import running
 from tests.support.hosts.kubelet_standin import wire
 from tests.support.hosts.mirror import kubelet_program
 from tests.support.paths import GOLDENS

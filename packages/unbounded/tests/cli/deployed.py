@@ -7,16 +7,21 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tests.apiserver.support import Client, running
+from tests.apiserver import support
+from tests.apiserver.support import Client
 from unbounded.cli.definitions import install_definitions
 from unbounded.cli.manifests import install_manifests
+from unbounded.cli.servers import api_server
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded_apiserver.server import ApiServer
 
+running: Final = partial(support.running, make=api_server)
+"""A server with the namespace and the rights of `unbounded up`, without its definitions."""
 _MADE: Final[list[Path]] = []
 
 

@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.apiserver.support import Client, running
+from tests.apiserver.support import Client
 from tests.apiserver.test_failing_disk import mounted
+from tests.cli.deployed import running
 from tests.cli.running import KUBECTL, up
 from tests.cli.test_archive import run
 from tests.support.waiting import eventually

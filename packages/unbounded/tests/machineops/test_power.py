@@ -253,7 +253,7 @@ async def test_a_restart_with_a_key_that_is_never_answered_is_not_taken_for_done
     await world.operation("op", "HostReboot", "m1")
     ended = await world.ended("op", within_s=1000)
     assert result(ended) == ("Failed", common.OUTCOME_UNKNOWN)
-    assert "times, whether it was done is not known: connection reset; m1 is Running" in (ended.status.message or "")
+    assert "times, and its outcome is unknown: connection reset; m1 is Running" in (ended.status.message or "")
     assert vm.restarts == 1
 
 

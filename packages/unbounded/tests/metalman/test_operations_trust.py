@@ -84,7 +84,7 @@ def test_a_wrong_password_is_offered_once_by_all_operations_and_all_processes() 
             async with metalman(cluster):
                 first = await cluster.done("HostReboot", machine, name="first")
                 assert result(first) == ("Failed", "CredentialsRefused")
-                assert f"{bmc.url} refused the password of 'admin'" in (first.status.message or "")
+                assert f"{bmc.url} rejected the password of 'admin'" in (first.status.message or "")
                 assert await refused_version(cluster, machine) == version
             asked = bmc.bmc.requests
             async with metalman(cluster):

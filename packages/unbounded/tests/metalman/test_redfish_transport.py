@@ -174,7 +174,9 @@ async def test_after_some_silences_a_bmc_is_left_alone_and_then_probed_by_one(bm
     for _ in range(SILENCES):
         with pytest.raises(BmcUnreachable):
             await handle.system()
-    with pytest.raises(CircuitOpen, match=r"not asked: 3 calls .* since 20.*refused.*next try at 20") as open_:
+    with pytest.raises(
+        CircuitOpen, match=r"not sent: 3 consecutive calls .* since 20.*refused.*next attempt at 20"
+    ) as open_:
         await handle.system()
     assert open_.value.retry_after_s is not None
     assert 0 < open_.value.retry_after_s <= 1

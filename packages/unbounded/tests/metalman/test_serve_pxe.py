@@ -254,7 +254,7 @@ async def test_a_machine_behind_a_relay_is_installed_by_a_server_without_an_inte
 
 
 REFUSED: Final = [
-    ({"http_port": "8881"}, "HTTP cannot listen on 0.0.0.0 port 8881: something else does"),
+    ({"http_port": "8881"}, "HTTP cannot listen on 0.0.0.0 port 8881: the port is in use"),
     ({"dhcp_interface": "eth9"}, "error: --dhcp-interface: interface eth9 does not exist; available: "),
     ({"cache_dir": "{}/cache-1"}, "error: --cache-dir: {}/cache-1: another process uses this image store"),
 ]

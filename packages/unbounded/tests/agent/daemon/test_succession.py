@@ -14,8 +14,7 @@ import pytest
 
 from tests.agent.daemon.joining import approving, make_token
 from tests.agent.daemon.light import LightHost
-from tests.apiserver.support import running
-from tests.cli.deployed import deployed
+from tests.cli.deployed import deployed, running
 from tests.support.waiting import eventually
 from unbounded.agent.cluster_access import ClusterAccess, access_of_config, goal_with
 from unbounded.agent.daemon import daemon

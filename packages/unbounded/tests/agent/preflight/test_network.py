@@ -18,7 +18,7 @@ from aiohttp import encode_basic_auth, web
 from msgspec.structs import replace
 
 from tests.agent.preflight.support import TOKEN, NoCommands, NoUnits, config
-from tests.apiserver.support import running
+from tests.cli.deployed import running
 from tests.fetch.layers import files, image
 from tests.fetch.registries import Registry, served
 from tests.support.authority import PEM

@@ -536,7 +536,7 @@ async def test_metalman_of_a_site_is_deployed_where_deployments_are(up_cli: Cli)
     ran = await up_cli("site", "deploy-pxe", "--site", "rack1", "--interface", "a/b")
     assert (ran.status, "--interface: 'a/b'" in ran.err) == (2, True)
     ran = await up_cli("site", "deploy-pxe", "--site", "rack1", "--dhcp-relay", "fe80::1")
-    assert (ran.status, "--dhcp-relay: fe80::1/128 is not of IPv4" in ran.err) == (2, True)
+    assert (ran.status, "--dhcp-relay: fe80::1/128 is not an IPv4 network" in ran.err) == (2, True)
 
 
 async def test_a_deployed_metalman_serves_booting_machines_as_that_of_up_does(up_cli: Cli, tmp_path: Path) -> None:
@@ -573,9 +573,9 @@ async def test_a_deployed_metalman_serves_booting_machines_as_that_of_up_does(up
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--dhcp-mode", "never"], "--dhcp-mode: 'never' is no mode: choose from"),
+        (["--dhcp-mode", "never"], "--dhcp-mode: 'never' is not a mode: choose from"),
         (["--http-port", "x"], "--http-port: 'x' is no port"),
-        (["--cluster-dns", "x"], "--cluster-dns: 'x' is no IPv4 address"),
+        (["--cluster-dns", "x"], "--cluster-dns: 'x' is not an IPv4 address"),
         (["--ek-ca", "/none"], "--ek-ca: /none: No such file"),
     ],
 )
