@@ -413,7 +413,7 @@ async def test_with_roots_only_a_certified_key_is_trusted() -> None:
     assert await lab.attested() == ("False", "EKNotTrusted")
     (link,), _, _ = await explained(lab.api, Topic.MACHINE, "m1")
     assert "--ek-ca requires the certificate of the TPM's maker" in link.what
-    assert "roots that count are those in the file of metalman's --ek-ca" in link.next_step
+    assert "with the roots in the file of its --ek-ca" in link.next_step
     assert link.fixes == ()
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
