@@ -112,12 +112,12 @@ class Impostor:
             await runner.cleanup()
 
 
-async def signed_info(admin: Client) -> dict[str, Any]:
-    """cluster-info once it is signed by the token."""
+async def signed_info(admin: Client, token: str = TOKEN) -> dict[str, Any]:
+    """Return cluster-info once the server has signed it with a token."""
 
     async def signed() -> dict[str, Any]:
         info: dict[str, Any] = await admin.get(INFO)
-        return info if f"jws-kubeconfig-{TOKEN[:6]}" in info["data"] else {}
+        return info if f"jws-kubeconfig-{token[:6]}" in info["data"] else {}
 
     found: dict[str, Any] = await eventually(signed)
     return found
@@ -141,7 +141,9 @@ async def test_a_host_finds_the_cluster_that_knows_its_token_and_joins(
 @pytest.mark.slow
 async def test_the_signature_of_a_new_token_is_waited_for(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
-    await make_signing_token(admin, "first0.0123456789abcdef")
+    other = "first0.0123456789abcdef"
+    await make_signing_token(admin, other)
+    await signed_info(admin, other)
 
     async def later() -> None:
         await asyncio.sleep(1)
