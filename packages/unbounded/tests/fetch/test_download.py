@@ -120,7 +120,7 @@ async def test_limits_and_schemes_hold(session: Web, tmp_path: Path) -> None:
             await download(session, Download((url,)), tmp_path / "f")
         assert "pw" not in str(caught.value)
         assert "secret" not in str(caught.value)
-    with pytest.raises(UnusableContent, match="no URL to get it from"):
+    with pytest.raises(UnusableContent, match="no URL is configured"):
         await download(session, Download(()), tmp_path / "f")
 
 
@@ -149,7 +149,7 @@ async def test_a_server_is_trusted_by_the_bundle_for_its_host_only(tmp_path: Pat
         async with Web(Trust(authorities={"localhost": bundle}), HASTY) as trusting:
             await download(trusting, wanted, tmp_path / "f")
         async with Web(Trust(authorities={"example.com": bundle}), HASTY) as other:
-            with pytest.raises(Denied, match=r"is not trusted.*give its authority as a CA bundle"):
+            with pytest.raises(Denied, match=r"is not trusted.*add its authority to the CA bundle"):
                 await download(other, wanted, tmp_path / "g")
     finally:
         await runner.cleanup()

@@ -79,7 +79,9 @@ async def get(web: Web, url: str) -> int:
 async def test_a_proxy_that_refuses_is_named_with_its_status(status: str, failure: type[Exception]) -> None:
     asked: list[str] = []
     async with proxy(status, asked) as url, Web(patience=Patience(attempts=1), proxies=Proxies(url, url)) as web:
-        with pytest.raises(failure, match=f"GET https://example.com/a: the proxy {url}/? refused: {status}"):
+        with pytest.raises(
+            failure, match=f"GET https://example.com/a: the proxy {url}/? rejected the request: {status}"
+        ):
             await get(web, "https://example.com/a?signature=hush")
         with pytest.raises(failure, match=f"GET http://example.com/a through the proxy {url}/?: {status}"):
             await get(web, "http://example.com/a")
@@ -91,6 +93,6 @@ async def test_what_a_proxy_brings_is_taken_and_one_that_is_away_is_named() -> N
     async with proxy("200 OK", asked) as url, Web(proxies=Proxies(http=url)) as web:
         assert await get(web, "http://example.com/a") == 200
     async with Web(proxies=Proxies(https=url)) as web:
-        with pytest.raises(Unavailable, match=f"GET https://example.com/a: the proxy {url}/? is not reached: "):
+        with pytest.raises(Unavailable, match=f"GET https://example.com/a: cannot reach the proxy {url}/?: "):
             await get(web, "https://example.com/a")
     assert asked == ["GET http://example.com/a HTTP/1.1"]

@@ -72,5 +72,5 @@ async def test_a_pull_secret_opens_what_is_closed(tmp_path: Path) -> None:
         assert (await RegistryClient(session, reference, right).resolve(AMD64)).image.size
         with pytest.raises(Denied, match="does not let 'admin' read lab/img"):
             await RegistryClient(session, reference, wrong).resolve(AMD64)
-        with pytest.raises(Denied, match="there is none for it: give a pull secret"):
+        with pytest.raises(Denied, match="none is configured for it: set a pull secret"):
             await RegistryClient(session, reference).resolve(AMD64)

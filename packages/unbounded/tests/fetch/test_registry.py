@@ -79,11 +79,11 @@ async def test_a_manifest_that_is_not_what_its_digest_says_is_refused(registry: 
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        (b"<html>", "cannot be read"),
+        (b"<html>", "cannot read its manifest"),
         (b'{"schemaVersion": 1}', "schema 1"),
-        (b'{"schemaVersion": 2, "layers": [], "manifests": []}', "at once"),
+        (b'{"schemaVersion": 2, "layers": [], "manifests": []}', "both an index and an image"),
         (b'{"schemaVersion": 2}', "neither an index nor an image"),
-        (b'{"schemaVersion":2,"layers":[{"mediaType":"x","digest":"sha256:../../x","size":1}]}', "is no digest"),
+        (b'{"schemaVersion":2,"layers":[{"mediaType":"x","digest":"sha256:../../x","size":1}]}', "is not a digest"),
         (b'{"schemaVersion":2,"layers":[{"mediaType":"x","digest":"sha256:%s","size":-1}]}' % (b"a" * 64), "size -1"),
     ],
 )
@@ -169,7 +169,7 @@ async def test_another_content_than_promised_never_gets_its_name(
 
 
 async def test_more_than_the_limit_is_not_even_begun(registry: Registry, session: Web, tmp_path: Path) -> None:
-    with pytest.raises(TooLarge, match="300000 bytes, 1000 are allowed"):
+    with pytest.raises(TooLarge, match="300000 bytes exceed the limit of 1000"):
         await fetched(session, registry, tmp_path / "blob", limit=1000)
     assert registry.count("blobs") == 0
 
@@ -185,7 +185,7 @@ async def test_a_server_that_sends_more_than_it_promised_is_stopped(
         return response
 
     registry.dial = dial
-    promised = f"layer {DIGEST}: more came than the {len(CONTENT)} bytes that are promised"
+    promised = f"layer {DIGEST}: received more than the expected {len(CONTENT)} bytes"
     with pytest.raises(TooLarge, match=promised):
         await fetched(session, registry, tmp_path / "blob", limit=1 << 30)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= len(
@@ -197,7 +197,7 @@ async def test_a_size_that_differs_from_the_descriptor_is_not_even_begun(
     registry: Registry, session: Web, tmp_path: Path
 ) -> None:
     registry.blobs[str(DIGEST)] = CONTENT * 3
-    with pytest.raises(TooLarge, match=f"900000 bytes would come, and {len(CONTENT)} are promised"):
+    with pytest.raises(TooLarge, match=f"the server offers 900000 bytes, expected {len(CONTENT)}"):
         await fetched(session, registry, tmp_path / "blob")
 
 
@@ -285,7 +285,11 @@ async def test_a_redirect_to_another_host_does_not_get_the_login(
 
 @pytest.mark.parametrize(
     ("location", "told"),
-    [("/v2/again", "more than 10 redirects"), ("file:///etc/passwd", "not fetched"), ("http://[", "no URL")],
+    [
+        ("/v2/again", "more than 10 redirects"),
+        ("file:///etc/passwd", "which is not supported"),
+        ("http://[", "redirects to an invalid URL"),
+    ],
 )
 async def test_redirects_that_lead_nowhere_end(registry: Registry, session: Web, location: str, told: str) -> None:
     async def dial(request: web.BaseRequest) -> Answer:
@@ -377,7 +381,7 @@ async def test_a_registry_that_refuses_every_login_is_asked_a_few_times_only(
     registry.dial = dial
     config = docker_config({registry.host: {"auth": "bWU6cHc="}})
     logins = RegistryLogins.from_secret(config) if secret else None
-    with pytest.raises(Denied, match="check the pull secret" if secret else "give a pull secret"):
+    with pytest.raises(Denied, match="check the pull secret" if secret else "set a pull secret"):
         await client(session, registry, logins=logins).resolve(AMD64)
     assert len(registry.seen) <= 3
 

@@ -176,7 +176,7 @@ async def test_progress_is_counted_in_bytes_and_logged_now_and_then(
         await eventually(lambda: [progress.percent for progress in images.pulls()] in ([49], [50]))
         stopped.set()
         await task
-    lines = [getattr(record, FIELDS) for record in caplog.records if record.getMessage() == "image pull goes on"]
+    lines = [getattr(record, FIELDS) for record in caplog.records if record.getMessage() == "image pull continues"]
     assert [(line["image"], line["stage"]) for line in lines] == [(f"{registry.host}/lab/img:v1", "fetching")]
     assert 0 <= lines[0]["percent"] <= 100
 
@@ -201,7 +201,7 @@ async def test_an_image_that_cannot_be_unpacked_leaves_no_image(registry: Regist
     registry.add(image([files({"disk/../../x": b""})]), "v1")
     registry.add(image([files({"etc/x": b""})]), "v2")
     async with store(tmp_path) as images:
-        for tag, told in (("v1", "leads upwards"), ("v2", "no directory /disk")):
+        for tag, told in (("v1", "leads out of the tree"), ("v2", "no directory /disk")):
             with pytest.raises(UnusableContent, match=told):
                 await images.ensure(f"{registry.host}/lab/img:{tag}", AMD64)
         assert not list((tmp_path / "images").iterdir())

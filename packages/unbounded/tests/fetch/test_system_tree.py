@@ -87,16 +87,16 @@ def test_devices_below_dev_are_left_out_and_others_are_refused(tmp_path: Path) -
     null = entry("dev/null", type=tarfile.CHRTYPE, devmajor=1, devminor=3)
     assert seen(unpacked(tmp_path, tar(entry("dev"), null))) == {"dev": None}
     (tmp_path / "other").mkdir()
-    with pytest.raises(UnusableContent, match="devices and the like"):
+    with pytest.raises(UnusableContent, match="devices and other special files"):
         unpacked(tmp_path / "other", tar(entry("etc/sda", type=tarfile.BLKTYPE, devmajor=8)))
 
 
 @pytest.mark.parametrize(
     ("first", "path", "words"),
     [
-        pytest.param(tar(symlink("a", "b"), symlink("b", "a")), "a/f", "circle", id="a-circle-of-links"),
-        pytest.param(files({"a": b""}), "a/f", "no directory", id="a-file-on-the-way"),
-        pytest.param(tar(symlink("a", "")), "f", "link to nothing", id="an-empty-link"),
+        pytest.param(tar(symlink("a", "b"), symlink("b", "a")), "a/f", "form a loop", id="a-circle-of-links"),
+        pytest.param(files({"a": b""}), "a/f", "is not a directory", id="a-file-on-the-way"),
+        pytest.param(tar(symlink("a", "")), "f", "link without a target", id="an-empty-link"),
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_nothing(tmp_path: Path, first: bytes, path: str, words: str) -> None:

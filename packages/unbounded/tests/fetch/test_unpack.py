@@ -128,8 +128,8 @@ SIZE = slice(124, 136)
 NESTED_PAX = changed(tar(entry("x", b"")), slice(156, 157), b"x")[:512] * 3000
 
 MALICIOUS = {
-    "leads upwards": files({"../evil": b"x"}),
-    "leads upwards in the middle": files({"a/../../evil": b"x"}),
+    "leads out of the tree": files({"../evil": b"x"}),
+    "leads out of the tree in the middle": files({"a/../../evil": b"x"}),
     "a hard link upwards": tar(hardlink("evil", "../../outside")),
     "a hard link to an absolute place": tar(hardlink("evil", "/etc/passwd")),
     "a hard link to nothing": tar(hardlink("evil", "nothing")),
@@ -146,7 +146,7 @@ MALICIOUS = {
     "a FIFO": tar(entry("pipe", type=tarfile.FIFOTYPE)),
     "a kind that nobody knows": changed(files({"x": b""}), slice(156, 157), b"Q"),
     "a whiteout of the directory above": tar(entry("a/.wh...", b"")),
-    "a whiteout of nothing": tar(entry("a/.wh.", b"")),
+    "a whiteout without a name": tar(entry("a/.wh.", b"")),
     "a file below a whiteout": files({".wh.a/b": b"x"}),
     "a name that is too long": files({"n" * 256: b"x"}),
     "a path that is too deep": files({"d/" * 129 + "x": b"x"}),

@@ -128,10 +128,14 @@ def test_a_proxy_and_authorities_are_known_before_the_host_has_joined() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("Proxy", {"HTTP": "proxy:3128"}, "Proxy.HTTP: a URL that begins with http:// or https://, without a user"),
-        ("Proxy", {"HTTPS": "http://user:hush@proxy"}, "Proxy.HTTPS: a URL that begins with"),
-        ("Proxy", {"NoProxy": ["a,b"]}, "Proxy.NoProxy 'a,b': one host, domain, address or network in each entry"),
-        ("CaBundle", "no PEM", "CaBundle: at least one certificate in PEM"),
+        (
+            "Proxy",
+            {"HTTP": "proxy:3128"},
+            "Proxy.HTTP: must be a URL that begins with http:// or https://, without a user",
+        ),
+        ("Proxy", {"HTTPS": "http://user:hush@proxy"}, "Proxy.HTTPS: must be a URL that begins with"),
+        ("Proxy", {"NoProxy": ["a,b"]}, "Proxy.NoProxy 'a,b': each entry must be one host, domain, address or network"),
+        ("CaBundle", "no PEM", "CaBundle: must contain at least one PEM certificate"),
     ],
 )
 def test_a_wrong_proxy_or_bundle_is_named(key: str, value: object, words: str) -> None:
@@ -153,42 +157,66 @@ def test_versions_and_addresses_are_read_as_people_write_them() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("MachineName", "", "MachineName '': the name of a Machine"),
+        ("MachineName", "", "MachineName '': must be the name of a Machine"),
         ("MachineName", "M_1", "MachineName 'M_1'"),
-        ("Cluster.Version", "latest", "Cluster.Version 'latest': a version such as 1.34.0"),
-        ("NodeName", "other", "NodeName 'other': left out, or the same as MachineName"),
-        ("Cluster.CaCertBase64", "eA==", "Cluster.CaCertBase64: base64 of at least one PEM certificate"),
-        ("Cluster.CaCertBase64", in_base64(PEM[:80]), "Cluster.CaCertBase64: base64 of at least one PEM certificate"),
-        ("Cluster.CaCertBase64", in_base64(BROKEN), "Cluster.CaCertBase64: base64 of at least one PEM certificate"),
+        ("Cluster.Version", "latest", "Cluster.Version 'latest': must be a version such as 1.34.0"),
+        ("NodeName", "other", "NodeName 'other': must be absent or equal to MachineName"),
+        ("Cluster.CaCertBase64", "eA==", "Cluster.CaCertBase64: must be base64 of at least one PEM certificate"),
+        (
+            "Cluster.CaCertBase64",
+            in_base64(PEM[:80]),
+            "Cluster.CaCertBase64: must be base64 of at least one PEM certificate",
+        ),
+        (
+            "Cluster.CaCertBase64",
+            in_base64(BROKEN),
+            "Cluster.CaCertBase64: must be base64 of at least one PEM certificate",
+        ),
         (
             "Cluster.CaCertBase64",
             in_base64(PEM, b"\xff"),
-            "Cluster.CaCertBase64: base64 of at least one PEM certificate",
+            "Cluster.CaCertBase64: must be base64 of at least one PEM certificate",
         ),
-        ("Cluster.ClusterDNS", "10.96.0", "Cluster.ClusterDNS '10.96.0': one address, such as 10.96.0.10"),
-        ("Kubelet.ApiServer", "", "Kubelet.ApiServer: a URL that begins with https://"),
-        ("Kubelet.ApiServer", "http://x", "Kubelet.ApiServer: a URL that begins with https://"),
-        ("Kubelet.Auth", {}, "Kubelet.Auth: BootstrapToken or ExecCredential is needed, or Attest.URL"),
-        ("Kubelet.Auth.BootstrapToken", "hunter2", "Kubelet.Auth.BootstrapToken: six lower-case letters"),
-        ("Kubelet.Auth.ExecCredential", {"command": "x"}, "BootstrapToken or ExecCredential, not both"),
-        ("Kubelet.Auth", {"ExecCredential": {}}, "Kubelet.Auth.ExecCredential.command: the program"),
+        ("Cluster.ClusterDNS", "10.96.0", "Cluster.ClusterDNS '10.96.0': must be one address, such as 10.96.0.10"),
+        ("Kubelet.ApiServer", "", "Kubelet.ApiServer: must be a URL that begins with https://"),
+        ("Kubelet.ApiServer", "http://x", "Kubelet.ApiServer: must be a URL that begins with https://"),
+        ("Kubelet.Auth", {}, "Kubelet.Auth: needs BootstrapToken or ExecCredential, or Attest.URL"),
+        ("Kubelet.Auth.BootstrapToken", "hunter2", "Kubelet.Auth.BootstrapToken: must be six lower-case letters"),
+        ("Kubelet.Auth.ExecCredential", {"command": "x"}, "BootstrapToken and ExecCredential exclude each other"),
+        ("Kubelet.Auth", {"ExecCredential": {}}, "Kubelet.Auth.ExecCredential.command: must name the program"),
         ("Kubelet.Labels", {"-a": "b"}, "Kubelet.Labels '-a'='b'"),
         ("Kubelet.Labels", {"node-role.kubernetes.io/worker": ""}, "Kubelet.Labels 'node-role.kubernetes.io/worker': "),
-        ("Kubelet.Labels", {"node-restriction.kubernetes.io/a": "b"}, "kubelet gives itself no such label"),
-        ("Kubelet.Labels", {"k8s.io/a": "b"}, "kubelet gives itself no such label"),
-        ("Kubelet.RegisterWithTaints", ["x"], "Kubelet.RegisterWithTaints 'x': key=value:NoSchedule"),
-        ("Attest.URL", "ftp://x", "Attest.URL: a URL that begins with http:// or https://"),
-        ("Downloads.CNI.URL", "https://user:pw@x/", "Downloads.CNI.URL: a URL"),
-        ("Downloads.Kubernetes.Version", "latest", "Downloads.Kubernetes.Version 'latest': a version such as 1.34.0"),
-        ("Downloads.Containerd.Version", "../../evil x", "Downloads.Containerd.Version '../../evil x': a version"),
-        ("Downloads.Runc.Version", "1.1?a=b#x", "Downloads.Runc.Version '1.1?a=b#x': a version"),
-        ("Downloads.Crictl.Version", "1", "Downloads.Crictl.Version '1': a version"),
-        ("CRI.Containerd.Version", "2.1.8/x", "CRI.Containerd.Version '2.1.8/x': a version"),
-        ("CRI.Runc.Version", "main", "CRI.Runc.Version 'main': a version"),
-        ("CNI.PluginVersion", "v", "CNI.PluginVersion 'v': a version"),
-        ("Downloads.Runc", {"SHA256": "0" * 63, "Version": "1.5.0"}, "Downloads.Runc.SHA256: 64 hexadecimal digits"),
-        ("Downloads.Runc.SHA256", "0" * 64, "Downloads.Runc.SHA256: Downloads.Runc.Version is needed beside it"),
-        ("Downloads.Kubernetes", {"SHA256": "0" * 64}, "Downloads.Kubernetes.SHA256: it is three files"),
+        ("Kubelet.Labels", {"node-restriction.kubernetes.io/a": "b"}, "kubelet may not set such a label"),
+        ("Kubelet.Labels", {"k8s.io/a": "b"}, "kubelet may not set such a label"),
+        ("Kubelet.RegisterWithTaints", ["x"], "Kubelet.RegisterWithTaints 'x': must be key=value:NoSchedule"),
+        ("Attest.URL", "ftp://x", "Attest.URL: must be a URL that begins with http:// or https://"),
+        ("Downloads.CNI.URL", "https://user:pw@x/", "Downloads.CNI.URL: must be a URL"),
+        (
+            "Downloads.Kubernetes.Version",
+            "latest",
+            "Downloads.Kubernetes.Version 'latest': must be a version such as 1.34.0",
+        ),
+        (
+            "Downloads.Containerd.Version",
+            "../../evil x",
+            "Downloads.Containerd.Version '../../evil x': must be a version",
+        ),
+        ("Downloads.Runc.Version", "1.1?a=b#x", "Downloads.Runc.Version '1.1?a=b#x': must be a version"),
+        ("Downloads.Crictl.Version", "1", "Downloads.Crictl.Version '1': must be a version"),
+        ("CRI.Containerd.Version", "2.1.8/x", "CRI.Containerd.Version '2.1.8/x': must be a version"),
+        ("CRI.Runc.Version", "main", "CRI.Runc.Version 'main': must be a version"),
+        ("CNI.PluginVersion", "v", "CNI.PluginVersion 'v': must be a version"),
+        (
+            "Downloads.Runc",
+            {"SHA256": "0" * 63, "Version": "1.5.0"},
+            "Downloads.Runc.SHA256: must be 64 hexadecimal digits",
+        ),
+        ("Downloads.Runc.SHA256", "0" * 64, "Downloads.Runc.SHA256: needs Downloads.Runc.Version"),
+        (
+            "Downloads.Kubernetes",
+            {"SHA256": "0" * 64},
+            "Downloads.Kubernetes.SHA256: not allowed, as it consists of three files",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) and "." in value and len(value) < 30 else "",
 )
@@ -234,7 +262,8 @@ def test_what_lacks_because_its_key_is_written_otherwise_is_told_with_that_key()
     body = json.loads(agent_config_json(machine(), FACTS, token=TOKEN))
     body["Cluster"]["CACertBase64"] = body["Cluster"].pop("CaCertBase64")
     with pytest.raises(
-        Rejected, match=r"Cluster\.CaCertBase64: base64 .*; unknown key Cluster\.CACertBase64 \(CaCertBase64\?\)"
+        Rejected,
+        match=r"Cluster\.CaCertBase64: must be base64 .*; unknown key Cluster\.CACertBase64 \(CaCertBase64\?\)",
     ):
         read_agent_config(json.dumps(body).encode(), "config.json")
 
@@ -278,5 +307,5 @@ def test_an_empty_configuration_lacks_everything_that_is_needed() -> None:
 @pytest.mark.parametrize(("key", "seconds"), [("VerifySeconds", -1), ("VerifySeconds", 3601), ("RetrySeconds", 86_401)])
 def test_limits_of_recreations_out_of_reach_are_refused_by_their_name(key: str, seconds: int) -> None:
     content = json.dumps({"MachineName": "m1", "Recreation": {key: seconds}}).encode()
-    with pytest.raises(Rejected, match=f"Recreation.{key} {seconds}: from 1 to"):
+    with pytest.raises(Rejected, match=f"Recreation.{key} {seconds}: must be from 1 to"):
         read_agent_config(content, "config.json")

@@ -181,11 +181,11 @@ async def test_who_stands_in_between_cannot_have_the_token_shown_to_a_cluster_of
 
     async with server.running(), served(between) as host:
         url = f"http://{host}/boot/x"
-        with pytest.raises(Rejected, match="the cluster's authority was changed on its way to this TPM"):
+        with pytest.raises(Rejected, match="the cluster's authority was modified on its way to this TPM"):
             await attest_client.attest(url, socket_tpm(tpm.address))
         code, out, err = await script(tmp_path, tpm, url)
         assert (code, out) == (1, "")
-        assert "was changed on its way to this TPM; the token is not used" in err
+        assert "was modified on its way to this TPM; the token is not used" in err
 
 
 @pytest.mark.slow
@@ -258,16 +258,16 @@ def test_a_challenge_is_answered_once() -> None:
     [
         (400, b'{"error": "ekPub: no"}', "400: ekPub: no"),
         (500, b"<html>", "the server answers 500"),
-        (200, b"", "no JSON object"),
-        (200, b"[]", "no JSON object"),
+        (200, b"", "not a JSON object"),
+        (200, b"[]", "not a JSON object"),
         (200, b"{}", "neither a token nor a challenge"),
         (200, b'{"encryptedToken": ""}', "lacks credentialBlob"),
         (200, sealed(encryptedToken=5), "lacks encryptedToken, or it is not base64"),
-        (200, sealed("ü".encode()), "is no token"),
-        (200, sealed(clusterCA="another"), "the cluster's authority was changed on its way"),
-        (200, sealed(clusterCASeal=""), "the cluster's authority was changed on its way"),
+        (200, sealed("ü".encode()), "is not a token"),
+        (200, sealed(clusterCA="another"), "the cluster's authority was modified on its way"),
+        (200, sealed(clusterCASeal=""), "the cluster's authority was modified on its way"),
         (200, sealed(clusterCASeal=None), "lacks clusterCASeal"),
-        (200, b" " * (1 << 20) + b"{}", "larger than 1048576 bytes"),
+        (200, b" " * (1 << 20) + b"{}", "exceeds 1048576 bytes"),
     ],
 )
 def test_what_is_no_answer_is_said(status: int, content: bytes, said: str) -> None:

@@ -61,7 +61,7 @@ def test_a_good_token_is_read_with_when_it_ends() -> None:
 @pytest.mark.parametrize(
     ("given_secret", "said"),
     [
-        (secret(type_="Opaque"), "is of type Opaque, and a bootstrap token is of type bootstrap.kubernetes.io/token"),
+        (secret(type_="Opaque"), "is of type Opaque, but a bootstrap token is of type bootstrap.kubernetes.io/token"),
         (secret(type_=None), "is of type Opaque"),
         (secret(deleted="2026-01-01T00:00:00Z"), "is being deleted"),
         (secret(token_id=None), "has no key token-id"),
@@ -70,15 +70,21 @@ def test_a_good_token_is_read_with_when_it_ends() -> None:
         (secret(token_secret="short"), "key token-secret: must be 16 characters"),
         (secret(name="bootstrap-token-other1"), "must be named bootstrap-token-abcdef, as its token-id is abcdef"),
         (secret(expiration="2026-01-01T00:00:00Z"), "key expiration: the token expired at 2026-01-01T00:00:00Z"),
-        (secret(expiration="2026-01-01T00:00:30Z"), "before a host could have joined with it"),
-        (secret(expiration="tomorrow"), "key expiration: 'tomorrow' is no time such as 2026-01-01T00:00:00Z"),
-        (secret(expiration="2026-01-01"), "is no time such as"),
-        (secret(expiration="2026-13-01T00:00:00Z"), "is no time such as"),
+        (secret(expiration="2026-01-01T00:00:30Z"), "before a host could join with it"),
+        (secret(expiration="tomorrow"), "key expiration: 'tomorrow' is not a time such as 2026-01-01T00:00:00Z"),
+        (secret(expiration="2026-01-01"), "is not a time such as"),
+        (secret(expiration="2026-13-01T00:00:00Z"), "is not a time such as"),
         (secret(usage_bootstrap_authentication=None), "key usage-bootstrap-authentication: must be true"),
         (secret(usage_bootstrap_authentication="false"), "key usage-bootstrap-authentication: must be true"),
-        (secret(auth_extra_groups=None), f"key auth-extra-groups: must hold {GROUP_BOOTSTRAP}"),
-        (secret(auth_extra_groups="system:bootstrappers:kubeadm:default-node-token"), f"must hold {GROUP_BOOTSTRAP}"),
-        (secret(auth_extra_groups=f"{GROUP_BOOTSTRAP},system:masters"), "must be groups that begin with"),
+        (secret(auth_extra_groups=None), f"key auth-extra-groups: must contain {GROUP_BOOTSTRAP}"),
+        (
+            secret(auth_extra_groups="system:bootstrappers:kubeadm:default-node-token"),
+            f"must contain {GROUP_BOOTSTRAP}",
+        ),
+        (
+            secret(auth_extra_groups=f"{GROUP_BOOTSTRAP},system:masters"),
+            "must be comma-separated groups that begin with",
+        ),
     ],
     ids=lambda value: value.replace(" ", "-")[:40] if isinstance(value, str) else "",
 )
@@ -94,7 +100,7 @@ def test_a_token_of_another_machine_is_refused() -> None:
     bound = secret(auth_extra_groups=f"{GROUP_BOOTSTRAP},{machine_group('u-1')}")
     assert token_in(bound, now=NOW, machine_uid="u-1").id == "abcdef"
     assert token_in(secret(), now=NOW, machine_uid="u-1").id == "abcdef"
-    with pytest.raises(Rejected, match="was made for another Machine"):
+    with pytest.raises(Rejected, match="was created for another Machine"):
         token_in(bound, now=NOW, machine_uid="u-2")
 
 

@@ -160,7 +160,7 @@ def test_while_it_waits_it_says_for_whom_and_what_a_person_could_do(tmp_path: Pa
         with pytest.raises(Transient) as trouble:
             await certificate(api, IdentityFiles(tmp_path, AGENT), AGENT, tell=told.append, within_s=30)
         (request,) = (await api.list(CERTIFICATE_REQUESTS)).items
-        words = f"waiting for CertificateSigningRequest {request.name}, the agent's of Machine m1, to be"
+        words = f"waiting for CertificateSigningRequest {request.name} of the agent of Machine m1 to be"
         by_hand = f"approved by machina; by hand: kubectl certificate approve {request.name}"
         assert told == [f"{words} {by_hand}"]
         await Signer(api, tmp_path).set(request.name, conditions=[{"type": "Approved", "status": "True"}])

@@ -190,7 +190,7 @@ async def test_an_impostor_that_passes_signatures_on_is_not_shown_the_token(
             await join(Layout(tmp_path / "host"), with_trust(config_of(server), pem, impostor.url))
         assert impostor.asked == [INFO]
         assert impostor.shown == []
-    words = "certificate" if ours_too else "the cluster that knows this bootstrap token has another CA"
+    words = "certificate" if ours_too else "the cluster with this bootstrap token has another CA"
     assert words in str(failed.value).replace("CERTIFICATE", "certificate")
 
 
@@ -211,5 +211,5 @@ async def test_a_token_of_an_attestation_is_used_only_with_the_ca_that_was_seale
     assert verified_token(answer_with(theirs + ours), config).reveal() == TOKEN, "as while a CA is renewed"
     assert verified_token(answer_with(""), config).reveal() == TOKEN, "of a server that seals none"
     for pem in (theirs, theirs + ours):
-        with pytest.raises(Rejected, match="another CA than was sealed with the token for this TPM"):
+        with pytest.raises(Rejected, match="differs from the CA that was sealed with the token for this TPM"):
             verified_token(answer_with(ours), with_trust(config, pem))

@@ -51,11 +51,11 @@ def test_cluster_info_says_where_and_whom_to_trust() -> None:
         (ConfigMap(), "kube-public/cluster-info has no key 'kubeconfig'"),
         (ConfigMap(data={"kubeconfig": "a: ["}), "not YAML"),
         (ConfigMap(data={"kubeconfig": "clusters: []"}), r"clusters\[0\].cluster needs server and cert"),
-        (info("http://10.0.0.1"), "server 'http://10.0.0.1' is no address of an API server, such as https"),
-        (info("https://user@10.0.0.1"), "is no address of an API server"),
+        (info("http://10.0.0.1"), "server 'http://10.0.0.1' is not an address of an API server, such as https"),
+        (info("https://user@10.0.0.1"), "is not an address of an API server"),
         (info("10.0.0.1:6443"), "server '10.0.0.1:6443' does not begin with https://"),
         (info(ca="%%%"), "certificate-authority-data is not base64 of PEM"),
-        (info(ca=b64encode(b"nothing").decode()), "certificate-authority-data holds no certificate"),
+        (info(ca=b64encode(b"nothing").decode()), "certificate-authority-data contains no certificate"),
     ],
 )
 def test_what_is_wrong_with_cluster_info_is_named(config_map: ConfigMap, said: str) -> None:
@@ -72,7 +72,7 @@ def test_a_service_without_an_address_is_no_dns_server() -> None:
     assert dns_of(service("10.96.0.10")) == "10.96.0.10"
     assert dns_of(service("fd00::a")) == "fd00::a"
     for address in (None, "None", "", "x"):
-        with pytest.raises(InvalidFact, match=r"spec.clusterIP is .*; give --cluster-dns"):
+        with pytest.raises(InvalidFact, match=r"spec.clusterIP is .*; set --cluster-dns"):
             dns_of(service(address))
 
 
@@ -156,7 +156,7 @@ async def test_a_server_that_does_not_say_its_version_is_what_is_missing() -> No
     async with following(api, server, cluster_dns="10.0.0.53") as follower:
 
         async def missing() -> bool:
-            return follower.missing == "the API server has not said its version"
+            return follower.missing == "the API server has not reported its version yet"
 
         await eventually(missing)
         server.says = "v1.35.0"
@@ -166,7 +166,7 @@ async def test_a_server_that_does_not_say_its_version_is_what_is_missing() -> No
 async def test_the_version_is_the_one_that_can_be_downloaded() -> None:
     assert release_of("v1.34.1-eks-1234567") == "v1.34.1"
     assert release_of("1.33.0+k3s1") == "v1.33.0"
-    with pytest.raises(ValueError, match="says that it is 'unknown', which is no version, such as"):
+    with pytest.raises(ValueError, match="the cluster reports 'unknown', which is not a version such as"):
         release_of("unknown")
     api, server = MemoryApi(namespaces=("kube-public", "kube-system")), Server()
     server.says = "v1.32.0+unbounded-0.1.0"
@@ -210,12 +210,12 @@ async def test_without_cluster_info_and_address_it_is_said_where_to_give_it() ->
     api = MemoryApi(namespaces=("kube-public", "kube-system", "unbounded-kube"))
     await api.create(CONFIG_MAPS, root_ca(), namespace="unbounded-kube")
     async with following(api, Server(), root_ca_namespace="unbounded-kube") as follower:
-        await missing_is(follower, "where a cluster has none, give --api-server-endpoint")
+        await missing_is(follower, "--api-server-endpoint")
         assert follower.facts is None
 
 
 def test_a_root_authority_is_a_certificate() -> None:
-    with pytest.raises(InvalidFact, match=r"unbounded-kube/kube-root-ca\.crt, key 'ca.crt': holds no certificate"):
+    with pytest.raises(InvalidFact, match=r"unbounded-kube/kube-root-ca\.crt, key 'ca.crt': contains no certificate"):
         root_ca_of(msgspec.convert(root_ca("") | {"metadata": {"namespace": "unbounded-kube"}}, ConfigMap))
 
 
@@ -266,7 +266,9 @@ async def test_the_key_of_releases_follows_and_nothing_is_known_while_it_is_wron
         await api.patch(CONFIG_MAPS, "unbounded-releases", wrong, namespace="unbounded-kube")
         await known(None)
         assert follower.missing is not None
-        assert follower.missing.startswith("ConfigMap unbounded-kube/unbounded-releases, key publicKey: wanted the PEM")
+        assert follower.missing.startswith(
+            "ConfigMap unbounded-kube/unbounded-releases, key publicKey: expected the PEM"
+        )
         await api.delete(CONFIG_MAPS, "unbounded-releases", namespace="unbounded-kube")
         await known("")
 

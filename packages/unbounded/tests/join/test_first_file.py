@@ -135,7 +135,7 @@ async def test_a_cloud_host_has_them() -> None:
 async def test_a_cloud_host_is_not_replaced_for_a_configuration_that_is_not_there() -> None:
     async with place() as there:
         for ref, words in (
-            ({"name": "edge", "version": 3}, "there is no MachineConfigurationVersion edge-v3"),
+            ({"name": "edge", "version": 3}, "MachineConfigurationVersion edge-v3 does not exist"),
             ({"name": "gone"}, "MachineConfiguration gone has no version"),
         ):
             with pytest.raises(Refusal, match=f"^spec.configurationRef: {words}$") as refused:
@@ -234,7 +234,7 @@ async def test_a_host_whose_token_lets_it_not_in_is_not_installed() -> None:
         of_another, _ = await named_token(there, machine_group("another"))
         for name, words in (
             ("bootstrap-token-gone00", "Secret kube-system/bootstrap-token-gone00 does not exist"),
-            (of_another, "the token was made for another Machine"),
+            (of_another, "the token was created for another Machine"),
         ):
             with pytest.raises(Rejected, match=f"spec.kubernetes.bootstrapTokenRef: .*{words}"):
                 await there.template_data(machine(kubernetes={"bootstrapTokenRef": {"name": name}}))

@@ -62,7 +62,7 @@ def test_a_key_is_given_in_pem_or_as_its_lines() -> None:
     ids=range(9),
 )
 def test_what_is_no_such_key_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="wanted the PEM of an EC public key on the curve P-256"):
+    with pytest.raises(ValueError, match="expected the PEM of an EC public key on the curve P-256"):
         public_key(text)
 
 
@@ -138,5 +138,5 @@ def test_what_is_published_is_read(config_map: ConfigMap | None, key: str) -> No
 
 @pytest.mark.parametrize("text", ["x", RSA, ED25519, signing.pem_of(KEY)[:-40], PRIVATE], ids=range(5))
 def test_another_kind_of_key_is_named_by_the_config_map(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^ConfigMap unbounded-kube/unbounded-releases, key publicKey: wanted"):
+    with pytest.raises(ValueError, match=r"^ConfigMap unbounded-kube/unbounded-releases, key publicKey: expected"):
         published_key(ConfigMap(data={"publicKey": text}))

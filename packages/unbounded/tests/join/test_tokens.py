@@ -84,7 +84,7 @@ async def test_metalman_makes_tokens_for_certificates_and_no_other_secrets(tmp_p
             for body, said in OTHERS:
                 with pytest.raises(Forbidden, match=said):
                     await api.create(SECRETS, {"metadata": {"name": "x"}, **body}, namespace="kube-system")
-            with pytest.raises(Forbidden, match="removes bootstrap tokens only"):
+            with pytest.raises(Forbidden, match="may create and delete bootstrap tokens only"):
                 await api.delete(SECRETS, "other", namespace="kube-system")
             for read in (
                 api.get(SECRETS, "other", namespace="kube-system"),
@@ -120,8 +120,8 @@ OTHERS: list[tuple[dict[str, object], str]] = [
         },
         "bootstrap tokens only",
     ),
-    ({"type": TOKEN_TYPE, "stringData": {"token-id": "x"}}, "of Machines only"),
-    ({"type": TOKEN_TYPE, "metadata": LABELLED, "stringData": {"token-id": "x"}}, "metalman makes expire"),
+    ({"type": TOKEN_TYPE, "stringData": {"token-id": "x"}}, "delete only bootstrap tokens of Machines"),
+    ({"type": TOKEN_TYPE, "metadata": LABELLED, "stringData": {"token-id": "x"}}, "metalman creates must expire"),
     (
         {
             "type": TOKEN_TYPE,

@@ -119,7 +119,7 @@ async def test_an_object_that_cannot_be_read_does_not_hide_the_others(caplog: py
     async with talking(handler) as (api, _):
         listing = await api.list(MACHINE_OPERATIONS)
     assert [item.name for item in listing.items] == ["whole"]
-    assert "object left out" in caplog.text
+    assert "ignored object" in caplog.text
 
 
 @pytest.mark.parametrize(

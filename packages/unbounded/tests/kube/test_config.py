@@ -110,9 +110,9 @@ def change(path: list[Any], value: Any) -> Callable[[dict[str, Any]], None]:
     ("spoil", "says"),
     [
         (change(["current-context"], ""), "no current-context"),
-        (change(["current-context"], "nowhere"), "no 'nowhere' in contexts"),
-        (change(["clusters"], []), "no 'c' in clusters"),
-        (change(["users"], None), "no 'u' in users"),
+        (change(["current-context"], "nowhere"), "contexts has no entry 'nowhere'"),
+        (change(["clusters"], []), "clusters has no entry 'c'"),
+        (change(["users"], None), "users has no entry 'u'"),
         (change(["clusters", 0, "cluster"], {}), "no server URL"),
         (change(["users", 0, "user"], {"client-certificate": "gone.pem"}), "gone.pem: No such file"),
         (change(["users", 0, "user"], {"client-key-data": "%%%"}), "client-key-data is not base64"),
@@ -121,10 +121,13 @@ def change(path: list[Any], value: Any) -> Callable[[dict[str, Any]], None]:
         (change(["users", 0, "user"], {"auth-provider": {"name": "gcp"}}), "use an exec plugin"),
         (change(["users", 0, "user"], {"as-groups": ["ops"]}), "user-extra for u without impersonating a user"),
         (change(["users", 0, "user"], {"as-user-extra": {"a": ["b"]}}), "user-extra for u without impersonating"),
-        (change(["users", 0, "user"], {"as": "joe", "as-groups": "ops"}), "as-groups: wanted a list of texts"),
-        (change(["users", 0, "user"], {"as": "joe", "as-user-extra": ["a"]}), "as-user-extra: wanted keys"),
-        (change(["users", 0, "user"], {"as": 7}), "as: 7 is not a text"),
-        (change(["users", 0, "user"], {"as": "joe\r\nX: y"}), "user u: whom it acts as: no line breaks"),
+        (change(["users", 0, "user"], {"as": "joe", "as-groups": "ops"}), "as-groups: must be a list of strings"),
+        (change(["users", 0, "user"], {"as": "joe", "as-user-extra": ["a"]}), "as-user-extra: must map keys"),
+        (change(["users", 0, "user"], {"as": 7}), "as: 7 is not a string"),
+        (
+            change(["users", 0, "user"], {"as": "joe\r\nX: y"}),
+            "user u: impersonation headers must not contain line breaks",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, spoil: Callable[[dict[str, Any]], None], says: str) -> None:
@@ -247,9 +250,9 @@ async def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
     ("change", "says"),
     [
         ({"command": "no-such-plugin-anywhere", "installHint": "Install it."}, "not found. Install it"),
-        ({"args": ["-c", "print('hello')"]}, "no ExecCredential"),
+        ({"args": ["-c", "print('hello')"]}, "not an ExecCredential"),
         ({"args": ["-c", "raise SystemExit(3)"]}, "exit code 3"),
-        ({"args": ["-c", "print('{}')"]}, "wanted client.authentication.k8s.io/v1 with a status"),
+        ({"args": ["-c", "print('{}')"]}, "expected client.authentication.k8s.io/v1 with a status"),
     ],
 )
 async def test_a_plugin_that_fails_is_named_with_its_reason(tmp_path: Path, change: dict[str, Any], says: str) -> None:

@@ -25,5 +25,5 @@ WRONG = (
 
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_no_address_of_an_api_server_is_said_to_be_none(text: str) -> None:
-    with pytest.raises(ValueError, match="is no address of an API server, such as https://"):
+    with pytest.raises(ValueError, match="is not an address of an API server, such as https://"):
         endpoint_url(text)

@@ -114,17 +114,17 @@ def test_leadership_takes_the_durations_of_kubernetes() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("cache-dir: /c", "'cache-dir' is no option; cacheDir is"),
-        ("CACHE_DIR: /c", "'CACHE_DIR' is no option; cacheDir is"),
-        ("dhcpInterfaces: eth0", "'dhcpInterfaces' is no option; dhcpInterface is"),
-        ("colour: green", "'colour' is no option; these are: .*, cacheDir, .*, trustedProxy"),
-        ("httpPort: 65536", r"httpPort in .*metalman.yaml: '65536' is no port: 0 to 65535"),
-        ("httpPort: [1]", "httpPort: wanted a text, a number, true or false, not a list"),
-        ("httpPort: {a: 1}", "httpPort: wanted a text, a number, true or false, not keys and values"),
-        ("trustedProxy: {a: 1}", "trustedProxy: wanted a text or a list of texts, not keys and values"),
+        ("cache-dir: /c", r"unknown option 'cache-dir'; did you mean cacheDir\?"),
+        ("CACHE_DIR: /c", r"unknown option 'CACHE_DIR'; did you mean cacheDir\?"),
+        ("dhcpInterfaces: eth0", r"unknown option 'dhcpInterfaces'; did you mean dhcpInterface\?"),
+        ("colour: green", "unknown option 'colour'; known options: .*, cacheDir, .*, trustedProxy"),
+        ("httpPort: 65536", r"httpPort in .*metalman.yaml: '65536' is not a port: 0 to 65535"),
+        ("httpPort: [1]", "httpPort: must be a string, a number, true or false, not a list"),
+        ("httpPort: {a: 1}", "httpPort: must be a string, a number, true or false, not keys and values"),
+        ("trustedProxy: {a: 1}", "trustedProxy: must be a string or a list of strings, not keys and values"),
         ("serveUrl: https://boot", "serveUrl in .*: boot loaders use plain http"),
-        ("- httpPort", "wanted keys and values, not a list"),
-        ("just words", "wanted keys and values, not a str"),
+        ("- httpPort", "must be a mapping, not a list"),
+        ("just words", "must be a mapping, not a str"),
         ("{", "not YAML"),
         ("dhcpInterface: eth0\ndhcpAutoInterface: true", "dhcpInterface in .* and dhcpAutoInterface in .* exclude"),
     ],
@@ -165,8 +165,8 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         (["--ek-ca", "/no/such/file"], "'/no/such/file' is not a file"),
         (["--trusted-proxy", "10.0.0.1/8"], "is not an address or network, such as 10.0.0.0/8"),
         (["--operation-max-attempts", "0"], "'0' is not a number from 1"),
-        (["--operation-poll-interval", "5"], "'5' is no duration: write 15s, 1m30s or 500ms"),
-        (["--operation-poll-interval", "0s"], "'0s' is no duration"),
+        (["--operation-poll-interval", "5"], "'5' is not a duration: write 15s, 1m30s or 500ms"),
+        (["--operation-poll-interval", "0s"], "'0s' is not a duration"),
         (
             ["--leader-elect-renew-deadline", "20s"],
             "--leader-elect-retry-period must be below --leader-elect-renew-deadline",
@@ -190,7 +190,7 @@ def test_a_variable_that_cannot_be_meant_is_named(
     monkeypatch.setenv("METALMAN_HTTP_PORT", "http")
     with pytest.raises(SystemExit):
         main(["serve-pxe"])
-    assert "$METALMAN_HTTP_PORT: 'http' is no port: 0 to 65535" in capsys.readouterr().err
+    assert "$METALMAN_HTTP_PORT: 'http' is not a port: 0 to 65535" in capsys.readouterr().err
 
 
 def test_the_controllers_alone_are_told_nothing_of_servers(capsys: pytest.CaptureFixture[str]) -> None:

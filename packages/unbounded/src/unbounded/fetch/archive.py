@@ -97,20 +97,20 @@ class Forward(io.RawIOBase):
                 parts.append(part)
                 wanted -= len(part)
         except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
-            raise UnusableContent(f"it cannot be decompressed: {error}") from error
+            raise UnusableContent(f"cannot decompress it: {error}") from error
         content = b"".join(parts)
         self._at += len(content)
         if self._at > self._limit:
-            raise TooLarge(f"the archive holds more than {self._limit} bytes")
+            raise TooLarge(f"the archive contains more than {self._limit} bytes")
         if size:
             self.last = content
         return content
 
     def seek(self, position: int, whence: int = io.SEEK_SET, /) -> int:
         if whence != io.SEEK_SET or position < self._at:
-            raise UnusableContent("the archive leads back to what was read before")
+            raise UnusableContent("the archive refers back to earlier content")
         if position > self._limit:
-            raise TooLarge(f"the archive holds more than {self._limit} bytes")
+            raise TooLarge(f"the archive contains more than {self._limit} bytes")
         while self._at < position:
             if not self.read(min(position - self._at, LARGEST_HEADER_BYTES)):
                 raise UnusableContent("the archive ends in the middle of a file")
@@ -139,7 +139,7 @@ class Archive:
         try:
             yield from self._members()
         except (tarfile.TarError, RecursionError, OverflowError, ValueError) as error:
-            raise UnusableContent(f"no tar archive that can be read: {error}") from error
+            raise UnusableContent(f"not a readable tar archive: {error}") from error
 
     def _members(self) -> Iterator[Member]:
         how: Any = {"tarinfo": Header, "errors": "surrogateescape", "encoding": "utf-8"}
@@ -150,7 +150,7 @@ class Archive:
                     raise UnusableContent("the archive's global headers are too long")
                 yield self._member(info)
             if len(self._stream.last) not in (0, _BLOCK) or any(self._stream.last):
-                raise UnusableContent("the archive breaks off, or holds what is no header")
+                raise UnusableContent("the archive is truncated, or contains an invalid header")
             while self._stream.read(LARGEST_HEADER_BYTES):  # to the checksum at the end of the compressed stream
                 pass
 
@@ -164,7 +164,7 @@ class Archive:
         at = 0
         for offset, length in pieces:
             if length < 0 or offset < at or offset + length > size:
-                raise UnusableContent(f"{'/'.join(names)!a}: its pieces do not fit into it")
+                raise UnusableContent(f"{'/'.join(names)!a}: its sparse segments exceed its size")
             at = offset + length
         return Member(
             names,

@@ -23,7 +23,7 @@ class Digest:
         """Parse a digest. Raises UnusableContent for anything but a full `sha256:…` or `sha512:…` in lower case."""
         algorithm, _, digits = text.partition(":")
         if len(digits) != _HEX_DIGITS.get(algorithm, 0) or not _HEX.fullmatch(digits):
-            raise UnusableContent(f"{text[:160]!r} is no digest: sha256: and 64 hexadecimal digits are wanted")
+            raise UnusableContent(f"{text[:160]!r} is not a digest: expected sha256: and 64 hexadecimal digits")
         return cls(algorithm, digits)
 
     @classmethod

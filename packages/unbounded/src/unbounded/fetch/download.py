@@ -51,7 +51,7 @@ async def download(web: Web, wanted: Download, target: Path, *, told: OnBytes | 
     """
     expected = Expected(Digest.parse(f"sha256:{wanted.sha256.lower()}") if wanted.sha256 else None)
     if not wanted.urls:
-        raise UnusableContent(f"{target.name}: there is no URL to get it from")
+        raise UnusableContent(f"{target.name}: no URL is configured")
     urls = [checked_url(web, text, plain=wanted.plain) for text in wanted.urls]
     path = target.with_name(target.name + ".partial")
     async with growing(path, limit=wanted.limit, resume=expected.digest is not None) as partial:
@@ -95,11 +95,11 @@ def checked_url(web: Web, text: str, *, plain: bool) -> URL:
     except ValueError:
         # other parts of the URL may be secret, in the error's text too
         named = text.partition("?")[0].rpartition("@")[2]
-        raise UnusableContent(f"{named!r} is no URL") from None
+        raise UnusableContent(f"{named!r} is not a URL") from None
     if url.scheme == "file" and not url.host and url.path.startswith("/"):
         return url
     if url.scheme not in ("http", "https") or not url.host:
-        raise UnusableContent(f"{redacted_url(url)}: only https, http and file URLs are fetched")
+        raise UnusableContent(f"{redacted_url(url)}: only https, http and file URLs are supported")
     if url.scheme == "http" and not plain and not web.trust.may_be_plain(url.authority):
         raise UnusableContent(f"{redacted_url(url)}: plain http is not allowed; use https")
     return url
@@ -115,7 +115,7 @@ def _copy_file(url: URL, partial: Partial, expected: Expected) -> None:
     except (TooLarge, Unavailable):
         raise
     except FileNotFoundError as error:
-        raise NotPublished(f"{path}: there is no such file") from error
+        raise NotPublished(f"{path}: this file does not exist") from error
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror}") from error
     if expected.digest is not None and partial.hex != expected.digest.hex:

@@ -100,7 +100,7 @@ class ImageDir:
         except FileNotFoundError:
             return []
         except msgspec.DecodeError as error:
-            log.warning("references of the image store are lost and will be looked up again", error=error)
+            log.warning("references of the image store are lost; looking them up again", error=error)
             return []
 
     def path(self, digest: Digest) -> Path:
@@ -124,7 +124,7 @@ class ImageDir:
         try:
             os.utime(self.path(digest))
         except (FileNotFoundError, NotADirectoryError):
-            log.warning("the folder of an image has disappeared", digest=str(digest), folder=str(self.path(digest)))
+            log.warning("directory of an image has disappeared", digest=str(digest), folder=str(self.path(digest)))
             del self.sizes[digest]
             return False
         return True

@@ -62,7 +62,7 @@ class RegistryLogins:
         try:
             config = msgspec.json.decode(data, type=_Config)
         except msgspec.DecodeError as error:
-            raise Denied(f"{what}: no Docker config with auths: {error}") from None
+            raise Denied(f"{what}: not a Docker config with auths: {error}") from None
         return cls(tuple((_key(key), _login(entry, f"{what}, {key}")) for key, entry in config.auths.items()))
 
     @classmethod

@@ -95,21 +95,19 @@ def parse(content: bytes, media_type: str) -> ImageIndex | ImageManifest:
     try:
         document = msgspec.json.decode(content, type=_Document)
     except msgspec.DecodeError as error:
-        raise UnusableContent(f"its manifest cannot be read: {error}") from error
+        raise UnusableContent(f"cannot read its manifest: {error}") from error
     if document.schema_version != 2:
-        raise UnusableContent("its manifest is of Docker's schema 1: push the image again with a tool of today")
+        raise UnusableContent("its manifest has Docker's schema 1: push the image again with a current tool")
     kind = document.media_type or media_type.partition(";")[0].strip()
     if document.manifests is not None and document.layers is not None:
-        raise UnusableContent(
-            "its manifest is an index and an image at once"
-        )  # two readers could find two images in it
+        raise UnusableContent("its manifest is both an index and an image")  # two readers could find two images in it
     if document.manifests is not None and kind not in _IMAGES:
         return ImageIndex(tuple((_platform(entry), _blob(entry)) for entry in document.manifests))
     if document.layers is not None and kind not in _INDEXES:
         if len(document.layers) > MOST_LAYERS:
-            raise UnusableContent(f"it has {len(document.layers)} layers; {MOST_LAYERS} are the most")
+            raise UnusableContent(f"it has {len(document.layers)} layers; the limit is {MOST_LAYERS}")
         return ImageManifest(tuple(map(_blob, document.layers)))
-    raise UnusableContent(f"its manifest is of type {kind or 'unknown'}, and neither an index nor an image")
+    raise UnusableContent(f"its manifest is of type {kind or 'unknown'}, neither an index nor an image")
 
 
 def _platform(entry: _Descriptor) -> Platform | None:
@@ -119,5 +117,5 @@ def _platform(entry: _Descriptor) -> Platform | None:
 
 def _blob(entry: _Descriptor) -> Blob:
     if entry.size < 0:
-        raise UnusableContent(f"its manifest gives {entry.digest} the size {entry.size}")
+        raise UnusableContent(f"its manifest has the invalid size {entry.size} for {entry.digest}")
     return Blob(Digest.parse(entry.digest), entry.size, entry.media_type)

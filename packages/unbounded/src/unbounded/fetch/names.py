@@ -21,13 +21,13 @@ def names_of(path: str) -> Names:
     """
     names = tuple(name for name in path.split("/") if name not in ("", "."))
     if ".." in names:
-        raise UnusableContent(f"{_shown(path)}: leads upwards")
+        raise UnusableContent(f"{_shown(path)}: leads out of the tree")
     if "\0" in path:
-        raise UnusableContent(f"{_shown(path)}: has a NUL in it")
+        raise UnusableContent(f"{_shown(path)}: contains a NUL byte")
     try:
         sizes = [len(name.encode("utf-8", "surrogateescape")) for name in names]
     except UnicodeEncodeError:
-        raise UnusableContent(f"{_shown(path)}: is no text that a file system takes") from None
+        raise UnusableContent(f"{_shown(path)}: is not a valid file name") from None
     if (
         len(names) > DEEPEST
         or max(sizes, default=0) > LONGEST_NAME_BYTES
@@ -57,7 +57,9 @@ def link_of(target: str, place: Names) -> str:
     while up < len(steps) and steps[up] == "..":
         up += 1
     if up > above or ".." in steps[up:]:
-        raise UnusableContent(f"{_shown('/'.join(place))}: the symbolic link to {_shown(target)} leads out, or may")
+        raise UnusableContent(
+            f"{_shown('/'.join(place))}: the symbolic link to {_shown(target)} leads, or may lead, out of the tree"
+        )
     names_of("/".join(steps[up:]))
     return "/".join(steps) or "."
 

@@ -90,5 +90,5 @@ async def growing(path: Path, *, limit: int, algorithm: str = "sha256", resume: 
 
 def _disk_trouble(path: Path, error: OSError) -> Unavailable:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    hint = "the disk is full; make room" if full else error.strerror or str(error)
+    hint = "the disk is full; free some space" if full else error.strerror or str(error)
     return Unavailable(f"{path}: {hint}")

@@ -22,7 +22,7 @@ class Platform:
         """Parse `linux/arm64/v8` or `linux/amd64`; the architecture also in the kernel's words (x86_64, aarch64)."""
         parts = text.lower().split("/")
         if not 2 <= len(parts) <= 3 or not all(parts):
-            raise UnusableContent(f"{text!r} is no platform: os/architecture or os/architecture/variant is wanted")
+            raise UnusableContent(f"{text!r} is not a platform: expected os/architecture or os/architecture/variant")
         return cls(parts[0], _ARCHITECTURES.get(parts[1], parts[1]), *parts[2:])
 
     def fits(self, other: Platform) -> int:

@@ -44,13 +44,13 @@ class Reference:
             registry = DOCKER_HUB
             repository = repository if "/" in repository else f"library/{repository}"
         if not _REGISTRY.fullmatch(registry):
-            raise UnusableContent(f"image {text!r}: {registry!r} is no registry")
+            raise UnusableContent(f"image {text!r}: {registry!r} is not a registry")
         if not _REPOSITORY.fullmatch(repository) or len(repository) > _LONGEST_REPOSITORY:
             raise UnusableContent(
-                f"image {text!r}: {repository!r} is no repository: lower case and digits, with . _ - / between"
+                f"image {text!r}: {repository!r} is not a repository: lower case and digits, with . _ - / between"
             )
         if colon and not _TAG.fullmatch(tag):
-            raise UnusableContent(f"image {text!r}: {tag!r} is no tag")
+            raise UnusableContent(f"image {text!r}: {tag!r} is not a tag")
         pinned = Digest.parse(digest) if at else None
         return cls(registry, repository, tag or ("" if pinned else "latest"), pinned)
 

@@ -149,8 +149,8 @@ class RegistryClient:
                 raise UnusableContent(f"image {self.reference}: {error}") from None
             content, digest, found = await self._manifest(str(chosen.digest), chosen.digest)
             if len(content) != chosen.size:
-                raise Corrupt(f"image {self.reference}: {chosen.digest} has another size than its index says")
-        raise UnusableContent(f"image {self.reference}: its indexes lie in each other, more than {DEEPEST_INDEX} deep")
+                raise Corrupt(f"image {self.reference}: the size of {chosen.digest} differs from that in its index")
+        raise UnusableContent(f"image {self.reference}: its indexes are nested more than {DEEPEST_INDEX} deep")
 
     async def _manifest(self, asked: str, wanted: Digest | None) -> tuple[bytes, Digest, ImageManifest | ImageIndex]:
         what = f"image {self.reference}"
@@ -184,7 +184,7 @@ class RegistryClient:
             return self._asked("GET", f"blobs/{blob.digest}", headers, fine=(200, 206, 416))
 
         if blob.size > limit:
-            raise TooLarge(f"{what}: {blob.size} bytes, {limit} are allowed")
+            raise TooLarge(f"{what}: {blob.size} bytes exceed the limit of {limit}")
         path = target.with_name(target.name + ".partial")
         async with growing(path, limit=min(limit, blob.size), algorithm=blob.digest.algorithm) as partial:
             transfer = BodyTransfer(self._web, what, opened, partial, Expected(blob.digest, blob.size))
@@ -245,7 +245,7 @@ class RegistryClient:
         )
         token = answer.token or answer.access_token
         if not token:
-            raise UnusableContent(f"image {self.reference}: the token server {redacted_url(realm)} gave no token")
+            raise UnusableContent(f"image {self.reference}: the token server {redacted_url(realm)} issued no token")
         life_s = max(answer.expires_in or _TOKEN_S, _TOKEN_S) - _EARLY_S
         return _Session(f"Bearer {token}", asked_at + life_s)
 
@@ -267,7 +267,9 @@ class RegistryClient:
         try:
             return msgspec.json.decode(body, type=_Token)
         except msgspec.DecodeError as error:
-            raise Unavailable(f"image {self.reference}: the token server {redacted_url(realm)} gave no JSON") from error
+            raise Unavailable(
+                f"image {self.reference}: the token server {redacted_url(realm)} did not answer with JSON"
+            ) from error
 
     async def _failure_of(self, response: aiohttp.ClientResponse) -> Exception:
         """Return the failure of a response, with the registry's message and a remedy."""
@@ -275,7 +277,7 @@ class RegistryClient:
         if response.status in (401, 403):
             # Without TLS, a proxy answers in the registry's place, so its rejection looks the same
             proxy = self._web.by_proxy(response.url) if response.url.scheme == "http" else ""
-            maybe = f"{proxy}, unless the proxy refuses" if proxy else ""
+            maybe = f"{proxy}, unless the proxy rejects it" if proxy else ""
             return Denied(f"{what}: {self.reference.host} {self._who()} ({response.status}{maybe})")
         try:
             body = await _bounded(response, _ANSWER_BYTES, "an error")
@@ -287,7 +289,7 @@ class RegistryClient:
 
     def _who(self) -> str:
         if not self._logins:
-            return "wants a login, and there is none for it: give a pull secret"
+            return "requires a login, and none is configured for it: set a pull secret"
         users = ", ".join(repr(login.user) if login.user else "a token" for login in self._logins)
         return f"does not let {users} read {self.reference.repository}: check the pull secret"
 

@@ -152,12 +152,12 @@ class ImageStore:
         except Transient as failure:
             if held is None or held.digest not in self._shelf.sizes:
                 raise
-            log.warning("image not looked up, the one that is there is used", error=failure, image=held.reference)
+            log.warning("cannot look up image; using the local one", error=failure, image=held.reference)
             return replace(held, stale=str(failure))
         meaning = ReferenceRecord(str(parsed), str(platform), str(resolved.top), str(resolved.digest))
         await self._write(self._shelf.remember, meaning)
         if not self._shelf.touch(resolved.digest):
-            raise Unavailable(f"image {parsed}: it was removed as soon as it was there")
+            raise Unavailable(f"image {parsed}: it was removed immediately after its pull")
         return Stored(str(parsed), resolved.digest, self._shelf.path(resolved.digest))
 
     def _top(self, held: Stored, platform: Platform) -> Digest:
@@ -185,7 +185,7 @@ class ImageStore:
 
     async def _run(self, pull: _Pull, registry: RegistryClient, resolved: Resolved) -> None:
         bound = log.bind(image=str(resolved.reference), digest=str(resolved.digest))
-        bound.info("image pull begins", bytes=resolved.image.size, layers=len(resolved.image.layers))
+        bound.info("image pull started", bytes=resolved.image.size, layers=len(resolved.image.layers))
         try:
             await self._write(self._shelf.stand)
             await self._make_room(resolved)
@@ -227,7 +227,7 @@ class ImageStore:
         if now - pull.told_at >= LOG_EVERY_S:
             pull.told_at = now
             progress = pull.progress
-            log.info("image pull goes on", image=progress.reference, stage=progress.stage, percent=progress.percent)
+            log.info("image pull continues", image=progress.reference, stage=progress.stage, percent=progress.percent)
 
     async def _unpack(self, pull: _Pull, digest: Digest, layers: list[Path]) -> int:
         def told(done: int) -> None:  # runs in the thread; one assignment of a frozen value
@@ -252,7 +252,7 @@ class ImageStore:
         """Remove unused images, the least recently requested first, until this one fits."""
         size = resolved.image.size
         if size > self._limits.image_bytes:
-            raise TooLarge(f"image {resolved.reference}: {size} bytes, {self._limits.image_bytes} are allowed")
+            raise TooLarge(f"image {resolved.reference}: {size} bytes exceed the limit of {self._limits.image_bytes}")
         unused = [digest for digest in self._shelf.oldest_first() if self._collected and digest not in self._used]
         while self._taken() + size > self._limits.bytes and unused:
             await self._drop(unused.pop(0))

@@ -81,7 +81,7 @@ class SystemTree(Tree):
                 continue
             links += 1
             if links > _MOST_LINKS:
-                raise UnusableContent(f"{'/'.join(names)!a}: its links lead in a circle")
+                raise UnusableContent(f"{'/'.join(names)!a}: its links form a loop")
             if target.startswith("/"):
                 at = ()
             rest.extend(part for part in reversed(target.split("/")) if part not in ("", "."))
@@ -112,7 +112,7 @@ class SystemTree(Tree):
 
     def _target(self, member: Member) -> str:
         if not member.target or "\0" in member.target:
-            raise UnusableContent(f"{'/'.join(member.names)!a}: a symbolic link to nothing")
+            raise UnusableContent(f"{'/'.join(member.names)!a}: a symbolic link without a target")
         return member.target
 
     def _finish(self, descriptor: int, member: Member, least: int) -> None:  # noqa: ARG002, root needs no rights

@@ -65,7 +65,7 @@ class BodyTransfer:
 
     def _wrong(self) -> str:
         if self.expected.size is not None and self.partial.size != self.expected.size:
-            return f"{self.partial.size} bytes came, {self.expected.size} were promised"
+            return f"received {self.partial.size} bytes, expected {self.expected.size}"
         if self.expected.digest is not None and self.partial.hex != self.expected.digest.hex:
             return f"its digest is {self.expected.digest.algorithm}:{self.partial.hex}, not {self.expected.digest}"
         return ""
@@ -106,8 +106,8 @@ class BodyTransfer:
         if total is None or total <= self.partial.limit:
             return
         if self.partial.limit == self.expected.size:
-            raise TooLarge(f"{self.what}: {total} bytes would come, and {self.expected.size} are promised")
-        raise TooLarge(f"{self.what}: {total} bytes, {self.partial.limit} are allowed")
+            raise TooLarge(f"{self.what}: the server offers {total} bytes, expected {self.expected.size}")
+        raise TooLarge(f"{self.what}: {total} bytes exceed the limit of {self.partial.limit}")
 
     def _place(self, response: aiohttp.ClientResponse) -> int | None:
         """Position the file at the body's offset; return the total size, None where the server does not report it."""
@@ -116,7 +116,7 @@ class BodyTransfer:
             if match and match.group(1) and int(match.group(1)) == self.partial.size:
                 return None if match.group(3) == "*" else int(match.group(3))
             self.partial.restart()
-            raise Unavailable(f"{self.what}: the server sent another part than it was asked for")
+            raise Unavailable(f"{self.what}: the server sent a range other than the requested one")
         if self.partial.size:
             self.partial.restart()
         return response.content_length
@@ -126,14 +126,14 @@ class BodyTransfer:
         if match and match.group(3) == str(self.partial.size):
             return True
         self.partial.restart()
-        raise Unavailable(f"{self.what}: the server has no such part")
+        raise Unavailable(f"{self.what}: the server does not have the requested range")
 
     async def _copy(self, response: aiohttp.ClientResponse, total: int | None) -> None:
         patience, loop = self.web.patience, asyncio.get_running_loop()
         since, at_least = loop.time(), self.partial.size
         async for chunk in response.content.iter_any():
             if self.partial.size + len(chunk) > self.partial.limit == self.expected.size:
-                raise TooLarge(f"{self.what}: more came than the {self.expected.size} bytes that are promised")
+                raise TooLarge(f"{self.what}: received more than the expected {self.expected.size} bytes")
             self.partial.write(chunk)
             self.told(self.partial.size, total)
             if loop.time() - since >= patience.pace_s:

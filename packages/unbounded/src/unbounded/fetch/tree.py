@@ -60,7 +60,7 @@ class Tree:
                 raise
             if not make:
                 raise MissingDirectory from error
-            raise UnusableContent(f"{_path(path)}: is no directory, and something is to lie below it") from error
+            raise UnusableContent(f"{_path(path)}: is not a directory, but entries are below it") from error
 
     def add(self, member: Member, archive: Archive) -> None:
         """Write a member in place of any other entry; an existing directory keeps its content.
@@ -82,7 +82,7 @@ class Tree:
                 case MemberKind.HARDLINK:
                     self._add_hard_link(parent, member)
                 case None:
-                    raise UnusableContent(f"{_path(member.names)}: devices and the like are not unpacked")
+                    raise UnusableContent(f"{_path(member.names)}: devices and other special files are not supported")
 
     def _add_symbolic_link(self, parent: int, member: Member) -> None:
         target = self._target(member)
@@ -146,16 +146,16 @@ class Tree:
         source = names_of(member.target)
         where = f"{_path(member.names)}: the hard link to {_path(source)}"
         if not source or source == member.names:
-            raise UnusableContent(f"{where} leads nowhere")
+            raise UnusableContent(f"{where} has no target")
         try:
             with self._folder(source[:-1], make=False) as folder:
                 _linkable(folder, source[-1])
                 if len(member.names) < len(source) and member.names == source[: len(member.names)]:
-                    raise UnusableContent(f"{where} would replace a directory above that")
+                    raise UnusableContent(f"{where} would replace a directory above its target")
                 self._clear(parent, member.names)
                 os.link(source[-1], member.names[-1], src_dir_fd=folder, dst_dir_fd=parent, follow_symlinks=False)
         except MissingDirectory:
-            raise UnusableContent(f"{where} leads to no file of this image") from None
+            raise UnusableContent(f"{where} names no file of this image") from None
 
     def remove(self, names: Names, keep: set[Names], *, itself: bool = True) -> None:
         """Remove the entry at a path, or (without `itself`) all below it, except those in `keep`."""
@@ -249,5 +249,5 @@ def system_errors(names: Names) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "the disk is full; make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+        hint = "the disk is full; free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
         raise Unavailable(f"unpacking {_path(names)}: {hint}") from error

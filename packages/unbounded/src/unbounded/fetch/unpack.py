@@ -37,9 +37,9 @@ class UnpackLimits:
     def without(self, member: Member) -> UnpackLimits:
         """Return the limits that remain after a member. Raises TooLarge when they are exceeded."""
         if member.size > self.bytes:  # a sparse file is larger than its content in the archive
-            raise TooLarge("the image holds more bytes than the limit allows")
+            raise TooLarge("the image contains more bytes than the limit allows")
         if not self.members:
-            raise TooLarge("the image holds more files than the limit allows")
+            raise TooLarge("the image contains more files than the limit allows")
         return UnpackLimits(self.bytes - member.size, self.members - 1)
 
 
@@ -133,7 +133,7 @@ class _Changes:
             return
         folder, name = names[:-1], names[-1]
         if any(above.startswith(WHITEOUT) for above in folder):
-            raise UnusableContent(f"{'/'.join(names)!a}: lies below a whiteout")
+            raise UnusableContent(f"{'/'.join(names)!a}: is below a whiteout")
         if name == OPAQUE:
             self._tree.remove(folder, self._own, itself=False)
         elif name.startswith(WHITEOUT + WHITEOUT):
@@ -141,7 +141,7 @@ class _Changes:
         elif name.startswith(WHITEOUT):
             hidden = name.removeprefix(WHITEOUT)
             if hidden in ("", ".", ".."):
-                raise UnusableContent(f"{'/'.join(names)!a}: is a whiteout of nothing")
+                raise UnusableContent(f"{'/'.join(names)!a}: is a whiteout without a name")
             self._tree.remove((*folder, hidden), self._own)
         elif self._wanted(names):
             self._tree.add(member, archive)

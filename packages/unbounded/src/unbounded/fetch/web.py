@@ -157,23 +157,25 @@ class Web:
             ) as response:
                 yield response
         except aiohttp.ClientHttpProxyError as error:
-            refused = f"{what}: the proxy {redacted_url(proxy or url)} refused: {error.status} {error.message}".rstrip()
+            refused = (
+                f"{what}: the proxy {redacted_url(proxy or url)} rejected the request: {error.status} {error.message}"
+            ).rstrip()
             raise (Unavailable if error.status in _LATER else Denied)(refused) from None
         except aiohttp.ClientProxyConnectionError as error:
             raise Unavailable(
-                f"{what}: the proxy {redacted_url(proxy or url)} is not reached: {error.os_error}"
+                f"{what}: cannot reach the proxy {redacted_url(proxy or url)}: {error.os_error}"
             ) from error
         except aiohttp.ClientConnectorCertificateError as error:
-            hint = "give its authority as a CA bundle"
+            hint = "add its authority to the CA bundle"
             raise Denied(f"{what}: the certificate of {_host(url)} is not trusted ({error}); {hint}") from error
         except aiohttp.ClientConnectorDNSError as error:
-            raise Unavailable(f"{what}: the name {url.host} cannot be resolved") from error
+            raise Unavailable(f"{what}: cannot resolve the name {url.host}") from error
         except aiohttp.InvalidURL:
             raise UnusableContent(
-                f"{what}: this is no URL"
+                f"{what}: this is not a URL"
             ) from None  # the error's own text has the URL, with its query
         except aiohttp.ClientResponseError as error:  # as above
-            raise Unavailable(f"{what}: what answers does not speak HTTP ({error.status})") from None
+            raise Unavailable(f"{what}: the server does not use HTTP ({error.status})") from None
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             raise Unavailable(f"{what}: {str(error) or 'no answer in time'}") from error
 
@@ -182,9 +184,9 @@ class Web:
             target = url.join(URL(location, encoded=True))
             host = _host(target)
         except ValueError as error:
-            raise UnusableContent(f"{what}: it redirects to what is no URL") from error
+            raise UnusableContent(f"{what}: it redirects to an invalid URL") from error
         if target.scheme not in ("http", "https") or not target.host:
-            raise UnusableContent(f"{what}: it redirects to {redacted_url(target)}, which is not fetched")
+            raise UnusableContent(f"{what}: it redirects to {redacted_url(target)}, which is not supported")
         if url.scheme == "https" and target.scheme == "http" and not self.trust.may_be_plain(host):
             raise UnusableContent(f"{what}: it redirects from https to plain http ({redacted_url(target)})")
         return target
@@ -199,7 +201,7 @@ class Web:
                 if bundle is None and self.trust.added:
                     self._contexts[bundle].load_verify_locations(cadata=self.trust.added.decode("ascii", "replace"))
             except ssl.SSLError as error:
-                raise Denied(f"the CA bundle for {_host(url)} holds no certificate in PEM") from error
+                raise Denied(f"the CA bundle for {_host(url)} contains no PEM certificate") from error
         return self._contexts[bundle]
 
     async def again(self, what: str, once: Callable[[], Awaitable[T]]) -> T:
@@ -221,7 +223,7 @@ class Web:
             wait_s = max(wait_s, failure.retry_after_s)
         if failures >= self.patience.attempts or wait_s > self.patience.longest_wait_s:
             raise failure
-        log.debug("fetching again", what=what, attempt=failures + 1, wait_s=round(wait_s, 1), error=str(failure))
+        log.debug("retrying fetch", what=what, attempt=failures + 1, wait_s=round(wait_s, 1), error=str(failure))
         await asyncio.sleep(wait_s)
 
     def refusal(self, response: aiohttp.ClientResponse, what: str, told: str = "") -> Exception:

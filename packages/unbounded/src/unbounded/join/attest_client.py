@@ -116,7 +116,7 @@ async def _posted(session: aiohttp.ClientSession, url: str, message: bytes) -> t
                 content += more
             return answer.status, answer.headers.get("Retry-After", ""), content
     except (aiohttp.InvalidURL, aiohttp.ClientResponseError) as error:  # their texts have the URL
-        raise TryAgain(f"no answer that is one of HTTP ({type(error).__name__})") from None
+        raise TryAgain(f"the answer is not HTTP ({type(error).__name__})") from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise TryAgain(f"no answer: {error}") from error
 
@@ -125,4 +125,4 @@ def _open(key: bytes, nonce: bytes, sealed: bytes) -> bytes:
     try:
         return AESGCM(key).decrypt(nonce, sealed, None)
     except (InvalidTag, ValueError) as error:
-        raise AttestationFailed("what the server sealed cannot be opened with the key of this TPM") from error
+        raise AttestationFailed("the sealed answer cannot be decrypted with the key of this TPM") from error

@@ -88,11 +88,13 @@ class Exchange:
         given = body.get("clusterCA")
         authority = given if isinstance(given, str) else ""
         if not hmac.compare_digest(_bytes(body, "clusterCASeal"), seal(key, authority)):
-            raise AttestationFailed("the cluster's authority was changed on its way to this TPM; the token is not used")
+            raise AttestationFailed(
+                "the cluster's authority was modified on its way to this TPM; the token is not used"
+            )
         try:
             return AttestedToken(token.decode("ascii"), authority)
         except UnicodeDecodeError:
-            raise AttestationFailed("what was wrapped for this TPM is no token") from None
+            raise AttestationFailed("the value that was wrapped for this TPM is not a token") from None
 
 
 def seal(key: bytes, authority: str) -> bytes:
@@ -114,13 +116,13 @@ def attest_url(url: str) -> str:
 
 def _object(content: bytes) -> dict[str, object]:
     if len(content) > LARGEST:
-        raise AttestationFailed(f"the server's answer is larger than {LARGEST} bytes")
+        raise AttestationFailed(f"the server's answer exceeds {LARGEST} bytes")
     try:
         body = json.loads(content)
     except ValueError:
         body = None
     if not isinstance(body, dict):
-        raise AttestationFailed("the server's answer is no JSON object")
+        raise AttestationFailed("the server's answer is not a JSON object")
     return body
 
 

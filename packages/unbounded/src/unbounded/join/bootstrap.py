@@ -52,7 +52,7 @@ def token_in(secret: core.Secret, *, now: datetime, machine_uid: str | None = No
     """
     where = f"Secret {NAMESPACE}/{secret.metadata.name}"
     if secret.type != TYPE:
-        raise Rejected(f"{where} is of type {secret.type or 'Opaque'}, and a bootstrap token is of type {TYPE}")
+        raise Rejected(f"{where} is of type {secret.type or 'Opaque'}, but a bootstrap token is of type {TYPE}")
     if secret.metadata.deletion_timestamp:
         raise Rejected(f"{where} is being deleted")
     identity = _matching(secret, where, "token-id", _ID, "6 characters of a-z and 0-9")
@@ -61,7 +61,7 @@ def token_in(secret: core.Secret, *, now: datetime, machine_uid: str | None = No
         raise Rejected(f"{where} must be named {secret_name(identity)}, as its token-id is {identity}")
     expires = _expiry(secret, where, now)
     if _text(secret, where, "usage-bootstrap-authentication") != "true":
-        raise Rejected(f"{where}, key usage-bootstrap-authentication: must be true, or nobody can log in with it")
+        raise Rejected(f"{where}, key usage-bootstrap-authentication: must be true, or the token authenticates no host")
     _check_groups(_text(secret, where, "auth-extra-groups"), where, machine_uid)
     return UsableToken(identity, SecretStr(f"{identity}.{text}"), expires)
 
@@ -140,11 +140,11 @@ def _expiry(secret: core.Secret, where: str, now: datetime) -> datetime | None:
     where = f"{where}, key expiration"
     expires = _moment(text)
     if expires is None:
-        raise Rejected(f"{where}: {text[:64]!r} is no time such as {rfc3339(now)}")
+        raise Rejected(f"{where}: {text[:64]!r} is not a time such as {rfc3339(now)}")
     if expires <= now:
         raise Rejected(f"{where}: the token expired at {rfc3339(expires)}")
     if expires - now < LEAST_LEFT:
-        raise Rejected(f"{where}: the token expires at {rfc3339(expires)}, before a host could have joined with it")
+        raise Rejected(f"{where}: the token expires at {rfc3339(expires)}, before a host could join with it")
     return expires
 
 
@@ -159,12 +159,12 @@ def _check_groups(text: str, where: str, machine_uid: str | None) -> None:
     groups = text.split(",")
     where = f"{where}, key auth-extra-groups"
     if GROUP_BOOTSTRAP not in groups:
-        raise Rejected(f"{where}: must hold {GROUP_BOOTSTRAP}, whose members may ask for certificates")
+        raise Rejected(f"{where}: must contain {GROUP_BOOTSTRAP}, whose members may request certificates")
     if not all(map(_GROUP.fullmatch, groups)):
-        raise Rejected(f"{where}: must be groups that begin with system:bootstrappers:, and commas between them")
+        raise Rejected(f"{where}: must be comma-separated groups that begin with system:bootstrappers:")
     bound = [group for group in groups if group.startswith(machine_group(""))]
     if machine_uid is not None and bound and machine_group(machine_uid) not in bound:
-        raise Rejected(f"{where}: the token was made for another Machine")
+        raise Rejected(f"{where}: the token was created for another Machine")
 
 
 def _matching(secret: core.Secret, where: str, key: str, pattern: re.Pattern[str], right: str) -> str:
@@ -182,4 +182,4 @@ def _text(secret: core.Secret, where: str, key: str) -> str:
     try:
         return (secret.value(key) or b"").decode()
     except ValueError as error:
-        raise Rejected(f"{where}, key {key}: is no text") from error
+        raise Rejected(f"{where}, key {key}: is not text") from error

@@ -31,7 +31,7 @@ _SHOWN: Final = 64  # characters of an unknown key in a message
 UNSUPPORTED: Final = ("HostPrefix",)  # keys of the public project's agent that this one ignores
 
 NOT_TAKEN: Final = (
-    "kubelet gives itself no such label of kubernetes.io or k8s.io; put it into spec.kubernetes.nodeLabels"
+    "kubelet may not set such a label of kubernetes.io or k8s.io on itself; use spec.kubernetes.nodeLabels"
 )
 
 
@@ -96,9 +96,11 @@ def _is_part(kind: object) -> bool:
 def faults(config: AgentConfig, *, joined: bool = False) -> Iterator[str]:
     """Yield the faults of a configuration, key by key; `joined` as for read_agent_config."""
     if not _NAME.fullmatch(config.machine_name) or len(config.machine_name) > MAX_MACHINE_NAME:
-        yield f"MachineName {config.machine_name!r}: the name of a Machine, at most {MAX_MACHINE_NAME} characters"
+        yield (
+            f"MachineName {config.machine_name!r}: must be the name of a Machine, at most {MAX_MACHINE_NAME} characters"
+        )
     if config.node_name not in ("", config.machine_name):
-        yield f"NodeName {config.node_name!r}: left out, or the same as MachineName: the Node has the Machine's name"
+        yield f"NodeName {config.node_name!r}: must be absent or equal to MachineName: the Node has the Machine's name"
     yield from _cluster_faults(config)
     yield from _url_faults("Kubelet.ApiServer", config.kubelet.api_server, schemes=("https",), needed=True)
     yield from _auth_faults(config, joined=joined)
@@ -113,7 +115,7 @@ def faults(config: AgentConfig, *, joined: bool = False) -> Iterator[str]:
         ("Recreation.RetrySeconds", config.recreation.retry_seconds, MAX_RETRY_S),
     ):
         if not 0 <= seconds <= most:
-            yield f"{key} {seconds}: from 1 to {most}"
+            yield f"{key} {seconds}: must be from 1 to {most}"
     try:
         public_key(config.upgrade.public_key)
     except ValueError as error:
@@ -122,9 +124,9 @@ def faults(config: AgentConfig, *, joined: bool = False) -> Iterator[str]:
     yield from _url_faults("Proxy.HTTPS", config.proxy.https)
     for one in config.proxy.no_proxy:
         if not re.fullmatch(r"[^\s,]+", one):
-            yield f"Proxy.NoProxy {one!r}: one host, domain, address or network in each entry"
+            yield f"Proxy.NoProxy {one!r}: each entry must be one host, domain, address or network"
     if config.ca_bundle and not _holds_certificates(base64.b64encode(config.ca_bundle.encode()).decode()):
-        yield "CaBundle: at least one certificate in PEM"
+        yield "CaBundle: must contain at least one PEM certificate"
     for name, source in _sources(config.downloads).items():
         yield from _source_faults(f"Downloads.{name}", source)
 
@@ -133,12 +135,12 @@ def _cluster_faults(config: AgentConfig) -> Iterator[str]:
     cluster = config.cluster
     yield from _version_faults("Cluster.Version", cluster.version, needed=True)
     if not _holds_certificates(cluster.ca_cert_base64):
-        yield "Cluster.CaCertBase64: base64 of at least one PEM certificate"
+        yield "Cluster.CaCertBase64: must be base64 of at least one PEM certificate"
     if cluster.cluster_dns:
         try:
             ipaddress.ip_address(cluster.cluster_dns)
         except ValueError:
-            yield f"Cluster.ClusterDNS {cluster.cluster_dns!r}: one address, such as 10.96.0.10"
+            yield f"Cluster.ClusterDNS {cluster.cluster_dns!r}: must be one address, such as 10.96.0.10"
 
 
 def _holds_certificates(data: str) -> bool:
@@ -158,24 +160,24 @@ def _auth_faults(config: AgentConfig, *, joined: bool) -> Iterator[str]:
         if value
     ]
     if len(given) > 1:
-        yield "Kubelet.Auth: BootstrapToken or ExecCredential, not both"
+        yield "Kubelet.Auth: BootstrapToken and ExecCredential exclude each other"
     if not given and not config.attest.url and not joined:
-        yield "Kubelet.Auth: BootstrapToken or ExecCredential is needed, or Attest.URL, which brings a token"
+        yield "Kubelet.Auth: needs BootstrapToken or ExecCredential, or Attest.URL, which provides a token"
     if auth.bootstrap_token and not _TOKEN.fullmatch(auth.bootstrap_token):
-        yield "Kubelet.Auth.BootstrapToken: six lower-case letters or digits, a point, and sixteen more"
+        yield "Kubelet.Auth.BootstrapToken: must be six lower-case letters or digits, a point, and sixteen more"
     if auth.exec_credential is not None and not auth.exec_credential.command:
-        yield "Kubelet.Auth.ExecCredential.command: the program that prints the credential"
+        yield "Kubelet.Auth.ExecCredential.command: must name the program that prints the credential"
 
 
 def _node_faults(config: AgentConfig) -> Iterator[str]:
     for key, value in config.kubelet.labels.items():
         if not re.fullmatch(LABEL_KEY, key) or not re.fullmatch(LABEL_VALUE, value) or len(value) > 63:
-            yield f"Kubelet.Labels {key!r}={value!r}: no label that Kubernetes takes"
+            yield f"Kubelet.Labels {key!r}={value!r}: not a valid label"
         elif not taken_by_kubelet(key):
             yield f"Kubelet.Labels {key!r}: {NOT_TAKEN}"
     for taint in config.kubelet.register_with_taints:
         if not re.fullmatch(TAINT, taint):
-            yield f"Kubelet.RegisterWithTaints {taint!r}: key=value:NoSchedule, PreferNoSchedule or NoExecute"
+            yield f"Kubelet.RegisterWithTaints {taint!r}: must be key=value:NoSchedule, PreferNoSchedule or NoExecute"
 
 
 def _sources(downloads: Downloads) -> Mapping[str, ArtifactSource]:
@@ -196,16 +198,16 @@ def _source_faults(key: str, source: ArtifactSource) -> Iterator[str]:
     if not source.sha256:
         return
     if key == "Downloads.Kubernetes":
-        yield f"{key}.SHA256: it is three files, which one digest cannot name"
+        yield f"{key}.SHA256: not allowed, as it consists of three files"
     elif not _SHA256.fullmatch(source.sha256):
-        yield f"{key}.SHA256: 64 hexadecimal digits"
+        yield f"{key}.SHA256: must be 64 hexadecimal digits"
     elif not source.version:
-        yield f"{key}.SHA256: {key}.Version is needed beside it, as each version has its own"
+        yield f"{key}.SHA256: needs {key}.Version, as each version has its own digest"
 
 
 def _version_faults(key: str, version: str, *, needed: bool = False) -> Iterator[str]:
     if (version or needed) and not re.fullmatch(RELEASE_VERSION, version):
-        yield f"{key} {version!r}: a version such as 1.34.0"
+        yield f"{key} {version!r}: must be a version such as 1.34.0"
 
 
 def _url_faults(
@@ -219,4 +221,7 @@ def _url_faults(
     except ValueError:
         fine = False
     if not fine:
-        yield f"{name}: a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}, without a user"
+        yield (
+            f"{name}: must be a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}, "
+            "without a user"
+        )

@@ -26,7 +26,7 @@ async def bound_version(api: Api, ref: ConfigurationRef) -> MachineConfiguration
         try:
             return await api.get(MACHINE_CONFIGURATION_VERSIONS, name)
         except NotFound:
-            raise NoVersion(f"there is no MachineConfigurationVersion {name}") from None
+            raise NoVersion(f"MachineConfigurationVersion {name} does not exist") from None
     listing = await api.list(MACHINE_CONFIGURATION_VERSIONS, labels=f"{LABEL_CONFIGURATION}={ref.name}")
     found = newest(listing.items, ref.name)
     if found is None:

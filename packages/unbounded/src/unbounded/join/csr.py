@@ -124,7 +124,7 @@ class IdentityFiles:
         try:
             return None if content is None else parse_certificate(content, self._wanted)
         except Rejected as error:
-            log.warning("the certificate on disk cannot be used", error=error, path=str(self._pem))
+            log.warning("certificate on disk is unusable", error=error, path=str(self._pem))
             return None
 
     def next_key(self) -> ec.EllipticCurvePrivateKey:
@@ -135,7 +135,7 @@ class IdentityFiles:
             if isinstance(there, ec.EllipticCurvePrivateKey):
                 return there
         except ValueError as error:
-            log.warning("the key on disk cannot be used; another one is made", error=error, path=str(self._next))
+            log.warning("key on disk is unusable; creating another one", error=error, path=str(self._next))
         key = ec.generate_private_key(ec.SECP256R1())
         with _disk(self._next):
             self._make_folder()
@@ -246,7 +246,7 @@ def _forget(files: IdentityFiles) -> None:
     try:
         files.forget_request()
     except Transient as error:
-        log.warning("the key of a refused request is not removed yet", error=error)
+        log.warning("cannot remove the key of a denied request yet", error=error)
 
 
 async def good_certificate(
@@ -282,7 +282,7 @@ async def _asked(api: Api, name: str, wanted: RequestedIdentity, key: ec.Ellipti
         request = await api.create(CERTIFICATE_REQUESTS, body)
     except AlreadyExists:
         return await api.get(CERTIFICATE_REQUESTS, name)
-    log.info("certificate asked for", request=name, machine=wanted.machine, purpose=wanted.purpose)
+    log.info("certificate requested", request=name, machine=wanted.machine, purpose=wanted.purpose)
     return request
 
 
@@ -310,7 +310,7 @@ async def _issued(
         try:
             request, trouble = await api.get(CERTIFICATE_REQUESTS, request.name), None
         except NotFound as error:
-            raise Rejected(f"CertificateSigningRequest {request.name} was removed before it was decided") from error
+            raise Rejected(f"CertificateSigningRequest {request.name} was deleted before its approval") from error
         except Rejected:
             raise
         except Failure as error:
@@ -322,7 +322,7 @@ def _decoded(request: CertificateRequest) -> bytes:
         return base64.b64decode(request.status.certificate, validate=True)
     except binascii.Error as error:
         what = f"status.certificate of CertificateSigningRequest {request.name}"
-        raise Rejected(f"{what} is not base64, so it holds no certificate: {error}") from error
+        raise Rejected(f"{what} is not base64: {error}") from error
 
 
 def _refusal_words(request: CertificateRequest, refusal: str, wanted: RequestedIdentity) -> str:
@@ -340,8 +340,8 @@ def _waiting_words(
     remedy = "" if approved else f"; by hand: kubectl certificate approve {request.name}"
     ended = "" if within_s is None else f"; not within {within_s:g} s"
     return (
-        f"waiting for CertificateSigningRequest {request.name}, the {wanted.purpose}'s of Machine {wanted.machine}, to"
-        f" be {waits}{remedy}{ended}"
+        f"waiting for CertificateSigningRequest {request.name} of the {wanted.purpose} of Machine "
+        f"{wanted.machine} to be {waits}{remedy}{ended}"
     )
 
 

@@ -113,7 +113,7 @@ def _authority(data: str, where: str) -> str:
     except (binascii.Error, UnicodeDecodeError) as error:
         raise InvalidFact(f"{where}: certificate-authority-data is not base64 of PEM") from error
     if _CERTIFICATE not in pem:
-        raise InvalidFact(f"{where}: certificate-authority-data holds no certificate")
+        raise InvalidFact(f"{where}: certificate-authority-data contains no certificate")
     return pem
 
 
@@ -122,7 +122,7 @@ def root_ca_of(config_map: ConfigMap) -> str:
     pem = config_map.data.get(ROOT_CA_KEY, "")
     if _CERTIFICATE not in pem:
         where = f"ConfigMap {config_map.metadata.namespace}/{ROOT_CA}, key {ROOT_CA_KEY!r}"
-        raise InvalidFact(f"{where}: holds no certificate")
+        raise InvalidFact(f"{where}: contains no certificate")
     return pem
 
 
@@ -133,7 +133,7 @@ def dns_of(service: Service) -> str:
         return str(ip_address(address))
     except ValueError as error:
         said = "none" if address in ("", _HEADLESS) else repr(address)
-        text = f"Service {KUBE_DNS_NAMESPACE}/{KUBE_DNS}: spec.clusterIP is {said}; give --cluster-dns"
+        text = f"Service {KUBE_DNS_NAMESPACE}/{KUBE_DNS}: spec.clusterIP is {said}; set --cluster-dns"
         raise InvalidFact(text) from error
 
 
@@ -145,7 +145,7 @@ def release_of(said: str) -> str:
     """
     found = _RELEASE.match(said)
     if found is None:
-        raise ValueError(f"the cluster says that it is {said!r}, which is no version, such as v1.34.0")
+        raise ValueError(f"the cluster reports {said!r}, which is not a version such as v1.34.0")
     return f"v{found[1]}"
 
 
@@ -211,11 +211,11 @@ class FactsFollower:
         if self._place is None and (lacking := self._lacking_place()):
             return lacking
         if not self._version:
-            return "the API server has not said its version"
+            return "the API server has not reported its version yet"
         if not self._given_dns and not self._service.synced.is_set():
-            return f"Service {KUBE_DNS_NAMESPACE}/{KUBE_DNS} has not been looked for"
+            return f"Service {KUBE_DNS_NAMESPACE}/{KUBE_DNS} has not been read yet"
         if not self._given_key and not self._releases.synced.is_set():
-            return f"ConfigMap {NAMESPACE}/{CONFIGMAP_RELEASES} has not been looked for"
+            return f"ConfigMap {NAMESPACE}/{CONFIGMAP_RELEASES} has not been read yet"
         return self._key_fault or None
 
     def _lacking_place(self) -> str:
@@ -226,7 +226,7 @@ class FactsFollower:
         if not self._info.synced.is_set():
             return no_info  # an existing cluster-info counts
         if not self._url:
-            return f"{no_info}; where a cluster has none, give {self._url_flag}"
+            return f"{no_info}; for a cluster without one, set {self._url_flag}"
         if not self._root_ca:
             return f"{no_info}, and ConfigMap {self._root_ca_namespace}/{ROOT_CA} has not been read, or does not exist"
         return ""
@@ -243,22 +243,22 @@ class FactsFollower:
             tasks.create_task(self._follow_version(), name="cluster version")
             if not self._given_dns:
                 tasks.create_task(self._service.run(), name="kube-dns")
-                tasks.create_task(self._warn_without_dns(), name="kube-dns there")
+                tasks.create_task(self._warn_without_dns(), name="kube-dns read")
             if not self._given_key:
                 tasks.create_task(self._releases.run(), name="public key of releases")
-                tasks.create_task(self._notify_when_synced(self._releases), name="public key looked for")
+                tasks.create_task(self._notify_when_synced(self._releases), name="public key read")
             if self._root_ca_namespace:
                 tasks.create_task(self._root.run(), name="kube-root-ca.crt")
-                tasks.create_task(self._notify_when_synced(self._info), name="cluster-info looked for")
+                tasks.create_task(self._notify_when_synced(self._info), name="cluster-info read")
 
     def _follow_info(self, config_map: ConfigMap | None) -> None:
         if config_map is None:
-            log.warning("cluster-info is gone; what it said last is used")
+            log.warning("cluster-info was deleted; using its last content")
             return
         try:
             self._place = endpoint_of(config_map)
         except InvalidFact as error:
-            log.warning("cluster-info cannot be used; what it said before is", error=error)
+            log.warning("cluster-info is invalid; using its last content", error=error)
         self._notify()
 
     def _follow_root_ca(self, config_map: ConfigMap | None) -> None:
@@ -267,7 +267,7 @@ class FactsFollower:
         try:
             self._root_ca = root_ca_of(config_map)
         except InvalidFact as error:
-            log.warning("kube-root-ca.crt cannot be used; what it said before is", error=error)
+            log.warning("kube-root-ca.crt is invalid; using its last content", error=error)
         self._notify()
 
     def _follow_service(self, service: Service | None) -> None:
@@ -276,7 +276,7 @@ class FactsFollower:
         try:
             self._dns = dns_of(service)
         except InvalidFact as error:
-            log.warning("kube-dns cannot be used", error=error)
+            log.warning("kube-dns is invalid", error=error)
         self._notify()
 
     def _follow_releases(self, config_map: ConfigMap | None) -> None:
@@ -287,7 +287,7 @@ class FactsFollower:
             self._key, self._key_fault = published_key(config_map), ""
         except ValueError as error:
             self._key_fault = str(error)
-            log.warning("no host is set up while the public key of releases cannot be used", error=error)
+            log.warning("public key of releases is invalid; setting up no hosts", error=error)
         self._notify()
 
     async def _notify_when_synced(self, cache: Cache[ConfigMap]) -> None:
@@ -305,9 +305,7 @@ class FactsFollower:
         await self._service.synced.wait()
         self._notify()
         if not self._dns:
-            log.warning(
-                "the cluster has no Service kube-system/kube-dns: new nodes get no DNS server", give=self._dns_flag
-            )
+            log.warning("cluster has no Service kube-system/kube-dns: new nodes get no DNS server", give=self._dns_flag)
 
     async def _follow_version(self) -> None:
         failures = 0
@@ -319,5 +317,5 @@ class FactsFollower:
                 self._notify()
             except (Failure, ValueError) as error:
                 failures += 1
-                log.warning("version of the API server not read", error=error, known=self._version)
+                log.warning("cannot read version of the API server", error=error, known=self._version)
             await asyncio.sleep(_AGAIN.after(failures) if failures else VERSION_EVERY_S)

@@ -14,7 +14,7 @@ from unbounded.kube.options import Option, sha256_or_none
 def web_url(text: str) -> str:
     """Return an http or https URL, valid in specs (`api.fields.HTTP_URL`); empty for none. Raise ValueError."""
     if text and not _is_web_url(text):
-        raise ValueError(f"{text!r} is no URL like https://example.com/path, without user and password")
+        raise ValueError(f"{text!r} is not a URL like https://example.com/path, without user and password")
     return text
 
 
@@ -30,7 +30,7 @@ def _is_web_url(text: str) -> bool:
 def base_url(text: str) -> str:
     """Return a URL to which paths are appended; empty for none. Raise ValueError."""
     if {"?", "#"} & set(web_url(text)):
-        raise ValueError(f"{text!r} is no URL like https://example.com/path, to which paths can be added")
+        raise ValueError(f"{text!r} is not a URL like https://example.com/path, to which paths can be appended")
     return text
 
 
@@ -46,24 +46,30 @@ ENDPOINT: Final = Option(
     "api-server-endpoint",
     _endpoint_or_none,
     "",
-    "what hosts are told, in place of what kube-public/cluster-info says",
+    "Give hosts this URL of the API server (default: the one in kube-public/cluster-info)",
     "URL",
 )
-DNS: Final = Option("cluster-dns", _ip_or_none, "", "what hosts are told, in place of Service kube-dns", "ADDRESS")
+DNS: Final = Option("cluster-dns", _ip_or_none, "", "Give hosts this DNS server (default: Service kube-dns)", "ADDRESS")
 MIRROR: Final = Option(
-    "artifact-mirror", base_url, "", "where hosts download what their Machine gives no place for", "URL"
+    "artifact-mirror", base_url, "", "Set the download mirror of hosts whose Machine names none", "URL"
 )
-AGENT_VERSION: Final = Option("agent-version", str, "", "of agents, for Machines that do not say", "VERSION")
-AGENT_BASE: Final = Option("agent-base-url", base_url, "", "where releases of the agent are, for the same", "URL")
-AGENT_URL: Final = Option("agent-url", web_url, "", "the agent's tarball itself, for the same", "URL")
+AGENT_VERSION: Final = Option(
+    "agent-version", str, "", "Install this version of the agent for Machines that name none", "VERSION"
+)
+AGENT_BASE: Final = Option(
+    "agent-base-url", base_url, "", "Install the agent from this release directory for Machines that name none", "URL"
+)
+AGENT_URL: Final = Option(
+    "agent-url", web_url, "", "Install this tarball of the agent for Machines that name none", "URL"
+)
 AGENT_SHA256: Final = Option(
-    "agent-sha256", sha256_or_none, "", "digest of the agent's tarball; needed where it comes over plain http", "DIGEST"
+    "agent-sha256", sha256_or_none, "", "Verify the agent's tarball with this digest; required for plain http", "DIGEST"
 )
 AGENT_KEY: Final = Option(
     "agent-public-key",
     public_key,
     "",
-    "public key of releases of the agent: hosts run those that it signed alone",
+    "Publish this public key of agent releases: hosts run only releases that it signed",
     "KEY",
 )
 HOST_OPTIONS: Final = (DNS, MIRROR, AGENT_VERSION, AGENT_BASE, AGENT_URL, AGENT_SHA256, AGENT_KEY)

@@ -20,10 +20,12 @@ from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, agent_config, config_text
 from unbounded.join.facts import ClusterFacts
 
-NO_RELEASE: Final = "no release of the agent is named: set spec.agent.url of the Machine, or --agent-url for all hosts"
+NO_RELEASE: Final = (
+    "no release of the agent is configured: set spec.agent.url of the Machine, or --agent-url for all hosts"
+)
 NO_DIGEST: Final = (
-    "the agent would come over plain http without a digest: set spec.agent.sha256 of the Machine,"
-    " --agent-sha256 for all hosts, or a URL that begins with https://"
+    "the agent's URL uses plain http, and no digest is configured: set spec.agent.sha256 of the "
+    "Machine, --agent-sha256 for all hosts, or a URL that begins with https://"
 )
 FILE_VARIABLE: Final = "UNBOUNDED_AGENT_CONFIG_FILE"
 _PROJECTS: Final = ("kubernetes", "containerd", "runc", "cni", "crictl", "sandbox")

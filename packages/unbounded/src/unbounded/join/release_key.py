@@ -36,7 +36,7 @@ _HEAD: Final = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d0301070342
 _LENGTH: Final = len(_HEAD) + 64
 _POINT: Final = 65  # with the leading 4 of the uncompressed form
 _PEM: Final = re.compile(r"-----BEGIN PUBLIC KEY-----(.*)-----END PUBLIC KEY-----", re.DOTALL)
-WANTED: Final = "wanted the PEM of an EC public key on the curve P-256, or its base64 lines alone"
+WANTED: Final = "expected the PEM of an EC public key on the curve P-256, or only its base64 lines"
 
 
 def public_key(text: str) -> str:
@@ -112,4 +112,4 @@ def check_signature(key: str, file: Path, signature: bytes) -> None:
     except InvalidSignature:
         raise Rejected("its signature is of another file, or by another key") from None
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise Rejected(f"its signature cannot be checked: {error}") from None
+        raise Rejected(f"cannot verify its signature: {error}") from None

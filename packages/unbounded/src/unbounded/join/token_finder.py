@@ -84,7 +84,7 @@ class TokenFinder:
             words = f"{_NAMED}: {where} {READ_FORBIDDEN}: {error}"
             return FoundToken(None, words, ConditionReason.TOKEN_FORBIDDEN)
         if secret is None:
-            return _not_usable(machine, f"there is no {where}", can_come_back=is_secret_name(name))
+            return _not_usable(machine, f"{where} does not exist", can_come_back=is_secret_name(name))
         now = self._wall()
         try:
             return FoundToken(token_in(secret, now=now, machine_uid=machine.metadata.uid))
@@ -109,8 +109,8 @@ class TokenFinder:
             try:
                 token_in(secret, now=self._wall())
             except Rejected as error:
-                return f"no default bootstrap token{place} can be used: {error}"
-        return f"there is no default bootstrap token{place} (label {_DEFAULTS} on a Secret of {NAMESPACE})"
+                return f"no default bootstrap token{place} is valid: {error}"
+        return f"no default bootstrap token{place} exists (label {_DEFAULTS} on a Secret of {NAMESPACE})"
 
     async def _listed(self) -> tuple[core.Secret, ...]:
         async with self._lock:
@@ -123,14 +123,14 @@ class TokenFinder:
 
 
 def _advice(machine: Machine) -> str:
-    return f"`kubectl unbounded site init --name {machine.site or 'SITE'}` makes one"
+    return f"`kubectl unbounded site init --name {machine.site or 'SITE'}` creates one"
 
 
 def _not_usable(machine: Machine, why: str, *, can_come_back: bool) -> FoundToken:
     """Return the fault of a token that a Machine names: `site init` creates those of its site again by name."""
     if machine.site and can_come_back:
         return FoundToken(None, f"{_NAMED}: {why}; {_advice(machine)}")
-    another = f"name another one in {_NAMED}, or none: it joins with a default token then, and {_advice(machine)}"
+    another = f"name another one in {_NAMED}, or none, so that it joins with a default token; {_advice(machine)}"
     return FoundToken(None, f"{_NAMED}: {why}; {another}", ConditionReason.TOKEN_NOT_RENEWABLE)
 
 

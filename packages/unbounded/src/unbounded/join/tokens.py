@@ -120,5 +120,5 @@ class TokenIssuer:
             with suppress(NotFound):  # it has expired, or was never created
                 await self._api.delete(SECRETS, secret_name(before), namespace=NAMESPACE)
         await self._api.create(SECRETS, secret_manifest(token, machine), namespace=NAMESPACE)
-        log.info("bootstrap token made", machine=machine.name, token=token.id, expires=rfc3339(token.expires))
+        log.info("bootstrap token created", machine=machine.name, token=token.id, expires=rfc3339(token.expires))
         return token, written or machine

@@ -137,7 +137,7 @@ class Tpm:
         for _ in range(_RETRIES):
             answer = self._transport(command)
             if len(answer) < 10 or struct.unpack(">I", answer[2:6])[0] != len(answer):
-                raise TpmError("the TPM's answer is cut off")
+                raise TpmError("the TPM's answer is truncated")
             result = struct.unpack(">I", answer[6:10])[0]
             if result not in (_RETRY, _YIELDED):
                 break
@@ -167,7 +167,7 @@ def _take(data: bytes) -> tuple[bytes, bytes]:
     """Return the content of a TPM2B, and the bytes after it."""
     size = struct.unpack(">H", data[:2])[0] if len(data) >= 2 else LARGEST
     if len(data) < 2 + size:
-        raise TpmError("the TPM's answer is cut off")
+        raise TpmError("the TPM's answer is truncated")
     return data[2 : 2 + size], data[2 + size :]
 
 
@@ -199,7 +199,7 @@ def socket_tpm(address: str) -> Iterator[Transport]:
             while len(answer) < 6 or len(answer) < struct.unpack(">I", answer[2:6])[0]:
                 more = connection.recv(LARGEST)
                 if not more:
-                    raise TpmError("the software TPM hung up")
+                    raise TpmError("the software TPM closed the connection")
                 answer += more
             return answer
 

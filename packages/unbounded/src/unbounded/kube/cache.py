@@ -125,9 +125,9 @@ class Cache(Generic[T]):
                 await self._follow()
             except Expired as error:
                 self._position = ""
-                self._log.debug("history is gone, starting over", error=str(error))
+                self._log.debug("watch history expired, listing again", error=str(error))
             except NotFound as error:  # a path that leads nowhere: an empty list would be found
-                self._log.warning("kind is not served; its CustomResourceDefinition has to be installed", error)
+                self._log.warning("kind is not served; install its CustomResourceDefinition", error)
             except ApiError as error:
                 self._log.warning("watch interrupted", error, failures=failures)
             failures = 0 if loop.time() - began >= STEADY_S else failures + 1
@@ -164,8 +164,8 @@ class Cache(Generic[T]):
                             items.append(event.object)
         except (InvalidObject, TimeoutError) as error:
             self._begins_with_stream = False
-            raise ReadFailed("the server does not begin watches with its objects; lists will do") from error
-        raise ReadFailed("the watch ended among its first objects")
+            raise ReadFailed("server does not start watches with its objects; using lists") from error
+        raise ReadFailed("watch ended among its first objects")
 
     @property
     def _selection(self) -> dict[str, str]:
@@ -252,7 +252,7 @@ class Cache(Generic[T]):
         try:
             callback(old, new)
         except Exception:
-            self._log.exception("subscriber broke")
+            self._log.exception("subscriber failed")
 
 
 @contextlib.asynccontextmanager

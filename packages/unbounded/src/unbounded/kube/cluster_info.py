@@ -39,17 +39,17 @@ def verify(text: str, jws: str, token_id: str, secret: str) -> None:
     """
     parts = jws.split(".")
     if len(parts) != 3 or parts[1]:
-        raise BadSignature("it is no detached JWS, HEADER..SIGNATURE")
+        raise BadSignature("it is not a detached JWS, HEADER..SIGNATURE")
     header, _, signature = parts
     try:
         said = msgspec.json.decode(_decode(header), type=dict[str, object])
         given = _decode(signature)
     except (ValueError, msgspec.DecodeError):
-        raise BadSignature("it is no JWS: header and signature are base64url") from None
+        raise BadSignature("it is not a JWS: header and signature must be base64url") from None
     if said.get("alg") != ALGORITHM or said.get("kid") != token_id or "crit" in said or "b64" in said:
-        raise BadSignature(f"its header is not that of {ALGORITHM} by token {token_id}")
+        raise BadSignature(f"its header is not for {ALGORITHM} by token {token_id}")
     if not hmac.compare_digest(given, _mac(header, text, secret)):
-        raise BadSignature(f"it was not made with the secret of token {token_id}")
+        raise BadSignature(f"it was not created with the secret of token {token_id}")
 
 
 def _mac(header: str, text: str, secret: str) -> bytes:

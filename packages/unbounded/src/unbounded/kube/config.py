@@ -179,7 +179,7 @@ def _named(files: list[_Source], section: str, field_name: str, name: str) -> _S
         for entry in file.body.get(section) or ():
             if isinstance(entry, Mapping) and entry.get("name") == name:
                 return _Source(file.path, entry.get(field_name) or {})
-    raise ConfigError(f"{files[0].path}: there is no {name!r} in {section}")
+    raise ConfigError(f"{files[0].path}: {section} has no entry {name!r}")
 
 
 def _credentials(user: _Source, server: str) -> ClientCredentials:
@@ -203,7 +203,7 @@ def _impersonation(user: _Source) -> Impersonation:
     """Return the impersonation of a kubeconfig's user."""
     extra = user.body.get("as-user-extra") or {}
     if not isinstance(extra, Mapping):
-        raise ConfigError(f"{user.path}: as-user-extra: wanted keys, each with a list of texts")
+        raise ConfigError(f"{user.path}: as-user-extra: must map keys to lists of strings")
     return Impersonation(
         _text(user, "as", user.body.get("as")),
         _text(user, "as-uid", user.body.get("as-uid")),
@@ -214,13 +214,13 @@ def _impersonation(user: _Source) -> Impersonation:
 
 def _texts(user: _Source, name: str, values: Any) -> tuple[str, ...]:
     if not isinstance(values or [], list):
-        raise ConfigError(f"{user.path}: {name}: wanted a list of texts")
+        raise ConfigError(f"{user.path}: {name}: must be a list of strings")
     return tuple(_text(user, name, value) for value in values or ())
 
 
 def _text(user: _Source, name: str, value: Any) -> str:
     if not isinstance(value or "", str):
-        raise ConfigError(f"{user.path}: {name}: {value!r} is not a text; write it in quotes")
+        raise ConfigError(f"{user.path}: {name}: {value!r} is not a string; write it in quotes")
     return value or ""
 
 
@@ -235,5 +235,5 @@ def _impersonating(own: ClientCredentials, other: Impersonation, name: str) -> C
     if not other.user and other != ANONYMOUS:
         raise ConfigError(f"requesting uid, groups or user-extra for {name} without impersonating a user")
     if not all(value.isprintable() for _, value in other.headers()):
-        raise ConfigError(f"user {name}: whom it acts as: no line breaks and no control characters can be sent")
+        raise ConfigError(f"user {name}: impersonation headers must not contain line breaks or control characters")
     return own if other == ANONYMOUS else ImpersonatingCredentials(own, other)

@@ -102,14 +102,16 @@ class Controller(Generic[K]):
         """Schedule the retry, log the error if it is worth a line, and return the name of the result."""
         if isinstance(error, Stale):
             delay_s = self.queue.retry(key, soon=True)
-            self._log.debug("overtaken by a change", key=str(key), again_in_s=round(delay_s, 2), error=str(error))
+            self._log.debug(
+                "object changed during reconcile", key=str(key), again_in_s=round(delay_s, 2), error=str(error)
+            )
             return "stale"
         least_s = (error.retry_after_s or 0.0) if isinstance(error, ServerBusy) else 0.0
         delay_s = self.queue.retry(key, least_s=least_s)
         if isinstance(error, Failure):
             self._log.warning("reconcile failed", error, key=str(key), again_in_s=round(delay_s, 1))
         else:
-            self._log.exception("reconcile broke", key=str(key), again_in_s=round(delay_s, 1))
+            self._log.exception("reconcile failed with an internal error", key=str(key), again_in_s=round(delay_s, 1))
         return _result(error)
 
 

@@ -249,9 +249,9 @@ class ExecPlugin:
         try:
             answer = msgspec.json.decode(output, type=_ExecCredential)
         except msgspec.DecodeError as error:
-            raise ServerUnreachable(f"credential plugin {name}: its output is no ExecCredential") from error
+            raise ServerUnreachable(f"credential plugin {name}: its output is not an ExecCredential") from error
         if answer.status is None or answer.api_version != self.api_version:
-            wanted = f"wanted {self.api_version} with a status"
+            wanted = f"expected {self.api_version} with a status"
             raise ServerUnreachable(f"credential plugin {name}: {wanted}, got {answer.api_version or 'no version'}")
         return answer.status
 
@@ -278,5 +278,5 @@ def _auth_info(status: _ExecCredentialStatus, plugin: str) -> AuthInfo:
     if status.client_certificate_data and status.client_key_data:
         certificate = ClientCertificate(status.client_certificate_data.encode(), status.client_key_data.encode())
     if not status.token and certificate is None:
-        raise ServerUnreachable(f"credential plugin {plugin}: it gave neither a token nor a certificate")
+        raise ServerUnreachable(f"credential plugin {plugin}: it returned neither a token nor a certificate")
     return AuthInfo(status.token, certificate)

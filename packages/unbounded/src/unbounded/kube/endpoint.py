@@ -22,5 +22,5 @@ def endpoint_url(text: str) -> str:
     url = url if "://" in url else f"https://{url}"
     found = _ENDPOINT.fullmatch(url)
     if found is None or not 1 <= int(found["port"] or 443) <= HIGHEST_PORT:
-        raise ValueError(f"{text!r} is no address of an API server, such as https://10.0.0.1:6443")
+        raise ValueError(f"{text!r} is not an address of an API server, such as https://10.0.0.1:6443")
     return url.rstrip("/")

@@ -50,7 +50,7 @@ def parse_epoch(text: str) -> Epoch:
     """
     found = _NAME.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no epoch: write LINE.NUMBER")
+        raise ValueError(f"{text!r} is not an epoch: write LINE.NUMBER")
     return Epoch(found[1], int(found[2]))
 
 

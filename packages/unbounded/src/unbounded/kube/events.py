@@ -128,7 +128,7 @@ class EventRecorder:
             try:
                 await self._write(what, waiting)
             except ApiError as error:
-                log.debug("event not written", reason=what.reason, about=what.name, error=str(error))
+                log.debug("cannot write event", reason=what.reason, about=what.name, error=str(error))
                 await asyncio.sleep(2.0**attempt)
             else:
                 return

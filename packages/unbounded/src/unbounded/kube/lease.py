@@ -157,7 +157,7 @@ class LeaderElection:
                 await self._write()
         except (ApiError, TimeoutError) as error:
             self._in_doubt = True  # after any error, read before the next write
-            self._log.debug("lease not written", error=repr(error))
+            self._log.debug("cannot write lease", error=repr(error))
             return False
         self._in_doubt = self._begins = False
         self._leads_until = began + self._renew_s
@@ -223,4 +223,4 @@ class LeaderElection:
             async with asyncio.timeout(RELEASE_S):
                 await self._api.patch(LEASES, self._name, patch, namespace=self._namespace)
         except (ApiError, TimeoutError) as error:
-            self._log.debug("lease not released", error=repr(error))
+            self._log.debug("cannot release lease", error=repr(error))

@@ -17,19 +17,19 @@ class ControllerMetrics:
         self.registry = registry or CollectorRegistry()
         self.api_calls = Counter(
             "unbounded_api_requests",
-            "Requests to the Kubernetes API by their answer; code is 0 where none came.",
+            "Requests to the Kubernetes API by answer; code is 0 where no answer came.",
             ("verb", "kind", "code"),
             registry=self.registry,
         )
         self.api_seconds = Histogram(
             "unbounded_api_request_seconds",
-            "Duration of requests to the Kubernetes API, watches apart.",
+            "Duration of requests to the Kubernetes API, except watches.",
             ("verb",),
             buckets=SECONDS,
             registry=self.registry,
         )
         self.reconciles = Counter(
-            "unbounded_reconciles", "Reconciles by their result.", ("controller", "result"), registry=self.registry
+            "unbounded_reconciles", "Reconciles by result.", ("controller", "result"), registry=self.registry
         )
         self.reconcile_seconds = Histogram(
             "unbounded_reconcile_seconds",
@@ -41,9 +41,11 @@ class ControllerMetrics:
         self.queue_depth = Gauge(
             "unbounded_queue_depth", "Keys that wait for a worker.", ("controller",), registry=self.registry
         )
-        self.leading = Gauge("unbounded_leading", "Whether this process leads.", ("lease",), registry=self.registry)
+        self.leading = Gauge(
+            "unbounded_leading", "Whether this process is the leader.", ("lease",), registry=self.registry
+        )
         self.events_dropped = Counter(
-            "unbounded_events_dropped", "Events for users that were given up.", registry=self.registry
+            "unbounded_events_dropped", "Events for users that were dropped.", registry=self.registry
         )
 
     def text(self) -> bytes:

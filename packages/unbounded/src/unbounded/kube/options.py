@@ -62,7 +62,8 @@ def add_options(parser: argparse.ArgumentParser, prefix: str, options: Sequence[
         "--config",
         type=Path,
         metavar="FILE",
-        help=f"YAML with the options below as keys, such as {options[-1].key} (environment: {prefix}_CONFIG)",
+        help=f"Read the options below from this YAML file, with keys such as {options[-1].key} (environment: "
+        f"{prefix}_CONFIG)",
     )
     for option in options:
         default = f", default {option.default}" if option.default else ""
@@ -114,7 +115,7 @@ class OptionValues:
         self.without_meaning = sorted(str(key) for key in self._file if key not in known)
         if self.without_meaning and not lenient:
             key = self.without_meaning[0]
-            raise SettingsError(f"--config {self._path}: {key!r} is no option; {_suggestion(key, known)}")
+            raise SettingsError(f"--config {self._path}: unknown option {key!r}; {_suggestion(key, known)}")
 
     def value(self, option: Option[T]) -> T:
         """Return the value of the flag, else of the variable, else of the file, else the default.
@@ -154,8 +155,8 @@ def _text(value: Any, option: Option[Any]) -> str:
         case str() | int() | float():
             return str(value)
         case _:
-            wanted = "a text or a list of texts" if option.many else "a text, a number, true or false"
-            raise SettingsError(f"{option.key}: wanted {wanted}, not {_describe_flag(value)}")
+            wanted = "a string or a list of strings" if option.many else "a string, a number, true or false"
+            raise SettingsError(f"{option.key}: must be {wanted}, not {_describe_flag(value)}")
 
 
 def _describe_flag(value: Any) -> str:
@@ -178,7 +179,7 @@ def read_file(path: Path) -> Mapping[str, Any]:
     except (yaml.YAMLError, ValueError) as error:
         raise SettingsError(f"--config {path}: not YAML: {error}") from error
     if not isinstance(body or {}, dict):
-        raise SettingsError(f"--config {path}: wanted keys and values, not {_describe_flag(body)}")
+        raise SettingsError(f"--config {path}: must be a mapping, not {_describe_flag(body)}")
     return body or {}
 
 
@@ -186,7 +187,7 @@ def _suggestion(key: str, known: set[str]) -> str:
     """Return a known key that resembles an unknown one; `cache-dir` and `CACHE_DIR` resemble `cacheDir`."""
     plain = {one.lower(): one for one in known}
     near = difflib.get_close_matches(key.lower().replace("-", "").replace("_", ""), plain, n=1, cutoff=0.7)
-    return f"{plain[near[0]]} is" if near else f"these are: {', '.join(sorted(known))}"
+    return f"did you mean {plain[near[0]]}?" if near else f"known options: {', '.join(sorted(known))}"
 
 
 def duration(text: str) -> float:
@@ -198,31 +199,41 @@ def duration(text: str) -> float:
     parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text)
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != text or seconds <= 0:
-        raise ValueError(f"{text!r} is no duration: write 15s, 1m30s or 500ms")
+        raise ValueError(f"{text!r} is not a duration: write 15s, 1m30s or 500ms")
     return seconds
 
 
 def positive_int(text: str) -> int:
     """A number from 1 on."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ValueError(f"{text!r} is not a number from 1 on")
+        raise ValueError(f"{text!r} is not a number from 1")
     return int(text)
 
 
 def sha256_or_none(text: str) -> str:
     """A SHA-256 digest; empty for none. Raises ValueError."""
     if text and not re.fullmatch("[0-9A-Fa-f]{64}", text):
-        raise ValueError(f"{text!r} is no SHA-256 digest: write its 64 hexadecimal digits")
+        raise ValueError(f"{text!r} is not a SHA-256 digest: write its 64 hexadecimal digits")
     return text.lower()
 
 
 _LEASE_DURATION: Final = Option(
-    "leader-elect-lease-duration", duration, "15s", "how long a leader that says nothing is respected", "DURATION"
+    "leader-elect-lease-duration", duration, "15s", "Respect a silent leader for this long", "DURATION"
 )
 _RENEW: Final = Option(
-    "leader-elect-renew-deadline", duration, "10s", "how long a leader goes on that cannot renew", "DURATION"
+    "leader-elect-renew-deadline",
+    duration,
+    "10s",
+    "Give up leadership after failing to renew the Lease for this long",
+    "DURATION",
 )
-_RETRY: Final = Option("leader-elect-retry-period", duration, "2s", "pause between attempts to lead", "DURATION")
+_RETRY: Final = Option(
+    "leader-elect-retry-period",
+    duration,
+    "2s",
+    "Set the pause between attempts to acquire or renew the Lease",
+    "DURATION",
+)
 ELECTION: Final = (_LEASE_DURATION, _RENEW, _RETRY)
 """How leaders are elected, for who leaves that to its user."""
 
@@ -236,7 +247,7 @@ def election_settings(said: OptionValues) -> Election:
     found = Election(duration_s=said.value(_LEASE_DURATION), renew_s=said.value(_RENEW), retry_s=said.value(_RETRY))
     if not found.retry_s < found.renew_s < found.duration_s:
         raise SettingsError(
-            f"{_RETRY.flag} must be below {_RENEW.flag}, and that below {_LEASE_DURATION.flag}:"
-            f" {found.retry_s:g}s, {found.renew_s:g}s and {found.duration_s:g}s are not"
+            f"{_RETRY.flag} must be below {_RENEW.flag}, and {_RENEW.flag} below {_LEASE_DURATION.flag}; they "
+            f"are {found.retry_s:g}s, {found.renew_s:g}s and {found.duration_s:g}s"
         )
     return found

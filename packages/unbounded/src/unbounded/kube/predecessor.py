@@ -55,6 +55,6 @@ class Predecessor:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, identity.encode(), 0)
         except OSError as error:
-            log.debug("nothing is known of the process before", file=str(self._path), error=repr(error))
+            log.debug("no record of the predecessor process", file=str(self._path), error=repr(error))
             return ""
         return before

@@ -75,9 +75,17 @@ class ProcessSettings:
 def add_process_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
     """Add what every controller process understands; the environment gives the defaults."""
     parser.add_argument(
-        "--kubeconfig", default="", metavar="FILE", help="default: $KUBECONFIG, the Pod's account, ~/.kube/config"
+        "--kubeconfig",
+        default="",
+        metavar="FILE",
+        help="Use this kubeconfig (default: $KUBECONFIG, the Pod's account, ~/.kube/config)",
     )
-    parser.add_argument("--context", default="", metavar="NAME", help="context of the kubeconfig (default: its own)")
+    parser.add_argument(
+        "--context",
+        default="",
+        metavar="NAME",
+        help="Use this context of the kubeconfig (default: its current context)",
+    )
     add_log_arguments(parser, environ, level="info", log_format="json")
 
 
@@ -88,13 +96,13 @@ def add_log_arguments(
         "--log-format",
         choices=LOG_FORMATS,
         default=parse_choice(environ, "UNBOUNDED_LOG_FORMAT", LOG_FORMATS, log_format),
-        help="logs go to standard error (%(default)s)",
+        help="Set the format of the logs on standard error (default: %(default)s)",
     )
     parser.add_argument(
         "--log-level",
         choices=LOG_LEVELS,
         default=parse_choice(environ, "UNBOUNDED_LOG_LEVEL", LOG_LEVELS, level),
-        help="the least that is logged (%(default)s)",
+        help="Set the lowest level that is logged (default: %(default)s)",
     )
 
 
@@ -120,14 +128,14 @@ def parse_address(text: str) -> Address | None:
         return None
     host, colon, digits = text.rpartition(":")
     if not colon:
-        raise ValueError(f"{text!r} is no address: write :PORT or HOST:PORT, or 0 for none")
+        raise ValueError(f"{text!r} is not an address: write :PORT or HOST:PORT, or 0 for none")
     return Address(host.removeprefix("[").removesuffix("]"), parse_port(digits))
 
 
 def parse_port(text: str) -> int:
     """A port number; 0 takes a free one."""
     if not text.isascii() or not text.isdigit() or int(text) > HIGHEST_PORT:
-        raise ValueError(f"{text!r} is no port: 0 to {HIGHEST_PORT}")
+        raise ValueError(f"{text!r} is not a port: 0 to {HIGHEST_PORT}")
     return int(text)
 
 

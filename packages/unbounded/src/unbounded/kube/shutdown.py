@@ -74,7 +74,7 @@ def _watch_loop(loop: asyncio.AbstractEventLoop, after_s: float) -> None:
             if not turned.wait(after_s):
                 frame = sys._current_frames().get(threading.main_thread().ident or 0)
                 at = "" if frame is None else _position([frame])
-                log.warning("nothing goes on: the event loop stands still", within_s=after_s, at=at)
+                log.warning("event loop is blocked", within_s=after_s, at=at)
                 turned.wait()
             time.sleep(after_s)
 

@@ -42,4 +42,4 @@ def add_version(
         lookup: the version.
     """
     for one in (parser, *commands):
-        one.add_argument("--version", action=_PrintVersion, lookup=lookup, help="print the version")
+        one.add_argument("--version", action=_PrintVersion, lookup=lookup, help="Print the version")

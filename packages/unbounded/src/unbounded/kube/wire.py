@@ -115,7 +115,7 @@ def decode(kind: Kind[T], raw: bytes | msgspec.Raw) -> T:
         item: T = _decoder(to).decode(raw)
         return _complete(kind, item)
     except msgspec.DecodeError as error:  # a ValidationError is one too
-        raise ReadFailed(f"{kind.kind}: not as expected: {error}") from error
+        raise ReadFailed(f"{kind.kind}: unexpected content: {error}") from error
 
 
 def decode_page(kind: Kind[T], raw: bytes) -> tuple[list[T], ListMeta]:
@@ -135,7 +135,7 @@ def _decode_one_by_one(kind: Kind[T], raw: bytes) -> tuple[list[T], ListMeta]:
     try:
         page = _decoder(ListPage[msgspec.Raw]).decode(raw)
     except msgspec.DecodeError as error:
-        raise ReadFailed(f"list of {kind.plural}: not as expected: {error}") from error
+        raise ReadFailed(f"list of {kind.plural}: unexpected content: {error}") from error
     items: list[T] = []
     for item in page.items or ():
         try:
@@ -162,7 +162,7 @@ def decode_frame(kind: Kind[T], line: bytes) -> WatchEvent[T] | None:
             raise error_from(bytes(frame.object), code=0, writing=False)
         type_ = EventType(frame.type)
     except (msgspec.DecodeError, ValueError) as error:
-        raise ReadFailed(f"watch of {kind.plural}: not as expected: {error}") from error
+        raise ReadFailed(f"watch of {kind.plural}: unexpected content: {error}") from error
     try:
         item = decode(kind, frame.object)
     except ReadFailed as error:
@@ -172,7 +172,7 @@ def decode_frame(kind: Kind[T], line: bytes) -> WatchEvent[T] | None:
 
 
 def _log_invalid(kind: Kind[Any], error: ReadFailed) -> None:
-    log.error("object left out, as it cannot be read", kind=kind.kind, error=str(error))
+    log.error("ignored object that cannot be decoded", kind=kind.kind, error=str(error))
 
 
 def _complete(kind: Kind[T], item: T) -> T:
