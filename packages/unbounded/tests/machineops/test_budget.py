@@ -36,7 +36,7 @@ def test_a_burst_goes_at_once_and_the_rest_at_the_rate() -> None:
         await asyncio.sleep(1000)
         for _ in range(5):  # an idle scope saves no more than its burst
             await budget.write("a", before=_now())
-        with pytest.raises(Transient, match="writes of a back for 0 s; nothing was sent"):
+        with pytest.raises(Transient, match="writes of a for 0 s; nothing was sent"):
             await budget.write("a", before=_now())
 
     _told(story)

@@ -116,7 +116,7 @@ async def _has_azure(folder: Path) -> None:
 async def _has_oci(folder: Path) -> None:
     async with AsyncExitStack() as stack:
         said = await Reader(folder, stack).follow("oci.md")
-    assert "with keep: strict nothing may be lost that parameters.accept does not name, and instance " in said
+    assert "keep: strict allows no loss unless parameters.accept names it, and instance " in said
     assert "     loses vnic.privateIp: private IP " in said, "the plan has not looked"
     assert "  vnic.privateIp  private IP " in said
     assert "the Machine names its replacement" in said

@@ -46,8 +46,8 @@ async def _failed(world: CloudWorld) -> tuple[str | None, str, Cause | None]:
     [
         ((), reasons.AUTH_NOT_FOUND, "no MachineOperationCredential has spec.siteName 'lab' and spec.provider 'Sim'"),
         (({}, {}), reasons.AUTH_AMBIGUOUS, "sim-0, sim-1 all have spec.siteName 'lab' and spec.provider 'Sim'"),
-        (({"mode": "Sesame"},), reasons.AUTH_INVALID, "sim-0: spec.auth.mode is 'Sesame'; Sim takes: External"),
-        (({"mode": "ExternalPlugin"},), reasons.AUTH_INVALID, "sim-0: spec.auth.secretRef needs name and namespace"),
+        (({"mode": "Sesame"},), reasons.AUTH_INVALID, "sim-0: spec.auth.mode is 'Sesame'; Sim supports: External"),
+        (({"mode": "ExternalPlugin"},), reasons.AUTH_INVALID, "sim-0: mode ExternalPlugin needs name and namespace"),
         ((ELSEWHERE,), reasons.AUTH_SECRET_FORBIDDEN, "sim-0: spec.auth.secretRef.namespace is 'default'"),
         ((REF,), reasons.AUTH_SECRET_NOT_FOUND, "Secret unbounded-kube/sim-auth (spec.auth.secretRef of Mach"),
     ],
@@ -67,11 +67,12 @@ async def test_each_reason_names_the_object_and_the_field(
 @pytest.mark.parametrize(
     ("data", "words", "cause"),
     [
-        ({"other": "eA=="}, "Secret unbounded-kube/sim-auth lacks token, which Sim needs; it has: other", INCOMPLETE),
-        ({"token": ""}, "lacks token, which Sim needs; it has: token", INCOMPLETE),
+        ({"other": "eA=="}, "Secret unbounded-kube/sim-auth lacks token, which Sim needs; its keys: other", INCOMPLETE),
+        ({"token": ""}, "lacks token, which Sim needs; its keys: token", INCOMPLETE),
         (
             {"token": "bWFsZm9ybWVk"},
-            "MachineOperationCredential sim: Secret unbounded-kube/sim-auth is wrong in token: key token is malformed",
+            "MachineOperationCredential sim: Secret unbounded-kube/sim-auth is invalid in token: "
+            "key token is malformed",
             of_secret(causes.SECRET_INVALID, "unbounded-kube/sim-auth", "token", "sim"),
         ),
     ],

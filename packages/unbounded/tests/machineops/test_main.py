@@ -38,7 +38,7 @@ from unbounded.operations.executor_health import ExecutorHealth, Unavailability
 def test_a_provider_that_is_not_there_is_named_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["controller", "--provider", "azurevm"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    told = "no provider 'azurevm' is installed (AzureVM may be meant); there is: AzureVM, "
+    told = "no provider 'azurevm' is installed (did you mean AzureVM?); installed: AzureVM, "
     assert line.startswith(f"machine-ops-controller: error: {told}")
 
 
@@ -46,7 +46,7 @@ def test_a_provider_that_is_not_there_is_named_in_one_line(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("provider", "told"),
     [
-        ("Acme", "it cannot be served: no provider 'Acme' is installed; there is: AzureVM, "),
+        ("Acme", "it cannot be served: no provider 'Acme' is installed; installed: AzureVM, "),
         ("AzureVM", r"its process has ended \(status 1: .*kubeconfig: No such file"),
     ],
 )
@@ -77,11 +77,11 @@ async def test_why_a_provider_cannot_be_served_is_told_as_its_process_says_it(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    assert starting == Unavailability("its process was started, and does not serve yet", is_trouble=False)
+    assert starting == Unavailability("its process was started, and is not ready yet", is_trouble=False)
     assert absent is not None
     assert re.match(told, absent.text), absent
-    assert absent.then.startswith("it is started again at 20")
-    assert f"provider {provider}: {absent.text}; started again in " in out.getvalue()
+    assert absent.then.startswith("the next start is at 20")
+    assert f"provider {provider}: {absent.text}; restarting in " in out.getvalue()
 
 
 async def test_what_is_not_served_is_published_until_it_is(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_what_is_not_served_is_published_until_it_is(tmp_path: Path) -> No
     publishing = asyncio.create_task(providers._publish())
     await asyncio.sleep(0)
     starting = Unavailability("its process was started", is_trouble=False)
-    for told in (Unavailability("gone", "it is looked for"), Unavailability("gone"), starting, None):
+    for told in (Unavailability("gone", "`unbounded up` looks for it"), Unavailability("gone"), starting, None):
         absences.tell("Other", starting)
         absences.tell("Acme", told)
         expected = {"Other": starting} | ({"Acme": replace(told, text=told.whole, then="")} if told else {})
@@ -138,7 +138,7 @@ async def test_what_keeps_failing_is_said_until_it_has_lasted(monkeypatch: pytes
             told = [await heard.get() for _ in range(9)]
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
-    how = "its process did not answer, as a signal has stopped it, and was ended"
+    how = "its process did not respond, as a signal has stopped it, and was stopped"
     served = [absence is None for absence in told]
     assert served == [False, True, False, False, True, False, False, False, False]
     assert [absence.text for absence in told[2:] if absence is not None] == [how] * 6

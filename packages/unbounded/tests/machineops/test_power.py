@@ -368,7 +368,7 @@ async def test_a_kind_that_the_provider_does_not_carry_out_is_refused(world: Clo
     await world.operation("op", "HostReboot", "m1")
     ended = await world.ended("op", within_s=10)
     assert result(ended) == ("Failed", common.UNSUPPORTED_OPERATION)
-    assert "Sim does not carry out HostReboot" in (ended.status.message or "")
+    assert "Sim does not support HostReboot" in (ended.status.message or "")
 
 
 @cloud_story()
@@ -443,7 +443,7 @@ async def test_an_instance_that_does_not_stay_as_it_was_asked_to_be_is_said(
     world.cloud.vms["sim://sub-1/m1"].story.append((now, before))
     ended = await world.ended("op", within_s=200)
     assert result(ended) == ("Failed", reason)
-    assert "it did not stay" in (ended.status.message or "")
+    assert "the instance did not stay" in (ended.status.message or "")
 
 
 # Cancel, and Machines that change
@@ -499,7 +499,7 @@ async def test_nothing_is_done_to_an_instance_that_two_machines_are_bound_to(wor
     await world.operation("op1", kind, "m1")
     ended = await world.ended("op1", within_s=10)
     assert result(ended) == ("Failed", reasons.PROVIDER_ID_SHARED)
-    assert "spec.providerID of Machine m1 is that of Machine m2 too" in (ended.status.message or "")
+    assert "spec.providerID of Machine m1 is also that of Machine m2:" in (ended.status.message or "")
     assert world.cloud.calls == []
     await world.api.patch(MACHINES, "m2", {"spec": {"providerID": "sim://sub-2/m2"}})
     await world.operation("op2", kind, "m1")

@@ -241,7 +241,7 @@ async def test_a_provider_that_is_not_installed_is_said(tmp_path: Path, example:
     async with controller(tmp_path / "none", example, "--provider", "Acme") as process:
         assert await asyncio.wait_for(process.wait(), 30) == 2
     said = (tmp_path / "none.log").read_text()
-    assert "no provider 'Acme' is installed; there is:" in said
+    assert "no provider 'Acme' is installed; installed:" in said
     assert "LocalProcess" in said
 
 
@@ -266,14 +266,14 @@ async def test_it_writes_no_secret_but_what_replacements_keep(served: Served, tm
         assert await lasting.load() == b"all there is"
         await lasting.delete()
         assert await lasting.load() is None
-        with pytest.raises(Forbidden, match=r"type unbounded-cloud.io/replacement only"):
+        with pytest.raises(Forbidden, match=r"only Secrets of type unbounded-cloud.io/replacement"):
             await api.patch(SECRETS, "replacement-login", {"data": {}}, namespace="unbounded-kube")
-        with pytest.raises(Forbidden, match=r"type unbounded-cloud.io/replacement only"):
+        with pytest.raises(Forbidden, match=r"only Secrets of type unbounded-cloud.io/replacement"):
             await api.delete(SECRETS, "replacement-login", namespace="unbounded-kube")
         named = keep._body(b"x") | {"metadata": {"name": "other"}}
-        with pytest.raises(Forbidden, match="are named replacement-DIGEST"):
+        with pytest.raises(Forbidden, match="must have a name replacement-DIGEST"):
             await api.create(SECRETS, named, namespace="unbounded-kube")
-        with pytest.raises(Forbidden, match="belong to a MachineOperation or to a Machine"):
+        with pytest.raises(Forbidden, match="must belong to a MachineOperation or a Machine"):
             await api.create(
                 SECRETS, keep._body(b"x") | {"metadata": {"name": "replacement-x"}}, namespace="unbounded-kube"
             )

@@ -71,9 +71,12 @@ async def test_what_is_refused_at_the_check_leaves_everything_untouched(world: C
         refusal, reason = "data disks would be lost: disk-1", reasons.WOULD_BE_LOST
         world.cloud.raises["look_replace"] = Refusal(reason, refusal)
     elif flow == "too much of it":
-        refusal, reason = "the user data of Machine m1 has 19 bytes; Sim takes 18", reasons.BOOTSTRAP_DATA_FAILED
+        refusal, reason = (
+            "the user data of Machine m1 has 19 bytes; the limit of Sim is 18",
+            reasons.BOOTSTRAP_DATA_FAILED,
+        )
     else:
-        refusal, reason = "there is no default bootstrap token for site lab", reasons.BOOTSTRAP_DATA_FAILED
+        refusal, reason = "no default bootstrap token for site lab exists", reasons.BOOTSTRAP_DATA_FAILED
         world.no_user_data = refusal
     await _start(world, most_user_data=18 if flow == "too much of it" else 19)
     ended = await world.ended("op", within_s=10)
@@ -342,12 +345,12 @@ async def test_what_is_kept_can_be_replaced_and_is_bounded(world: CloudWorld) ->
     await world.instance()
     keep = _keep(world, await world.operation("op", "HostReplace", "m1"), await world.api.get(MACHINES, "m1"))
     assert await keep.load() is None
-    with pytest.raises(Transient, match="Secret unbounded-kube/replacement-0123 is not there"):
+    with pytest.raises(Transient, match="Secret unbounded-kube/replacement-0123 does not exist"):
         await keep.outlive_operation()
     await keep.store(b"one")
     await keep.store(b"two")
     assert await keep.load() == b"two"
-    with pytest.raises(ValueError, match="900001 bytes are more than the 900000"):
+    with pytest.raises(ValueError, match="900001 bytes exceed the limit of a Secret, 900000"):
         await keep.store(b"x" * (MAX_BYTES + 1))
     await keep.delete()
     await keep.delete()
@@ -373,9 +376,9 @@ async def test_what_is_kept_of_an_instance_is_of_one_operation_at_a_time() -> No
     await one.outlive_operation()
     assert await two.load() is None
     for take in (two.former(), two.store(b"two")):
-        with pytest.raises(Transient, match="HostReplace first of Machine m1 is at work on the same instance"):
+        with pytest.raises(Transient, match="HostReplace first of Machine m1 is in progress on the same instance"):
             await take
-    with pytest.raises(Transient, match="another operation's"):
+    with pytest.raises(Transient, match="belongs to another operation"):
         await two.outlive_operation()
     await ends("first", "Failed")
     assert await two.former() == b"one"

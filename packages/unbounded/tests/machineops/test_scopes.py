@@ -50,7 +50,7 @@ async def test_who_is_held_back_by_the_budget_says_so_and_not_that_the_cloud_is_
     world.steward().start()
     world.controller().start()
     await world.operation("op", "HostPowerOff", "m1")
-    words = "as its rate limits hold reads of sub-1 back: nothing was sent"
+    words = "as its rate limits delay reads of sub-1: nothing was sent"
     await world.until("op", lambda one: words in (one.status.message or ""), within_s=14)
     ended = await world.ended("op", within_s=60)
     assert result(ended) == ("Complete", "Succeeded")

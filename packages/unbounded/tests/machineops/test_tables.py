@@ -141,16 +141,18 @@ def test_what_a_provider_says_of_itself_is_checked() -> None:
     leave = replace(second, cancel=Cancel.AT_ONCE)
     assert _described() == []
     assert _described(kinds=frozenset({OperationKind.NODE_REBOOT, *PROVIDER.kinds})) == [
-        "NodeReboot is no operation on a host"
+        "NodeReboot is not a host operation"
     ]
     assert _described(kinds=frozenset({OperationKind.HOST_REBOOT})) == ["steps without HostReplace"]
-    assert _described(name="lab/Sim") == ["'lab/Sim' cannot stand in spec.provider"]
-    assert _described(call_limit_s=5.0) == ["call_limit_s must be above 10, as a call may wait that long for its turn"]
-    assert "lets nothing through" in _described(rates=Rates(Rate(0, 1), Rate(1, 1)))[0]
+    assert _described(name="lab/Sim") == ["'lab/Sim' is not a valid value of spec.provider"]
+    assert _described(call_limit_s=5.0) == [
+        "call_limit_s must exceed 10, as a call may wait that long before it is sent"
+    ]
+    assert "allows no requests" in _described(rates=Rates(Rate(0, 1), Rate(1, 1)))[0]
     assert _described(parameters={OperationKind.HOST_REBOOT: frozenset({"colour", "force"})}) == [
         "HostReboot has no parameter colour"
     ]
-    assert _stepped() == ["kinds has HostReplace, and replacement has no steps"]
+    assert _stepped() == ["kinds contains HostReplace, but replacement has no steps"]
     assert _stepped(first, first) == ["two steps have the stage Saving"]
     assert _stepped(replace(first, stage="Checking")) == ["Checking is a stage of the controller's own"]
     undo = replace(second, undo=True)
@@ -162,11 +164,11 @@ def test_what_a_provider_says_of_itself_is_checked() -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("tests.machineops.nowhere:PROVIDER", "lacks what it needs"),
-        ("tests.machineops.test_tables:NOTHING", "leads to nothing"),
-        ("tests.machineops.cloud:SimProvider", "leads to a class"),
-        ("tests.machineops.test_tables:PROVIDER", "that is called 'Sim'"),
-        ("tests.machineops.test_tables:NAMELESS", "leads to what is no provider"),
+        ("tests.machineops.nowhere:PROVIDER", "lacks a dependency"),
+        ("tests.machineops.test_tables:NOTHING", "cannot be resolved"),
+        ("tests.machineops.cloud:SimProvider", "names a class"),
+        ("tests.machineops.test_tables:PROVIDER", "with the name 'Sim'"),
+        ("tests.machineops.test_tables:NAMELESS", "names an object that is not a provider"),
         ("tests.support.unimportable:PROVIDER", "cannot be imported"),
     ],
 )
@@ -177,7 +179,7 @@ def test_an_entry_point_that_leads_to_no_provider_says_why(
     monkeypatch.setattr(registry, "installed", lambda: {"Acme": [entry]})
     with pytest.raises(SettingsError, match=words):
         registry.load("Acme")
-    with pytest.raises(SettingsError, match="no provider 'Other' is installed; there is: Acme"):
+    with pytest.raises(SettingsError, match="no provider 'Other' is installed; installed: Acme"):
         registry.load("Other")
 
 
@@ -193,7 +195,7 @@ def test_a_provider_for_another_version_is_refused_with_both_versions(
 ) -> None:
     entry = EntryPoint("Sim", f"tests.machineops.test_tables:{name}", GROUP)
     monkeypatch.setattr(registry, "installed", lambda: {"Sim": [entry]})
-    refused = "it is written for 'v2' of the provider API, and this release serves 'v1'"
+    refused = "it implements 'v2' of the provider API, but this release serves 'v1'"
     with pytest.raises(SettingsError, match=f"^provider Sim cannot be served: {refused}$"):
         registry.load("Sim")
     assert machine_ops_controller(["providers"]) == 0
@@ -209,8 +211,8 @@ def test_a_provider_that_declares_no_version_is_served_with_a_warning(
     assert served.providers == {"Sim": UNDECLARED}
     served.log_unserved()
     (record,) = caplog.records
-    assert (record.getMessage(), getattr(record, FIELDS)["provider"]) == ("a provider declares no api_version", "Sim")
-    assert "counts as 'v1'" in getattr(record, FIELDS)["why"]
+    assert (record.getMessage(), getattr(record, FIELDS)["provider"]) == ("provider declares no api_version", "Sim")
+    assert "treated as 'v1'" in getattr(record, FIELDS)["why"]
 
 
 def test_the_providers_that_come_with_the_project_are_written_for_its_version() -> None:
@@ -221,7 +223,9 @@ def test_the_providers_that_come_with_the_project_are_written_for_its_version() 
 def test_a_name_that_two_packages_bring_is_served_for_neither(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = {"Sim": [EntryPoint("Sim", f"tests.machineops.test_tables:{name}", GROUP) for name in ("PROVIDER", "X")]}
     monkeypatch.setattr(registry, "installed", lambda: entries)
-    with pytest.raises(SettingsError, match=r"provider Sim is brought by .*PROVIDER.* and .*: uninstall all but one"):
+    with pytest.raises(
+        SettingsError, match=r"provider Sim is registered by .*PROVIDER.* and .*: uninstall all but one"
+    ):
         registry.load("Sim")
     same = EntryPoint("Sim", "tests.machineops.test_tables:PROVIDER", GROUP)
     entries["Sim"] = [same, same]
@@ -246,11 +250,11 @@ def test_a_provider_that_is_broken_does_not_keep_the_others_from_being_served(
     served.log_unserved()
     (record,) = caplog.records
     said_of = getattr(record, FIELDS)
-    assert (record.getMessage(), said_of["provider"]) == ("a provider is not served", "Broken")
+    assert (record.getMessage(), said_of["provider"]) == ("provider is not served", "Broken")
     assert "broken" in said_of["why"]
     assert machine_ops_controller(["providers"]) == 0
     shown = capsys.readouterr().out
-    assert "Broken (tests.support.unimportable:PROVIDER): not served, as " in shown
+    assert "Broken (tests.support.unimportable:PROVIDER): not served: " in shown
     assert "Sim (tests.machineops.test_tables:PROVIDER)\n" in shown
 
 

@@ -67,7 +67,7 @@ async def test_a_provider_is_started_with_its_first_machine_and_again_when_it_di
         await running.operate("m1", "HostReboot", "one")
         (pid,) = running.children(CONTROLLER)
         os.kill(pid, signal.SIGKILL)
-        await running.says(r"provider LocalProcess: its process has ended \(status -9\); started again in [01] s")
+        await running.says(r"provider LocalProcess: its process has ended \(status -9\); restarting in [01] s")
         await running.operate("m1", "HostReboot", "two")
         assert record(instance, "m1")["boots"] == 3
         one, two = [(await running.get("mop", name))["status"]["execution"]["incarnation"] for name in ("one", "two")]
@@ -89,7 +89,7 @@ async def test_why_nobody_serves_a_provider_is_said_by_what_waits_for_it(
                 "spec": {"machineRef": "m2", "operationKind": "HostReboot"},
             },
         )
-        meant = r"no provider 'localprocess' is installed \(LocalProcess may be meant\)"
+        meant = r"no provider 'localprocess' is installed \(did you mean LocalProcess\?\)"
         await running.says(f"Machine m2: {meant}")
         await running.says(f"operation op: Pending .* does not serve: {meant}")
         status = (await running.get("mop", "op"))["status"]
@@ -97,11 +97,11 @@ async def test_why_nobody_serves_a_provider_is_said_by_what_waits_for_it(
         assert (status["phase"], status["reason"], said["reason"]) == ("Pending", *["ProviderNotServed"] * 2)
         cli = Cli(tmp_path / "data" / "kubeconfig")
         answer = await cli("why", "operation/op")
-        assert "(LocalProcess may be meant)" in answer.out
+        assert "(did you mean LocalProcess?)" in answer.out
         await _serves_elsewhere(running, "localprocess")
         await running.says("operation op: Pending .* machine-ops-controller/lab/localprocess has not claimed it")
         assert "another machine-ops-controller" not in running.printed
-        assert "or it is a controller of its own (Lease unbounded-kube/" in " ".join(
+        assert "or it is deployed separately (Lease unbounded-kube/" in " ".join(
             (await cli("why", "operation/op")).out.split()
         )
         await running.is_killed()

@@ -134,7 +134,7 @@ async def _wait_turn(bucket: TokenBucket, what: str, before: float) -> None:
     try:
         while (left_s := max(turn, bucket.closed_until) - _loop_time()) > 0:
             if _loop_time() + left_s > before:
-                raise Transient(f"the rate limits hold {what} back for {left_s:.0f} s; nothing was sent")
+                raise Transient(f"the rate limits delay {what} for {left_s:.0f} s; nothing was sent")
             wait.waits_for = what
             await asyncio.sleep(left_s)
         used = True

@@ -41,20 +41,20 @@ SOURCE_MISSING: Final = str(ConditionReason.SOURCE_MISSING)
 
 MEANING: Final[Mapping[str, str]] = {
     CONFIGURATION_MISSING: "No version of the Machine's MachineConfiguration can be read.",
-    CREDENTIAL_INVALID: "A field of the MachineOperationCredential cannot be meant.",
-    CREDENTIAL_REFUSED: "The cloud refused the login, or what it may do is not enough.",
-    DIGEST_MISSING: "The agent's release comes over plain http, and no digest of it is named.",
+    CREDENTIAL_INVALID: "A field of the MachineOperationCredential is invalid.",
+    CREDENTIAL_REFUSED: "The cloud rejected the login, or a permission is missing.",
+    DIGEST_MISSING: "The URL of the agent's release uses plain http, and no digest is configured.",
     EARLIER_INSTANCE: "An earlier replacement has left an instance.",
-    FACTS_MISSING: "The cluster is not known well enough: its CA, its API server or its DNS.",
-    INSTANCE_REPLACED: "Another instance was launched in place of the one that the Machine is bound to.",
+    FACTS_MISSING: "Facts about the cluster are missing: its CA, its API server or its DNS.",
+    INSTANCE_REPLACED: "Another instance was launched in place of the one that the Machine names.",
     KUBERNETES_MISSING: "The Machine has no spec.kubernetes.",
-    MODEL_MISSING: "The instance is gone, and nothing says what it was made from.",
+    MODEL_MISSING: "The instance does not exist any more, and no record tells how to create it.",
     SECRET_INCOMPLETE: "The Secret lacks keys.",
-    SECRET_INVALID: "What the Secret holds cannot be used.",
+    SECRET_INVALID: "The content of the Secret is invalid.",
     SECRET_MISSING: "The Secret does not exist.",
-    SITE_MISSING: "The Machine has no site, by which its credential is found.",
-    SOURCE_MISSING: "No release of the agent is named.",
-    USER_DATA_TOO_LONG: "What a new host would be told is longer than the provider takes.",
+    SITE_MISSING: "The Machine has no site, which selects its credential.",
+    SOURCE_MISSING: "No release of the agent is configured.",
+    USER_DATA_TOO_LONG: "The user data of a new host exceeds the provider's limit.",
 }
 
 

@@ -46,7 +46,7 @@ def select_credential(
     if not site:
         raise Refusal(
             reasons.AUTH_INVALID,
-            "the Machine has no site, by which its credential is found: give it the label unbounded-cloud.io/site",
+            "the Machine has no site, which selects its credential: add the label unbounded-cloud.io/site",
             Cause(code=causes.SITE_MISSING),
         )
     found = [one for one in credentials if one.spec.site_name == site and one.spec.provider == provider]
@@ -55,7 +55,7 @@ def select_credential(
         raise Refusal(reasons.AUTH_NOT_FOUND, f"no MachineOperationCredential has {where}: create one")
     if len(found) > 1:
         names = ", ".join(sorted(one.metadata.name for one in found))
-        raise Refusal(reasons.AUTH_AMBIGUOUS, f"{names} all have {where}: leave one of them")
+        raise Refusal(reasons.AUTH_AMBIGUOUS, f"{names} all have {where}: keep only one of them")
     return found[0]
 
 
@@ -70,8 +70,8 @@ def mode_of(credential: MachineOperationCredential, provider: Provider) -> AuthM
     if mode not in provider.modes:
         raise Refusal(
             reasons.AUTH_INVALID,
-            f"MachineOperationCredential {credential.metadata.name}: spec.auth.mode is {mode!r};"
-            f" {provider.name} takes: {takes}",
+            f"MachineOperationCredential {credential.metadata.name}: spec.auth.mode is {mode!r}; "
+            f"{provider.name} supports: {takes}",
             causes.of_credential(causes.CREDENTIAL_INVALID, credential.metadata.name),
         )
     return AuthMode(mode)
@@ -89,14 +89,14 @@ def secret_of(credential: MachineOperationCredential, namespace: str) -> SecretR
     if reference is None or not reference.name or not reference.namespace:
         raise Refusal(
             reasons.AUTH_INVALID,
-            f"{where}: spec.auth.secretRef needs name and namespace with mode ExternalPlugin",
+            f"{where}: mode ExternalPlugin needs name and namespace in spec.auth.secretRef",
             invalid,
         )
     if reference.namespace != namespace:
         raise Refusal(
             reasons.AUTH_SECRET_FORBIDDEN,
-            f"{where}: spec.auth.secretRef.namespace is {reference.namespace!r}; Secrets are taken from {namespace!r} "
-            "alone (--credential-secret-namespace)",
+            f"{where}: spec.auth.secretRef.namespace is {reference.namespace!r}; the controller reads Secrets "
+            f"of {namespace!r} only (--credential-secret-namespace)",
             invalid,
         )
     return reference
@@ -159,7 +159,7 @@ class SiteLogins:
             there, lacks = ", ".join(sorted(held)) or "none", ", ".join(missing)
             raise Refusal(
                 reasons.AUTH_INVALID,
-                f"Secret {_place(reference)} lacks {lacks}, which {self._provider.name} needs; it has: {there}",
+                f"Secret {_place(reference)} lacks {lacks}, which {self._provider.name} needs; its keys: {there}",
                 causes.of_secret(causes.SECRET_INCOMPLETE, _place(reference), lacks),
             )
         return {key: SecretStr(value.decode("utf-8", "replace")) for key, value in held.items()}
@@ -174,12 +174,14 @@ class SiteLogins:
             found = await self._api.get(SECRETS, reference.name, namespace=reference.namespace)
         except NotFound as error:
             keys = ", ".join(self._provider.secret_keys)
-            needs = f"; {self._provider.name} needs in it: {keys}" if keys else ""
+            needs = f"; {self._provider.name} needs the keys {keys}" if keys else ""
             cause = causes.of_secret(causes.SECRET_MISSING, _place(reference), keys, credential)
             raise Refusal(reasons.AUTH_SECRET_NOT_FOUND, f"{told} does not exist{needs}", cause) from error
         except Forbidden as error:
             cause = causes.of_credential(causes.CREDENTIAL_INVALID, credential)
-            raise Refusal(reasons.AUTH_SECRET_FORBIDDEN, f"{told} may not be read by this controller", cause) from error
+            raise Refusal(
+                reasons.AUTH_SECRET_FORBIDDEN, f"this controller has no permission to read {told}", cause
+            ) from error
         self._read[reference.name] = (now, found)
         return found
 

@@ -129,7 +129,7 @@ class CloudExecutor:
     def place(self, machine: Machine) -> str:
         told = self._waits.get(machine.name)
         why = (
-            f", as its rate limits hold {told.waits_for} back: nothing was sent"
+            f", as its rate limits delay {told.waits_for}: nothing was sent"
             if told is not None and told.waits_for
             else ""
         )
@@ -231,7 +231,7 @@ class CloudExecutor:
         try:
             await self._status.merge(operation.name, losses_told, uid=operation.metadata.uid)
         except ApiError as error:
-            raise Transient(f"what would be lost cannot be written to its status: {error}") from error
+            raise Transient(f"cannot write the losses to its status: {error}") from error
 
     async def _read_replacement(self, target: Target, session: Session, job: Job) -> Next:
         """Observe a replacement; raise Refusal if the stored state, on which it depends, is gone."""
@@ -317,7 +317,10 @@ class CloudExecutor:
     async def _fitting_user_data(self, machine: Machine, most: int | None = None) -> str:
         text, most = await self._user_data(machine), self._provider.most_user_data if most is None else most
         if (size := len(text.encode())) > most:
-            told = f"the user data of Machine {machine.name} has {size} bytes; {self._provider.name} takes {most}"
+            told = (
+                f"the user data of Machine {machine.name} has {size} bytes; the limit of {self._provider.name} is "
+                f"{most}"
+            )
             raise Refusal(reasons.BOOTSTRAP_DATA_FAILED, told, Cause(code=causes.USER_DATA_TOO_LONG))
         return text
 
@@ -331,14 +334,14 @@ class CloudExecutor:
         """Bind the Machine to its new instance, which is the one in the intent."""
         provider_id, name = found.new_instance, target.machine.name
         if provider_id is None or self._provider.instance(provider_id).binding != target.run.next_binding:
-            raise Transient(f"what the Machine is to be bound to is another one by now: {found.detail}")
+            raise Transient(f"the instance for the Machine has changed: {found.detail}")
         machine = await self._api.get(MACHINES, name)  # read live: agents write its status all the time
         if machine.metadata.uid != job.machine_uid or self.binding(machine) != job.instance.binding:
             raise Stale(f"Machine {name} has changed")
         _check_deadline(before)
         meta = {"uid": machine.metadata.uid, "resourceVersion": machine.metadata.resource_version}
         await self._api.patch(MACHINES, name, {"metadata": meta, "spec": {"providerID": provider_id}})
-        log.info("machine handed over", machine=name, instance=provider_id)
+        log.info("machine bound to its replacement", machine=name, instance=provider_id)
 
     # Helpers
 
@@ -357,8 +360,9 @@ class CloudExecutor:
             more = f" and {len(others) - NAMED} others" if len(others) > NAMED else ""
             raise Refusal(
                 reasons.PROVIDER_ID_SHARED,
-                f"spec.providerID of Machine {machine.name} is that of Machine {', '.join(others[:NAMED])}{more} too:"
-                " nothing is done to an instance that two Machines could act on; give each its own, or delete one",
+                f"spec.providerID of Machine {machine.name} is also that of Machine "
+                f"{', '.join(others[:NAMED])}{more}: no operation starts on an instance that two Machines name. "
+                "Give each its own, or delete one",
             )
 
     def _job(self, target: Target) -> Job:
@@ -407,7 +411,7 @@ class CloudExecutor:
                 async with asyncio.timeout(limit_s):
                     return await call
         except TimeoutError as error:
-            words = f"{self._provider.name} gave no answer within {limit_s:.0f} s"
+            words = f"{self._provider.name} did not answer within {limit_s:.0f} s"
             raise (Uncertain if asks else Transient)(words) from error
         except Throttled as error:
             self._budget.throttled(error.scope or job.instance.scope, error.after_s)
@@ -439,20 +443,22 @@ def _request_key(target: Target) -> tuple[object, ...]:
 def _storable(handle: str) -> str | None:
     """Return a handle in its stored form; None if it is empty or too long."""
     if len(handle) > MAX_HANDLE:
-        log.error("a handle is too long to be stored, so the instance is looked at instead", length=len(handle))
+        log.error("handle is too long to store; observing the instance instead", length=len(handle))
         return None
     return str(handle) or None
 
 
 def _state_is_gone(keep: ReplacementSecret) -> Refusal:
-    words = f"{keep.place} is gone, and what the replacement cannot go on without was in it alone: put it back, or make"
+    words = (
+        f"{keep.place} does not exist any more, and the replacement cannot continue without it: restore it, or create"
+    )
     cause = causes.of_secret(causes.SECRET_MISSING, keep.secret)
     return Refusal(reasons.STATE_IS_GONE, f"{words} the instance by hand", cause)
 
 
 def _check_deadline(before: float) -> None:
     if _loop_time() > before:
-        raise Transient("the time in which it could be asked for is over")
+        raise Transient("the time limit for the request has passed")
 
 
 def _loop_time() -> float:

@@ -57,7 +57,7 @@ async def preview_losses(
             keep = ReplacementSecret(api, operation, machine, instance.binding)
             return (await session.look_replace(job, keep)).losses
     except TimeoutError as error:
-        raise Transient(f"{provider.name} gave no answer within {provider.call_limit_s:.0f} s") from error
+        raise Transient(f"{provider.name} did not answer within {provider.call_limit_s:.0f} s") from error
     finally:
         await sessions.close()
 
@@ -72,7 +72,7 @@ async def _sessions(api: Api, provider: Provider, machine: Machine) -> Sessions:
     try:
         credentials = _CredentialList(tuple((await api.list(MACHINE_OPERATION_CREDENTIALS)).items))
         if mode_of(select_credential(credentials.all(), site, provider.name), provider) is not AuthMode.EXTERNAL_PLUGIN:
-            raise Transient("its controller logs in as what it runs as, which nobody else can")
+            raise Transient("its controller uses its own workload identity, which this command does not have")
         logins = SiteLogins(api, credentials, provider, namespace=NAMESPACE)
         await logins.login_for(site)
     except (Refusal, ApiError) as error:

@@ -41,8 +41,8 @@ def check_losses(losses: Sequence[Loss], parameters: Mapping[str, str], named: s
     left = [one for one in losses if one.field not in accepted]
     strict = parameters.get("keep") == "strict"
     if wrong := [one for one in left if strict or one.lessens_security]:
-        rule = "with keep: strict nothing may be lost" if strict else "security may not be lessened"
+        rule = "keep: strict allows no loss" if strict else "security must not decrease"
         told = "; ".join(f"{one.field} ({one.consequence})" for one in wrong)
         accept = ",".join(one.field for one in losses if one in wrong or one.field in accepted)
-        words = f"{rule} that parameters.accept does not name, and {named} would lose: {told}"
-        raise Refusal(reasons.WOULD_BE_LOST, f'{words}; accept: "{accept}" accepts this')
+        words = f"{rule} unless parameters.accept names it, and {named} would lose: {told}"
+        raise Refusal(reasons.WOULD_BE_LOST, f'{words}; to accept, set accept: "{accept}"')

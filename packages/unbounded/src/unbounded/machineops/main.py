@@ -12,16 +12,16 @@ from unbounded.kube.options import SettingsError
 from unbounded.kube.version_flag import add_version
 from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT, add_arguments, parse_settings
 
-DESCRIPTION = "Host operations on cloud VMs, for the Machines of sites and providers."
+DESCRIPTION = "Execute host operations on cloud VMs, for the Machines of sites and providers."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     environ = dict(os.environ)
     parser = argparse.ArgumentParser(prog=COMPONENT, description=DESCRIPTION)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    controller = commands.add_parser("controller", help="run the controller", description=DESCRIPTION)
-    commands.add_parser("providers", help="print which providers are installed, and why one cannot be served")
-    commands.add_parser("version", help="print the version")
+    controller = commands.add_parser("controller", help="Run the controller", description=DESCRIPTION)
+    commands.add_parser("providers", help="Print the installed providers, and why a provider cannot be served")
+    commands.add_parser("version", help="Print the version")
     add_version(parser, commands=commands.choices.values())
     try:
         add_arguments(controller, environ)
@@ -56,7 +56,7 @@ def _providers() -> int:
 
     unserved = load_all().unserved
     for name, entries in installed().items():
-        why = f": not served, as {unserved[name]}" if name in unserved else ""
+        why = f": not served: {unserved[name]}" if name in unserved else ""
         print(f"{name} ({', '.join(sorted({one.value for one in entries}))}){why}")
     return 0
 

@@ -39,7 +39,7 @@ SETTLE_LIMIT_S: Final = 300.0
 CONFIRM_LIMIT_S: Final = 120.0  # enough for a record that lags
 ATTEMPTS: Final = 10  # a throttled request counts as an attempt
 
-EVIDENCE_ACCEPTED: Final = "the provider accepted the restart, and shows no more of it"
+EVIDENCE_ACCEPTED: Final = "the provider accepted the restart, and its record shows nothing more"
 EVIDENCE_RESTARTED: Final = "the restart was observed"  # in the provider's record, or by the host's boot ID
 EVIDENCE_OFF: Final = "the provider's record shows the instance off"
 EVIDENCE_OFF_AGAIN: Final = f"the provider's record shows the instance off again, {CONFIRM_S:.0f} s later"
@@ -130,7 +130,7 @@ def power_off(*, release: bool) -> Procedure:
     ask = Step(STOPPING, action=Action.DEALLOCATE if release else Action.POWER_OFF)
     confirm, done = Step(CONFIRMING_OFF, evidence=EVIDENCE_OFF), Step(COMPLETE, evidence=EVIDENCE_OFF_AGAIN)
     stopped = ask if release else confirm  # off is not enough if the hardware must be released
-    came_back = Step(CONFIRMING_OFF, fail=reasons.DOES_NOT_STAY_OFF, message="it did not stay off")
+    came_back = Step(CONFIRMING_OFF, fail=reasons.DOES_NOT_STAY_OFF, message="the instance did not stay off")
     return Procedure(
         start=STARTING,
         facts=CloudPowerFact,
@@ -154,7 +154,7 @@ def power_off(*, release: bool) -> Procedure:
 def power_on() -> Procedure:
     ask = Step(POWERING_ON, action=Action.POWER_ON)
     confirm, done = Step(CONFIRMING_ON, evidence=EVIDENCE_ON), Step(COMPLETE, evidence=EVIDENCE_ON_AGAIN)
-    went_off = Step(CONFIRMING_ON, fail=reasons.DOES_NOT_STAY_ON, message="it did not stay on")
+    went_off = Step(CONFIRMING_ON, fail=reasons.DOES_NOT_STAY_ON, message="the instance did not stay on")
     return Procedure(
         start=STARTING,
         facts=CloudPowerFact,
@@ -193,7 +193,7 @@ def _awaiting_host() -> Stage:
         fail=common.OUTCOME_UNKNOWN,
         message="the provider accepted the restart, but the host's agent reports no other boot ID as proof",
     )
-    what = "the host's agent to report another boot ID, as nothing else shows the restart"
+    what = "the host's agent to report another boot ID, the only proof of the restart"
     return Stage(what, limit_s=CHANGE_LIMIT_S, on_timeout=silent, capacity=Capacity.BACKGROUND)
 
 

@@ -18,7 +18,7 @@ def procedure_of(provider: Provider, operation: MachineOperation) -> Procedure:
     """Return the procedure of an operation; raise Refusal for a kind that the provider does not support."""
     kind = OperationKind(operation.spec.operation_kind)
     if kind not in provider.kinds:
-        raise Refusal(common.UNSUPPORTED_OPERATION, f"{provider.name} does not carry out {kind}")
+        raise Refusal(common.UNSUPPORTED_OPERATION, f"{provider.name} does not support {kind}")
     if operation.status.execution is None:  # running operations are not interrupted
         _check_parameters(provider, operation, kind)
     if kind is OperationKind.HOST_REPLACE:

@@ -46,19 +46,21 @@ def load(name: str) -> Provider:
         raise SettingsError(not_installed(name))
     if len({one.value for one in found}) > 1:  # an editable install besides a regular one names the same object twice
         told = " and ".join(sorted(f"{one.dist.name if one.dist else 'somewhere'} ({one.value})" for one in found))
-        raise SettingsError(f"provider {name} is brought by {told}: uninstall all but one")
+        raise SettingsError(f"provider {name} is registered by {told}: uninstall all but one")
     provider = _imported(name, found[0])
     if isinstance(provider, type):
-        raise SettingsError(f"the entry point {name!r} of {GROUP} leads to a class; it has to lead to an instance")
+        raise SettingsError(f"the entry point {name!r} of {GROUP} names a class; it must name an instance")
     try:
         called, wrong = (
             (provider.name, faults(provider)) if _is_for_us(provider) else (name, [_other_version(provider)])
         )
     except Exception as error:  # an error of a third-party provider must not stop the others
         told = f"{type(error).__name__}: {error}"
-        raise SettingsError(f"the entry point {name!r} of {GROUP} leads to what is no provider ({told})") from error
+        raise SettingsError(
+            f"the entry point {name!r} of {GROUP} names an object that is not a provider ({told})"
+        ) from error
     if called != name:
-        raise SettingsError(f"the entry point {name!r} of {GROUP} leads to a provider that is called {called!r}")
+        raise SettingsError(f"the entry point {name!r} of {GROUP} names a provider with the name {called!r}")
     if wrong:
         raise SettingsError(f"provider {name} cannot be served: {'; '.join(wrong)}")
     return provider
@@ -68,8 +70,8 @@ def not_installed(name: str) -> str:
     """Return the message that no package has a provider of this name, with the installed names."""
     there = installed()
     meant = nearest(name, there)
-    may_be = f" ({meant} may be meant)" if meant else ""
-    return f"no provider {name!r} is installed{may_be}; there is: {', '.join(there) or 'none'}"
+    may_be = f" (did you mean {meant}?)" if meant else ""
+    return f"no provider {name!r} is installed{may_be}; installed: {', '.join(there) or 'none'}"
 
 
 def _imported(name: str, entry: EntryPoint) -> Provider:
@@ -77,9 +79,9 @@ def _imported(name: str, entry: EntryPoint) -> Provider:
         provider: Provider = entry.load()
     except ImportError as error:
         extra = "; requirements-clouds.txt of the release names the packages for pip" if name in EXTRAS else ""
-        raise SettingsError(f"provider {name} lacks what it needs ({error}){extra}") from error
+        raise SettingsError(f"provider {name} lacks a dependency ({error}){extra}") from error
     except AttributeError as error:
-        raise SettingsError(f"the entry point {name!r} of {GROUP} leads to nothing: {error}") from error
+        raise SettingsError(f"the entry point {name!r} of {GROUP} cannot be resolved: {error}") from error
     except Exception as error:
         raise SettingsError(f"provider {name} cannot be imported ({type(error).__name__}: {error})") from error
     return provider
@@ -91,17 +93,20 @@ def faults(provider: Provider) -> list[str]:
         return [_other_version(provider)]
     if lacking := [name for name in _MEMBERS if not hasattr(provider, name)]:
         return [f"it has no {', '.join(lacking)}"]
-    wrong = [] if is_provider_name(provider.name) else [f"{provider.name!r} cannot stand in spec.provider"]
-    wrong += [f"{kind} is no operation on a host" for kind in sorted(provider.kinds) if not kind.is_host]
+    wrong = [] if is_provider_name(provider.name) else [f"{provider.name!r} is not a valid value of spec.provider"]
+    wrong += [f"{kind} is not a host operation" for kind in sorted(provider.kinds) if not kind.is_host]
     replaces = OperationKind.HOST_REPLACE in provider.kinds
     if replaces != bool(provider.replacement):
-        wrong.append("kinds has HostReplace, and replacement has no steps" if replaces else "steps without HostReplace")
+        wrong.append(
+            "kinds contains HostReplace, but replacement has no steps" if replaces else "steps without HostReplace"
+        )
     if provider.call_limit_s <= ACT_WITHIN_S:
-        wrong.append(f"call_limit_s must be above {ACT_WITHIN_S:.0f}, as a call may wait that long for its turn")
+        wrong.append(f"call_limit_s must exceed {ACT_WITHIN_S:.0f}, as a call may wait that long before it is sent")
     rates = (provider.rates.reads, provider.rates.writes)
-    wrong += [f"{rate} lets nothing through" for rate in rates if rate.burst < 1 or rate.per_s <= 0]
+    wrong += [f"{rate} allows no requests" for rate in rates if rate.burst < 1 or rate.per_s <= 0]
     wrong += [
-        f"step {step.stage} is given {step.limit_s:g} s, and a call of it may last {provider.call_limit_s:g} s"
+        f"step {step.stage} has a limit of {step.limit_s:g} s, but one of its calls may last "
+        f"{provider.call_limit_s:g} s"
         for step in provider.replacement
         if step.limit_s < provider.call_limit_s
     ]
@@ -115,7 +120,7 @@ def _is_for_us(provider: Provider) -> bool:
 
 
 def _other_version(provider: Provider) -> str:
-    return f"it is written for {provider.api_version!r} of the provider API, and this release serves {API_VERSION!r}"
+    return f"it implements {provider.api_version!r} of the provider API, but this release serves {API_VERSION!r}"
 
 
 @dataclass(frozen=True)
@@ -128,11 +133,11 @@ class ServedProviders:
     def log_unserved(self) -> None:
         """Log, once, the providers that are not served now, and those that a later release refuses."""
         for name, why in self.unserved.items():
-            log.warning("a provider is not served", provider=name, why=why)
+            log.warning("provider is not served", provider=name, why=why)
         for name, provider in self.providers.items():
             if not hasattr(provider, "api_version"):
-                counts_as = f"it counts as {UNDECLARED!r}, and a later release refuses it"
-                log.warning("a provider declares no api_version", provider=name, why=counts_as)
+                counts_as = f"treated as {UNDECLARED!r}; a later release will reject it"
+                log.warning("provider declares no api_version", provider=name, why=counts_as)
 
 
 def load_all() -> ServedProviders:

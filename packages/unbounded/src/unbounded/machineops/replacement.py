@@ -132,24 +132,24 @@ def _undoable(steps: Sequence[ReplaceStep]) -> list[ReplaceStep]:
 
 def _stages(steps: Sequence[ReplaceStep]) -> dict[str, Stage]:
     checking = Stage(
-        "what the provider shows of the instance", CHECK_LIMIT_S, cancel=Cancel.AT_ONCE, capacity=Capacity.BACKGROUND
+        "the provider's record of the instance", CHECK_LIMIT_S, cancel=Cancel.AT_ONCE, capacity=Capacity.BACKGROUND
     )
     clearing = Stage(
-        "what was kept for it to be removed",
+        "the removal of the stored state",
         CHECK_LIMIT_S,
         attempts=ATTEMPTS,
         on_timeout=Step(COMPLETE),
         capacity=Capacity.BACKGROUND,
     )  # a remaining Secret is deleted with the operation, or with the Machine
     back = Stage(
-        "the instance to be put back as it was",
+        "the instance to be restored",
         PUT_BACK_LIMIT_S,
         attempts=None,
         capacity=Capacity.BACKGROUND,
         is_cleanup=True,
     )
     removing = Stage(
-        "what was kept of the instance to be removed",
+        "the removal of the stored state of the instance",
         CHECK_LIMIT_S,
         attempts=ATTEMPTS,
         capacity=Capacity.BACKGROUND,

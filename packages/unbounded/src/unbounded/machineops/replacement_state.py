@@ -81,7 +81,7 @@ class ReplacementSecret:
             Transient: another running operation has a state for the same instance.
         """
         if len(content) > MAX_BYTES:
-            raise ValueError(f"{len(content)} bytes are more than the {MAX_BYTES} that a Secret holds")
+            raise ValueError(f"{len(content)} bytes exceed the limit of a Secret, {MAX_BYTES}")
         with self._translating("written"):
             try:
                 await self._api.create(SECRETS, self._body(content), namespace=NAMESPACE)
@@ -106,7 +106,7 @@ class ReplacementSecret:
     async def _add_machine_owner(self) -> None:
         there = await self._read()
         if there is None or not self._is_mine(there):
-            raise Transient(f"{self.place} is not there, or another operation's")
+            raise Transient(f"{self.place} does not exist, or belongs to another operation")
         if not _outlives_operation(there):
             await self._patch(there, {}, held=True)
 
@@ -151,7 +151,9 @@ class ReplacementSecret:
         if (secret.value(UID) or b"").decode() != keeper.metadata.uid:
             return None
         if not keeper.terminal:
-            raise Transient(f"HostReplace {name} of Machine {keeper.spec.machine_ref} is at work on the same instance")
+            raise Transient(
+                f"HostReplace {name} of Machine {keeper.spec.machine_ref} is in progress on the same instance"
+            )
         return keeper
 
     async def _patch(self, secret: Secret, change: dict[str, Any], *, held: bool) -> None:

@@ -92,7 +92,7 @@ def _unusable(chosen: SelectedLogin, said: str) -> Refusal:
         cause = causes.of_credential(causes.CREDENTIAL_INVALID, name)
         return Refusal(reasons.AUTH_INVALID, f"MachineOperationCredential {name}: {said}", cause)
     keys = ", ".join(key for key in chosen.login.secret if re.search(rf"(?<!\w){re.escape(key)}(?!\w)", said))
-    wrong = f"Secret {chosen.secret} is wrong{keys and f' in {keys}'}: {said}"
+    wrong = f"Secret {chosen.secret} is invalid{keys and f' in {keys}'}: {said}"
     cause = causes.of_secret(causes.SECRET_INVALID, chosen.secret, keys, name)
     return Refusal(reasons.AUTH_INVALID, f"MachineOperationCredential {name}: {wrong}", cause)
 
@@ -102,4 +102,4 @@ async def _closed(session: Session) -> None:
         async with asyncio.timeout(CLOSE_S):
             await session.close()
     except Exception as error:  # a failing `close` of a third-party session has no effect on operations
-        log.warning("a session did not close", error=error)
+        log.warning("cannot close session", error=error)

@@ -85,15 +85,15 @@ def label_value(text: str) -> str:
     """Return the value of the site label; empty for every site."""
     if text and not LABEL_VALUE.fullmatch(text):
         raise ValueError(
-            f"{text!r} cannot be the value of a label: it has at most 63 letters, digits, '-', '_' and '.', "
-            "with a letter or a digit at both ends"
+            f"{text!r} is not a valid label value: at most 63 letters, digits, '-', '_' and '.', beginning "
+            "and ending with a letter or a digit"
         )
     return text
 
 
 def namespace(text: str) -> str:
     if not NAMESPACE_NAME.fullmatch(text):
-        raise ValueError(f"{text!r} cannot be the name of a namespace")
+        raise ValueError(f"{text!r} is not a valid namespace name")
     return text
 
 
@@ -106,42 +106,55 @@ def image_or_none(text: str) -> str:
 
 
 _SITE: Final = Option(
-    "site", label_value, "", "look after the Machines with this label unbounded-cloud.io/site; else all", "SITE"
+    "site",
+    label_value,
+    "",
+    "Manage the Machines with this value of label unbounded-cloud.io/site (default: all)",
+    "SITE",
 )
-_PROVIDER: Final = Option("provider", str, "", "look after those with this spec.provider; else all installed", "NAME")
+_PROVIDER: Final = Option(
+    "provider", str, "", "Manage the Machines with this spec.provider (default: all installed providers)", "NAME"
+)
 _METRICS: Final = Option(
-    "metrics-bind-address", parse_address, ":8080", "where /metrics is served; 0 for nowhere", "ADDRESS"
+    "metrics-bind-address", parse_address, ":8080", "Serve /metrics on this address; 0 disables it", "ADDRESS"
 )
 _PROBES: Final = Option(
-    "health-probe-bind-address", parse_address, ":8081", "where /healthz and /readyz are served", "ADDRESS"
+    "health-probe-bind-address", parse_address, ":8081", "Serve /healthz and /readyz on this address", "ADDRESS"
 )
-_ELECT: Final = Option("leader-elect", parse_bool, "true", "work only while holding the Lease")
+_ELECT: Final = Option("leader-elect", parse_bool, "true", "Work only while this process holds the Lease")
 _ELECT_NAMESPACE: Final = Option(
     "leader-elect-namespace",
     namespace,
     NAMESPACE,
-    f"of the Lease, where the account has to have its rights; `why` and `unbounded up` look in {NAMESPACE} alone",
+    "Create the Lease in this namespace, where the account needs its rights; `why` and `unbounded "
+    f"up` read only {NAMESPACE}",
     "NAME",
 )
 _SECRETS: Final = Option(
     "credential-secret-namespace",
     namespace,
     NAMESPACE,
-    "the only one that Secrets of credentials are taken from",
+    "Read Secrets of credentials from this namespace only",
     "NAME",
 )
 _CONCURRENT: Final = Option(
-    "max-concurrent-reconciles", positive_int, str(CONCURRENT), "how many Machines of a site are worked on at once", "N"
+    "max-concurrent-reconciles",
+    positive_int,
+    str(CONCURRENT),
+    "Limit the number of Machines of a site in progress at once",
+    "N",
 )
 _EPOCH: Final = Option(
     "epoch",
     epoch_or_none,
     "",
-    "LINE.N, where whatever starts the processes of LINE, a name of its own, waits for the end of each: processes with"
-    " lower numbers send no more requests",
+    "Mark this process as number N of LINE: a supervisor of processes that waits for the end of "
+    "each. Processes with lower numbers send no more requests",
     "EPOCH",
 )
-_AGENT_IMAGE: Final = Option("agent-image", image_or_none, "", "root file system of nodes, for the same", "IMAGE")
+_AGENT_IMAGE: Final = Option(
+    "agent-image", image_or_none, "", "Use this image as the root file system of nodes", "IMAGE"
+)
 OPTIONS: Final = (
     _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, _ELECT_NAMESPACE, *ELECTION, _SECRETS, _CONCURRENT, _EPOCH, ENDPOINT,
     *HOST_OPTIONS, _AGENT_IMAGE,
@@ -156,8 +169,7 @@ def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -
         "--heartbeat-fd",
         type=int,
         metavar="FD",
-        help="open file where a byte is written every few seconds, for who has started this process and ends it if it"
-        " hangs",
+        help="Write a byte to this open file every few seconds, for a parent process that ends this one if it hangs",
     )
 
 

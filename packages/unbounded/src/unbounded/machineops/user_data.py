@@ -57,15 +57,15 @@ class UserDataBuilder:
             Refusal: a prerequisite is missing.
         """
         if machine.spec.kubernetes is None:
-            words = f"Machine {machine.name} has no spec.kubernetes, with which a new host could join"
+            words = f"Machine {machine.name} has no spec.kubernetes, which a new host needs to join"
             raise Refusal(BOOTSTRAP_DATA_FAILED, words, Cause(code=causes.KUBERNETES_MISSING))
         facts = self.facts.facts
         if facts is None:
-            words = f"the cluster is not known well enough: {self.facts.missing}"
+            words = f"facts about the cluster are missing: {self.facts.missing}"
             raise Refusal(BOOTSTRAP_DATA_FAILED, words, Cause(code=causes.FACTS_MISSING))
         found = await self.tokens.find(machine)
         if found.token is None:
-            need = found.need or "there is no bootstrap token"
+            need = found.need or "no bootstrap token exists"
             raise Refusal(BOOTSTRAP_DATA_FAILED, need, Cause(code=found.reason))
         token, settings = found.token.text.reveal(), await self._settings(machine)
         setup = host_setup(machine, facts, self.defaults, token=token, settings=settings)

@@ -59,7 +59,7 @@ def test_an_id_is_one_however_it_is_written(text: str) -> None:
     ],
 )
 def test_what_is_no_id_is_refused_in_words(text: str) -> None:
-    with pytest.raises(ValueError, match="it has to be azure:///subscriptions/"):
+    with pytest.raises(ValueError, match="expected azure:///subscriptions/"):
         ids.instance(text)
 
 
@@ -207,7 +207,7 @@ def test_a_version_of_an_image_will_do_where_a_vm_can_be_made_of_it(version: str
     image = images.image_of(_made_of(id=f"{place}{GOLD}{path}"))
     assert isinstance(image, VmImage)
     assert (image.place, image.subscription) == (("gold", "g", "gold"), "0-2")
-    words = f"there is no version of image {place}{GOLD}{path} that can be had in westeurope"
+    words = f"no version of image {place}{GOLD}{path} is available in westeurope"
     assert image.missing([{"properties": properties}]) == ("" if does else words)
     assert image.missing([]) == words
 
@@ -262,8 +262,8 @@ def test_what_of_a_deallocated_machines_os_disk_only_the_disk_shows_is_kept_or_s
     assert made["managedDisk"] == {"storageAccountType": "Premium_LRS", "diskEncryptionSet": {"id": "key"}}
     assert made["diskSizeGB"] == 64
     assert kept.lost[-6:] == [
-        "the policy by which its zone was chosen, which it stays in",
-        "the encryption settings of its OS disk, which is made anew without them",
+        "the policy that selected its zone; the new VM stays in that zone",
+        "the encryption settings of its OS disk; the new disk has none",
         "burstingEnabled true of its OS disk",
         "dataAccessAuthMode AzureActiveDirectory of its OS disk",
         "networkAccessPolicy DenyAll of its OS disk",
@@ -277,7 +277,7 @@ def test_a_machine_of_somebody_else_under_the_name_is_left_alone() -> None:
     kept = VmReplacementState("0" * 8, "vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": nothing}, {}, [])
     job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
     properties = {"vmId": "vm-id-2", "provisioningState": "Succeeded", "storageProfile": {"osDisk": {"name": "theirs"}}}
-    with pytest.raises(Transient, match="neither the old one nor made by this operation"):
+    with pytest.raises(Transient, match="neither the old one nor created by this operation"):
         flow.decide(AzureObservation({"id": ARM, "name": "vm-1", "properties": properties}, kept=kept), job)
     left = AzureObservation(
         {"id": ARM, "name": "vm-1", "properties": properties}, former=kept, place="Secret replacement-1"
@@ -295,19 +295,23 @@ def _parts(option: str) -> dict[str, Any]:
 
 
 CREATIONS: Final = {
-    "it goes on": (Progress(State.RUNNING, "the long call: InProgress", "w", 7.0), AzureAction.NOTHING, None),
+    "it goes on": (
+        Progress(State.RUNNING, "the asynchronous operation: InProgress", "w", 7.0),
+        AzureAction.NOTHING,
+        None,
+    ),
     "no host": (
-        Progress(State.FAILED, "the long call: Failed, AllocationFailed: x", "w"),
+        Progress(State.FAILED, "the asynchronous operation: Failed, AllocationFailed: x", "w"),
         AzureAction.CREATE,
         "NoCapacity",
     ),
     "a quota": (
-        Progress(State.FAILED, "the long call: Failed, Other: over the Quota", "w"),
+        Progress(State.FAILED, "the asynchronous operation: Failed, Other: over the Quota", "w"),
         AzureAction.CREATE,
         "QuotaExceeded",
     ),
     "another": (Progress(State.FAILED, "Conflict: x", "w"), AzureAction.CREATE, reasons.PROVIDER_OPERATION_FAILED),
-    "it is done": (Progress(State.DONE, "the long call: Succeeded", "w"), AzureAction.CREATE, None),
+    "it is done": (Progress(State.DONE, "the asynchronous operation: Succeeded", "w"), AzureAction.CREATE, None),
     "it is not known any more": (Progress(State.FORGOTTEN, "no status", "w"), AzureAction.CREATE, None),
     "it was never known": (None, AzureAction.CREATE, None),
 }
@@ -372,7 +376,7 @@ def test_a_new_machine_that_failed_and_runs_is_not_done(option: str, step: str, 
     ("changes", "words"),
     [
         ({"osProfile": {"windowsConfiguration": {}}}, "Windows"),
-        ({"storageProfile": {"osDisk": {"name": "d", "managedDisk": {"id": "d"}}}}, "made of a disk"),
+        ({"storageProfile": {"osDisk": {"name": "d", "managedDisk": {"id": "d"}}}}, "created from a disk"),
         ({"storageProfile": {"osDisk": {"name": "d", "vhd": {}}, "imageReference": {"sku": "s"}}}, "disk d is not a m"),
     ],
 )

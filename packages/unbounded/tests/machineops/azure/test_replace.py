@@ -51,11 +51,11 @@ async def test_the_new_one_has_all_that_the_old_one_had(shape: VmShape) -> None:
         ended = await world.carried_out("HostReplace")
         assert result(ended) == COMPLETE, ended.status.message
         assert document(world) == before
-        made = f"VM vm-1 is made anew, with OS disk {world.cloud.machines()['vm-1'].os_disk['name']}: "
-        old = "; the old one is gone, and what was on its OS disk vm-1_OsDisk_1; "
-        kept = "not kept: the principal" if shape is RICH else "all that its model had was kept"
+        made = f"VM vm-1 is recreated, with OS disk {world.cloud.machines()['vm-1'].os_disk['name']}: "
+        old = "; the old one is gone, and the content of its OS disk vm-1_OsDisk_1; "
+        kept = "losses: the principal" if shape is RICH else "the new VM has everything in the old one's model"
         assert (ended.status.message or "").startswith(f"{made}Provisioning succeeded, VM running{old}{kept}")
-        lost = "; what cannot be kept: the principal" if shape is RICH else "; all that its model has can be kept"
+        lost = "; losses: the principal" if shape is RICH else "; the new VM keeps everything in its model"
         assert lost in ended.status.evidence[0].where  # from before the old one was deleted
         new = world.cloud.machines()["vm-1"]
         assert new.vm_id != old_id
@@ -168,8 +168,8 @@ async def test_a_machine_that_a_failure_has_left_without_a_vm_is_made_by_the_nex
         message = failed.status.message or ""
         (kept,) = await of_replacements(world)
         assert [owner.kind for owner in kept.metadata.owner_references] == ["MachineOperation", "Machine"]
-        again = "a new HostReplace of the Machine with its spec.providerID goes on from its model in Secret"
-        assert f"there is no VM vm-1: {again} {NAMESPACE}/{kept.metadata.name}" in message
+        again = "a new HostReplace of the Machine with its spec.providerID continues from its model in Secret"
+        assert f"VM vm-1 does not exist: {again} {NAMESPACE}/{kept.metadata.name}" in message
         for stray in (*world.cloud.stray_disks(), *world.cloud.stray_nics()):
             assert stray in message
         if gone == "operation":
@@ -278,7 +278,7 @@ async def test_a_kept_model_that_somebody_removes_is_told_with_all_that_is_left(
         (kept,) = await of_replacements(world)
         await world.api.delete(SECRETS, kept.metadata.name, namespace=NAMESPACE)
         world.cloud.set_dials(hanging=())
-        gone = f"Secret {NAMESPACE}/{kept.metadata.name} is gone"
+        gone = f"Secret {NAMESPACE}/{kept.metadata.name} does not exist any more"
         waits = await world.until("op", lambda one: gone in (one.status.message or ""), within_s=60)
         assert waits.status.waiting is not None
         assert waits.status.waiting.reason == reasons.STATE_IS_GONE
@@ -304,7 +304,7 @@ async def test_a_vm_that_nobody_kept_is_not_made() -> None:
         await world.api.patch(MACHINES, "m1", {"spec": {"providerID": f"azure://{world.cloud.id_of('vm-9')}"}})
         ended = await world.carried_out("HostReplace")
         assert result(ended) == ("Failed", reasons.INSTANCE_NOT_FOUND)
-        assert "no model of it in Secret" in (ended.status.message or "")
+        assert "has no model of it" in (ended.status.message or "")
 
 
 @asynccontextmanager
@@ -318,7 +318,7 @@ async def _cancelled_while_detaching() -> AsyncIterator[tuple[AzureWorld, Runnin
         await in_stage(world, "op", "Detaching")
         await asyncio.sleep(10)
         await world.cancel("op")
-        ending = "waiting for the instance to be put back as it was, before it fails as Cancelled"
+        ending = "waiting for the instance to be restored, before it fails as Cancelled"
         await world.until("op", lambda one: (one.status.message or "").startswith(ending), within_s=60)
         yield world, controller, before
 
@@ -356,7 +356,7 @@ async def test_what_cannot_be_put_back_is_told() -> None:
     async with _cancelled_while_detaching() as (world, _, _):
         ended = await world.ended("op", within_s=1000)
         assert result(ended) == ("Failed", common.CANCELLED)
-        words = "; after that, timed out waiting for the instance to be put back as it was: VM vm-1: "
+        words = "; after that, timed out waiting for the instance to be restored: VM vm-1: "
         assert words in (ended.status.message or "")
         assert (ended.status.message or "").endswith(f"; deleteOption is changed, and was {WAS}")
         (kept,) = await of_replacements(world)
@@ -452,13 +452,13 @@ async def test_user_data_that_is_too_long_is_said() -> None:
         world.controller().start()
         ended = await world.carried_out("HostReplace")
         assert result(ended) == ("Failed", reasons.BOOTSTRAP_DATA_FAILED)
-        assert "AzureVM takes 65535" in (ended.status.message or "")
+        assert "the limit of AzureVM is 65535" in (ended.status.message or "")
         assert world.cloud.alive("vm-1")
 
 
 OTHERWISE: Final = {
-    "delete-gets-stuck": (("Failed", common.TIMED_OUT), "the old VM to be gone"),
-    "create-never-ends": (("Failed", common.TIMED_OUT), "the new VM to be there"),
+    "delete-gets-stuck": (("Failed", common.TIMED_OUT), "the old VM to be deleted"),
+    "create-never-ends": (("Failed", common.TIMED_OUT), "the new VM to exist"),
     "provisioning-times-out": (("Failed", common.TIMED_OUT), "did not finish in the allotted time"),
     "policy-refuses-creations": (("Failed", reasons.PROVIDER_REFUSED), "RequestDisallowedByPolicy"),
     "not-authorized": (
@@ -468,7 +468,7 @@ OTHERWISE: Final = {
     "subscription-disabled": (("Failed", reasons.PROVIDER_REFUSED), "ReadOnlyDisabledSubscription"),
     "subscription-not-registered": (("Failed", reasons.PROVIDER_REFUSED), "MissingSubscriptionRegistration"),
     "older-apis": (("Failed", reasons.PROVIDER_REFUSED), "NoRegisteredProviderFound"),
-    "image-deprecated": (("Failed", reasons.PROVIDER_REFUSED), "there is no version of image Canonical:ubuntu-24"),
+    "image-deprecated": (("Failed", reasons.PROVIDER_REFUSED), "no version of image Canonical:ubuntu-24"),
 }
 """What does not end with Complete, and words of the message."""
 CAUSES: Final = {
@@ -682,13 +682,13 @@ async def test_an_image_that_may_not_be_looked_at_is_refused_or_told_as_what_may
         ended = await world.carried_out("HostReplace", {"keep": "strict"})
         is_own = "id" in IMAGES[image][0]
         assert result(ended) == ("Failed", reasons.AUTH_REFUSED if is_own else reasons.WOULD_BE_LOST)
-        words = "no VM can be made of image" if is_own else "whether its image"
-        assert f"{words} {name}" in (ended.status.message or "")
+        words = f"image {name} cannot be read" if is_own else f"the availability of its image {name}"
+        assert words in (ended.status.message or "")
         assert world.asked() == []
         if not is_own:
             ended = await world.carried_out("HostReplace", name="all the same")
             assert result(ended) == COMPLETE
-            assert f"whether its image {name}" in ended.status.evidence[0].where
+            assert f"the availability of its image {name}" in ended.status.evidence[0].where
 
 
 @pytest.mark.slow
@@ -705,7 +705,7 @@ async def test_a_creation_that_takes_its_vm_with_it_is_told_by_its_long_call(*, 
             await world.until("op", lambda one: _handle(one) is not None, within_s=10)
             await controller.stop()
             world.controller().start()
-        failed = "the last attempt failed: Azure made no VM: the long call: Failed, AllocationFailed: "
+        failed = "the last attempt failed: Azure created no VM: the asynchronous operation: Failed, AllocationFailed: "
         await world.until("op", lambda one: failed in (one.status.message or ""), within_s=25)
         assert result(await world.ended("op", within_s=60)) == COMPLETE
         assert world.asked().count("CreateOrUpdate") == 2
@@ -718,7 +718,7 @@ async def test_a_system_that_does_not_report_is_told_with_where_to_look() -> Non
         await world.begin()
         world.controller().start()
         await world.operation("op", "HostReplace", "m1")
-        words = "it may report yet; its serial console tells what it does"
+        words = "it may still report; see its serial console"
         told = await world.until("op", lambda one: words in (one.status.message or ""), within_s=120)
         assert "OS Provisioning" in (told.status.message or "")
 

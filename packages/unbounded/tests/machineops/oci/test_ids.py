@@ -83,13 +83,23 @@ def test_lifecycle_states_are_powers() -> None:
 @pytest.mark.parametrize(
     ("answered", "changes", "kind", "words"),
     [
-        (OciErrorResponse(401, "NotAuthenticated", "x"), True, Refusal, "MachineOperationCredential site is refused"),
-        (OciErrorResponse(403, "NotAuthorized", "x"), False, Refusal, "MachineOperationCredential site may not do it"),
+        (
+            OciErrorResponse(401, "NotAuthenticated", "x"),
+            True,
+            Refusal,
+            "OCI rejected MachineOperationCredential site (",
+        ),
+        (
+            OciErrorResponse(403, "NotAuthorized", "x"),
+            False,
+            Refusal,
+            "MachineOperationCredential site has no permission",
+        ),
         (
             OciErrorResponse(404, "NotAuthorizedOrNotFound", "x"),
             True,
             OciNotFound,
-            "MachineOperationCredential site may not",
+            "MachineOperationCredential site has no permission",
         ),
         (OciErrorResponse(409, "IncorrectState", "x"), True, errors.WrongState, "call: 409 IncorrectState: x"),
         (OciErrorResponse(409, "Conflict", "x"), True, Transient, "call: 409 Conflict: x"),
@@ -100,7 +110,7 @@ def test_lifecycle_states_are_powers() -> None:
             OciErrorResponse(400, "RelatedResourceNotAuthorizedOrNotFound", "x"),
             True,
             Refusal,
-            "site may not use it; call: 400",
+            "site has no permission for it; call: 400",
         ),
         (OciErrorResponse(400, "LimitExceeded", "x"), True, NotDone, "LimitExceeded"),
         (OciErrorResponse(400, "QuotaExceeded", "x"), True, NotDone, "QuotaExceeded"),
@@ -197,7 +207,7 @@ def test_what_no_launch_can_ask_for_again_is_lost_and_told() -> None:
     for name, words in launch.LOST.items():
         assert told(OLD | {name: {"type": "x"}}, [primary], {}) == [*lost[:-1], words]
     for tuned in ({"isAutoTuneEnabled": True}, {"autotunePolicies": [{"autotuneType": "DETACHED_VOLUME"}]}):
-        assert told(OLD, [primary], tuned) == [*lost[:-1], "that its boot volume is tuned by itself"]
+        assert told(OLD, [primary], tuned) == [*lost[:-1], "the auto-tuning of its boot volume"]
 
 
 def test_what_a_launch_can_ask_for_again_is_kept() -> None:
@@ -263,15 +273,18 @@ def test_a_secret_is_an_api_key_with_or_without_a_passphrase() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"tenancyOCID": "acme"}, "tenancyOCID has to be the OCID of a tenancy"),
-        ({"userOCID": "ocid1.tenancy.oc1..a"}, "userOCID has to be the OCID of a user"),
-        ({"region": "Phoenix"}, "region has to be the name of a region"),
-        ({"fingerprint": "12:34"}, "fingerprint has to be 16 bytes"),
+        ({"tenancyOCID": "acme"}, "tenancyOCID must be the OCID of a tenancy"),
+        ({"userOCID": "ocid1.tenancy.oc1..a"}, "userOCID must be the OCID of a user"),
+        ({"region": "Phoenix"}, "region must be the name of a region"),
+        ({"fingerprint": "12:34"}, "fingerprint must be 16 bytes"),
         ({"fingerprint": ":".join(["00"] * 16)}, "fingerprint is not that of privateKey"),
-        ({"privateKey": "hunter2"}, "privateKey has to be an RSA key in PEM form"),
+        ({"privateKey": "hunter2"}, "privateKey must be an RSA key in PEM form"),
         ({"privateKey": private_pem(KEY, "sesame")}, "privateKey needs privateKeyPassphrase"),
-        ({"privateKey": private_pem(KEY, "sesame"), "privateKeyPassphrase": "hunter2"}, "that privateKeyPassphrase op"),
-        ({"privateKeyPassphrase": "hunter2"}, "privateKey is not locked: leave privateKeyPassphrase out"),
+        (
+            {"privateKey": private_pem(KEY, "sesame"), "privateKeyPassphrase": "hunter2"},
+            "that privateKeyPassphrase decr",
+        ),
+        ({"privateKeyPassphrase": "hunter2"}, "privateKey is not encrypted: omit privateKeyPassphrase"),
     ],
 )
 def test_a_secret_that_cannot_be_meant_names_the_key_and_not_the_value(changes: dict[str, str], words: str) -> None:
@@ -340,11 +353,11 @@ def test_what_there_is_and_what_to_do_stand_before_all_that_a_status_cuts_off(ol
     kept = OciReplacementState(ident, body, left, left, LONG_LOST, failed="no host " * 64)
     seen = OciObservation(ident, old, _ocid("new") if new else "", new, left, left, orphans=left, hidden=left)
     told = words_of(seen, kept)
-    important = [f"the old instance {ident} is {old}", f"is {new}" if new else "no replacement is there"]
+    important = [f"the old instance {ident} is {old}", f"is {new}" if new else "no replacement exists"]
     if old == "STOPPED" and not new:
         important += [
             "what is launched has freeform tag",
-            "HostPowerOn starts the old one again, once there is no such",
+            "HostPowerOn starts the old one again once no such",
         ]
     for each in important:  # a Machine shows 512 characters of its last operations
         assert 0 <= told.find(each) < 512 - len(each), (each, told)

@@ -159,7 +159,7 @@ async def test_what_was_launched_can_be_found_where_nobody_looks_before_the_mach
     new = world.near.tenancy.instances[ident]
     tag = f"unbounded_machine_operation_uid: {new.freeform_tags['unbounded_machine_operation_uid']}"
     assert f"what is launched has freeform tag {tag}, name {new.name}, in {new.compartment_id}" in message
-    assert "HostPowerOn starts the old one again, once there is no such instance" in message
+    assert "HostPowerOn starts the old one again once no such instance exists" in message
 
 
 @oci_story(judged=False)
@@ -229,7 +229,7 @@ async def test_the_old_one_is_left_as_it_is_where_the_replacement_is_gone_before
     world.near.set_profile("ideal")
     phase, reason, message = await _end(world)
     assert (phase, reason) == ("Failed", reasons.INSTANCE_NOT_FOUND)
-    assert f"bind the Machine to {world.first} again, and HostPowerOn starts the old one" in message
+    assert f"bind the Machine to {world.first} again, and start the old one with HostPowerOn" in message
     assert world.near.machines().keys() == {old.id}
 
 
@@ -255,7 +255,7 @@ def test_what_may_not_be_seen_any_more_is_not_taken_for_gone(only: tuple[str, ..
         world.near.set_dials(only=only, errors=("NotAuthorizedOrNotFound",), errors_go_on=True)
         phase, reason, message = await _end(world)
         assert (phase, reason) == ("Failed", common.TIMED_OUT)
-        assert f"the old instance {old.id} is not shown; its replacement {new.id} is not shown" in message
+        assert f"the old instance {old.id} is not listed; its replacement {new.id} is not listed" in message
 
     story()
 
@@ -268,7 +268,7 @@ async def test_a_boot_volume_that_may_not_be_seen_any_more_is_not_taken_for_gone
     phase, reason, message = await _end(world)
     (left,) = world.near.strays()
     assert (phase, reason) == ("Failed", common.TIMED_OUT)
-    assert f"boot volume {left} may be left, and is not shown" in message
+    assert f"boot volume {left} may be left, and is not listed" in message
 
 
 # What was kept is lost
@@ -333,7 +333,7 @@ def test_what_a_replacement_rests_on_has_to_be_seen_before_anything_is_touched(c
         await _begin(world)
         phase, reason, message = await _end(world)
         assert (phase, reason) == ("Failed", reasons.AUTH_REFUSED)
-        assert "not there, or MachineOperationCredential oci may not do it" in message
+        assert "does not exist, or MachineOperationCredential oci has no permission" in message
         assert world.asked == []
 
     story()

@@ -75,8 +75,8 @@ async def test_a_deallocate_is_refused_in_words(world: OciWorld) -> None:
 
 
 FAILS = {
-    ("ignores-actions", "HostReboot"): (common.OUTCOME_UNKNOWN, "s nothing has been seen of it; instance …"),
-    ("hides-resets", "HostReboot"): (common.OUTCOME_UNKNOWN, "s nothing has been seen of it; instance …"),
+    ("ignores-actions", "HostReboot"): (common.OUTCOME_UNKNOWN, "RESET was accepted, and had no visible effect for "),
+    ("hides-resets", "HostReboot"): (common.OUTCOME_UNKNOWN, "RESET was accepted, and had no visible effect for "),
     ("starts-fail", "HostReboot"): (common.TIMED_OUT, "the instance to be running again: instance …fwmjzq is STOPPED"),
     ("stop-never-ends", "HostReboot"): (common.TIMED_OUT, "to be running again: instance …fwmjzq is STOPPING"),
     ("stop-never-ends", "HostPowerOff"): (common.TIMED_OUT, "for the instance to be off: instance …fwmjzq is STOPPING"),
@@ -85,16 +85,19 @@ FAILS = {
         for profile, end in {
             "stalls": (common.NO_ANSWER, "no answer yet from OCIInstance oci://ocid1.instance."),
             "stalls-before-acting": (common.NO_ANSWER, "no answer yet from OCIInstance oci://ocid1.instance."),
-            "key-is-revoked": (reasons.AUTH_REFUSED, "MachineOperationCredential oci is refused (its key is not"),
-            "clock-is-ahead": (reasons.AUTH_REFUSED, "or the clocks are more than 5 minutes apart"),
-            "no-permission": (reasons.AUTH_REFUSED, "not there, or MachineOperationCredential oci may not do it"),
+            "key-is-revoked": (reasons.AUTH_REFUSED, "OCI rejected MachineOperationCredential oci (its key is unknown"),
+            "clock-is-ahead": (reasons.AUTH_REFUSED, "or the clocks differ by more than 5 minutes"),
+            "no-permission": (
+                reasons.AUTH_REFUSED,
+                "does not exist, or MachineOperationCredential oci has no permission",
+            ),
             "no-permission-to-look": (
                 reasons.INSTANCE_NOT_FOUND,
-                "not there, or MachineOperationCredential oci may not do it; get_instance: 404",
+                "does not exist, or MachineOperationCredential oci has no permission; get_instance: 404",
             ),
             "forbidden": (
                 reasons.AUTH_REFUSED,
-                "MachineOperationCredential oci may not do it; instance_action: 403 NotAuthorized",
+                "MachineOperationCredential oci has no permission; instance_action: 403 NotAuthorized",
             ),
         }.items()
         for kind in ("HostReboot", "HostPowerOff", "HostPowerOn")
@@ -259,7 +262,8 @@ async def test_a_reset_that_is_over_before_it_is_answered_is_not_taken_for_done_
     began = asyncio.get_running_loop().time()
     phase, reason, message = await _run(world, "HostReboot")
     assert (phase, reason) == ("Failed", common.OUTCOME_UNKNOWN)
-    assert "nothing has been seen of it; instance …fwmjzq is RUNNING" in message
+    assert "had no visible effect for " in message
+    assert "; instance …fwmjzq is RUNNING" in message
     assert len(_resets(world)) == 1
     assert asyncio.get_running_loop().time() - began < 300
 
@@ -324,7 +328,7 @@ async def test_a_reset_whose_answer_is_lost_and_after_which_somebody_stops_the_i
     tenancy.enter(instance, InstanceState.STOPPED, world.near.now)
     ended = await world.ended("op", within_s=60)
     assert result(ended) == ("Failed", common.OUTCOME_UNKNOWN)
-    assert "was done, and something else since: instance_action: 409 InvalidatedRetryToken" in (
+    assert "was done, and something else changed since: instance_action: 409 InvalidatedRetryToken" in (
         ended.status.message or ""
     )
 

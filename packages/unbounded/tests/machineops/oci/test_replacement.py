@@ -162,7 +162,7 @@ async def test_what_is_lost_is_data_and_is_accepted_one_by_one(world: OciWorld) 
         assert ended.status.losses[0].consequence == "private IP 10.0.0.2"
         told = fields[2:] if accept else fields
         assert f"would lose: {told[0]} (" in (ended.status.message or "")
-        assert f'accept: "{",".join(fields)}" accepts this' in (ended.status.message or "")
+        assert f'to accept, set accept: "{",".join(fields)}"' in (ended.status.message or "")
     assert world.asked == []
     await world.operation("all", "HostReplace", "m1", parameters={"keep": "strict", "accept": ",".join(fields)})
     ended = await world.ended("all", within_s=3600)
@@ -181,7 +181,7 @@ async def test_what_lessens_security_is_refused_until_somebody_accepts_that(worl
     await world.operation("op", "HostReplace", "m1")
     ended = await world.ended("op", within_s=600)
     assert result(ended) == ("Failed", reasons.WOULD_BE_LOST)
-    assert "security may not be lessened that parameters.accept does not name" in (ended.status.message or "")
+    assert "security must not decrease unless parameters.accept names it" in (ended.status.message or "")
     (loss,) = [one for one in ended.status.losses if one.lessens_security]
     assert loss.field == "bootVolume.securityAttributes"
     assert world.asked == []
@@ -224,7 +224,7 @@ async def test_an_image_that_somebody_has_made_of_an_instance_is_not_taken_by_it
 async def test_what_cannot_be_kept_is_told_before_anything_is_deleted(world: OciWorld) -> None:
     old = {"shape": "VM.DenseIO.E4.Flex", "ocpus": 16.0, "memory_gb": 256.0}
     running = asyncio.create_task(_run(world, old))
-    lost = "what cannot be kept: private IP 10.0.0.2, public IP 203.0.113.4, what is on its 2 local drives"
+    lost = "losses: private IP 10.0.0.2, public IP 203.0.113.4, the content of its 2 local drives"
     while "TerminateInstance" not in world.asked:
         await asyncio.sleep(1)
         if world.asked and lost in ((await world.get("op")).status.message or ""):
@@ -255,25 +255,25 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str], str, str]] = {
         {"shape": "VM.DenseIO.E4.Flex", "ocpus": 8.0, "memory_gb": 128.0},
         {"keep": "strict"},
         reasons.WOULD_BE_LOST,
-        "what is on its 1 local drives",
+        "the content of its 1 local drives",
     ),
     "tags": (
         {"freeform_tags": {f"tag{number}": "x" for number in range(7)}},
         {},
         reasons.PROVIDER_REFUSED,
-        "more freeform tags than leave room",
+        "too many freeform tags",
     ),
     "pool": (
         {"freeform_tags": {"oci:compute:instancepool": "ocid1.instancepool.oc1.phx.nodes"}},
         {},
         reasons.PROVIDER_REFUSED,
-        "is of instance pool ocid1.instancepool.oc1.phx.nodes, which would launch one more",
+        "belongs to instance pool ocid1.instancepool.oc1.phx.nodes, which would launch another one",
     ),
     "metadata": (
         {"metadata": {"big": "x" * 31_950}},
         {},
         reasons.BOOTSTRAP_DATA_FAILED,
-        "has 19 bytes; OCIInstance takes 15",
+        "has 19 bytes; the limit of OCIInstance is 15",
     ),
 }
 
@@ -320,7 +320,7 @@ async def test_a_launch_without_a_host_has_the_old_one_run_again(world: OciWorld
     phase, reason, message = await _run(world)
     assert (phase, reason) == ("Failed", reasons.NO_CAPACITY)
     assert world._power("m1") == "RUNNING"
-    assert "no replacement is there" in message
+    assert "no replacement exists" in message
     assert message.startswith("in the end, the instance is as it was before, and nothing is kept of it; before that: ")
     assert [name for _, name in world.api._collection(SECRETS).versions if name.startswith("replacement-")] == []
     assert (world.asked[0], world.asked[-1]) == ("STOP", "START")
@@ -437,7 +437,7 @@ async def test_launches_that_all_come_to_nothing_end_with_why(world: OciWorld) -
     world.near.set_dials(lost_launches=FOR_EVER)
     phase, reason, message = await _run(world)
     assert (phase, reason) == ("Failed", reasons.NO_CAPACITY)  # the one that is on its way at the end is waited for
-    assert "the launch before that came to nothing: instance ocid1.instance." in message
+    assert "the launch before that had no result: instance ocid1.instance." in message
     assert "TERMINATED: OutOfHostCapacity: Out of host capacity." in message
     assert len([each for each in world.asked if each == "LaunchInstance"]) > 20
 
@@ -480,7 +480,7 @@ async def test_what_a_launch_has_left_that_came_to_nothing_is_named(world: OciWo
     ended = await world.ended("op", within_s=3600)
     assert result(ended) == ("Complete", "Succeeded")
     (left,) = world.near.strays()
-    told = f"boot volume {left} may be left of a launch that came to nothing"
+    told = f"boot volume {left} may remain of a launch without a result"
     assert (ended.status.message or "").endswith(told)
 
 
@@ -531,24 +531,31 @@ NAMED = {
     "stop-never-ends": (common.TIMED_OUT, "{old} is STOPPING"),
     "terminate-gets-stuck": (common.TIMED_OUT, "{old} is TERMINATING; its replacement {new} is RUNNING"),
     "terminate-leaves-the-vnic": (common.TIMED_OUT, "VNIC ocid1.vnic."),
-    "key-is-revoked": (reasons.AUTH_REFUSED, "oci is refused"),
-    "clock-is-ahead": (reasons.AUTH_REFUSED, "oci is refused"),
-    "no-permission": (reasons.AUTH_REFUSED, "or MachineOperationCredential oci may not do it"),
-    "no-permission-to-look": (reasons.INSTANCE_NOT_FOUND, "is not there, or oci may not see it"),
-    "no-permission-for-networks": (reasons.AUTH_REFUSED, "oci may not do it; get_vnic: 404 NotAuthorizedOrNotFound"),
-    "no-permission-for-volumes": (reasons.AUTH_REFUSED, "may not do it; get_boot_volume: 404 NotAuthorizedOrNotFound"),
-    "forbidden": (reasons.AUTH_REFUSED, "oci may not do it; instance_action: 403 NotAuthorized: You are not"),
+    "key-is-revoked": (reasons.AUTH_REFUSED, "OCI rejected MachineOperationCredential oci ("),
+    "clock-is-ahead": (reasons.AUTH_REFUSED, "OCI rejected MachineOperationCredential oci ("),
+    "no-permission": (reasons.AUTH_REFUSED, "or MachineOperationCredential oci has no permission"),
+    "no-permission-to-look": (reasons.INSTANCE_NOT_FOUND, "does not exist, or oci has no permission to read it"),
+    "no-permission-for-networks": (
+        reasons.AUTH_REFUSED,
+        "oci has no permission; get_vnic: 404 NotAuthorizedOrNotFound",
+    ),
+    "no-permission-for-volumes": (
+        reasons.AUTH_REFUSED,
+        "has no permission; get_boot_volume: 404 NotAuthorizedOrNotFound",
+    ),
+    "forbidden": (reasons.AUTH_REFUSED, "oci has no permission; instance_action: 403 NotAuthorized: You are not"),
     "launch-is-invalid": (
         reasons.PROVIDER_REFUSED,
         "InvalidParameter: The request has an invalid parameter.; the old instance {old} is STOPPED",
     ),
     "launch-lacks-a-parameter": (
         reasons.PROVIDER_REFUSED,
-        "{old} is STOPPED; no replacement is there; what is launched has freeform tag unbounded_machine_operation_uid",
+        "{old} is STOPPED; no replacement exists; what is launched has freeform tag unbounded_machine_operation_uid",
     ),
     "launch-names-what-is-not-there": (
         reasons.AUTH_REFUSED,
-        "what it names is not there, or MachineOperationCredential oci may not use it; launch_instance: 400 Related",
+        "the resource does not exist, or MachineOperationCredential oci has no permission for it; "
+        "launch_instance: 400 Related",
     ),
 }
 

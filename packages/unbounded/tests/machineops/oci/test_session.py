@@ -76,14 +76,14 @@ async def test_an_api_key_with_a_passphrase_looks_and_asks() -> None:
     async with LabOci() as cloud, session(cloud, key_of(cloud)) as opened:
         ident = cloud.add_instance("worker").id
         assert (await opened.look(job(ident).instance)).power is Power.RUNNING
-        with pytest.raises(Transient, match="the time in which it could be sent is over"):
+        with pytest.raises(Transient, match="the time limit for the request has passed"):
             await opened.ask(job(ident), Action.POWER_OFF, before=soon(0.0))
         assert cloud.tenancy.instances[ident].state is InstanceState.RUNNING
         await opened.ask(job(ident), Action.POWER_OFF, before=soon())
         assert cloud.tenancy.instances[ident].state is InstanceState.STOPPING
         gone = await opened.look(ids.instance("oci://ocid1.instance.oc1.phx.gone"))
         assert gone.power is Power.GONE
-        assert "or MachineOperationCredential oci may not do it" in gone.detail
+        assert "or MachineOperationCredential oci has no permission" in gone.detail
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ async def test_a_token_that_is_not_renewed_is_not_taken_for_the_end_of_an_instan
             assert (await opened.look(instance)).power is Power.RUNNING
             monkeypatch.setattr(SecurityTokenContainer, "valid_with_jitter", lambda _token: False)
             cloud.set_dials(only=("Login",), errors=(status,), errors_go_on=True)
-            with pytest.raises(kind, match="get_instance: no token was given"):
+            with pytest.raises(kind, match="get_instance: no token was issued"):
                 await opened.look(instance)
 
 

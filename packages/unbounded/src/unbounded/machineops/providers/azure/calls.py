@@ -116,7 +116,7 @@ class AzureCalls:
         try:
             return msgspec.json.decode(content, type=dict[str, Any])
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise Transient(f"{asked}: the answer is no resource: {said(str(error))}") from error
+            raise Transient(f"{asked}: the answer is not a resource: {said(str(error))}") from error
 
     async def change(self, asked: ArmRequest, call: Callable[[Any], Awaitable[T]], *, before: float) -> T:
         """Make a call that changes something, and return its result.

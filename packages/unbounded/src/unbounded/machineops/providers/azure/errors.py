@@ -102,7 +102,7 @@ def _conflict(answer: AzureErrorResponse, words: str) -> Failure:
 
 
 def refused_login(words: str, login: str) -> Refusal:
-    return Refusal(reasons.AUTH_REFUSED, f"Azure refused MachineOperationCredential {login}: {words}")
+    return Refusal(reasons.AUTH_REFUSED, f"Azure rejected MachineOperationCredential {login}: {words}")
 
 
 def login_failure(message: str, login: str) -> Failure:

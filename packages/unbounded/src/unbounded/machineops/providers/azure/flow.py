@@ -40,7 +40,7 @@ CLEARING: Final = "RemovingOldDisk"
 
 STEPS: Final = (
     ReplaceStep(
-        SAVING, "Save", "the VM's model to be kept", "the VM's model is kept", 300, Cancel.AT_ONCE, settles=False
+        SAVING, "Save", "the VM's model to be stored", "the VM's model is kept", 300, Cancel.AT_ONCE, settles=False
     ),
     ReplaceStep(
         DETACHING,
@@ -54,12 +54,18 @@ STEPS: Final = (
         settles=False,
     ),
     ReplaceStep(
-        DELETING, "DeleteOld", "the old VM to be gone", "the old VM is gone", 1800, undo=True, needs_what_is_kept=True
+        DELETING,
+        "DeleteOld",
+        "the old VM to be deleted",
+        "the old VM is gone",
+        1800,
+        undo=True,
+        needs_what_is_kept=True,
     ),
     ReplaceStep(
         CREATING,
         "Create",
-        "the new VM to be there",
+        "the new VM to exist",
         "the new VM is there",
         1800,
         needs_user_data=True,
@@ -69,7 +75,7 @@ STEPS: Final = (
     ReplaceStep(
         RESTORING,
         "RestoreOptions",
-        "what is deleted with the VM to be as it was",
+        "the delete options of its resources to be restored",
         "what is deleted with the VM is as it was",
         900,
         settles=False,
@@ -77,13 +83,13 @@ STEPS: Final = (
     ReplaceStep(
         EXTENDING,
         "AddExtensions",
-        "its extensions to be there",
+        "its extensions to be created",
         "Azure is done with its extensions",
         3600,
         settles=False,
     ),
     ReplaceStep(
-        CLEARING, "RemoveOldDisk", "the old OS disk to be gone", "the old OS disk is gone", 1800, settles=False
+        CLEARING, "RemoveOldDisk", "the old OS disk to be deleted", "the old OS disk is gone", 1800, settles=False
     ),
 )
 NOT_MADE: Final = ""  # as the old VM exists
@@ -190,20 +196,20 @@ def _decide_begun(seen: AzureObservation, kept: VmReplacementState, where: str) 
     again = "a new HostReplace of the Machine with its spec.providerID"
     if vm is None:
         stays = "as long as there is this operation, or that Machine"
-        words = f"there is no VM {kept.name}: {again} goes on from its model in {seen.place}, which stays {stays}"
+        words = f"VM {kept.name} does not exist: {again} continues from its model in {seen.place}, which stays {stays}"
         words = f"{words}; {_describe_resources(kept, NOT_SEEN)}"
         return _decide_without_vm(seen, kept, words, where)
     is_new = model.is_made_by(vm, kept)
     standing = _describe_resources(kept, IS_THERE if is_new else NOT_MADE)
     words = f"VM {kept.name}: {states.describe(model.statuses(vm))}; its model is in {seen.place}; {standing}"
     if not is_new and not model.is_old(vm, kept):
-        raise Transient(f"there is a VM {kept.name} that is neither the old one nor made by this operation; {words}")
+        raise Transient(f"a VM {kept.name} exists that is neither the old one nor created by this operation; {words}")
     if arriving := model.pending_disks(vm):
         words = f"{words}; not attached yet: {', '.join(arriving)}"
         return StepDecision(Next(CREATING if is_new else DETACHING, words, where, under_way=True))
     if is_new:
         return _decide_new(vm, seen, kept, words, where)
-    return _decide_old(vm, kept, f"{words}; {again} begins again", where)
+    return _decide_old(vm, kept, f"{words}; {again} starts again", where)
 
 
 def _decide_without_vm(seen: AzureObservation, kept: VmReplacementState, words: str, where: str) -> StepDecision:
@@ -213,7 +219,7 @@ def _decide_without_vm(seen: AzureObservation, kept: VmReplacementState, words: 
         return StepDecision(Next(CREATING, words, where, under_way=True, again_s=creation.again_s))
     failed = None
     if creation is not None and creation.state is State.FAILED:
-        failed = NotDone(_failure(creation.detail), f"Azure made no VM: {creation.detail}")
+        failed = NotDone(_failure(creation.detail), f"Azure created no VM: {creation.detail}")
     following = Next(CREATING, words, where, failed=failed)
     return (
         StepDecision(following, AzureAction.DELETE_DISK, kept.new_disk)
@@ -234,18 +240,23 @@ def _decide_first(seen: AzureObservation, job: Job) -> StepDecision:
     if former is not None and _is_only_record(vm, former):
         resources = _describe_resources(former, NOT_SEEN)
         words = f"its model is in {seen.place}, where an earlier HostReplace has left it; {resources}"
-        there = f"VM {instance.name}: {states.describe(model.statuses(vm))}" if vm else f"there is no VM {instance.id}"
+        there = (
+            f"VM {instance.name}: {states.describe(model.statuses(vm))}" if vm else f"VM {instance.id} does not exist"
+        )
         return StepDecision(Next(SAVING, f"{there}; {words}", _where(instance)), AzureAction.TAKE_UP)
     if vm is None:
-        words = f"there is no VM {instance.id}, and no model of it in {seen.place}"
+        words = f"VM {instance.id} does not exist, and {seen.place} has no model of it"
         cause = causes.of_secret(causes.MODEL_MISSING, seen.place.removeprefix("Secret "))
         raise Refusal(reasons.INSTANCE_NOT_FOUND, words, cause)
     if former is not None and not (model.is_old(vm, former) or model.is_made_by(vm, former)):
         other = f"VM {instance.name} is not the one whose model an earlier HostReplace has left in {seen.place}"
-        words = "that would be lost: remove what it names and then that Secret, and this one can be replaced"
+        words = (
+            "a replacement would lose that model: remove the resources that it names and then that Secret, "
+            "then create the HostReplace again"
+        )
         raise Refusal(reasons.WOULD_BE_LOST, f"{other}, and {words}; of that, {_describe_resources(former, NOT_SEEN)}")
     if wrong := [*model.obstacles(vm), *filter(None, [seen.missing])]:
-        raise Refusal(reasons.PROVIDER_REFUSED, f"VM {instance.name} cannot be made anew: {'; '.join(wrong)}")
+        raise Refusal(reasons.PROVIDER_REFUSED, f"VM {instance.name} cannot be recreated: {'; '.join(wrong)}")
     words = f"VM {instance.name}: {states.describe(model.statuses(vm))}"
     if arriving := model.pending_disks(vm):
         words = f"{words}; not attached yet: {', '.join(arriving)}"
@@ -295,7 +306,7 @@ def _decide_old(vm: Document, kept: VmReplacementState, words: str, where: str) 
 
 
 def _describe_losses(lost: Sequence[str]) -> str:
-    return f"what cannot be kept: {'; '.join(lost)}" if lost else "all that its model has can be kept"
+    return f"losses: {'; '.join(lost)}" if lost else "the new VM keeps everything in its model"
 
 
 def _decide_new(vm: Document, seen: AzureObservation, kept: VmReplacementState, words: str, where: str) -> StepDecision:
@@ -307,7 +318,7 @@ def _decide_new(vm: Document, seen: AzureObservation, kept: VmReplacementState, 
         following = Next(CREATING, words, where, failed=failed)
         return StepDecision(following, AzureAction.DELETE_VM if model.is_detached(vm) else AzureAction.DETACH)
     if states.os_failed(model.statuses(vm)):  # it may still report, and a further change would hide that
-        told = f"{states.describe(model.statuses(vm))}: it may report yet; its serial console tells what it does"
+        told = f"{states.describe(model.statuses(vm))}: it may still report; see its serial console"
         return StepDecision(Next(CREATING, words, where, under_way=True, progress=told))
     if not model.is_restored(vm, kept):
         under_way = state in _UNDER_WAY
@@ -323,7 +334,7 @@ def _decide_new(vm: Document, seen: AzureObservation, kept: VmReplacementState, 
     if trouble:
         words, where = f"{words}; {'; '.join(trouble)}", f"{where}; {'; '.join(trouble)}"[:MAX_WHERE]
     if absent := extensions_to_add(vm, kept):
-        progress, more = f"{', '.join(absent)} to come", len(absent) < len(kept.extensions)
+        progress, more = f"{', '.join(absent)} to be created", len(absent) < len(kept.extensions)
         words = f"{words}; without extensions {', '.join(absent)}"
         return StepDecision(Next(EXTENDING, words, where, progress=progress, more=more), AzureAction.EXTEND)
     return _clearing(vm, seen, kept, words, where)
@@ -353,7 +364,7 @@ def _clearing(vm: Document, seen: AzureObservation, kept: VmReplacementState, wo
         if owner and owner.lower() != str(vm["id"]).lower():
             theirs.append(f"OS disk {name} belongs to {model.last(owner)}")
             continue
-        words = "; ".join((words, *theirs, f"OS disk {name} is there"))
+        words = "; ".join((words, *theirs, f"OS disk {name} exists"))
         under_way = str((disk.get("properties") or {}).get("provisioningState")).lower() == "deleting"
         step = Next(CLEARING, words, where, under_way=under_way)
         return StepDecision(step, AzureAction.NOTHING if under_way else AzureAction.DELETE_DISK, disk_id)
@@ -362,9 +373,9 @@ def _clearing(vm: Document, seen: AzureObservation, kept: VmReplacementState, wo
 
 def _final_message(vm: Document, kept: VmReplacementState) -> str:
     """Return the final message of a replacement."""
-    new = f"VM {kept.name} is made anew, with OS disk {kept.new_disk_name}: {states.describe(model.statuses(vm))}"
-    old = f"the old one is gone, and what was on its OS disk {model.last(kept.os_disk)}"
-    lost = f"not kept: {'; '.join(kept.lost)}" if kept.lost else "all that its model had was kept"
+    new = f"VM {kept.name} is recreated, with OS disk {kept.new_disk_name}: {states.describe(model.statuses(vm))}"
+    old = f"the old one is gone, and the content of its OS disk {model.last(kept.os_disk)}"
+    lost = f"losses: {'; '.join(kept.lost)}" if kept.lost else "the new VM has everything in the old one's model"
     return f"{new}; {old}; {lost}"
 
 
@@ -396,7 +407,7 @@ def _describe_resources(kept: VmReplacementState, new_disk: str) -> str:
     parts += [f"its data disks are {', '.join(kept.disks)}"] if kept.disks else []
     parts += [f"{new_disk} {kept.new_disk_name}"] if new_disk != NOT_MADE else []
     parts += [f"{old_disk} {model.last(kept.os_disk)}"]
-    parts += [f"OS disk {model.last(disk)} is of an earlier HostReplace" for disk in kept.former_disks]
+    parts += [f"OS disk {model.last(disk)} belongs to an earlier HostReplace" for disk in kept.former_disks]
     parts += [_describe_losses(kept.lost)] if kept.lost else []
     return "; ".join(parts)
 

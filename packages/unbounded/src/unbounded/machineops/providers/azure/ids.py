@@ -42,7 +42,7 @@ def vm_id(text: str) -> VmId:
     """
     found = _ID.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no id of an Azure virtual machine; it has to be {FORM}")
+        raise ValueError(f"{text!r} is not the ID of an Azure virtual machine; expected {FORM}")
     return VmId(found["subscription"], found["group"], found["name"])
 
 

@@ -106,7 +106,7 @@ class VmImage:
         """Return why none of the existing versions is suitable; empty if one is."""
         if any(self._does(one.get("properties") or {}) for one in versions):
             return ""
-        return f"there is no version of image {self.name} that can be had in {self.location}"
+        return f"no version of image {self.name} is available in {self.location}"
 
     def _does(self, version: Document) -> bool:
         publishing: Mapping[str, Any] = version.get("publishingProfile") or version
@@ -143,7 +143,7 @@ def image_of(vm: Document) -> VmImage | str:
 
 def possible_loss(image: str, why: str) -> str:
     """Describe the possible loss of an image that could not be read."""
-    return f"whether its image {image} is still to be had is not known ({why}), and without it no VM can be made"
+    return f"the availability of its image {image} is unknown ({why}), and a new VM needs it"
 
 
 def unreadable_loss(image: VmImage, refusal: Refusal) -> str:
@@ -153,7 +153,7 @@ def unreadable_loss(image: VmImage, refusal: Refusal) -> str:
         Refusal: without this right no VM can be created from the image.
     """
     if image.form.is_own:
-        told = f"no VM can be made of image {image.name} by who may not read it, and nothing was touched; {refusal}"
+        told = f"image {image.name} cannot be read, so no VM can be created from it; nothing was changed; {refusal}"
         raise Refusal(reasons.AUTH_REFUSED, told) from refusal
     return possible_loss(image.name, str(refusal))
 

@@ -203,12 +203,12 @@ def obstacles(vm: Document) -> Iterator[str]:
     properties = vm["properties"]
     storage, profile = properties.get("storageProfile") or {}, properties.get("osProfile") or {}
     if not storage.get("imageReference") or not profile:
-        yield "it was made of a disk and not of an image"
+        yield "it was created from a disk, not from an image"
     if "windowsConfiguration" in profile or (storage.get("osDisk") or {}).get("osType") == "Windows":
-        yield "it runs Windows, on which there is no agent"
+        yield "it runs Windows, which the agent does not support"
     for disk in _disks(vm):
         if "vhd" in disk:
-            yield f"disk {disk.get('name')} is not a managed one"
+            yield f"disk {disk.get('name')} is not a managed disk"
 
 
 def pending_disks(vm: Document) -> list[str]:
@@ -229,16 +229,16 @@ def losses(vm: Document, os_disk: Document) -> Iterator[Loss]:
     """Yield what the new virtual machine loses, besides the content of the OS disk."""
     identity, profile = vm.get("identity") or {}, vm["properties"].get("osProfile") or {}
     if "SystemAssigned" in str(identity.get("type")):
-        told = f"the principal {identity.get('principalId')} of its system-assigned identity, and the roles of that"
+        told = f"the principal {identity.get('principalId')} of its system-assigned identity, with its roles"
         yield Loss("identity.principalId", told)
     if _has_password(profile):
-        told = f"the password of {profile.get('adminUsername')}, in whose place a random one comes"
+        told = f"the password of {profile.get('adminUsername')}, replaced by a random one"
         yield Loss("osProfile.adminPassword", told)
     for extension in vm.get("resources") or []:
         told = f"the protected settings of extension {extension['name']}, if it has any"
         yield Loss(f"extensions[{extension['name']}].protectedSettings", told)
     if vm.get("placement"):
-        yield Loss("placement", "the policy by which its zone was chosen, which it stays in")
+        yield Loss("placement", "the policy that selected its zone; the new VM stays in that zone")
     settings = (vm["properties"].get("storageProfile") or {}).get("osDisk", {}).get("encryptionSettings")
     yield from osdisk.losses(os_disk, encrypted=bool(settings))
 
@@ -372,7 +372,7 @@ def disk_place(disk_id: str) -> tuple[str, str]:
     """Return the resource group and the name of a disk."""
     found = _DISK.fullmatch(disk_id)
     if found is None:
-        raise ValueError(f"{disk_id!r} is no id of a disk")
+        raise ValueError(f"{disk_id!r} is not the ID of a disk")
     return found["group"], found["name"]
 
 

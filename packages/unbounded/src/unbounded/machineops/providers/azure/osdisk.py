@@ -38,7 +38,7 @@ def losses(disk: Mapping[str, Any], *, encrypted: bool) -> Iterator[Loss]:
     properties = disk.get("properties") or {}
     collection = properties.get("encryptionSettingsCollection") or {}
     if encrypted or collection.get("enabled"):
-        told = "the encryption settings of its OS disk, which is made anew without them"
+        told = "the encryption settings of its OS disk; the new disk has none"
         yield Loss("osDisk.encryptionSettings", told, lessens_security=True)
     if disk.get("tags"):
         yield Loss("osDisk.tags", "the tags of its OS disk")

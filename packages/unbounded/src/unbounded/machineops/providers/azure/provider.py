@@ -108,6 +108,6 @@ def check(secret: Mapping[str, SecretStr]) -> None:
     """
     for key in ("tenantID", "clientID"):
         if not _GUID.fullmatch(secret[key].reveal().strip()):
-            raise ValueError(f"{key} of the Secret is no GUID, such as 00000000-0000-0000-0000-000000000000")
+            raise ValueError(f"{key} of the Secret is not a GUID, such as 00000000-0000-0000-0000-000000000000")
     if not secret["clientSecret"].reveal().strip().isprintable():
-        raise ValueError("clientSecret of the Secret has characters that no secret of Azure has")
+        raise ValueError("clientSecret of the Secret contains characters that Azure does not use in secrets")

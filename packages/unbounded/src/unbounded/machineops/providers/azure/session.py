@@ -73,9 +73,7 @@ class AzureSession:
     async def look(self, instance: Instance) -> Record:
         where = f"Azure, instance view of {instance.id}"
         try:
-            view = await self._calls.show(
-                ArmRequest("look at VM", instance.name, instance), f"{instance.id}/instanceView"
-            )
+            view = await self._calls.show(ArmRequest("read VM", instance.name, instance), f"{instance.id}/instanceView")
         except Refusal as refusal:
             if refusal.reason != reasons.INSTANCE_NOT_FOUND:
                 raise
@@ -91,21 +89,21 @@ class AzureSession:
     async def follow(self, job: Job, handle: str) -> Progress:
         if not self._is_ours(handle, job.instance.scope):
             raise Transient(
-                f"the place to follow the long call at is not one of {self._calls.endpoint}: {said(handle)}"
+                f"the URL of the asynchronous operation is not one of {self._calls.endpoint}: {said(handle)}"
             )
-        asked = ArmRequest("follow the long call for VM", job.instance.name, job.instance)
-        where = f"Azure, status of the long call for {job.instance.id}"
+        asked = ArmRequest("read the asynchronous operation for VM", job.instance.name, job.instance)
+        where = f"Azure, status of the asynchronous operation for {job.instance.id}"
         status, headers, content = await self._calls.get(asked, handle)
         again_s = retry_after(headers)
         if status == 404:
-            return Progress(State.FORGOTTEN, "Azure has no status of the long call any more", where)
+            return Progress(State.FORGOTTEN, "Azure has no status of the asynchronous operation any more", where)
         if status == 202:
-            return Progress(State.RUNNING, "the long call is in progress", where, again_s)
+            return Progress(State.RUNNING, "the asynchronous operation is in progress", where, again_s)
         if status >= 400:  # a followed Location answers like the call itself
             error = parse_error(status, headers, content)
             return Progress(State.FAILED, said(f"{error.code}: {error.message}"), where)
         document = msgspec.json.decode(content, type=_Status) if content else _Status("Succeeded")
-        words = f"the long call: {document.status}"
+        words = f"the asynchronous operation: {document.status}"
         if document.error:
             words += f", {document.error.get('code')}: {document.error.get('message')}"
         return Progress(states.progress(document.status), said(words), where, again_s)
@@ -149,7 +147,7 @@ class AzureSession:
         following, vm, kept = found.position.next, found.seen.vm, found.seen.kept
         if vm is None or kept is None or following.under_way or following.is_as_it_was or not model.is_old(vm, kept):
             return None
-        return await self._update("put back what is deleted with VM", job, kept, vm, model.put_back(vm, kept), before)
+        return await self._update("restore the delete options of VM", job, kept, vm, model.put_back(vm, kept), before)
 
     async def _observe(self, job: Job, keep: Keep, before: _ObservedDecision | None = None) -> _ObservedDecision:
         """Observe a replacement.
@@ -203,10 +201,10 @@ class AzureSession:
     ) -> Taken:
         match do:
             case AzureAction.DETACH if vm is not None:
-                return await self._update("detach what belongs to VM", job, kept, vm, model.detached(vm), before)
+                return await self._update("detach the resources of VM", job, kept, vm, model.detached(vm), before)
             case AzureAction.RESTORE if vm is not None:
                 return await self._update(
-                    "restore what is deleted with VM", job, kept, vm, model.restored(vm, kept), before
+                    "restore the delete options of VM", job, kept, vm, model.restored(vm, kept), before
                 )
             case AzureAction.DELETE_VM:
                 return await self._delete_vm(job, kept, before)
@@ -228,7 +226,7 @@ class AzureSession:
         """Return the virtual machine, its state to save, and the losses."""
         vm = await self._vm(job.instance, "userData")
         if vm is None or model.pending_disks(vm):
-            raise Transient(f"VM {job.instance.name} is gone, or a disk is being attached to it")
+            raise Transient(f"VM {job.instance.name} does not exist any more, or a disk is being attached to it")
         disk = await self._disk(job.instance, vm["properties"]["storageProfile"]["osDisk"]["managedDisk"]["id"])
         return vm, model.build_state(vm, disk or {}, vm_id(str(vm["id"])).group, job.uid), flow.losses(vm, disk or {})
 
@@ -236,17 +234,19 @@ class AzureSession:
         """Delete the old VM unless it was changed since its state was saved. Azure checks no etag on deletion."""
         vm, now, lost = await self._current_state(job)
         if not model.is_old(vm, kept):
-            raise Transient(f"VM {kept.name} is another one by now")
+            raise Transient(f"VM {kept.name} is not the same one any more")
         # A successful change leaves it succeeded. A failed VM may be half deleted and shows less than it had.
         anew = None if model.provisioning(vm) == "failed" else model.updated_state(now, kept)
         if anew is not None:
             check_losses(lost, job.parameters, f"VM {kept.name}")
         if not model.is_detached(vm):
-            await self._update("detach what belongs to VM", job, kept, vm, model.detached(vm), before)
+            await self._update("detach the resources of VM", job, kept, vm, model.detached(vm), before)
         if anew is not None:
             await keep.store(anew.encoded())
         if anew is not None or not model.is_detached(vm):
-            raise Transient(f"VM {kept.name} was changed since its model was kept: that is kept and detached first")
+            raise Transient(
+                f"VM {kept.name} was changed since its model was stored; storing and detaching the changes first"
+            )
         return await self._delete_vm(job, kept, before)
 
     async def _delete_vm(self, job: Job, kept: VmReplacementState, before: float) -> float | None:
@@ -351,13 +351,13 @@ class AzureSession:
         return headers
 
     async def _vm(self, instance: Instance, expand: str) -> model.Document | None:
-        asked = ArmRequest("look at VM", instance.name, instance)
+        asked = ArmRequest("read VM", instance.name, instance)
         return await self._get(asked, instance.id, {"$expand": expand})
 
     async def _disk(self, instance: Instance, disk_id: str) -> model.Document | None:
         group, name = model.disk_place(disk_id)
         place = f"/subscriptions/{instance.scope}/resourceGroups/{group}/providers/Microsoft.Compute/disks/{name}"
-        return await self._get(ArmRequest("look at disk", name, instance), place, {})
+        return await self._get(ArmRequest("read disk", name, instance), place, {})
 
     async def _image(self, instance: Instance, vm: model.Document) -> tuple[str, str]:
         """Return why the VM's image is not available, and the possible loss if that is unknown; each may be empty.
@@ -367,10 +367,10 @@ class AzureSession:
         """
         image = images.image_of(vm)
         if isinstance(image, str):
-            return "", images.possible_loss(image, "it is named in a form that is not known")
+            return "", images.possible_loss(image, "its name has an unknown form")
         try:
             versions = await self._calls.read(
-                ArmRequest("look at image", image.name, image.instance(instance)), image.shown
+                ArmRequest("read image", image.name, image.instance(instance)), image.shown
             )
         except Refusal as refusal:
             if refusal.reason == reasons.AUTH_REFUSED:

@@ -197,7 +197,7 @@ class OciCalls:
         def send() -> Any:
             call = getattr(self._client(name, instance), name)
             if before is not None and loop.time() > before:
-                raise Transient(f"{name}: the time in which it could be sent is over")
+                raise Transient(f"{name}: the time limit for the request has passed")
             return self._answer(instance, name, lambda: call(*args, **options), changes=before is not None)
 
         return await self._threaded(name, send)
@@ -228,7 +228,7 @@ class OciCalls:
 
         A 404 of a token request must not count as the end of an instance.
         """
-        words = f"{name}: no token was given: {said(f'{error.status} {error.code}: {error.message}')}"
+        words = f"{name}: no token was issued: {said(f'{error.status} {error.code}: {error.message}')}"
         if error.status == 429 or error.status >= 500:
             return Transient(words)
         return Refusal(reasons.AUTH_REFUSED, f"MachineOperationCredential {self.credential}: {words}")
@@ -248,7 +248,7 @@ class OciCalls:
         """Return the client of a call; concurrent callers share one login."""
         kind = CLIENTS.get(name, oci.core.ComputeClient)
         if not self._lock.acquire(timeout=LOGIN_S):
-            raise Transient(f"MachineOperationCredential {self.credential}: the login is still under way")
+            raise Transient(f"MachineOperationCredential {self.credential}: the login is still in progress")
         try:
             if self._identity is None:
                 self._identity = self._log_in()

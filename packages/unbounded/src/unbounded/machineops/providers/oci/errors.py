@@ -59,18 +59,21 @@ def failure(answered: OciErrorResponse, *, call: str, changes: bool, scope: str,
     words = f"{call}: {answered.words}"
     match answered.status:
         case 400 if answered.code == NO_PART:
-            told = f"what it names is not there, or MachineOperationCredential {credential} may not use it; {words}"
+            told = (
+                f"the resource does not exist, or MachineOperationCredential {credential} has no permission for "
+                f"it; {words}"
+            )
             return Refusal(reasons.AUTH_REFUSED, told)
         case 401:
-            hint = "its key is not known or not valid, or the clocks are more than 5 minutes apart"
+            hint = "its key is unknown or invalid, or the clocks differ by more than 5 minutes"
             return Refusal(
-                reasons.AUTH_REFUSED, f"MachineOperationCredential {credential} is refused ({hint}); {words}"
+                reasons.AUTH_REFUSED, f"OCI rejected MachineOperationCredential {credential} ({hint}); {words}"
             )
         case 403:
-            told = f"MachineOperationCredential {credential} may not do it; {words}"
+            told = f"MachineOperationCredential {credential} has no permission; {words}"
             return Refusal(reasons.AUTH_REFUSED, told)
         case 404:
-            return OciNotFound(f"not there, or MachineOperationCredential {credential} may not do it; {words}")
+            return OciNotFound(f"does not exist, or MachineOperationCredential {credential} has no permission; {words}")
         case 429:
             return Throttled(words, _seconds(answered.retry_after), scope=scope)
         case 409 if answered.code == TOKEN_USED:

@@ -102,14 +102,14 @@ def check(old: Body, volumes: Sequence[str], subnet: Body, job: Job) -> None:
     """
     told = f"instance {job.instance.id}"
     if missing := [name for name in NEEDED if not old.get(name)]:
-        raise _refused(f"{told} has no {', '.join(missing)}, without which no other one can be launched")
+        raise _refused(f"{told} has no {', '.join(missing)}, which the launch of another one needs")
     if volumes:
         words = f"{told} has data volumes, which a replacement would not have; detach them first: {', '.join(volumes)}"
         raise Refusal(reasons.WOULD_BE_LOST, words)
     if pool := _tag(old, TAG_POOL):
         raise _refused(
-            f"{told} is of instance pool {pool}, which would launch one more where the old one ends: detach it "
-            f"from the pool, and take its freeform tag {TAG_POOL} off if that is still there"
+            f"{told} belongs to instance pool {pool}, which would launch another one in its place: detach it "
+            f"from the pool, and remove its freeform tag {TAG_POOL} if that remains"
         )
     forbids = subnet.get("prohibitPublicIpOnVnic") or subnet.get("prohibitInternetIngress")
     if forbids and wants_public_ip(job):
@@ -118,7 +118,9 @@ def check(old: Body, volumes: Sequence[str], subnet: Body, job: Job) -> None:
             "if new hosts reach the cluster without one"
         )
     if len(_tags(old, job)) > TAGS:
-        raise _refused(f"{told} has more freeform tags than leave room for ours among the {TAGS} allowed")
+        raise _refused(
+            f"{told} has too many freeform tags: a replacement needs room for its own among the {TAGS} allowed"
+        )
 
 
 def wants_public_ip(job: Job) -> bool:
@@ -140,7 +142,7 @@ def losses(old: Body, vnics: list[Body], image: Body, boot_volume: Body) -> list
         "vnic.hostnameLabel": primary.get("hostnameLabel") and f"host name {primary['hostnameLabel']}",
         "vnic.routeTableId": primary.get("routeTableId") and "the route table of its VNIC",
         "secondaryVnics": others and ", ".join(f"VNIC {each}" for each in others),
-        "shapeConfig.localDisks": drives and f"what is on its {drives} local drives",
+        "shapeConfig.localDisks": drives and f"the content of its {drives} local drives",
         **_of_boot_volume(boot_volume),
         **_of_options(old.get("launchOptions") or {}, image.get("launchOptions") or {}),
         **{name: words for name, words in LOST.items() if old.get(name)},
@@ -162,7 +164,7 @@ def _of_boot_volume(volume: Body) -> dict[str, str]:
     if volume.get("freeformTags") or _defined_tags(volume):
         lost["bootVolume.tags"] = "the tags of its boot volume"
     if volume.get("isAutoTuneEnabled") or volume.get("autotunePolicies"):
-        lost["bootVolume.autotunePolicies"] = "that its boot volume is tuned by itself"
+        lost["bootVolume.autotunePolicies"] = "the auto-tuning of its boot volume"
     return lost
 
 
@@ -194,8 +196,8 @@ def details(old: Body, vnic: Body, image: Body, boot_volume: Body, *, job: Job, 
     body["sourceDetails"] = _source(image, boot_volume)
     if (size := _metadata_bytes(body)) > METADATA_BYTES:
         raise _refused(
-            f"the metadata of a replacement of {job.instance.id} would have {size} bytes with user data, and at most "
-            f"{METADATA_BYTES} are allowed; nothing was touched"
+            f"the metadata of a replacement of {job.instance.id} would have {size} bytes with user data; the "
+            f"limit is {METADATA_BYTES}; nothing was changed"
         )
     return body
 

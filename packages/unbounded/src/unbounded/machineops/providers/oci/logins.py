@@ -42,12 +42,12 @@ def api_key(secret: Mapping[str, SecretStr]) -> OciApiKey:
     text = {name: value.reveal().strip() for name, value in secret.items()}
     for name, kind in (("tenancyOCID", "tenancy"), ("userOCID", "user")):
         if not text[name].startswith(f"ocid1.{kind}."):
-            raise ValueError(f"{name} has to be the OCID of a {kind}, ocid1.{kind}.…")
+            raise ValueError(f"{name} must be the OCID of a {kind}, ocid1.{kind}.…")
     if not _REGION.fullmatch(text["region"]):
-        raise ValueError("region has to be the name of a region, such as us-phoenix-1")
+        raise ValueError("region must be the name of a region, such as us-phoenix-1")
     fingerprint = text["fingerprint"].lower()
     if not _FINGERPRINT.fullmatch(fingerprint):
-        raise ValueError("fingerprint has to be 16 bytes in hexadecimal, separated by colons")
+        raise ValueError("fingerprint must be 16 bytes in hexadecimal, separated by colons")
     if _fingerprint(text["privateKey"], text.get(PASSPHRASE)) != fingerprint:
         raise ValueError("fingerprint is not that of privateKey: take both from the same API key")
     passphrase = SecretStr(text[PASSPHRASE]) if text.get(PASSPHRASE) else None
@@ -60,12 +60,12 @@ def _fingerprint(pem: str, passphrase: str | None) -> str:
     try:
         key = load_pem_private_key(pem.encode(), passphrase.encode() if passphrase else None)
     except TypeError:
-        missing = "needs privateKeyPassphrase" if not passphrase else "is not locked: leave privateKeyPassphrase out"
+        missing = "needs privateKeyPassphrase" if not passphrase else "is not encrypted: omit privateKeyPassphrase"
         raise ValueError(f"privateKey {missing}") from None
     except Exception:  # each format has its own errors, and their messages may contain the key
-        raise ValueError("privateKey has to be an RSA key in PEM form that privateKeyPassphrase opens") from None
+        raise ValueError("privateKey must be an RSA key in PEM form that privateKeyPassphrase decrypts") from None
     if not isinstance(key, rsa.RSAPrivateKey):
-        raise ValueError("privateKey has to be an RSA key")  # noqa: TRY004  # it is the text that is wrong
+        raise ValueError("privateKey must be an RSA key")  # noqa: TRY004  # it is the text that is wrong
     encoded = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return hashlib.md5(encoded, usedforsecurity=False).digest().hex(":")
 
@@ -73,7 +73,7 @@ def _fingerprint(pem: str, passphrase: str | None) -> str:
 class Principal(Enum):
     """Principal of a process without a Secret."""
 
-    RESOURCE = "the resource that it is part of"
+    RESOURCE = "the resource that it belongs to"
     WORKLOAD = "the workload of an OKE cluster"
     INSTANCE = "the instance that it runs on"
 

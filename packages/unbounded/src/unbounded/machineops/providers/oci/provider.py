@@ -82,7 +82,7 @@ class OciSession:
         try:
             reply = await self._calls.write(job.instance, *call, before=before, **_key(job, action))
         except TokenUsed as error:
-            told = f"{wanted} of {job.instance.id} was done, and something else since: {error}"
+            told = f"{wanted} of {job.instance.id} was done, and something else changed since: {error}"
             raise Refusal(OUTCOME_UNKNOWN, told) from error
         except OciNotFound as error:  # the last observation showed it
             raise Refusal(reasons.AUTH_REFUSED, f"{wanted} of {job.instance.id}: {error}") from error

@@ -109,7 +109,7 @@ class OciReplacement:
                 await self._store(kept)
             return
         if kept is None:
-            raise Transient(f"{step}: nothing is kept of what it would need; it is looked at again")
+            raise Transient(f"{step}: no state is stored for it; observing again")
         match step:
             case provider.PUT_BACK:
                 await self._put_back(kept, before)
@@ -210,7 +210,7 @@ class OciReplacement:
         ident = self._job.instance.id
         old = await self._get("get_instance", ident)
         if old is None:
-            told = f"instance {ident} is not there, or {self._calls.credential} may not see it"
+            told = f"instance {ident} does not exist, or {self._calls.credential} has no permission to read it"
             raise Refusal(reasons.INSTANCE_NOT_FOUND, told)
         if _state(old) in ENDED:
             told = f"instance {ident} is {_state(old)}"
@@ -243,7 +243,7 @@ class OciReplacement:
             raise Refusal(reasons.PROVIDER_REFUSED, f"instance {ident} has no primary VNIC with a subnet")
         launch.check(old, of_volumes.result(), await self._require("get_subnet", primary["subnetId"]), self._job)
         if not boot_volumes:
-            told = f"instance {ident} has no boot volume, by which the size of another one would be known: attach one"
+            told = f"instance {ident} has no boot volume, which determines the size of the new one: attach one"
             raise Refusal(reasons.PROVIDER_REFUSED, told)
         boot_volume = await self._require("get_boot_volume", boot_volumes[0])
         lost = launch.losses(old, vnics, image, boot_volume)
@@ -294,7 +294,7 @@ class OciReplacement:
             return found[0]
         image = await self._get("get_image", wanted)
         if image is None or image.get("lifecycleState") != "AVAILABLE":
-            words = f"the image {wanted[:255]!r} of the parameter imageID is {_state(image) or 'not there'}"
+            words = f"the image {wanted[:255]!r} of the parameter imageID is {_state(image) or 'missing'}"
             raise Refusal(reasons.PROVIDER_REFUSED, words)
         shapes = await self._list("list_shapes", compartment, image_id=wanted)
         if shape not in [each.get("shape") for each in shapes]:
@@ -313,7 +313,7 @@ class OciReplacement:
         """Start the old instance again unless a replacement exists or is being launched."""
         seen = await self._observe(kept)
         if seen.landing:
-            told = f"a launch was sent, and its instance may still come: the old one waits {LANDING_S:.0f} s for that"
+            told = f"a launch was sent, and its instance may still appear: the old one stays for {LANDING_S:.0f} s"
             raise Transient(f"{told}; {describe(seen, kept)}")
         if seen.bound == kept.old and not seen.has_new and seen.old == STOPPED and not kept.was_off:
             await self._write("instance_action", kept.old, "START", before=before)
@@ -326,7 +326,7 @@ class OciReplacement:
             return
         body = kept.launch
         if body is None or not (seen.old and kept.may_launch(seen.old)):
-            raise Transient(f"nothing is launched while it is so: {describe(seen, kept)}")
+            raise Transient(f"no launch in this state: {describe(seen, kept)}")
         if seen.new in ENDED:
             kept = await self._next_launch(
                 kept, seen.new_id, str(await self._launch_failure(kept, seen.new_id, seen.new))
@@ -337,8 +337,8 @@ class OciReplacement:
         try:
             reply = await self._launch_now(kept, body, before)
         except TokenUsed as error:  # the instance of this token has ended and is not shown any more
-            await self._next_launch(kept, kept.new, f"what it has launched is not there any more; {error}")
-            raise NotDone(reasons.PROVIDER_OPERATION_FAILED, f"an earlier launch came to nothing; {error}") from error
+            await self._next_launch(kept, kept.new, f"the launched instance does not exist any more; {error}")
+            raise NotDone(reasons.PROVIDER_OPERATION_FAILED, f"an earlier launch had no result; {error}") from error
         ident, state = str(reply.body["id"]), _state(reply.body)
         kept = msgspec.structs.replace(kept, new=ident, work=reply.work_request)
         if state in ENDED:
@@ -374,7 +374,9 @@ class OciReplacement:
         if work is None:
             return NotDone(reasons.NO_CAPACITY, f"{told}: there may be no host for it")
         if work.status not in FAILED:
-            return NotDone(reasons.PROVIDER_OPERATION_FAILED, f"{told}: {work.words}, and somebody has terminated it")
+            return NotDone(
+                reasons.PROVIDER_OPERATION_FAILED, f"{told}: {work.words}, and it was terminated from outside"
+            )
         why = await self._works.why(self._job.instance, work)
         return NotDone(why.reason, f"{told}: {why}")
 
@@ -391,17 +393,20 @@ class OciReplacement:
     async def _terminate(self, kept: OciReplacementState, before: float) -> None:
         seen = await self._observe(kept)
         if seen.new in ENDED:
-            told = f"the replacement {seen.new_id} is {seen.new}: what is there of the old instance is left as it is"
+            told = f"the replacement {seen.new_id} is {seen.new}: the resources of the old instance stay as they are"
             raise Refusal(reasons.INSTANCE_NOT_FOUND, told)
         if seen.bound == kept.old or seen.new != RUNNING:
-            raise Transient(f"nothing is terminated while it is so: {describe(seen, kept)}")
+            raise Transient(f"no termination in this state: {describe(seen, kept)}")
         if seen.is_old_there:
             await self._store(await self._current_state(kept))
             keeps = {"preserve_boot_volume": False, "preserve_data_volumes_created_at_launch": True}
             await self._write("terminate_instance", kept.old, before=before, **keeps)
             return
         if seen.boot_volumes and not kept.terminating:
-            told = f"somebody has terminated {kept.old} and kept its boot volume: delete that if it is not needed"
+            told = (
+                f"{kept.old} was terminated from outside and its boot volume was preserved: delete that if you do "
+                "not need it"
+            )
             raise Refusal(reasons.WOULD_BE_LOST, told)
         for each in seen.boot_volumes if plan.is_gone(seen, kept) else ():
             await self._write("delete_boot_volume", each, before=before)

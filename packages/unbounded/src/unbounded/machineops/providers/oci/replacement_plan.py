@@ -28,7 +28,7 @@ STEPS: Final = (
     ReplaceStep(
         SAVING,
         "Save",
-        "what is to be launched to be kept",
+        "the launch parameters to be stored",
         "what is launched is kept",
         300.0,
         Cancel.AT_ONCE,
@@ -58,7 +58,7 @@ STEPS: Final = (
     ReplaceStep(
         TERMINATING_OLD,
         "TerminateOld",
-        "the old instance and its boot volume to be gone",
+        "the old instance and its boot volume to be deleted",
         "the old instance and its boot volume are gone",
         900.0,
         settles=False,
@@ -114,7 +114,7 @@ class OciReplacementState(msgspec.Struct, frozen=True):
         parts = [f"the old instance is {self.old}", new]
         parts += [f"its boot volume {each}" for each in self.boot_volumes]
         parts += _describe_orphans(self.orphans)
-        return f"where it stood: {'; '.join(parts)}"
+        return f"last observation: {'; '.join(parts)}"
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def changes_since_start(
 
 def describe_losses(lost: Sequence[str]) -> str:
     """Describe the losses, before the old instance is terminated."""
-    return f"what cannot be kept: {', '.join(lost)}" if lost else "all can be kept"
+    return f"losses: {', '.join(lost)}" if lost else "no losses"
 
 
 def final_message(seen: OciObservation, kept: OciReplacementState) -> str:
@@ -232,17 +232,17 @@ def final_message(seen: OciObservation, kept: OciReplacementState) -> str:
     if kept.launch is None:  # the losses are unknown
         return describe(seen, kept)
     gone = f"instance {seen.new_id} runs; the old one {kept.old} is gone, and its boot volume"
-    loss = f"not kept: {', '.join(kept.lost)}" if kept.lost else "all else was kept"
+    loss = f"losses: {', '.join(kept.lost)}" if kept.lost else "no losses"
     return "; ".join((gone, loss, *_describe_orphans(seen.orphans)))
 
 
 def _describe_orphans(orphans: Sequence[str]) -> list[str]:
     """Describe the boot volumes of launches without result. They are not deleted, as others may use them by now."""
-    return [f"boot volume {each} may be left of a launch that came to nothing" for each in orphans]
+    return [f"boot volume {each} may remain of a launch without a result" for each in orphans]
 
 
 def _earlier(kept: OciReplacementState) -> list[str]:
-    return [f"the launch before that came to nothing: {kept.failed}"] if kept.failed else []
+    return [f"the launch before that had no result: {kept.failed}"] if kept.failed else []
 
 
 def _describe_launched(seen: OciObservation, kept: OciReplacementState) -> list[str]:
@@ -253,28 +253,28 @@ def _describe_launched(seen: OciObservation, kept: OciReplacementState) -> list[
     if seen.has_new:
         return []
     if seen.bound != kept.old:
-        bind = f"bind the Machine to {provider_id(kept.old)} again, and HostPowerOn starts the old one again"
+        bind = f"bind the Machine to {provider_id(kept.old)} again, and start the old one with HostPowerOn"
         return [bind] if seen.old == STOPPED else []
     if kept.launch is None or not kept.may_launch(seen.old):
         return []
     body = kept.launch
     found = f"{TAG_UID}: {body['freeformTags'][TAG_UID]}, name {body['displayName']}, in {body['compartmentId']}"
-    only = "; HostPowerOn starts the old one again, once there is no such instance" if seen.old == STOPPED else ""
+    only = "; HostPowerOn starts the old one again once no such instance exists" if seen.old == STOPPED else ""
     return [f"what is launched has freeform tag {found}{only}"]
 
 
 def describe(seen: OciObservation, kept: OciReplacementState) -> str:
     """Describe the resources of this replacement by name, the important ones first, as a status cuts long text."""
-    parts = [f"the old instance {kept.old} is {seen.old or 'not shown'}"]
-    new = f"its replacement {seen.new_id} is {seen.new or 'not shown'}"
-    parts.append(new if seen.new_id else "no replacement is there")
+    parts = [f"the old instance {kept.old} is {seen.old or 'not listed'}"]
+    new = f"its replacement {seen.new_id} is {seen.new or 'not listed'}"
+    parts.append(new if seen.new_id else "no replacement exists")
     parts += _describe_launched(seen, kept)
     parts += _earlier(kept) if seen.bound == kept.old else []
     parts += [f"boot volume {each} is left" for each in seen.boot_volumes]
     parts += _describe_orphans(seen.orphans)
     parts += [f"VNIC {each} is left" for each in seen.vnics]
-    parts += [f"{each} may be left, and is not shown" for each in seen.hidden]
+    parts += [f"{each} may be left, and is not listed" for each in seen.hidden]
     if kept.launch is None and not kept.terminating and seen.old in ENDED:
-        parts.append("what was kept is lost, and with it whether its boot volume is left")
+        parts.append("the stored state is lost, so it is unknown whether its boot volume is left")
     parts += [describe_losses(kept.lost)] if kept.lost else []
     return "; ".join(parts)

@@ -69,7 +69,7 @@ def of_handle(handle: str) -> OciResetHandle:
     try:
         return msgspec.json.decode(handle, type=OciResetHandle)
     except msgspec.DecodeError as error:
-        told = f"OCIInstance gives no such handle: {handle[:64]!r}"
+        told = f"OCIInstance issues no such handle: {handle[:64]!r}"
         raise Refusal(reasons.PROVIDER_OPERATION_FAILED, told) from error
 
 
@@ -130,11 +130,11 @@ class Restart:
         if state != RUNNING:
             return Progress(State.ON_ITS_WAY, instance, where)
         if self.quiet_s < QUIET_S:
-            return Progress(State.RUNNING, f"RESET was accepted, and nothing is seen of it yet; {instance}", where)
+            return Progress(State.RUNNING, f"RESET was accepted, and has no visible effect yet; {instance}", where)
         if self.known.shown in RESTARTING:
             told = f"the answer to RESET showed it {self.known.shown}; {instance}"
             return Progress(State.DONE, told, f"{where}, InstanceAction")
-        told = f"RESET was accepted, and in {self.quiet_s:.0f} s nothing has been seen of it"
+        told = f"RESET was accepted, and had no visible effect for {self.quiet_s:.0f} s"
         return Progress(State.FORGOTTEN, told, where)
 
     async def _work(self, shown: Body, state: str) -> OciWorkRequest | None:

@@ -85,7 +85,7 @@ class OciWorkRequests:
             return NotDone(
                 capacity_reason(code, message) or reasons.PROVIDER_OPERATION_FAILED, said(f"{code}: {message}")
             )
-        return NotDone(reasons.PROVIDER_OPERATION_FAILED, f"{work.words}, and does not say why")
+        return NotDone(reasons.PROVIDER_OPERATION_FAILED, f"{work.words}, without a cause")
 
     async def _every(self, instance: Instance, call: str, *args: str, **query: str) -> list[Body]:
         try:
