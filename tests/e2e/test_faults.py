@@ -192,7 +192,7 @@ async def the_key_is_refused(lab: Lab, host: Server) -> None:
     said = await lab.says(name, ConditionType.PROVISIONING, "False/CredentialsRefused")
     shown = fingerprint_of(stranger.with_suffix(".pub"))
     where = f"host {host.address}:{host.port}"
-    assert said == f"{where}: refuses the key {shown} of Secret {NAMESPACE}/{name} for user {USER}"
+    assert said == f"{where}: rejects the key {shown} of Secret {NAMESPACE}/{name} for user {USER}"
     answer = await lab.it.shell.run(f"kubectl unbounded why machine/{name}")
     assert f"ssh-copy-id -i KEY.pub {USER}@{host.address}" in answer
     assert f"(ssh-keygen -lf KEY.pub shows {shown})" in answer

@@ -181,7 +181,7 @@ class FakeShell:
             if seconds is None or seconds > limit_s:
                 raise SshUncertain(f"{place}: the command took too long") from None
             return
-        raise SshUncertain(f"{place}: the connection broke while a command ran")
+        raise SshUncertain(f"{place}: the connection broke during a command")
 
 
 def _read(hop: Hop) -> None:
@@ -194,6 +194,6 @@ def _read(hop: Hop) -> None:
 
 def _failure(trouble: SshReason, hop: Hop) -> Exception:
     if trouble == SshReason.LOGIN:
-        words = f"{failures.hop_text(hop.name, hop.at)}: refuses the key {OURS}"
+        words = f"{failures.hop_text(hop.name, hop.at)}: rejects the key {OURS}"
         return SshRejected(trouble, hop.name, words, fingerprint=OURS)
     return failures.failure(trouble, hop.name, f"{failures.hop_text(hop.name, hop.at)}: {trouble}")

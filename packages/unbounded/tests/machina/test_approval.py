@@ -235,14 +235,14 @@ async def test_a_join_and_a_refusal_are_told_at_the_machine(admin: HttpApi) -> N
         await eventually(lambda: told(2), within_s=30)
         refused = await answer()
         assert "the agent of Machine" in refused.what
-        assert "has had its certificate already (last for Registration at " in refused.what
-        assert refused.next_step == "the host asks again by itself"
+        assert "already has its certificate (last for Registration at " in refused.what
+        assert refused.next_step == "the host requests it again"
         assert commands([refused]) == [f"kubectl unbounded machine allow-join {machine.name}"]
         await typed(admin, commands([refused])[0])
-        assert (await answer()).next_step.startswith("it may join now; the host asks again by itself")
+        assert (await answer()).next_step.startswith("it may join now; the host requests it again")
         await host.joins(machine.name)
         await eventually(lambda: told(3), within_s=30)
-        assert (await answer()).what == "Ready: The Machine needs no Node; nothing holds it up"
+        assert (await answer()).what == "Ready: The Machine needs no Node; nothing blocks it"
 
 
 async def test_a_raised_join_counter_lets_it_join_once_more(admin: HttpApi) -> None:
@@ -273,7 +273,7 @@ async def test_a_token_opens_neither_another_machine_nor_one_that_was_made_again
         async def told() -> bool:
             links, _, _ = await explained(admin, Topic.MACHINE, other.name)
             another = [f"kubectl unbounded machine manual-bootstrap {other.name} --site SITE"]
-            return f"was made for another Machine than {other.name}" in links[0].what and commands(links) == another
+            return f"was created for a Machine other than {other.name}" in links[0].what and commands(links) == another
 
         await eventually(told, within_s=30)
         await admin.delete(MACHINES, machine.name)
@@ -382,7 +382,7 @@ async def test_machina_approves_nobody_else_whatever_it_is_made_to_try(admin: Ht
     request, _ = await Host(admin).ask("m-admin")
     patch = {"status": {"conditions": [{"type": "Approved", "status": "True"}]}}
     async with component_runtime("machina", admin, metrics=ControllerMetrics()) as runtime:
-        with pytest.raises(Forbidden, match="machina decides about requests of agents and kubelets only"):
+        with pytest.raises(Forbidden, match="machina may decide on requests of agents and kubelets only"):
             await runtime.api.patch(CERTIFICATE_REQUESTS, request.name, patch, subresource="approval")
         with pytest.raises(NotFound):
             await runtime.api.patch(CERTIFICATE_REQUESTS, "none", patch, subresource="approval")

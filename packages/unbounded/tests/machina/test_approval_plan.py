@@ -63,9 +63,9 @@ def test_a_new_machine_joins_once_for_its_agent_and_once_for_its_kubelet(purpose
     reason, words = refused(again)
     assert reason is DenialReason.NO_JOIN_OPEN
     assert words == (
-        f"the {purpose} of Machine m1 has had its certificate already (last for Registration at 2030-01-01T00:00:00Z):"
-        " its host may join once more after a HostReplace that wrote its image, after an AgentReset,"
-        " or when spec.joinCounter is raised above 0"
+        f"the {purpose} of Machine m1 already has its certificate (last for Registration at 2030-01-01T00:00:00Z)."
+        " Its host may join once more after a HostReplace that wrote its image, after an AgentReset,"
+        " or when spec.joinCounter exceeds 0"
     )
 
 
@@ -179,25 +179,25 @@ FOREIGN: list[tuple[str, tuple[str, ...]]] = [
 def test_a_token_opens_its_own_machine_only(groups: tuple[str, ...]) -> None:
     assert refused(plan(request_of(groups=groups), NEW)) == (
         DenialReason.FOREIGN_TOKEN,
-        "the bootstrap token of system:bootstrap:abcdef was made for another Machine than m1"
-        " (or for one of that name that was deleted since)",
+        "the bootstrap token of system:bootstrap:abcdef was created for a Machine other than m1"
+        " (or for a deleted Machine of that name)",
     )
 
 
-SUBJECT = "its subject has to be O=unbounded-agent-daemons, CN=system:node:MACHINE and nothing else"
-BLOCK = "it has to hold one PEM block of type CERTIFICATE REQUEST, and nothing else"
+SUBJECT = "its subject must be O=unbounded-agent-daemons, CN=system:node:MACHINE and nothing else"
+BLOCK = "it must contain exactly one PEM block of type CERTIFICATE REQUEST"
 OWN = (GROUP_AGENTS,)
-USAGES = "its usages have to be client auth, digital signature and key encipherment, not "
+USAGES = "its usages must be client auth, digital signature and key encipherment, not "
 UNFIT: list[tuple[str, bytes, str]] = [
     (
         "another common name",
         pem("admin", organizations=OWN),
-        "its common name has to be system:node: and the name of the Machine",
+        "its common name must be system:node: and the name of the Machine",
     ),
     (
         "no name after the prefix",
         pem("system:node:", organizations=OWN),
-        "its common name has to be system:node: and the name",
+        "its common name must be system:node: and the name",
     ),
     ("no common name", pem(organizations=OWN), SUBJECT),
     ("two common names", pem(NODE, "system:node:m2", organizations=OWN), SUBJECT),
@@ -209,7 +209,7 @@ UNFIT: list[tuple[str, bytes, str]] = [
     (
         "a DNS name",
         pem(NODE, alternative=[x509.DNSName("m1")], organizations=OWN),
-        "it must not ask for subject alternative names",
+        "a client certificate must not have subject alternative names",
     ),
     ("two blocks", asked_for("m1") + asked_for("m2"), BLOCK),
     ("text before the block", b"x\n" + asked_for("m1"), BLOCK),
@@ -234,8 +234,8 @@ def test_a_request_that_another_key_has_signed_is_refused() -> None:
     reason, said = refused(plan(request_of(text), NEW))
     assert reason is DenialReason.UNFIT_REQUEST
     assert said in {
-        "refused: it is not signed by the key that it is for",
-        "refused: it is not a request for a certificate (PKCS #10) that can be read",
+        "refused: its signature is not by the key that it contains",
+        "refused: it is not a valid certificate request (PKCS #10)",
     }
 
 
@@ -254,7 +254,10 @@ def test_what_clients_ask_for_is_granted(usages: tuple[str, ...]) -> None:
 
 def test_the_machine_may_be_registered_a_little_later_than_its_agent_asks() -> None:
     assert plan(request_of(), None) == Defer()
-    assert refused(plan(request_of(), None, waited=True)) == (DenialReason.MACHINE_NOT_FOUND, "there is no Machine m1")
+    assert refused(plan(request_of(), None, waited=True)) == (
+        DenialReason.MACHINE_NOT_FOUND,
+        "Machine m1 does not exist",
+    )
 
 
 def test_for_the_token_of_a_machine_that_is_gone_nothing_is_waited_for() -> None:
@@ -290,7 +293,7 @@ def test_who_has_a_certificate_gets_the_next_one_without_a_cause(group: str, pur
 def test_a_kubelet_does_not_become_an_agent(groups: tuple[str, ...]) -> None:
     assert refused(plan(request_of(user=NODE, groups=groups), NEW)) == (
         DenialReason.FOREIGN_IDENTITY,
-        f"a kubelet ({NODE}) does not get the certificate of an agent",
+        f"kubelet {NODE} may not request the certificate of an agent",
     )
 
 
@@ -300,7 +303,7 @@ def test_nobody_renews_for_another_machine(purpose: str) -> None:
     assert machine_concerned(other) == "m1"
     assert refused(plan(other, NEW)) == (
         DenialReason.FOREIGN_IDENTITY,
-        "system:node:m1 may ask for its own certificates only, not for those of m2",
+        "system:node:m1 may request its own certificates only, not those of m2",
     )
 
 
@@ -317,7 +320,7 @@ OTHERS: list[tuple[str, dict[str, Any], Machine | None]] = [
     ("a person", {"user": "alice", "groups": (GROUP_AGENTS, GROUP_NODES, "system:bootstrappers")}, NEW),
     ("a person who is said to join", {"user": "alice", "groups": token_of()}, NEW),
     (
-        "a kubelet that asks for a certificate of its own choice",
+        "a kubelet that requests a certificate of its own choice",
         {"text": pem("team", organizations=("x",)), "user": NODE, "groups": (GROUP_NODES,)},
         NEW,
     ),

@@ -171,7 +171,7 @@ def made_from(name: str, number: int, machine: str, **spec: Any) -> Machine:
 
 
 def moving(name: str, number: int, next_number: int, *, to: str = "") -> dict[str, Any]:
-    """The status of a Machine whose agent makes the node anew, from another version."""
+    """The status of a Machine whose agent recreates the node, from another version."""
     slot = {**active("NodeRecreation", "u"), "configuration": {"name": to or name, "version": next_number}}
     return {"configuration": {"name": name, "version": number}, "activeOperation": slot}
 
@@ -200,7 +200,7 @@ def test_who_uses_a_configuration_is_read_from_the_machines() -> None:
         3: VersionUsers(made=("moving",)),
     }
     assert usage.whole == VersionUsers(made=("a", "b", "moving"), named=("follows", "pinned", "pinned-later"))
-    assert usage.versions[1].text == "the node of a, b, moving is made from it"
+    assert usage.versions[1].text == "the node of a, b, moving uses it"
     assert configurations_of(machine_of(status=moving("c", 1, 3, to="d"))) == ("c", "d")
     assert not usage_of("none", machines).whole
 
@@ -256,9 +256,9 @@ def test_an_empty_selector_selects_every_machine() -> None:
 
 def test_what_somebody_has_written_stays() -> None:
     said = bound(machine_with(ref={"name": "low"}))
-    assert said == SetPending(False, "MachineConfiguration low: the node is made from its newest version, now 1")
+    assert said == SetPending(False, "MachineConfiguration low: its node uses its newest version, now 1")
     said = bound(machine_with(ref={"name": "by-name-a", "version": 1}, mark="by-name-a"))
-    assert said == SetPending(False, "MachineConfiguration by-name-a: the node is made from its version 1")
+    assert said == SetPending(False, "MachineConfiguration by-name-a: its node uses its version 1")
     assert isinstance(bound(machine_with(ref={"name": "low"}, mark="by-name-a")), SetPending)
 
 
@@ -297,10 +297,12 @@ def test_a_node_that_was_made_from_a_configuration_is_not_left_without_one_in_si
     said = bound(machine_with("b", status={"configuration": {"name": "low", "version": 1}}))
     assert isinstance(said, SetPending)
     assert said.pending
-    assert "its node was made from MachineConfiguration low, and none selects it now" in said.message
+    assert (
+        "its node was created from MachineConfiguration low, and no MachineConfiguration selects it now" in said.message
+    )
 
 
 def test_what_was_pending_is_resolved_when_no_configuration_is_wanted_any_more() -> None:
     pending = {"type": "ConfigurationPending", "status": "True", "reason": "Pending", "lastTransitionTime": "x"}
     said = bound(machine_with("b", status={"conditions": [pending]}))
-    assert said == SetPending(False, "no MachineConfiguration selects it: the node is made from its own spec")
+    assert said == SetPending(False, "no MachineConfiguration selects it: its node uses the Machine's own spec")

@@ -208,7 +208,7 @@ async def test_what_machines_use_cannot_be_deleted_and_what_nobody_uses_can(kept
     await make_node(kept, host, name, 1)
     await version_that(kept, f"{name}-v1", lambda one: one.status.deployed_machines == 1)
     await configuration_that(kept, name, lambda one: any(c.status == "True" for c in one.status.conditions))
-    words = f"in use and cannot be deleted: the node of {host} is made from it"
+    words = f"in use and cannot be deleted: the node of {host} uses it"
     with pytest.raises(Forbidden, match=f"{name}-v1 is {words}"):
         await kept.delete(MACHINE_CONFIGURATION_VERSIONS, f"{name}-v1")
     with pytest.raises(Forbidden, match=f"MachineConfiguration {name} is {words}"):
@@ -280,9 +280,15 @@ async def test_a_deployed_version_stays_as_it_is_for_everybody(kept: HttpApi) ->
     with pytest.raises(InvalidObject, match="deployed can change from false to true only"):
         await take_back()
     async with without_rules(kept, f"{MACHINE_CONFIGURATION_VERSIONS.plural}.unbounded-cloud.io"):
-        with pytest.raises(Forbidden, match=f"a node was made from {name}-v1, so it stays as it is"):
+        with pytest.raises(
+            Forbidden,
+            match=f"{name}-v1 is deployed, and therefore immutable",
+        ):
             await edit()
-        with pytest.raises(Forbidden, match=f"a node was made from {name}-v1: deployed cannot be taken back"):
+        with pytest.raises(
+            Forbidden,
+            match=f"{name}-v1 is deployed: deployed can change from false to true only",
+        ):
             await take_back()
 
 
@@ -311,10 +317,10 @@ async def test_of_a_machine_machina_writes_the_binding_and_nothing_else(admin: H
     host = await machine(admin)
     async with component_runtime("machina", admin, metrics=ControllerMetrics()) as runtime:
         for patch, words in (
-            ({"spec": {"joinCounter": 1}}, "machina writes configurationRef and kubernetes.nodeRef, and nothing else"),
+            ({"spec": {"joinCounter": 1}}, "machina may write only configurationRef and kubernetes.nodeRef"),
             (
                 {"metadata": {"annotations": {"unbounded-cloud.io/paused": "true"}}},
-                "writes unbounded-cloud.io/bound-conf",
+                "machina may write only the annotation unbounded-cloud.io/bound-conf",
             ),
         ):
             with pytest.raises(Forbidden, match=words):

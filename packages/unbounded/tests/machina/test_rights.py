@@ -127,22 +127,31 @@ async def test_machina_reads_keys_tokens_and_what_a_node_has_to_know(admin: Http
 
 
 MACHINE_REFUSED: Final[list[tuple[dict[str, Any], str]]] = [
-    ({"spec": {"joinCounter": 1}}, "machina writes configurationRef and kubernetes.nodeRef, and nothing else"),
-    ({"spec": {"kubernetes": {"nodeLabels": {"tier": "b"}}}}, "of spec.kubernetes of a Machine machina writes nodeRef"),
-    ({"spec": {"kubernetes": None}}, "machina writes configurationRef and kubernetes.nodeRef, and nothing else"),
-    ({"spec": {"ssh": {"host": "10.0.0.2"}}}, "machina writes configurationRef and kubernetes.nodeRef"),
+    ({"spec": {"joinCounter": 1}}, "machina may write only configurationRef and kubernetes.nodeRef"),
+    (
+        {"spec": {"kubernetes": {"nodeLabels": {"tier": "b"}}}},
+        "machina may write only nodeRef in spec.kubernetes of a Machine",
+    ),
+    ({"spec": {"kubernetes": None}}, "machina may write only configurationRef and kubernetes.nodeRef"),
+    ({"spec": {"ssh": {"host": "10.0.0.2"}}}, "machina may write only configurationRef and kubernetes.nodeRef"),
     (
         {"metadata": {"finalizers": ["example.com/other"]}},
-        "its finalizers unbounded-cloud.io/reset and unbounded-cloud.io/host-op",
+        "only the finalizers unbounded-cloud.io/reset and unbounded-cloud.io/host-op",
     ),
-    ({"metadata": {"labels": {"a": "b"}}}, "machina changes neither labels nor owners of a Machine"),
+    ({"metadata": {"labels": {"a": "b"}}}, "machina may change neither labels nor owners of a Machine"),
 ]
 NODE_REFUSED: Final[list[tuple[dict[str, Any], str]]] = [
-    ({"spec": {"unschedulable": True}}, "of the spec of a Node machina writes taints, and nothing else"),
-    ({"spec": {"providerID": "x://y"}}, "of the spec of a Node machina writes taints, and nothing else"),
-    ({"metadata": {"annotations": {"other": "x"}}}, "of the annotations of a Node machina writes"),
-    ({"metadata": {"labels": {"unbounded-cloud.io/machine": "other"}}}, "that machina gives a Node is its own name"),
-    ({"metadata": {"finalizers": ["example.com/x"]}}, "changes neither finalizers nor owners of a Node"),
+    ({"spec": {"unschedulable": True}}, "machina may write only taints in the spec of a Node"),
+    ({"spec": {"providerID": "x://y"}}, "machina may write only taints in the spec of a Node"),
+    (
+        {"metadata": {"annotations": {"other": "x"}}},
+        "machina may write only the annotation unbounded-cloud.io/applied of a Node",
+    ),
+    (
+        {"metadata": {"labels": {"unbounded-cloud.io/machine": "other"}}},
+        "that machina sets on a Node must be the name of the Node",
+    ),
+    ({"metadata": {"finalizers": ["example.com/x"]}}, "machina may change neither finalizers nor owners of a Node"),
 ]
 
 
@@ -186,4 +195,6 @@ async def test_a_host_writes_no_note_in_machinas_name(admin: HttpApi) -> None:
             answer = await client.ask("PATCH", f"/api/v1/nodes/{path}", body, headers=headers)
             told.append((answer.status, answer.text))
     assert [status for status, _ in told] == [403, 403, 403, 200], told
-    assert all("the annotation unbounded-cloud.io/applied of a Node is machina's" in text for _, text in told[:3])
+    assert all(
+        "only machina may change the annotation unbounded-cloud.io/applied of a Node" in text for _, text in told[:3]
+    )

@@ -66,7 +66,7 @@ async def test_a_kubelet_gets_a_certificate_that_clients_trust_for_its_node(clus
         request, key = await ask(kubelet, machine.name, machine.name, "10.0.3.1", name=f"serve-{machine.name}")
         found = await decided(cluster, request.name)
         assert outcome(found) == ("Approved", "ServingAllowed")
-        words = f"the kubelet of Machine {machine.name} serves as {machine.name}, 10.0.3.1"
+        words = f"the kubelet of Machine {machine.name} serves {machine.name}, 10.0.3.1"
         assert found.status.conditions[0].message == words
         leaf = x509.load_pem_x509_certificate((await issued(cluster, request.name, key)).chain)
         named = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -117,7 +117,7 @@ async def test_no_kubelet_serves_as_another_node_or_as_the_cluster(cluster: Http
         async def told() -> bool:
             there = (await cluster.list(EVENTS, namespace="default")).items
             its = (one for one in there if one.involved_object.name == machine.name and one.reason == "ServingRefused")
-            return any(f"10.0.2.9 is that of Machine {other.name}" in one.message for one in its)
+            return any(f"10.0.2.9 belongs to Machine {other.name}" in one.message for one in its)
 
         await eventually(told, within_s=30)
 

@@ -106,20 +106,20 @@ def test_a_name_and_a_lease_of_the_spec_need_no_node() -> None:
 
 
 FOREIGN: Final = {
-    "m2": "m2 is that of Machine m2",
-    "10.0.0.2": "10.0.0.2 is that of Machine m2",
-    "10.0.0.4": "10.0.0.4 is that of Node n4",
-    "10.9.9.9": "10.9.9.9 is that of Node n4",  # which its own Node reports too
-    "n4": "n4 is that of Node n4",
-    "10.96.0.1": "10.96.0.1 is that of the API server, or of the cluster's DNS server",
-    "10.0.0.100": "10.0.0.100 is that of the API server",
-    "api.example.com": "api.example.com is that of the API server",
-    "::ffff:10.0.0.2": "10.0.0.2 is that of Machine m2",
-    "127.0.0.1": "127.0.0.1 is no address by which a node is reached",
-    "::1": "is no address by which",
-    "0.0.0.0": "is no address by which",
-    "169.254.1.1": "is no address by which",
-    "224.0.0.1": "is no address by which",
+    "m2": "m2 belongs to Machine m2",
+    "10.0.0.2": "10.0.0.2 belongs to Machine m2",
+    "10.0.0.4": "10.0.0.4 belongs to Node n4",
+    "10.9.9.9": "10.9.9.9 belongs to Node n4",  # which its own Node reports too
+    "n4": "n4 belongs to Node n4",
+    "10.96.0.1": "10.96.0.1 belongs to the API server or the cluster's DNS server",
+    "10.0.0.100": "10.0.0.100 belongs to the API server",
+    "api.example.com": "api.example.com belongs to the API server",
+    "::ffff:10.0.0.2": "10.0.0.2 belongs to Machine m2",
+    "127.0.0.1": "127.0.0.1 is not an address of a node",
+    "::1": "is not an address of a node",
+    "0.0.0.0": "is not an address of a node",
+    "169.254.1.1": "is not an address of a node",
+    "224.0.0.1": "is not an address of a node",
     "localhost": "localhost is a name of the cluster itself",
     "kubernetes": "is a name of the cluster itself",
     "kubernetes.default": "is a name of the cluster itself",
@@ -127,7 +127,7 @@ FOREIGN: Final = {
     "Web.Team.SVC.cluster.local": "web.team.svc.cluster.local is a name of the cluster itself",
 }
 UNKNOWN: Final = {
-    "m1.example.com": "m1.example.com: neither its name (m1), nor an address of its Node or Machine",
+    "m1.example.com": "m1.example.com: neither the name of the Machine (m1), nor an address of its Node or Machine",
     "*": "*: neither",
     "*.example.com": "*.example.com: neither",
     "mm1": "mm1: neither",
@@ -170,42 +170,46 @@ def test_an_address_that_the_node_may_report_later_is_waited_for(node: Node | No
         (
             serving("m2", node="m2"),
             DenialReason.FOREIGN_IDENTITY,
-            "may ask for its own certificates only, not for those of m2",
+            "may request its own certificates only, not those of m2",
         ),
-        (serving("m1", groups=(GROUP_AGENTS,)), DenialReason.FOREIGN_IDENTITY, "system:node:m1 is no kubelet"),
-        (serving("m1", user="system:bootstrap:abcdef", groups=JOINERS), DenialReason.FOREIGN_IDENTITY, "is no kubelet"),
-        (serving("m1", usages=("digital signature",)), DenialReason.UNFIT_REQUEST, "its usages have to be server auth"),
-        (serving("m1", usages=("server auth",)), DenialReason.UNFIT_REQUEST, "its usages have to be server auth"),
+        (serving("m1", groups=(GROUP_AGENTS,)), DenialReason.FOREIGN_IDENTITY, "system:node:m1 is not a kubelet"),
+        (
+            serving("m1", user="system:bootstrap:abcdef", groups=JOINERS),
+            DenialReason.FOREIGN_IDENTITY,
+            "is not a kubelet",
+        ),
+        (serving("m1", usages=("digital signature",)), DenialReason.UNFIT_REQUEST, "its usages must be server auth"),
+        (serving("m1", usages=("server auth",)), DenialReason.UNFIT_REQUEST, "its usages must be server auth"),
         (
             serving("m1", usages=(*USAGES, "client auth")),
             DenialReason.UNFIT_REQUEST,
-            "its usages have to be server auth",
+            "its usages must be server auth",
         ),
         (
             serving("m1", usages=(*USAGES, "cert sign")),
             DenialReason.UNFIT_REQUEST,
             "not digital signature, server auth, cert",
         ),
-        (serving(), DenialReason.UNFIT_REQUEST, "it has to name a host or an address"),
+        (serving(), DenialReason.UNFIT_REQUEST, "it must name a host or an address"),
         (
             serving("m1", x509.RFC822Name("a@b.c")),
             DenialReason.UNFIT_REQUEST,
-            "hosts and addresses alone, not RFC822Name",
+            "it may name only hosts and addresses, not RFC822Name",
         ),
         (
             serving("m1", x509.UniformResourceIdentifier("spiffe://a/b")),
             DenialReason.UNFIT_REQUEST,
-            "alone, not UniformResourceIdentifier",
+            "only hosts and addresses, not UniformResourceIdentifier",
         ),
         (
             serving("m1", organizations=("system:masters",)),
             DenialReason.UNFIT_REQUEST,
-            "its subject has to be O=system:nodes",
+            "its subject must be O=system:nodes",
         ),
         (
             serving("m1", organizations=(GROUP_NODES, "x")),
             DenialReason.UNFIT_REQUEST,
-            "its subject has to be O=system:nodes",
+            "its subject must be O=system:nodes",
         ),
         (serving(text=b"nonsense"), DenialReason.UNFIT_REQUEST, "one PEM block of type CERTIFICATE REQUEST"),
     ],
@@ -220,7 +224,7 @@ def test_another_extension_is_refused() -> None:
     more = (x509.BasicConstraints(ca=True, path_length=None),)
     text = pem("system:node:m1", organizations=(GROUP_NODES,), alternative=alternative("m1"), more=more)
     reason, words = refused(plan_serving(serving(text=text), M1, AROUND))
-    assert (reason, "subject alternative names alone" in words) == (DenialReason.UNFIT_REQUEST, True)
+    assert (reason, "subject alternative names are the only extension" in words) == (DenialReason.UNFIT_REQUEST, True)
 
 
 def test_machines_that_go_and_nodes_that_are_not_ours() -> None:

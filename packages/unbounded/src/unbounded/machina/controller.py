@@ -157,7 +157,7 @@ class MachinaTerm:
         async with _open(LazySshClient()) as ssh, asyncio.TaskGroup() as group:
             group.create_task(facts.run(), name="cluster facts")
             group.create_task(self._machines(ssh, facts).run(), name="machines")
-            group.create_task(self._steward().run(), name="steward")
+            group.create_task(self._steward().run(), name="supervisor")
             group.create_task(self._approver(facts).run(), name="approver")
             group.create_task(self._versions().run(), name="configuration versions")
             group.create_task(self._binder().run(), name="configuration binding")

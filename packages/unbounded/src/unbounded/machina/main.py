@@ -12,8 +12,8 @@ from unbounded.kube.version_flag import add_version
 from unbounded.machina.settings import add_arguments, settings_of
 
 DESCRIPTION = (
-    "The cluster-wide controllers: Machines over SSH, MachineConfigurations, certificates of agents, and"
-    " MachineOperations (validation, fan-out, waiting, deadlines, clean-up)."
+    "Run the cluster-wide controllers: Machines over SSH, MachineConfigurations, certificates of "
+    "agents, and MachineOperations (validation, fan-out, waiting, deadlines, clean-up)."
 )
 
 
@@ -21,8 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     environ = dict(os.environ)
     parser = argparse.ArgumentParser(prog="machina", description=DESCRIPTION)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    controller = commands.add_parser("controller", help="run the controllers", description=DESCRIPTION)
-    commands.add_parser("version", help="print the version")
+    controller = commands.add_parser("controller", help="Run the controllers", description=DESCRIPTION)
+    commands.add_parser("version", help="Print the version")
     add_version(parser, commands=commands.choices.values())
     try:
         add_arguments(controller, environ)
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     for key in without_meaning:
         file = args.config or environ.get("MACHINA_CONFIG")
-        print(f"warning: {file}: {key} has no meaning to this version", file=sys.stderr)
+        print(f"warning: {file}: this version ignores {key}", file=sys.stderr)
     return run_process(process, environ, lambda runtime: run(runtime, settings=settings))
 
 

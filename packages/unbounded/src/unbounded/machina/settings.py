@@ -37,14 +37,18 @@ def image_or_none(text: str) -> str:
 
 PREFIX: Final = "MACHINA"
 
-_METRICS: Final = Option("metrics-addr", parse_address, ":8080", "where /metrics is served; 0 for nowhere", "ADDRESS")
-_PROBES: Final = Option("probe-addr", parse_address, ":8081", "where /healthz and /readyz are served", "ADDRESS")
-_ELECTION: Final = Option("enable-leader-election", parse_bool, "true", "work only while holding the Lease")
-_AT_ONCE: Final = Option(
-    "max-concurrent-reconciles", positive_int, "50", "how many hosts are set up at a time", "COUNT"
+_METRICS: Final = Option(
+    "metrics-addr", parse_address, ":8080", "Serve /metrics on this address; 0 disables it", "ADDRESS"
 )
-_TIMEOUT: Final = Option("provisioning-timeout", duration, "30m", "how long setting up one host may take", "DURATION")
-_AGENT_IMAGE: Final = Option("agent-image", image_or_none, "", "root file system of nodes, for the same", "IMAGE")
+_PROBES: Final = Option("probe-addr", parse_address, ":8081", "Serve /healthz and /readyz on this address", "ADDRESS")
+_ELECTION: Final = Option("enable-leader-election", parse_bool, "true", "Work only while this process holds the Lease")
+_AT_ONCE: Final = Option(
+    "max-concurrent-reconciles", positive_int, "50", "Limit the number of hosts in setup at a time", "COUNT"
+)
+_TIMEOUT: Final = Option("provisioning-timeout", duration, "30m", "Limit the time of the setup of one host", "DURATION")
+_AGENT_IMAGE: Final = Option(
+    "agent-image", image_or_none, "", "Use this image as the root file system of nodes", "IMAGE"
+)
 OPTIONS: Final = (
     _METRICS,
     _PROBES,
@@ -64,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -
 
 def add_host_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags for hosts that are set up over SSH, for a process that has further flags of its own."""
-    group = parser.add_argument_group("setting hosts up over SSH")
+    group = parser.add_argument_group("setup of hosts over SSH")
     for option in (_AT_ONCE, _TIMEOUT, *_OF_HOSTS):
         default = f" (default: {option.default})" if option.default else ""
         group.add_argument(

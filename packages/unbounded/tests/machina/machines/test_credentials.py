@@ -127,18 +127,18 @@ def test_a_way_with_a_bastion_uses_the_hosts_key_unless_it_has_its_own() -> None
 @pytest.mark.parametrize(
     ("ssh", "data", "words"),
     [
-        ({}, None, "spec.ssh.privateKeyRef: there is no Secret unbounded-kube/k"),
-        ({}, {"ssh-private-key": KEY}, "Secret unbounded-kube/k has no key ssh-privatekey; it has ssh-private-key"),
-        ({}, {}, "it has no data"),
+        ({}, None, "spec.ssh.privateKeyRef: Secret unbounded-kube/k does not exist"),
+        ({}, {"ssh-private-key": KEY}, "Secret unbounded-kube/k has no key ssh-privatekey; its keys: ssh-private-key"),
+        ({}, {}, "its keys: no data"),
         ({}, {"ssh-privatekey": " \n"}, "key ssh-privatekey: is empty"),
-        ({}, {"ssh-privatekey": b"\xff\xfe"}, "key ssh-privatekey: is no text"),
+        ({}, {"ssh-privatekey": b"\xff\xfe"}, "key ssh-privatekey: is not text"),
         ({}, {"ssh-privatekey": "ssh-ed25519 AAAA me"}, "is a public key; it must be a private key"),
-        ({}, {"ssh-privatekey": "secret"}, "holds no private key"),
-        ({}, {"ssh-privatekey": "PuTTY-User-Key-File-3: x"}, "is a key of PuTTY; `puttygen"),
-        ({}, {"ssh-privatekey": KEY * 2000}, "is longer than"),
+        ({}, {"ssh-privatekey": "secret"}, "contains no private key"),
+        ({}, {"ssh-privatekey": "PuTTY-User-Key-File-3: x"}, "is a PuTTY key; convert it with `puttygen"),
+        ({}, {"ssh-privatekey": KEY * 2000}, "exceeds"),
         ({"passphraseKey": "words"}, {"ssh-privatekey": KEY}, "Secret unbounded-kube/k has no key words"),
         ({"certificateKey": "cert"}, {"ssh-privatekey": KEY}, "Secret unbounded-kube/k has no key cert"),
-        ({"privateKeyRef": {"name": "k", "namespace": "other"}}, {}, "is in another namespace than unbounded-kube"),
+        ({"privateKeyRef": {"name": "k", "namespace": "other"}}, {}, "is not in namespace unbounded-kube"),
     ],
     ids=["gone", "other key", "empty", "blank", "bytes", "public", "text", "putty", "long", "words", "cert", "away"],
 )
@@ -278,12 +278,12 @@ def test_the_token_that_a_machine_names_is_the_one() -> None:
 @pytest.mark.parametrize(
     ("secret", "words", "comes_back"),
     [
-        ("bootstrap-token-aaaaaa", "there is no Secret kube-system/bootstrap-token-aaaaaa", True),
-        ("my-token", "there is no Secret kube-system/my-token", False),
+        ("bootstrap-token-aaaaaa", "Secret kube-system/bootstrap-token-aaaaaa does not exist", True),
+        ("my-token", "Secret kube-system/my-token does not exist", False),
         (token(minutes=-1), "the token expired at", True),
         (token("other", minutes=-1), "the token expired at", False),
-        (token(groups="system:bootstrappers:x"), f"must hold {GROUP_BOOTSTRAP}", False),
-        (token(groups=f"{GROUP_BOOTSTRAP},{machine_group('u-2')}"), "was made for another Machine", False),
+        (token(groups="system:bootstrappers:x"), f"must contain {GROUP_BOOTSTRAP}", False),
+        (token(groups=f"{GROUP_BOOTSTRAP},{machine_group('u-2')}"), "was created for another Machine", False),
     ],
     ids=["missing", "no token's name", "expired", "expired, of another site", "group", "other machine"],
 )
@@ -312,9 +312,9 @@ def test_without_a_name_the_default_token_is_taken() -> None:
 @pytest.mark.parametrize(
     ("secrets", "words"),
     [
-        ((), f"there is no default bootstrap token for site lab (label {LABEL_DEFAULT_BOOTSTRAP_TOKEN}=true"),
-        ((token("other"),), "there is no default bootstrap token for site lab"),
-        ((token(minutes=-1),), "no default bootstrap token for site lab can be used: Secret kube-system/"),
+        ((), f"no default bootstrap token for site lab exists (label {LABEL_DEFAULT_BOOTSTRAP_TOKEN}=true"),
+        ((token("other"),), "no default bootstrap token for site lab exists"),
+        ((token(minutes=-1),), "no default bootstrap token for site lab is valid: Secret kube-system/"),
     ],
     ids=["none", "other site", "expired"],
 )

@@ -88,7 +88,7 @@ def planned(machine: Machine, **seen: Any) -> MachinePlan:
 
 
 def tried(ended: Finished | Failure | None, seconds: float = 1.0) -> Attempt:
-    return Attempt("reset", "logging in to the host, for its reset", seconds, "", ended)
+    return Attempt("reset", "logging in to the host to reset it", seconds, "", ended)
 
 
 def left_behind(plan: MachinePlan) -> str:
@@ -212,7 +212,7 @@ def test_a_reset_of_a_machine_that_had_the_name_before_is_another_one() -> None:
 
 
 def test_without_agent_and_ssh_it_is_said_at_once_what_stays() -> None:
-    assert "there is no spec.ssh" in left_behind(planned(machine_of(ssh=False, status=DONE)))
+    assert "spec.ssh is not set" in left_behind(planned(machine_of(ssh=False, status=DONE)))
 
 
 def test_a_reset_over_ssh_that_went_well_lets_it_go() -> None:
@@ -241,7 +241,7 @@ def test_the_host_of_another_machine_stays_and_nobody_is_told_to_reset_it() -> N
     """Such as where a Machine was registered with an address by mistake."""
     found = tried(Finished("reset", ANOTHER_MACHINE, "this host is Machine m2\n"))
     (action,) = planned(machine_of(status=DONE), reset=found).actions
-    assert action == RemoveFinalizer("nothing was reset for Machine m1: this host is Machine m2, and stays as it is")
+    assert action == RemoveFinalizer("Machine m1: no host was reset: this host is Machine m2, and stays as it is")
 
 
 KEY, OTHER_KEY = "unbounded-kube/k@1", "unbounded-kube/k@2"
@@ -268,7 +268,7 @@ def test_a_key_that_was_refused_is_not_offered_again_for_a_reset(hop: SSHHop) ->
     for reset in (refused_by(hop), None):
         waits = planned(machine_of(status=remembered(hop)), needs=key, reset=reset)
         assert (waits.actions, waits.requeue_after_s) == ((), TIMES.secret_s)
-        assert f"the {hop} refused user name and key" in waits.why
+        assert f"the {hop} rejected user name and key" in waits.why
     for machine, needs in (
         (machine_of(status=remembered(hop)), other),
         (machine_of(status=remembered(hop), generation=4), key),
@@ -277,11 +277,11 @@ def test_a_key_that_was_refused_is_not_offered_again_for_a_reset(hop: SSHHop) ->
     reading = planned(machine_of(status=remembered(hop) | {"message": "as it was"}), reading=True)
     assert (reading.actions, reading.why) == ((), "as it was")
     late = planned(machine_of(status=remembered(hop)), needs=key, deleted_s=TIMES.reset_s)
-    assert f"the {hop} refused" in left_behind(late)
+    assert f"the {hop} rejected user name and key" in left_behind(late)
 
 
 def test_a_reset_waits_for_the_secret_that_it_needs() -> None:
-    words = "spec.ssh.privateKeyRef: there is no Secret unbounded-kube/k"
+    words = "spec.ssh.privateKeyRef: Secret unbounded-kube/k does not exist"
     waits = planned(machine_of(status=DONE), needs=Prerequisites(key=words))
     assert (waits.actions, waits.requeue_after_s) == ((), TIMES.secret_s)
     assert words in waits.why

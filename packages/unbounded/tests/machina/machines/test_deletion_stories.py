@@ -95,7 +95,7 @@ async def test_an_agent_resets_its_host_and_then_the_machine_goes(cluster: Clust
         assert (operation.spec.operation_kind, operation.metadata.owner_references) == ("AgentReset", ())
         await asyncio.sleep(30)
         there = await cluster.get()
-        assert f"its agent resets the host: AgentReset {operation.name}" in (there.status.message or "")
+        assert f"its agent is resetting the host: AgentReset {operation.name}" in (there.status.message or "")
         status = {"phase": "Complete", "reason": "Succeeded"}
         await cluster.api.patch(MACHINE_OPERATIONS, operation.name, {"status": status}, subresource="status")
         assert await gone(cluster, within_s=5) < 5
@@ -139,7 +139,7 @@ async def test_a_host_that_cannot_be_reached_is_let_go_in_time_and_it_is_said_wh
         machine = await cluster.until(lambda one: shown(one).get("HostReset") == "False/TimedOut", within_s=60)
         assert machine.status.phase == "Failed"  # seen: Ready, for all of these 15 minutes
         assert machine.status.message is not None
-        assert machine.status.message.startswith("being deleted; the reset over SSH is tried again: ")
+        assert machine.status.message.startswith("being deleted; retrying the reset over SSH: ")
         took_s = await gone(cluster, within_s=PassIntervals().reset_s + 60)
     assert took_s >= PassIntervals().reset_s - 61
     assert cluster.phases[-1] == "Failed"
@@ -199,7 +199,7 @@ async def test_a_host_that_nobody_was_ever_let_in_to_holds_nothing_up(cluster: C
     assert "ResetIncomplete" not in cluster.told
 
 
-@pytest.mark.parametrize("why", [HostRefuses("sudo asks for a password"), Transient("no further session")], ids=str)
+@pytest.mark.parametrize("why", [HostRefuses("sudo requires a password"), Transient("no further session")], ids=str)
 @story
 async def test_a_host_that_takes_no_command_holds_nothing_up(cluster: Cluster, why: Failure) -> None:
     await cluster.secrets()
@@ -230,7 +230,7 @@ async def test_a_refused_key_is_offered_once_for_a_reset_and_another_one_at_once
         await asyncio.sleep(300)
         assert host.offered == before + 1
         there = await cluster.get()
-        assert "the host refused user name and key" in (there.status.message or "")
+        assert "the host rejected user name and key" in (there.status.message or "")
         await cluster.key(KEY.replace("made up", "another"))
         await gone(cluster, within_s=15)
     assert resets(cluster) == 1
@@ -246,7 +246,7 @@ async def test_the_host_of_another_machine_is_left_alone_and_that_is_said(cluste
         await cluster.api.delete(MACHINES, "m1")
         await gone(cluster, within_s=20)
     (told,) = (message for _, reason, message in cluster.events if reason == "ResetIncomplete")
-    assert told == "nothing was reset for Machine m1: this host is Machine m2, and stays as it is"
+    assert told == "Machine m1: no host was reset: this host is Machine m2, and stays as it is"
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "while it waits"])

@@ -44,7 +44,7 @@ async def test_a_host_that_joined_while_its_line_was_away_is_not_installed_over(
         await cluster.edit(agent={"image": "ghcr.io/example/node:v2"})
         machine = await cluster.phase("Ready", within_s=60)
         assert next(one.message for one in machine.status.conditions if one.type == "Provisioning") == (
-            "Node m1 has joined since: the install has ended well"
+            "Node m1 has joined since: the install has succeeded"
         )
         await asyncio.sleep(3600)
     assert len((await cluster.installs()).begun) == 1
@@ -167,7 +167,7 @@ async def test_a_host_that_is_edited_during_the_install_ends_the_attempt_and_get
         assert machine.status.provisioning.host == HOST
         await cluster.edit(ssh={"host": "10.0.0.2"})
         await cluster.until(lambda one: one.status.provisioning != machine.status.provisioning, within_s=1)
-        assert ("Warning", "ProvisioningFailed", f"spec.ssh.host was changed while {HOST} was set up") in (
+        assert ("Warning", "ProvisioningFailed", f"spec.ssh.host changed during the setup of {HOST}") in (
             cluster.events
         )
         machine = await cluster.until(

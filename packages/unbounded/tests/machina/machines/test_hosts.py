@@ -197,7 +197,7 @@ async def test_a_key_that_is_replaced_is_used_and_one_that_is_refused_is_offered
         name = await site.register(host, key=stranger)
         machine = await site.phase(name, "Failed")
         shown = fingerprint_of(stranger.with_suffix(".pub"))  # by ssh-keygen
-        assert f"refuses the key {shown} of Secret unbounded-kube/{name}" in (machine.status.message or "")
+        assert f"rejects the key {shown} of Secret unbounded-kube/{name}" in (machine.status.message or "")
         assert machine.status.ssh is not None
         assert [one.fingerprint for one in machine.status.ssh.refused] == [shown]
         await site.key(name, site.fleet.key)

@@ -124,7 +124,7 @@ async def test_an_install_that_the_host_has_stopped_took_too_long(cluster: Clust
     async with cluster.machina():
         machine = await cluster.phase("Failed", within_s=60)
         assert shown(machine)["Provisioning"] == "False/TimedOut"
-        assert "did not end in time and was stopped: downloading" in (machine.status.message or "")
+        assert "exceeded its time limit and was stopped: downloading" in (machine.status.message or "")
 
 
 @story

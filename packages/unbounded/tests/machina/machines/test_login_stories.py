@@ -58,7 +58,7 @@ async def test_a_secret_that_is_missing_is_said_before_anything_is_sent_and_used
         machine = await cluster.phase("Failed")
         reason = {"key": "SecretMissing", "token": "TokenNotRenewable"}[missing]
         assert shown(machine)["Provisioning"] == f"False/{reason}"
-        assert "there is no Secret" in (machine.status.message or "")
+        assert "does not exist" in (machine.status.message or "")
         await asyncio.sleep(300)
         assert cluster.hosts[HOST].offered == 0
         await cluster.secrets()

@@ -192,8 +192,8 @@ def test_the_time_of_the_next_attempt_is_written_down_once_and_not_under_a_pause
     ("seen", "phase_now", "condition", "words"),
     [
         (seen_of(), "Pending", "Unknown/Waiting", ""),
-        (seen_of(FAILED, retry_s=40.0), "Failed", "False/Failed", "setting up the host has failed"),
-        (seen_of(FAILED, retry_s=-1.0), "Failed", "False/Failed", "setting up the host has failed"),
+        (seen_of(FAILED, retry_s=40.0), "Failed", "False/Failed", "the setup of the host has failed; "),
+        (seen_of(FAILED, retry_s=-1.0), "Failed", "False/Failed", "the setup of the host has failed; "),
         (
             seen_of(needs=Prerequisites(token="there is no token")),
             "Failed",

@@ -159,7 +159,7 @@ def test_a_freed_place_is_taken_at_once_although_hosts_that_serve_were_looked_at
                 await cluster.edit(f"m{number}", agent={"image": "ghcr.io/example/node:v2"})
             await asyncio.sleep(1)
             await add(cluster, 5)
-            machine = await cluster.until(lambda one: "its turn" in (one.status.message or ""), "m5")
+            machine = await cluster.until(lambda one: "waiting for capacity" in (one.status.message or ""), "m5")
             assert machine.status.phase == "Pending"
             await cluster.phase("Joining", "m4", within_s=30)
             await cluster.phase("Provisioning", "m5", within_s=2)
@@ -174,7 +174,7 @@ def test_a_machine_that_is_deleted_while_it_waits_holds_nobody_up() -> None:
             await cluster.phase("Provisioning", "m1", within_s=5)
             for number in (2, 3):
                 await add(cluster, number)
-                await cluster.until(lambda one: "its turn" in (one.status.message or ""), f"m{number}")
+                await cluster.until(lambda one: "waiting for capacity" in (one.status.message or ""), f"m{number}")
             await cluster.api.delete(MACHINES, "m2")
             await cluster.phase("Joining", "m1", within_s=30)
             await cluster.phase("Provisioning", "m3", within_s=2)
@@ -189,7 +189,7 @@ def test_who_is_set_up_or_lacks_a_secret_does_not_queue_up() -> None:
             await cluster.phase("Provisioning", "m1", within_s=5)
             await add(cluster, 2, ssh={"privateKeyRef": {"name": "missing", "namespace": NAMESPACE}})
             machine = await cluster.phase("Failed", "m2", within_s=10)
-            assert "there is no Secret" in (machine.status.message or "")
+            assert "Secret unbounded-kube/missing does not exist" in (machine.status.message or "")
 
     run_virtual(story())
 
@@ -205,7 +205,7 @@ def test_who_is_woken_keeps_its_place_while_its_secrets_are_read() -> None:
                 await cluster.key(name=f"key{number}")
                 await add(cluster, number, ssh={"privateKeyRef": {"name": f"key{number}", "namespace": NAMESPACE}})
             for number in range(2, 22):
-                await cluster.until(lambda one: "its turn" in (one.status.message or ""), f"m{number}")
+                await cluster.until(lambda one: "waiting for capacity" in (one.status.message or ""), f"m{number}")
             await cluster.until(lambda one: one.status.phase != "Provisioning", "m1", within_s=20)
             reads = cluster.secret_reads
             await cluster.phase("Provisioning", "m2", within_s=2)

@@ -25,7 +25,7 @@ async def test_both_say_so_and_the_first_is_set_up(cluster: Cluster) -> None:
         machine = await cluster.phase("Joining")
         other = await cluster.until(lambda one: shown(one).get("Provisioning") == "Unknown/DuplicateHost", "m2")
         assert (shown(machine)["HostExclusive"], shown(other)["HostExclusive"]) == ("False/DuplicateHost",) * 2
-        words = "Machine m1, which was set up, or is being set up, names the same SSH host, 10.0.0.1:22"
+        words = "Machine m1, which is set up, or in setup, names the same SSH host, 10.0.0.1:22"
         await cluster.until(lambda one: words in str(one.status.conditions), "m2")
         (link,) = await why(cluster.api, "m2", topic=Topic.MACHINE)
         assert "kubectl delete machine m2" in commands([link])
@@ -41,7 +41,7 @@ async def test_a_host_that_is_away_is_named_twice_all_the_same(cluster: Cluster)
     async with cluster.machina():
         await cluster.until(lambda one: shown(one).get("Provisioning") == "Unknown/DuplicateHost", "m2")
         (link,) = await why(cluster.api, "m2", topic=Topic.MACHINE)
-        assert "Machine m1, which was made first, names the same SSH host" in link.what
+        assert "Machine m1, which is older, names the same SSH host" in link.what
         (link,) = await why(cluster.api, "m1", topic=Topic.MACHINE)
         assert "kubectl delete machine m1" not in commands([link])
 

@@ -70,7 +70,7 @@ async def test_a_run_has_a_unit_of_its_own_and_a_restart_of_the_host_ends_it(hos
         assert isinstance(await installer.begin(shell, endless), RunInProgress)
         await restart()
         found = await installer.observe(shell, UID)
-        assert found == Interrupted(attempt, "the host was restarted before it had ended")
+        assert found == Interrupted(attempt, "the host restarted before it ended")
         left = sorted(path.name for path in host.outside(f"/var/lib/unbounded/install/{UID}/run-{attempt}").iterdir())
         assert not {"config.json", "environment", "install.sh", "run.sh"} & set(left)
 

@@ -85,7 +85,7 @@ async def test_a_run_goes_on_when_the_line_breaks_and_is_taken_up(fleet: Fleet, 
 
 @pytest.mark.parametrize(
     ("mode", "words"),
-    [("wants a password", "sudo asks for a password"), ("forbids the environment", "")],
+    [("wants a password", "sudo requires a password"), ("forbids the environment", "")],
     ids=["password", "environment"],
 )
 async def test_sudo_as_it_is_set_up(fleet: Fleet, server: Server, ssh: SshClient, mode: str, words: str) -> None:

@@ -198,7 +198,7 @@ async def test_the_host_stops_what_does_not_end(host: Local) -> None:
     installer = HostInstaller(limit_s=1, settle_s=20)
     found = await installer.begin(host, install("echo first; echo then; sleep 1000"))
     assert found == Finished(ATTEMPT, 124, "first\nthen")
-    assert failure_text(found) == "the install script did not end in time and was stopped: then"
+    assert failure_text(found) == "the install script exceeded its time limit and was stopped: then"
 
 
 @pytest.mark.slow
@@ -226,7 +226,7 @@ async def test_one_whose_keeper_was_killed_is_at_work_as_long_as_the_script_is(
     assert isinstance(await hasty.begin(host, install("", attempt=OTHER)), RunInProgress)
     go.touch()
     assert await hasty.follow(host, install(""), lambda _: None) == Interrupted(
-        ATTEMPT, "its process was killed before it had ended"
+        ATTEMPT, "its process was killed before it ended"
     )
     assert not [name for name in SECRETS if (host.run_folder / name).exists()]
     assert await HostInstaller(settle_s=20).begin(host, install("")) == Finished(
@@ -254,7 +254,7 @@ async def test_one_that_was_killed_as_a_whole(host: Local, hasty: HostInstaller)
     await eventually(lambda: not processes_with(str(host.run_folder)))
     assert TOKEN in (host.run_folder / "config.json").read_text()
     found = await hasty.observe(host, UID)
-    assert found == Interrupted(ATTEMPT, "its process was killed before it had ended")
+    assert found == Interrupted(ATTEMPT, "its process was killed before it ended")
     assert not [name for name in SECRETS if (host.run_folder / name).exists()]
 
 
@@ -264,7 +264,7 @@ async def test_one_whose_host_was_restarted(host: Local, hasty: HostInstaller) -
         signalled(process)
     await eventually(lambda: not processes_with(str(host.run_folder)))
     (host.run_folder / "started").write_text("0f5e7b10-9f5c-4c44-8a5e-2d8a9f5e7b10 12 34\n")
-    assert await hasty.observe(host, UID) == Interrupted(ATTEMPT, "the host was restarted before it had ended")
+    assert await hasty.observe(host, UID) == Interrupted(ATTEMPT, "the host restarted before it ended")
 
 
 @pytest.mark.slow

@@ -163,7 +163,7 @@ class Approver:
         """
         facts = self._facts.facts
         if facts is None:
-            raise Transient(f"whose addresses there are is not known: {self._facts.missing}")
+            raise Transient(f"the addresses of the cluster are unknown: {self._facts.missing}")
         api = {urlsplit(facts.apiserver_url).hostname or "", facts.cluster_dns, *await self._api_addresses()}
         return NameOwners(
             await self._node(machine.name),
@@ -208,14 +208,14 @@ class Approver:
                 told = SERVING_REFUSED if is_serving(request) else JOIN_REFUSED
                 self._emit_event(machine, "Warning", told, f"{request.name} of {request.spec.username}: {message}")
             case ApproveServing(names=names):
-                words = f"the kubelet of Machine {request.spec.username.removeprefix(NODE_USER)} serves as"
+                words = f"the kubelet of Machine {request.spec.username.removeprefix(NODE_USER)} serves"
                 await self._decide(raw, "Approved", SERVING, f"{words} {', '.join(names)}")
             case ApproveRenewal(purpose=purpose):
-                words = f"{request.spec.username} asks for the next certificate of its {purpose}"
+                words = f"{request.spec.username} renews the certificate of its {purpose}"
                 await self._decide(raw, "Approved", RENEWED, words)
             case ApproveJoin(purpose=purpose) if machine is not None:
                 await self._approve_join(raw, request, machine, decided)
-                words = f"the {purpose} of Machine {machine.name} gets its certificate ({request.name})"
+                words = f"the {purpose} of Machine {machine.name} receives its certificate ({request.name})"
                 self._emit_event(machine, "Normal", JOIN_ALLOWED, words)
 
     async def _approve_join(
@@ -232,7 +232,7 @@ class Approver:
         uses = with_recorded(machine, decided.purpose, decided.causes, request=uid, now=rfc3339(self._now()))
         written = await self._status.write(machine, {"join": {"used": [msgspec.to_builtins(use) for use in uses]}})
         if written is None or not is_recorded(written, decided.purpose, uid):
-            raise Rejected("the CustomResourceDefinition of Machine is older than this program: it has no status.join")
+            raise Rejected("the CustomResourceDefinition of Machine is older than this program and has no status.join")
 
     async def _decide(self, raw: dict[str, Any], kind: str, reason: str, message: str) -> None:
         """Add a condition to the request as it was read; raises Conflict if it has changed since."""

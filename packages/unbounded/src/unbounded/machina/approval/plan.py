@@ -127,7 +127,7 @@ def _holder(request: CertificateRequest, asker: Holder, purpose: JoinPurpose, ma
     except UnfitRequest as unfit:
         return Deny(DenialReason.UNFIT_REQUEST, f"refused: {unfit}")
     if named != asker.machine:
-        words = f"{request.spec.username} may ask for its own certificates only, not for those of {named}"
+        words = f"{request.spec.username} may request its own certificates only, not those of {named}"
         return Deny(DenialReason.FOREIGN_IDENTITY, words)
     if machine is None or machine.metadata.deletion_timestamp is not None:
         return missing_machine(named, machine)
@@ -143,7 +143,7 @@ def _deny_kubelet(request: CertificateRequest) -> Verdict:
     """
     if GROUP_AGENTS not in organizations_of(request):
         return NotOurs()
-    words = f"a kubelet ({request.spec.username}) does not get the certificate of an agent"
+    words = f"kubelet {request.spec.username} may not request the certificate of an agent"
     return Deny(DenialReason.FOREIGN_IDENTITY, words)
 
 
@@ -160,8 +160,8 @@ def _joiner(
         return missing_machine(named, machine)
     if asker.machine_uids and asker.machine_uids != (machine.metadata.uid,):
         words = (
-            f"the bootstrap token of {request.spec.username} was made for another Machine than {named}"
-            " (or for one of that name that was deleted since)"
+            f"the bootstrap token of {request.spec.username} was created for a Machine other than {named} (or "
+            "for a deleted Machine of that name)"
         )
         return Deny(DenialReason.FOREIGN_TOKEN, words)
     if is_recorded(machine, purpose, request.metadata.uid):
@@ -173,7 +173,7 @@ def _joiner(
 def missing_machine(name: str, machine: Machine | None) -> Deny:
     """Return the denial for a Machine that is missing or being deleted."""
     if machine is None:
-        return Deny(DenialReason.MACHINE_NOT_FOUND, f"there is no Machine {name}")
+        return Deny(DenialReason.MACHINE_NOT_FOUND, f"Machine {name} does not exist")
     return Deny(DenialReason.MACHINE_DELETED, f"Machine {name} is being deleted")
 
 
@@ -182,7 +182,7 @@ def _why_not_open(machine: Machine, purpose: JoinPurpose) -> str:
     since = "" if last is None else f" (last for {last.cause} at {last.at})"
     counter = max(machine.spec.join_counter, last_allowed(machine, purpose))
     return (
-        f"the {purpose} of Machine {machine.name} has had its certificate already{since}: its host may join once more"
-        " after a HostReplace that wrote its image, after an AgentReset,"
-        f" or when spec.joinCounter is raised above {counter}"
+        f"the {purpose} of Machine {machine.name} already has its certificate{since}. Its host may join "
+        "once more after a HostReplace that wrote its image, after an AgentReset, or when "
+        f"spec.joinCounter exceeds {counter}"
     )

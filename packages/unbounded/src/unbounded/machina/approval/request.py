@@ -90,7 +90,7 @@ def requested_machine(request: CertificateRequest, purpose: JoinPurpose) -> str:
     _check_usages(request.spec.usages, _CLIENT_AUTH)
     found = _read(request.spec.request)
     if any(extension.oid == ExtensionOID.SUBJECT_ALTERNATIVE_NAME for extension in _extensions(found)):
-        raise UnfitRequest("it must not ask for subject alternative names: it is a client's certificate")
+        raise UnfitRequest("a client certificate must not have subject alternative names")
     return _named(found.subject, ORGANIZATIONS[purpose])
 
 
@@ -102,16 +102,16 @@ def serving_names(request: CertificateRequest) -> tuple[str, tuple[x509.DNSName 
     """
     _check_usages(request.spec.usages, _SERVER_AUTH)
     if _OF_KEYS[0] not in request.spec.usages:  # required by the signer
-        raise UnfitRequest(f"its usages have to be {_SERVER_AUTH} and {_OF_KEYS[0]}, not {_list(request.spec.usages)}")
+        raise UnfitRequest(f"its usages must be {_SERVER_AUTH} and {_OF_KEYS[0]}, not {_list(request.spec.usages)}")
     found = _read(request.spec.request)
     extensions = _extensions(found)
     if any(not isinstance(extension.value, x509.SubjectAlternativeName) for extension in extensions):
-        raise UnfitRequest("of extensions it may have subject alternative names alone")
+        raise UnfitRequest("subject alternative names are the only extension that it may have")
     names = tuple(name for extension in extensions for name in extension.value)
     if wrong := [name for name in names if not isinstance(name, x509.DNSName | x509.IPAddress)]:
-        raise UnfitRequest(f"it may name hosts and addresses alone, not {type(wrong[0]).__name__}")
+        raise UnfitRequest(f"it may name only hosts and addresses, not {type(wrong[0]).__name__}")
     if not names:
-        raise UnfitRequest("it has to name a host or an address")
+        raise UnfitRequest("it must name a host or an address")
     return _named(found.subject, GROUP_NODES), names
 
 
@@ -129,27 +129,27 @@ def _read(text: str) -> x509.CertificateSigningRequest:
     except (binascii.Error, ValueError):
         block = None
     if block is None:
-        raise UnfitRequest("it has to hold one PEM block of type CERTIFICATE REQUEST, and nothing else")
+        raise UnfitRequest("it must contain exactly one PEM block of type CERTIFICATE REQUEST")
     try:
         found = x509.load_der_x509_csr(base64.b64decode(block[1]))
         valid = found.is_signature_valid
     except _UNREADABLE as error:
-        raise UnfitRequest("it is not a request for a certificate (PKCS #10) that can be read") from error
+        raise UnfitRequest("it is not a valid certificate request (PKCS #10)") from error
     if not valid:
-        raise UnfitRequest("it is not signed by the key that it is for")
+        raise UnfitRequest("its signature is not by the key that it contains")
     return found
 
 
 def _check_usages(usages: tuple[str, ...], needed: str) -> None:
     if needed not in usages or not {needed, *_OF_KEYS}.issuperset(usages):
-        raise UnfitRequest(f"its usages have to be {needed}, {' and '.join(_OF_KEYS)}, not {_list(usages)}")
+        raise UnfitRequest(f"its usages must be {needed}, {' and '.join(_OF_KEYS)}, not {_list(usages)}")
 
 
 def _extensions(found: x509.CertificateSigningRequest) -> tuple[x509.Extension[Any], ...]:
     try:
         return tuple(found.extensions)
     except _UNREADABLE as error:
-        raise UnfitRequest("its extensions cannot be read") from error
+        raise UnfitRequest("its extensions cannot be decoded") from error
 
 
 def _named(subject: x509.Name, organization: str) -> str:
@@ -157,10 +157,10 @@ def _named(subject: x509.Name, organization: str) -> str:
     if len(common) != 1 or organizations != (organization,) or len(list(subject)) != 2:
         shown = subject.rfc4514_string()
         raise UnfitRequest(
-            f"its subject has to be O={organization}, CN={NODE_USER}MACHINE and nothing else, not {shown!r}"
+            f"its subject must be O={organization}, CN={NODE_USER}MACHINE and nothing else, not {shown!r}"
         )
     if not common[0].startswith(NODE_USER) or common[0] == NODE_USER:
-        raise UnfitRequest(f"its common name has to be {NODE_USER} and the name of the Machine, not {common[0]!r}")
+        raise UnfitRequest(f"its common name must be {NODE_USER} and the name of the Machine, not {common[0]!r}")
     return common[0].removeprefix(NODE_USER)
 
 

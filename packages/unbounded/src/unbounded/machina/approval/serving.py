@@ -66,7 +66,10 @@ def plan_serving(
     if asker is None or not is_serving(request):
         return NotOurs()
     if not isinstance(asker, Holder) or asker.purpose is not JoinPurpose.KUBELET:
-        return Deny(DenialReason.FOREIGN_IDENTITY, f"{request.spec.username} is no kubelet, which alone serves a node")
+        return Deny(
+            DenialReason.FOREIGN_IDENTITY,
+            f"{request.spec.username} is not a kubelet; only kubelets may request serving certificates",
+        )
     if machine is None:
         return NotOurs()  # a Node that is not a Machine of ours
     if machine.metadata.deletion_timestamp is not None:
@@ -76,7 +79,7 @@ def plan_serving(
     except UnfitRequest as unfit:
         return Deny(DenialReason.UNFIT_REQUEST, f"refused: {unfit}")
     if named != machine.name:
-        words = f"{request.spec.username} may ask for its own certificates only, not for those of {named}"
+        words = f"{request.spec.username} may request its own certificates only, not those of {named}"
         return Deny(DenialReason.FOREIGN_IDENTITY, words)
     return _decide_names(machine, tuple(_text(name) for name in names), around, waited=waited)
 
@@ -89,22 +92,24 @@ def _decide_names(machine: Machine, names: tuple[str, ...], around: NameOwners, 
         if words := _forbidden_reason(name):
             return Deny(DenialReason.FOREIGN_NAME, f"{name} {words}")
         if name in around.machines:
-            return Deny(DenialReason.FOREIGN_NAME, f"{name} is that of {around.machines[name]}")
+            return Deny(DenialReason.FOREIGN_NAME, f"{name} belongs to {around.machines[name]}")
         if name in of_spec:
             continue
         if name in around.api:
-            return Deny(DenialReason.FOREIGN_NAME, f"{name} is that of the API server, or of the cluster's DNS server")
+            return Deny(DenialReason.FOREIGN_NAME, f"{name} belongs to the API server or the cluster's DNS server")
         if name == machine.name:
             continue
         if name in around.nodes:
-            return Deny(DenialReason.FOREIGN_NAME, f"{name} is that of {around.nodes[name]}")
+            return Deny(DenialReason.FOREIGN_NAME, f"{name} belongs to {around.nodes[name]}")
         if not _is_address(name) or name not in reported:
             unknown.append(name)
     if not unknown:
         return ApproveServing(names)
     if not waited and all(map(_is_address, unknown)):
         return Defer()  # a kubelet may request a certificate before its Node reports the address
-    words = f"{', '.join(unknown)}: neither its name ({machine.name}), nor an address of its Node or Machine"
+    words = (
+        f"{', '.join(unknown)}: neither the name of the Machine ({machine.name}), nor an address of its Node or Machine"
+    )
     return Deny(DenialReason.UNKNOWN_NAME, words)
 
 
@@ -145,7 +150,7 @@ def _forbidden_reason(name: str) -> str:
         ends = {".".join(labels[at:]) for at in range(len(labels))}
         return "is a name of the cluster itself" if name in _API or ends.intersection(_DOMAINS) else ""
     special = address.is_loopback or address.is_unspecified or address.is_multicast or address.is_link_local
-    return "is no address by which a node is reached" if special else ""
+    return "is not an address of a node" if special else ""
 
 
 def _is_address(name: str) -> bool:

@@ -107,15 +107,17 @@ def _pending(ref: ConfigurationRef, known: BindingOptions) -> SetPending:
         return SetPending(True, f"MachineConfiguration {ref.name} has no version yet")
     # With the number: the agent watches only its Machine and learns of a new version by it.
     which = f"its newest version, now {max(numbers)}" if ref.version is None else f"its version {ref.version}"
-    return SetPending(False, f"MachineConfiguration {ref.name}: the node is made from {which}")
+    return SetPending(False, f"MachineConfiguration {ref.name}: its node uses {which}")
 
 
 def _unbound(machine: Machine) -> Decision:
     """Write no condition for a Machine that has never used a configuration."""
     made = machine.status.configuration
     if made is not None and made.name:
-        words = f"its node was made from MachineConfiguration {made.name}, and none selects it now"
-        return SetPending(True, f"{words}: name one in spec.configurationRef, or give it labels that one selects")
+        words = (
+            f"its node was created from MachineConfiguration {made.name}, and no MachineConfiguration selects it now"
+        )
+        return SetPending(True, f"{words}: name one in spec.configurationRef, or add labels that one selects")
     if any(condition.type == ConditionType.CONFIGURATION_PENDING for condition in machine.status.conditions):
-        return SetPending(False, "no MachineConfiguration selects it: the node is made from its own spec")
+        return SetPending(False, "no MachineConfiguration selects it: its node uses the Machine's own spec")
     return KeepBinding()

@@ -27,7 +27,7 @@ class VersionUsers:
     @property
     def text(self) -> str:
         """Description of the users for a message; empty if there are none."""
-        parts = (("the node of {} is made from it", self.made), ("the spec of {} names it", self.named))
+        parts = (("the node of {} uses it", self.made), ("the spec of {} names it", self.named))
         return "; ".join(form.format(names_text(names)) for form, names in parts if names)
 
     def __bool__(self) -> bool:

@@ -174,7 +174,7 @@ class VersionController:
         if use.made or (use.named and isinstance(action, DeleteVersion)):
             for machine in machines:
                 self._machines.observe(machine)
-            raise Stale(f"a Machine has begun to use version {action.version.name}")
+            raise Stale(f"a Machine has started to use version {action.version.name}")
 
     async def _perform(self, action: Action, raw: Raw, configuration: MachineConfiguration) -> None:
         match action:
@@ -222,9 +222,9 @@ class VersionController:
             self._reserved[meta.uid] = number  # the version was not created, and no client has read the number
             raise
         except AlreadyExists as error:
-            raise Rejected(f"the name of version {number} of {meta.name} is taken") from error
+            raise Rejected(f"another object has the name of version {number} of {meta.name}") from error
         self._versions.observe(made)
-        log.info("version made", configuration=meta.name, version=number)
+        log.info("version created", configuration=meta.name, version=number)
 
     async def _announce(self, version: ObservedVersion, said: str | None) -> None:
         await self._patch(version, {"metadata": {"annotations": {ANNOTATION_ABOUT_TO_CHANGE: said}}})
@@ -241,12 +241,12 @@ class VersionController:
             await self._api.delete(VERSIONS, version.name, uid=meta["uid"], resource_version=meta["resourceVersion"])
         except NotFound:
             return
-        log.info("version deleted, as no Machine uses it", version=version.name)
+        log.info("unused version deleted", version=version.name)
 
     def _known(self, version: ObservedVersion) -> Raw:
         raw = self._versions.get(version.name)
         if raw is None:
-            raise Stale(f"version {version.name} is gone")
+            raise Stale(f"version {version.name} does not exist any more")
         return raw
 
     async def _patch(self, version: ObservedVersion, patch: Raw) -> None:

@@ -113,7 +113,7 @@ async def carry_out(
         if whole.expired():
             raise OutOfTime(f"the install has not ended within {limits.whole_s / 60:.0f} minutes") from error
         if silence.expired():
-            words = f"nothing was heard of the install for {limits.silence_s / 60:.0f} minutes; last: {run.step}"
+            words = f"the install sent no output for {limits.silence_s / 60:.0f} minutes; last step: {run.step}"
             raise OutOfTime(words) from error
         raise Transient(f"{run.step}: no answer in time") from error
 
@@ -137,8 +137,8 @@ async def _until_ended(host: _AttemptSteps, ssh: Ssh) -> ObservedRun:
                 raise
             lost = error
         failures += 1
-        run.step = f"the install may run on; connecting again after: {lost}"
-        log.debug("line to the host lost", machine=job.machine, attempt=job.attempt, error=str(lost))
+        run.step = f"the install may still run; connecting again after: {lost}"
+        log.debug("connection to the host lost", machine=job.machine, attempt=job.attempt, error=str(lost))
         await asyncio.sleep(RECONNECT.after(failures))
 
 
@@ -158,7 +158,7 @@ class _AttemptSteps:
         name.
         """
         if self.job.host not in (None, str(way.route.host.at)):
-            raise Rejected(f"spec.ssh.host was changed while {self.job.host} was set up")
+            raise Rejected(f"spec.ssh.host changed during the setup of {self.job.host}")
         self.run.version, self.run.generation = way.route.host.identity.version, way.generation
 
     async def work(self, shell: Shell) -> ObservedRun:
@@ -178,7 +178,7 @@ class _AttemptSteps:
         return not self.run.sent and is_first(self.job.attempt)
 
     async def _observe(self, shell: Shell) -> ObservedRun:
-        self.run.step = "asking the host what runs there"
+        self.run.step = "checking for an install on the host"
         remote = await self.installer.observe(shell, self.job.install.uid)
         self.run.touched = self.run.touched or remote != NoRun()
         self.run.on_news()
@@ -196,7 +196,7 @@ class _AttemptSteps:
         if self.job.cannot_begin is not None:
             raise self.job.cannot_begin
         if self.begun >= MAX_STARTS:
-            raise Transient("the install was begun, and the host knows nothing of it")
+            raise Transient("the install was started, but the host has no record of it")
         self.begun += 1
         before, self.run.touched = self.run.touched, True
         self.run.step = "uploading the install"
@@ -216,10 +216,10 @@ class _AttemptSteps:
     async def _follow(self, shell: Shell, running: RunInProgress) -> ObservedRun:
         self.run.sent = True
         if running.attempt == self.job.attempt:
-            self.run.step = "the install runs"
+            self.run.step = "the install is running"
             self.runs_since(running.seconds)
         else:
-            self.run.step = "an older install runs; it is waited for"
+            self.run.step = "waiting for an older install to end"
         if running.progress:
             self.runs.report_progress(self.job.machine, self.run, running.progress)
         return await self.installer.follow(shell, self.job.install, self._report_progress)
@@ -235,6 +235,6 @@ class _AttemptSteps:
         try:
             await self.installer.clear(shell, self.job.install.uid)
         except Failure as error:
-            log.warning("the folder of the install was not cleared", error=error, machine=self.job.machine)
+            log.warning("cannot remove the folder of the install", error=error, machine=self.job.machine)
             return not isinstance(error, HostRefuses)
         return True

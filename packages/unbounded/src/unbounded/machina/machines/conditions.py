@@ -30,7 +30,7 @@ _REASONS: Final = frozenset(CONDITIONS[ConditionType.PROVISIONING].reasons)
 TIMED_OUT: Final = str(_R.TIMED_OUT)
 FAILED: Final = str(_R.FAILED)
 ON_HOLD: Final = "OnHold"  # not started, without a fault: the next observation decides
-COMPLETED: Final = "The install has ended well"
+COMPLETED: Final = "The install has succeeded"
 
 
 def failure_name(failure: Failure) -> str:
@@ -59,7 +59,7 @@ def probe_failed(error: SshTransient | SshRejected) -> SetCondition:
 
 
 def not_tried() -> SetCondition:
-    return SetCondition(ConditionType.SSH_REACHABLE, ConditionStatus.UNKNOWN, _R.PENDING, "SSH was not tried yet")
+    return SetCondition(ConditionType.SSH_REACHABLE, ConditionStatus.UNKNOWN, _R.PENDING, "SSH has not been tried yet")
 
 
 def running(message: str) -> SetCondition:
@@ -92,7 +92,7 @@ def never_provisioned(message: str = "") -> SetCondition:
 
 
 def was_reset() -> SetCondition:
-    words = "An AgentReset has taken the host back; `kubectl unbounded machine allow-join` lets it be set up again"
+    words = "An AgentReset has reset the host; run `kubectl unbounded machine allow-join` to set it up again"
     return SetCondition(ConditionType.PROVISIONED, ConditionStatus.FALSE, _R.RESET, words)
 
 
@@ -108,7 +108,7 @@ def exclusive(machine: Machine, sharing: Sequence[Machine]) -> tuple[SetConditio
     """Return the condition about other Machines that name the same host; empty if there never were any."""
     if sharing:
         others = named_alike(one.name for one in sharing)
-        words = f"{others} the same SSH host, {host_text(machine)}: one of them at most is set up"
+        words = f"{others} the same SSH host, {host_text(machine)}: machina sets up at most one of them"
         return (SetCondition(ConditionType.HOST_EXCLUSIVE, ConditionStatus.FALSE, _R.DUPLICATE_HOST, words),)
     if current(machine, ConditionType.HOST_EXCLUSIVE) is None:
         return ()

@@ -250,7 +250,7 @@ class MachineController:
                     acted = True
                 case RecordLateSuccess():
                     self._ports.announce(machine, "Normal", "Provisioned", f"{action.why}: the host is set up")
-                    log.info("provisioned after all", machine=machine.name, attempt=action.attempt)
+                    log.info("provisioned after failure", machine=machine.name, attempt=action.attempt)
                 case ResetOverSsh():
                     self._reset(machine)
                 case StopAttempt():
@@ -282,10 +282,10 @@ class MachineController:
         """Return the current route to the host: the Secret and the pin may have changed since the plan."""
         machine = self._caches.machines.get(name)
         if machine is None or machine.metadata.uid != uid or machine.spec.ssh is None:
-            raise Rejected(f"Machine {name} is gone, or has no spec.ssh any more")
+            raise Rejected(f"Machine {name} does not exist any more, or has no spec.ssh")
         credentials = await self._observer.credentials(machine)
         if credentials.route is None or credentials.key is not None or credentials.bastion_key is not None:
-            raise Rejected(credentials.address or credentials.key or credentials.bastion_key or "no way to the host")
+            raise Rejected(credentials.address or credentials.key or credentials.bastion_key or "no route to the host")
         return HostRoute(credentials.route, machine.metadata.generation or 0)
 
     # ---- attempts

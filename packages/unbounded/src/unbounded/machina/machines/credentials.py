@@ -222,7 +222,7 @@ async def _read_key(key: _KeyReference, secrets: SecretReader, max_age_s: float 
     name, namespace = key.ref.name, key.ref.namespace
     where = f"Secret {namespace}/{name}"
     if namespace != NAMESPACE:
-        fault = f"{key.field}: {where} is in another namespace than {NAMESPACE}, where SSH keys have to be"
+        fault = f"{key.field}: {where} is not in namespace {NAMESPACE}, where SSH keys must be"
         return _KeyRead(fault=fault)
     try:
         secret = await secrets.get(namespace, name, max_age_s=max_age_s)
@@ -230,7 +230,7 @@ async def _read_key(key: _KeyReference, secrets: SecretReader, max_age_s: float 
         fault = f"{key.field}: {where} {READ_FORBIDDEN}: {error}"
         return _KeyRead(fault=fault, reason=ConditionReason.SECRET_FORBIDDEN)
     if secret is None:
-        return _KeyRead(fault=f"{key.field}: there is no {where}", reason=ConditionReason.SECRET_MISSING)
+        return _KeyRead(fault=f"{key.field}: {where} does not exist", reason=ConditionReason.SECRET_MISSING)
     version = f"{namespace}/{name}@{secret.metadata.resource_version}"
     try:
         return _KeyRead(identity_in(secret, where, key.ref.key, key.passphrase, key.certificate, version))
@@ -245,7 +245,7 @@ def identity_in(
     private = _value(secret, where, key)
     if private is None:
         there = ", ".join(sorted(secret.data)) or "no data"
-        raise Rejected(f"{where} has no key {key}; it has {there}")
+        raise Rejected(f"{where} has no key {key}; its keys: {there}")
     try:
         check_private_key(private)
     except ValueError as error:
@@ -273,7 +273,7 @@ def _value(secret: core.Secret, where: str, key: str) -> str | None:
         raw = secret.value(key)
         return None if raw is None else raw.decode()
     except ValueError as error:
-        raise Rejected(f"{where}, key {key}: is no text") from error
+        raise Rejected(f"{where}, key {key}: is not text") from error
 
 
 def _now() -> float:

@@ -65,7 +65,7 @@ def deletion(observed: MachineObservation, times: PassIntervals) -> MachinePlan 
     if not has_finalizer(observed.machine):
         return None
     if stop := _stop(observed):
-        return MachinePlan(stop, why="being deleted; setting up its host ends", requeue_after_s=_LEAST_S)
+        return MachinePlan(stop, why="being deleted; stopping the setup of its host", requeue_after_s=_LEAST_S)
     plan = _next(observed, times.reset_s - (observed.deleted_s or 0.0), times)
     return replace(plan, phase=_phase(observed.machine, plan))
 
@@ -86,59 +86,59 @@ def needs_ssh_key(observed: MachineObservation) -> bool:
 def _next(observed: MachineObservation, left_s: float, times: PassIntervals) -> MachinePlan:
     machine, asked = observed.machine, requested_reset(observed.machine, observed.operations)
     if not machine.spec.reset_on_delete:
-        return MachinePlan((RemoveFinalizer(),), why="spec.resetOnDelete was taken back: the host stays as it is")
+        return MachinePlan((RemoveFinalizer(),), why="spec.resetOnDelete is not set any more: the host stays as it is")
     if nothing_to_reset(observed):
-        return MachinePlan((RemoveFinalizer(),), why="nothing was set up on the host")
+        return MachinePlan((RemoveFinalizer(),), why="the host was never set up")
     if _is_done(observed.reset) or (asked is not None and asked.status.phase == OperationPhase.COMPLETE):
         return MachinePlan((RemoveFinalizer(),), why="the host was reset")
     if (another := _is_another(observed.reset)) is not None:
-        text = f"nothing was reset for Machine {machine.name}: {another}, and stays as it is"
+        text = f"Machine {machine.name}: no host was reset: {another}, and stays as it is"
         return _failing(text, RemoveFinalizer(text))
     held_back = _blocked_by(observed, asked)
     if left_s <= 0:
         lacks = _lacks_key(observed)
-        why = held_back or _failed(observed, asked) or (lacks.words if lacks is not None else "it took too long")
+        why = held_back or _failed(observed, asked) or (lacks.words if lacks is not None else "the time limit passed")
         return _give_up(machine, why)
     if held_back:
         return _wait(held_back, left_s)
     if asked is None and machine.status.agent is not None:
         return _resetting(
-            "its agent is asked to reset the host", CreateAgentReset(new_reset_name(machine, observed.operations))
+            "requesting a reset from its agent", CreateAgentReset(new_reset_name(machine, observed.operations))
         )
     if machine.spec.ssh is None:
-        return _give_up(machine, _failed(observed, asked) or "no agent has reported from it, and there is no spec.ssh")
+        return _give_up(machine, _failed(observed, asked) or "no agent has reported from it, and spec.ssh is not set")
     return _over_ssh(observed, left_s, times)
 
 
 def _over_ssh(observed: MachineObservation, left_s: float, times: PassIntervals) -> MachinePlan:
     reset = observed.reset
     if reset is not None and reset.ended is None:
-        return _wait(f"the host is reset over SSH: {reset.progress or reset.step}", left_s)
+        return _wait(f"resetting the host over SSH: {reset.progress or reset.step}", left_s)
     if (refusal := _refusal(observed)) is not None:
-        cause = _Cause(f"the {refusal.hop} refused user name and key", _R.CREDENTIALS_REFUSED, refusal.hop)
+        cause = _Cause(f"the {refusal.hop} rejected user name and key", _R.CREDENTIALS_REFUSED, refusal.hop)
         return replace(_failing_for(cause, cause.words, refusal), requeue_after_s=_LEAST_S)
     if observed.reading:  # a refused key would be offered again
-        said = observed.machine.status.message or "being deleted; its Secrets are read"
+        said = observed.machine.status.message or "being deleted; reading its Secrets"
         return MachinePlan(
             why=said, requeue_after_s=max(left_s, _LEAST_S), waits_for_capacity=not observed.has_capacity
         )
     if (lacks := _lacks_key(observed)) is not None:
-        return _retry(lacks, f"the reset over SSH waits for a key: {lacks.words}", min(times.secret_s, left_s))
+        return _retry(lacks, f"the reset over SSH needs a key: {lacks.words}", min(times.secret_s, left_s))
     if reset is None or _login_refused(reset) is not None:  # the key has changed since that login
         return _begin(observed, left_s)
     again_s = RETRY_S - reset.seconds
     if again_s <= 0 or _is_trusted_since(observed.machine, reset):
         return _begin(observed, left_s)
-    waits = _retry(_cause(reset), f"the reset over SSH is tried again: {_reset_text(reset)}", min(again_s, left_s))
+    waits = _retry(_cause(reset), f"retrying the reset over SSH: {_reset_text(reset)}", min(again_s, left_s))
     noted = _other_key(observed.machine, reset)
     return replace(waits, actions=(noted,), requeue_after_s=_LEAST_S) if noted is not None else waits
 
 
 def _begin(observed: MachineObservation, left_s: float) -> MachinePlan:
     if not observed.has_capacity:
-        words = "as many hosts are reset over SSH as may be at once; it waits for its turn"
+        words = "waiting for capacity: the limit of resets over SSH is reached"
         return replace(_wait(words, left_s), waits_for_capacity=True)
-    return _resetting("the host is reset over SSH", ResetOverSsh())
+    return _resetting("resetting the host over SSH", ResetOverSsh())
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def _refusal(observed: MachineObservation) -> RecordRefusedKey | None:
 def _blocked_by(observed: MachineObservation, asked: MachineOperation | None) -> str:
     """Return the reason why a reset has to wait; empty if it can start."""
     if asked is not None and not asked.terminal:
-        return f"its agent resets the host: {asked.spec.operation_kind} {asked.name}"
+        return f"its agent is resetting the host: {asked.spec.operation_kind} {asked.name}"
     gate = paused(observed.machine, observed.pause)
     if gate is not None:
         return gate.text
@@ -296,7 +296,7 @@ def _is_another(reset: Attempt | None) -> str | None:
     """Return the message of a host that is another Machine."""
     if reset is None or not isinstance(reset.ended, Finished) or reset.ended.status != ANOTHER_MACHINE:
         return None
-    return reset.ended.tail.strip() or "the host is another Machine"
+    return reset.ended.tail.strip() or "the host belongs to another Machine"
 
 
 def _failed(observed: MachineObservation, asked: MachineOperation | None) -> str:
@@ -304,7 +304,7 @@ def _failed(observed: MachineObservation, asked: MachineOperation | None) -> str
     if observed.reset is not None:
         return f"over SSH: {_reset_text(observed.reset)}"
     if asked is not None:
-        return f"by its agent: {asked.status.message or asked.status.reason or 'no reason was given'}"
+        return f"by its agent: {asked.status.message or asked.status.reason or 'no cause was reported'}"
     return ""
 
 
@@ -321,8 +321,8 @@ def _reset_text(reset: Attempt) -> str:
 
 def _give_up(machine: Machine, why: str) -> MachinePlan:
     text = (
-        f"the host of Machine {machine.name} was not reset: {why}; agent and node stay on it until "
-        "`unbounded-agent reset` is run there"
+        f"the host of Machine {machine.name} was not reset: {why}. Agent and node stay on it; run "
+        "`unbounded-agent reset` there to remove them"
     )
     return _failing(text, RemoveFinalizer(text))
 

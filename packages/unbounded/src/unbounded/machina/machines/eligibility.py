@@ -37,7 +37,7 @@ def reason_against(machine: Machine, node: Node | None) -> str | None:
     if allowed:
         return None
     if is_reset(machine):
-        return "an AgentReset has taken the host back"
+        return "an AgentReset has reset the host"
     if before.failure is None:
         return "the host was set up"
     return join_evidence(machine, node)
@@ -114,7 +114,7 @@ def moved_message(machine: Machine) -> str | None:
     before = machine.status.provisioning
     if before is None or before.host is None or before.host == address_of(machine):
         return None
-    return f"spec.ssh.host was changed while {before.host} was set up"
+    return f"spec.ssh.host changed during the setup of {before.host}"
 
 
 def _never_tried(machine: Machine, node: Node | None, *, allowed: bool) -> str | None:
@@ -123,16 +123,16 @@ def _never_tried(machine: Machine, node: Node | None, *, allowed: bool) -> str |
     if allowed:
         return None
     if node is not None:
-        return f"Node {node.metadata.name} is there already, and is not Ready: {_TO_SET_UP}"
+        return f"Node {node.metadata.name} exists already, and is not Ready: {_TO_SET_UP}"
     ref = machine.spec.kubernetes.node_ref if machine.spec.kubernetes is not None else None
     if ref is not None:
-        return f"Node {ref.name} had joined, and is gone: {_TO_SET_UP}"
+        return f"Node {ref.name} had joined, and does not exist any more: {_TO_SET_UP}"
     if machine.status.agent is not None:
-        return f"an agent that machina did not install has reported from the host: {_TO_SET_UP}"
+        return f"an agent that machina did not install reports from the host: {_TO_SET_UP}"
     return None
 
 
-_TO_SET_UP: Final = "`kubectl unbounded machine allow-join` has the host set up over SSH"
+_TO_SET_UP: Final = "run `kubectl unbounded machine allow-join` to set up the host over SSH"
 
 
 def joins_counted(machine: Machine) -> int:

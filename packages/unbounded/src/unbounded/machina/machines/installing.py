@@ -40,7 +40,7 @@ def install_of(
     """
     uid = machine.lasting_uid
     if facts is None or token is None:
-        lacking = "the cluster is not known well enough" if facts is None else "there is no bootstrap token"
+        lacking = "facts about the cluster are missing" if facts is None else "no bootstrap token exists"
         return Install(uid, attempt, SecretStr(""), ""), CannotBegin(ConditionReason.TOKEN_UNUSABLE, lacking)
     told = host_setup(machine, facts, defaults_of(settings), token=token.text.reveal(), settings=node)
     environment = install_environment(told.origin)

@@ -14,27 +14,21 @@ class MachineMetrics:
         registry = registry or CollectorRegistry()
         self._attempts = Counter(
             "unbounded_provisioning_attempts",
-            "Attempts to set a host up over SSH that ended, by result: Completed, or why they failed.",
+            "Ended attempts to set up a host over SSH, by result: Completed, or the reason of the failure.",
             ("result",),
             registry=registry,
         )
         self._seconds = Histogram(
             "unbounded_provisioning_seconds",
-            "Duration of attempts to set a host up over SSH, by whether they went well.",
+            "Duration of attempts to set up a host over SSH, by success.",
             ("result",),
             buckets=(5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600),
             registry=registry,
         )
-        self._probes = Counter(
-            "unbounded_ssh_probes", "Looks at SSH ports by what they met.", ("result",), registry=registry
-        )
-        self._running = Gauge(
-            "unbounded_provisioning_running", "Hosts that are being set up over SSH.", registry=registry
-        )
+        self._probes = Counter("unbounded_ssh_probes", "Probes of SSH ports by result.", ("result",), registry=registry)
+        self._running = Gauge("unbounded_provisioning_running", "Hosts in setup over SSH.", registry=registry)
 
-        self._connections = Gauge(
-            "unbounded_ssh_connections", "Logins that are open, to hosts and to bastions.", registry=registry
-        )
+        self._connections = Gauge("unbounded_ssh_connections", "Open logins to hosts and bastions.", registry=registry)
 
     def attempt_ended(self, failure: str | None, seconds: float) -> None:
         self._attempts.labels(failure or "Completed").inc()

@@ -69,7 +69,7 @@ class BackgroundReads(Generic[T]):
         if asked is None or asked.about != about:
             self._drop(machine)
             reads = self._after_failures(self._failures.get(machine, 0), read)
-            asked = _Read(about, asyncio.create_task(reads, name=f"{machine}: reads what it needs"))
+            asked = _Read(about, asyncio.create_task(reads, name=f"{machine}: reads prerequisites"))
             self._reads[machine] = asked
             await asyncio.wait({asked.task}, timeout=0)  # one turn of the loop suffices for a read that need not wait
             if not asked.task.done():
@@ -266,7 +266,7 @@ class Observer:
     ) -> tuple[Prerequisites, AttemptInputs]:
         facts, token, fault = self._facts.facts, found.token, origin_fault(machine, self._settings)
         needs = Prerequisites(
-            facts=None if facts is not None else self._facts.missing or "nothing was read yet",
+            facts=None if facts is not None else self._facts.missing or "not read yet",
             token=found.need,
             key=credentials.key or credentials.address,
             bastion_key=credentials.bastion_key,

@@ -70,7 +70,7 @@ def _ended(attempt: Attempt, generation: int | None) -> RecordEnd:
             fingerprint=ended.fingerprint if isinstance(ended, SshRejected) else "",
             hop=SSHHop.BASTION if at_bastion else None,
         )
-    return RecordEnd(attempt.attempt, report.FAILED, "the host does not know of the install")
+    return RecordEnd(attempt.attempt, report.FAILED, "the host has no record of the install")
 
 
 def _finished(attempt: str, ended: Finished) -> RecordEnd:
@@ -80,7 +80,7 @@ def _finished(attempt: str, ended: Finished) -> RecordEnd:
     return RecordEnd(attempt, reason, failure_text(ended), tail=ended.tail)
 
 
-_EARLIER: Final = "The install of an earlier attempt has ended well"
+_EARLIER: Final = "The install of an earlier attempt has succeeded"
 
 
 def _refused(ended: Failure, version: str) -> str | None:

@@ -266,9 +266,9 @@ class MachineWriter:
                 machine = await self._write(machine, action)
                 any_was = True
             except NotFound:
-                log.debug("written to what is gone", machine=machine.name, action=type(action).__name__)
+                log.debug("object does not exist any more", machine=machine.name, action=type(action).__name__)
             except Rejected as error:
-                log.warning("write refused", error=error, machine=machine.name, action=type(action).__name__)
+                log.warning("write rejected", error=error, machine=machine.name, action=type(action).__name__)
                 self._announce(machine, "Warning", REFUSED[type(action)], fit_message(str(error)))
         return any_was
 
@@ -290,7 +290,7 @@ class MachineWriter:
                 written = await self._patch(machine, _finalizers(machine, on=False))
                 if unfinished is not None:  # not earlier: a user who unsets resetOnDelete meanwhile expects no Event
                     self._announce(machine, "Warning", "ResetIncomplete", unfinished)
-                    log.warning("Machine let go", machine=machine.name, unfinished=unfinished)
+                    log.warning("finalizer of Machine removed", machine=machine.name, unfinished=unfinished)
                 return written
 
     async def _create_reset(self, machine: Machine, name: str) -> None:

@@ -34,14 +34,14 @@ class PinWriter:
                     return await self._pin(machine, hop, fingerprint)
                 except Conflict:
                     continue
-            raise Transient(f"Machine {machine.name} changes all the time; the {hop}'s key could not be written down")
+            raise Transient(f"Machine {machine.name} changes too often; cannot store the {hop}'s key")
 
         return first_use
 
     async def _pin(self, machine: Machine, hop: SSHHop, fingerprint: str) -> None:
         now = await self._api.get(MACHINES, machine.name)
         if now.metadata.uid != machine.metadata.uid:
-            raise Stale(f"Machine {machine.name} is another one by now")
+            raise Stale(f"Machine {machine.name} has been replaced by another of its name")
         known = pinned(now, hop)
         if known is not None:
             return _must_be(known, fingerprint, machine, hop)
@@ -49,7 +49,10 @@ class PinWriter:
         written = await self._status.write(now, {"ssh": {field: fingerprint}})
         if written is None or pinned(written, hop) != fingerprint:
             raise Rejected(CRD_OUTDATED_TEXT)
-        words = f"The {hop}'s SSH key {fingerprint} is trusted from now on, as it was the first one seen"
+        words = (
+            f"machina trusts the {hop}'s SSH key {fingerprint} from now on: it is the first one that the "
+            f"{hop} presented"
+        )
         self._announce(written, "Normal", "HostKeyTrusted", words)
         return None
 
@@ -63,5 +66,5 @@ def pinned(machine: Machine, hop: SSHHop) -> str | None:
 
 def _must_be(known: str, fingerprint: str, machine: Machine, hop: SSHHop) -> None:
     if known != fingerprint:
-        words = f"the {hop} of Machine {machine.name} shows the key {fingerprint}, and {known} is trusted"
+        words = f"the {hop} of Machine {machine.name} presents the key {fingerprint}, but {known} is trusted"
         raise SshRejected(SshReason.HOST_KEY, hop, words, fingerprint=fingerprint)

@@ -236,11 +236,11 @@ def _stop_reason(machine: Machine) -> str | None:
     """Return why a recorded attempt must stop."""
     slot, before = machine.status.active_operation, machine.status.provisioning
     if machine.spec.kubernetes is None:
-        return "spec.kubernetes was taken away while the host was set up"
+        return "spec.kubernetes was removed during the setup of the host"
     if (elsewhere := moved_message(machine)) is not None:
         return elsewhere
     if slot is not None and before is not None and slot.uid != before.attempt:
-        return f"{slot.kind} {slot.name} has taken the Machine while the host was set up"
+        return f"{slot.kind} {slot.name} took the lock of the Machine during the setup of the host"
     return None
 
 
@@ -256,7 +256,7 @@ def _resume(observed: MachineObservation, before: ProvisioningStatus) -> _Step:
         return _Step(conditions=(report.running(_NO_CAPACITY),), waits_for_capacity=True)
     gate = paused(observed.machine, observed.pause)
     resume = Provision(before.attempt, before.generation, resume=True, held=gate.text if gate is not None else "")
-    return _Step((resume,), (report.running("asking the host how far the install is"),))
+    return _Step((resume,), (report.running("checking the progress of the install on the host"),))
 
 
 def _ended(back: RecordEnd, generation: int) -> tuple[SetCondition, ...]:
@@ -270,7 +270,7 @@ def _ended(back: RecordEnd, generation: int) -> tuple[SetCondition, ...]:
 def _not_needed(observed: MachineObservation) -> _Step | None:
     machine = observed.machine
     if machine.spec.kubernetes is None:
-        words = "No Kubernetes node is wanted"
+        words = "The Machine needs no Node"
         return _Step(conditions=_initial(machine, report.not_run(words)))
     words = reason_against(machine, observed.node) or ""
     if not words:
@@ -282,7 +282,7 @@ def _not_needed(observed: MachineObservation) -> _Step | None:
     if words == came:
         done = RecordLateSuccess(before.attempt, came)
         return _Step(
-            (done,), (report.completed(f"{came}: the install has ended well"), report.provisioned(before.generation))
+            (done,), (report.completed(f"{came}: the install has succeeded"), report.provisioned(before.generation))
         )
     ran = report.with_current_message(machine, report.completed()) if before.failure is None else report.not_run(words)
     if is_reset(machine):
@@ -319,7 +319,7 @@ def _duplicate(observed: MachineObservation) -> _Step | None:
     first = first_of(observed.machine, observed.sharing)
     if first.name == observed.machine.name:
         return None
-    how = "was set up, or is being set up" if is_begun(first) else "was made first"
+    how = "is set up, or in setup" if is_begun(first) else "is older"
     words = f"Machine {first.name}, which {how}, names the same SSH host, {host_text(observed.machine)}"
     return _Step(conditions=(report.waiting(words, ConditionReason.DUPLICATE_HOST),))
 
@@ -342,7 +342,7 @@ def _missing_prerequisites(observed: MachineObservation, times: PassIntervals) -
     if needs is None:
         return _unread(observed)
     if needs.facts is not None:
-        words = f"the cluster is not known well enough: {needs.facts}"
+        words = f"facts about the cluster are missing: {needs.facts}"
         return _Step(conditions=(report.waiting(words, ConditionReason.FACTS_MISSING),), within_s=times.secret_s)
     lacks = _lacks_key(observed)
     if lacks is None and needs.token is not None:
@@ -405,12 +405,12 @@ def _failure(observed: MachineObservation) -> _Step | None:
     before = observed.machine.status.provisioning
     if before is None or before.failure in (None, report.ON_HOLD):
         return None
-    words = "setting up the host has failed; it is tried again"
+    words = "the setup of the host has failed; machina retries it"
     failed = report.failed(report.reason_of(before.failure), words)
     return _Step(conditions=(report.with_current_message(observed.machine, failed),))
 
 
-_NO_CAPACITY: Final = "as many hosts are being set up as may be at once; it waits for its turn"
+_NO_CAPACITY: Final = "waiting for capacity: the limit of hosts in setup is reached"
 
 
 def _begin(observed: MachineObservation) -> _Step:
@@ -455,12 +455,12 @@ def _without_ssh(observed: MachineObservation) -> MachinePlan:
     """Follow the Node of a Machine without `ssh`, and end what was started over SSH."""
     actions = (
         *_stop(observed),
-        *_release_lock(observed, "spec.ssh was taken away"),
+        *_release_lock(observed, "spec.ssh was removed"),
         *finalizer_actions(observed.machine),
         *_of_node(observed),
     )
     exclusive = report.exclusive(observed.machine, observed.sharing)
-    return MachinePlan(actions, exclusive, why="machina does nothing over SSH without spec.ssh")
+    return MachinePlan(actions, exclusive, why="without spec.ssh, machina does not set up the host")
 
 
 def _stop(observed: MachineObservation) -> tuple[Action, ...]:

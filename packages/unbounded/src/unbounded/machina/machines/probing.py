@@ -57,6 +57,8 @@ class Prober:
         except Failure as error:  # an error of the API while a key was pinned, or an invalid address
             return SshTransient(SshReason.UNREACHABLE, SSHHop.HOST, str(error))
         except Exception:
-            log.exception("probe broke", machine=machine)
-            return SshTransient(SshReason.UNREACHABLE, SSHHop.HOST, "machina met an error of its own; its log has more")
+            log.exception("probe failed", machine=machine)
+            return SshTransient(
+                SshReason.UNREACHABLE, SSHHop.HOST, "machina met an internal error; its log has the details"
+            )
         return None

@@ -19,8 +19,8 @@ def is_refused(machine: Machine, hop: SSHHop, version: str) -> bool:
 
 
 def refused_message(hop: str) -> str:
-    until = "they are not offered again before the Secret or the Machine's spec changes"
-    return f"the {hop} refused user name and key; {until}"
+    until = "machina does not offer them again until the Secret or the Machine's spec changes"
+    return f"the {hop} rejected user name and key; {until}"
 
 
 def known_refusal(machine: Machine, key_version: str, bastion_version: str) -> SSHHop | None:

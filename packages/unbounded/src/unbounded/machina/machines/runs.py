@@ -35,7 +35,7 @@ class HostRun:
 
     attempt: str
     began_at: float
-    step: str = "waiting for its turn"
+    step: str = "waiting for capacity"
     progress: str = ""
     version: str = ""
     generation: int = 0
@@ -150,8 +150,8 @@ class HostRuns:
         except Failure as failure:
             run.ended = failure
         except Exception:
-            log.exception("work on the host broke", machine=machine, attempt=run.attempt)
-            run.ended = Transient("machina met an error of its own; its log has more")
+            log.exception("work on the host failed", machine=machine, attempt=run.attempt)
+            run.ended = Transient("machina met an internal error; its log has the details")
         self._wake(machine, 0.0)
         self._wake_next()
 

@@ -87,4 +87,4 @@ def _spelled(text: str) -> HostPort:
 
 def _words(way: HostAddress) -> str:
     host, *bastion = map(str, way)
-    return f"{host} by the bastion {bastion[0]}" if bastion else host
+    return f"{host} through the bastion {bastion[0]}" if bastion else host

@@ -32,7 +32,7 @@ async def reset_over_ssh(
     Raises:
         Failure: the reset could not be started, or its result is unknown.
     """
-    run.step = "logging in to the host, for its reset"
+    run.step = "logging in to the host to reset it"
     try:
         async with asyncio.timeout(limit_s):
             way = await route()
@@ -43,7 +43,7 @@ async def reset_over_ssh(
                     told = partial(tell, run)
                     return await installer.reset(shell, machine, uid, limit_s=limit_s, tell=told)
     except TimeoutError as error:
-        raise OutOfTime(f"{run.step}: not done within {limit_s / 60:.0f} minutes") from error
+        raise OutOfTime(f"{run.step}: not complete within {limit_s / 60:.0f} minutes") from error
 
 
 @contextmanager

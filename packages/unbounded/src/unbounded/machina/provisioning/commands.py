@@ -30,7 +30,7 @@ def command(name: str, *words: str) -> str:
         ValueError: an argument needs quotes.
     """
     if wrong := [word for word in words if not _NAME.fullmatch(word)]:
-        raise ValueError(f"{wrong[0]!r} cannot stand in a command")
+        raise ValueError(f"{wrong[0]!r} is not allowed in a command")
     return " ".join(("exec sh -c", f"'{_AS_ROOT}'", "sh", f"'{_code(name)}'", *words))
 
 
@@ -39,5 +39,5 @@ def _code(name: str) -> str:
     lines = (line.strip() for line in (script("common.sh") + script(name)).splitlines())
     code = " ".join(line for line in lines if line and not line.startswith("#"))
     if wrong := _NOT_TAKEN & set(code):
-        raise ValueError(f"{name}: {''.join(sorted(wrong))} means different things to different shells")
+        raise ValueError(f"{name}: {''.join(sorted(wrong))} differs between shells")
     return code

@@ -57,5 +57,5 @@ def failure_text(finished: Finished) -> str:
     said = next((line for line in reversed(lines) if _RULE.match(line)), lines[-1] if lines else "")
     why = f": {progress_text(said)}" if said else ""
     if finished.status == TIMED_OUT:
-        return f"the install script did not end in time and was stopped{why}"
+        return f"the install script exceeded its time limit and was stopped{why}"
     return f"the install script ended with status {finished.status}{why}"

@@ -43,23 +43,23 @@ _ROWS: Final = (  # patterns of one line
     (
         r"^(?>.*?sudo: ).*(?:password|terminal|tty)",  # atomic, so that a line with many matches is scanned once
         _R.SUDO_REFUSED,
-        "sudo asks for a password: let the user run it without one (`USER ALL=(ALL) NOPASSWD: ALL`), or log in as root",
+        "sudo requires a password: let the user run it without one (`USER ALL=(ALL) NOPASSWD: ALL`), or log in as root",
     ),
     (
         r"not in the sudoers|may not run sudo|not allowed to (?:execute|run)",
         _R.SUDO_REFUSED,
-        "sudo does not let this user become root: `USER ALL=(ALL) NOPASSWD: ALL` would, or log in as root",
+        "sudo does not let this user become root: add `USER ALL=(ALL) NOPASSWD: ALL`, or log in as root",
     ),
     (
         r"sudo: (?:command )?not found|unknown command:? *.?sudo",
         _R.SUDO_REFUSED,
-        "there is no sudo, and the user is not root",
+        "sudo is not installed, and the user is not root",
     ),
     (r"^\w+ is not installed on this host", _R.COMMAND_MISSING, "a program that the install needs is missing"),
     (r"No space left on device|Disk quota exceeded", _R.DISK_FULL, "the disk is full"),
     (r"Read-only file system", _R.FAILED, "the file system is read-only"),
-    (r"Cannot allocate memory|fork: (?:retry|Resource)", _R.FAILED, "the host has no memory left"),
-    (r"This account is|nologin|not available", _R.FAILED, "the user may not run commands there"),
+    (r"Cannot allocate memory|fork: (?:retry|Resource)", _R.FAILED, "the host has no free memory"),
+    (r"This account is|nologin|not available", _R.FAILED, "the user may not run commands on the host"),
 )
 _LAST_BYTES: Final = 300
 _READ_BYTES: Final = 16384  # of the output, from its end
@@ -74,8 +74,8 @@ def refusal_of(status: int | None, stderr: bytes, stdout: bytes) -> CommandRefus
             line = said[said.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
             return CommandRefusal(f"{words} ({end_of_text(line, _LAST_BYTES)})", reason)
     if last:
-        return CommandRefusal(f"the host says: {last}")
-    return CommandRefusal(f"the command ended with status {status}, and said nothing")
+        return CommandRefusal(f"output of the host: {last}")
+    return CommandRefusal(f"the command ended with status {status}, without output")
 
 
 def _end(said: bytes) -> str:
@@ -129,9 +129,9 @@ _MARK: Final = re.compile(rb"^unbounded-install: ([^\n]*)\n?", re.MULTILINE)
 _LINE_BYTES: Final = 4096  # of progress
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _WHY: Final = {
-    "killed": "its process was killed before it had ended",
-    "restarted": "the host was restarted before it had ended",
-    "unstarted": "the host was restarted, or the connection broke, before it had started",
+    "killed": "its process was killed before it ended",
+    "restarted": "the host restarted before it ended",
+    "unstarted": "the host restarted, or the connection broke, before it started",
 }
 
 
@@ -217,7 +217,7 @@ class HostInstaller:
             if said or line.startswith(b"unbounded-install: "):
                 said += line + b"\n"
                 if len(said) > _ANSWER_BYTES:
-                    raise HostRefuses("the host does not come to an end when it says how the install ended")
+                    raise HostRefuses("the report of the host on the end of the install is too long")
             elif line.startswith(b"+") and (words := _progress_of(line[1:], install.hidden)):
                 tell(words)
         found = parse_answer(bytes(said), install.hidden)
@@ -256,17 +256,17 @@ class HostInstaller:
                 await self._remove_remains(shell, "forget.sh")
                 return found
             case Finished(attempt=other) if other != attempt:
-                raise SshUncertain("a reset for another Machine is at work on the host")
+                raise SshUncertain("a reset for another Machine is in progress on the host")
             case Finished(status=status):
                 if status == ANOTHER_MACHINE:
                     await self._remove_remains(shell, "clear.sh")
                 return found
             case Interrupted(why=why):
-                raise SshUncertain(f"the reset did not come to its end: {why}")
+                raise SshUncertain(f"the reset did not finish: {why}")
             case NoRun():
-                raise SshUncertain("the host knows nothing of the reset that was begun")
+                raise SshUncertain("the reset was started, but the host has no record of it")
             case RunInProgress():
-                raise SshUncertain("the reset is still at work")
+                raise SshUncertain("the reset is still in progress")
 
     async def _reset(self, shell: Shell, install: Install, limit_s: float, tell: Callable[[str], None]) -> ObservedRun:
         found = await self._begin(shell, install, limit_s=limit_s, more={"uninstall.sh": uninstall_script()})
@@ -292,6 +292,6 @@ def _run_of(ended: SshCommandResult, hidden: Iterable[SecretStr] = ()) -> Observ
 
 def _refused(ended: SshCommandResult) -> Exception:
     if ended.status is None:
-        return SshUncertain("the command was ended by a signal on the host")
+        return SshUncertain("a signal ended the command on the host")
     words, reason = refusal_of(ended.status, ended.stderr, ended.stdout)
     return HostRefuses(words, reason)

@@ -53,11 +53,11 @@ class Dialer:
                 return look_up()
             return await self._threads.run(look_up)
         except UnicodeError as error:
-            raise NoSuchName(f"{at.host!r} cannot be a host name") from error
+            raise NoSuchName(f"{at.host!r} is not a valid host name") from error
         except socket.gaierror as error:
             if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
-                raise NoSuchName(f"the name {at.host} is not known") from error
-            raise NoSuchName(f"the name {at.host} could not be looked up: {error.strerror}") from error
+                raise NoSuchName(f"host name {at.host} does not exist") from error
+            raise NoSuchName(f"cannot resolve host name {at.host}: {error.strerror}") from error
 
 
 def _is_address(host: str) -> bool:

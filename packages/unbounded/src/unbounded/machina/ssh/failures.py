@@ -83,8 +83,8 @@ def not_forwarded(host: Hop, bastion: Hop, error: asyncssh.ChannelOpenError, *, 
     if error.code == SHORTAGE:
         return failure(SshReason.TOO_MANY, bastion.name, f"{hop_text(bastion.name, bastion.at)}: {said}")
     reason = next((found for words, found in _FORWARDING_ERRORS if words in said.lower()), SshReason.UNREACHABLE)
-    met = "no packet gets there" if said.lower() == _OPEN_FAILED else said.lower()
-    return failure(reason, host.name, f"{hop_text(host.name, host.at)}: {met}, seen from the bastion")
+    met = "no route" if said.lower() == _OPEN_FAILED else said.lower()
+    return failure(reason, host.name, f"{hop_text(host.name, host.at)}: {met} from the bastion")
 
 
 def no_greeting(hop: Hop, said: bytes, *, closed: bool) -> SshFailure:
@@ -98,13 +98,13 @@ def no_greeting(hop: Hop, said: bytes, *, closed: bool) -> SshFailure:
         case Greeting.TOO_MANY:
             return failure(SshReason.TOO_MANY, hop.name, f"{place}: has too many logins at once ({first_line(said)})")
         case Greeting.OTHER:
-            return failure(SshReason.NOT_SSH, hop.name, f"{place}: says {first_line(said)!r}, which is not SSH")
+            return failure(SshReason.NOT_SSH, hop.name, f"{place}: sends {first_line(said)!r}, which is not SSH")
         case _ if said:
-            return failure(SshReason.NOT_SSH, hop.name, f"{place}: says {first_line(said)!r} and no SSH version")
+            return failure(SshReason.NOT_SSH, hop.name, f"{place}: sends {first_line(said)!r} and no SSH version")
         case _ if closed:
-            return failure(SshReason.LOST, hop.name, f"{place}: closes the connection before it says anything")
+            return failure(SshReason.LOST, hop.name, f"{place}: closes the connection without sending anything")
         case _:
-            return failure(SshReason.TIMED_OUT, hop.name, f"{place}: accepts the connection and says nothing")
+            return failure(SshReason.TIMED_OUT, hop.name, f"{place}: accepts the connection, but sends nothing")
 
 
 def broken(hop: Hop) -> SshFailure:
@@ -123,10 +123,10 @@ def not_agreed(hop: Hop, error: BaseException) -> SshFailure:
     """Return the failure of a key exchange, before the server proved its identity."""
     place = hop_text(hop.name, hop.at)
     if isinstance(error, asyncssh.KeyExchangeFailed):
-        return failure(SshReason.NOT_SSH, hop.name, f"{place}: no algorithm in common: {printable(error.reason)}")
+        return failure(SshReason.NOT_SSH, hop.name, f"{place}: no common algorithm: {printable(error.reason)}")
     if isinstance(error, asyncssh.DisconnectError) and not isinstance(error, asyncssh.ConnectionLost):
         return failure(SshReason.NOT_SSH, hop.name, f"{place}: the key exchange failed: {printable(error.reason)}")
-    return failure(SshReason.LOST, hop.name, f"{place}: the connection broke in the key exchange")
+    return failure(SshReason.LOST, hop.name, f"{place}: the connection broke during the key exchange")
 
 
 def not_admitted(hop: Hop, error: BaseException, *, offered: bool, fingerprint: str, hint: str) -> SshFailure:
@@ -142,16 +142,18 @@ def not_admitted(hop: Hop, error: BaseException, *, offered: bool, fingerprint: 
     # OpenSSH ends a login for good with a protocol error
     too_often = isinstance(error, asyncssh.ProtocolError) and offered
     if refused and not offered:
-        words = f"{place}: does not let {hop.user} log in with a key at all"
+        words = f"{place}: does not accept logins of {hop.user} with a key"
         return failure(SshReason.LOGIN, hop.name, words)
     if refused or too_often:
         secret = hop.identity.version.partition("@")[0]
-        words = f"{place}: refuses the key {fingerprint} of Secret {secret} for user {hop.user}{hint}"
+        words = f"{place}: rejects the key {fingerprint} of Secret {secret} for user {hop.user}{hint}"
         return SshRejected(SshReason.LOGIN, hop.name, words, fingerprint=fingerprint)
-    return failure(SshReason.LOST, hop.name, f"{place}: the connection broke in the login")
+    return failure(SshReason.LOST, hop.name, f"{place}: the connection broke during the login")
 
 
 def host_key_changed(hop: Hop, *, shown: str, wanted: str) -> SshRejected:
     """Return the failure of a host key that differs from the pinned one: another server may answer at this address."""
-    words = f"{hop_text(hop.name, hop.at)}: shows the host key {shown}, and {wanted} is pinned; nothing was sent to it"
+    words = (
+        f"{hop_text(hop.name, hop.at)}: presents the host key {shown}, but {wanted} is pinned; nothing was sent to it"
+    )
     return SshRejected(SshReason.HOST_KEY, hop.name, words, fingerprint=shown)

@@ -253,7 +253,7 @@ async def handshake(
             await client.logged_in
             await client.pin()  # the server may accept a login without a key
         if client.shown is None:
-            raise asyncssh.KeyExchangeFailed("the server did not say who it is")  # noqa: TRY301
+            raise asyncssh.KeyExchangeFailed("the server did not identify itself")  # noqa: TRY301
         line = SshConnection(hop, connection, client.shown, through)
     except Failure:
         raise
@@ -309,7 +309,7 @@ def _options(
     try:
         options = copy.copy(_options_of(hop.user, tuple(algorithms), limits))
     except (asyncssh.Error, ValueError):
-        words = f"{failures.hop_text(hop.name, hop.at)}: {hop.user!r} cannot be the name of a user"
+        words = f"{failures.hop_text(hop.name, hop.at)}: {hop.user!r} is not a valid user name"
         raise failures.failure(SshReason.LOGIN, hop.name, words) from None
     options.host, options.port, options.protocol_factory = hop.at.host, hop.at.port, client
     return options

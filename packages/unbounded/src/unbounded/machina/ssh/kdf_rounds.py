@@ -32,7 +32,7 @@ def check_rounds(text: str) -> None:
     except (ValueError, RecursionError, ASN1DecodeError):
         return
     if rounds > most:
-        raise ValueError(f"opening the private key takes {rounds} rounds, and no more than {most} are done here")
+        raise ValueError(f"the private key needs {rounds} key derivation rounds; the limit is {most}")
 
 
 def _rounds(kind: str, content: bytes) -> tuple[int, int]:

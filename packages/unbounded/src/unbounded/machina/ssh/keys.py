@@ -49,9 +49,9 @@ class UserKey:
         after = getattr(self.certificate, "_valid_after", 0)
         before = getattr(self.certificate, "_valid_before", _FOREVER)
         if now >= before:
-            return f"; its certificate ended on {_day(before)}"
+            return f"; its certificate expired on {_day(before)}"
         if now < after:
-            return f"; its certificate begins on {_day(after)}"
+            return f"; its certificate is not valid before {_day(after)}"
         return ""
 
 
@@ -84,7 +84,7 @@ def _private_key(identity: SshIdentity) -> asyncssh.SSHKey:
     check_rounds(text)
     key = _decrypted(text + "\n", identity.passphrase)
     if key.get_algorithm() in ("ssh-dss",) or key.get_algorithm().startswith("sk-"):
-        raise ValueError(f"keys of type {key.get_algorithm()} cannot be used; Ed25519, ECDSA and RSA can")
+        raise ValueError(f"keys of type {key.get_algorithm()} are not supported; use Ed25519, ECDSA or RSA")
     return key
 
 
@@ -95,7 +95,7 @@ def _decrypted(text: str, passphrase: SecretStr | None) -> asyncssh.SSHKey:
     except asyncssh.KeyEncryptionError:
         if phrase.endswith("\n"):  # a Secret made from a file
             return _decrypted(text, SecretStr(phrase.rstrip("\r\n")))
-        raise PassphraseWrong("the passphrase does not open the private key") from None
+        raise PassphraseWrong("the passphrase does not decrypt the private key") from None
 
 
 def _imported(text: str, phrase: str) -> asyncssh.SSHKey:
@@ -106,7 +106,7 @@ def _imported(text: str, phrase: str) -> asyncssh.SSHKey:
         if not phrase:
             raise PassphraseWrong(_NO_PASSPHRASE) from None
         if str(error).startswith(("Unknown", "OpenSSH private key encryption")):
-            raise ValueError(f"the private key cannot be decrypted here: {error}") from None
+            raise ValueError(f"cannot decrypt the private key here: {error}") from None
         raise
     except asyncssh.KeyImportError as error:
         words = str(error)
@@ -114,20 +114,20 @@ def _imported(text: str, phrase: str) -> asyncssh.SSHKey:
             raise PassphraseWrong(_NO_PASSPHRASE) from None
         if words.startswith("Unable to decrypt"):
             raise asyncssh.KeyEncryptionError(words) from None
-        raise ValueError(f"the private key cannot be read: {words}") from None
+        raise ValueError(f"cannot read the private key: {words}") from None
     except Exception:  # any error of a parser; its message may quote the key
-        raise ValueError("the private key cannot be read") from None
+        raise ValueError("cannot read the private key") from None
 
 
 def _certificate(text: SecretStr, key: asyncssh.SSHKey) -> asyncssh.SSHCertificate:
     try:
         certificate = asyncssh.import_certificate(text.reveal().strip())
     except Exception:  # whatever a parser stumbles over
-        raise ValueError("the certificate cannot be read; one line as in id_ed25519-cert.pub is wanted") from None
+        raise ValueError("cannot read the certificate; expected one line as in id_ed25519-cert.pub") from None
     if certificate.is_x509:
-        raise ValueError("the certificate is one of X.509; an OpenSSH certificate is wanted")
+        raise ValueError("the certificate is an X.509 one; expected an OpenSSH certificate")
     if certificate.key.public_data != key.public_data:
-        raise ValueError("the certificate is for another key than the private key beside it")
+        raise ValueError("the certificate is for a key other than the private key in the same Secret")
     return certificate
 
 
@@ -162,7 +162,7 @@ class KeyRing:
         except ValueError as error:
             raise unusable(identity, hop, error) from None
         except TimeoutError:
-            raise unusable(identity, hop, ValueError("decrypting the key takes too long")) from None
+            raise unusable(identity, hop, ValueError("decryption of the key takes too long")) from None
 
     async def _parse(self, identity: SshIdentity) -> UserKey:
         return await self._threads.run(partial(read_key, identity))

@@ -36,7 +36,7 @@ def host_port(text: str) -> HostPort:
     if text.startswith("["):
         host, closed, rest = text[1:].partition("]")
         if not closed or not _is_ipv6(host) or (rest and not rest.startswith(":")):
-            raise ValueError(f"{text!r} is no [IPv6 address]:port")
+            raise ValueError(f"{text!r} is not [IPv6 address]:port")
         return HostPort(host, _port(text, rest[1:])) if rest else HostPort(host)
     host, colon, port = text.partition(":")
     if not host or ":" in port or "[" in host or "]" in host:

@@ -95,7 +95,7 @@ class BastionPool(Generic[L]):
         key = (hop.at, hop.user, hop.identity)
         while True:
             if self._closed:
-                raise Transient("SSH is being shut down")
+                raise Transient("SSH is shutting down")
             if (shared := self._usable(key, hop)) is not None:
                 self._retain(shared)
                 try:
@@ -142,7 +142,7 @@ class BastionPool(Generic[L]):
             opening.over.set()
         if self._closed:
             await line.close()
-            raise Transient("SSH is being shut down")
+            raise Transient("SSH is shutting down")
         shared = _Shared(key, line)
         self._connections.setdefault(key, []).append(shared)
         self._retain(shared)

@@ -20,9 +20,9 @@ def check_private_key(text: str) -> None:
     if not begin:
         raise ValueError("is empty")
     if len(text) > LONGEST:
-        raise ValueError(f"is longer than {LONGEST} characters, which no private key is")
+        raise ValueError(f"exceeds {LONGEST} characters, the limit for private keys")
     if begin.startswith(_PUTTY):
-        raise ValueError("is a key of PuTTY; `puttygen KEY -O private-openssh` makes one of OpenSSH of it")
+        raise ValueError("is a PuTTY key; convert it with `puttygen KEY -O private-openssh`")
     if _PRIVATE not in text:
-        what = "is a public key" if begin.startswith(_PUBLIC) else "holds no private key"
+        what = "is a public key" if begin.startswith(_PUBLIC) else "contains no private key"
         raise ValueError(f"{what}; it must be a private key of OpenSSH, or in PEM")

@@ -198,7 +198,7 @@ class RemoteShell:
             async with asyncio.timeout_at(min(end, silent_at)):
                 await news.wait()
         except TimeoutError:
-            what = f"was silent for {silence_s:g} s" if silent_at <= end else "took too long"
+            what = f"sent no output for {silence_s:g} s" if silent_at <= end else "took too long"
             raise SshUncertain(f"{self._place}: the command {what}") from None
 
     @asynccontextmanager
@@ -233,13 +233,13 @@ class RemoteShell:
         except asyncssh.ChannelOpenError as error:
             raise self._not_opened(error) from error
         except (asyncssh.Error, OSError) as error:
-            raise self._broke("while a command was sent") from error
+            raise self._broke("while sending a command") from error
         return cast("asyncssh.SSHClientChannel[bytes]", channel)
 
     def _not_opened(self, error: asyncssh.ChannelOpenError) -> Exception:
         refused = error.code == failures.SESSION_REFUSED
         if self._connection.closed:
-            return self._broke("while a command was sent") if refused else self._lost()
+            return self._broke("while sending a command") if refused else self._lost()
         what = "does not start a command" if refused else f"opens no further session ({printable(error.reason)})"
         return failures.failure(SshReason.TOO_MANY, self._connection.hop.name, f"{self._place}: {what}")
 
@@ -252,8 +252,8 @@ class RemoteShell:
         if session.ended:
             return
         if self._connection.closed:
-            raise self._broke("while a command ran")
-        raise SshUncertain(f"{self._place}: the host did not say how the command ended")
+            raise self._broke("during a command")
+        raise SshUncertain(f"{self._place}: the host did not report the result of the command")
 
     def _lost(self) -> failures.SshFailure:
         """Return the failure of a connection that broke before the command was sent."""

@@ -79,7 +79,7 @@ def pinned_keys(pins: HostKeyPins) -> tuple[HostKey, ...]:
 def pinned_text(pins: HostKeyPins) -> str:
     """Return the pinned keys for a message."""
     if pins.keys:
-        return ", ".join(key.fingerprint for key in pinned_keys(pins)) or "no key that can be read"
+        return ", ".join(key.fingerprint for key in pinned_keys(pins)) or "no readable key"
     return pins.fingerprint or ""
 
 
