@@ -70,7 +70,7 @@ class ScriptedUnits:
 
     async def look(self, unit: str) -> UnitFacts:
         if self.silent:
-            raise Transient(f"systemctl show {unit}: no end within 60 s")
+            raise Transient(f"systemctl show {unit}: not complete within 60 s")
         return self.states.get(unit, UnitFacts(unit))
 
     async def start(self, unit: str, *, timeout_s: float = 90.0) -> None:
@@ -84,7 +84,7 @@ class ScriptedUnits:
         self.asked.append(("stop", unit))
         if unit in self.hang:
             await asyncio.sleep(0.01)
-            raise Transient(f"systemctl stop {unit}: no end within {timeout_s:g} s")
+            raise Transient(f"systemctl stop {unit}: not complete within {timeout_s:g} s")
         self.states.pop(unit, None)
 
     async def restart(self, unit: str, *, block: bool = True, timeout_s: float = 90.0) -> None:

@@ -146,8 +146,8 @@ async def test_a_source_without_checksum_is_told_of(
     fetched = await cache.get(mirror.artifact(), told.append)
     assert fetched.path.read_bytes() == CONTENT
     assert not fetched.checked
-    assert "artifact taken unchecked" in caplog.text
-    assert told[0] == "1.5.0: no sha256 is published beside it; it is taken as it comes"
+    assert "artifact not verified" in caplog.text
+    assert told[0] == "1.5.0: no sha256 is published beside it, so it is not verified"
 
 
 async def test_a_digest_of_the_configuration_counts_and_nothing_published_is_asked_for(
@@ -199,7 +199,7 @@ async def test_what_opens_the_door_is_neither_logged_nor_told(
             await cache.get(replace(artifact, checksum_url=f"{nonsense}/runc{opens}"), quiet)
     ours = (record for record in caplog.records if record.name != "aiohttp.access")  # which is the mirror's
     logged = "\n".join(map(HumanFormatter().format, ours))
-    assert "fetching again" in logged
+    assert "retrying fetch" in logged
     for text in (logged, *(chain(one.value) for one in (later, refused, no_url, garbled))):
         assert "opensesame" not in text
 
@@ -225,7 +225,7 @@ async def test_a_damaged_note_does_not_stop_collecting(mirror: Mirror, cache: Ar
 
 async def test_a_page_in_place_of_a_checksum_is_refused(mirror: Mirror, cache: ArtifactCache) -> None:
     mirror.held["/runc.sha256sum"] = b"<html>moved</html>"
-    with pytest.raises(Rejected, match=r"runc\.sha256sum: it holds no single sha256 of runc"):
+    with pytest.raises(Rejected, match=r"runc\.sha256sum: it does not contain exactly one sha256 of runc"):
         await cache.get(mirror.artifact(), quiet)
 
 

@@ -188,9 +188,9 @@ async def test_a_slot_that_is_built_again_has_nothing_of_the_one_before(site: Si
     [
         pytest.param("containerd", files({"bin/containerd": b"c"}), "no containerd-shim-runc-v2", id="incomplete"),
         pytest.param("containerd", files({"containerd": b"c"}), "no containerd, containerd-shim", id="elsewhere"),
-        pytest.param("cni", tar(symlink("bridge", "/etc/shadow")), "only regular files are taken", id="a-link"),
-        pytest.param("cni", files({"../../etc/passwd": b"x"}), "leads upwards", id="out-of-it"),
-        pytest.param("crictl", b"<html>", "no tar archive", id="no-archive"),
+        pytest.param("cni", tar(symlink("bridge", "/etc/shadow")), "only regular files are accepted", id="a-link"),
+        pytest.param("cni", files({"../../etc/passwd": b"x"}), "leads out of the tree", id="out-of-it"),
+        pytest.param("crictl", b"<html>", "not a readable tar archive", id="no-archive"),
     ],
 )
 async def test_archives_that_are_not_what_they_should_be_are_refused_by_name(
@@ -232,7 +232,8 @@ async def test_artifacts_that_nobody_could_check_are_noted_with_the_slot(site: S
 async def test_an_image_without_a_system_is_refused(site: Site) -> None:
     site.registry.add(image([files({"app": b"x"})]), "2")
     with pytest.raises(
-        Rejected, match=r"contract: the node image breaks .* init: no /lib/systemd/systemd or /sbin/init"
+        Rejected,
+        match=r"contract: the node image does not meet the requirements .* init: no /lib/systemd/systemd or /sbin/init",
     ):
         await site.build(site.goal(image=f"{site.registry.host}/rootfs:2"))
 
@@ -262,9 +263,9 @@ async def test_an_image_that_breaks_the_contract_is_refused_with_each_clause(sit
     with pytest.raises(Rejected) as refused:
         await site.build(site.goal(image=f"{site.registry.host}/rootfs:2"))
     assert str(refused.value) == (
-        "contract: the node image breaks the contract of node images: "
+        "contract: the node image does not meet the requirements of node images: "
         "hosts: no /etc/hosts: containerd copies it into every Pod sandbox; "
-        "architecture: its systemd is for arm64, and this host is amd64; "
+        "architecture: its systemd is for arm64, but this host is amd64; "
         "systemd: version 243 is older than 244"
     )
     assert site.nodes.applied(KUBE1) is None
@@ -287,7 +288,7 @@ async def test_the_sandbox_image_is_that_of_the_node_image_else_that_of_the_mirr
 NO_SANDBOX: dict[str, tuple[Callable[[Site], object], str]] = {
     "the mirror has none": (
         lambda site: site.held.pop("/sandbox/v1.0.0/sandbox-amd64.tar"),
-        r"^sandbox image: no /usr/share/unbounded/sandbox.tar in the node image, and none at the mirror: sandbox 1",
+        r"^sandbox image: /usr/share/unbounded/sandbox.tar is missing in the node image, and at the mirror: sandbox 1",
     ),
     "a wrong digest": (
         lambda site: site.held.update({"/sandbox/v1.0.0/sandbox-amd64.tar.sha256": b"0" * 64}),
@@ -295,11 +296,11 @@ NO_SANDBOX: dict[str, tuple[Callable[[Site], object], str]] = {
     ),
     "another architecture": (
         lambda site: site.publish(site.goal(), sandbox=others(sandbox_image())),
-        "contract.* sandbox: the image in /usr/share/unbounded/sandbox.tar is for arm64, and this host is amd64",
+        "contract.* sandbox: the image in /usr/share/unbounded/sandbox.tar is for arm64, but this host is amd64",
     ),
     "no image": (
         lambda site: site.publish(site.goal(), sandbox=files({"index.json": b"{}"})),
-        "contract.* sandbox: /usr/share/unbounded/sandbox.tar is no archive of an image",
+        "contract.* sandbox: /usr/share/unbounded/sandbox.tar is not an image archive",
     ),
 }
 
@@ -317,7 +318,7 @@ async def test_a_slot_without_a_sandbox_image_that_can_be_used_is_none(site: Sit
 @pytest.mark.slow
 async def test_a_node_image_without_the_sandbox_image_needs_a_mirror(site: Site) -> None:
     downloads = replace(site.goal().downloads, sandbox=ArtifactSource())
-    neither = r"sandbox: no /usr/share/.*: neither the node image nor the artifact mirror \(Downloads.Sandbox\) has it"
+    neither = r"sandbox: /usr/share/.* is missing in the node image and at the artifact mirror \(Downloads.Sandbox\)"
     with pytest.raises(Rejected, match=neither):
         await site.build(site.goal(downloads=downloads))
 
@@ -349,12 +350,14 @@ async def test_a_private_image_is_fetched_with_the_logins_of_the_pull_secrets(
 
         data = docker_secret(elsewhere={"username": "robot", "password": "calvin"})
         await api.create(SECRETS, {"metadata": {"name": "hub"}, "data": data}, namespace=NAMESPACE)
-        with pytest.raises(Rejected, match="wants a login, and there is none for it: give a pull secret"):
+        with pytest.raises(Rejected, match="requires a login, and none is configured for it: set a pull secret"):
             await build(None)
         with pytest.raises(Rejected, match=r"image: .* does not let 'robot' read lab/rootfs: check the pull secret"):
             await build("hobbes")
         await build("calvin")
-        with pytest.raises(Rejected, match="wants a login, and there is none for it"):  # kept logins are of others
+        with pytest.raises(
+            Rejected, match="requires a login, and none is configured for it"
+        ):  # kept logins are of others
             await site.build(site.goal(image=f"{host}/lab/rootfs:1"), slot=KUBE2)
     private = [one for one in site.root.rglob("*") if one.is_file() and b"calvin" in one.read_bytes()]
     response = site.layout.rootfs(KUBE1) / FOLDER[1:] / "response.json"

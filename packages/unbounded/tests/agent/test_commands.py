@@ -28,7 +28,7 @@ async def test_what_a_program_started_ends_with_the_time_also_when_the_program_i
     leader: str, tmp_path: Path
 ) -> None:
     noted = tmp_path / "pid"
-    with pytest.raises(Transient, match=r"sh -c .*: no end within 0\.5 s"):
+    with pytest.raises(Transient, match=r"sh -c .*: not complete within 0\.5 s"):
         await HostCommands().run("sh", "-c", f"sleep 60 & echo $! >{noted}; {leader}", timeout_s=0.5)
     pid = int(noted.read_text())
     await eventually(lambda: _gone(pid))

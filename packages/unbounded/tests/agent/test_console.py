@@ -52,8 +52,8 @@ def test_a_failure_is_told_and_is_the_exit_status(capsys: pytest.CaptureFixture[
     [
         (NotPublished("there is no kubelet v1.99.0"), "ArtifactNotFound"),
         (OSError(errno.ENOSPC, "No space left on device"), "DiskFull"),
-        (PreflightFailed("the preflight failed"), "PreflightFailed"),
-        (NoImage("no image of the node"), "ImageMissing"),
+        (PreflightFailed("the preflight checks failed"), "PreflightFailed"),
+        (NoImage("the image of the node"), "ImageMissing"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -58,9 +58,15 @@ def test_what_was_recorded_is_read_by_the_daemon_and_forgotten(tmp_path: Path) -
     ("described", "cards", "driver", "reason", "words"),
     [
         (CdiResult(tuple(f"nvidia.com/gpu={n}" for n in range(10))), 10, "550", "Succeeded", "gpu=7 and 2 more"),
-        (CdiResult(error="status 203"), 1, "550", "Failed", "no GPU is described to the container runtime: status 203"),
+        (
+            CdiResult(error="status 203"),
+            1,
+            "550",
+            "Failed",
+            "CDI describes no GPU to the container runtime: status 203",
+        ),
         (None, 2, "", "NoDriver", "2 NVIDIA cards on the PCI bus and no driver"),
-        (None, 1, "550.1", "Failed", "driver 550.1, and no GPU in /dev"),
+        (None, 1, "550.1", "Failed", "driver 550.1, but no GPU in /dev"),
     ],
 )
 def test_the_condition_says_what_was_found_or_why_not(

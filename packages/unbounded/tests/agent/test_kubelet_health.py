@@ -32,10 +32,13 @@ async def answering(answer: bytes, *, after_s: float = 0.0) -> AsyncIterator[tup
     ("answer", "trouble"),
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", ""),
-        (b"HTTP/1.0 500 Internal Server Error\r\n\r\nunhealthy\n", "kubelet says that it is not well: 500 unhealthy"),
-        (b"SSH-2.0-OpenSSH\r\n", "kubelet does not answer for its health: that is no HTTP"),
-        (b"", "kubelet does not answer for its health: that is no HTTP"),
-        (b"HTTP/1.1 fine\r\n\r\n", "kubelet does not answer for its health: invalid literal"),
+        (
+            b"HTTP/1.0 500 Internal Server Error\r\n\r\nunhealthy\n",
+            "kubelet reports that it is not healthy: 500 unhealthy",
+        ),
+        (b"SSH-2.0-OpenSSH\r\n", "kubelet does not answer health checks: the answer is not HTTP"),
+        (b"", "kubelet does not answer health checks: the answer is not HTTP"),
+        (b"HTTP/1.1 fine\r\n\r\n", "kubelet does not answer health checks: invalid literal"),
     ],
     ids=["well", "unwell", "foreign", "nothing", "garbage"],
 )
@@ -50,13 +53,13 @@ async def test_kubelet_is_well_when_it_says_so(answer: bytes, trouble: str) -> N
 async def test_a_kubelet_that_is_not_there_is_not_well() -> None:
     async with answering(b"") as (port, _):
         pass
-    assert (await kubelet_trouble(port)).startswith("kubelet does not answer for its health: ")
+    assert (await kubelet_trouble(port)).startswith("kubelet does not answer health checks: ")
 
 
 async def test_a_kubelet_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "ANSWER_S", 0.05)
     async with answering(b"", after_s=1) as (port, _):
-        assert await kubelet_trouble(port) == "kubelet does not answer for its health within 0.05 s"
+        assert await kubelet_trouble(port) == "kubelet does not answer health checks within 0.05 s"
 
 
 LOCKED = "cannot set feature gate SidecarContainers to false, feature is locked to true"

@@ -51,7 +51,9 @@ async def test_who_waits_in_vain_reads_who_holds_the_host(tmp_path: Path) -> Non
     layout = Layout(tmp_path)
     process = await _other_process(tmp_path)
     try:
-        with pytest.raises(Transient, match=rf"held by unbounded-agent start \(pid {process.pid}\)"):
+        with pytest.raises(
+            Transient, match=rf"unbounded-agent start \(pid {process.pid}\) holds the lock of this host"
+        ):
             async with host_lock(layout, "unbounded-agent reset", within_s=0.3):
                 pass
         assert holder(layout) == f"unbounded-agent start (pid {process.pid})"
@@ -68,7 +70,9 @@ async def test_a_start_does_nothing_while_the_host_is_somebody_elses(
     monkeypatch.setattr(start, "host_lock", partial(host_lock, within_s=0.05))
     async with host_lock(layout, "unbounded-agent reset"):
         before = sorted(tmp_path.rglob("*"))
-        with pytest.raises(Transient, match=rf"held by unbounded-agent reset \(pid {os.getpid()}\)"):
+        with pytest.raises(
+            Transient, match=rf"unbounded-agent reset \(pid {os.getpid()}\) holds the lock of this host"
+        ):
             await start.start(CONFIG, start.StartInputs(layout), lambda _words: None)
         assert sorted(tmp_path.rglob("*")) == before
 
@@ -117,7 +121,7 @@ async def test_a_lock_file_that_a_reset_took_away_does_not_let_two_in(
 
     async with host_lock(layout, "reset"):
         waiting = asyncio.create_task(wait())
-        await eventually(lambda: "waiting for the host" in caplog.text)
+        await eventually(lambda: "waiting for the lock of the host" in caplog.text)
         layout.lock.unlink()
     await waiting
     assert entered.is_set()

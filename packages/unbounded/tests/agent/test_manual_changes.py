@@ -107,7 +107,9 @@ def test_the_condition_names_the_first_files_and_counts_the_rest(layout: Layout)
     write(layout, "root/odd\x1b[31m", "")
     (says,) = node_modified(layout)
     assert (says.status, says.reason) == ("True", "Modified")
-    assert says.message.startswith("11 files were changed by hand in kube1, and a recreation discards that: /root/0 (")
+    assert says.message.startswith(
+        "11 files were changed by hand in kube1, and a recreation discards the changes: /root/0 ("
+    )
     assert says.message.endswith(" and 3 more")
     assert "\x1b" not in says.message
 

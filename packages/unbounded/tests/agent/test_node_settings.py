@@ -132,7 +132,7 @@ def test_the_settings_of_the_guide_are_accepted_and_usable() -> None:
             {"containerd": {"registries": [{"name": "r:5000", "hosts": [{"url": "https://h", "caBundle": "x"}]}]}},
             "containerd.registries[r:5000].hosts[0].caBundle: at least one certificate in PEM",
         ),
-        ({"sysctl": {"kernel/panic": "0"}}, "sysctl kernel/panic: leave it out, as the agent sets it to 10"),
+        ({"sysctl": {"kernel/panic": "0"}}, "sysctl kernel/panic: omit it, as the agent sets it to 10"),
     ],
 )
 def test_what_the_schema_cannot_tell_is_refused_with_the_name_of_its_field(given: Any, words: str) -> None:

@@ -105,20 +105,20 @@ def test_a_description_that_was_changed_is_refused_and_one_without_checksum_is_t
     assert read_build_record(layout, KUBE1) == APPLIED
     sidecar.write_bytes(checksum)
     path.write_bytes(path.read_bytes().replace(b"m1", b"m2"))
-    with pytest.raises(Rejected, match="not what its checksum says"):
+    with pytest.raises(Rejected, match="does not match its checksum"):
         read_build_record(layout, KUBE1)
 
 
 def test_a_description_by_a_later_agent_is_left_alone(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     write_build_record(layout, KUBE1, BuildRecord(goal=goal(), format=2))
-    with pytest.raises(Rejected, match="its format is 2, and this agent reads up to 1"):
+    with pytest.raises(Rejected, match="its format is 2, but this agent supports formats up to 1"):
         read_build_record(layout, KUBE1)
     assert layout.applied(KUBE1).exists()
 
 
 async def test_the_node_that_a_slot_became_is_remembered(parts: Parts) -> None:
-    with pytest.raises(Rejected, match="not whole"):
+    with pytest.raises(Rejected, match="the slot is incomplete"):
         await parts.nodes.registered(KUBE1, "u1")
     whole(parts.layout)
     await parts.nodes.registered(KUBE1, "u1")
@@ -127,7 +127,7 @@ async def test_the_node_that_a_slot_became_is_remembered(parts: Parts) -> None:
 
 async def test_a_kubelet_gets_another_certificate_and_keeps_all_else(parts: Parts) -> None:
     pem = CertificateAccess(SecretStr(certificate(1)))
-    with pytest.raises(Rejected, match="not whole"):
+    with pytest.raises(Rejected, match="the slot is incomplete"):
         await parts.nodes.introduce(KUBE1, pem)
     whole(parts.layout)
     folder = parts.layout.rootfs(KUBE1) / "var/lib/kubelet/pki"
@@ -167,7 +167,7 @@ async def test_what_a_slot_registers_as_follows_without_a_new_node(parts: Parts)
 
 async def test_a_slot_that_is_not_whole_is_not_started(parts: Parts) -> None:
     (parts.layout.rootfs(KUBE1) / "etc").mkdir(parents=True)
-    with pytest.raises(Rejected, match="the slot is not whole"):
+    with pytest.raises(Rejected, match="the slot is incomplete"):
         await parts.nodes.start(KUBE1)
     assert parts.units.asked == []
 
@@ -207,7 +207,7 @@ async def test_an_old_machine_that_does_not_go_is_given_up_within_the_limit(part
     whole(parts.layout)
     parts.units.fail[UNIT] = ["File exists"]
     parts.commands.answers[("machinectl", "show")] = [HostCommandResult((), 0, "State=closing", "")]
-    with pytest.raises(Transient, match="the old machine does not go within"):
+    with pytest.raises(Transient, match="the old machine does not end within"):
         await parts.nodes.start(KUBE1)
 
 
@@ -306,7 +306,7 @@ async def test_a_machine_that_would_be_back_at_the_next_boot_is_down_and_that_is
 async def test_a_host_that_cannot_have_machines_has_none_to_stop(parts: Parts) -> None:
     parts.commands.answers[("systemctl", "disable")] = [failed("Unit file systemd-nspawn@.service does not exist.")]
     parts.commands.answers[("machinectl",)] = parts.commands.answers[("machinectl", "show")] = [
-        Rejected("machinectl: there is no such program on this host")
+        Rejected("machinectl: this program is not installed on the host")
     ]
     await parts.nodes.stop(KUBE1)
     await parts.nodes.remove(KUBE1)
@@ -436,5 +436,5 @@ async def test_a_kubelet_that_ends_again_and_again_is_said_with_how_it_ended(par
         failed("no journal"),
     ]
     trouble = "kubelet in kube1 does not stay up"
-    assert await parts.nodes.kubelet_trouble(KUBE1) == f"{trouble}; it ended with: panic: locked"
+    assert await parts.nodes.kubelet_trouble(KUBE1) == f"{trouble}; its last output: panic: locked"
     assert await parts.nodes.kubelet_trouble(KUBE1) == trouble

@@ -94,8 +94,12 @@ async def test_kubelet_is_given_what_the_secrets_hold_and_nobody_else_is(
 @pytest.mark.parametrize(
     ("auths", "key", "words"),
     [
-        (AUTHS, "config.json", "no key .dockerconfigjson, which Secrets of type kubernetes.io/dockerconfigjson have"),
-        ([], ".dockerconfigjson", "no Docker config with auths"),
+        (
+            AUTHS,
+            "config.json",
+            "key .dockerconfigjson is missing, which Secrets of type kubernetes.io/dockerconfigjson have",
+        ),
+        ([], ".dockerconfigjson", "not a Docker config with auths"),
         ({"r": {"identitytoken": "hush"}}, ".dockerconfigjson", "r: kubelet needs a registry with a user and a"),
         ({"r\nx": {"username": "u", "password": "hush"}}, ".dockerconfigjson", "kubelet needs a registry"),
     ],
@@ -136,7 +140,7 @@ async def test_the_role_of_the_guide_lets_agents_read_the_secret_and_no_other() 
 
 @pytest.mark.parametrize("api", [MemoryApi(), Refusing()], ids=["none", "no right"])
 async def test_a_secret_that_agents_may_not_read_says_what_they_need(api: MemoryApi, tmp_path: Path) -> None:
-    with pytest.raises(Rejected, match=r"containerd\.pullSecrets\[hub\]: .*agents need the right to get it"):
+    with pytest.raises(Rejected, match=r"containerd\.pullSecrets\[hub\]: .*agents need permission to get it"):
         await PullSecrets(api, Layout(tmp_path)).bring(SETTINGS)
     assert not await PullSecrets(api, Layout(tmp_path)).bring(NodeSettings())
     assert not await bring_none(SETTINGS)

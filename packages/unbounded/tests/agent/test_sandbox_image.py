@@ -51,12 +51,12 @@ def test_archives_of_other_tools_are_read_as_well() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, "neither the node image nor the artifact mirror (Downloads.Sandbox) has it"),
-        (DOCKER, "is for arm64, and this host is amd64"),
-        (b"<html>", "is no archive of an image"),
-        (files({"README": b""}), "is no archive of an image"),
-        (files({"index.json": b"{"}), "is no archive of an image"),
-        (archive(index_json={"manifests": [described("gone")]}), "is no archive of an image"),
+        (None, "is missing in the node image and at the artifact mirror (Downloads.Sandbox)"),
+        (DOCKER, "is for arm64, but this host is amd64"),
+        (b"<html>", "is not an image archive"),
+        (files({"README": b""}), "is not an image archive"),
+        (files({"index.json": b"{"}), "is not an image archive"),
+        (archive(index_json={"manifests": [described("gone")]}), "is not an image archive"),
         (archive(index_json={"manifests": []}), "is for no architecture"),
     ],
     ids=["none", "architecture", "html", "no index", "no JSON", "no blob", "empty"],

@@ -74,13 +74,13 @@ def test_attestation_takes_the_place_of_the_token() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"KUBE_VERSION": "latest"}, "KUBE_VERSION 'latest': a version such as"),
-        ({"API_SERVER": "http://api"}, "API_SERVER: a URL that begins with https://"),
-        ({"NODE_LABELS": "a=b,broken"}, "NODE_LABELS 'broken': key=value"),
-        ({"NODE_LABELS": "a b=c"}, "NODE_LABELS 'a b'='c': no label"),
-        ({"REGISTER_WITH_TAINTS": "x"}, "REGISTER_WITH_TAINTS 'x': key=value:NoSchedule"),
-        ({"BOOTSTRAP_TOKEN": "secret-that-is-none"}, "BOOTSTRAP_TOKEN: six lower-case letters"),
-        ({"CA_CERT_BASE64": "!"}, "CA_CERT_BASE64: base64 of at least one PEM certificate"),
+        ({"KUBE_VERSION": "latest"}, "KUBE_VERSION 'latest': must be a version such as"),
+        ({"API_SERVER": "http://api"}, "API_SERVER: must be a URL that begins with https://"),
+        ({"NODE_LABELS": "a=b,broken"}, "NODE_LABELS 'broken': must be a comma-separated list of key=value"),
+        ({"NODE_LABELS": "a b=c"}, "NODE_LABELS 'a b'='c': not a valid label"),
+        ({"REGISTER_WITH_TAINTS": "x"}, "REGISTER_WITH_TAINTS 'x': must be key=value:NoSchedule"),
+        ({"BOOTSTRAP_TOKEN": "secret-that-is-none"}, "BOOTSTRAP_TOKEN: must be six lower-case letters"),
+        ({"CA_CERT_BASE64": "!"}, "CA_CERT_BASE64: must be base64 of at least one PEM certificate"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )

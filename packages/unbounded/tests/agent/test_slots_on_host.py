@@ -206,7 +206,7 @@ async def test_what_is_not_what_its_source_publishes_makes_no_slot(host: Host, m
     finally:
         mirror.dials = {}
     assert (await nodes.look(KUBE1)).applied is None
-    with pytest.raises(Rejected, match="not whole"):
+    with pytest.raises(Rejected, match="the slot is incomplete"):
         await nodes.start(KUBE1)
     await nodes.build(KUBE1, wanted, TOKEN, quiet)
 

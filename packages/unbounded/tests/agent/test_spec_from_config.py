@@ -109,7 +109,7 @@ def test_the_image_of_the_configuration_counts_first(configured: str, facts: Hos
 
 
 def test_a_node_without_an_image_is_refused_unless_debootstrap_is_asked_for() -> None:
-    with pytest.raises(Rejected, match="no image of the node's root file system is named: set "):
+    with pytest.raises(Rejected, match="the image of the node's root file system is not configured: set "):
         require_image(made(), HostFacts())
     assert require_image(made(), HostFacts(debootstrap=True)).image == ""
     assert require_image(made(oci_image="mine:1"), HostFacts()).image == "mine:1"

@@ -64,7 +64,7 @@ def test_a_host_that_has_joined_goes_on_with_what_it_kept(tmp_path: Path) -> Non
 
 
 def test_a_host_that_has_not_joined_needs_a_credential(tmp_path: Path) -> None:
-    with pytest.raises(Rejected, match=r"Kubelet\.Auth: BootstrapToken or ExecCredential is needed"):
+    with pytest.raises(Rejected, match=r"Kubelet\.Auth: needs BootstrapToken or ExecCredential"):
         load_config(file(tmp_path, NO_TOKEN), {}, Layout(tmp_path))
 
 
@@ -115,7 +115,7 @@ async def test_a_preflight_that_fails_ends_a_start_before_anything_is_changed(na
     config = msgspec.structs.replace(CONFIG, kubelet=kubelet, downloads=downloads, oci_image="127.0.0.1:1/root:v1")
     around = StartInputs(Layout(tmp_path), unknown_keys=("unknown key A",))
     told: list[str] = []
-    with pytest.raises(Rejected, match="the preflight failed, and nothing was changed"):
+    with pytest.raises(Rejected, match="the preflight checks failed, and nothing was changed"):
         await start(config, around, told.append, checks=checks, show=lambda report: told.append(as_text(report)))
     assert words in told[0]
     assert len(told) == 1
@@ -176,7 +176,7 @@ def test_the_node_of_this_very_boot_is_waited_for(tmp_path: Path) -> None:
         waiting = Waiting(tmp_path)
         await waiting.run()
         await waiting.node(boot_id="1")
-        assert await waiting.wait() == "Node m1 is there; a Pod sandbox ran in kube1"
+        assert await waiting.wait() == "Node m1 exists; a Pod sandbox ran in kube1"
         assert waiting.told == []
 
     run_virtual(story())
@@ -188,7 +188,7 @@ def test_a_node_without_a_network_is_one_and_that_is_said(tmp_path: Path) -> Non
         await waiting.run()
         await waiting.node("1", {"status": "False", "reason": "KubeletNotReady", "message": "no CNI"})
         assert await waiting.wait() == (
-            "Node m1 is there, and not Ready yet: KubeletNotReady, no CNI; a Pod sandbox ran in kube1"
+            "Node m1 exists, and not Ready yet: KubeletNotReady, no CNI; a Pod sandbox ran in kube1"
         )
 
     run_virtual(story())
@@ -225,7 +225,7 @@ def test_a_machine_that_looks_different_each_time_is_not_waited_for_for_ever(tmp
         await waiting.run()
         await waiting.node("1")
         _looks_different(waiting, lambda facts, odd: replace(facts, containerd=odd))
-        with pytest.raises(Transient, match="the machine does not stay as it is, 30 s after all steps were done"):
+        with pytest.raises(Transient, match="the Machine changes too often, 30 s after all steps were done"):
             await waiting.wait()
 
     run_virtual(story(), limit_s=60)
@@ -236,11 +236,11 @@ def test_a_kubelet_that_is_not_well_by_its_own_words_is_waited_for(tmp_path: Pat
         waiting = Waiting(tmp_path)
         await waiting.run()
         await waiting.node("1")
-        waiting.nodes.trouble = "kubelet says that it is not well: 500 unhealthy"
+        waiting.nodes.trouble = "kubelet reports that it is not healthy: 500 unhealthy"
         with pytest.raises(Transient, match="500 unhealthy, 30 s after"):
             await waiting.wait()
         waiting.nodes.trouble = ""
-        assert await waiting.wait() == "Node m1 is there; a Pod sandbox ran in kube1"
+        assert await waiting.wait() == "Node m1 exists; a Pod sandbox ran in kube1"
 
     run_virtual(story())
 
@@ -250,7 +250,7 @@ def test_a_node_in_which_no_pod_sandbox_runs_is_none(tmp_path: Path) -> None:
         waiting = Waiting(tmp_path)
         await waiting.run()
         await waiting.node("1")
-        waiting.nodes.sandbox = "no Pod sandbox runs in kube1: open /etc/hosts: no such file or directory"
+        waiting.nodes.sandbox = "no Pod sandbox starts in kube1: open /etc/hosts: no such file or directory"
         with pytest.raises(Transient, match="open /etc/hosts: no such file or directory, 30 s after"):
             await waiting.wait()
         waiting.nodes.sandbox = ""
@@ -262,9 +262,9 @@ def test_a_node_in_which_no_pod_sandbox_runs_is_none(tmp_path: Path) -> None:
 
 
 LACKS = {
-    "no machine": (False, None, "no machine runs"),
+    "no machine": (False, None, "no machine is running"),
     "no Node": (True, None, "kubelet in kube1 has not registered its Node"),
-    "a Node of before": (True, "0", "the Node is still what an earlier boot than kube1's reported"),
+    "a Node of before": (True, "0", "the Node's status is from a boot before that of kube1"),
 }
 
 
@@ -366,7 +366,7 @@ async def test_a_first_node_is_made_from_a_version_that_its_machine_names_before
 async def test_no_node_is_made_from_a_version_that_changes_again_and_again() -> None:
     api = await api_with("v1.34.0")
     edited_after(api, 100)
-    with pytest.raises(Transient, match="Machine m1: its configuration changes again and again"):
+    with pytest.raises(Transient, match="Machine m1: its configuration changes too often"):
         await recorded_goal(api, GOAL)
 
 

@@ -101,7 +101,7 @@ async def test_a_node_that_runs(host: Host) -> None:
 
 async def test_a_node_with_artifacts_that_nobody_could_check(host: Host) -> None:
     host.applied(Slot.KUBE1, msgspec.json.encode(BuildRecord(goal=GOAL, unchecked=("cni", "runc"))))
-    assert "no Node registered yet, taken without a sha256: cni runc" in await host.text()
+    assert "no Node registered yet, without a verified sha256: cni runc" in await host.text()
 
 
 async def test_a_machine_that_was_deleted_is_told_with_what_to_do(host: Host) -> None:
@@ -158,7 +158,7 @@ async def test_what_is_damaged_or_of_a_later_agent_is_named_and_the_rest_told(ho
     host.layout.recreation.write_text('{"format": 99}')
     host.layout.config.write_text("{")
     told = await host.text()
-    assert "kube1:      not whole" in told
+    assert "kube1:      incomplete" in told
     unknown = [line for line in told.splitlines() if line.startswith("Unknown")]
     assert len(unknown) == 4, told
     assert any("format 99" in line and "recreation" in line for line in unknown)
@@ -166,7 +166,7 @@ async def test_what_is_damaged_or_of_a_later_agent_is_named_and_the_rest_told(ho
 
 async def test_a_reset_that_has_not_ended(host: Host) -> None:
     host.layout.reset_state.touch()
-    assert "Reset:      has begun and not ended" in await host.text()
+    assert "Reset:      started and not finished" in await host.text()
 
 
 async def test_the_json_has_the_same_and_no_secret(host: Host) -> None:

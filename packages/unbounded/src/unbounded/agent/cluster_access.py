@@ -56,7 +56,7 @@ def fingerprint(pem: str) -> str:
     try:
         found = sorted(one.public_bytes(Encoding.DER) for one in x509.load_pem_x509_certificates(pem.encode()))
     except ValueError as error:
-        raise Rejected(f"the cluster's CA is no PEM of certificates: {error}") from error
+        raise Rejected(f"the cluster's CA is not PEM certificates: {error}") from error
     unique = dict.fromkeys(found)
     return f"sha256:{hashlib.sha256(b''.join(unique)).hexdigest()[:_SHOWN]}"
 
@@ -118,7 +118,7 @@ def kubeconfig_with(content: bytes, access: ClusterAccess) -> bytes:
             one["cluster"]["server"] = access.server
             one["cluster"]["certificate-authority-data"] = base64.b64encode(access.ca_pem.encode()).decode()
     except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-        raise Rejected(f"kubelet's kubeconfig is none: {error}") from error
+        raise Rejected(f"kubelet's kubeconfig is invalid: {error}") from error
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 

@@ -49,7 +49,7 @@ async def _interruptible(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     except asyncio.CancelledError:
         if not asked:
             raise
-        print(f"interrupted by {asked[0].name}; the same command goes on from here", file=sys.stderr)
+        print(f"interrupted by {asked[0].name}; run the same command again to continue", file=sys.stderr)
         return INTERRUPTED
     finally:
         for one in _SIGNALS:

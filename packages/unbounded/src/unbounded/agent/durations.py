@@ -162,7 +162,7 @@ class Durations:
         except FileNotFoundError:
             return _Record()
         except (OSError, msgspec.DecodeError) as error:  # limits are at their floors then, and grow from there
-            log.warning("the record of durations cannot be read", error=error)
+            log.warning("cannot read the record of durations", error=error)
             return _Record()
 
     def _write(self, work: TimedWork, taken: _WorkDurations) -> None:
@@ -173,4 +173,4 @@ class Durations:
         try:
             write_durably(self._path, msgspec.json.encode(self._record))
         except OSError as error:
-            log.warning("a duration was not recorded", error=error, work=str(work))
+            log.warning("cannot record a duration", error=error, work=str(work))

@@ -82,11 +82,11 @@ class AgentExecutor:
             async with asyncio.timeout(self._call_limit_s):
                 return await self._work(target.operation).perform(target, action, before=before)
         except TimeoutError as error:
-            raise Uncertain(f"{action}: no end within {self._call_limit_s:g} s") from error
+            raise Uncertain(f"{action}: not complete within {self._call_limit_s:g} s") from error
 
     def _work(self, operation: MachineOperation) -> OperationWork:
         kind = OperationKind(operation.spec.operation_kind)
         work = self._works.get(kind)
         if work is None:
-            raise Refusal(reasons.UNSUPPORTED_OPERATION, f"this version of the agent does not carry out {kind}")
+            raise Refusal(reasons.UNSUPPORTED_OPERATION, f"this version of the agent does not support {kind}")
         return work

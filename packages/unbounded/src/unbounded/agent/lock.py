@@ -87,9 +87,11 @@ async def _locked(path: Path, within_s: float) -> int:
         said = _holder_text(descriptor)
         os.close(descriptor)
         if loop.time() >= until:
-            raise Transient(f"the host is held by {_holder_name(said)}; {path} was not free within {within_s:g} s")
+            raise Transient(
+                f"{_holder_name(said)} holds the lock of this host; {path} was not released within {within_s:g} s"
+            )
         if not told:
-            log.info("waiting for the host", held_by=_holder_name(said))
+            log.info("waiting for the lock of the host", held_by=_holder_name(said))
             told = True
         await asyncio.sleep(_POLL_S)
 

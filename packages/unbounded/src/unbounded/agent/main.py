@@ -24,7 +24,7 @@ from unbounded.kube.version_flag import add_version
 if TYPE_CHECKING:
     from unbounded.agent.preflight.report import IgnoredChecks
 
-DESCRIPTION = "The agent on a host: makes the host a node of a cluster, and keeps it one."
+DESCRIPTION = "Make a host a node of a cluster, and keep it one."
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     command = COMMANDS[args.command]
     if command.root and os.geteuid() != 0:
-        print(f"error: `{args.command}` changes this host: run it as root, such as with sudo", file=sys.stderr)
+        print(f"error: `{args.command}` changes this host: run it as root, for example with sudo", file=sys.stderr)
         return 1
     try:
         return command.run(AgentInvocation(args, environ))
@@ -70,9 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="unbounded-agent", description=DESCRIPTION)
-    parser.add_argument("--debug", action="store_true", help="log what is looked at, too")
-    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="of logs, which go to stderr")
-    parser.add_argument("--no-color", action="store_true", help="plain text, also on a terminal")
+    parser.add_argument("--debug", action="store_true", help="Log observations, too")
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="Set the format of the logs on stderr"
+    )
+    parser.add_argument("--no-color", action="store_true", help="Print plain text, also on a terminal")
     listed = ",".join(name for name, command in COMMANDS.items() if command.help)
     commands = parser.add_subparsers(dest="command", required=True, metavar=f"{{{listed}}}")
     for name, command in COMMANDS.items():
@@ -92,14 +94,14 @@ def _running_version() -> str:
 
 
 def _config_argument(parser: argparse.ArgumentParser) -> None:
-    text = "the agent's configuration, JSON; default: $UNBOUNDED_AGENT_CONFIG_FILE"
+    text = "Read the agent's configuration from this JSON file (default: $UNBOUNDED_AGENT_CONFIG_FILE)"
     parser.add_argument("--config", type=Path, metavar="FILE", help=text)
 
 
 def _checks_arguments(parser: argparse.ArgumentParser) -> None:
-    text = "checks whose errors do not count, with commas between, or all"
+    text = "Ignore the errors of these checks: a comma-separated list, or all"
     parser.add_argument("--ignore-preflight-errors", type=_ignored, metavar="NAMES", help=text)
-    parser.add_argument("--fail-on-warnings", action="store_true", help="warnings count as errors")
+    parser.add_argument("--fail-on-warnings", action="store_true", help="Treat warnings as errors")
 
 
 def _ignored(text: str) -> IgnoredChecks:
@@ -189,16 +191,14 @@ def _self_check(_: AgentInvocation) -> int:
 
 
 COMMANDS: Final[Mapping[str, AgentCommand]] = {
-    "start": AgentCommand(
-        "make this host a node, or repair what is missing; may be repeated", _start, _start_arguments, root=True
-    ),
-    "daemon": AgentCommand("look after the node of this host; systemd runs it", _daemon, root=True),
-    "reset": AgentCommand("take everything back that start brought, and what it changed", _reset, root=True),
+    "start": AgentCommand("Make this host a node, or repair it; safe to repeat", _start, _start_arguments, root=True),
+    "daemon": AgentCommand("Manage the node of this host; systemd runs this command", _daemon, root=True),
+    "reset": AgentCommand("Remove everything that start installed, and revert its changes", _reset, root=True),
     "preflight": AgentCommand(
-        "look whether this host can become a node, and change nothing", _preflight, _preflight_arguments
+        "Check whether this host can become a node, without changes", _preflight, _preflight_arguments
     ),
-    "status": AgentCommand("show what runs on this host", _status, _output_argument),
-    "version": AgentCommand("print the version", _version),
+    "status": AgentCommand("Print the state of the agent and the node on this host", _status, _output_argument),
+    "version": AgentCommand("Print the version", _version),
     "self-check": AgentCommand(
         "", _self_check
     ),  # checks that a release is complete: imports and prints all its modules

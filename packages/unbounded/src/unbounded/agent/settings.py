@@ -80,7 +80,7 @@ def _from_variables(environ: Mapping[str, str], *, joined: bool) -> AgentConfig:
 
     wrong = list(_missing({name for name in KEYS if given(name)}, joined=joined))
     labels, unreadable = _labels(given("NODE_LABELS"))
-    wrong += [f"NODE_LABELS {one!r}: key=value, with commas between" for one in unreadable]
+    wrong += [f"NODE_LABELS {one!r}: must be a comma-separated list of key=value" for one in unreadable]
     if wrong:
         raise Rejected("environment: " + "; ".join(wrong))
     config = AgentConfig(
@@ -107,7 +107,7 @@ def _missing(given: set[str], *, joined: bool) -> Iterator[str]:
         if name not in given:
             yield f"{name} is not set ({KEYS[name]})"
     if not given & {"BOOTSTRAP_TOKEN", "AGENT_ATTEST_URL"} and not joined:
-        yield "BOOTSTRAP_TOKEN is not set; only AGENT_ATTEST_URL makes it needless"
+        yield "BOOTSTRAP_TOKEN is not set; only AGENT_ATTEST_URL replaces it"
 
 
 def _parts(text: str) -> list[str]:

@@ -136,11 +136,11 @@ def refuse_another_machine(layout: Layout, config: AgentConfig) -> AgentConfig |
     try:
         kept = read_stored_config(layout)
     except Rejected as error:  # start writes it again; slots and certificates name their Machine, too
-        log.warning("the configuration that was kept cannot be used", error=error)
+        log.warning("cannot use the stored configuration", error=error)
         return None
     if kept is not None and kept.machine_name != config.machine_name:
         text = f"MachineName {config.machine_name!r}: this host is Machine {kept.machine_name}"
-        raise Rejected(f"{text}; run `unbounded-agent reset` before it becomes another one")
+        raise Rejected(f"{text}; run `unbounded-agent reset` before it becomes another Machine")
     return kept
 
 
@@ -164,7 +164,7 @@ async def _preflight(
     show(report)
     if report.failed:
         raise PreflightFailed(
-            "the preflight failed, and nothing was changed; --ignore-preflight-errors NAMES goes on anyway"
+            "the preflight checks failed, and nothing was changed; --ignore-preflight-errors NAMES continues anyway"
         )
 
 
@@ -189,7 +189,7 @@ def _starting(config: AgentConfig, around: StartInputs, host: StepHost) -> Start
                     (bootstrapping(doing),), None, None
                 )
         except Failure as error:
-            log.warning("the Machine does not say what is done", error=error, doing=doing)
+            log.warning("cannot report progress in the Machine's status", error=error, doing=doing)
 
     async def get_identity(tell: OnProgress) -> None:
         await join(layout, config, token=await attestation_token(config, tell), tell=tell)
@@ -239,8 +239,8 @@ def verified_token(answer: AttestedToken, config: AgentConfig) -> SecretStr:
     """
     given = base64.b64decode(config.cluster.ca_cert_base64).decode()
     if answer.authority and not certificates(given) <= certificates(answer.authority):
-        text = "Cluster.CaCertBase64 holds another CA than was sealed with the token for this TPM"
-        raise Rejected(f"{text}: the configuration was changed on its way; the token is not used")
+        text = "Cluster.CaCertBase64 differs from the CA that was sealed with the token for this TPM"
+        raise Rejected(f"{text}: the configuration was modified in transit; the token is not used")
     return SecretStr(answer.text)
 
 
@@ -261,18 +261,18 @@ async def wait_node(api: Api, nodes: Nodes, name: str, tell: OnProgress, *, with
         running = next((one for one in slots if one.running), None)
         seen = await _observe_node(api, nodes, running, name)
         if isinstance(seen, Node):
-            lacks = "" if before in (None, running) else "the machine does not stay as it is"
+            lacks = "" if before in (None, running) else "the Machine changes too often"
             # equal twice in a row: a machine that crashes soon after its start does not count
             if running == before and running is not None:
                 lacks = await nodes.sandbox_trouble(running.slot)
                 if not lacks:
-                    return f"Node {name} is there{_unready(seen)}; a Pod sandbox ran in {running.slot}"
+                    return f"Node {name} exists{_unready(seen)}; a Pod sandbox ran in {running.slot}"
             before = running
         else:
             before, lacks = None, seen
         if lacks:
             if loop.time() >= until:
-                later = "the daemon looks after it from now on"
+                later = "the daemon manages it from now on"
                 raise Transient(f"{lacks}, {within_s:g} s after all steps were done; {later}")
             tell(f"waiting for Node {name}: {lacks}")
         await asyncio.sleep(_LOOK_S)
@@ -281,7 +281,7 @@ async def wait_node(api: Api, nodes: Nodes, name: str, tell: OnProgress, *, with
 async def _observe_node(api: Api, nodes: Nodes, running: SlotFacts | None, name: str) -> Node | str:
     """Return the Node of this very machine if its kubelet is healthy; else a message about the missing part."""
     if running is None:
-        return "no machine runs: it is being made anew, or does not start"
+        return "no machine is running: it is being recreated, or does not start"
     try:
         node = await api.get(NODES, name)
     except NotFound:
@@ -290,7 +290,7 @@ async def _observe_node(api: Api, nodes: Nodes, running: SlotFacts | None, name:
         return f"the API server does not answer: {error}"
     info = node.status.node_info
     if running.boot_id and (info is None or info.boot_id != running.boot_id):
-        return f"the Node is still what an earlier boot than {running.slot}'s reported"
+        return f"the Node's status is from a boot before that of {running.slot}"
     trouble = await nodes.kubelet_trouble(running.slot)
     if not running.kubelet:
         return trouble or f"kubelet in {running.slot} does not stay up"
@@ -322,7 +322,7 @@ def run(
     async def main() -> int:
         given = load_config(file, environ, layout)
         for words in given.unknown_keys:
-            log.warning("the configuration says what is ignored", what=words)
+            log.warning("configuration has ignored keys", what=words)
         around = StartInputs(layout, host_facts(layout, environ), unknown_keys=given.unknown_keys)
         config, show = given.config, partial(_show, colour=colour)
         started = await start(config, around, ProgressOutput(), checks=checks, show=show)
@@ -333,7 +333,7 @@ def run(
 
 
 def _words(changed: tuple[str, ...]) -> str:
-    return f"changed {', '.join(changed)}" if changed else "nothing had to be changed"
+    return f"changed {', '.join(changed)}" if changed else "no changes were necessary"
 
 
 def _show(report: PreflightReport, *, colour: bool) -> None:

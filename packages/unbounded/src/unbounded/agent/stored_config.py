@@ -61,5 +61,5 @@ def require_stored_config(layout: Layout) -> AgentConfig:
     """
     config = read_stored_config(layout)
     if config is None:
-        raise Rejected(f"there is no {layout.config}: run `unbounded-agent start` first")
+        raise Rejected(f"{layout.config} does not exist: run `unbounded-agent start` first")
     return config

@@ -187,7 +187,7 @@ async def test_a_ca_is_rotated_in_the_documented_order(
             await place.look()
         status, reason, message = await place.condition()
         assert (status, reason, place.restarts, place.nodes.followed) == ("False", "Pending", 0, [])
-        assert f"CA {fingerprint(new)}, DNS server 10.0.0.10 is published: " in message
+        assert f"the cluster publishes {url}, CA {fingerprint(new)}, DNS server 10.0.0.10: " in message
         assert read_stored_config(place.layout) is None
 
         await publish_cluster_info(place.api, url, (old + new).encode())
@@ -236,7 +236,7 @@ async def test_another_dns_server_is_followed_but_not_while_the_machine_is_held(
         await publish_cluster_info(place.api, url, ca)
         await place.look()
         await place.api.patch(SERVICES, "kube-dns", {"spec": {"clusterIP": "10.0.0.53"}}, namespace="kube-system")
-        place.held = "NodeReboot r1 (unbounded-agent/m1) has the Machine since 12:00"
+        place.held = "NodeReboot r1 (unbounded-agent/m1) holds the lock of the Machine since 12:00"
         with pytest.raises(Transient, match="NodeReboot r1"):
             await place.look()
         assert "NodeReboot r1" in (await place.condition())[2]
@@ -280,7 +280,7 @@ async def test_a_cluster_info_that_cannot_be_used_changes_nothing(place: Place, 
 
 
 def test_a_bundle_without_certificates_is_refused() -> None:
-    with pytest.raises(Rejected, match="no PEM of certificates"):
+    with pytest.raises(Rejected, match="not PEM certificates"):
         fingerprint("nothing")
 
 

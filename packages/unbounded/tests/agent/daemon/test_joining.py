@@ -117,7 +117,7 @@ async def test_a_token_from_attestation_counts_before_that_of_the_file(
 ) -> None:
     server, admin = served
     config = config_of(server, token="")
-    with pytest.raises(Rejected, match=r"Kubelet.Auth: a BootstrapToken is needed"):
+    with pytest.raises(Rejected, match=r"Kubelet.Auth: joining needs a BootstrapToken"):
         await join(layout, config)
     async with approving(admin):
         await join(layout, config, token=SecretStr(TOKEN))
@@ -159,7 +159,9 @@ async def test_joining_that_was_cut_off_goes_on_with_the_same_request(
     program = ExecCredential(command="echo", args=(says,))
     by_program = config_of(server)
     by_program = replace(by_program, kubelet=replace(by_program.kubelet, auth=KubeletAuth(exec_credential=program)))
-    with pytest.raises(Transient, match="approved by a person, as machina approves only what bootstrap tokens ask for"):
+    with pytest.raises(
+        Transient, match="approved by an administrator, as machina approves only requests of bootstrap tokens"
+    ):
         await join(layout, by_program, within_s=0.3)
     assert len((await admin.get(REQUESTS))["items"]) == 1
     async with approving(admin):
@@ -203,7 +205,7 @@ async def test_a_certificate_that_has_run_out_is_said_with_the_remedy(
     async with approving(admin):
         await join(layout, config_of(server))
     late = datetime.now(UTC) + timedelta(days=400)
-    with pytest.raises(Rejected, match=r"raise spec.joinCounter of Machine m1, and run `unbounded-agent start`"):
+    with pytest.raises(Rejected, match=r"increase spec.joinCounter of Machine m1, and run `unbounded-agent start`"):
         identity_of(layout, "m1", now=lambda: late)
 
 
@@ -220,37 +222,42 @@ async def test_the_agent_gets_the_certificate_of_its_kubelet(served: tuple[ApiSe
 
 
 MADE: dict[str, Any] = {"kubernetes": {}}
-OF_TOKEN = "a Machine that is made with a bootstrap token"
+OF_TOKEN = "a Machine that is created with a bootstrap token"
 REFUSALS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     (
         "an address",
         {},
         {"ssh": {"host": "10.0.0.1", "privateKeyRef": {"name": "key", "namespace": "unbounded-kube"}}},
-        f"{OF_TOKEN} says how it becomes a node",
+        f"{OF_TOKEN} may have only spec.kubernetes and spec.agent.image",
     ),
-    ("a provider", {}, {"provider": "Azure"}, f"{OF_TOKEN} says how it becomes a node"),
-    ("another join", {}, {"joinCounter": 3}, f"{OF_TOKEN} says how it becomes a node"),
-    ("an agent from elsewhere", {}, {"agent": {"url": "http://a/x"}}, f"{OF_TOKEN} says how it becomes a node"),
-    ("a label", {"labels": {"team": "a"}}, MADE, f"{OF_TOKEN} has the label unbounded-cloud.io/site, and nothing"),
+    ("a provider", {}, {"provider": "Azure"}, f"{OF_TOKEN} may have only spec.kubernetes and spec.agent.image"),
+    ("another join", {}, {"joinCounter": 3}, f"{OF_TOKEN} may have only spec.kubernetes and spec.agent.image"),
+    (
+        "an agent from elsewhere",
+        {},
+        {"agent": {"url": "http://a/x"}},
+        f"{OF_TOKEN} may have only spec.kubernetes and spec.agent.image",
+    ),
+    ("a label", {"labels": {"team": "a"}}, MADE, f"{OF_TOKEN} may have only the label unbounded-cloud.io/site"),
     (
         "a provider by annotation",
         {"annotations": {"unbounded-cloud.io/provider": "Azure"}},
         MADE,
-        f"{OF_TOKEN} has the label unbounded-cloud.io/site, and nothing",
+        f"{OF_TOKEN} may have only the label unbounded-cloud.io/site",
     ),
-    ("a finalizer", {"finalizers": ["a/b"]}, MADE, f"{OF_TOKEN} has the label unbounded-cloud.io/site, and nothing"),
+    ("a finalizer", {"finalizers": ["a/b"]}, MADE, f"{OF_TOKEN} may have only the label unbounded-cloud.io/site"),
     (
         "another token",
         {},
         {"kubernetes": {"bootstrapTokenRef": {"name": "bootstrap-token-zzzzzz"}}},
-        f"spec.kubernetes.bootstrapTokenRef of {OF_TOKEN} names that token",
+        f"spec.kubernetes.bootstrapTokenRef of {OF_TOKEN} must name that token",
     ),
     *(
         (
             f"the label {label}",
             {},
             {"kubernetes": {"nodeLabels": {label: "x"}}},
-            f"{OF_TOKEN} has no labels for its Node that kubelet does not take",
+            f"{OF_TOKEN} may have only labels for its Node that kubelet accepts",
         )
         for label in ("node-role.kubernetes.io/x", "tenant.node-restriction.kubernetes.io/x", "kubernetes.io/x")
     ),
@@ -278,7 +285,7 @@ async def test_a_token_that_was_made_for_a_machine_makes_no_other(served: tuple[
     async with with_token(config_of(server, token="bbbbbb.0123456789abcdef")) as api:
         for name in ("m1", "m2"):
             refused = await register(api, config_of(server, name))
-            assert "a bootstrap token that was made for a Machine makes no other" in str(refused)
+            assert "a bootstrap token of one Machine may not create another" in str(refused)
     assert (await admin.ask("GET", f"{OURS}/machines/m2")).status == 404
 
 
@@ -288,15 +295,15 @@ async def test_a_host_without_a_machine_that_may_not_make_it_is_told_what_to_do(
     server, admin = served
     made = await make_machine(admin)
     await make_token(admin, machine_group(made["metadata"]["uid"]), token="bbbbbb.0123456789abcdef")
-    remedy = "make it, or use a bootstrap token of the site: this host may not make it"
+    remedy = "create it, or use a bootstrap token of the site: this host may not create it"
     config = config_of(server, token="bbbbbb.0123456789abcdef")
     async with approving(admin, "Denied"):
-        with pytest.raises(Rejected, match=f"was denied: .*; where there is no such Machine, {remedy}"):
+        with pytest.raises(Rejected, match=f"was denied: .*; if the Machine does not exist, {remedy}"):
             await join(layout, config)
     async with approving(admin):
         await join(layout, config)
         await admin.ask("DELETE", f"{OURS}/machines/m1")
-        with pytest.raises(Rejected, match=f"there is no Machine m1 any more; {remedy}"):
+        with pytest.raises(Rejected, match=f"Machine m1 does not exist any more; {remedy}"):
             await join(layout, config)
 
 

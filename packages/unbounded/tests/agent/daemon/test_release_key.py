@@ -78,7 +78,7 @@ async def test_a_key_that_is_published_reaches_a_host_that_joined_without(place:
     await place.key.look()
     assert place.kept == await place.key.current() == PUBLIC_KEY
     assert require_stored_config(place.layout) == with_release_key(require_stored_config(place.layout), PUBLIC_KEY)
-    words = f"releases of the agent have to be signed by the key {fingerprint(PUBLIC_KEY)}"
+    words = f"releases of the agent must be signed with the key {fingerprint(PUBLIC_KEY)}"
     assert await place.condition() == ("True", "Applied", words)
 
 
@@ -112,12 +112,12 @@ async def test_what_is_no_key_is_named_and_holds_upgrades_up(place: Place, own: 
     store_config(place.layout, with_release_key(CONFIG, own))
     await place.publish("-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----\n")
     for call in (place.key.look, place.key.current):
-        with pytest.raises(Rejected, match=r"^ConfigMap unbounded-kube/unbounded-releases, key publicKey: wanted"):
+        with pytest.raises(Rejected, match=r"^ConfigMap unbounded-kube/unbounded-releases, key publicKey: expected"):
             await call()
     assert place.kept == own
     status, reason, words = await place.condition()
     assert (status, reason) == ("False", "Pending")
-    assert words.endswith("until it is corrected no AgentUpgrade runs here")
+    assert words.endswith("until it is corrected, no AgentUpgrade runs on this host")
 
 
 async def test_a_key_that_may_not_be_read_holds_upgrades_up(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ async def test_a_key_that_may_not_be_read_holds_upgrades_up(tmp_path: Path) -> N
 async def test_a_host_that_is_held_keeps_its_configuration(place: Place) -> None:
     await place.publish(pem_of(KEY))
     async with host_lock(place.layout, "unbounded-agent start"):
-        with pytest.raises(Transient, match="held by unbounded-agent start"):
+        with pytest.raises(Transient, match=r"unbounded-agent start \(pid \d+\) holds the lock of this host"):
             await place.key.current()
     assert place.kept == ""
     assert await place.key.current() == PUBLIC_KEY

@@ -305,18 +305,18 @@ async def test_nobody_gets_a_certificate_for_another_machine(move: Move, tmp_pat
     await migrated(move)
     async with connected(move.host.layout, move.host.config) as api, relaying(move):
         for wanted in (successor_agent("m2"), successor_kubelet("m2")):
-            with pytest.raises(Rejected, match="asks for a certificate of m2"):
+            with pytest.raises(Rejected, match="requests a certificate of m2"):
                 await certificate(api, IdentityFiles(tmp_path / "keys", wanted), wanted, within_s=20)
     assert (await move.there.list(CERTIFICATE_REQUESTS)).items == ()
     async with relaying(move):
-        with pytest.raises(Rejected, match="is no agent with a certificate of its own"):
+        with pytest.raises(Rejected, match="is not an agent with its own certificate"):
             await certificate(move.here, IdentityFiles(tmp_path / "more", successor_agent("m1")), successor_agent("m1"))
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"server": "http://api.example.com"}, "server: .* is no address of an API server, such as https://"),
+        ({"server": "http://api.example.com"}, "server: .* is not an address of an API server, such as https://"),
         ({"server": "nonsense://"}, "server"),
         ({"machineUid": ""}, "machineUid"),
         ({"caPem": 7}, "caPem"),

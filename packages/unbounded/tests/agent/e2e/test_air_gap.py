@@ -68,11 +68,11 @@ async def _is_told_what_the_mirror_lacks(agent: AgentHost) -> None:
         found = await _preflight(agent)
     finally:
         agent.mirror.dials = {}
-    targets = {one["target"].partition(" ")[0] for one in found["error"] if "there is none: 404" in one["message"]}
+    targets = {one["target"].partition(" ")[0] for one in found["error"] if "it does not exist: 404" in one["message"]}
     assert targets == {"crictl", "cni"}
     (sandbox,) = (one["message"] for one in found["warning"] if one["target"].startswith("sandbox"))
     assert sandbox == (
-        "there is none: 404 (Downloads.Sandbox); the node image has to hold /usr/share/unbounded/sandbox.tar"
+        "it does not exist: 404 (Downloads.Sandbox); the node image must contain /usr/share/unbounded/sandbox.tar"
     )
 
 
@@ -109,7 +109,7 @@ async def test_a_host_that_reaches_the_mirror_alone_is_made_anew_and_rebooted(
         finally:
             agent.mirror.dials = {}
         assert not refused.ok
-        assert "no /usr/share/unbounded/sandbox.tar in the node image, and none at the mirror" in refused.stderr
+        assert "/usr/share/unbounded/sandbox.tar is missing in the node image, and at the mirror" in refused.stderr
         started = await agent.start()
         assert "; a Pod sandbox ran in kube1" in started.stdout
         node = await agent.plane.ready(agent.machine, within_s=60)

@@ -86,7 +86,7 @@ async def test_a_host_after_reset_is_the_host_before_start(agent_host: HostOf, r
         await agent.start()
         await in_shell(agent.host, LEAVE)
         told = await agent.host.run(COMMAND, "reset", timeout_s=120)
-        assert "was there before start, and stays: wg7" in told.stdout
+        assert "existed before start, and stays: wg7" in told.stdout
         assert "logs of the agent and its machines stay in the journal" in told.stdout
         assert difference(before, await snapshot(agent.host)) == {}
         again = await agent.host.run(f"{UNPACKED}/unbounded-agent/unbounded-agent", "reset")
@@ -112,7 +112,7 @@ async def _becomes_a_node(agent: AgentHost, before: dict[str, list[str]]) -> Non
     assert "tcp dport 9 drop" in (await host.run("nft", "list", "ruleset")).stdout
     changed = difference(before, await snapshot(host))
     assert {"files", "unit files", "parameters", "machines"} <= changed.keys()
-    assert "nothing had to be changed" in (await agent.start()).stdout
+    assert "no changes were necessary" in (await agent.start()).stdout
 
 
 async def _runs_a_container(agent: AgentHost) -> None:

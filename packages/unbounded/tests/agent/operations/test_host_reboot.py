@@ -60,7 +60,7 @@ class Systemctl:
             if self.host.slow:
                 self.host.slow -= 1
                 await asyncio.sleep(timeout_s)
-                raise Transient("systemctl reboot: no end within 30 s")
+                raise Transient("systemctl reboot: not complete within 30 s")
             return HostCommandResult(argv, 0, "", "")
 
         return await self.life.through("systemctl reboot", ask)

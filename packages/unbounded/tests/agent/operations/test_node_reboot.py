@@ -295,11 +295,14 @@ def test_a_node_that_does_not_start_again_is_said_with_what_systemd_said() -> No
 
 def test_a_kubelet_that_does_not_take_its_settings_is_said_with_how_it_ended() -> None:
     def refuses(host: SimulatedHost) -> None:
-        host.first_renewal_s, host.trouble = 10_000.0, "kubelet in kube1 does not stay up; it ended with: panic: locked"
+        host.first_renewal_s, host.trouble = (
+            10_000.0,
+            "kubelet in kube1 does not stay up; its last output: panic: locked",
+        )
 
     operation, _host = _with(refuses, deadlineSeconds=3600)
     assert facts_of(operation)[:2] == ("Failed", "TimedOut")
-    assert "kubelet in kube1 does not stay up; it ended with: panic: locked" in (operation.status.message or "")
+    assert "kubelet in kube1 does not stay up; its last output: panic: locked" in (operation.status.message or "")
 
 
 def test_a_machine_that_does_not_stop_serves_again() -> None:

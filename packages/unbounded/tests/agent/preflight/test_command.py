@@ -38,7 +38,7 @@ async def test_a_joined_host_is_looked_at_with_what_it_kept(tmp_path: Path, caps
     downloads = Downloads(kubernetes=NOWHERE, containerd=NOWHERE, runc=NOWHERE, cni=NOWHERE, crictl=NOWHERE)
     join(layout, config(api_server="https://127.0.0.1:1", oci_image="127.0.0.1:1/root:v1", downloads=downloads))
     found = await findings(layout, capsys)
-    assert (found["agent-config"]["severity"], found["agent-config"]["message"]) == ("ok", "without faults")
+    assert (found["agent-config"]["severity"], found["agent-config"]["message"]) == ("ok", "no errors")
     assert "refused" in found["api-server-reachable"]["message"]
 
 
@@ -48,5 +48,5 @@ async def test_a_fault_says_what_would_be_right_and_not_the_address_that_is_ther
     layout = Layout(tmp_path)
     join(layout, config(api_server="http://u:p@10.0.0.1"))
     told = (await findings(layout, capsys))["agent-config"]["message"]
-    assert "Kubelet.ApiServer: a URL that begins with https://, without a user" in told
+    assert "Kubelet.ApiServer: must be a URL that begins with https://, without a user" in told
     assert "10.0.0.1" not in told

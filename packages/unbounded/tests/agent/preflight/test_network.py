@@ -158,8 +158,8 @@ async def test_what_is_there_is_told_to_be_there(here: Place) -> None:
 @pytest.mark.parametrize(
     ("gone", "name", "status", "words"),
     [
-        ("/kubelet", "kubernetes-artifacts", 404, "there is none: 404"),
-        ("/containerd", "cri-artifacts", 403, "not given to this host: 403"),
+        ("/kubelet", "kubernetes-artifacts", 404, "it does not exist: 404"),
+        ("/containerd", "cri-artifacts", 403, "this host has no permission: 403"),
         ("/runc", "cri-artifacts", 500, "the answer is 500"),
         ("/cni-plugins", "cni-artifacts", 404, "Downloads.CNI"),
     ],
@@ -180,20 +180,20 @@ async def test_a_sandbox_image_that_the_mirror_lacks_is_named(here: Place) -> No
         return one.severity, one.message
 
     here.mirror.gone = {"/sandbox"}
-    lacks = "there is none: 404 (Downloads.Sandbox)"
-    holds = "the node image has to hold /usr/share/unbounded/sandbox.tar"
+    lacks = "it does not exist: 404 (Downloads.Sandbox)"
+    holds = "the node image must contain /usr/share/unbounded/sandbox.tar"
     assert sandbox(await here.findings()) == (WARNING, f"{lacks}; {holds}")
     bare = replace(here.config, oci_image="")
     assert sandbox(await here.findings(bare, debootstrap=True)) == (ERROR, lacks)
     here.mirror.status = 500
     assert sandbox(await here.findings())[0] is ERROR, "it may be there"
     nowhere = replace(here.config, downloads=replace(here.config.downloads, sandbox=ArtifactSource()))
-    no_mirror = "no mirror is named for it (Downloads.Sandbox)"
+    no_mirror = "no mirror is configured for it (Downloads.Sandbox)"
     assert sandbox(await here.findings(nowhere)) == (OK, f"{no_mirror}: {holds}")
     bare = replace(nowhere, oci_image="")
     assert sandbox(await here.findings(bare, debootstrap=True)) == (
         ERROR,
-        f"{no_mirror}, and debootstrap brings none",
+        f"{no_mirror}, and debootstrap does not provide it",
     )
 
 
@@ -206,8 +206,8 @@ async def test_a_proxy_that_refuses_or_is_not_there_is_named(here: Place) -> Non
     far = replace(here.config, downloads=replace(here.config.downloads, cni=source), oci_image="r.example.com/root:v1")
     async with served(refuses) as host:
         for at, words in (
-            (host, "it is not given to this host: 403"),
-            (f"127.0.0.1:{closed_port()}", "nothing listens there: the connection is refused"),
+            (host, "this host has no permission: 403"),
+            (f"127.0.0.1:{closed_port()}", "connection refused: nothing listens there"),
         ):
             found = await here.findings(replace(far, proxy=Proxy(http=f"http://{at}", https=f"http://{at}")))
             assert found["cni-artifacts"][0].message == f"{words} (Downloads.CNI, through Proxy.HTTP)"
@@ -222,7 +222,7 @@ async def test_a_mirror_whose_authority_is_not_known_needs_it_in_the_configurati
     source = ArtifactSource(base_url=here.config.kubelet.api_server)  # of an authority that the system does not know
     changed = replace(here.config, downloads=replace(here.config.downloads, cni=source))
     (found,) = (await here.findings(changed))["cni-artifacts"]
-    said = "its certificate is not trusted: CaBundle has to hold its authority (Downloads.CNI)"
+    said = "its certificate is not trusted: CaBundle must contain its authority (Downloads.CNI)"
     assert (found.severity, found.message) == (ERROR, said)
 
 
@@ -261,7 +261,7 @@ async def test_what_nobody_publishes_a_sha256_of_is_a_warning_until_it_is_pinned
     async with Web(patience=PATIENT) as web_:
         assert (await ArtifactCache(shelf, web_, web_).get(replaced(cni, sha256=""), lambda _: None)).checked is False
     assert (await here.findings(config))["cni-artifacts"][0].message == "it is on this host"
-    assert "it is on this host, but unchecked" in (await here.findings())["cni-artifacts"][0].message
+    assert "it is on this host, but unverified" in (await here.findings())["cni-artifacts"][0].message
 
 
 @pytest.mark.slow
@@ -294,7 +294,7 @@ async def test_what_is_odd_about_a_configuration_is_a_warning(here: Place) -> No
 @pytest.mark.slow
 async def test_a_name_that_no_image_has(here: Place) -> None:
     (found,) = (await here.findings(replace(here.config, oci_image="Not An Image")))["oci-image-reachable"]
-    assert (found.severity, "no name of an image" in found.message) == (ERROR, True)
+    assert (found.severity, "not an image name" in found.message) == (ERROR, True)
 
 
 @pytest.mark.slow
@@ -302,7 +302,7 @@ async def test_an_image_that_the_registry_does_not_have(here: Place) -> None:
     found = await here.findings(replace(here.config, oci_image=f"{here.registry.host}/root:v2"))
     assert (found["oci-image-reachable"][0].severity, found["oci-image-reachable"][0].message) == (
         ERROR,
-        "there is none: 404 (OCIImage)",
+        "it does not exist: 404 (OCIImage)",
     )
 
 
@@ -316,7 +316,7 @@ async def test_a_private_image_is_a_warning_until_the_host_has_its_login(here: P
     here.registry.dial = closed
     later = "start reads the logins of containerd.pullSecrets when the host has joined"
     (found,) = (await here.findings())["oci-image-reachable"]
-    assert (found.severity, found.message) == (WARNING, f"it is not given to this host: 403 (OCIImage); {later}")
+    assert (found.severity, found.message) == (WARNING, f"this host has no permission: 403 (OCIImage); {later}")
     for password, severity in (("hobbes", WARNING), ("calvin", OK)):
         auth = {here.registry.host: {"username": "robot", "password": password}}
         here.layout.pull_secrets.parent.mkdir(parents=True, exist_ok=True)
@@ -341,7 +341,7 @@ async def test_an_api_server_of_another_authority_is_not_the_one_that_is_meant(h
     changed = config(api_server=here.config.kubelet.api_server, ca_pem=other)
     found = await here.findings(changed)
     assert found["api-server-reachable"][0].severity is ERROR
-    assert "not of Cluster.CaCertBase64" in found["api-server-reachable"][0].message
+    assert "not signed by Cluster.CaCertBase64" in found["api-server-reachable"][0].message
 
 
 @pytest.mark.slow
@@ -349,7 +349,7 @@ async def test_trouble_on_the_way_is_told_by_its_kind(here: Place) -> None:
     for server, words in (
         (f"https://127.0.0.1:{closed_port()}", "refused"),
         ("https://no-such-host.invalid", "cannot be resolved"),
-        (f"https://{here.mirror.host}", "does not speak TLS"),
+        (f"https://{here.mirror.host}", "its TLS handshake fails"),
     ):
         auth = Kubelet(api_server=server, auth=here.config.kubelet.auth)
         (one,) = (await here.findings(replace(here.config, kubelet=auth)))["api-server-reachable"]
@@ -401,7 +401,7 @@ async def test_attestation_wants_a_tpm_where_no_token_is_given(here: Place) -> N
 
 
 async def test_without_a_configuration_the_rest_is_told_all_the_same(here: Place) -> None:
-    told = await here.preflight(Rejected("config.json: MachineName '': the name of a Machine"))
+    told = await here.preflight(Rejected("config.json: MachineName '': must be the name of a Machine"))
     by_name = {one.name: one for one in told.findings}
     assert by_name["agent-config"].severity is ERROR
     assert {by_name[name].severity for name in NAMED} == {WARNING}

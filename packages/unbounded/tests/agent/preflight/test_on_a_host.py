@@ -59,7 +59,7 @@ async def test_a_host_that_lacks_nothing_and_then_things_that_it_names(configure
     assert "nspawn-machine-provisioning" in ignored
 
     text = await host.run(COMMAND, "preflight", "--config", CONFIG, check=False)
-    assert (text.status, "[ERROR cri-artifacts] containerd 1.6.20: there is none: 404" in text.stdout) == (1, True)
+    assert (text.status, "[ERROR cri-artifacts] containerd 1.6.20: it does not exist: 404" in text.stdout) == (1, True)
     token = json.loads(host.get(CONFIG))["Kubelet"]["Auth"]["BootstrapToken"]
     assert token not in text.stdout + text.stderr
     assert configured.plane.address.rpartition(":")[0].removeprefix("https://") not in text.stdout
@@ -86,7 +86,7 @@ async def test_kubelets_parameters_that_cannot_be_set_fail_preflight_and_start_b
     status, document = await preflight(configured, "--ignore-preflight-errors", "cgroups")
     refused = {one["target"]: one["message"] for one in document["checks"] if one["severity"] == "error"}
     assert status == 1
-    assert refused["kernel.panic"].startswith("kernel.panic is 7, and kubelet needs 10; this host cannot set it")
+    assert refused["kernel.panic"].startswith("kernel.panic is 7, but kubelet needs 10; this host cannot set it")
     assert {one["name"] for one in document["checks"] if one["severity"] == "error"} == {"kernel-parameters"}
 
     said = await host.run(COMMAND, "start", "--config", CONFIG, "--ignore-preflight-errors", "all", check=False)

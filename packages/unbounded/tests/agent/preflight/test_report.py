@@ -24,7 +24,7 @@ from unbounded.agent.preflight.report import (
 FINDINGS = (
     warning("swap-active", "swap", "will be switched off"),
     error("cgroups", "/sys/fs/cgroup", "version 1"),
-    fine("agent-config", "configuration", "without faults"),
+    fine("agent-config", "configuration", "no errors"),
 )
 
 
@@ -48,7 +48,7 @@ def test_names_of_checks_are_read(text: str) -> None:
 
 
 def test_an_unknown_check_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ValueError, match="no check is named cgroup; there are agent-config"):
+    with pytest.raises(ValueError, match="unknown checks: cgroup; available: agent-config"):
         IgnoredChecks.parse("cgroups,cgroup")
 
 
@@ -77,7 +77,7 @@ def test_as_json_it_has_status_checks_and_a_summary() -> None:
 def test_as_text_each_finding_has_a_line() -> None:
     lines = as_text(report(FINDINGS, IgnoredChecks())).splitlines()
     assert lines == [
-        "[OK agent-config] configuration: without faults",
+        "[OK agent-config] configuration: no errors",
         "[WARNING swap-active] swap: will be switched off",
         "[ERROR cgroups] /sys/fs/cgroup: version 1",
         "1 errors, 1 warnings, 1 ok: this host cannot become a node yet",

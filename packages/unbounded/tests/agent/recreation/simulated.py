@@ -258,7 +258,7 @@ class SimNodes:
             await self._do(f"build {slot} {percent} %")
             self._stumble("download")
         if goal.kubernetes_version == UNBUILDABLE:
-            raise Rejected(f"there is no kubelet {UNBUILDABLE}")
+            raise Rejected(f"it has no kubelet {UNBUILDABLE}")
 
         def end() -> None:
             host.slots[slot].applied = BuildRecord(goal=goal)
@@ -322,7 +322,7 @@ class SimNodes:
         applied = self._host.slots[slot].applied
         self._host.sandboxes.append(slot)
         broken = applied is not None and applied.goal.kubernetes_version == NO_SANDBOX
-        return f"no Pod sandbox runs in {slot}: open /etc/hosts: no such file or directory" if broken else ""
+        return f"no Pod sandbox starts in {slot}: open /etc/hosts: no such file or directory" if broken else ""
 
     async def describe(self, slot: Slot, labels: Mapping[str, str], taints: tuple[str, ...]) -> None:
         it = self._host.slots[slot]

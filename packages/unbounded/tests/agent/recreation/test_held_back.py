@@ -94,7 +94,10 @@ async def test_a_recreation_that_lost_its_slot_stops_before_its_next_step_and_go
     await asyncio.sleep(400)
     assert world.host.slots[Slot.KUBE1].running, "the old machine was not stopped"
     assert world.phases[-1] in ("Preparing", "Switching")
-    assert "waiting, as HostReboot reboot (metalman/lab) has the Machine" in (await world.condition("NodeUpdated"))[2]
+    assert (
+        "waiting, as HostReboot reboot (metalman/lab) holds the lock of the Machine"
+        in (await world.condition("NodeUpdated"))[2]
+    )
     holder = (await world.m1()).status.active_operation
     assert holder is not None
     assert holder.uid == "x"

@@ -59,7 +59,7 @@ async def test_a_label_that_is_refused_is_said_and_not_asked_for_again(world: No
     await asyncio.sleep(3600)
     status, reason, message = await world.condition("RepavePending")
     assert (status, reason) == ("True", "Pending")
-    assert "do not follow: an agent changes no such label" in message
+    assert "cannot update labels and taints of the Node: an agent changes no such label" in message
     assert len(asked) == 1
     await world.api.patch(MACHINES, "m1", {"spec": {"kubernetes": {"nodeLabels": {"example.com/denied": None}}}})
     await asyncio.sleep(5)
@@ -73,7 +73,10 @@ async def test_a_pause_that_keeps_labels_from_following_is_what_is_said(world: N
     paused = {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}}
     await world.api.patch(MACHINES, "m1", {**paused, "spec": {"kubernetes": {"nodeLabels": {"tier": "a"}}}})
     await asyncio.sleep(5)
-    assert "do not follow: the Machine is paused" in (await world.condition("RepavePending"))[2]
+    assert (
+        "cannot update labels and taints of the Node: the Machine is paused"
+        in (await world.condition("RepavePending"))[2]
+    )
     await world.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: None}}})
     await asyncio.sleep(5)
     assert (await world.condition("RepavePending"))[:2] == ("False", "Applied")

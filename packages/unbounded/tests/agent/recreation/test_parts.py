@@ -88,10 +88,10 @@ def test_both_files_are_read_back_as_they_were_written_and_nobody_else_reads_the
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b'{"format": 2, "news": {}}', "has format 2, this agent knows 1: it is from a later one"),
+        (b'{"format": 2, "news": {}}', "has format 2, but this agent supports 1: a later agent wrote it"),
         (b'{"format": 1}', "missing required field"),
         (b"{", "truncated"),
-        (b'{"format": 1, "phase": "Dancing"}', "left as it is"),
+        (b'{"format": 1, "phase": "Dancing"}', "does not change it"),
     ],
     ids=["later", "fields", "torn", "phase"],
 )
@@ -127,7 +127,7 @@ def test_every_phase_has_a_row_and_every_way_ends() -> None:
             here = TABLE[here].then
         passed, here = [], phase
         while here is not None:
-            assert here not in passed, f"the failures of {phase} lead in a circle"
+            assert here not in passed, f"the failures of {phase} form a loop"
             passed.append(here)
             here = TABLE[here].back if TABLE[here].limit is not None else TABLE[here].then
 
@@ -176,15 +176,15 @@ def test_limits_are_those_of_the_configuration_where_it_has_some() -> None:
     ("facts", "seen", "lacks"),
     [
         (RUNS, NodeEvidence(node_of(), renewed=True), ""),
-        (SlotFacts(Slot.KUBE2), NodeEvidence(node_of(), renewed=True), "kubelet does not run"),
+        (SlotFacts(Slot.KUBE2), NodeEvidence(node_of(), renewed=True), "kubelet is not running"),
         (replace(RUNS, kubelet=False), NodeEvidence(trouble="it ended with: panic"), "it ended with: panic"),
-        (RUNS, NodeEvidence(), "there is no Node"),
+        (RUNS, NodeEvidence(), "the Node does not exist"),
         (RUNS, NodeEvidence(node_of(), renewed=True, trouble="not well: 500"), "not well: 500"),
-        (RUNS, NodeEvidence(node_of(), renewed=True, sandbox_trouble="no Pod sandbox runs"), "no Pod sandbox runs"),
-        (RUNS, NodeEvidence(node_of(boot="boot-1"), renewed=True), "not reported by this boot"),
+        (RUNS, NodeEvidence(node_of(), renewed=True, sandbox_trouble="no Pod sandbox starts"), "no Pod sandbox starts"),
+        (RUNS, NodeEvidence(node_of(boot="boot-1"), renewed=True), "this boot of the machine has not reported"),
         (RUNS, NodeEvidence(node_of(version="v1.33.0"), renewed=True), "reports version v1.33.0, not 1.34.2"),
         (RUNS, NodeEvidence(node_of(ready="False"), renewed=True), "is not Ready: R, M"),
-        (RUNS, NodeEvidence(node_of()), "lease of the Node was not renewed"),
+        (RUNS, NodeEvidence(node_of()), "lease of the Node has not been renewed"),
     ],
     ids=["proven", "kubelet", "crashes", "none", "unwell", "sandbox", "another boot", "version", "unready", "lease"],
 )
@@ -212,7 +212,7 @@ def test_builds_of_a_version_are_that_version_unless_one_is_named(reported: str,
 def test_settings_that_no_node_can_be_made_from_are_named_before_its_node_is_deleted() -> None:
     wanted = DesiredNode(goal(settings=NodeSettings(ca_bundle=NO_PEM)), ("caBundle",), ())
     said = repave_pending(wanted, None)
-    words = "differs in caBundle; a node made from it would be taken back: caBundle: at least one certificate in PEM"
+    words = "differs in caBundle; a node built from it would be rolled back: caBundle: at least one certificate in PEM"
     assert (said.status, said.reason, words in said.message) == ("True", "Pending", True)
 
 

@@ -260,9 +260,9 @@ def test_a_start_for_which_the_disk_is_full_is_tried_ever_more_rarely() -> None:
     ("runs", "containerd", "kubelet", "words"),
     [
         (True, True, True, ""),
-        (False, False, False, "its machine does not run"),
-        (True, False, False, "containerd and kubelet do not run"),
-        (True, True, False, "kubelet does not run"),
+        (False, False, False, "its machine is not running"),
+        (True, False, False, "containerd and kubelet are not running"),
+        (True, True, False, "kubelet is not running"),
     ],
     ids=["serves", "machine", "both", "kubelet"],
 )

@@ -42,7 +42,7 @@ async def said_by_why(world: NodeWorld, reason: str, phase: str) -> None:
 
 @story
 async def test_what_a_person_changed_is_listed_before_and_after_it_is_discarded(world: NodeWorld) -> None:
-    text = "1 file was changed by hand in kube1, and a recreation discards that: /etc/motd (changed)"
+    text = "1 file was changed by hand in kube1, and a recreation discards the changes: /etc/motd (changed)"
     world.more = (ConditionReport(ConditionType.NODE_MODIFIED, ConditionStatus.TRUE, ConditionReason.MODIFIED, text),)
     await world.joined()
     world.node_agent().start()
@@ -177,7 +177,7 @@ async def test_the_newest_version_at_the_time_of_the_deletion_is_taken_and_recor
     assert (machine.status.configuration.version, machine.status.configuration.version_name) == (10, "workers-v10")
     assert machine.spec.configuration_ref is not None
     assert machine.spec.configuration_ref.version is None, "never in spec"
-    assert "workers-v10 wins over spec in kubernetes.version" in (await world.condition("RepavePending"))[2]
+    assert "workers-v10 overrides spec in kubernetes.version" in (await world.condition("RepavePending"))[2]
 
 
 @story
@@ -204,7 +204,7 @@ async def test_the_slot_says_from_its_first_moment_which_version_the_node_is_mad
     await world.delete_node()
     await world.settled(within_s=300)
     assert seen == [{"name": "workers", "version": 1, "versionName": "workers-v1"}] * 2, "it was decided anew"
-    assert world.version() == "1.34.0", "the node is made from the version as it is"
+    assert world.version() == "1.34.0", "the node is built from the version as it is"
 
 
 @story
@@ -279,7 +279,7 @@ async def test_a_slot_in_which_no_pod_sandbox_runs_is_not_the_node(world: NodeWo
     assert world.version() == OLD
     assert set(world.host.sandboxes) == {Slot.KUBE2}, "the old slot is not asked for one"
     said = (await world.condition("NodeUpdated"))[2]
-    assert "no Pod sandbox runs in kube2: open /etc/hosts: no such file or directory" in said
+    assert "no Pod sandbox starts in kube2: open /etc/hosts: no such file or directory" in said
 
 
 @story

@@ -96,5 +96,5 @@ async def test_lost_links_are_made_again_by_the_release_in_a_slot(tmp_path: Path
 
 async def test_what_runs_from_no_release_is_refused(tmp_path: Path) -> None:
     (tmp_path / "python3").touch()
-    with pytest.raises(Rejected, match="no release of the agent"):
+    with pytest.raises(Rejected, match="not a release of the agent"):
         await adopt(_ground(Layout(tmp_path / "host"), tmp_path / "python3"), version="1", window_s=9)

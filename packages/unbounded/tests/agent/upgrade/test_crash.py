@@ -67,7 +67,7 @@ def upgrade(
 
 
 async def _settled(host: SimulatedHost) -> None:
-    """Until nothing is on trial and an agent runs."""
+    """Until no release is on trial and an agent runs."""
     for _ in range(600):
         if host.trouble:
             raise host.trouble[0]
@@ -129,12 +129,12 @@ def test_a_release_that_fails_is_taken_back_and_remembered(how: str) -> None:
         "crashes": "it failed again and again; it ended with status 3",
         "crashes-slowly": "it ended with status 3",
         "hangs": "the watchdog killed it",
-        "deaf": "the API server could not be used",
+        "deaf": "cannot use the API server",
         "blind": "get Machine: no answer",
         "goes-blind": "get Machine: no answer",
     }
     assert words[how] in (operation.status.message or "")
-    assert "unbounded-agent 2 was taken back" in (operation.status.message or "")
+    assert "unbounded-agent 2 was rolled back" in (operation.status.message or "")
     assert seen["failed"]
     assert host.history[-1] == "1"
 
@@ -158,7 +158,7 @@ def test_what_fails_before_the_switch_leaves_the_agent_alone(parameters: dict[st
 def test_a_deadline_that_leaves_no_room_for_the_window_is_refused() -> None:
     operation, _host, _awaits = upgrade(GOOD, deadlineSeconds=WINDOW_S)
     assert (operation.status.phase, operation.status.reason) == ("Failed", "InvalidParameters")
-    assert "at least 100" in (operation.status.message or "")
+    assert "the minimum is 100" in (operation.status.message or "")
 
 
 @pytest.mark.slow

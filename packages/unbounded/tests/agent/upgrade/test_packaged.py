@@ -142,7 +142,7 @@ async def test_every_upgrade_ends_with_an_agent_that_works(
     await _at_once(
         _there_and_back(one, paths, release),
         _before_the_switch(two, paths, release),
-        _taken_back(three, paths["deaf"], "the API server could not be used", release),
+        _taken_back(three, paths["deaf"], "cannot use the API server", release),
     )
     await _at_once(
         _taken_back(one, paths["slow"], "it was killed by SIGKILL", release),

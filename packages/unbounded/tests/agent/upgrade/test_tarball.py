@@ -42,17 +42,17 @@ def test_a_directory_that_is_not_listed_itself_is_a_release(tmp_path: Path) -> N
 
 
 BAD = {
-    "leads upwards": (FOLDER, EXECUTABLE, ("unbounded-agent/../../escaped", b"x", 0o644)),
-    "lies beside": (EXECUTABLE, ("README", b"x", 0o644)),
-    "holds more": (("unbounded-agent", program("exit 0"), 0o755), ("unbounded-agent", None, 0o755)),
-    "in it twice": (FOLDER, EXECUTABLE, EXECUTABLE),
+    "leads out of the tree": (FOLDER, EXECUTABLE, ("unbounded-agent/../../escaped", b"x", 0o644)),
+    "beside unbounded-agent, where nothing else is allowed": (EXECUTABLE, ("README", b"x", 0o644)),
+    "it must contain only": (("unbounded-agent", program("exit 0"), 0o755), ("unbounded-agent", None, 0o755)),
+    "unbounded-agent/unbounded-agent' twice": (FOLDER, EXECUTABLE, EXECUTABLE),
     "not executable": (FOLDER, ("unbounded-agent/unbounded-agent", b"x", 0o644)),
     "is empty": (FOLDER, ("unbounded-agent/unbounded-agent", b"", 0o755)),
-    "there is no unbounded-agent": (FOLDER, ("unbounded-agent/other", b"x", 0o755)),
-    "leads out": (FOLDER, EXECUTABLE, ("unbounded-agent/link", "../../../etc/passwd", 0o777)),
-    "is no file": (FOLDER, ("unbounded-agent/unbounded-agent", "/bin/sh", 0o777)),
+    "contains neither unbounded-agent/unbounded-agent nor": (FOLDER, ("unbounded-agent/other", b"x", 0o755)),
+    "out of the tree": (FOLDER, EXECUTABLE, ("unbounded-agent/link", "../../../etc/passwd", 0o777)),
+    "is not a file": (FOLDER, ("unbounded-agent/unbounded-agent", "/bin/sh", 0o777)),
     "neither a file": (("unbounded-agent", "/bin/sh", 0o777),),
-    "is no directory": (
+    "is not a directory": (
         FOLDER,
         EXECUTABLE,
         ("unbounded-agent/link", "_internal", 0o777),
@@ -87,7 +87,7 @@ def test_a_device_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
-        pytest.param({"executable": 64}, "64 are allowed", id="executable"),
+        pytest.param({"executable": 64}, "the limit is 64", id="executable"),
         pytest.param({"archive": 4096}, "more than 8192 bytes", id="unpacked"),
         pytest.param({"members": 1}, "more than 1 files", id="members"),
     ],

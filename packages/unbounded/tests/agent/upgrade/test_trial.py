@@ -40,7 +40,7 @@ def test_a_file_of_a_later_agent_is_left_alone_and_named_during_its_trial(store:
     later = json.dumps({"format": 2, "progress": {"whatever": 1}})
     path.write_text(later)
     for call in (store.read, lambda: store.write(TRIAL)):
-        with pytest.raises(Rejected, match=r"agent-upgrade\.json has format 2, and this version knows 1"):
+        with pytest.raises(Rejected, match=r"agent-upgrade\.json has format 2, but this version supports 1"):
             call()
     assert path.read_text() == later
 
@@ -78,14 +78,16 @@ def test_a_file_that_nobody_wrote_is_refused_and_may_be_replaced(store: TrialSto
     ("text", "back"),
     [
         pytest.param("1 green it hung\n", RollbackNote("green", "it hung"), id="whole"),
-        pytest.param("1 green\n", RollbackNote("green", "the recovery script does not say why"), id="no-cause"),
+        pytest.param("1 green\n", RollbackNote("green", "the recovery script reports no cause"), id="no-cause"),
         pytest.param(
             "2 x y\n",
-            RollbackNote("", "the recovery script of another version took it back; its log says why"),
+            RollbackNote("", "the recovery script of another version rolled it back; its log has the cause"),
             id="later",
         ),
         pytest.param(
-            "", RollbackNote("", "the recovery script of another version took it back; its log says why"), id="empty"
+            "",
+            RollbackNote("", "the recovery script of another version rolled it back; its log has the cause"),
+            id="empty",
         ),
     ],
 )

@@ -37,7 +37,7 @@ def sha256_in(text: str, file_name: str, where: str) -> str:
     if len(found) == 1 and not named:  # a mirror may have renamed the file
         named = [found[0][0]]
     if len(set(map(str.lower, named))) != 1:
-        raise Rejected(f"{where}: it holds no single sha256 of {file_name}")
+        raise Rejected(f"{where}: it does not contain exactly one sha256 of {file_name}")
     return str(named[0]).lower()
 
 
@@ -109,7 +109,7 @@ class ArtifactCache:
         except Transient as failure:
             if held is None:
                 raise
-            log.warning("artifact not looked up, the one that is there is used", error=failure, artifact=artifact.name)
+            log.warning("cannot look up artifact; using the local one", error=failure, artifact=artifact.name)
             return held
 
     def _cached(self, artifact: Artifact) -> Fetched | None:
@@ -134,8 +134,8 @@ class ArtifactCache:
 
     async def _fetch(self, artifact: Artifact, wanted: Digest | None, tell: OnProgress) -> Fetched:
         if wanted is None:
-            tell(f"{artifact.version}: no sha256 is published beside it; it is taken as it comes")
-            log.warning("artifact taken unchecked", artifact=artifact.name, version=artifact.version, checked=False)
+            tell(f"{artifact.version}: no sha256 is published beside it, so it is not verified")
+            log.warning("artifact not verified", artifact=artifact.name, version=artifact.version, checked=False)
             place = self._shelf.fresh(_key(artifact))
             digest = await self._download(artifact, None, place, tell)
             await run_in_thread(place.replace, self._shelf.path(digest))
@@ -211,5 +211,5 @@ async def _text(web: Web, text: str) -> str:
         async for chunk in response.content.iter_any():
             body += chunk
             if len(body) > MOST_BYTES:
-                raise TooLarge(f"{redacted_url(text)}: more than {MOST_BYTES} bytes for a checksum")
+                raise TooLarge(f"{redacted_url(text)}: a checksum file with more than {MOST_BYTES} bytes")
     return body.decode(errors="replace")

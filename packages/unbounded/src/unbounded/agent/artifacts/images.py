@@ -90,7 +90,7 @@ class ImageCache:
         except Transient as failure:
             if held is None:
                 raise
-            log.warning("image not looked up, the one that is there is used", error=failure, image=str(wanted))
+            log.warning("cannot look up image; using the local one", error=failure, image=str(wanted))
             return self._cached(held, stale=str(failure))
 
     def _held(self, key: str) -> _ImageNote | None:

@@ -145,7 +145,7 @@ def crictl_version(kubernetes: str) -> str:
 def _checked(key: str, version: str) -> str:
     """Return a version that is safe in a URL; Machines and slots may be older than the validation of their versions."""
     if not re.fullmatch(RELEASE_VERSION, version):
-        raise Rejected(f"Downloads.{key}.Version {version!r}: a version such as 1.34.0")
+        raise Rejected(f"Downloads.{key}.Version {version!r}: must be a version such as 1.34.0")
     return version
 
 
@@ -196,7 +196,7 @@ def _filled(url: str, values: Mapping[str, str], order: tuple[str, ...], key: st
         except (KeyError, IndexError, StopIteration):
             places = "{version} or %[1]s, {arch} or %[2]s, {name} or %[3]s"
             raise Rejected(
-                f"{key} {redacted_url(url)!r}: {match.group()} stands for nothing; there are {places}"
+                f"{key} {redacted_url(url)!r}: unknown placeholder {match.group()}; supported: {places}"
             ) from None
 
     return _PLACE.sub(value, url)

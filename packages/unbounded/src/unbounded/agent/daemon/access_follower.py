@@ -153,7 +153,7 @@ class AccessFollower:
                 if not self._moving():
                     await self.look()
             except (Failure, OSError) as error:
-                log.warning("the cluster's address and CA are not followed", error=error)
+                log.warning("cannot follow the cluster's address and CA", error=error)
                 wait_s = AFTER_TROUBLE_S
             await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311  # many agents, one API server
 
@@ -171,10 +171,12 @@ class AccessFollower:
         try:
             await self._follow(used, desired, behind)
         except Failure as error:
-            await self._report(ConditionReason.PENDING, f"{used} stays in use, and {desired} is published: {error}")
+            await self._report(
+                ConditionReason.PENDING, f"{used} stays in use, although the cluster publishes {desired}: {error}"
+            )
             raise
         self._know(published)
-        log.info("the cluster's address and CA are followed; the daemon starts anew", access=str(desired))
+        log.info("following the cluster's address and CA; the daemon restarts", access=str(desired))
         await self._restart()
 
     def _is_behind(self, slot: Slot, desired: ClusterAccess) -> bool:
@@ -188,7 +190,7 @@ class AccessFollower:
             if held := self._blocked_by():
                 raise Transient(held)
             if self._layout.recreation.exists():
-                raise Transient("a recreation of the node is under way")
+                raise Transient("a recreation of the node is in progress")
             for slot in behind:
                 await self._nodes.follow_access(slot, desired)
             kept = read_stored_config(self._layout) or self._config  # the public key of releases may have changed since
@@ -206,7 +208,7 @@ class AccessFollower:
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
-            log.warning("what the cluster published before cannot be read; only its CA is followed", error=error)
+            log.warning("cannot read what the cluster published before; following only its CA", error=error)
             return None
 
     def _know(self, published: ClusterAccess) -> None:

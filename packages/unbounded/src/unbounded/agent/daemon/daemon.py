@@ -181,7 +181,7 @@ async def _moved(parts: DaemonParts, config: AgentConfig) -> None:
 
 async def _joined(parts: DaemonParts, config: AgentConfig, health: ReleaseHealth) -> None:
     identity = await identity_when_joined(parts.layout, config.machine_name)
-    log.info("daemon runs", machine=config.machine_name, version=parts.version)
+    log.info("daemon started", machine=config.machine_name, version=parts.version)
     async with HttpApi(client_config(config, identity), user_agent=USER_AGENT) as api, asyncio.TaskGroup() as tasks:
         tasks.create_task(identity.keep_renewed(api), name="identity")
         tasks.create_task(health.run(api), name="health")
@@ -264,7 +264,7 @@ class AgentDaemon:
                 found = await api.get(MACHINES, self._machine)
             if known is not None and found.metadata.uid != known.metadata.uid:
                 raise Rejected(
-                    f"{config.kubelet.api_server} has another Machine {self._machine}: it is another cluster"
+                    f"{config.kubelet.api_server} has another Machine {self._machine}, so it is another cluster"
                 )
 
         return AccessFollower(
@@ -358,7 +358,7 @@ class AgentDaemon:
         try:
             whole = [one for slot in Slot if (one := self._parts.nodes.applied(slot)) is not None]
         except Rejected as error:
-            log.warning("the release is fetched without the node's proxies", error=error)
+            log.warning("fetching the release without the node's proxies", error=error)
             return None
         return whole[0].goal if whole else None
 

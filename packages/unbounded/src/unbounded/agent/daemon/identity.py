@@ -44,7 +44,7 @@ from unbounded.kube.port import Api
 USER_AGENT: Final = "unbounded-agent"
 RENEWAL_POLL_S: Final = 3600.0  # the wall clock may be set during a sleep, and hosts are suspended
 WAITS_S: Final = 15.0
-A_PERSON: Final = "a person, as machina approves only what bootstrap tokens ask for"
+A_PERSON: Final = "an administrator, as machina approves only requests of bootstrap tokens"
 RENEWAL: Final = Backoff(base_s=60.0, max_s=3600.0)
 
 log = Log("agent")
@@ -95,7 +95,7 @@ class AgentIdentity:
 
     def _complain(self, error: Failure) -> None:
         if self._held.is_good(self._now()):
-            log.warning("the agent's certificate is not renewed yet", error=error, until=self._held.ends.isoformat())
+            log.warning("cannot renew the agent's certificate yet", error=error, until=self._held.ends.isoformat())
         else:
             log.error(rejoin_message(self._wanted.machine), until=self._held.ends.isoformat(), error=str(error))
 
@@ -103,8 +103,8 @@ class AgentIdentity:
 def rejoin_message(machine: str) -> str:
     """Return the remedy for an agent whose certificate has expired."""
     return (
-        f"the agent's certificate has run out: raise spec.joinCounter of Machine {machine}, and run"
-        " `unbounded-agent start` with a new bootstrap token"
+        f"the agent's certificate has expired: increase spec.joinCounter of Machine {machine}, and run "
+        "`unbounded-agent start` with a new bootstrap token"
     )
 
 
@@ -119,7 +119,7 @@ async def identity_when_joined(
         except Failure as error:
             if str(error) != said:
                 said = str(error)
-                log.warning("the agent cannot speak to its API server", error=error)
+                log.warning("cannot reach the API server", error=error)
         await asyncio.sleep(look_s)
 
 
@@ -166,7 +166,7 @@ def join_credentials(config: AgentConfig, token: SecretStr | None) -> ClientCred
         return StaticCredentials(AuthInfo(token=text))
     if auth.exec_credential is not None:
         return _plugin(auth.exec_credential, config.kubelet.api_server)
-    raise Rejected("Kubelet.Auth: a BootstrapToken is needed to join, or an ExecCredential, or Attest.URL")
+    raise Rejected("Kubelet.Auth: joining needs a BootstrapToken, an ExecCredential or Attest.URL")
 
 
 def _plugin(credential: ExecCredential, server: str) -> ExecPlugin:
@@ -191,11 +191,13 @@ async def verified(config: AgentConfig, token: SecretStr) -> AgentConfig:
     given = base64.b64decode(config.cluster.ca_cert_base64).decode()
     place = await signed_place(config.kubelet.api_server, given, token)
     if place is None:
-        log.info("the cluster does not sign cluster-info with this token: its CA is trusted as it was given")
+        log.info("the cluster does not sign cluster-info with this token; trusting the CA in the configuration")
         return config
     if certificates(place.ca_pem).isdisjoint(certificates(given)):
-        text = "Cluster.CaCertBase64: the cluster that knows this bootstrap token has another CA"
-        raise Rejected(f"{text}. The configuration was changed on its way, or is of another cluster; no token was sent")
+        text = "Cluster.CaCertBase64: the cluster with this bootstrap token has another CA"
+        raise Rejected(
+            f"{text}. The configuration was modified in transit, or is for another cluster; no token was sent"
+        )
     signed = base64.b64encode(place.ca_pem.encode()).decode()
     return msgspec.structs.replace(config, cluster=msgspec.structs.replace(config.cluster, ca_cert_base64=signed))
 
@@ -232,7 +234,7 @@ async def join(
         refused = await register(api, config, token_id=text.partition(".")[0])
         if joined and refused is not None:
             raise Rejected(
-                f"there is no Machine {config.machine_name} any more; {_creation_remedy(refused)}"
+                f"Machine {config.machine_name} does not exist any more; {_creation_remedy(refused)}"
             ) from refused
         if not joined:
             approver = MACHINA if text else A_PERSON
@@ -241,11 +243,11 @@ async def join(
             except Rejected as error:
                 if refused is None or isinstance(error, Forbidden):
                     raise
-                raise Rejected(f"{error}; where there is no such Machine, {_creation_remedy(refused)}") from error
+                raise Rejected(f"{error}; if the Machine does not exist, {_creation_remedy(refused)}") from error
 
 
 def _creation_remedy(refused: Rejected) -> str:
-    return f"make it, or use a bootstrap token of the site: this host may not make it ({refused})"
+    return f"create it, or use a bootstrap token of the site: this host may not create it ({refused})"
 
 
 async def is_set_up(layout: Layout, config: AgentConfig, *, now: WallClock = utc_now) -> bool:
@@ -258,7 +260,7 @@ async def is_set_up(layout: Layout, config: AgentConfig, *, now: WallClock = utc
     try:
         return await is_registered(layout, config, now=now)
     except Failure as error:
-        log.warning("not known whether the Machine is there", machine=config.machine_name, error=error)
+        log.warning("cannot determine whether the Machine exists", machine=config.machine_name, error=error)
         return True
 
 

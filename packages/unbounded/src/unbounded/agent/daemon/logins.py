@@ -25,7 +25,7 @@ async def follow_logins(nodes: Nodes, secrets: PullSecrets, lock: Lock, *, every
             try:
                 await _follow(slot, nodes, secrets, lock)
             except (Failure, OSError) as error:
-                log.warning("logins for registries stay as they are", error=error, slot=slot)
+                log.warning("cannot update registry logins", error=error, slot=slot)
 
 
 async def _follow(slot: Slot, nodes: Nodes, secrets: PullSecrets, lock: Lock) -> None:
@@ -41,4 +41,4 @@ async def _follow(slot: Slot, nodes: Nodes, secrets: PullSecrets, lock: Lock) ->
             return
         await secrets.keep(logins)
         await nodes.configure(slot, applied.goal.settings)
-    log.info("logins for registries follow their Secrets", slot=slot)
+    log.info("registry logins updated", slot=slot)

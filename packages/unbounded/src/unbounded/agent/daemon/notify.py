@@ -41,7 +41,7 @@ class SystemdNotifier:
                 line.setblocking(False)
                 line.sendto("\n".join(states).encode(), self._address)
         except OSError as error:
-            log.warning("systemd could not be told", error=error, states=list(states))
+            log.warning("cannot notify systemd", error=error, states=list(states))
 
     async def keep_alive(self) -> None:
         """Report readiness at once, and then from the event loop that it is alive. A hanging loop sends nothing; an API

@@ -39,7 +39,7 @@ async def register(api: Api, config: AgentConfig, *, token_id: str = "") -> Reje
         return None
     except NotFound as error:
         raise Rejected(
-            "the API server has no Machines: install the CustomResourceDefinitions of deploy/crd/ first"
+            "the API server has no resource Machine: install the CustomResourceDefinitions of deploy/crd/ first"
         ) from error
     except (Forbidden, InvalidObject) as error:
         return error

@@ -57,7 +57,7 @@ class ReleaseKeyFollower:
             try:
                 await self.look()
             except (Failure, OSError) as error:
-                log.warning("the public key of releases is not followed", error=error)
+                log.warning("cannot follow the public key of releases", error=error)
                 wait_s = AFTER_TROUBLE_S
             await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311  # many agents, one API server
 
@@ -66,12 +66,14 @@ class ReleaseKeyFollower:
         try:
             key, published = await self._adopt()
         except Rejected as error:
-            await self._report(ConditionReason.PENDING, f"{error}; until it is corrected no AgentUpgrade runs here")
+            await self._report(
+                ConditionReason.PENDING, f"{error}; until it is corrected, no AgentUpgrade runs on this host"
+            )
             raise
         if not key and not self._is_reported():
             return
         stays = "" if published or not key else "; the cluster publishes none, and the host keeps its own"
-        words = f"releases of the agent have to be signed by the key {fingerprint(key)}{stays}" if key else _ANY
+        words = f"releases of the agent must be signed with the key {fingerprint(key)}{stays}" if key else _ANY
         await self._report(ConditionReason.APPLIED, words)
 
     async def current(self) -> str:
@@ -92,7 +94,7 @@ class ReleaseKeyFollower:
         async with self._lock("public key of releases"):
             store_config(self._layout, with_release_key(require_stored_config(self._layout), published))
         before = fingerprint(own) if own else "none"
-        log.info("the host has another public key of releases", key=fingerprint(published), before=before)
+        log.info("public key of releases changed", key=fingerprint(published), before=before)
         return published, published
 
     async def _published(self) -> str:

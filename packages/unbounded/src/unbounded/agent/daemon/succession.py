@@ -112,7 +112,7 @@ class Succession:
                 try:
                     await self.follow(successor_in(text))
                 except (Failure, OSError) as error:
-                    log.warning("the API server's successor is not followed yet", error=error)
+                    log.warning("cannot move to another API server yet", error=error)
                     await self._report(error)
                     await asyncio.sleep(AFTER_TROUBLE_S * random.uniform(0.8, 1.2))  # noqa: S311  # many agents
                     changed.set()
@@ -137,10 +137,10 @@ class Succession:
             if held := self._blocked_by():
                 raise Transient(held)
             if self._layout.recreation.exists():
-                raise Transient("a recreation of the node is under way")
+                raise Transient("a recreation of the node is in progress")
             write_durably(self._layout.succession, msgspec.json.encode(successor))
             store_config(self._layout, config_with(require_stored_config(self._layout), access))  # the commit
-        log.info("the API server's successor is followed; the daemon starts anew", access=str(access))
+        log.info("moving to another API server; the daemon restarts", access=str(access))
         await self._restart()
 
     async def _report(self, error: Exception) -> None:
@@ -150,7 +150,7 @@ class Succession:
             ConditionType.CLUSTER_ACCESS_CURRENT,
             ConditionStatus.FALSE,
             ConditionReason.PENDING,
-            one_line(f"{used} stays in use, and its successor is not followed: {error}"),
+            one_line(f"{used} stays in use; cannot move to its successor: {error}"),
         )
         with suppress(Failure):
             await self._status.report((says,), None, None)
@@ -167,7 +167,7 @@ class Succession:
             except NotFound as error:
                 raise Rejected(f"{successor.server} has no Machine {config.machine_name}") from error
         if found.metadata.uid != successor.machine_uid:
-            raise Rejected(f"{successor.server} has another Machine {config.machine_name}: it is another cluster")
+            raise Rejected(f"{successor.server} has another Machine {config.machine_name}, so it is another cluster")
 
 
 async def finish_succession(layout: Layout, config: AgentConfig, nodes: AccessNodes, lock: Lock) -> None:

@@ -49,14 +49,14 @@ class HostCommands:
                 )
             )
         except FileNotFoundError as error:
-            raise Rejected(f"{argv[0]}: there is no such program on this host") from error
+            raise Rejected(f"{argv[0]}: this program is not installed on the host") from error
         except OSError as error:
             raise Transient(f"{argv[0]}: {error.strerror}") from error
         try:
             async with asyncio.timeout(timeout_s):
                 out, err = await _communicated(process, stdin)
         except TimeoutError as error:
-            raise Transient(f"{' '.join(argv[:3])}: no end within {timeout_s:g} s") from error
+            raise Transient(f"{' '.join(argv[:3])}: not complete within {timeout_s:g} s") from error
         ran = HostCommandResult(argv, process.returncode or 0, _text(out), _text(err))
         log.debug("ran", argv=list(argv), status=ran.status)
         if check and not ran.ok:

@@ -39,7 +39,7 @@ async def unmount_below(layout: Layout, commands: Commands, folder: Path) -> Non
         Transient: a mount remains.
     """
     for point in mounts_below(folder, _mountinfo(layout)):
-        log.info("unmounted before its folder is removed", path=point)
+        log.info("unmounted before removal of its directory", path=point)
         if not (await commands.run("umount", "--", point, timeout_s=UNMOUNT_S, check=False)).ok:
             await commands.run("umount", "--lazy", "--", point, timeout_s=UNMOUNT_S)
 

@@ -84,7 +84,7 @@ def _is_file(member: Member) -> bool:
     if member.kind is MemberKind.FOLDER or not member.names:
         return False
     if member.kind is not MemberKind.FILE or "\\" in member.names[-1]:
-        raise Rejected(f"{_shown(member.names)}: only regular files are taken")
+        raise Rejected(f"{_shown(member.names)}: only regular files are accepted")
     return True
 
 

@@ -39,7 +39,9 @@ def read_build_record(layout: Layout, slot: Slot) -> BuildRecord | None:
     _check(path, content)
     try:
         if (given := msgspec.json.decode(content, type=_Header).format) > FORMAT:
-            raise Rejected(f"{path}: its format is {given}, and this agent reads up to {FORMAT}: use a later agent")
+            raise Rejected(
+                f"{path}: its format is {given}, but this agent supports formats up to {FORMAT}: use a later agent"
+            )
         return msgspec.json.decode(content, type=BuildRecord)
     except msgspec.DecodeError as error:
         raise Rejected(f"{path}: {error}") from error
@@ -49,10 +51,12 @@ def _check(path: Path, content: bytes) -> None:
     try:
         said = _sidecar(path).read_text().split()
     except FileNotFoundError:  # power was lost between the two writes
-        log.warning("the checksum of a slot's description is missing; it is taken as it is", path=str(path))
+        log.warning(
+            "checksum of a slot's description is missing; using the description without verification", path=str(path)
+        )
         return
     if said[:1] != [hashlib.sha256(content).hexdigest()]:
-        raise Rejected(f"{path}: it is not what its checksum says; build the slot anew, or remove both files")
+        raise Rejected(f"{path}: it does not match its checksum; build the slot again, or remove both files")
 
 
 def write_build_record(layout: Layout, slot: Slot, applied: BuildRecord) -> None:

@@ -42,8 +42,10 @@ def _program(name: str, reason: str, *others: str) -> ImageRequirement:
 
 INIT: Final = ("lib/systemd/systemd", "usr/lib/systemd/systemd", "sbin/init", "usr/sbin/init")
 REQUIREMENTS: Final = (
-    ImageRequirement("init", INIT, "systemd starts what runs in the node"),
-    ImageRequirement("os-release", ("etc/os-release", "usr/lib/os-release"), "systemd-nspawn starts no other tree"),
+    ImageRequirement("init", INIT, "systemd starts the services in the node"),
+    ImageRequirement(
+        "os-release", ("etc/os-release", "usr/lib/os-release"), "systemd-nspawn starts no tree without it"
+    ),
     ImageRequirement("hosts", ("etc/hosts",), "containerd copies it into every Pod sandbox"),
     _program("dbus-daemon", "the agent talks over D-Bus to the node's systemd", "dbus-broker-launch"),
     _program("mount", "kubelet mounts volumes with it"),
@@ -129,7 +131,7 @@ def _faults(facts: ImageFacts, arch: str) -> Iterator[ContractFault]:
             yield ContractFault(one.name, f"no /{' or /'.join(_shortest(one.paths))}: {one.reason}")
     if facts.machine not in (None, _MACHINES[arch]):
         named = next((name for name, machine in _MACHINES.items() if machine == facts.machine), f"ELF {facts.machine}")
-        yield ContractFault("architecture", f"its systemd is for {named}, and this host is {arch}")
+        yield ContractFault("architecture", f"its systemd is for {named}, but this host is {arch}")
     if 0 < facts.systemd < LEAST_SYSTEMD:
         yield ContractFault("systemd", f"version {facts.systemd} is older than {LEAST_SYSTEMD}")
     if facts.sandbox_fault:
@@ -144,7 +146,7 @@ def require(root: Path, arch: str) -> None:
     """
     if found := faults(observe(root, arch), arch):
         broken = "; ".join(f"{one.name}: {one.message}" for one in found)
-        raise Rejected(f"the node image breaks the contract of node images: {broken}")
+        raise Rejected(f"the node image does not meet the requirements of node images: {broken}")
 
 
 def _shortest(paths: tuple[str, ...]) -> tuple[str, ...]:

@@ -120,7 +120,7 @@ def sync_devices(host_dev: Path, machine_root: Path, block: Path) -> DeviceChang
             try:
                 _at(dev, path, partial(_make, entry))
             except OSError as error:
-                log.warning("a device does not reach the machine", error=error, path=path)
+                log.warning("cannot pass a device to the machine", error=error, path=path)
     finally:
         os.close(dev)
     return changes

@@ -46,7 +46,7 @@ class DeviceWatch:
                 try:
                     await self._sync()
                 except (Failure, OSError) as error:
-                    log.warning("devices do not reach the machine", error=error)
+                    log.warning("cannot pass devices to the machine", error=error)
                 await _change(events)
 
 
@@ -57,7 +57,7 @@ def _events() -> Iterator[socket.socket | None]:
         events = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, _UEVENT)
         events.bind((0, _GROUPS))
     except OSError as error:
-        log.warning("devices that come later are looked for once a minute", error=error)
+        log.warning("cannot watch for new devices; checking once a minute", error=error)
         yield None
         return
     with events:

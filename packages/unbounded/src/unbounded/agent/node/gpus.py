@@ -54,7 +54,7 @@ def write_cdi_result(layout: Layout, described: CdiResult | None) -> None:
     try:
         write_durably(layout.gpus, msgspec.json.encode(described))
     except OSError as error:
-        log.warning("what became of the GPUs was not recorded", error=error)
+        log.warning("cannot record the state of the GPUs", error=error)
 
 
 def read_cdi_result(layout: Layout) -> CdiResult | None:
@@ -79,13 +79,13 @@ def gpus_described(described: CdiResult | None, *, cards: int, driver: str, said
         return _says(ConditionReason.SUCCEEDED, f"CDI describes {names}")
     if described is not None:
         return _says(
-            ConditionReason.FAILED, one_line(f"no GPU is described to the container runtime: {described.error}")
+            ConditionReason.FAILED, one_line(f"CDI describes no GPU to the container runtime: {described.error}")
         )
     if cards and not driver:
         text = f"{cards} NVIDIA cards on the PCI bus and no driver: install it on the host, and restart the node"
         return _says(ConditionReason.NO_DRIVER, text)
     if cards:
-        text = f"{cards} NVIDIA cards, driver {driver}, and no GPU in /dev when the node started: run nvidia-modprobe"
+        text = f"{cards} NVIDIA cards, driver {driver}, but no GPU in /dev when the node started: run nvidia-modprobe"
         return _says(ConditionReason.FAILED, f"{text} on the host, and restart the node")
     return _says(ConditionReason.NOT_FOUND, "the host has no NVIDIA GPU any more") if said else None
 

@@ -21,10 +21,10 @@ async def kubelet_trouble(port: int = PORT) -> str:
         async with asyncio.timeout(ANSWER_S):
             status, said = await _asked(port)
     except TimeoutError:
-        return f"kubelet does not answer for its health within {ANSWER_S:g} s"
+        return f"kubelet does not answer health checks within {ANSWER_S:g} s"
     except (OSError, ValueError) as error:
-        return f"kubelet does not answer for its health: {error}"
-    return "" if status == _WELL else f"kubelet says that it is not well: {status} {said}".rstrip()
+        return f"kubelet does not answer health checks: {error}"
+    return "" if status == _WELL else f"kubelet reports that it is not healthy: {status} {said}".rstrip()
 
 
 def last_error_line(lines: str) -> str:
@@ -45,7 +45,7 @@ async def _asked(port: int) -> tuple[int, str]:
             await writer.wait_closed()
     words = head.split()
     if len(words) < 2 or not words[0].startswith("HTTP/"):
-        raise ValueError("that is no HTTP")
+        raise ValueError("the answer is not HTTP")
     return int(words[1]), " ".join(said.split())
 
 

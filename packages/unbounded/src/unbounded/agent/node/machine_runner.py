@@ -137,7 +137,7 @@ class MachineRunner:
         except Transient as failure:
             if not await self._in_the_way(slot, failure):
                 raise
-            log.warning("a machine of this name is there already; it is ended first", error=failure, slot=slot)
+            log.warning("a machine of this name exists already; ending it first", error=failure, slot=slot)
             await self._clear_the_way(slot)
             await self._units.start(unit_of(slot), timeout_s=self.limits.start_s)
         alike = () if self._durations.known(TimedWork.BOOT) else await self._host_boot()
@@ -199,7 +199,7 @@ class MachineRunner:
     async def _clear_the_way(self, slot: Slot) -> None:
         await self._units.reset_failed(unit_of(slot))
         await self._commands.run("machinectl", "terminate", "--", slot, check=False)
-        await self._until(lambda: self._vanished(slot), self.limits.vanish_s, f"{slot}: the old machine does not go")
+        await self._until(lambda: self._vanished(slot), self.limits.vanish_s, f"{slot}: the old machine does not end")
 
     async def _vanished(self, slot: Slot) -> bool:
         return not await self._registered(slot)
@@ -217,7 +217,7 @@ class MachineRunner:
         try:
             await self._inside(slot).stop(unit, timeout_s=self.limits.service_stop_s)
         except Transient as failure:  # the service hangs, or the machine's own manager does
-            log.warning("service does not stop; its processes are killed", error=failure, slot=slot, unit=unit)
+            log.warning("service does not stop; killing its processes", error=failure, slot=slot, unit=unit)
         else:
             return
         group = await self._group(slot, unit)
@@ -243,12 +243,12 @@ class MachineRunner:
         try:
             await self._at_boot("disable", unit)
         except Transient as failure:
-            log.warning("machine not disabled", error=failure, slot=slot)
+            log.warning("cannot disable machine", error=failure, slot=slot)
             enabled = failure
         try:
             await self._units.stop(unit, timeout_s=self.limits.stop_s)
         except Transient as failure:
-            log.warning("machine does not power off; it is ended by force", error=failure, slot=slot)
+            log.warning("machine does not power off; ending it by force", error=failure, slot=slot)
             await self._force(slot)
         registered, _ = await asyncio.gather(self._registered(slot), self._units.reset_failed(unit))
         if registered:  # not by the unit

@@ -92,11 +92,13 @@ def node_modified(layout: Layout) -> tuple[ConditionReport, ...]:
 
 def _says(slot: Slot, changed: tuple[str, ...]) -> ConditionReport:
     if not changed:
-        text = f"nothing was changed by hand in {slot} below {', '.join(f'/{one}' for one in SCOPE)}"
+        text = f"no manual changes in {slot} below {', '.join(f'/{one}' for one in SCOPE)}"
         return ConditionReport(ConditionType.NODE_MODIFIED, ConditionStatus.FALSE, ConditionReason.UNCHANGED, text)
     more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
     files = "1 file was" if len(changed) == 1 else f"{len(changed)} files were"
-    text = f"{files} changed by hand in {slot}, and a recreation discards that: {', '.join(changed[:_SHOWN])}{more}"
+    text = (
+        f"{files} changed by hand in {slot}, and a recreation discards the changes: {', '.join(changed[:_SHOWN])}{more}"
+    )
     return ConditionReport(ConditionType.NODE_MODIFIED, ConditionStatus.TRUE, ConditionReason.MODIFIED, one_line(text))
 
 
@@ -135,7 +137,7 @@ def _read(layout: Layout, slot: Slot) -> Files | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
-        log.warning("the record of a slot's files cannot be read", error=error, slot=slot)
+        log.warning("cannot read the record of a slot's files", error=error, slot=slot)
         return None
 
 
@@ -143,4 +145,4 @@ def _write(layout: Layout, slot: Slot, files: Files) -> None:
     try:
         write_durably(layout.slot_files(slot), msgspec.json.encode(files))
     except (OSError, UnicodeEncodeError) as error:
-        log.warning("a slot's files were not recorded", error=error, slot=slot)
+        log.warning("cannot record a slot's files", error=error, slot=slot)

@@ -131,7 +131,7 @@ class HostNodes:
 
     async def remove(self, slot: Slot) -> None:
         if await self._running.active(slot):
-            raise Transient(f"{slot}: the machine runs, so its files cannot be removed; stop it first")
+            raise Transient(f"{slot}: the machine is running, so its files cannot be removed; stop it first")
         await asyncio.to_thread(remove_build_record, self._layout, slot)
         await asyncio.to_thread(manual_changes.forget, self._layout, slot)
         await remove_trees(self._layout, self._commands, slot)
@@ -158,11 +158,11 @@ class HostNodes:
             await run_in_thread(write_build_record, self._layout, slot, replace(applied, node_uid=node_uid))
 
     async def introduce(self, slot: Slot, access: CertificateAccess) -> None:
-        goal = self._whole(slot, "there is no kubelet to introduce").goal
+        goal = self._whole(slot, "it has no kubelet").goal
         await self._running.stop_services(slot)
         files = kubelet.credential_files(goal, access)
         await run_in_thread(self._put, slot, files, kubelet.links(access))
-        log.info("kubelet has another certificate", slot=slot)
+        log.info("kubelet has a new certificate", slot=slot)
 
     async def kubelet_trouble(self, slot: Slot) -> str:
         if await self._running.service_active(slot, kubelet.UNIT):
@@ -170,7 +170,7 @@ class HostNodes:
         else:
             trouble = f"kubelet in {slot} does not stay up"
         words = last_error_line(await self._running.journal(slot, kubelet.UNIT)) if trouble else ""
-        return f"{trouble}; it ended with: {words}" if words else trouble
+        return f"{trouble}; its last output: {words}" if words else trouble
 
     async def sandbox_trouble(self, slot: Slot) -> str:
         config = sandbox.pod_config(str(uuid.uuid4()))
@@ -180,14 +180,14 @@ class HostNodes:
                 slot, *sandbox.run_command(), stdin=config, timeout_s=limit_s, check=False
             )
         except Failure as failure:
-            return f"no Pod sandbox runs in {slot}: {failure}"
+            return f"no Pod sandbox starts in {slot}: {failure}"
         if not ran.ok:
-            return f"no Pod sandbox runs in {slot}: {sandbox.crictl_error(ran.stderr)}"
+            return f"no Pod sandbox starts in {slot}: {sandbox.crictl_error(ran.stderr)}"
         remove = sandbox.remove_command(ran.stdout.strip())
         try:
             await self._running.run_inside(slot, *remove, timeout_s=sandbox.REMOVE_S)
         except Failure as failure:  # kubelet removes sandboxes of unknown Pods
-            log.warning("the sandbox of the proof is not removed", error=failure, slot=slot)
+            log.warning("cannot remove the test Pod sandbox", error=failure, slot=slot)
         return ""
 
     async def describe(self, slot: Slot, labels: Mapping[str, str], taints: tuple[str, ...]) -> None:
@@ -207,7 +207,7 @@ class HostNodes:
         require_usable(settings)
         await run_in_thread(self._put_settings, slot, applied.goal, goal)
         await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=goal))
-        log.info("slot has other settings", slot=slot)
+        log.info("settings of slot changed", slot=slot)
 
     def _put_settings(self, slot: Slot, before: NodeGoal, goal: NodeGoal) -> None:
         wanted, gone = changed_files(
@@ -271,7 +271,7 @@ class HostNodes:
     def _whole(self, slot: Slot, otherwise: str) -> BuildRecord:
         applied = self.applied(slot)
         if applied is None:
-            raise Rejected(f"{slot}: the slot is not whole, so {otherwise}")
+            raise Rejected(f"{slot}: the slot is incomplete, so {otherwise}")
         return applied
 
     def _put(self, slot: Slot, files: tuple[SlotFile, ...], links: Mapping[str, str]) -> None:
@@ -313,7 +313,7 @@ class HostNodes:
         try:
             await self.show_devices()
         except OSError as failure:  # Pods without such devices run all the same, and the daemon retries
-            log.warning("devices do not reach the machine", error=failure, slot=slot)
+            log.warning("cannot pass devices to the machine", error=failure, slot=slot)
 
     async def _describe_gpus(self, slot: Slot) -> None:
         """Generate the GPUs' CDI specification for the container runtime. Without it, the node still runs Pods without
@@ -327,7 +327,7 @@ class HostNodes:
                 await self._generate(slot)
                 described = await asyncio.to_thread(self._specified, slot)
             except Failure as failure:
-                log.warning("the GPUs are not described to the container runtime", error=failure, slot=slot)
+                log.warning("cannot describe the GPUs to the container runtime", error=failure, slot=slot)
                 described = CdiResult(error=str(failure))
         await run_in_thread(write_cdi_result, self._layout, described)
 

@@ -94,14 +94,14 @@ class PullSecrets:
         try:
             secret = await self._api.get(SECRETS, name, namespace=NAMESPACE)
         except (NotFound, Forbidden) as error:
-            remedy = f"the Secret has to be in namespace {NAMESPACE}, and agents need the right to get it"
+            remedy = f"the Secret must be in namespace {NAMESPACE}, and agents need permission to get it"
             raise Rejected(f"{field}: {error}; {remedy}") from error
         try:
             content = secret.value(KEY)
         except binascii.Error:
             raise Rejected(f"{field}: key {KEY} is not base64") from None
         if content is None:
-            raise Rejected(f"{field}: no key {KEY}, which Secrets of type kubernetes.io/dockerconfigjson have")
+            raise Rejected(f"{field}: key {KEY} is missing, which Secrets of type kubernetes.io/dockerconfigjson have")
         logins = RegistryLogins.from_secret(content, field)
         for registry, login in logins.entries:
             if not _MATCH.fullmatch(registry) or not login.user:

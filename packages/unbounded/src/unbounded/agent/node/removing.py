@@ -64,7 +64,7 @@ def _rename(path: Path, target: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise Transient(f"{path}: it cannot be removed: {error.strerror}") from error
+        raise Transient(f"cannot remove {path}: {error.strerror}") from error
 
 
 async def _delete(layout: Layout, commands: Commands, path: Path) -> None:

@@ -61,7 +61,7 @@ async def unpack_image(layers: Sequence[Path], target: Path, tell: OnProgress) -
     loop = asyncio.get_running_loop()
 
     def told(number: int) -> None:
-        loop.call_soon_threadsafe(tell, f"layer {number} of {len(layers)} is unpacked")
+        loop.call_soon_threadsafe(tell, f"unpacking layer {number} of {len(layers)}")
 
     work = partial(unpack, layers, target, bounds=LIMITS, stop=stop, told=told, tree=SystemTree)
     await run_stoppable(work, stop.asked.set)
@@ -80,7 +80,7 @@ async def debootstrap(
     """Install the distribution. Raises Transient with debootstrap's last lines, Rejected where the host has no
     debootstrap.
     """
-    tell(f"debootstrap of {made.suite} begins; it takes some minutes")
+    tell(f"debootstrap of {made.suite} starts; it takes some minutes")
     await asyncio.to_thread(cache.mkdir, mode=0o700, parents=True, exist_ok=True)
     argv = ["debootstrap", "--variant=minbase", f"--arch={arch}", f"--cache-dir={cache}"]
     await commands.run(

@@ -70,14 +70,14 @@ def archive_fault(content: bytes | None, arch: str) -> str:
         arch: of the host, amd64 or arm64.
     """
     if content is None:
-        return f"no {ARCHIVE}: neither the node image nor the artifact mirror (Downloads.Sandbox) has it"
+        return f"{ARCHIVE} is missing in the node image and at the artifact mirror (Downloads.Sandbox)"
     try:
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
             found = sorted(set(_architectures(tar)))
     except (tarfile.TarError, msgspec.MsgspecError, KeyError, TypeError, AttributeError, EOFError) as error:
-        return f"{ARCHIVE} is no archive of an image, as `skopeo copy … oci-archive:FILE` writes it: {error}"
+        return f"{ARCHIVE} is not an image archive as `skopeo copy … oci-archive:FILE` writes it: {error}"
     if arch not in found:
-        return f"the image in {ARCHIVE} is for {', '.join(found) or 'no architecture'}, and this host is {arch}"
+        return f"the image in {ARCHIVE} is for {', '.join(found) or 'no architecture'}, but this host is {arch}"
     return ""
 
 

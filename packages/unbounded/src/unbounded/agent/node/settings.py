@@ -55,7 +55,7 @@ def faults(settings: NodeSettings) -> Iterator[str]:
                 yield f"{where}: at least one certificate in PEM"
     for name in sorted(settings.sysctl or {}):
         if name.replace("/", ".") in DESIRED:
-            yield f"sysctl {name}: leave it out, as the agent sets it to {DESIRED[name.replace('/', '.')]} for kubelet"
+            yield f"sysctl {name}: omit it, as the agent sets it to {DESIRED[name.replace('/', '.')]} for kubelet"
 
 
 def _is_address_or_network(text: str) -> bool:

@@ -140,7 +140,7 @@ class SlotBuilder:
         except Rejected as failure:
             if not isinstance(failure.__cause__, NotPublished | Denied):
                 raise
-            raise Rejected(f"no {sandbox.ARCHIVE} in the node image, and none at the mirror: {failure}") from failure
+            raise Rejected(f"{sandbox.ARCHIVE} is missing in the node image, and at the mirror: {failure}") from failure
         await _install(artifact, building, tell)
 
     async def _check_contract(self, building: SlotBuild, _: OnProgress) -> None:

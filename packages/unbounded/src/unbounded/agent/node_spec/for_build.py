@@ -56,12 +56,12 @@ async def recorded_goal(api: Api, base: NodeGoal) -> NodeGoal:
         named, goal = goal, await goal_for_build(api, base)
         if goal == named:
             return goal
-    raise Transient(f"Machine {base.machine}: its configuration changes again and again; start again")
+    raise Transient(f"Machine {base.machine}: its configuration changes too often; run start again")
 
 
 def deleted_machine_message(machine: str) -> str:
     """Return the remedy for a host whose Machine was deleted."""
     return (
-        f"Machine {machine} was deleted: run `unbounded-agent reset` to take the agent off this host, or"
-        " `unbounded-agent start` with a bootstrap token to make the Machine again"
+        f"Machine {machine} was deleted: run `unbounded-agent reset` to remove the agent from this host, "
+        "or `unbounded-agent start` with a bootstrap token to create the Machine again"
     )

@@ -15,9 +15,9 @@ from unbounded.api.node_settings import NodeSettings, ProxySettings
 from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, Proxy
 
 NO_IMAGE: Final = (
-    "no image of the node's root file system is named: set spec.agent.image of the Machine,"
-    " spec.template.agent.image of its MachineConfiguration, or --agent-image for all hosts;"
-    " AGENT_DISABLE_OCI_IMAGE=true has it made by debootstrap"
+    "the image of the node's root file system is not configured: set spec.agent.image of the "
+    "Machine, spec.template.agent.image of its MachineConfiguration, or --agent-image for all hosts; "
+    "with AGENT_DISABLE_OCI_IMAGE=true, debootstrap creates it"
 )
 CONTAINERD: Final = "2.1.8"
 RUNC: Final = "1.5.0"

@@ -33,7 +33,7 @@ REMOVE: Final = "Remove"
 REMOVED: Final = "the agent and all it made were removed from the host"
 RESOURCES_LEFT: Final = "ResourcesLeft"
 MEANING: Final[Mapping[str, str]] = {
-    RESOURCES_LEFT: "A reset could not remove everything; the message names what is left, and the agent stays.",
+    RESOURCES_LEFT: "A reset could not remove everything. The message names the rest, and the agent stays.",
 }
 STOP_WITHIN_S: Final = 600.0
 # In a transient unit of its own, as it outlives the daemon.
@@ -45,21 +45,21 @@ _POLL_S: Final = 0.2
 
 class ResetState(StrEnum):
     THERE = "the agent's resources are on the host"
-    GONE = "nothing is left of them"
-    LEFT = "some could not be removed"
+    GONE = "none of the agent's resources is left"
+    LEFT = "some resources could not be removed"
 
 
 PROCEDURE: Final = Procedure(
     start=RESETTING,
     facts=ResetState,
     stages={
-        RESETTING: Stage("the host to be as it was before start", limit_s=900.0, attempts=5, retry_after_s=5.0),
+        RESETTING: Stage("the host to be as before start", limit_s=900.0, attempts=5, retry_after_s=5.0),
     },
     table={
         (RESETTING, ResetState.THERE): Step(RESETTING, action=REMOVE),
         (RESETTING, ResetState.GONE): Step(COMPLETE, evidence=REMOVED),
         (RESETTING, ResetState.LEFT): Step(
-            RESETTING, fail=RESOURCES_LEFT, message="the agent stays, as these are left"
+            RESETTING, fail=RESOURCES_LEFT, message="the agent stays, as these resources are left"
         ),
     },
     actions={REMOVE: Repeat.SETS_STATE},
@@ -87,7 +87,7 @@ class AgentReset:
         done = self._done.get(target.operation.metadata.uid)
         where = f"host of {target.machine.name}"
         if done is None:
-            return Observation(ResetState.THERE, "nothing was removed yet", where)
+            return Observation(ResetState.THERE, "nothing has been removed yet", where)
         if not done.whole:
             return Observation(ResetState.LEFT, "; ".join(str(one) for one in done.left), where)
         stay = f"; packages that start installed stay: {', '.join(done.packages)}" if done.packages else ""
@@ -96,7 +96,7 @@ class AgentReset:
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:
         async with host_lock(self._resetting.layout, f"{action} of {target.operation.name}"):
             if asyncio.get_running_loop().time() >= before:
-                raise Transient("somebody else held the host for too long")
+                raise Transient("another process held the lock of the host for too long")
             done = await remove_all_parts(self._resetting, _progress(target))
         self._done[target.operation.metadata.uid] = done
         if done.whole:
@@ -111,7 +111,7 @@ class AgentReset:
         try:
             await self._status.report((after_reset(),), None, None)
         except Failure as error:
-            log.warning("the Machine does not say that its host was reset", error=error)
+            log.warning("cannot report the reset in the Machine's status", error=error)
 
 
 def _progress(target: Target) -> Callable[[str], None]:
@@ -133,6 +133,6 @@ async def stop_after_reset(work: AgentReset, settled: Callable[[], bool], comman
             break
         await asyncio.sleep(_POLL_S)
     else:
-        log.warning("the end of the reset could not be written", limit_s=STOP_WITHIN_S)
+        log.warning("cannot write the end of the reset", limit_s=STOP_WITHIN_S)
     log.info("the agent is removed; its daemon ends")
     await commands.run("systemd-run", "--quiet", "--collect", "--no-block", "--", "/bin/sh", "-c", _STOP_SCRIPT)

@@ -140,8 +140,8 @@ class AgentUpgrade:
             raise Refusal(INVALID_PARAMETERS, text)
         if deadline_s(operation) < self._window_s + _ROOM_S:
             text = (
-                f"spec.deadlineSeconds {deadline_s(operation)} leaves no room for the health window of "
-                f"{self._window_s} s: at least {self._window_s + _ROOM_S:.0f}"
+                f"spec.deadlineSeconds {deadline_s(operation)} is too short for the health window of "
+                f"{self._window_s} s: the minimum is {self._window_s + _ROOM_S:.0f}"
             )
             raise Refusal(INVALID_PARAMETERS, text)
 
@@ -159,7 +159,7 @@ class AgentUpgrade:
                 return _sight(UpgradeState.UNREADABLE, str(failure))
             trial = None  # an earlier trial that has ended; this operation will replace it
         if self._job is not None and self._job.uid == uid and (trial is None or trial.uid != uid):
-            return _sight(self._job.fact, self._job.detail or "the release is being fetched", self._job.progress)
+            return _sight(self._job.fact, self._job.detail or "fetching the release", self._job.progress)
         if trial is None or trial.uid != uid:
             return self._without_trial()
         if trial.progress is not TrialProgress.SWITCHING:
@@ -169,9 +169,9 @@ class AgentUpgrade:
     def _without_trial(self) -> Observation:
         selection = self._ground.releases.selection()
         if selection.on_trial:
-            text = f"another release is on trial in {selection.current}, and {selection.last_good} is the last good one"
+            text = f"another release is on trial in {selection.current}; the last good one is {selection.last_good}"
             return _sight(UpgradeState.HELD, text, text)
-        return _sight(UpgradeState.ABSENT, "nothing of the release is here")
+        return _sight(UpgradeState.ABSENT, "no part of the release is on this host")
 
     def _switched(self, trial: Trial, target: Target, now: float) -> Observation:
         selection = self._ground.releases.selection()
@@ -179,22 +179,22 @@ class AgentUpgrade:
         if selection.current != trial.release:
             back = self._ground.store.rollback_note()
             if back is not None and self._is(trial):
-                return _sight(UpgradeState.LEAVING, f"{name} was taken back, and is about to end")
+                return _sight(UpgradeState.LEAVING, f"{name} was rolled back, and is about to end")
             if back is not None:
-                return _sight(UpgradeState.TAKEN_BACK, f"{name} was taken back: {back.cause}")
+                return _sight(UpgradeState.TAKEN_BACK, f"{name} was rolled back: {back.cause}")
             return _staged(trial, target)
         if not selection.on_trial:
             words = f"{name} runs" if self._is(trial) else f"{name} is in use"
             return _sight(UpgradeState.PROVEN, f"{words} and stayed healthy for {trial.window_s} s")
         if not self._is(trial):
-            return _sight(UpgradeState.SWITCHED, f"{name} is in use, and the former version still runs")
+            return _sight(UpgradeState.SWITCHED, f"{name} is selected, and the former version is still running")
         return self._on_trial(trial, name, now)
 
     def _on_trial(self, trial: Trial, name: str, now: float) -> Observation:
         if self._window is None or self._window.uid != trial.uid:
             return _sight(UpgradeState.STARTED, f"{name} runs, started {self._ground.store.starts()} times")
         if now - self._window.since < trial.window_s:
-            return _sight(UpgradeState.HEALTHY, f"{name} is healthy; its window of {trial.window_s} s is not over")
+            return _sight(UpgradeState.HEALTHY, f"{name} is healthy; its window of {trial.window_s} s has not passed")
         return _sight(UpgradeState.DUE, f"{name} was healthy for {now - self._window.since:.0f} s")
 
     def _is(self, trial: Trial) -> bool:
@@ -238,7 +238,7 @@ class AgentUpgrade:
                 async with self._locked(before):
                     await revert_switch(self._ground, self._trial_of(target))
             case _:
-                raise Refusal(INTERNAL_ERROR, f"{action} is no action of an upgrade")
+                raise Refusal(INTERNAL_ERROR, f"{action} is not an action of an upgrade")
 
     @contextlib.asynccontextmanager
     async def _locked(self, before: float) -> AsyncIterator[None]:
@@ -250,7 +250,7 @@ class AgentUpgrade:
     def _trial_of(self, target: Target) -> Trial:
         trial = self._ground.store.read()
         if trial is None or trial.uid != target.operation.metadata.uid:
-            raise Transient("there is no release of this operation on the host")
+            raise Transient("this host has no release of this operation")
         return trial
 
     # Download, outside of the engine
@@ -297,14 +297,14 @@ class AgentUpgrade:
 
         try:
             await stage(self._ground, await self._request(operation), told, limits=self._limits, fetch=self._bring)
-            job.fact, job.detail = UpgradeState.ABSENT, "the release was in its slot, and is gone"
+            job.fact, job.detail = UpgradeState.ABSENT, "the release was in its slot, and does not exist any more"
         except Refusal as refusal:
             job.fact, job.detail = _FAILED[refusal.reason], str(refusal)
         except (Failure, OSError) as failure:
             job.fact, job.detail = UpgradeState.FETCH_FAILED, str(failure)
         except Exception as error:
-            log.exception("fetching a release failed", operation=operation.name)
-            job.fact, job.detail = UpgradeState.FETCH_FAILED, f"{type(error).__name__}; the agent's log has more"
+            log.exception("cannot fetch a release", operation=operation.name)
+            job.fact, job.detail = UpgradeState.FETCH_FAILED, f"{type(error).__name__}; see the agent's log"
 
     async def _cancel_job(self) -> None:
         """Cancel the download and wait for its end: the next job uses the same files."""
@@ -324,15 +324,15 @@ class AgentUpgrade:
 
 def _in_time(before: float) -> None:
     if asyncio.get_running_loop().time() > before:
-        raise Transient("it is too late to act on this")
+        raise Transient("the time limit for the action has passed")
 
 
 def _staged(trial: Trial, target: Target) -> Observation:
     """Return the observation of a release that is in its slot and not in use."""
     operation = target.operation
     if trial.progress is TrialProgress.STAGED:
-        return _sight(UpgradeState.STAGED, f"the release lies in {trial.release}")
-    text = f"unbounded-agent {trial.version} lies in {trial.release}"
+        return _sight(UpgradeState.STAGED, f"the release is in {trial.release}")
+    text = f"unbounded-agent {trial.version} is in {trial.release}"
     unwanted = operation.spec.cancel or operation.metadata.deletion_timestamp is not None
     if unwanted and target.run.stage in (table.DOWNLOADING, table.STAGED):
         return _sight(UpgradeState.WITHDRAWN, text)

@@ -36,7 +36,7 @@ HOST_REBOOT: Final = Procedure(
     start=LOOKING,
     facts=HostBoot,
     stages={
-        LOOKING: Stage("a look at the host", limit_s=60.0, cancel=Cancel.AT_ONCE),
+        LOOKING: Stage("an observation of the host", limit_s=60.0, cancel=Cancel.AT_ONCE),
         REBOOTING: Stage("the host to go down, and the agent to be back", limit_s=900.0, retry_after_s=120.0),
     },
     table={
@@ -78,13 +78,13 @@ class HostReboot:
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:  # noqa: ARG002  # there is one
         if asyncio.get_running_loop().time() > before:
-            raise Transient("too late to reboot the host")
+            raise Transient("the time limit for the reboot has passed")
         if target.run.boot_id != (now := self._boot_id()):
-            raise Transient(f"the boot that was to end has ended: this one is {now}")
+            raise Transient(f"the boot to end has already ended; the current one is {now}")
         try:
             ran = await self._commands.run("systemctl", "reboot", timeout_s=_COMMAND_S, check=False)
         except Transient as error:  # it timed out, and systemd may have received it
-            raise Uncertain(f"whether systemd reboots the host is not known: {error}") from error
+            raise Uncertain(f"the outcome of systemctl reboot is unknown: {error}") from error
         if not ran.ok:
             raise Transient(f"systemctl reboot: status {ran.status}: {' '.join(ran.stderr.split())[-300:]}")
         return None

@@ -48,8 +48,8 @@ NO_NODE: Final = "NoNode"
 NOT_STOPPED: Final = "NotStopped"
 NODE_DOWN: Final = "NodeDown"
 MEANING: Final[Mapping[str, str]] = {
-    NO_NODE: "There is no whole node on this host: `unbounded-agent start` makes one.",
-    NODE_DOWN: "The node could not be started again; the message has what systemd said.",
+    NO_NODE: "This host has no complete node: `unbounded-agent start` creates one.",
+    NODE_DOWN: "The node could not be started again. The message has the output of systemd.",
     NOT_STOPPED: "The nspawn machine could not be stopped; kubelet and containerd run in it again.",
 }
 
@@ -128,7 +128,7 @@ NODE_REBOOT: Final = Procedure(
     start=LOOKING,
     facts=NodeState,
     stages={
-        LOOKING: Stage("a look at the node", limit_s=120.0, cancel=Cancel.AT_ONCE),
+        LOOKING: Stage("an observation of the node", limit_s=120.0, cancel=Cancel.AT_ONCE),
         STOPPING_SERVICES: Stage(
             "kubelet and containerd to stop",
             limit_s=180.0,
@@ -243,7 +243,7 @@ class NodeReboot:
         except Rejected as error:
             raise Refusal(NO_NODE, str(error)) from error
         if not whole:
-            raise Refusal(NO_NODE, "there is no whole node on this host: run `unbounded-agent start`")
+            raise Refusal(NO_NODE, "this host has no complete node: run `unbounded-agent start`")
         return whole
 
     async def _observe_slot(self) -> SlotFacts:
@@ -274,14 +274,14 @@ class NodeReboot:
             leases.note("", boot_id)
             return "; the Node has no lease"
         except Failure as error:
-            return f"; the Node's lease cannot be read: {error}"
+            return f"; cannot read the Node's lease: {error}"
         leases.note(lease.spec.renew_time or "", boot_id)
         return f"; the Node's lease was renewed at {lease.spec.renew_time}"
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:
         async with self._lock(f"NodeReboot {target.operation.name}"):
             if asyncio.get_running_loop().time() > before:
-                raise Transient("the host was held by another process for too long")
+                raise Transient("another process held the lock of the host for too long")
             slot = await self._node_slot()
             try:
                 await self._act(slot, action)
@@ -314,7 +314,7 @@ class NodeReboot:
             if settings != applied.goal.settings or logins != await asyncio.to_thread(self._nodes.logins, slot):
                 await self._nodes.configure(slot, settings)
         except Failure as error:
-            log.warning("the node starts with its earlier settings", error=error, machine=self._machine)
+            log.warning("starting the node with its earlier settings", error=error, machine=self._machine)
 
 
 def procedure(durations: Durations) -> Procedure:
@@ -353,9 +353,9 @@ class LeaseRenewals:
 
 def _words(facts: SlotFacts) -> str:
     if not facts.running:
-        return f"{facts.slot} does not run"
+        return f"{facts.slot} is not running"
     states = ", ".join(
-        f"{name} {'runs' if runs else 'does not run'}"
+        f"{name} {'runs' if runs else 'is not running'}"
         for name, runs in (("kubelet", facts.kubelet), ("containerd", facts.containerd))
     )
     return f"{facts.slot} runs with boot id {facts.boot_id}; {states}"

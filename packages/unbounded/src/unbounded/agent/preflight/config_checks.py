@@ -61,26 +61,26 @@ def sandbox(reached: ServiceAnswer | None, *, has_image: bool) -> PreflightFindi
     """
     name = "cri-artifacts"
     if reached is None:
-        named = "no mirror is named for it (Downloads.Sandbox)"
+        named = "no mirror is configured for it (Downloads.Sandbox)"
         if has_image:
-            return fine(name, "sandbox", f"{named}: the node image has to hold {ARCHIVE}")
-        return error(name, "sandbox", f"{named}, and debootstrap brings none")
+            return fine(name, "sandbox", f"{named}: the node image must contain {ARCHIVE}")
+        return error(name, "sandbox", f"{named}, and debootstrap does not provide it")
     found = artifact(reached)
     if has_image and found.severity is Severity.ERROR and reached.status in (403, 404, 410):
-        return warning(name, found.target, f"{found.message}; the node image has to hold {ARCHIVE}")
+        return warning(name, found.target, f"{found.message}; the node image must contain {ARCHIVE}")
     return found
 
 
 def _artifact(name: str, reached: ServiceAnswer) -> PreflightFinding:
     if not reached.kept and (reached.trouble or not 200 <= reached.status < 300):
-        authority = ": CaBundle has to hold its authority" if reached.trouble is NetworkFault.UNTRUSTED else ""
+        authority = ": CaBundle must contain its authority" if reached.trouble is NetworkFault.UNTRUSTED else ""
         return error(name, reached.what, f"{_said(reached)}{authority} ({_named(reached)})")
-    there = "it is on this host" if reached.kept else "to be had"
+    there = "it is on this host" if reached.kept else "available"
     if reached.unchecked:
         remedy = (
             "publish it there" if name == "kubernetes-artifacts" else f"publish it there, or set {reached.key}.SHA256"
         )
-        return warning(name, reached.what, f"{there}, but unchecked: no sha256 is published beside it; {remedy}")
+        return warning(name, reached.what, f"{there}, but unverified: no sha256 is published beside it; {remedy}")
     return fine(name, reached.what, there)
 
 
@@ -93,9 +93,9 @@ def _said(reached: ServiceAnswer) -> str:
     if reached.trouble:
         return reached.trouble.value
     if reached.status in (404, 410):
-        return f"there is none: {reached.status}"
+        return f"it does not exist: {reached.status}"
     if reached.status in _REFUSED:
-        return f"it is not given to this host: {reached.status}"
+        return f"this host has no permission: {reached.status}"
     return f"the answer is {reached.status}"
 
 
@@ -115,10 +115,10 @@ def configuration(config: AgentConfig, unknown_keys: Iterable[str], *, joined: b
         yield warning(
             name,
             "Kubelet.Auth.ExecCredential",
-            f"machina approves only what bootstrap tokens ask for: start will wait until somebody runs `{by_hand}`",
+            f"machina approves only requests of bootstrap tokens: start waits until an administrator runs `{by_hand}`",
         )
     if not odd:
-        yield fine(name, "configuration", "without faults")
+        yield fine(name, "configuration", "no errors")
 
 
 def attestation(
@@ -129,13 +129,13 @@ def attestation(
     if not config.attest.url:
         return
     if not host.tpm:
-        yield error(name, "TPM", "there is no /dev/tpmrm0: enable the TPM 2.0 in the firmware, or configure a token")
+        yield error(name, "TPM", "/dev/tpmrm0 does not exist: enable the TPM 2.0 in the firmware, or configure a token")
     if reached is not None:
         told = (
             error if reached.trouble in (NetworkFault.WRONG, NetworkFault.UNTRUSTED, NetworkFault.NO_TLS) else warning
         )
         if reached.trouble:
-            yield told(name, reached.key, f"{_said(reached)}; it is only there while a replacement of the host waits")
+            yield told(name, reached.key, f"{_said(reached)}; the URL exists only during a replacement of the host")
         elif host.tpm:
             yield fine(name, reached.key, f"it answers {reached.status}")
 
@@ -143,4 +143,4 @@ def attestation(
 def not_checked(names: Iterable[str]) -> Iterator[PreflightFinding]:
     """Yield findings for checks that need a configuration, where there is no valid one."""
     for name in names:
-        yield warning(name, "configuration", "not checked: the configuration cannot be used")
+        yield warning(name, "configuration", "not checked: the configuration is invalid")

@@ -43,7 +43,7 @@ def host_findings(
 def privileged(host: HostObservation) -> PreflightFinding:
     name, target = "is-privileged-user", "user"
     if host.uid != 0:
-        return error(name, target, "start has to run as root, such as with sudo")
+        return error(name, target, "start must run as root, for example with sudo")
     return fine(name, target, "root")
 
 
@@ -52,12 +52,12 @@ def packages(host: HostObservation, *, debootstrap: bool) -> Iterator[PreflightF
     missing = [program for program in wanted if program not in host.programs]
     name, target = "host-packages", "packages"
     if not missing:
-        yield fine(name, target, f"{', '.join(wanted)} are there")
+        yield fine(name, target, f"{', '.join(wanted)} are installed")
     elif host.manager:
-        yield warning(name, target, f"{', '.join(missing)} will be installed by {host.manager}")
+        yield warning(name, target, f"start installs {', '.join(missing)} with {host.manager}")
     else:
         known = ", ".join(manager.program for manager in MANAGERS)
-        yield error(name, target, f"{', '.join(missing)}: install by hand, as this host has none of {known}")
+        yield error(name, target, f"{', '.join(missing)}: install them by hand, as this host has none of {known}")
 
 
 def system(host: HostObservation) -> Iterator[PreflightFinding]:
@@ -69,16 +69,16 @@ def system(host: HostObservation) -> Iterator[PreflightFinding]:
         known = {host.system, *host.like} & {*TRIED}
         told = fine if known else warning
         message = host.system or "no ID in /etc/os-release"
-        yield told(name, "system", message if known else f"{message}: the agent was not tried on this system")
+        yield told(name, "system", message if known else f"{message}: the agent has not been tested on this system")
 
 
 def _system_faults(host: HostObservation) -> Iterator[tuple[str, str]]:
     if host.arch not in ARCHITECTURES:
-        yield "architecture", f"{host.arch}: the agent is for {' and '.join(ARCHITECTURES)}"
+        yield "architecture", f"{host.arch}: the agent supports {' and '.join(ARCHITECTURES)}"
     if host.init != "systemd":
         yield "init", f"process 1 is {host.init or 'unknown'}: the agent needs systemd"
     for folder in host.unwritable:
-        yield folder, "start writes here, and the file system is read-only or refuses"
+        yield folder, "start writes here, but the file system is read-only or rejects writes"
 
 
 def kernel_parameters(host: HostObservation) -> Iterator[PreflightFinding]:
@@ -95,23 +95,23 @@ def kernel_parameters(host: HostObservation) -> Iterator[PreflightFinding]:
 def runtime(host: HostObservation) -> PreflightFinding:
     name, target = "nspawn-runtime", "systemd-nspawn"
     if "systemd-nspawn" not in host.programs:
-        return warning(name, target, "not there yet: it comes with the package systemd-container")
+        return warning(name, target, "not installed yet: package systemd-container contains it")
     if host.systemd and host.systemd < LEAST_SYSTEMD:
         return warning(name, target, f"systemd {host.systemd} is older than {LEAST_SYSTEMD}: update it")
-    return fine(name, target, f"systemd {host.systemd}" if host.systemd else "it is there")
+    return fine(name, target, f"systemd {host.systemd}" if host.systemd else "it exists")
 
 
 def docker(host: HostObservation) -> PreflightFinding:
     name, target = "docker-active", "docker"
     if host.docker:
-        return warning(name, target, f"{', '.join(host.docker)} will be stopped and masked: its rules drop Pod traffic")
+        return warning(name, target, f"start stops and masks {', '.join(host.docker)}: its rules drop Pod traffic")
     return fine(name, target, "not active")
 
 
 def swap(host: HostObservation) -> PreflightFinding:
     name, target = "swap-active", "swap"
     if host.swaps:
-        return warning(name, target, f"{', '.join(host.swaps)} will be switched off: kubelet does not start with swap")
+        return warning(name, target, f"start switches off {', '.join(host.swaps)}: kubelet does not start with swap")
     return fine(name, target, "none in use")
 
 
@@ -146,11 +146,11 @@ def nvidia(host: HostObservation) -> PreflightFinding:
     if not seen.cards and not seen.devices:
         return fine(name, target, "no cards")
     if seen.devices and not seen.driver:
-        return error(name, target, "there are devices in /dev and no driver: its module is not loaded")
+        return error(name, target, "devices in /dev, but no driver: its module is not loaded")
     if not seen.driver:
-        return warning(name, target, f"{seen.cards} cards and no driver: the node will not offer them")
+        return warning(name, target, f"{seen.cards} cards, but no driver: the node will not offer them")
     if not seen.devices:
-        return warning(name, target, f"driver {seen.driver} and no devices in /dev: run nvidia-modprobe")
+        return warning(name, target, f"driver {seen.driver}, but no devices in /dev: run nvidia-modprobe")
     return fine(name, target, f"driver {seen.driver}, {seen.devices} devices")
 
 
@@ -158,16 +158,16 @@ def slots(host: HostObservation, goal: NodeGoal | None) -> Iterator[PreflightFin
     """Yield findings about existing slots of this host, compared with the goal."""
     name = "nspawn-machine-provisioning"
     if host.resetting:
-        yield error(name, "reset", "a reset has begun and not ended: finish it with `unbounded-agent reset`")
+        yield error(name, "reset", "a reset has started and not finished: finish it with `unbounded-agent reset`")
     for slot, found in sorted(host.slots.items()):
         if found.broken:
-            yield error(name, slot, f"{found.broken}: run `unbounded-agent reset` to start anew")
+            yield error(name, slot, f"{found.broken}: run `unbounded-agent reset` to start over")
         elif found.applied is not None and goal is not None and found.applied.goal.machine != goal.machine:
             theirs = found.applied.goal.machine
             yield error(name, slot, f"it is the node of Machine {theirs!r}: run `unbounded-agent reset` first")
         elif found.applied is not None:
             yield fine(name, slot, f"Kubernetes {found.applied.goal.kubernetes_version}")
         elif found.exists:
-            yield warning(name, slot, "it is not whole: it will be built anew")
+            yield warning(name, slot, "it is incomplete: start builds it again")
     if not host.resetting and not any(found.exists or found.applied for found in host.slots.values()):
         yield fine(name, "slots", "free")

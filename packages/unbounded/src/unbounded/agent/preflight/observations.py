@@ -90,14 +90,14 @@ class NetworkFault(StrEnum):
 
     NONE = ""
     UNRESOLVED = "its name cannot be resolved"
-    REFUSED = "nothing listens there: the connection is refused"
+    REFUSED = "connection refused: nothing listens there"
     SILENT = "no answer in time"
     UNREACHABLE = "it cannot be reached"
     UNTRUSTED = "its certificate is not trusted"
-    UNTRUSTED_CA = "its certificate is not of Cluster.CaCertBase64"
-    NO_TLS = "it does not speak TLS as it should"
-    NO_IMAGE = "this is no name of an image, such as registry/repository:tag"
-    WRONG = "what it answers makes no sense"
+    UNTRUSTED_CA = "its certificate is not signed by Cluster.CaCertBase64"
+    NO_TLS = "its TLS handshake fails"
+    NO_IMAGE = "this is not an image name, such as registry/repository:tag"
+    WRONG = "its answer is invalid"
 
 
 @dataclass(frozen=True)

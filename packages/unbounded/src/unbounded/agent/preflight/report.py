@@ -87,7 +87,7 @@ class IgnoredChecks:
         if ALL in names:
             return cls(frozenset(CHECKS))
         if unknown := sorted(names - {*CHECKS}):
-            raise ValueError(f"no check is named {', '.join(unknown)}; there are {', '.join(CHECKS)}, and {ALL}")
+            raise ValueError(f"unknown checks: {', '.join(unknown)}; available: {', '.join(CHECKS)}, and {ALL}")
         return cls(frozenset(names))
 
 
@@ -164,7 +164,7 @@ def _line(one: PreflightFinding, *, colour: bool) -> str:
     word = one.severity.upper()
     if colour:
         word = f"\033[{_COLOURS[one.severity]}m{word}\033[0m"
-    ignored = " (an error that is ignored)" if one.ignored else ""
+    ignored = " (ignored error)" if one.ignored else ""
     return f"[{word} {one.name}] {one.target}: {one.message}{ignored}"
 
 

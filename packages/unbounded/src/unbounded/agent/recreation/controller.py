@@ -151,10 +151,10 @@ class RecreationController:
             except (
                 Rejected
             ) as error:  # an unreadable record, or a rejected write; the next pass reports it in the status
-                log.warning("a recreation cannot be gone on with", machine=self._name, error=error)
+                log.warning("cannot resume recreation", machine=self._name, error=error)
             except Failure as error:
                 failures += 1
-                log.warning("recreation: the Machine's slot is not taken yet", machine=self._name, error=error)
+                log.warning("recreation: cannot acquire the Machine's lock yet", machine=self._name, error=error)
                 await asyncio.sleep(AFTER_TROUBLE.after(failures))
                 continue
             return
@@ -256,9 +256,9 @@ class RecreationController:
         """Return why this loop may not start the node's parts; empty where it may."""
         machine = self._caches.machines.get(self._name)
         if machine is None or machine.metadata.deletion_timestamp:
-            return "there is no Machine"
+            return "the Machine does not exist"
         if self._layout.reset_state.exists():
-            return "a reset is under way"
+            return "a reset is in progress"
         if is_paused(machine.metadata.annotations):
             return "the Machine is paused"
         active = machine.status.active_operation
@@ -335,7 +335,7 @@ class RecreationController:
             await self._status.release_leftover()
             return CHANGED_S
         self._store.write(transition)
-        log.info("recreation begins", machine=self._name, why=why, slot=str(transition.target))
+        log.info("recreation started", machine=self._name, why=why, slot=str(transition.target))
         return 0.0
 
     async def _report_discarded(self, machine: Machine, why: str) -> str:

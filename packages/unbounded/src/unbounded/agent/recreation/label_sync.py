@@ -72,9 +72,9 @@ class LabelSync:
         try:
             node_flags(wanted)  # the next start of kubelet uses them, too
             if await self._patch(uid, made, wanted):
-                log.info("labels and taints of the Node follow", machine=self._machine, slot=str(home))
+                log.info("labels and taints of the Node updated", machine=self._machine, slot=str(home))
         except Rejected as error:
-            log.warning("labels and taints of the Node may not follow", error=error, machine=self._machine)
+            log.warning("no permission to update labels and taints of the Node", error=error, machine=self._machine)
             self._requested, self._refused = asked, str(error)
             return self._refused
         async with self._lock("labels and taints of the node"):

@@ -103,7 +103,7 @@ class Performer:
                 await self._logins(transition.goal.settings)
                 await self._nodes.build(step.slot, transition.goal, access, notes.append)
         except TimeoutError as error:
-            raise Transient(f"not done within {within_s:.0f} s") from error
+            raise Transient(f"not complete within {within_s:.0f} s") from error
 
 
 @contextlib.asynccontextmanager

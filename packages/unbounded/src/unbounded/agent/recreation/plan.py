@@ -180,7 +180,7 @@ TABLE: Final[Mapping[RecreationPhase, PhaseRow]] = {
         None,
         _verify_s,
         RecreationPhase.RETURNING,
-        "the new node was not proven",
+        "the new node did not become healthy",
     ),
     RecreationPhase.COMMITTED: PhaseRow(
         PhaseAction.REMOVE, _S, None, _S, None, _start_s, None, "the old slot could not be removed"

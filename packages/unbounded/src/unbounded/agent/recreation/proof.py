@@ -36,25 +36,25 @@ def unmet_requirement(facts: SlotFacts, version: str, seen: NodeEvidence) -> str
     """
     node = seen.node
     if not facts.running:
-        return "kubelet does not run"
+        return "kubelet is not running"
     if not facts.kubelet:
-        return seen.trouble or "kubelet does not run"
+        return seen.trouble or "kubelet is not running"
     if not facts.boot_id:
-        return "its machine does not tell its boot id"
+        return "its machine does not report its boot ID"
     if seen.trouble:
         return seen.trouble
     if seen.sandbox_trouble:
         return seen.sandbox_trouble
     if node is None:
-        return "there is no Node"
+        return "the Node does not exist"
     info = node.status.node_info
     if info is None or info.boot_id != facts.boot_id:
-        return "the Node was not reported by this boot of the machine yet"
+        return "this boot of the machine has not reported the Node yet"
     if not same_version(info.kubelet_version or "", version):
         return f"kubelet reports version {info.kubelet_version}, not {version}"
     if not node.ready:
         return f"the Node is not Ready{_why(node)}"
-    return "" if seen.renewed else "the lease of the Node was not renewed yet"
+    return "" if seen.renewed else "the lease of the Node has not been renewed yet"
 
 
 def same_version(reported: str, wanted: str) -> bool:

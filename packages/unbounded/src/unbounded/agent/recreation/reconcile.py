@@ -173,7 +173,9 @@ class RecreationReconciler:
 
     async def _pause(self, transition: Transition, holder: str) -> None:
         """Pause the recreation while another operation has the claim; its release is a change of the Machine."""
-        log.warning("recreation waits: another operation has the Machine", machine=self._machine, holder=holder)
+        log.warning(
+            "recreation waits: another operation holds the Machine's lock", machine=self._machine, holder=holder
+        )
         self._memory.phase = None  # its time starts over
         await self._status.report((report.in_progress(transition, f"waiting, as {holder}"),), None, None)
 
@@ -198,7 +200,7 @@ class RecreationReconciler:
         if transition.phase is not RecreationPhase.VERIFYING:
             return ""
         if not here.kubelet or not here.containerd:
-            return f"containerd in {here.slot} does not run"
+            return f"containerd in {here.slot} is not running"
         return await self._memory.witness.prove_sandbox(self._nodes, here.slot)
 
     async def _renewal(self) -> str | None:
@@ -241,7 +243,7 @@ class RecreationReconciler:
         log.info("recreation", phase=str(transition.phase), machine=self._machine, slot=str(transition.target))
 
     async def _change_phase(self, step: ChangePhase, transition: Transition) -> float | None:
-        log.warning("recreation: it does not work", machine=self._machine, why=step.why)
+        log.warning("recreation failed", machine=self._machine, why=step.why)
         if step.to is None:
             return await self._complete(transition, left=step.why)
         stranded = step.to is RecreationPhase.ABANDONED
@@ -269,7 +271,7 @@ class RecreationReconciler:
             self._store.fail(failed)
         phase = OperationPhase.COMPLETE if good else OperationPhase.FAILED
         if not await self._status.complete(transition, told, applied, wanted, phase):
-            raise Stale("another operation has the Machine")
+            raise Stale("another operation holds the Machine's lock")
         self._store.clear()
         self._memory = _PhaseState()
         log.info("recreation ended", machine=self._machine, result=str(says.reason))

@@ -21,12 +21,12 @@ _PROGRESS: Final[Mapping[RecreationPhase, str]] = {
     RecreationPhase.PREPARING: "building {goal} in {target}",
     RecreationPhase.SWITCHING: "stopping {source}",
     RecreationPhase.STARTING: "starting {target}",
-    RecreationPhase.VERIFYING: "waiting until the node in {target} is proven",
-    RecreationPhase.COMMITTED: "the node in {target} is proven; removing {source}",
-    RecreationPhase.RETURNING: "going back to {source}; stopping {target}",
-    RecreationPhase.RESTORING: "going back to {source}; starting it",
-    RecreationPhase.CHECKING: "going back to {source}; waiting until its node is back",
-    RecreationPhase.ABANDONED: "went back to {source}; removing {target}",
+    RecreationPhase.VERIFYING: "waiting until the node in {target} is healthy",
+    RecreationPhase.COMMITTED: "the node in {target} is healthy; removing {source}",
+    RecreationPhase.RETURNING: "rolling back to {source}; stopping {target}",
+    RecreationPhase.RESTORING: "rolling back to {source}; starting it",
+    RecreationPhase.CHECKING: "rolling back to {source}; waiting until its node is healthy",
+    RecreationPhase.ABANDONED: "rolled back to {source}; removing {target}",
 }
 
 
@@ -61,7 +61,7 @@ def succeeded(transition: Transition, left: str = "") -> ConditionReport:
     Args:
         left: what remains of the old slot.
     """
-    text = f"{transition.why}; {transition.target} is the node now, made from {describe_goal(transition.goal)}"
+    text = f"{transition.why}; {transition.target} is the node now, built from {describe_goal(transition.goal)}"
     text += "; a Pod sandbox ran in it"
     rest = f"; {one_line(left)}" if left else ""
     return ConditionReport(ConditionType.NODE_UPDATED, ConditionStatus.TRUE, ConditionReason.SUCCEEDED, text + rest)
@@ -75,9 +75,9 @@ def rolled_back(transition: Transition, again: str) -> ConditionReport:
     """
     goal, why = describe_goal(transition.goal), one_line(transition.failure)
     if transition.stranded:
-        text = f"{transition.why}; {goal} did not work: {why}; {again}"
+        text = f"{transition.why}; {goal} failed: {why}; {again}"
         return ConditionReport(ConditionType.NODE_UPDATED, ConditionStatus.FALSE, ConditionReason.NO_WORKING_NODE, text)
-    text = f"{goal} did not work, so {transition.source} is the node again: {why}; {again}"
+    text = f"{goal} failed, so {transition.source} is the node again: {why}; {again}"
     return ConditionReport(ConditionType.NODE_UPDATED, ConditionStatus.FALSE, ConditionReason.ROLLED_BACK, text)
 
 
@@ -89,7 +89,7 @@ def blocked(why: str, for_what: str) -> ConditionReport:
 
 def restored(home: Slot, failed: FailedRecreation) -> ConditionReport:
     """Return NodeUpdated for an old node that is back after a failure to restore it."""
-    text = f"{describe_goal(failed.goal)} did not work, so {home} is the node again: {one_line(failed.why)}"
+    text = f"{describe_goal(failed.goal)} failed, so {home} is the node again: {one_line(failed.why)}"
     return ConditionReport(ConditionType.NODE_UPDATED, ConditionStatus.FALSE, ConditionReason.ROLLED_BACK, text)
 
 
@@ -107,22 +107,22 @@ def repave_pending(wanted: DesiredNode, failed: FailedRecreation | None, refused
     conflicts = ""
     if wanted.conflicts and wanted.goal.configuration is not None:
         fields = ", ".join(wanted.conflicts)
-        conflicts = f"; {wanted.goal.configuration.version_name} wins over spec in {fields}"
+        conflicts = f"; {wanted.goal.configuration.version_name} overrides spec in {fields}"
     if wanted.same:
-        text = f"the node is made from {describe_goal(wanted.goal)}"
+        text = f"the node is built from {describe_goal(wanted.goal)}"
         return ConditionReport(
             ConditionType.REPAVE_PENDING, ConditionStatus.FALSE, ConditionReason.APPLIED, text + conflicts
         )
     text = f"{describe_goal(wanted.goal)} differs in {'; '.join(wanted.drift)}"
-    text += f"; labels and taints of the Node do not follow: {one_line(refused)}" if refused else ""
+    text += f"; cannot update labels and taints of the Node: {one_line(refused)}" if refused else ""
     if failed is not None and same_node(failed.goal, wanted.goal):
-        text = f"{text}; tried {failed.attempts} times and taken back: {one_line(failed.why)}"
+        text = f"{text}; tried {failed.attempts} times and rolled back: {one_line(failed.why)}"
         return ConditionReport(
             ConditionType.REPAVE_PENDING, ConditionStatus.TRUE, ConditionReason.ROLLED_BACK, text + conflicts
         )
     wrong = "; ".join(faults(wanted.goal.settings))
     outlook = (
-        f"a node made from it would be taken back: {one_line(wrong)}" if wrong else "applied when the Node is deleted"
+        f"a node built from it would be rolled back: {one_line(wrong)}" if wrong else "applied when the Node is deleted"
     )
     text = f"{text}; {outlook}"
     return ConditionReport(
@@ -152,7 +152,9 @@ def bootstrapping(doing: str) -> ConditionReport:
 
 def after_reset() -> ConditionReport:
     """Return AgentBootstrapped for a host after an AgentReset."""
-    text = "an AgentReset has taken agent and node off the host; `unbounded-agent start` there sets them up again"
+    text = (
+        "an AgentReset has removed agent and node from the host; run `unbounded-agent start` there to set them up again"
+    )
     return ConditionReport(ConditionType.AGENT_BOOTSTRAPPED, ConditionStatus.FALSE, ConditionReason.RESET, text)
 
 

@@ -26,9 +26,9 @@ log = Log("agent")
 def stopped_part(facts: SlotFacts) -> str:
     """Return which part of a node does not run; empty for a node that serves."""
     if not facts.running:
-        return "its machine does not run"
+        return "its machine is not running"
     missing = [name for name, runs in (("containerd", facts.containerd), ("kubelet", facts.kubelet)) if not runs]
-    return "" if not missing else f"{' and '.join(missing)} {'do' if len(missing) > 1 else 'does'} not run"
+    return "" if not missing else f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not running"
 
 
 class NodeRestarter:
@@ -80,7 +80,7 @@ class NodeRestarter:
             async with self._lock("start of a node that is down"):
                 lacks = stopped_part(await self._nodes.look(home))
                 if lacks and not self._blocked_by():  # both may have changed while the lock was awaited
-                    log.warning("the node is down, and is started", slot=str(home), why=lacks, attempt=self._starts)
+                    log.warning("node is down; starting it", slot=str(home), why=lacks, attempt=self._starts)
                     await self._nodes.start(home)
         except (Failure, OSError) as error:
-            log.warning("the node is down, and could not be started", error=error, slot=str(home))
+            log.warning("node is down; cannot start it", error=error, slot=str(home))

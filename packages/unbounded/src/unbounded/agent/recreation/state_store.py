@@ -140,8 +140,11 @@ def _read(path: Path, kind: type[T]) -> T | None:
         if found <= FORMAT:
             return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as error:
-        raise Rejected(f"{path}: {error}; it is left as it is") from error
-    raise Rejected(f"{path} has format {found}, this agent knows {FORMAT}: it is from a later one, and left as it is")
+        raise Rejected(f"{path}: {error}; the agent does not change it") from error
+    raise Rejected(
+        f"{path} has format {found}, but this agent supports {FORMAT}: a later agent wrote it, and this "
+        "one does not change it"
+    )
 
 
 def _write(path: Path, content: Transition | FailedRecreation) -> None:

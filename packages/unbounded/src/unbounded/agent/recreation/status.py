@@ -159,7 +159,7 @@ class RecreationStatusWriter:
 
 
 def holder_message(active: ActiveOperation) -> str:
-    return f"{active.kind} {active.name} ({active.executor}) has the Machine since {active.since}"
+    return f"{active.kind} {active.name} ({active.executor}) holds the lock of the Machine since {active.since}"
 
 
 def _configuration(goal: NodeGoal) -> ConfigurationStatus | None:

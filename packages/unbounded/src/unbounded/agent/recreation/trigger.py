@@ -102,8 +102,8 @@ def verdict(view: NodeObservation, limits: RecreationLimits) -> Verdict:
         return _stranded(view, failed, limits)
     if view.uid:
         name = view.applied.goal.machine
-        seen = "" if view.node is None else "; the one that is there was made later"
-        return Recreate(f"Node {name} ({view.uid}) is gone{seen}", view.uid)
+        seen = "" if view.node is None else "; the existing Node is newer"
+        return Recreate(f"Node {name} ({view.uid}) does not exist any more{seen}", view.uid)
     return _joining(view, limits)
 
 
@@ -120,7 +120,7 @@ def _stranded(view: NodeObservation, failed: FailedRecreation, limits: Recreatio
     if view.node is not None and view.is_reported_by_slot and view.node.ready:
         return Registered(view.node.metadata.uid)
     if view.wanted is not None and not same_node(view.wanted.goal, failed.goal):
-        return Recreate("no node works, and another one is wanted now", view.uid)
+        return Recreate("no node works, and the requested one has changed", view.uid)
     left_s = limits.retry_after(failed.attempts) - view.failed_s
     if left_s > 0:
         return NoRecreation(left_s)
@@ -134,16 +134,18 @@ def _about_failure(view: NodeObservation, failed: FailedRecreation, limits: Recr
     if view.wanted.same:
         return ForgetFailure()
     if not same_node(view.wanted.goal, failed.goal):
-        return Recreate("another node is wanted than the one that failed")
+        return Recreate("the requested node differs from the one that failed")
     if failed.attempts >= limits.attempts:
         return NoRecreation()
     left_s = limits.retry_after(failed.attempts) - view.failed_s
-    return NoRecreation(left_s) if left_s > 0 else Recreate("it is tried again", attempt=failed.attempts + 1)
+    return NoRecreation(left_s) if left_s > 0 else Recreate("retrying", attempt=failed.attempts + 1)
 
 
 def retry_message(failed: FailedRecreation, limits: RecreationLimits) -> str:
     """Return the time of the next attempt, for users."""
     if failed.stranded or failed.attempts < limits.attempts:
         minutes = limits.retry_after(failed.attempts) / 60
-        return f"attempt {failed.attempts}; the next one in {minutes:.0f} min, or when something else is wanted"
-    return f"after {failed.attempts} attempts only when something else is wanted, or the Node is deleted"
+        return f"attempt {failed.attempts}; the next one in {minutes:.0f} min, or when the request changes"
+    return (
+        f"after {failed.attempts} attempts, the next one follows only when the request changes or the Node is deleted"
+    )

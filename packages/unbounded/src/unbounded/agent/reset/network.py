@@ -79,7 +79,7 @@ def _entries(told: str) -> list[dict[str, Any]]:
     try:
         return msgspec.json.decode(told or "[]", type=list[dict[str, Any]])
     except msgspec.DecodeError as error:
-        raise Transient(f"ip printed no JSON: {error}") from error
+        raise Transient(f"ip printed invalid JSON: {error}") from error
 
 
 def _number(table: object) -> int:

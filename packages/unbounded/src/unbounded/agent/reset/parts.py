@@ -75,7 +75,7 @@ async def _stop(resetting: ResetContext, slot: Slot) -> None:
         if (await resetting.nodes.look(slot)).running:
             await resetting.nodes.stop_services(slot)
     except Failure as error:  # or the slot's state is unknown
-        log.warning("services do not stop", slot=slot, error=error)
+        log.warning("cannot stop services", slot=slot, error=error)
     await resetting.nodes.stop(slot)
 
 
@@ -135,7 +135,7 @@ async def _remove_routing(resetting: ResetContext) -> list[Leftover]:
         trouble = await _unremoved(network.flush_tables(resetting.host.commands, left.tables)) or trouble
     rules = [f"{one.family} rule {one.priority} into table {one.table}" for one in left.rules]
     tables = [f"{one.family} routes of table {one.number}" for one in left.tables]
-    return [Leftover(name, trouble or "they come back") for name in (*rules, *tables)]
+    return [Leftover(name, trouble or "they appear again") for name in (*rules, *tables)]
 
 
 async def _network(resetting: ResetContext, *, with_routes: bool) -> NodeNetworkState:

@@ -62,12 +62,12 @@ class ResetResult:
         for one in self.left:
             yield f"could not be removed: {one}"
         if self.packages:
-            yield f"installed by start, and left installed: {', '.join(self.packages)}"
+            yield f"installed by start, and not removed: {', '.join(self.packages)}"
         for name in (*self.spared.interfaces, *self.spared.keys):
-            yield f"was there before start, and stays: {name}"
+            yield f"existed before start, and stays: {name}"
         if self.whole:
             yield "logs of the agent and its machines stay in the journal"
-            yield "delete the Node from the cluster; a reboot clears what the kernel still holds"
+            yield "delete the Node from the cluster; a reboot clears the remaining state of the kernel"
 
 
 def is_under_way(layout: Layout) -> bool:
@@ -78,7 +78,7 @@ def is_under_way(layout: Layout) -> bool:
 def refuse_if_under_way(layout: Layout) -> None:
     """Raise Rejected while a reset is under way, for all commands that would change what it removes."""
     if is_under_way(layout):
-        raise Rejected(f"a reset of this host was begun and is not finished: run `{COMMAND}` first")
+        raise Rejected(f"a reset of this host has started and not finished: run `{COMMAND}` first")
 
 
 def has_traces(layout: Layout) -> bool:
@@ -133,9 +133,9 @@ async def _start_again(resetting: ResetContext, stopped: Sequence[str]) -> None:
         try:
             await resetting.host.units.start(unit)
         except Failure as error:
-            log.warning("the reset did not begin, and what it had stopped does not start", unit=unit, error=error)
+            log.warning("the reset did not start, and cannot start again what it had stopped", unit=unit, error=error)
         else:
-            log.info("the reset did not begin, and what it had stopped runs again", unit=unit)
+            log.info("the reset did not start; what it had stopped runs again", unit=unit)
 
 
 async def remove_all_parts(resetting: ResetContext, tell: OnProgress) -> ResetResult:

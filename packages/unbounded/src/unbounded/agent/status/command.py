@@ -37,7 +37,7 @@ def _lines(state: HostState) -> Iterator[tuple[str, str]]:
     if state.missing:
         yield "Missing", state.missing
     if state.certificate_ends:
-        yield "Certificate", f"good until {state.certificate_ends}"
+        yield "Certificate", f"valid until {state.certificate_ends}"
     yield "Daemon", _daemon(state.daemon)
     for node in state.nodes:
         yield node.slot, _node(node)
@@ -50,9 +50,9 @@ def _lines(state: HostState) -> Iterator[tuple[str, str]]:
         failed = state.failed_recreation
         yield "Failed", f"node with {failed.kubernetes_version}, attempt {failed.attempt}, {failed.since}: {failed.why}"
     if state.resetting:
-        yield "Reset", "has begun and not ended: run `unbounded-agent reset`"
+        yield "Reset", "started and not finished: run `unbounded-agent reset`"
     if state.holder:
-        yield "Busy", f"{state.holder} changes this host"
+        yield "Busy", f"{state.holder} is changing this host"
     for one in state.unknown:
         yield "Unknown", one
 
@@ -70,14 +70,14 @@ def _node(node: SlotState) -> str:
     if not node.exists and not node.whole:
         return "free"
     if not node.whole:
-        return "not whole: it will be built anew"
+        return "incomplete: it will be built again"
     parts = [f"Kubernetes {node.kubernetes_version}", f"machine {node.machine or 'unknown'}"]
     parts += [
         f"{name} {state}" for name, state in (("kubelet", node.kubelet), ("containerd", node.containerd)) if state
     ]
     parts += [f"configuration {node.configuration}"] if node.configuration else []
     parts.append(f"Node {node.node_uid}" if node.node_uid else "no Node registered yet")
-    parts += [f"taken without a sha256: {' '.join(node.unchecked)}"] if node.unchecked else []
+    parts += [f"without a verified sha256: {' '.join(node.unchecked)}"] if node.unchecked else []
     return ", ".join(parts)
 
 
@@ -100,7 +100,7 @@ def _upgrade(upgrade: UpgradeTrialState) -> str:
 
 
 def _recreation(one: RecreationState) -> str:
-    failure = f"; it leads back: {one.failure}" if one.failure else ""
+    failure = f"; it rolls back: {one.failure}" if one.failure else ""
     return f"{one.phase}, Kubernetes {one.kubernetes_version}, attempt {one.attempt}: {one.why}{failure}"
 
 

@@ -89,7 +89,7 @@ class StateReader:
         """Query systemd, where it runs."""
         try:
             if not _there(self._layout.at(SYSTEMD)):
-                self._unknown.append("units: systemd does not run here")
+                self._unknown.append("units: systemd is not running on this host")
                 return otherwise
             return await ask()
         except (Failure, OSError) as error:

@@ -75,7 +75,7 @@ def _write(layout: Layout, name: str, value: str, *, gone: str = "") -> None:
     try:
         path.write_text(f"{value}\n")
     except OSError as error:
-        raise Rejected(f"sysctl {name}: the kernel refuses {value!r} ({error.strerror})") from error
+        raise Rejected(f"sysctl {name}: the kernel rejects {value!r} ({error.strerror})") from error
 
 
 async def _present(_host: StepHost) -> bool:

@@ -71,7 +71,7 @@ def _values(config: bytes | None) -> dict[str, Any]:
     try:
         return msgspec.json.decode(config or b"", type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise Rejected(f"{CONFIG} is no JSON object, so iptables=false cannot be set in it: {error}") from error
+        raise Rejected(f"{CONFIG} is not a JSON object, so iptables=false cannot be set in it: {error}") from error
 
 
 def _text(values: dict[str, Any]) -> bytes:

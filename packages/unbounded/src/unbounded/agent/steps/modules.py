@@ -45,7 +45,7 @@ async def _add(host: StepHost, tell: OnProgress) -> None:
     found = BEFORE.keep(host.layout, FoundModules(loaded(host.layout)))
     for name in MODULES:
         if name not in found.loaded and not await _modprobe(host, "modprobe", name):
-            tell(f"{name} is no module of this kernel: built in, or not there")
+            tell(f"{name} is not a module of this kernel: built in, or missing")
     FILE.put(host.layout)
 
 

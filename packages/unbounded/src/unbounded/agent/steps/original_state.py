@@ -52,11 +52,11 @@ class OriginalState(Generic[T]):
             kept = msgspec.json.decode(content, type=_StoredState)
             if kept.format > FORMAT:
                 raise Rejected(
-                    f"{path} has format {kept.format}, this agent knows {FORMAT}: use the agent that wrote it"
+                    f"{path} has format {kept.format}, but this agent supports {FORMAT}: use the agent that wrote it"
                 )
             return msgspec.json.decode(kept.found, type=self.type)
         except msgspec.DecodeError as error:
-            raise Rejected(f"{path} cannot be read: {error}") from error
+            raise Rejected(f"cannot read {path}: {error}") from error
 
     def keep(self, layout: Layout, found: T) -> T:
         """Write the original state, unless an earlier run has: only the first run observes it."""

@@ -95,7 +95,7 @@ def manager_of(host: StepHost) -> PackageManager:
         if host.has(manager.program):
             return manager
     known = ", ".join(manager.program for manager in MANAGERS)
-    raise Rejected(f"{', '.join(missing(host))} must be installed by hand: this host has none of {known}")
+    raise Rejected(f"install {', '.join(missing(host))} by hand: this host has none of {known}")
 
 
 def installed_by_us(layout: Layout) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ async def _add(host: StepHost, tell: OnProgress) -> None:
         tell(f"installing {', '.join(packages)}")
         await _install(host, manager, packages)
     if still := missing(host):
-        raise Rejected(f"the packages are installed, but there is no {', '.join(still)}")
+        raise Rejected(f"the packages are installed, but {', '.join(still)} is missing")
     came = sorted(set(await _names(host, manager)) - set(before.names))
     log.info("packages installed", packages=came)
     INSTALLED.replace(host.layout, FoundPackages(tuple(came)))
@@ -146,7 +146,7 @@ async def _updated(host: StepHost, manager: PackageManager) -> str:
     try:
         await host.commands.run(*manager.update, timeout_s=UPDATE_S, env=QUIET)
     except Transient as error:
-        log.warning("package lists not updated", error=error)
+        log.warning("cannot update package lists", error=error)
         return str(error)
     return ""
 

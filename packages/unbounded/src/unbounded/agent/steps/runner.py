@@ -126,10 +126,10 @@ async def remove_all(steps: Sequence[ReversibleStep[W]], on: W) -> list[Leftover
         try:
             await step.remove(on)
         except (Failure, OSError) as error:
-            log.warning("not taken back", error=error, step=step.name, seconds=_since(began))
+            log.warning("cannot undo step", error=error, step=step.name, seconds=_since(began))
             left.append(Leftover(step.name, str(error)))
         else:
-            log.info("taken back", step=step.name, seconds=_since(began))
+            log.info("step undone", step=step.name, seconds=_since(began))
     return left
 
 

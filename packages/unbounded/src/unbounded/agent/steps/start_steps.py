@@ -114,7 +114,7 @@ async def _make_slot(starting: StartContext, tell: OnProgress) -> None:
     await starting.says(f"`unbounded-agent start` builds {slot}")
     access = await starting.access(tell)
     if (await starting.nodes.look(slot)).exists:
-        tell(f"{slot} is not whole, or made from something else: it is made anew")
+        tell(f"{slot} is incomplete, or built from something else; building it again")
         await starting.nodes.stop(slot)
     await starting.nodes.build(slot, await starting.wanted(), access, tell)
 
@@ -129,7 +129,7 @@ async def _machine_runs(starting: StartContext) -> bool:
 async def _start_machine(starting: StartContext, tell: OnProgress) -> None:
     slot = (await starting.choice()).slot
     if await starting.certificate_ended(slot):
-        tell(f"kubelet in {slot} has no certificate that is good: it gets another one")
+        tell(f"kubelet in {slot} has no valid certificate; requesting another one")
         access = await starting.access(tell)
         if isinstance(access, CertificateAccess):
             await starting.nodes.introduce(slot, access)

@@ -96,7 +96,7 @@ async def _add(host: StepHost, tell: OnProgress) -> None:
     _write_fstab(host.layout, disabled_swap(_fstab(host.layout)))
     await host.units.reload()  # systemd still has the units of these lines otherwise, and starts them again
     for area in active:
-        tell(f"taking {area.path} out of use")
+        tell(f"switching off swap area {area.path}")
         await host.commands.run("swapoff", "--", area.path, timeout_s=OFF_S)
 
 
@@ -119,7 +119,7 @@ async def _remove(host: StepHost) -> None:
 def _is_there(layout: Layout, path: str) -> bool:
     if layout.at(path).exists():
         return True
-    log.warning("a swap area is gone since start", path=path)
+    log.warning("swap area disappeared since start", path=path)
     return False
 
 

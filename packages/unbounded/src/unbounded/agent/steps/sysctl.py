@@ -48,7 +48,7 @@ DESIRED: Final[Mapping[str, str]] = {
     "net.ipv4.conf.default.rp_filter": "0",
 }
 FORWARD: Final = "net.ipv4.ip_forward"
-REMEDY: Final = "set it where the kernel of this host is set up, such as on the host of this container"
+REMEDY: Final = "set it in the kernel configuration of this host, such as on the host of this container"
 _SIDE: Final = "net.ipv4.conf.all.accept_redirects"  # the kernel sets it whenever ip_forward changes
 FILE: Final = OwnFile(
     "sysctl-file",
@@ -82,8 +82,8 @@ class RejectedParameter:
 
     def __str__(self) -> str:
         if self.value is None:
-            return f"this kernel has no {self.key}, and kubelet needs {self.needed}"
-        return f"{self.key} is {self.value}, and kubelet needs {self.needed}"
+            return f"this kernel has no {self.key}, but kubelet needs {self.needed}"
+        return f"{self.key} is {self.value}, but kubelet needs {self.needed}"
 
 
 def parameter(layout: Layout, key: str) -> Path:
@@ -136,12 +136,12 @@ async def _add(host: StepHost, tell: OnProgress) -> None:
         try:
             await _write(layout, key, value)
         except OSError as error:  # a security module may deny a write that the mode allows
-            log.warning("kernel parameter not set", error=error, key=key)
+            log.warning("cannot set kernel parameter", error=error, key=key)
     if refused := refused_by_kubelet(layout):
         raise Rejected(f"{'; '.join(map(str, refused))}; {REMEDY}")
     if missing := cannot_be_set(layout):
-        log.warning("kernel parameters left as they are", keys=missing)
-        tell(f"this kernel does not have, or does not let us set, {', '.join(missing)}")
+        log.warning("kernel parameters not set", keys=missing)
+        tell(f"this kernel does not have {', '.join(missing)}, or does not allow changes")
     FILE.put(layout)
 
 

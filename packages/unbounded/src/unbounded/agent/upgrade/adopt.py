@@ -47,7 +47,7 @@ async def adopt(ground: UpgradeContext, *, version: str, window_s: int) -> None:
         Transient: another release is on trial.
     """
     if ground.running.resolve().name != BINARY:
-        text = f"{ground.running} is no release of the agent: run start from the file {BINARY} of one"
+        text = f"{ground.running} is not a release of the agent: run start from the file {BINARY} of a release"
         raise Rejected(text)
     selection = ground.releases.selection()
     if not ground.releases.works(selection.last_good):

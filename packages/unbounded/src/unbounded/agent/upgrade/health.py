@@ -50,7 +50,7 @@ def overdue_s(window_s: int, start_s: float = BOUNDS[TimedWork.DAEMON].floor) ->
 class TrialVerdict(Enum):
     """Verdict on this process's release."""
 
-    SETTLED = "nothing is on trial"
+    SETTLED = "no release is on trial"
     ON_TRIAL = "this release is on trial"
     LEAVING = "another release was put on trial, and takes over"
 
@@ -85,7 +85,7 @@ class UpgradeContext:
     def refuse_in_reset(self) -> None:
         """Raise Transient where a reset has begun: what that removes must not come back."""
         if self.layout.reset_state.exists():
-            raise Transient("a reset of this host was begun and is not finished")
+            raise Transient("a reset of this host has started and not finished")
 
     def verdict(self) -> TrialVerdict:
         selection = self.releases.selection()
@@ -118,18 +118,18 @@ class ReleaseHealth:
             trial = self._ground.store.read()
             self._remember_failure(trial)
         except (Rejected, OSError) as error:
-            log.warning("the last upgrade cannot be read", error=error)
+            log.warning("cannot read the last upgrade", error=error)
         try:
             if self._ground.verdict() is TrialVerdict.SETTLED:
                 await unit_files.disarm(self._ground.layout, self._ground.units)
         except (Failure, OSError) as error:
-            log.warning("the timer of an upgrade could not be removed", error=error)
+            log.warning("cannot remove the timer of an upgrade", error=error)
 
     def _remember_failure(self, trial: Trial | None) -> None:
         back = self._ground.store.rollback_note()
         if back is None or trial is None or self._ground.verdict() is not TrialVerdict.SETTLED:
             return
-        log.error("an upgrade was taken back", version=trial.version, cause=back.cause)
+        log.error("upgrade rolled back", version=trial.version, cause=back.cause)
         self._ground.store.add_failed(trial.sha256, FailedRelease(version=trial.version, cause=back.cause))
 
     async def run(self, api: Api) -> None:
@@ -150,7 +150,7 @@ class ReleaseHealth:
                     return
             # a local error, such as a lock held by another process: the daemon continues
             except (Failure, OSError) as error:
-                log.warning("the trial could not be ended, and will be again", error=error)
+                log.warning("cannot end the trial; retrying", error=error)
             await asyncio.sleep(POLL_S)
 
     def _trial(self) -> Trial | None:
@@ -205,9 +205,9 @@ class ReleaseHealth:
             async with asyncio.timeout(_LOOK_LIMIT_S):
                 found = await look()
         except TimeoutError:
-            self._note(f"the API server gave no answer within {_LOOK_LIMIT_S:g} s")
+            self._note(f"the API server did not answer within {_LOOK_LIMIT_S:g} s")
         except Failure as failure:
-            self._note(f"the API server could not be used: {failure}")
+            self._note(f"cannot use the API server: {failure}")
         else:
             self._note("")
             return found
@@ -223,11 +223,11 @@ class ReleaseHealth:
         if words == self._said:
             return
         self._said = words
-        log.warning("the release on trial is not proven", why=words or "no trouble any more")
+        log.warning("release on trial is not healthy yet", why=words or "no problem any more")
         try:
             self._ground.store.record_problem(words)
         except OSError as error:
-            log.warning("what troubles the trial could not be noted", error=error)
+            log.warning("cannot record the problem of a trial", error=error)
 
 
 async def prove(ground: UpgradeContext, trial: Trial) -> None:
@@ -239,13 +239,13 @@ async def prove(ground: UpgradeContext, trial: Trial) -> None:
     """
     ground.refuse_in_reset()
     if ground.store.rollback_note() is not None:
-        raise Transient(f"{trial.release} is being taken back")
+        raise Transient(f"{trial.release} is being rolled back")
     await run_in_thread(ground.releases.prove, trial.release)
-    log.info("the release is proven", version=trial.version)
+    log.info("release on trial is healthy", version=trial.version)
     try:
         await _tidy(ground, trial)
     except (Failure, OSError) as error:  # the release is proven nevertheless
-        log.warning("what a trial needed could not be removed", error=error)
+        log.warning("cannot remove the files of a trial", error=error)
 
 
 async def _tidy(ground: UpgradeContext, trial: Trial) -> None:
@@ -261,13 +261,13 @@ async def _ended(api: Api, trial: Trial) -> str:
     try:
         operation = await api.get(MACHINE_OPERATIONS, trial.operation)
     except NotFound:
-        return f"MachineOperation {trial.operation} is gone"
+        return f"MachineOperation {trial.operation} does not exist any more"
     return _unwanted(operation, trial)
 
 
 def _unwanted(operation: MachineOperation, trial: Trial) -> str:
     if operation.metadata.uid != trial.uid:
-        return f"MachineOperation {trial.operation} is gone"
+        return f"MachineOperation {trial.operation} does not exist any more"
     if operation.status.phase == OperationPhase.FAILED:
-        return f"MachineOperation {trial.operation} ended meanwhile: {operation.status.reason}"
+        return f"MachineOperation {trial.operation} ended in the meantime: {operation.status.reason}"
     return ""

@@ -40,11 +40,11 @@ UNUSABLE_RELEASE: Final = "UnusableRelease"
 
 MEANING: Final[Mapping[str, str]] = {
     DAEMON_FAILED: "The new version of the agent did not stay healthy; the former one runs again.",
-    DOWNLOAD_FAILED: "The release could not be fetched; the agent is as it was.",
-    FAILED_BEFORE: "A release of this digest failed on this host before; retryFailedDigest tries it again.",
-    PREFLIGHT_FAILED: "The new version does not answer `unbounded-agent version`; the agent is as it was.",
+    DOWNLOAD_FAILED: "The release could not be fetched; the agent is unchanged.",
+    FAILED_BEFORE: "A release of this digest failed on this host before; retryFailedDigest retries it.",
+    PREFLIGHT_FAILED: "The new version does not answer `unbounded-agent version`; the agent is unchanged.",
     RESTART_FAILED: "The daemon could not be restarted as the new version; the former one is in use again.",
-    UNUSABLE_RELEASE: "What was fetched is no release, or not safe to unpack; the agent is as it was.",
+    UNUSABLE_RELEASE: "The download is not a release, or not safe to unpack; the agent is unchanged.",
 }
 
 SEEN_VERSION: Final = "the new version answers on this host"
@@ -80,10 +80,10 @@ class UpgradeState(StrEnum):
 Row = Mapping[UpgradeState, Step]
 
 _FAILURES: Final[Row] = {
-    UpgradeState.FETCH_FAILED: Step(DOWNLOADING, fail=DOWNLOAD_FAILED, message="the agent is as it was"),
-    UpgradeState.UNUSABLE: Step(DOWNLOADING, fail=UNUSABLE_RELEASE, message="the agent is as it was"),
-    UpgradeState.KNOWN_BAD: Step(DOWNLOADING, fail=FAILED_BEFORE, message="the agent is as it was"),
-    UpgradeState.UNREADABLE: Step(DOWNLOADING, fail=OUTCOME_UNKNOWN, message="the agent is as it was"),
+    UpgradeState.FETCH_FAILED: Step(DOWNLOADING, fail=DOWNLOAD_FAILED, message="the agent is unchanged"),
+    UpgradeState.UNUSABLE: Step(DOWNLOADING, fail=UNUSABLE_RELEASE, message="the agent is unchanged"),
+    UpgradeState.KNOWN_BAD: Step(DOWNLOADING, fail=FAILED_BEFORE, message="the agent is unchanged"),
+    UpgradeState.UNREADABLE: Step(DOWNLOADING, fail=OUTCOME_UNKNOWN, message="the agent is unchanged"),
     UpgradeState.TAKEN_BACK: Step(DOWNLOADING, fail=DAEMON_FAILED, message="the former version runs again"),
 }
 
@@ -107,7 +107,7 @@ _BEFORE: Final[Row] = {
 }
 
 # After the switch, an absent release was rolled back, even where the note of the cause is lost.
-_LOST: Final = Step(VERIFYING, fail=DAEMON_FAILED, message="the former version runs again, and nobody noted why")
+_LOST: Final = Step(VERIFYING, fail=DAEMON_FAILED, message="the former version runs again, and no cause was recorded")
 _ON_TRIAL: Final[Row] = {
     **_FAILURES,
     **dict.fromkeys(
@@ -176,9 +176,9 @@ def _stages(trial_s: float) -> Mapping[str, Stage]:
             on_timeout=Step(TAKING_BACK, action=TAKE_BACK),
         ),
         VERIFYING: Stage("the new version to stay healthy for its window", trial_s, attempts=20, retry_after_s=1.0),
-        PROVING: Stage("the new version to be proven", trial_s, attempts=20, retry_after_s=2.0),
+        PROVING: Stage("the new version to be confirmed", trial_s, attempts=20, retry_after_s=2.0),
         TAKING_BACK: Stage("the former version to be in use again", trial_s, attempts=10),
-        UNDOING: Stage("what was fetched to be removed", 120.0, attempts=10, retry_after_s=5.0),
+        UNDOING: Stage("the download to be removed", 120.0, attempts=10, retry_after_s=5.0),
     }
 
 
@@ -192,7 +192,7 @@ def procedure(*, trial_s: float, stage: str = "") -> Procedure:
     """
     stages, rows = dict(_stages(trial_s)), dict(_ROWS)
     if stage and stage not in stages:
-        stages[stage] = replace(stages[VERIFYING], waits_for="the trial of a release that another version began")
+        stages[stage] = replace(stages[VERIFYING], waits_for="the trial of a release that another version started")
         rows[stage] = _ON_TRIAL
     return Procedure(
         start=DOWNLOADING,

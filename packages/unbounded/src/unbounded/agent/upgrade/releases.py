@@ -194,7 +194,7 @@ class ReleaseSlots:
             if selection.on_trial or not self.works(selection.last_good):
                 raise Transient(f"the last good release {selection.last_good} is not the one in use: no trial now")
             if not self.works(colour):
-                raise Rejected(f"{colour}: there is no release that can be started")
+                raise Rejected(f"{colour}: it contains no executable release")
             self._link(self._layout.current, colour)
 
     def prove(self, colour: Colour) -> None:
@@ -205,7 +205,7 @@ class ReleaseSlots:
         """
         with self._locked():
             if self.selection().current != colour:
-                raise Transient(f"{colour} is not in use any more: it was taken back")
+                raise Transient(f"{colour} is not in use any more: it was rolled back")
             self._link(self._layout.last_good, colour)
 
     def roll_back(self, refused: Colour) -> None:
@@ -236,11 +236,11 @@ def check_release(tree: Path) -> None:
     try:
         mode = (tree / BINARY).lstat().st_mode
     except OSError:
-        raise Rejected(f"it does not hold {BINARY}") from None
+        raise Rejected(f"it does not contain {BINARY}") from None
     if not stat.S_ISREG(mode):
-        raise Rejected(f"{BINARY} in it is no file")
+        raise Rejected(f"its {BINARY} is not a file")
     if not mode & stat.S_IXUSR:
-        raise Rejected(f"{BINARY} in it is not executable")
+        raise Rejected(f"its {BINARY} is not executable")
 
 
 def copy_running(executable: Path, target: Path) -> None:

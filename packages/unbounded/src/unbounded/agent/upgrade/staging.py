@@ -126,7 +126,7 @@ def _refuse_failed(ground: UpgradeContext, wish: ReleaseRequest, sha256: str) ->
     if failed is not None and not wish.again:
         text = (
             f"the release sha256:{sha256} ({failed.version or 'version unknown'}) failed on this host before: "
-            f'{failed.cause}; retryFailedDigest: "true" tries it again'
+            f'{failed.cause}; retryFailedDigest: "true" retries it'
         )
         raise Refusal(FAILED_BEFORE, text)
 
@@ -152,31 +152,31 @@ async def fetch_release(
             if wish.public_key:
                 await _check_signature(web, wish, archive)
     except TimeoutError as error:
-        raise Refusal(DOWNLOAD_FAILED, f"{url}: not here within {FETCH_LIMIT_S:g} s") from error
+        raise Refusal(DOWNLOAD_FAILED, f"{url}: not complete within {FETCH_LIMIT_S:g} s") from error
     except Refusal:
         raise
     except Failure as failure:
         raise Refusal(DOWNLOAD_FAILED, str(failure)) from failure
     finally:
         archive.with_name(archive.name + ".partial").unlink(missing_ok=True)
-    log.info("a release was fetched", url=url, digest=str(digest))
+    log.info("release fetched", url=url, digest=str(digest))
     return digest.hex
 
 
 async def _check_signature(web: Web, wish: ReleaseRequest, archive: Path) -> None:
     """Verify the signature that is published with a release. Raise Refusal where it is invalid."""
     url, beside = signature_url(wish.url), archive.with_name(f"{archive.name}.sig")
-    demand = "Upgrade.PublicKey in the agent's configuration on the host demands one"
+    demand = "Upgrade.PublicKey in the agent's configuration on the host requires one"
     good = False
     try:
         await download(web, Download((url,), "", LARGEST_SIGNATURE, wish.plain), beside)
         await asyncio.to_thread(_check, wish.public_key, archive, beside)
         good = True
     except NotPublished as failure:
-        text = f"{redacted_url(URL(wish.url))} has no signature ({failure}), and {demand}"
+        text = f"{redacted_url(URL(wish.url))} has no signature ({failure}), but {demand}"
         raise Refusal(UNUSABLE_RELEASE, text) from failure
     except Rejected as failure:
-        text = f"{redacted_url(URL(wish.url))} has no good signature: {failure}; {demand}"
+        text = f"{redacted_url(URL(wish.url))} has no valid signature: {failure}; {demand}"
         raise Refusal(UNUSABLE_RELEASE, text) from failure
     finally:
         _remove(beside, beside.with_name(f"{beside.name}.partial"), *(() if good else (archive,)))
@@ -248,7 +248,7 @@ def _remember(ground: UpgradeContext, trial: Trial, cause: str) -> None:
     try:
         ground.store.add_failed(trial.sha256, FailedRelease(cause=cause))
     except Rejected as error:  # a later agent's list; the failure of this release is reported nevertheless
-        log.warning("a release that failed cannot be remembered", error=error)
+        log.warning("cannot record a release that failed", error=error)
 
 
 async def _run(commands: Commands, executable: Path) -> HostCommandResult:
@@ -273,7 +273,7 @@ def _version_of(ran: HostCommandResult) -> str:
         tail = " ".join((ran.stderr.strip() or said)[-300:].split())
         raise Rejected(f"`unbounded-agent version` of the new release ended with status {ran.status}: {tail}")
     if match is None:
-        raise Rejected(f"`unbounded-agent version` of the new release said {said[:120]!r}, and no version")
+        raise Rejected(f"`unbounded-agent version` of the new release printed {said[:120]!r}, which is not a version")
     return match.group(1)
 
 

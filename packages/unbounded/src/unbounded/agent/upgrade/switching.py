@@ -56,7 +56,7 @@ async def put_on_trial(ground: UpgradeContext, trial: Trial) -> None:
         ground.store.begin_trial()  # first: records of an earlier trial must not count for this one
         ground.store.write(switching)
     elif ground.store.rollback_note() is not None:
-        raise Transient(f"{trial.release} was switched to before, and taken back")
+        raise Transient(f"{trial.release} was selected before, and rolled back")
     if ground.releases.selection().current != trial.release:
         await unit_files.arm(ground.layout, ground.units, seconds=trial.overdue_s)
     await run_in_thread(ground.releases.switch, trial.release)

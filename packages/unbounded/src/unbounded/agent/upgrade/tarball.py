@@ -68,13 +68,13 @@ class _Shape:
         if not names:
             return None
         if names[0] != BINARY:
-            raise UnusableContent(f"{'/'.join(names)!a} lies beside {BINARY}, where nothing is to lie")
+            raise UnusableContent(f"it contains {'/'.join(names)!a} beside {BINARY}, where nothing else is allowed")
         if names in self.seen and member.kind is not MemberKind.FOLDER:
-            raise UnusableContent(f"{'/'.join(names)!a} is in it twice")
+            raise UnusableContent(f"it contains {'/'.join(names)!a} twice")
         if len(self.seen) >= self.limits.members:
-            raise TooLarge(f"it holds more than {self.limits.members} files")
+            raise TooLarge(f"it contains more than {self.limits.members} files")
         if self.single or (self.seen and len(names) == 1 and member.kind is not MemberKind.FOLDER):
-            raise UnusableContent(f"it is to hold the directory {BINARY}/ or the single file {BINARY}, and holds more")
+            raise UnusableContent(f"it must contain only the directory {BINARY}/ or the single file {BINARY}")
         self.seen.add(names)
         return self._at_top(member) if len(names) == 1 else self._below(member)
 
@@ -93,13 +93,13 @@ class _Shape:
             raise UnusableContent(f"{'/'.join(member.names)!a} is a hard link")
         if names == (BINARY,):
             if member.kind is not MemberKind.FILE:
-                raise UnusableContent(f"{BINARY}/{BINARY} is no file")
+                raise UnusableContent(f"{BINARY}/{BINARY} is not a file")
             self._check_executable(member)
         return dataclasses.replace(member, names=names)
 
     def _check_executable(self, member: Member) -> None:
         if member.size > self.limits.executable:
-            raise TooLarge(f"{BINARY} has {member.size} bytes, and {self.limits.executable} are allowed")
+            raise TooLarge(f"{BINARY} has {member.size} bytes; the limit is {self.limits.executable}")
         if not member.size:
             raise UnusableContent(f"{BINARY} is empty")
         if not member.mode & stat.S_IXUSR:
@@ -108,4 +108,4 @@ class _Shape:
 
     def end(self) -> None:
         if not self.executable:
-            raise UnusableContent(f"there is no {BINARY}/{BINARY} in it, nor a single file {BINARY}")
+            raise UnusableContent(f"it contains neither {BINARY}/{BINARY} nor a single file {BINARY}")

@@ -129,8 +129,8 @@ class TrialStore:
         number, _, rest = text.strip().partition(" ")
         colour, _, cause = rest.partition(" ")
         if not number.isdecimal() or int(number) > FORMAT:
-            return RollbackNote("", "the recovery script of another version took it back; its log says why")
-        return RollbackNote(colour, cause or "the recovery script does not say why")
+            return RollbackNote("", "the recovery script of another version rolled it back; its log has the cause")
+        return RollbackNote(colour, cause or "the recovery script reports no cause")
 
     # Notes for the recovery script
 
@@ -212,7 +212,7 @@ def _read(path: Path, kind: type[T]) -> T | None:
     try:
         number = msgspec.json.decode(content, type=_Numbered).format
         if number > FORMAT:
-            text = f"{path} has format {number}, and this version knows {FORMAT}: a later agent wrote it; it stays"
+            text = f"{path} has format {number}, but this version supports {FORMAT}: a later agent wrote it; it stays"
             raise Rejected(text)
         return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as error:
