@@ -65,7 +65,7 @@ async def _learns(it: Plane) -> None:
 
     said = await follow(DOCS / "operations.md", shell, {"Stop": its_executor_is_gone})
     assert "another-reboot" in said
-    assert "it ends once nothing was heard of its executor for 60 s" in said
+    assert "it ends once its executor has been silent for 60 s" in said
     assert (await it.api.get(MACHINE_OPERATIONS, LOST)).spec.abandon
 
 

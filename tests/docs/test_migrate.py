@@ -35,7 +35,7 @@ async def test_a_user_moves_to_a_cluster(tmp_path: Path) -> None:
             said = await follow(DOCS / "migrate.md", shell, {"Move": stop})
         assert f"Migration of {tmp_path / 'data'} to https://" in said
         assert "the target's control plane may act now" in said
-        assert "all agents have followed" in said
+        assert "all agents have moved" in said
         async with HttpApi(from_kubeconfig(kubeconfig)) as api:
             moved = (await api.list(MACHINES)).items
         assert [one.name for one in moved] == ["lab-01", "lab-02"]

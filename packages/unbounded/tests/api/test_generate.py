@@ -46,7 +46,7 @@ def test_a_default_is_shown_as_a_manifest_has_it() -> None:
 def test_help_is_shown_with_its_defaults_in_place() -> None:
     (page,) = cli_reference.files().values()
     assert "%(" not in page
-    assert "| `--namespace NAME` | No other can be had (unbounded-kube). |" in page
+    assert "| `--namespace NAME` | Set the namespace; no other is supported (default unbounded-kube). |" in page
 
 
 @pytest.mark.slow

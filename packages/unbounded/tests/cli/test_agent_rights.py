@@ -107,7 +107,7 @@ async def test_a_slot_changes_hands_only_when_it_is_free_or_its_holder_was_lost(
         await status(admin, MACHINES, "m1", {"activeOperation": active("metalman/lab")})
         for patch in (mine, {"status": {"activeOperation": None}}):
             answer = await agent.ask("PATCH", f"{MACHINES}/m1/status", patch, headers=MERGE)
-            assert answer.json()["message"].endswith("an agent takes a free slot for itself, and gives back its own")
+            assert answer.json()["message"].endswith("an agent may acquire a free lock, and release its own")
         report = {"status": {"agent": {"version": "v2"}}}  # which does not touch the slot
         assert (await agent.ask("PATCH", f"{MACHINES}/m1/status", report, headers=MERGE)).status == 200
         await status(admin, MACHINES, "m1", {"activeOperation": active("metalman/lab", lost=True)})
@@ -159,4 +159,4 @@ async def test_kubectl_shows_the_refusal(served: tuple[ApiServer, Client]) -> No
     )
     _, error = await process.communicate()
     assert process.returncode == 1
-    assert "an agent writes its own Node only, and m2 is not that of system:node:m1" in error.decode()
+    assert "an agent may write its own Node only, and m2 is not that of system:node:m1" in error.decode()

@@ -57,7 +57,7 @@ async def test_what_was_backed_up_while_it_ran_comes_back(tmp_path: Path) -> Non
         assert said.startswith(f"error: {data} is in use by process {running.process.pid}; stop it")
     status, said = await run("restore", file, "--data", data)
     assert status == 0, said
-    assert f"{data} is as it was at " in said
+    assert f"{data} has the state of " in said
     assert "wanted  HostReboot was waiting" in said
     async with up(data) as running:
         await running.says("Ctrl-C stops")
@@ -141,5 +141,5 @@ async def test_damage_is_said_with_the_way_out(tmp_path: Path) -> None:
     async with up(tmp_path) as running:
         assert await running.ended() == 1
         assert f"error: --data {tmp_path}: {tmp_path / 'state.db'} is damaged: it is not a database" in running.printed
-        assert "`unbounded restore` brings a backup back" in running.printed
+        assert "`unbounded restore` restores a backup" in running.printed
         assert "Traceback" not in running.printed

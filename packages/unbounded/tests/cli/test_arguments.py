@@ -39,12 +39,12 @@ Main = Callable[[Sequence[str]], int]
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["up", "--port", "65536"], "--port: '65536' is no port"),
-        (["up", "--port", "http"], "--port: 'http' is no port"),
+        (["up", "--port", "65536"], "--port: '65536' is not a port"),
+        (["up", "--port", "http"], "--port: 'http' is not a port"),
         (["up", "--lab", "-1"], "--lab"),
         (["up", "--lab", "1001"], "from 0 to 1000"),
-        (["up", "--once"], "--once ends with the first operation"),
-        (["up", "--lab-cloud", "azure"], "give --lab N, too"),
+        (["up", "--once"], "--once exits after the first operation"),
+        (["up", "--lab-cloud", "azure"], "needs --lab N, the number"),
         (["up", "--log-format", "xml"], "--log-format"),
         (["up", "there"], "there"),
         ([], "COMMAND"),
@@ -207,13 +207,13 @@ def test_machina_takes_the_file_that_is_shipped_elsewhere(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("option", "text", "words"),
     [
-        ("api-server-endpoint", "http://10.0.0.1", "is no address of an API server"),
-        ("api-server-endpoint", "https://10.0.0.1/path", "is no address of an API server"),
+        ("api-server-endpoint", "http://10.0.0.1", "is not an address of an API server"),
+        ("api-server-endpoint", "https://10.0.0.1/path", "is not an address of an API server"),
         ("cluster-dns", "kube-dns", "does not appear to be an IPv4 or IPv6 address"),
-        ("artifact-mirror", "ftp://mirror", "is no URL like"),
+        ("artifact-mirror", "ftp://mirror", "is not a URL like"),
         ("agent-url", "https://user:secret@mirror/agent.tar.gz", "without user and password"),
-        ("artifact-mirror", "https://mirror/?a=b", "to which paths can be added"),
-        ("max-concurrent-reconciles", "0", "not a number from 1 on"),
+        ("artifact-mirror", "https://mirror/?a=b", "to which paths can be appended"),
+        ("max-concurrent-reconciles", "0", "not a number from 1"),
     ],
 )
 def test_machina_says_what_is_wrong_with_an_option(option: str, text: str, words: str, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_an_address_of_0_is_not_served() -> None:
     [
         ("metricsAddr: 8080", "metricsAddr in"),
         ("enableLeaderElection: perhaps", "'perhaps' is neither true nor false"),
-        ("- a list", "wanted keys and values"),
+        ("- a list", "must be a mapping"),
         ("{", "not YAML"),
     ],
 )
@@ -285,7 +285,7 @@ def test_metalman_reads_the_environment_where_there_is_no_flag() -> None:
 def test_metalman_wants_to_work_on_one_machine_at_least(count: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         metalman(["controller", "--operation-max-concurrent-machines", count])
-    assert "from 1 on" in capsys.readouterr().err
+    assert "is not a number from 1" in capsys.readouterr().err
 
 
 def test_the_usual_number_of_connections_is_that_of_the_server() -> None:
@@ -309,7 +309,7 @@ def test_back_ups_have_a_folder_a_pace_and_an_end(capsys: pytest.CaptureFixture[
     given = _up("--backup-to", "share", "--backup-every", "15", "--backup-keep", "7").backups
     assert given == BackupSettings(Path("share").absolute(), 900.0, 7)
     for flag in ("--backup-every", "--backup-keep"):
-        with pytest.raises(ValueError, match=f"{flag} is about the back-ups of --backup-to FOLDER"):
+        with pytest.raises(ValueError, match=f"{flag} needs --backup-to FOLDER"):
             _up(flag, "15")
         with pytest.raises(SystemExit):
             _up("--backup-to", "share", flag, "0")

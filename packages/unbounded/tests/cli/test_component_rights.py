@@ -1,6 +1,6 @@
 """Every right of deploy/ is one that its component uses: what is taken away from a role is missed by a story.
 
-The stories run the controllers under their service accounts; the server tells which rights they asked for. What no
+The stories Run the controllers under their service accounts; the server tells which rights they asked for. What no
 story here asks for is named below with the test that does: the list can neither lack one nor keep one that is used.
 """
 

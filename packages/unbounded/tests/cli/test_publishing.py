@@ -45,7 +45,7 @@ async def test_where_the_controllers_run_is_told_though_cluster_info_is_refused(
     server = cast("ApiServer", SimpleNamespace(kubeconfig_path="", url="https://127.0.0.1:6443"))
     api, out = Refusing(), io.StringIO()
     await up._publish(api, server, UpSettings(data=Path("data")), PlainScreen(out))
-    assert "could not be written: a policy is against it" in out.getvalue()
+    assert "cannot write the objects for discovery: a policy is against it" in out.getvalue()
     assert (await api.get(CONFIG_MAPS, components.NAME, namespace=NAMESPACE)).data["machina"].startswith("unbounded up")
 
 

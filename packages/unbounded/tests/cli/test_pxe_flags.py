@@ -47,7 +47,7 @@ def test_every_flag_reaches_its_setting(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["--pxe-http-port", "80"], "--pxe-http-port needs --pxe-interface NAME"),
-        (["--pxe-interface", "br0", "--pxe-http-port", "http"], "--pxe-http-port: 'http' is no port: 0 to 65535"),
+        (["--pxe-interface", "br0", "--pxe-http-port", "http"], "--pxe-http-port: 'http' is not a port: 0 to 65535"),
         (["--pxe-interface", "a/b"], "--pxe-interface: 'a/b' is not a valid interface name"),
         (["--pxe-interface", "br0", "--pxe-serve-url", "https://b"], "--pxe-serve-url: 'https://b': boot loaders use"),
         (["--pxe-interface", "br0", "--pxe-dhcp-mode", "relay"], "invalid choice: 'relay'"),
@@ -85,7 +85,7 @@ def test_an_interface_that_is_not_there_is_refused_before_anything_is_started(
 def test_an_api_server_that_booted_machines_do_not_reach_is_told_of_with_a_remedy(url: str, warned: bool) -> None:
     said = pxe.unreachable_warning(url, "10.66.0.1")
     assert bool(said) is warned
-    assert not warned or "--bind 0.0.0.0 --advertise-address 10.66.0.1 would let them" in said
+    assert not warned or "use --bind 0.0.0.0 --advertise-address 10.66.0.1" in said
 
 
 def test_the_screen_says_where_machines_boot_from() -> None:

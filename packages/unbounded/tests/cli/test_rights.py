@@ -402,10 +402,15 @@ async def test_a_token_of_its_own_gives_a_controller_no_more_than_that(
             "unbounded-kube",
             "another",
             403,
-            "metalman makes and removes Secrets in kube-system only, but for its own key",
+            "metalman may create and delete Secrets in kube-system only, except for its own key",
         ),
-        ("unbounded-kube", "", 403, "metalman makes and removes Secrets in kube-system only, but for its own key"),
-        ("kube-system", "metalman-netboot", 403, "metalman makes and removes bootstrap tokens only"),
+        (
+            "unbounded-kube",
+            "",
+            403,
+            "metalman may create and delete Secrets in kube-system only, except for its own key",
+        ),
+        ("kube-system", "metalman-netboot", 403, "metalman may create and delete bootstrap tokens only"),
         ("default", "metalman-netboot", 403, "cannot create resource"),
     ],
 )

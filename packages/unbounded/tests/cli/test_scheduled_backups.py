@@ -122,7 +122,7 @@ async def test_a_share_that_is_not_mounted_any_more_is_not_filled(tmp_path: Path
         written = await asyncio.to_thread(write, server.data_dir, folder, IDENTITY, keep=1, elsewhere=False, now=NOW)
         assert not written.same_disk
         await (await asyncio.create_subprocess_exec("umount", "--lazy", str(folder))).wait()
-        with pytest.raises(BackupFailed, match="is it still mounted"):
+        with pytest.raises(BackupFailed, match="is the share still mounted"):
             await asyncio.to_thread(write, server.data_dir, folder, IDENTITY, keep=1, elsewhere=True, now=NOW)
     assert os.listdir(folder) == []
 
@@ -247,10 +247,10 @@ async def test_a_failure_is_said_until_a_back_up_succeeds(world: World, caplog: 
     async with scheduled(world, BackupSettings(world.folder, again_s=0.5)):
         await world.done(2, "failure")
         said = await world.said()
-        assert said["trouble"] == f"{world.folder} is not a folder"
+        assert said["trouble"] == f"{world.folder} is not a directory"
         since = said["failingSince"]
         assert (await world.client.ask("GET", "/readyz")).status == 200
-        levels = {record.levelname for record in caplog.records if record.message == "no back-up was made"}
+        levels = {record.levelname for record in caplog.records if record.message == "backup failed"}
         assert levels == {"ERROR"}
         await asyncio.sleep(1.1)
         await world.done(3, "failure")
@@ -275,7 +275,9 @@ async def test_one_that_hangs_is_ended_and_nothing_waits_for_it(world: World) ->
         await world.done(2, "failure")
 
         async def told() -> bool:
-            return "it was not done after 0.5 s; a share may hang" in (await world.said()).get("trouble", "")
+            return "it was not complete after 0.5 s; a network share may hang" in (await world.said()).get(
+                "trouble", ""
+            )
 
         await eventually(told)
     assert asyncio.get_running_loop().time() - began < 30
@@ -299,7 +301,7 @@ async def test_up_backs_itself_up_and_comes_back_from_it(tmp_path: Path) -> None
     data, share = tmp_path / "data", tmp_path / "share"
     share.mkdir()
     async with up(data, "--backup-to", str(share)) as running_up:
-        await running_up.says(r"back-ups    .*/share, every 60 min, the last 72")
+        await running_up.says(r"backups     .*/share, every 60 min, the last 72")
         await running_up.says("Ctrl-C stops")
         await running_up.kubectl("create", "configmap", "kept", "--from-literal=a=1")
 
@@ -307,7 +309,7 @@ async def test_up_backs_itself_up_and_comes_back_from_it(tmp_path: Path) -> None
             return [name for name in os.listdir(share) if name.endswith(".backup")]
 
         (name,) = await eventually(made)
-        await running_up.says("back-ups are on the disk of the data, and are lost with it")
+        await running_up.says("backups are on the disk of the data, and are lost with it")
     shutil.rmtree(data)
     status, said = await run("restore", share / name, "--data", data)
     assert status == 0, said

@@ -137,10 +137,10 @@ async def test_a_port_that_is_taken_is_named_with_its_flag(tmp_path: Path) -> No
         port = str(other.getsockname()[1])
         async with up(tmp_path / "data", "--port", port) as running:
             assert await running.ended() == 1
-            assert f"error: --port {port}: something else listens there" in running.printed
+            assert f"error: --port {port}: the port is in use" in running.printed
         async with up(tmp_path / "data", "--health-port", port) as running:
             assert await running.ended() == 1
-            assert f"error: --health-port {port}: something else listens there" in running.printed
+            assert f"error: --health-port {port}: the port is in use" in running.printed
 
 
 async def test_an_address_that_is_not_here_is_named_with_its_flag(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ async def test_a_policy_that_refuses_everything_can_be_taken_away_after_a_restar
         await running.kubectl("apply", "-f", str(manifest))
         await running.stops()
     async with up(tmp_path / "data") as running:
-        await running.says("warning: what comes with this version could not be written: .* nothing may be written")
+        await running.says("warning: cannot write the objects of this version: .* nothing may be written")
         await running.says("serves a Kubernetes API")
         await running.kubectl("delete", "-f", str(manifest))
         await running.says("Ctrl-C stops")

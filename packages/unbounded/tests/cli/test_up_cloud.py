@@ -66,7 +66,7 @@ async def test_a_machine_of_a_cloud_is_replaced_while_others_are_rebooted_and_sw
         await running.stops()
     if cloud == "oci":  # where keys are new ones, and a replacement has an id that the next cloud does not know
         async with up(data, "--lab", "2", "--lab-cloud", cloud) as running:
-            await running.says(f"Machine {three} has no host this time")
+            await running.says(f"Machine {three} has no simulated host")
             assert (await _provider_ids(running))[one] == before[one]
             await running.says(r"operation \S+-host-replace-\S+: InProgress .* Launching ")
             await running.is_killed()
@@ -83,10 +83,10 @@ async def test_a_replacement_goes_on_when_its_controller_is_killed_or_stopped_in
         (pid,) = running.children("unbounded.machineops.main")
         os.kill(pid, number)
         told = {
-            signal.SIGSTOP: "its process did not answer, as a signal has stopped it, and was ended",
+            signal.SIGSTOP: "its process did not respond, as a signal has stopped it, and was stopped",
             signal.SIGKILL: r"its process has ended \(status -9\)",
         }
-        await running.says(rf"{told[number]}; started again in [01] s")
+        await running.says(rf"{told[number]}; restarting in [01] s")
         await running.says(r"host-replace-\S+ is Complete", within_s=300)
         assert await _on(running) == [f"lab-{cloud}-01", f"lab-{cloud}-02"]
 
@@ -98,7 +98,7 @@ async def _power(running: Up, machine: str) -> None:
 
 async def _on(running: Up) -> list[str]:
     """The names of all machines of the cloud that are on, by what really happened there."""
-    control = (await running.says(r"what goes wrong there: (\S+)")).group(1)
+    control = (await running.says(r"control its faults: (\S+)")).group(1)
     async with ClientSession() as http, http.get(f"{control}/history") as answer:
         events: list[dict[str, Any]] = await answer.json()
     last = {

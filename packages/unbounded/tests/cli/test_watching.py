@@ -46,7 +46,7 @@ async def test_one_whose_loop_turns_serves_once_it_says_so(monkeypatch: pytest.M
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("how", "why"), [("stops", "a signal has stopped it"), ("loops", "its event loop has not turned for")]
+    ("how", "why"), [("stops", "a signal has stopped it"), ("loops", "its event loop has been blocked for")]
 )
 async def test_one_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, how: str, why: str) -> None:
     monkeypatch.setattr(watchdog, "SILENT_S", 0.4)

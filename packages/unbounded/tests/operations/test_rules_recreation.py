@@ -1,4 +1,4 @@
-"""A slot held by a node's recreation, for which the Machine does not existOperation: who waits, and who may take it."""
+"""A slot held by a node's recreation, for which there is no MachineOperation: who waits, and who may take it."""
 
 from __future__ import annotations
 

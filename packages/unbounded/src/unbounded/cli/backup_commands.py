@@ -34,7 +34,7 @@ def run_backup(data: Path, file: Path, *, force: bool) -> int:
         return _failed(error)
     size_kib = file.stat().st_size / 2**10
     print(f"{file}: {manifest.objects} objects at revision {manifest.revision}, {size_kib:.0f} KiB")
-    print("Whoever has this file can read all Secrets and act as the administrator.")
+    print("Protect this file: it contains all Secrets and the credentials of the administrator.")
     return 0
 
 
@@ -52,10 +52,12 @@ def run_restore(data: Path, file: Path) -> int:
     except (BackupFailed, DataInUse, DataUnusable, Rejected) as error:
         return _failed(error)
     manifest = restored.manifest
-    print(f"{data} is as it was at {_time(manifest.created)}: {manifest.objects} objects, revision {manifest.revision}")
+    print(
+        f"{data} has the state of {_time(manifest.created)}: {manifest.objects} objects, revision {manifest.revision}"
+    )
     if restored.aside is not None:
-        print(f"  what was there  {restored.aside}")
-    print(f"  revisions       go on after {restored.revision}, so that every client lists again")
+        print(f"  former data     {restored.aside}")
+    print(f"  revisions       continue after {restored.revision}, so that every client lists again")
     if open_ones:
         print(_about(open_ones))
     return 0
@@ -90,15 +92,13 @@ def paused(objects: Objects) -> RestoreWrite:
 def _about(open_ones: Sequence[dict[str, Any]]) -> str:
     """List the operations that the user has to check, and the command that resumes operations."""
     width = max(len(obj["metadata"]["name"]) for obj in open_ones)
-    lines = [
-        f"\nThese operations had not ended at the backup; they may have been carried out since ({len(open_ones)}):"
-    ]
+    lines = [f"\nThese operations had not ended at the backup, and may have been executed since ({len(open_ones)}):"]
     for obj in sorted(open_ones, key=lambda obj: obj["metadata"]["name"]):
         running = (obj.get("status") or {}).get("phase") == OperationPhase.IN_PROGRESS
-        state = "was running, and goes on where it was" if running else "was waiting"
+        state = "in progress, and continues from its stage" if running else "was waiting"
         lines.append(f"  {obj['metadata']['name']:{width}}  {obj['spec'].get('operationKind', '')} {state}")
     lines += (
-        "So that nothing is done twice, no operation starts. Delete what is not wanted any more, then let them go on:",
+        "To execute nothing twice, all operations are paused. Delete the obsolete ones, then remove the pause:",
         f"  kubectl annotate configmap {CONFIGMAP_OPERATIONS} --namespace {NAMESPACE} {ANNOTATION_PAUSED}-",
     )
     return "\n".join(lines)

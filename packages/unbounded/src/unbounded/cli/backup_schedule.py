@@ -52,15 +52,15 @@ class BackupMetrics:
     size: Gauge = field(init=False)
 
     def __post_init__(self) -> None:
-        self.done = Counter("unbounded_backups", "Back-ups by their result.", ("result",), registry=self.registry)
+        self.done = Counter("unbounded_backups", "Backups by result.", ("result",), registry=self.registry)
         for result in ("success", "failure"):
             self.done.labels(result)
         self.last = Gauge(
             "unbounded_backup_last_success_timestamp_seconds",
-            "When the newest back-up was made; 0 where there is none.",
+            "Time of the newest backup; 0 if there is none.",
             registry=self.registry,
         )
-        self.size = Gauge("unbounded_backup_size_bytes", "Size of the newest back-up.", registry=self.registry)
+        self.size = Gauge("unbounded_backup_size_bytes", "Size of the newest backup.", registry=self.registry)
 
 
 Command = Callable[..., Sequence[str]]
@@ -133,7 +133,7 @@ class BackupSchedule:
     async def _failed(self, why: str) -> None:
         self._metrics.done.labels("failure").inc()
         self._failing_since = self._failing_since or rfc3339(utc_now())
-        log.error("no back-up was made", folder=str(self._settings.folder), why=why, since=self._failing_since)
+        log.error("backup failed", folder=str(self._settings.folder), why=why, since=self._failing_since)
         await self._publish({"failingSince": self._failing_since, "trouble": why})
 
     async def _succeeded(self, written: BackupResult) -> None:
@@ -141,10 +141,10 @@ class BackupSchedule:
         self._metrics.done.labels("success").inc()
         self._metrics.last.set(written.created.timestamp())
         self._metrics.size.set(written.size)
-        log.info("back-up made", folder=folder, file=written.file, objects=written.objects, size=written.size)
+        log.info("backup created", folder=folder, file=written.file, objects=written.objects, size=written.size)
         if written.same_disk and not self._warned:
             self._warned = True
-            log.warning("back-ups are on the disk of the data, and are lost with it", folder=folder)
+            log.warning("backups are on the disk of the data, and are lost with it", folder=folder)
         self._failing_since, self._elsewhere = None, not written.same_disk
         values = {"lastSuccess": rfc3339(written.created), "lastFile": written.file}
         values["elsewhere"] = "false" if written.same_disk else "true"
@@ -162,7 +162,9 @@ class BackupSchedule:
             async with asyncio.timeout(settings.limit_s):
                 output, errors = await process.communicate()
         except TimeoutError:
-            raise ScheduledBackupFailed(f"it was not done after {settings.limit_s:g} s; a share may hang") from None
+            raise ScheduledBackupFailed(
+                f"it was not complete after {settings.limit_s:g} s; a network share may hang"
+            ) from None
         finally:
             await _end(process)
         if process.returncode != 0:
@@ -180,7 +182,7 @@ class BackupSchedule:
                 there = {key: value for key, value in data.items() if value is not None}
                 await self._api.create(CONFIG_MAPS, {"metadata": metadata, "data": there}, namespace=NAMESPACE)
         except Failure as error:
-            log.warning("what became of the back-up is not in the API", error=error)
+            log.warning("cannot report the result of the backup in the API", error=error)
 
 
 def _moment(text: str) -> datetime | None:
@@ -221,5 +223,5 @@ async def _run_for_ever(schedule: BackupSchedule) -> None:
         try:
             await schedule.run()
         except Exception:
-            log.exception("back-ups failed, will begin again")
+            log.exception("backups failed, starting again")
             await asyncio.sleep(RESTART_S)

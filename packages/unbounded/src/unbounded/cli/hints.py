@@ -8,7 +8,7 @@ from typing import Final
 
 from unbounded.api.operation import MachineOperation
 
-DAMAGED: Final = "`unbounded restore` brings a backup back; without one, move the file away to begin with nothing"
+DAMAGED: Final = "`unbounded restore` restores a backup; without one, move the file away to start without data"
 
 _REBOOT_ALL: Final = """\
 # Reboots the simulated machines, two at a time. `kubectl create -f` makes another one each time.
@@ -94,23 +94,23 @@ def with_lab(data: Path, ended: MachineOperation, site: str) -> str:
     manifest.write_text(_REBOOT_ALL.format(site=site))
     return _commands(
         data,
-        (f"describe mop {ended.name}", "what was done, and what proves it"),
+        (f"describe mop {ended.name}", "its actions, and the evidence"),
         (f"create -f {_shown(manifest)}", "reboot all of them, two at a time"),
-        ("get machines,mop -o wide", "what there is now"),
+        ("get machines,mop -o wide", "the present state"),
     )
 
 
 def with_cloud(data: Path, ended: MachineOperation) -> str:
     """Suggest commands for machines of a simulated cloud, after an operation on one of them."""
     machine = ended.spec.machine_ref
-    tried = _commands(data, (f"describe mop {ended.name}", "what was done, and what proves it"))
+    tried = _commands(data, (f"describe mop {ended.name}", "its actions, and the evidence"))
     then = (
-        (f"machine replace {machine} --force", "make it anew once more, and watch"),
+        (f"machine replace {machine} --force", "reinstall it once more, and watch"),
         (f"machine power-off {machine} --now", "switch it off; power-on switches it on again"),
     )
     unbounded = _program()
     plugin = [f"  # {why}\n  {unbounded} {command} --kubeconfig {_shown(data / 'kubeconfig')}" for command, why in then]
-    return "\n".join([tried, *plugin, *_kubectl(data, ("get machines,mop -o wide", "what there is now"))])
+    return "\n".join([tried, *plugin, *_kubectl(data, ("get machines,mop -o wide", "the present state"))])
 
 
 def _program() -> str:
@@ -125,9 +125,9 @@ def without_lab(data: Path) -> str:
         manifest.write_text(REAL_MACHINE)
     return _commands(
         data,
-        ("explain machine.spec.pxe.redfish", "what a Machine says of its BMC"),
+        ("explain machine.spec.pxe.redfish", "the fields for a Machine's BMC"),
         (f"apply -f {_shown(manifest)}", f"add a machine; fill in {_shown(manifest)} first"),
-        ("get machines,mop -o wide", "what there is now"),
+        ("get machines,mop -o wide", "the present state"),
     )
 
 
@@ -140,10 +140,10 @@ def with_netboot(data: Path) -> str:
         replace.write_text(REPLACE)
     return _commands(
         data,
-        ("explain machine.spec.pxe", "what a Machine says of how it boots"),
+        ("explain machine.spec.pxe", "the fields for a Machine's network boot"),
         (f"apply -f {_shown(manifest)}", f"add a machine; fill in {_shown(manifest)} first"),
-        (f"create -f {_shown(replace)}", "have its image written, which its disk is lost with"),
-        ("get machines,mop -o wide", "how far that is"),
+        (f"create -f {_shown(replace)}", "write its image, which deletes the data on its disk"),
+        ("get machines,mop -o wide", "the progress"),
     )
 
 

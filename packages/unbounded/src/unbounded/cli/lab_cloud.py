@@ -74,8 +74,8 @@ class SimulatedCloud:
     def summary(self) -> str:
         """Its addresses, as lines for the screen."""
         return (
-            f"  cloud       {self.cloud}, simulated, at {self.shown['endpoint']}\n"
-            f"              what goes wrong there: {self.shown['control']}"
+            f"  cloud       {self.cloud}, simulated, at {self.shown['endpoint']}\n              control its "
+            f"faults: {self.shown['control']}"
         )
 
 
@@ -165,7 +165,7 @@ async def _shown(process: Process, cloud: str) -> dict[str, str]:
                     head = lines[: lines.index("")]
                     return {name.strip(): value for name, _, value in (each.rpartition("  ") for each in head)}
     except TimeoutError:
-        raise UpFailed(f"--lab-cloud {cloud}: it does not serve after {READY_S:.0f} s: {lines}") from None
+        raise UpFailed(f"--lab-cloud {cloud}: it is not ready after {READY_S:.0f} s: {lines}") from None
     raise UpFailed(f"--lab-cloud {cloud}: {' '.join(lines).removeprefix('error: ') or 'its process has ended'}")
 
 

@@ -15,27 +15,28 @@ from unbounded.cli.extras import API_SERVER, LAB, require
 from unbounded.kube.version_flag import add_version
 
 BACKUP = (
-    "Write the objects and keys of a data directory to one file, readable by its owner alone. A server may be working"
-    " on the data meanwhile: the backup is one consistent state of it."
+    "Write the objects and keys of a data directory to one file that only its owner can read. A "
+    "running server may use the data meanwhile: the backup is a consistent snapshot."
 )
 RESTORE = (
-    "Replace the objects and keys of a data directory by those of a backup. No server may be working on it. What was"
-    " there is kept beside it."
+    "Replace the objects and keys of a data directory with those of a backup. Stop the server first. "
+    "The former data is moved aside."
 )
 MIGRATE = (
-    "Hand the control plane of a data directory over to a cluster: objects with their status and Secrets, and the"
-    " agents. The plan is shown first. A migration that was cut off goes on when the command runs again."
+    "Move the control plane of a data directory to a cluster: objects with their status and Secrets, "
+    "and the agents. The command prints the plan first. Run it again to continue an interrupted "
+    "migration."
 )
-UP = "Start a control plane on this machine: a Kubernetes API with everything that looks after Machines behind it."
+UP = "Start a control plane on this machine: a Kubernetes API, and all controllers of Unbounded."
 
 
 LOCAL: Final = {  # beside the plugin's commands
-    "up": "start a control plane on this machine",
-    "lab bmc": "simulate BMCs with hosts behind them, to try things without hardware",
-    "lab cloud": "simulate a cloud with machines in it, to try things without an account",
-    "backup": "write the data of a control plane to a file",
-    "restore": "bring a backup back",
-    "migrate": "hand a control plane over to a cluster",
+    "up": "Start a control plane on this machine",
+    "lab bmc": "Simulate BMCs with hosts, for trials without hardware",
+    "lab cloud": "Simulate a cloud with machines, for trials without an account",
+    "backup": "Write the data of a control plane to a file",
+    "restore": "Restore a backup",
+    "migrate": "Move a control plane to a cluster",
 }
 
 
@@ -163,7 +164,7 @@ Run = Callable[[argparse.Namespace, Mapping[str, str]], int]
 
 _COMMANDS: Final[Mapping[str, tuple[str, Arguments, Run]]] = {
     "up": (UP, _up_arguments, _up),
-    "lab": ("Simulators, to try things without hardware.", _lab_arguments, _lab),
+    "lab": ("Simulate hardware and clouds, for trials without them.", _lab_arguments, _lab),
     "backup": (BACKUP, _backup_arguments, _backup),
     "restore": (RESTORE, _restore_arguments, _restore),
     "migrate": (MIGRATE, _migrate_arguments, _migrate),

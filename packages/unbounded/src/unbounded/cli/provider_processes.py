@@ -113,7 +113,7 @@ class ProviderProcesses:
                 if not self._named:
                     tasks.create_task(self._log_in(), name="token of providers")
                     tasks.create_task(self._watch_other_controllers(machines), name="other controllers")
-                    tasks.create_task(self._publish(), name="providers that are not served")
+                    tasks.create_task(self._publish(), name="unserved providers")
                 self._named.add(name)
                 if name in installed():
                     self._served.add(name)
@@ -161,7 +161,7 @@ class ProviderProcesses:
                     written = token
                     self._may_log_in.set()
             except (ApiError, OSError) as error:
-                log.warning("no token for providers", error=error)
+                log.warning("cannot issue a token for providers", error=error)
             await asyncio.sleep(TOKEN_EVERY_S if written else BACKOFF.base_s)
 
     def _write_kubeconfig(self) -> None:
@@ -186,13 +186,13 @@ class ProviderProcesses:
         """Return why a provider that is not installed here is not served; None where another controller serves it."""
         own = _leases_of_others(machines.all(), {name}, whole=False) & self._others.keys()
         last = max((self._others[lease] for lease in own), key=lambda other: other.heard_at, default=None)
-        then = f"it is looked for every {POLL_S:.0f} s"
+        then = f"`unbounded up` looks for it every {POLL_S:.0f} s"
         if last is None:
             return Unavailability(_not_installed(name), then)
         if asyncio.get_running_loop().time() - last.heard_at <= QUIET_S:
             return None
         spec, where = last.lease.spec, f"Lease {NAMESPACE}/{last.lease.metadata.name}"
-        text = f"its controller ({where}) was heard of last at {spec.renew_time}; {_not_installed(name)}"
+        text = f"its controller ({where}) last renewed its Lease at {spec.renew_time}; {_not_installed(name)}"
         return Unavailability(text, then)
 
     async def _run_provider(self, name: str, machines: Cache[Machine]) -> None:
@@ -214,8 +214,8 @@ class ProviderProcesses:
             wait_s = BACKOFF.after(failures)
             how = _end_text(ended)
             again = rfc3339(utc_now() + timedelta(seconds=wait_s))
-            self._absences.tell(name, Unavailability(how, f"it is started again at {again}"))
-            self._print(name, f"{how}; started again in {wait_s:.0f} s")
+            self._absences.tell(name, Unavailability(how, f"the next start is at {again}"))
+            self._print(name, f"{how}; restarting in {wait_s:.0f} s")
             await asyncio.sleep(wait_s)
 
     async def _run_process(self, name: str, epoch: Epoch, *, trouble: str) -> ProcessEnd:
@@ -235,15 +235,15 @@ class ProviderProcesses:
             if not trouble:
                 is_steady()
                 return
-            then = f"it was started again, and counts as served once it has lasted {STEADY_S:.0f} s"
+            then = f"it was restarted, and counts as served after {STEADY_S:.0f} s without a failure"
             self._absences.tell(name, Unavailability(trouble, then, is_trouble=False))
             timers.append(loop.call_later(STEADY_S, is_steady))
 
         def hangs(why: str) -> None:
             what = f"its process does not answer, as {why}"
-            log.warning("a provider hangs", provider=name, why=why)
-            self._absences.tell(name, Unavailability(what, "it is ended, and another one started"))
-            self._print(name, f"{what}; it is ended, and another one started")
+            log.warning("provider does not respond", provider=name, why=why)
+            self._absences.tell(name, Unavailability(what, "it is stopped and restarted"))
+            self._print(name, f"{what}; it is stopped and restarted")
 
         config = ("--kubeconfig", str(self._kubeconfig), "--leader-elect", "false", "--epoch", str(epoch))
         addresses = ("--metrics-bind-address", "0", "--health-probe-bind-address", "0")
@@ -272,7 +272,7 @@ class ProviderProcesses:
                     await components.publish_absent(self._admin, dict.fromkeys(known) | now)
                     known = now
                 except ApiError as error:
-                    log.warning("which providers are not served could not be published", error=error)
+                    log.warning("cannot publish the unserved providers", error=error)
                     changed.set()
                     await asyncio.sleep(TOKEN_EVERY_S)
 
@@ -299,8 +299,9 @@ def _leases_of_others(machines: Iterable[Machine], providers: Collection[str], *
 
 def _warning_of_other(lease: Lease) -> str:
     return (
-        f"warning: {lease.spec.holder_identity} holds Lease {NAMESPACE}/{lease.metadata.name}: another"
-        f" {COMPONENT} serves the same Machines. Nothing is done twice by that, but all takes longer: stop one of them."
+        f"warning: {lease.spec.holder_identity} holds Lease {NAMESPACE}/{lease.metadata.name}: another "
+        f"{COMPONENT} serves the same Machines. No action is executed twice, but operations take longer: "
+        "stop one of them."
     )
 
 
@@ -311,26 +312,26 @@ def _starting(how: str) -> Unavailability:
         how: the end of the process before it; empty for the first one.
     """
     if not how:
-        return Unavailability("its process was started, and does not serve yet", is_trouble=False)
-    return Unavailability(how, "it was started again, and does not serve yet", is_trouble=False)
+        return Unavailability("its process was started, and is not ready yet", is_trouble=False)
+    return Unavailability(how, "it was restarted, and is not ready yet", is_trouble=False)
 
 
 def _end_text(ended: ProcessEnd) -> str:
     """Describe how a process has ended, and why."""
     words = said(ended.last_words.removeprefix(f"{COMPONENT}: ").removeprefix("error: "))
     if ended.hung:
-        return f"its process did not answer, as {ended.hung}, and was ended"
+        return f"its process did not respond, as {ended.hung}, and was stopped"
     if ended.status == CANNOT_SERVE:
-        return f"it cannot be served: {words or 'its error output says why'}"
+        return f"it cannot be served: {words or 'see its error output'}"
     return f"its process has ended (status {ended.status}{f': {words}' if words else ''})"
 
 
 def _not_installed(name: str) -> str:
     """Describe the cause for a Machine that names a provider without a package here, and its fix."""
     return (
-        f"{not_installed(name)}. Where the name is wrong, give the Machine another one: an annotation can be changed,"
-        " for another spec.provider delete the Machine and create it anew. Where it is right, install the package that"
-        " brings it beside unbounded, or run it as a controller of its own"
+        f"{not_installed(name)}. If the name is wrong, correct the annotation; to correct spec.provider, "
+        "delete the Machine and create it again. If it is right, install the package of the provider "
+        "beside unbounded, or deploy its controller separately"
     )
 
 

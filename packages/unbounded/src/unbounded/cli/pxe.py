@@ -34,39 +34,39 @@ MODES: Final = (DhcpMode.INTERFACE.value, DhcpMode.PROXY.value)
 
 def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
-        "booting machines from the network",
-        "With --pxe-interface, machines on its segment get their addresses, loaders and images from here.",
+        "network boots",
+        "With --pxe-interface, this process serves addresses, loaders and images to machines on that segment.",
     )
     group.add_argument(
         "--pxe-interface",
         type=flag_parser(interface),
         metavar="NAME",
-        help="serve DHCP, TFTP and HTTP on this interface",
+        help="Serve DHCP, TFTP and HTTP on this interface",
     )
     group.add_argument(
         "--pxe-serve-url",
         type=flag_parser(plain_url),
         metavar="URL",
-        help="how machines reach HTTP here (default: http:// with the interface's address)",
+        help="Set the URL at which machines reach HTTP here (default: http:// with the interface's address)",
     )
     group.add_argument(
         "--pxe-dhcp-mode",
         choices=MODES,
-        help="proxy: another DHCP server on the segment gives the addresses, those of spec.pxe.dhcpLeases"
-        " (default: interface)",
+        help="Set the DHCP mode. proxy: another DHCP server on the segment assigns the addresses of "
+        "spec.pxe.dhcpLeases (default: interface)",
     )
     for name, default in (("http", HTTP_PORT), ("tftp", TFTP_PORT), ("dhcp", DHCP_PORT)):
         group.add_argument(
             f"--pxe-{name}-port", type=flag_parser(parse_port), metavar="PORT", help=f"(default: {default})"
         )
     group.add_argument(
-        "--pxe-cluster-dns", type=flag_parser(ipv4), metavar="ADDRESS", help="the name server that new nodes are told"
+        "--pxe-cluster-dns", type=flag_parser(ipv4), metavar="ADDRESS", help="Give new nodes this DNS server"
     )
     group.add_argument(
         "--pxe-ek-ca",
         type=flag_parser(file_or_none),
         metavar="FILE",
-        help="PEM with roots that the certificate of a TPM must chain to",
+        help="Require a TPM certificate that chains to the roots in this PEM file",
     )
 
 
@@ -126,6 +126,6 @@ def unreachable_warning(api_url: str, address: str) -> str:
     if not is_local(api_url):
         return ""
     return (
-        f"warning: machines with spec.kubernetes cannot join, as they do not reach {urlsplit(api_url).hostname}; "
-        f"--bind 0.0.0.0 --advertise-address {address} would let them"
+        "warning: machines with spec.kubernetes cannot join, as they do not reach "
+        f"{urlsplit(api_url).hostname}; use --bind 0.0.0.0 --advertise-address {address}"
     )

@@ -74,11 +74,13 @@ def write(data: Path, folder: Path, identity: str, *, keep: int, elsewhere: bool
         BackupFailed, DataUnusable
     """
     if not folder.is_dir():
-        raise BackupFailed(f"{folder} is not a folder")
+        raise BackupFailed(f"{folder} is not a directory")
     try:
         same_disk = folder.stat().st_dev == data.stat().st_dev
         if same_disk and elsewhere:
-            raise BackupFailed(f"{folder} is on the disk of {data} now, and was not before: is it still mounted?")
+            raise BackupFailed(
+                f"{folder} is now on the disk of {data}, which it was not before: is the share still mounted?"
+            )
         _clear(data, folder, identity)
         target = folder / file_name(identity, now)
         back_up(data, target, extras=EXTRAS, staging=data, work=_work(identity))

@@ -98,7 +98,7 @@ def _cannot_listen(settings: UpSettings, error: OSError) -> UpFailed:
     if error.filename is not None:
         return UpFailed(f"--data {settings.data}: {error.filename}: {error.strerror}")
     if error.errno == errno.EADDRINUSE:
-        return UpFailed(f"--port {settings.port}: something else listens there on {settings.bind}; choose another port")
+        return UpFailed(f"--port {settings.port}: the port is in use on {settings.bind}; choose another port")
     return UpFailed(f"--bind {settings.bind}, --port {settings.port or USUAL_PORT}: {error.strerror or error}")
 
 
@@ -109,7 +109,7 @@ async def health_endpoint(metrics: ControllerMetrics, port: int) -> AsyncIterato
         try:
             health = await stack.enter_async_context(serving_health(metrics, (Address(LOOPBACK, port),)))
         except OSError as error:
-            why = "something else listens there" if error.errno == errno.EADDRINUSE else error.strerror
+            why = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror
             raise UpFailed(f"--health-port {port}: {why}; choose another port") from error
         yield health
 

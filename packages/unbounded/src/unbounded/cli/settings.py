@@ -90,9 +90,9 @@ class UpSettings:
 
 
 def add_backup_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="where the backup goes")
+    parser.add_argument("file", type=Path, metavar="FILE", help="Write the backup to this file")
     _add_data(parser)
-    parser.add_argument("--force", action="store_true", help="replace FILE when it exists")
+    parser.add_argument("--force", action="store_true", help="Replace FILE if it exists")
 
 
 def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,48 +102,61 @@ def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_migrate_arguments(parser: argparse.ArgumentParser) -> None:
     _add_data(parser)
-    parser.add_argument("--to", type=Path, metavar="KUBECONFIG", help="of the cluster that takes over")
-    parser.add_argument("--context", default="", metavar="NAME", help="of --to (default: its current one)")
+    parser.add_argument(
+        "--to", type=Path, metavar="KUBECONFIG", help="Move the control plane to the cluster of this kubeconfig"
+    )
+    parser.add_argument(
+        "--context", default="", metavar="NAME", help="Use this context of --to (default: its current context)"
+    )
     parser.add_argument(
         "--api-server-endpoint",
         type=flag_parser(endpoint_url),
         metavar="URL",
-        help="where hosts reach the cluster's API server (default: what it publishes, else the server of --to)",
+        help="Set the address at which hosts reach the cluster's API server (default: the one that it "
+        "publishes, else the server of --to)",
     )
-    parser.add_argument("--plan", action="store_true", help="show the plan, also while `unbounded up` runs, and end")
-    parser.add_argument("--yes", action="store_true", help="begin without a question")
+    parser.add_argument("--plan", action="store_true", help="Print the plan, also while `unbounded up` runs, and exit")
+    parser.add_argument("--yes", action="store_true", help="Start without a question")
     parser.add_argument(
-        "--take-back", action="store_true", help="delete the copies, and leave the control plane where it was"
-    )
-    parser.add_argument(
-        "--finish", action="store_true", help="where the data is not at hand: let the cluster act on a whole copy"
+        "--take-back", action="store_true", help="Delete the copies, and leave the control plane where it was"
     )
     parser.add_argument(
-        "--without-target", action="store_true", help="with --take-back: the cluster is gone, and never comes back"
+        "--finish",
+        action="store_true",
+        help="Let the cluster act on a complete copy, when the source data is not available",
+    )
+    parser.add_argument(
+        "--without-target", action="store_true", help="With --take-back: the target cluster does not exist any more"
     )
     _add_address(parser)
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:
     """Add the flags for the addresses of the embedded API server: listening and advertised."""
-    parser.add_argument("--bind", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (%(default)s)")
+    parser.add_argument(
+        "--bind", default="127.0.0.1", metavar="ADDRESS", help="Listen on this address (default: %(default)s)"
+    )
     parser.add_argument(
         "--port",
         type=flag_parser(parse_port),
-        help="port of the API server (default: the same as last time; at first 6443, or a free one)",
+        help="Serve the API on this port (default: the former port; at first 6443, or a free one)",
     )
     parser.add_argument(
         "--advertise-address",
         type=flag_parser(_host),
         default="",
         metavar="ADDRESS",
-        help="how others reach it: stands in the kubeconfig",
+        help="Write this address into the kubeconfig, for access from other machines",
     )
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--data", type=Path, default=Path("data"), metavar="DIR", help="where everything is kept (%(default)s)"
+        "--data",
+        type=Path,
+        default=Path("data"),
+        metavar="DIR",
+        help="Store all data in this directory (default: %(default)s)",
     )
 
 
@@ -155,66 +168,67 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
         type=flag_parser(_connections),
         default=USUAL_CONNECTIONS,
         metavar="N",
-        help="of clients to the API server; more are closed at once (%(default)s)",
+        help="Limit the connections of clients to the API server (default: %(default)s)",
     )
     parser.add_argument(
         "--max-connections-per-address",
         type=flag_parser(_connections_of_address),
         default=0,
         metavar="N",
-        help="of one client address, or IPv6 /64 network (default: three quarters of --max-connections)",
+        help="Limit the connections of one client address, or IPv6 /64 network (default: three quarters of "
+        "--max-connections)",
     )
     parser.add_argument(
         "--verify-kubelets",
         action="store_true",
-        help="accept only kubelets whose serving certificate this server has signed, for logs and exec",
+        help="Accept only kubelets whose serving certificate this server has signed, for logs and exec",
     )
     parser.add_argument(
         "--node-monitor-grace-period",
         type=flag_parser(_node_grace),
         default=USUAL_NODE_GRACE_S,
         metavar="SECONDS",
-        help="without a sign of life from its kubelet after which a Node turns Unknown (%(default)s)",
+        help="Mark a Node as Unknown when its kubelet has been silent for this long (default: %(default)s)",
     )
     parser.add_argument(
         "--health-port",
         type=flag_parser(parse_port),
         default=0,
         metavar="PORT",
-        help="of /metrics, /healthz and /readyz on loopback (default: a free one, which is printed)",
+        help="Serve /metrics, /healthz and /readyz on this port of loopback (default: a free one, which is printed)",
     )
     parser.add_argument(
         "--backup-to",
         type=Path,
         metavar="FOLDER",
-        help="write back-ups into this folder, such as a share of another machine",
+        help="Write backups to this directory, such as a share of another machine",
     )
     parser.add_argument(
         "--backup-every",
         type=flag_parser(_minutes),
         metavar="MINUTES",
-        help=f"time from one back-up to the next ({USUAL_BACKUP_MINUTES})",
+        help=f"Set the time between backups (default: {USUAL_BACKUP_MINUTES})",
     )
     parser.add_argument(
         "--backup-keep",
         type=flag_parser(_backup_count),
         metavar="N",
-        help=f"back-ups of this control plane that stay in the folder ({USUAL_BACKUPS})",
+        help=f"Retain this number of backups of the control plane (default: {USUAL_BACKUPS})",
     )
-    parser.add_argument("--lab", type=flag_parser(_count), default=0, metavar="N", help="simulate N machines with BMCs")
+    parser.add_argument("--lab", type=flag_parser(_count), default=0, metavar="N", help="Simulate N machines with BMCs")
     parser.add_argument(
         "--lab-cloud",
         choices=LAB_CLOUDS,
         default="",
-        help="with --lab: simulate them in this cloud instead, to which all Machines of its provider then belong",
+        help="With --lab: simulate the machines in this cloud. All Machines of its provider then belong to it",
     )
     parser.add_argument(
         "--lab-profile",
         default="ideal",
         metavar="P",
-        help="how they misbehave: see unbounded lab bmc --list-profiles, and unbounded lab cloud",
+        help="Set the faults of the simulation: see unbounded lab bmc --list-profiles, and unbounded lab cloud",
     )
-    parser.add_argument("--once", action="store_true", help="with --lab: end when the first operation has ended")
+    parser.add_argument("--once", action="store_true", help="With --lab: exit when the first operation has ended")
     add_log_arguments(parser, environ, level="warning", log_format="text")
     add_host_arguments(parser)
     add_pxe_arguments(parser)
@@ -227,9 +241,9 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
         ValueError: flags contradict each other.
     """
     if args.once and not args.lab:
-        raise ValueError("--once ends with the first operation, and only --lab N starts one")
+        raise ValueError("--once exits after the first operation, and needs --lab N to start one")
     if args.lab_cloud and not args.lab:
-        raise ValueError(f"--lab-cloud {args.lab_cloud} is where the machines of --lab N are: give --lab N, too")
+        raise ValueError(f"--lab-cloud {args.lab_cloud} needs --lab N, the number of its machines")
     return UpSettings(
         data=args.data,
         bind=args.bind,
@@ -262,7 +276,7 @@ def _backups(args: argparse.Namespace) -> BackupSettings | None:
     if folder is None:
         for name in ("backup_every", "backup_keep"):
             if getattr(args, name) is not None:
-                raise ValueError(f"--{name.replace('_', '-')} is about the back-ups of --backup-to FOLDER")
+                raise ValueError(f"--{name.replace('_', '-')} needs --backup-to FOLDER")
         return None
     minutes = args.backup_every or USUAL_BACKUP_MINUTES
     return BackupSettings(folder.absolute(), 60.0 * minutes, args.backup_keep or USUAL_BACKUPS)

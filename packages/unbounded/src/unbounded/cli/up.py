@@ -76,7 +76,7 @@ def _run(settings: UpSettings, screen: Screen) -> int:
     except UpFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    screen.print_message(f"Stopped. Everything is kept in {settings.data}.")
+    screen.print_message(f"Stopped. All data stays in {settings.data}.")
     return status
 
 
@@ -138,7 +138,7 @@ async def _install(admin: Api, screen: Screen) -> None:
         try:
             await install(admin)
         except (Forbidden, InvalidObject) as error:
-            screen.print_message(f"warning: what comes with this version could not be written: {error}")
+            screen.print_message(f"warning: cannot write the objects of this version: {error}")
 
 
 async def _publish(admin: Api, server: ApiServer, settings: UpSettings, screen: Screen) -> None:
@@ -155,7 +155,7 @@ async def _publish(admin: Api, server: ApiServer, settings: UpSettings, screen: 
         try:
             await publish()
         except (Forbidden, InvalidObject) as error:
-            screen.print_message(f"warning: what others look for could not be written: {error}")
+            screen.print_message(f"warning: cannot write the objects for discovery: {error}")
 
 
 async def _run_plane(settings: UpSettings, plane: ControlPlane) -> int:
@@ -278,7 +278,7 @@ class ControlPlane:
         machines = self._caches.machines.all()
         for name in (*lab.left_over(machines, names), *lab_cloud.left_over(machines, names, LAB_CLOUDS)):
             self._screen.print_message(
-                f"Machine {name} has no host this time: it is from a run with other options of --lab."
+                f"Machine {name} has no simulated host: it was created with other options of --lab."
             )
         kind = OperationKind.HOST_REPLACE if settings.lab_cloud else OperationKind.HOST_REBOOT
         ended = await self._wait_ended(await self._create_operation(kind, self._free_one(names)))
@@ -350,7 +350,7 @@ def _welcome(settings: UpSettings, server: ApiServer, health: HealthServers, rea
         f"  health      http://{LOOPBACK}:{port}/readyz and /metrics",
     ]
     if (backups := settings.backups) is not None:
-        lines.append(f"  back-ups    {backups.folder}, every {backups.every_s / 60:.0f} min, the last {backups.keep}")
+        lines.append(f"  backups     {backups.folder}, every {backups.every_s / 60:.0f} min, the last {backups.keep}")
     if settings.netboot is not None and reached is not None:
         lines.append(pxe.screen_line(settings.netboot, reached.serve_url))
         lines += filter(None, (pxe.unreachable_warning(server.url, format_address(reached.server)),))

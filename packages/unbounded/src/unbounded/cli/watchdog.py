@@ -75,7 +75,7 @@ class Watchdog:
         limit_s = SILENT_S if self.beats else START_S
         if self.silent_s < limit_s or (self.silent_s < max(limit_s, MOST_S) and self._lacks_cpu_or_disk(vital)):
             return ""
-        return f"its event loop has not turned for {self.silent_s:.0f} s"
+        return f"its event loop has been blocked for {self.silent_s:.0f} s"
 
     def _lacks_cpu_or_disk(self, vital: ProcessState | None) -> bool:
         """Return whether the silence may be due to a lack of CPU or disk."""

@@ -157,7 +157,7 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     bootstrap = ("machine", "manual-bootstrap", "web8", "--site", "rack9")
     ran = await cluster_cli(*bootstrap)
     assert (ran.status, ran.out) == (1, "")
-    assert "no release of the agent is named: set spec.agent.url of the Machine, or --agent-url" in ran.err
+    assert "no release of the agent is configured: set spec.agent.url of the Machine, or --agent-url" in ran.err
     assert "`kubectl unbounded install --agent-url URL` for all hosts" in ran.err
     ran = await cluster_cli("install", "--diff", "--agent-url", "http://example.com/agent.tar.gz")
     assert "hosts whose Machine has no spec.agent.sha256 are not set up; give --agent-sha256 DIGEST" in ran.err
@@ -379,12 +379,12 @@ async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: 
     ("arguments", "words"),
     [
         (["--namespace", "other"], "--namespace: 'other' cannot be had"),
-        (["--api-server-endpoint", "http://x"], "--api-server-endpoint: 'http://x' is no address of an API server"),
+        (["--api-server-endpoint", "http://x"], "--api-server-endpoint: 'http://x' is not an address of an API server"),
         (["--cluster-dns", "kube-dns"], "--cluster-dns: 'kube-dns' is no IP address"),
-        (["--artifact-mirror", "mirror"], "--artifact-mirror: 'mirror' is no URL"),
+        (["--artifact-mirror", "mirror"], "--artifact-mirror: 'mirror' is not a URL"),
         (["--agent-image", "https://x/y"], "--agent-image: "),
         (["--image", "r.example.com/machina:a b"], "--image: "),
-        (["--image-registry", "https://r.example.com"], "--image-registry: 'https://r.example.com' is no registry"),
+        (["--image-registry", "https://r.example.com"], "--image-registry: 'https://r.example.com' is not a registry"),
         (["--site", "west"], "--site is for machine-ops-controller"),
         ([ENABLE, "--site", "West"], "--site: 'West' is no name of a site"),
         ([ENABLE, "--provider", "acme/vm"], "--provider: 'acme/vm' is no name of a provider"),

@@ -87,7 +87,7 @@ def test_what_is_no_key_is_refused_by_what_it_is(tmp_path: Path) -> None:
     with pytest.raises(UnusableKey, match=r"id\.pub is a public key; it must be a private key of OpenSSH"):
         read_key(public, nobody)
     public.write_text("PuTTY-User-Key-File-3: ssh-ed25519\n")
-    with pytest.raises(UnusableKey, match="is a key of PuTTY; `puttygen"):
+    with pytest.raises(UnusableKey, match="is a PuTTY key; convert it with `puttygen"):
         read_key(public, nobody)
     damaged = written(tmp_path, KEYS["ed25519"], PrivateFormat.OpenSSH, NoEncryption())
     damaged.write_text(damaged.read_text().replace("b3BlbnNzaC1rZXk", "AAAAAAAAAAAAAAA"))

@@ -144,7 +144,7 @@ async def test_a_bastion_has_the_key_of_the_host_or_one_of_its_own(
     bastion = ("--bastion-host", "bastion.example.com", "--bastion-host-key", HOST_KEY)
     ran = await up_cli(*register(site, "--ssh-private-key", str(key), *bastion))
     assert ran.status == 0, ran.err
-    assert "no image of the node's root file system is named: set spec.agent.image of the Machine" in ran.err
+    assert "the image of the node's root file system is not configured: set spec.agent.image of the Machine" in ran.err
     spec = (await up_api.get(MACHINES, f"{site}-192.0.2.10")).spec
     assert spec.ssh is not None
     assert spec.ssh.bastion is not None
@@ -236,9 +236,9 @@ REFUSED = [
     (("--host-key", "x"), 2, "--host-key: 'x' is no host key", ""),
     (("--node-label", "x"), 2, "--node-label: 'x' is no label: write KEY=VALUE", ""),
     (("--name", "x" * 63), 2, "--name: ", "choose another with --name"),
-    (("--agent-url", "x"), 2, "--agent-url: 'x' is no URL", ""),
-    (("--agent-sha256", "x"), 2, "--agent-sha256: 'x' is no SHA-256 digest: write its 64 hexadecimal digits", ""),
-    (("--kubernetes-version", "new"), 2, "--kubernetes-version: 'new' is no version", ""),
+    (("--agent-url", "x"), 2, "--agent-url: 'x' is not a URL", ""),
+    (("--agent-sha256", "x"), 2, "--agent-sha256: 'x' is not a SHA-256 digest: write its 64 hexadecimal digits", ""),
+    (("--kubernetes-version", "new"), 2, "--kubernetes-version: 'new' is not a version", ""),
 ]
 
 
@@ -269,10 +269,10 @@ async def test_a_site_without_a_token_is_told_how_to_get_one(up_cli: Cli, key: P
 @pytest.mark.parametrize(
     ("more", "words", "flag"),
     [
-        ((), "no release of the agent is named: set spec.agent.url of the Machine", "--agent-url URL names it"),
+        ((), "no release of the agent is configured: set spec.agent.url of the Machine", "--agent-url URL names it"),
         (
             ("--agent-base-url", "http://example.com"),
-            "over plain http without a digest",
+            "the agent's URL uses plain http, and no digest is configured",
             "--agent-sha256 DIGEST names it for this host\n",
         ),
     ],
@@ -421,7 +421,7 @@ async def test_a_host_by_hand_has_the_proxy_and_the_authorities_of_its_configura
     await up_api.patch(MACHINES, f"{site}-named", {"spec": {"configurationRef": {"version": 7}}})
     ran = await up_cli("machine", "manual-bootstrap", f"{site}-named", "--site", site, *AGENT)
     assert (ran.status, ran.out) == (1, "")
-    assert f"there is no MachineConfigurationVersion {site}-other-v7" in ran.err
+    assert f"MachineConfigurationVersion {site}-other-v7 does not exist" in ran.err
 
 
 async def test_a_machine_may_join_once_more_each_time_that_the_last_one_was_used(up_cli: Cli, up_api: HttpApi) -> None:
@@ -454,12 +454,12 @@ async def test_a_ready_machine_is_installed_again_only_when_its_name_was_typed(
     words = "it is Ready, and machina runs the install script on its host again, over SSH, under the Node that serves"
     ran = await up_cli("machine", "allow-join", "serves")
     assert (ran.status, ran.out) == (2, "")
-    assert "this needs 'serves' typed by a person" in ran.err
+    assert "confirm by typing 'serves'" in ran.err
     planned = await up_cli("plan", "machine", "allow-join", "serves")
     assert f"  {words}\n" in planned.out
     command = [sys.executable, "-m", "unbounded.cli.plugin.main", "--kubeconfig", str(beside)]
     async with terminal(*command, "machine", "allow-join", "serves") as screen:
-        await screen.shows(rf"serves: {words}\.\s+Type `serves` to go on: ")
+        await screen.shows(rf"serves: {words}\.\s+Type `serves` to continue: ")
         screen.type("serve\n")
         assert await screen.process.wait() == 1
     assert (await up_api.get(MACHINES, "serves")).spec.join_counter == 0
@@ -574,7 +574,7 @@ async def test_a_deployed_metalman_serves_booting_machines_as_that_of_up_does(up
     ("words", "said"),
     [
         (["--dhcp-mode", "never"], "--dhcp-mode: 'never' is not a mode: choose from"),
-        (["--http-port", "x"], "--http-port: 'x' is no port"),
+        (["--http-port", "x"], "--http-port: 'x' is not a port"),
         (["--cluster-dns", "x"], "--cluster-dns: 'x' is not an IPv4 address"),
         (["--ek-ca", "/none"], "--ek-ca: /none: No such file"),
     ],

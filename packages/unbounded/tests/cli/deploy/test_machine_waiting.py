@@ -72,7 +72,7 @@ def test_each_change_is_a_line_until_it_is_ready() -> None:
         await world.is_in("Ready")
         assert await waiting == 0
         said = world.out.getvalue()
-        assert "m: not looked at yet" in said
+        assert "m: not observed yet" in said
         assert said.count("m: Joining · kubelet has to register") == 1
         assert said.endswith("machine/m is Ready\n")
         assert asyncio.all_tasks() == {asyncio.current_task()}, "a watch is left open"
@@ -94,9 +94,13 @@ def test_a_machine_that_failed_is_said_to_be_with_where_more_is_said() -> None:
 @pytest.mark.parametrize(
     ("reason", "does", "helps"),
     [
-        ("DiskFull", "it is tried again by itself", "df -h"),
-        ("CredentialsRefused", "nothing is sent there before they change", "ssh-copy-id -i KEY.pub admin@192.0.2.10"),
-        ("TokenUnusable", "nothing is sent there before they change", "kubectl unbounded site init"),
+        ("DiskFull", "minutes after a failure; a change of the Machine or its Secrets causes a retry", "df -h"),
+        (
+            "CredentialsRefused",
+            "it sends nothing to the host before they change",
+            "ssh-copy-id -i KEY.pub admin@192.0.2.10",
+        ),
+        ("TokenUnusable", "it sends nothing to the host before they change", "kubectl unbounded site init"),
     ],
 )
 def test_what_follows_is_what_machina_really_does(reason: str, does: str, helps: str) -> None:
@@ -110,7 +114,10 @@ def test_what_follows_is_what_machina_really_does(reason: str, does: str, helps:
         with pytest.raises(CliError, match="machine/m is Failed: no") as failed:
             await waiting
         lines = failed.value.next_step.splitlines()
-        assert "what holds it up: machina is not running: there is no Lease" in lines[0]
+        assert (
+            "what holds it up: machina is not running: Lease unbounded-kube/unbounded-operations does not exist"
+            in lines[0]
+        )
         await beat(cast("Any", world.api), MACHINA, renewed=rfc3339(utc_now(), micro=True))
         again = asyncio.create_task(wait_machine(world.session, await world.api.get(MACHINES, "m"), timeout_s=None))
         with pytest.raises(CliError) as failed:
@@ -162,7 +169,7 @@ def test_it_goes_on_when_it_is_left(leaves: str) -> None:
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-            assert "machine/m goes on\n  `kubectl unbounded why machine/m` says why" in world.err.getvalue()
+            assert "machine/m continues\n  `kubectl unbounded why machine/m` says why" in world.err.getvalue()
         assert asyncio.all_tasks() == {asyncio.current_task()}, "a watch is left open"
 
     run_virtual(scenario())

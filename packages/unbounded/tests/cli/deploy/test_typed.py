@@ -76,9 +76,9 @@ REFUSED = [
     (validation.site, "Rack_1", "is no name of a site"),
     (validation.site, "a" * 44, "at most 43"),
     (validation.registry, "https://registry.example.com/unbounded", "without a scheme"),
-    (validation.registry, "registry.example.com/Team", "is no registry"),
-    (validation.registry, "reg ex", "'reg ex' is no registry"),
-    (validation.registry, "registry.example.com/team:v1", "is no registry"),
+    (validation.registry, "registry.example.com/Team", "is not a registry"),
+    (validation.registry, "reg ex", "'reg ex' is not a registry"),
+    (validation.registry, "registry.example.com/team:v1", "is not a registry"),
     (validation.object_name, "a_b", "is no name"),
     (validation.label, "pool", "write KEY=VALUE"),
     (validation.label, "/a=b", "cannot be the key"),
@@ -86,12 +86,12 @@ REFUSED = [
     (validation.taint, "k=v", "write KEY=VALUE:EFFECT"),
     (validation.taint, "k=v:Never", "one of NoSchedule"),
     (web_url, "https://user:pw@example.com/", "without user and password"),
-    (web_url, "ftp://example.com", "is no URL"),
-    (web_url, "https://example.com:x/", "is no URL"),
-    (base_url, "https://example.com/a?b=c", "to which paths can be added"),
+    (web_url, "ftp://example.com", "is not a URL"),
+    (web_url, "https://example.com:x/", "is not a URL"),
+    (base_url, "https://example.com/a?b=c", "to which paths can be appended"),
     (validation.release, "latest", "such as v1.34.0"),
     (validation.host_key, "ssh-ed25519", "ssh-keyscan"),
-    (validation.endpoint, "https://api.example.com/path", "is no address of an API server"),
+    (validation.endpoint, "https://api.example.com/path", "is not an address of an API server"),
 ]
 
 
@@ -123,5 +123,5 @@ def test_where_things_come_from_is_left_out_where_nothing_is_said() -> None:
             "runc": {"baseURL": "https://mirror.example.com/runc"},
         },
     }
-    with pytest.raises(validation.BadFlag, match="--cni-url: 'x' is no URL"):
+    with pytest.raises(validation.BadFlag, match="--cni-url: 'x' is not a URL"):
         agent_fields({"cni-url": "x"})

@@ -78,7 +78,7 @@ async def test_a_site_goes_when_its_machines_are_gone(cluster_cli: Cli, cluster_
     await cluster_api.delete(MACHINES, "web-1")
 
     asked = await cluster_cli("site", "delete", "--name", "rack1")
-    assert (asked.status, "there is no terminal" in asked.err) == (2, True)
+    assert (asked.status, "needs a terminal" in asked.err) == (2, True)
     ran = await cluster_cli("site", "delete", "--name", "rack1", "--force")
     assert ran.status == 0, ran.err
     gone = {"deployment.apps/metalman-controller-rack1", "deployment.apps/machine-ops-controller-rack1"}

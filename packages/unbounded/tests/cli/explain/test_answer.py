@@ -35,12 +35,12 @@ LINKS: Final = (
         held_by="Machine m1",
         since="2030-01-01T00:00:00Z",
         until="2030-01-01T01:00:00Z",
-        next_step="it starts as soon as nothing holds it back",
+        next_step="it starts as soon as nothing blocks it",
     ),
     ExplainLink(
         "machine/m1",
-        "carries the annotation",
-        next_step="nothing starts until somebody takes it off",
+        "has the annotation",
+        next_step="nothing starts until the annotation is removed",
         fixes=(Fix("kubectl unbounded machine resume m1", "takes it off"),),
     ),
 )
@@ -126,7 +126,7 @@ def test_what_may_not_be_read_is_left_out_and_said() -> None:
         links, _, unread = await explained(api, Topic.OPERATION, "op-2", now=virtual_now)
         assert links[0].about == "operation/op-2"
         hidden = {"Leases", "its Node", "the pause of all operations", "Events"}
-        assert set(unread) == {f"{what} may not be read by you" for what in hidden}
+        assert set(unread) == {f"{what} you have no permission to read it" for what in hidden}
         api.secret = frozenset({"machineoperations"})
         with pytest.raises(Forbidden):
             await explained(api, Topic.OPERATION, "op-2", now=virtual_now)
@@ -139,10 +139,10 @@ def test_a_name_that_two_have_is_asked_back() -> None:
         api = await staged()
         api.closed = False
         await api.create(MACHINE_OPERATIONS, {"metadata": {"name": "m1"}, "spec": {"operationKind": "HostReboot"}})
-        with pytest.raises(CliError, match="a Machine m1 and an operation m1") as refused:
+        with pytest.raises(CliError, match="both a Machine and an operation have the name m1") as refused:
             await find(api, None, "m1")
         assert "kubectl unbounded why machine/m1" in refused.value.next_step
-        with pytest.raises(CliError, match="there is no Machine or operation m2"):
+        with pytest.raises(CliError, match="Machine or operation m2 does not exist"):
             await find(api, None, "m2")
 
     run_virtual(ask())
@@ -172,11 +172,11 @@ def test_what_people_read() -> None:
     assert lines(LINKS, NOW) == [
         "operation/op HostReboot, not started: paused",
         "  held by Machine m1",
-        "  since 2030-01-01T00:00:00Z (5m by the clock here)",
+        "  since 2030-01-01T00:00:00Z (5m by the local clock)",
         "  until 2030-01-01T01:00:00Z",
-        "  because machine/m1 carries the annotation",
-        "next: operation/op: it starts as soon as nothing holds it back",
-        "next: machine/m1: nothing starts until somebody takes it off",
+        "  because machine/m1 has the annotation",
+        "next: operation/op: it starts as soon as nothing blocks it",
+        "next: machine/m1: nothing starts until the annotation is removed",
         "try:  kubectl unbounded machine resume m1",
         "      # takes it off",
     ]
@@ -269,8 +269,8 @@ def test_a_server_in_trouble_is_answered_about_with_what_it_does_tell() -> None:
         api.broken = frozenset({"leases", "nodes", "configmaps", "events"})
         links, _, unread = await explained(api, Topic.OPERATION, "op-2", now=virtual_now)
         assert links[0].about == "operation/op-2"
-        assert "Leases could not be read: leases: try later" in unread
-        assert "Events could not be read: events: try later" in unread
+        assert "Leases it cannot be read: leases: try later" in unread
+        assert "Events it cannot be read: events: try later" in unread
         assert len(set(unread)) == len(unread)
 
     run_virtual(ask())

@@ -62,8 +62,8 @@ def test_an_instance_that_is_off_is_started_in_place_of_a_reboot() -> None:
 @pytest.mark.parametrize(
     ("parameters", "given", "does"),
     [
-        ({"keep": "strict", "imageID": "i"}, "--param imageID=i", "asks for it all the same"),
-        ({"imageID": "i"}, "--param imageID=i", "when what the message names is out of its way"),
+        ({"keep": "strict", "imageID": "i"}, "--param imageID=i", "requests it anyway"),
+        ({"imageID": "i"}, "--param imageID=i", "when the obstacle in the message is removed"),
     ],
 )
 def test_what_would_be_lost_is_given_up_or_moved_away(parameters: dict[str, str], given: str, does: str) -> None:
@@ -176,11 +176,11 @@ def test_what_the_cause_is_about_is_put_right(reason: str, cause: Cause, command
 def test_a_message_alone_decides_nothing() -> None:
     """Seen: remedies were chosen by words in messages, which change."""
     messages = (
-        "Secret unbounded-kube/az lacks clientID, which AzureVM needs; it has: tenantID",
-        "Azure refused MachineOperationCredential az: AADSTS7000215",
+        "Secret unbounded-kube/az lacks clientID, which AzureVM needs; its keys: tenantID",
+        "Azure rejected MachineOperationCredential az: AADSTS7000215",
         "RequestDisallowedByPolicy: Resource 'vm-1' was disallowed by policy.",
         "there is no VM x, and no model of it in Secret unbounded-kube/replacement-1",
-        "no release of the agent is named",
+        "no release of the agent is configured",
     )
     for reason in OPERATION:
         plain = operation_of("op", "HostReplace", status={"phase": "Failed", "message": "in words"})
@@ -230,7 +230,7 @@ POLICY: Final = {
             Cause(code="RequestDisallowedByPolicy", about=POLICY),
             f"az policy assignment list --disable-scope-strict-match --scope {GROUP} --query"
             """ '[?id=='"'"'/providers/Microsoft.Authorization/policyAssignments/no-gpus'"'"']'""",
-            "shows the policy (No GPUs): exempt the VM from it, or change it; docs/azure.md#when-a-replacement-does",
+            "shows the policy (No GPUs): exempt the VM from it, or change it; see docs/azure.md#when-a-replacement",
         ),
         (
             "AzureVM",
@@ -238,7 +238,7 @@ POLICY: Final = {
             reasons.PROVIDER_REFUSED,
             Cause(code="RequestDisallowedByPolicy"),
             f"az policy assignment list --disable-scope-strict-match --scope {GROUP}",
-            "shows the policy (what it is called)",
+            "shows the policy (its name)",
         ),
         (
             "AzureVM",
@@ -254,7 +254,7 @@ POLICY: Final = {
             reasons.QUOTA_EXCEEDED,
             None,
             "az vm list-usage --subscription 8b1d9ee8-5d2f-4a52-9bf0-1f6f1f4f3c11 --location LOCATION --output table",
-            "ask for more, or remove something; docs/azure.md#when-a-replacement-does-not-go-on",
+            "request more, or delete resources; see docs/azure.md#when-a-replacement-does-not-go-on",
         ),
         (
             "OCIInstance",
@@ -262,7 +262,7 @@ POLICY: Final = {
             reasons.QUOTA_EXCEEDED,
             None,
             "oci limits value list --compartment-id TENANCY --service-name compute --all --output table",
-            "ask for more, or remove something; docs/oci.md#when-a-replacement-does-not-go-on",
+            "request more, or delete resources; see docs/oci.md#when-a-replacement-does-not-go-on",
         ),
         (
             "OCIInstance",
@@ -270,7 +270,7 @@ POLICY: Final = {
             reasons.PROVIDER_REFUSED,
             Cause(code=causes.EARLIER_INSTANCE, about={causes.INSTANCE: "ocid1.instance.oc1..y"}),
             "oci compute instance get --instance-id ocid1.instance.oc1..y",
-            "shows what is left of an earlier one",
+            "shows the rest of an earlier one",
         ),
         (
             "AzureVM",
@@ -278,7 +278,7 @@ POLICY: Final = {
             reasons.INSTANCE_NOT_FOUND,
             of_secret(causes.MODEL_MISSING, "unbounded-kube/replacement-1"),
             "kubectl -n unbounded-kube apply -f SECRET.yaml",
-            "brings Secret replacement-1 back",
+            "restores Secret replacement-1 from a copy",
         ),
     ],
 )

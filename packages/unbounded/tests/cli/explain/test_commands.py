@@ -45,7 +45,7 @@ async def test_an_answer_on_a_server_and_the_command_that_it_gives(cli: Cli, api
     asked = await cli("why", paused)
     assert asked.status == 2
     assert asked.err.splitlines() == [
-        "error: there is a Machine rack-1 and an operation rack-1",
+        "error: both a Machine and an operation have the name rack-1",
         "  kubectl unbounded why machine/rack-1, or kubectl unbounded why operation/rack-1",
     ]
     answered = await cli("why", f"operation/{paused}", "-o", "json")
@@ -56,7 +56,7 @@ async def test_an_answer_on_a_server_and_the_command_that_it_gives(cli: Cli, api
     done = await cli(*command[2:])
     assert (done.status, done.out) == (0, "machine.unbounded-cloud.io/rack-1 resumed\n")
     text = (await cli("why", f"operation/{paused}")).out
-    assert "because metalman/rack is not running: there is no Lease unbounded-kube/metalman-rack" in text
+    assert "because metalman/rack is not running: Lease unbounded-kube/metalman-rack does not exist" in text
     assert (await cli("why", "nothing")).status == 1
 
     planned = await cli("plan", "machine", "power-off", "rack-1", "--now", "--operation-name", "off", "-o", "json")
@@ -83,5 +83,5 @@ async def test_an_answer_on_a_server_and_the_command_that_it_gives(cli: Cli, api
 async def test_what_cannot_be_planned(cli: Cli) -> None:
     asked = await cli("plan", "why", "rack-1")
     assert asked.status == 2
-    assert "there is nothing to plan about why rack-1" in asked.err
+    assert "--plan does not support why rack-1" in asked.err
     assert "machine host-reboot" in asked.err

@@ -282,7 +282,7 @@ async def test_machina_is_not_running(api: MemoryApi) -> None:
     await machine(api, unreachable("10.0.0.5:2222: connection refused"), ssh=SSH)
     links = await ask(api, alive=())
     assert abouts(links) == ["machine/m1", "machina"]
-    assert "is not running: Lease unbounded-kube/unbounded-operations was renewed last at" in links[1].what
+    assert "is not running: Lease unbounded-kube/unbounded-operations was last renewed at" in links[1].what
     assert commands(links)[0] == "kubectl -n unbounded-kube rollout restart deployment/machina-controller"
 
 
@@ -292,7 +292,7 @@ async def test_nobody_has_looked_at_it_yet(api: MemoryApi) -> None:
     links = await ask(api)
     assert abouts(links) == ["machine/m1", "machina"]
     assert links[0].what == "Pending: SSH has not been tried yet"
-    assert links[1].what.startswith("runs")
+    assert links[1].what.startswith("is running: ")
 
 
 @told
@@ -386,7 +386,7 @@ async def test_an_operation_has_it(api: MemoryApi) -> None:
     assert abouts(links) == ["machine/m1", "operation/op"]
     assert links[0].what == "Rebooting: HostReboot op by metalman/lab"
     assert "stage WaitingOn: waiting for the host to be On" in links[1].what
-    assert links[1].next_step == "after 300 s without that it ends as Failed/TimedOut"
+    assert links[1].next_step == "after 300 s without that it fails as TimedOut"
 
 
 @told
@@ -395,7 +395,7 @@ async def test_a_lost_operation_has_it(api: MemoryApi) -> None:
     links = await ask(api, alive=[MACHINA])
     assert abouts(links) == ["machine/m1", "machine/m1", "metalman/lab"]
     assert "executor is silent" in links[0].what
-    assert "looks at the machine afresh" in links[1].next_step
+    assert "observes the host, then takes the lock" in links[1].next_step
 
 
 @told
@@ -405,7 +405,7 @@ async def test_its_agent_makes_the_node_anew(api: MemoryApi) -> None:
     await machine(api, doing, kubernetes={}, status={"activeOperation": slot})
     links = await ask(api)
     assert abouts(links) == ["machine/m1", "machine/m1"]
-    assert links[1].what.endswith("makes the node anew: building v1.34 in kube2")
+    assert links[1].what.endswith("recreates the node: building v1.34 in kube2")
 
 
 @told
@@ -440,7 +440,7 @@ async def test_its_agent_may_not_join_again(api: MemoryApi) -> None:
     await typed(api, commands([link])[0])
     (link,) = await ask(api)
     assert link.next_step.startswith("it may join now")
-    assert link.fixes[0].does == "has its host set up over SSH, with another token"
+    assert link.fixes[0].does == "sets up its host over SSH, with another token"
 
 
 @told
@@ -516,7 +516,7 @@ async def test_its_node_is_not_what_it_is_to_be(api: MemoryApi) -> None:
 
 
 NO_DRIVER: Final = "2 NVIDIA cards on the PCI bus and no driver: install it on the host, and restart the node"
-BY_HAND: Final = "1 file was changed by hand in kube1, and a recreation discards that: /etc/motd (changed)"
+BY_HAND: Final = "1 file was changed by hand in kube1, and a recreation discards the changes: /etc/motd (changed)"
 
 
 @told
@@ -524,7 +524,7 @@ async def test_files_that_were_changed_by_hand_hold_nothing_up(api: MemoryApi) -
     await machine(api, REACHABLE, said("NodeModified", "True", "Modified", BY_HAND), ssh=SSH, kubernetes={})
     await node(api, ready=True)
     (link,) = await ask(api)
-    assert link.what == f"Ready: Node m1 joined; nothing holds it up; {BY_HAND}"
+    assert link.what == f"Ready: Node m1 joined; nothing blocks it; {BY_HAND}"
     assert (link.held_by, link.fixes) == ("", ())
 
 
@@ -536,7 +536,7 @@ async def test_who_recreates_a_node_learns_what_is_lost(api: MemoryApi) -> None:
     await node(api, ready=True)
     (link,) = await ask(api)
     assert BY_HAND in link.what
-    assert link.fixes[0].does == "has its agent make the node anew, which discards the files that were changed by hand"
+    assert link.fixes[0].does == "recreates the node, which discards the manual changes of files"
 
 
 @told
@@ -554,7 +554,7 @@ async def test_its_gpus_are_not_described(api: MemoryApi) -> None:
 
 @told
 async def test_its_agent_cannot_follow_the_clusters_address(api: MemoryApi) -> None:
-    text = "a stays in use, and b is published: the API server at b does not answer"
+    text = "a stays in use, although the cluster publishes b: the API server at b does not answer"
     await machine(api, REACHABLE, said("ClusterAccessCurrent", "False", "Pending", text), ssh=SSH, kubernetes={})
     await node(api, ready=True)
     (link,) = await ask(api)
@@ -568,10 +568,10 @@ async def test_a_counter_that_nobody_acts_on(api: MemoryApi) -> None:
     await machine(api, pxe=PXE, operations={"repaveCounter": 1})
     links = await ask(api, alive=[MACHINA])
     assert abouts(links) == ["machine/m1", "metalman/lab"]
-    assert "spec.operations asks for HostReplace m1-repave-1, which nobody has made yet" in links[0].what
+    assert "spec.operations requests HostReplace m1-repave-1, which does not exist yet" in links[0].what
     await api.patch(MACHINES, "m1", {"spec": {"pxe": {"redfish": None}}})
     (link,) = await ask(api, alive=[MACHINA])
-    assert link.what.endswith("which nobody has made yet: counters need spec.pxe.redfish")
+    assert link.what.endswith("which does not exist yet: counters need spec.pxe.redfish")
     assert commands([link]) == ["kubectl edit machine m1"]
 
 
@@ -678,7 +678,7 @@ async def test_nothing_holds_it_up(api: MemoryApi) -> None:
     await machine(api, REACHABLE, ssh=SSH, kubernetes={})
     await node(api, ready=True)
     (link,) = await ask(api)
-    assert link.what == "Ready: Node m1 joined; nothing holds it up"
+    assert link.what == "Ready: Node m1 joined; nothing blocks it"
     assert (link.held_by, link.fixes) == ("", ())
 
 
@@ -689,10 +689,10 @@ async def test_how_the_last_operation_failed_is_told_when_it_is_gone(api: Memory
     status = {"recentOperations": [before, failed | {"message": "there is no VM m1; its model is in Secret s"}]}
     await machine(api, status=status, provider="AzureVM", providerID="azure:///x", kubernetes={})
     (link,) = await ask(api)
-    words = "HostReplace op, its last operation, has failed: QuotaExceeded: there is no VM m1; its model is in Secret s"
+    words = "its last operation, HostReplace op, failed: QuotaExceeded: there is no VM m1; its model is in Secret s"
     assert words in link.what
     assert link.fixes[0].command == "kubectl unbounded machine replace m1"
-    assert link.fixes[0].does == "has its provider make it anew"
+    assert link.fixes[0].does == "lets its provider recreate it"
     await api.patch(MACHINES, "m1", {"status": {"recentOperations": [failed, before]}}, subresource="status")
     assert "has failed" not in (await ask(api))[0].what
     other = {"status": {"recentOperations": [failed | {"reason": "TargetChanged", "message": "it was vm"}]}}

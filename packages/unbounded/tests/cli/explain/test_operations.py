@@ -46,7 +46,7 @@ async def test_a_machine_that_does_not_exist(world: World) -> None:
     assert reasons.MACHINE_NOT_FOUND in link.next_step
     fix = link.fixes[-1]
     assert fix.command.startswith("kubectl unbounded machine register --site SITE --name NAME --host HOST ")
-    assert fix.does == "makes one, which is called SITE-NAME"
+    assert fix.does == "creates one with the name SITE-NAME"
     await world.machine("m1")
     await world.ended("op")
 
@@ -85,7 +85,7 @@ async def test_nobody_has_looked_at_it_as_machina_is_away(world: World) -> None:
     links = await why(world.api, "op", alive=())
     assert abouts(links) == ["operation/op", "machina"]
     assert f"about to end as Failed/{reasons.UNSUPPORTED_TARGET}" in links[0].what
-    assert "is not running: there is no Lease unbounded-kube/unbounded-operations" in links[1].what
+    assert "is not running: Lease unbounded-kube/unbounded-operations does not exist" in links[1].what
     assert "kubectl -n unbounded-kube rollout restart deployment/machina-controller" in commands(links)
     world.steward().start()
     assert (await world.ended("op")).status.reason == reasons.UNSUPPORTED_TARGET
@@ -111,7 +111,9 @@ async def test_its_provider_is_served_by_nobody(world: World) -> None:
     world.steward().start()
     await components.publish(world.api, {})
     await world.machine("m1", provider="azurevm", providerID="azure://x")
-    absence = Unavailability("no provider 'azurevm' is installed (AzureVM may be meant)", "it is looked for every 60 s")
+    absence = Unavailability(
+        "no provider 'azurevm' is installed (did you mean AzureVM?)", "`unbounded up` looks for it every 60 s"
+    )
     world.absences.tell("azurevm", absence)
     await components.publish_absent(world.api, {"azurevm": absence})
     await world.operation("op", "HostReboot", "m1")
@@ -124,7 +126,7 @@ async def test_its_provider_is_served_by_nobody(world: World) -> None:
     world.absences.tell("azurevm", None)
     await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
     await components.publish(world.api, {})  # as it is started anew
-    assert "runs: it works on others" in (await why(world.api, "op", alive=[]))[1].what
+    assert "is running: it works on other operations" in (await why(world.api, "op", alive=[]))[1].what
 
 
 @story
@@ -133,7 +135,7 @@ async def test_the_process_of_its_provider_is_starting(world: World) -> None:
     world.steward().start()
     await components.publish(world.api, {})
     await world.machine("m1", provider="azurevm", providerID="azure://x")
-    absence = Unavailability("its process was started, and does not serve yet", is_trouble=False)
+    absence = Unavailability("its process was started, and is not ready yet", is_trouble=False)
     world.absences.tell("azurevm", absence)
     await components.publish_absent(world.api, {"azurevm": absence})
     await world.operation("op", "HostReboot", "m1")
@@ -161,14 +163,14 @@ async def test_the_process_that_carries_it_out_does_not_answer(world: World) -> 
     announced = len(world.announced)
     for absence in (
         Unavailability("its process was started", is_trouble=False),
-        Unavailability("its process does not answer", "it is ended"),
+        Unavailability("its process does not answer", "it is stopped and restarted"),
     ):
         world.absences.tell("Sim", absence)
         await components.publish_absent(world.api, {"Sim": absence})
     assert world.announced[announced:] == [("op", "Warning", reasons.PROVIDER_NOT_SERVED)]
     links = await why(world.api, "op", alive=[])
     assert abouts(links) == ["operation/op", "machine-ops-controller/lab/Sim"]
-    assert links[1].what.endswith("does not serve: its process does not answer; it is ended")
+    assert links[1].what.endswith("does not serve: its process does not answer; it is stopped and restarted")
     assert commands(links)[-1] == "kubectl unbounded machine operation abandon op"
     world.replacer().start()
     await world.ended("op")
@@ -184,7 +186,7 @@ async def test_its_metalman_was_never_there(world: World) -> None:
     assert abouts(links) == ["operation/op", "metalman/lab"]
     assert links[0].held_by == "metalman/lab"
     assert reasons.NOT_STARTED in links[0].next_step
-    assert "is not running: there is no Lease unbounded-kube/metalman-lab: it has not run here" in links[1].what
+    assert "is not running: Lease unbounded-kube/metalman-lab does not exist: it has never run here" in links[1].what
     assert commands(links)[0] == "kubectl unbounded site deploy-pxe --site lab"
     world.redfish().start()
     await world.ended("op")
@@ -199,7 +201,7 @@ async def test_its_metalman_was_stopped(world: World) -> None:
     await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
     links = await why(world.api, "op", alive=[MACHINA])
     assert abouts(links) == ["operation/op", "metalman/lab"]
-    assert "was given back: it was stopped" in links[1].what
+    assert "was released: it was stopped" in links[1].what
 
 
 @story
@@ -214,7 +216,7 @@ async def test_its_metalman_has_died(world: World) -> None:
     links = await why(world.api, "op", alive=[MACHINA])
     assert asyncio.get_running_loop().time() - at >= 15
     assert abouts(links) == ["operation/op", "metalman/lab"]
-    assert "was renewed last at 2029-12-31T23:00:00.000000Z by p1, and not in the 15 s" in links[1].what
+    assert "was last renewed at 2029-12-31T23:00:00.000000Z by p1, and not during the 15 s" in links[1].what
 
 
 @story
@@ -235,7 +237,7 @@ async def test_a_lease_by_another_clock_is_no_sign_of_death(world: World) -> Non
     links = await why(world.api, "op", alive=[MACHINA])
     task.cancel()
     assert abouts(links) == ["operation/op", "metalman/lab"]
-    assert links[1].what.startswith("runs")
+    assert links[1].what.startswith("is running: ")
 
 
 @story
@@ -249,7 +251,7 @@ async def test_its_executor_is_at_work_on_others(world: World) -> None:
     links = await why(world.api, "op-m2")
     assert abouts(links) == ["operation/op-m2", "metalman/lab"]
     assert "waiting for metalman/lab, which works on other operations" in links[0].what
-    assert "as soon as it has room" in links[1].next_step
+    assert "as soon as it has capacity" in links[1].next_step
     assert commands(links) == ["kubectl unbounded machine operation list --phase InProgress"]
     await world.ended("op-m2")
 
@@ -318,7 +320,7 @@ async def test_an_older_operation_is_at_work(world: World) -> None:
     assert abouts(links) == ["operation/later", "operation/hosts"]
     assert "waiting for the older HostReboot hosts (InProgress)" in links[0].what
     assert links[1].held_by == "metalman/lab"
-    assert "after 600 s without that it goes on to WaitingOff, asking for ForceOff" in links[1].next_step
+    assert "after 600 s without that it continues with WaitingOff, requesting ForceOff" in links[1].next_step
     world.outside.deaf = 0.0
     await world.ended("hosts")
 
@@ -350,7 +352,7 @@ async def test_a_slot_whose_operation_is_gone(world: World) -> None:
     await world.operation("op", "HostReboot", "m1")
     links = await why(world.api, "op", alive=[METALMAN])
     assert abouts(links) == ["operation/op", "machine/m1", "machina"]
-    assert links[1].next_step == "its operation is gone: machina gives the Machine back"
+    assert links[1].next_step == "its operation does not exist any more: machina releases the lock"
     world.redfish().start()
     world.steward().start()
     await world.ended("op")
@@ -391,8 +393,8 @@ async def test_an_agent_makes_the_node_anew(world: World) -> None:
     await waits(world, "op", reasons.SLOT_HELD)
     links = await why(world.api, "op")
     assert abouts(links) == ["operation/op", "machine/m1"]
-    assert links[1].what == "unbounded-agent/m1 makes the node anew: building v1.34 in kube2"
-    assert "the agent gives the Machine back" in links[1].next_step
+    assert links[1].what == "unbounded-agent/m1 recreates the node: building v1.34 in kube2"
+    assert "the agent releases the lock" in links[1].next_step
 
 
 @story
@@ -406,9 +408,9 @@ async def test_its_machine_is_being_deleted(world: World) -> None:
     links = await why(world.api, "op")
     assert abouts(links) == ["operation/op", "machine/m1"]
     assert "Machine m1 is being deleted, so no operation starts on it" in links[0].what
-    assert links[1].what == "is being deleted, and held by finalizers of others: example.com/hold"
+    assert links[1].what == "is being deleted, and waits for finalizers of others: example.com/hold"
     assert links[1].held_by == "example.com/hold"
-    assert links[1].next_step == "it is gone as soon as that is taken off"  # nothing is reset, and nothing times out
+    assert links[1].next_step == "it is deleted as soon as that is removed"  # nothing is reset, and nothing times out
     assert commands(links) == ["kubectl get machine m1 -o jsonpath='{.metadata.finalizers}'"]
 
 
@@ -463,7 +465,7 @@ async def test_an_operation_without_an_agent_has_a_next_step(
     assert "op" not in [link.held_by for link in links]
     assert commands(links) == remedies
     asked = await why(world.api, "m1", topic=Topic.MACHINE)
-    assert "nothing holds it up" not in asked[0].what
+    assert "nothing blocks it" not in asked[0].what
     assert sorted(commands(asked)) == sorted(remedies)
     await world.ended("op")
     again = "kubectl unbounded machine operation create op-again-1 --kind NodeReboot --machine m1"
@@ -520,8 +522,8 @@ async def test_what_an_agent_is_at_and_that_it_fell_silent(world: World) -> None
     await status(world, NODES, "m1", conditions=[silent])
     links = await why(world.api, "agentreset")
     assert abouts(links) == ["operation/agentreset", "unbounded-agent/m1", "node/m1"]
-    assert links[0].next_step.startswith("it goes on when unbounded-agent/m1 is back; 3")
-    assert links[0].next_step.endswith(f"machina ends it as Failed/{reasons.EXECUTOR_LOST}")
+    assert links[0].next_step.startswith("it continues when unbounded-agent/m1 is back; 3")
+    assert links[0].next_step.endswith(f"machina fails it as {reasons.EXECUTOR_LOST}")
     assert "kubectl unbounded machine operation abandon agentreset" in commands(links)
 
 
@@ -533,7 +535,7 @@ async def test_its_agent_does_not_take_it_up(world: World) -> None:
     await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
     links = await why(world.api, "op")
     assert abouts(links) == ["operation/op", "unbounded-agent/m1"]
-    assert "(version v0.5.0) does not take it up, although its Node is there" in links[1].what
+    assert "(version v0.5.0) does not claim it, although its Node is alive" in links[1].what
     assert commands(links)[0] == "ssh azureuser@10.0.0.5 sudo unbounded-agent status"
 
 
@@ -546,18 +548,23 @@ async def test_the_controller_of_a_cloud(world: World) -> None:
     await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
     links = await why(world.api, "op")
     assert abouts(links) == ["operation/op", "machine-ops-controller/lab/AzureVM"]
-    assert "no machine-ops-controller has run for site lab and provider AzureVM, or it is one of som" in links[1].what
+    assert (
+        "no machine-ops-controller has run for site lab and provider AzureVM, or it is deployed separately"
+        in links[1].what
+    )
     install = "kubectl unbounded install --enable-machine-ops-controller --provider AzureVM"
     assert commands(links)[0] == install
     for site, provider in (("", ""), ("lab", ""), ("", "AzureVM"), ("lab", "AzureVM")):
         name = Settings(site=site, provider=provider).lease
         await beat(world.api, name, holder="")
         links = await why(world.api, "op")
-        assert f"is not running: Lease unbounded-kube/{name} was given back" in links[1].what
+        assert f"is not running: Lease unbounded-kube/{name} was released" in links[1].what
         deployment = MachineOpsWorkload("", site, provider).name
         assert f"kubectl -n unbounded-kube logs deployment/{deployment} --tail=50" in commands(links)
         links = await why(world.api, "op", alive=(*ALIVE, name))
-        assert links[1].what.startswith("runs: it works on others, waits for its cloud, or has no provider AzureVM")
+        assert links[1].what.startswith(
+            "is running: it works on other operations, waits for its cloud, or has no provider AzureVM"
+        )
         await world.api.delete(LEASES, name, namespace=NAMESPACE)
     await beat(world.api, Settings(site="west", provider="AzureVM").lease)
     assert commands(await why(world.api, "op"))[0] == install
@@ -571,6 +578,6 @@ async def test_deleted_before_it_was_started(world: World) -> None:
     await world.api.delete(MACHINE_OPERATIONS, "op")
     links = await why(world.api, "op", alive=[METALMAN])
     assert abouts(links) == ["operation/op", "machina"]
-    assert "being deleted before it was started" in links[0].what
+    assert "being deleted before it started" in links[0].what
     world.steward().start()
     await world.gone("op")

@@ -36,7 +36,7 @@ async def test_its_bmc_does_not_answer(world: World) -> None:
     (link,) = await why(world.api, "op")
     assert "stage Starting: no answer yet from the outside of dead-1" in link.what
     assert (link.held_by, bool(link.until)) == ("metalman/lab", True)
-    assert link.next_step == f"it is looked at again and again; after 300 s it ends as Failed/{reasons.NO_ANSWER}"
+    assert link.next_step == f"the executor observes again; after 300 s it fails as {reasons.NO_ANSWER}"
     assert commands([link]) == ["kubectl unbounded machine operation cancel op"]
     await typed(world.api, commands([link])[0])
     assert (await world.ended("op")).status.reason == reasons.CANCELLED
@@ -54,7 +54,7 @@ async def test_the_host_takes_its_time(world: World) -> None:
     await asyncio.sleep(5)
     (link,) = await why(world.api, "op")
     assert "GracefulShutdown requested; waiting for the host to shut down" in link.what
-    assert link.next_step == "after 120 s without that it goes on to WaitingOff, asking for ForceOff"
+    assert link.next_step == "after 120 s without that it continues with WaitingOff, requesting ForceOff"
     assert [fix.does for fix in link.fixes] == ["undoes the changes, then ends the operation"]
     world.outside.deaf = 0.0
     await typed(world.api, commands([link])[0])
@@ -67,7 +67,7 @@ def test_what_is_tried_again_ends_with_the_reason_of_its_last_attempt() -> None:
     status["execution"]["answer"] = {"reply": "NotDone", "reason": "NoEffect", "message": "not with me"}
     operation = operation_of(status=status)
     link = explain_operation("op", ExplainFacts(operations={"op": operation}, embedded=True)).link
-    assert link.next_step == "it is asked for again and again; after 300 s at most it ends as Failed/NoEffect"
+    assert link.next_step == "the executor retries it; after 300 s at most it fails as NoEffect"
 
 
 @story
@@ -97,7 +97,7 @@ async def test_a_finalizer_that_holds_its_deletion(world: World) -> None:
     await in_stage(world, "op", power.SHUTTING_DOWN)
     await world.api.delete(MACHINE_OPERATIONS, "op")
     (link,) = await why(world.api, "op")
-    assert "it is being deleted, and its finalizer holds it until it has ended" in link.what
+    assert "it is being deleted, and its finalizer stays until it has ended" in link.what
     world.outside.deaf = 0.0
     await world.gone("op")
 
@@ -114,13 +114,13 @@ async def test_its_executor_went_away_in_the_middle(world: World) -> None:
     links = await why(world.api, "op", alive=[MACHINA])
     assert abouts(links) == ["operation/op", "metalman/lab"]
     assert "is not running" in links[1].what
-    assert links[1].next_step == "whoever takes its place goes on from what is recorded"
-    assert "2040 s after its claim machina ends it as Failed/ExecutorLost" in links[0].next_step
+    assert links[1].next_step == "its successor continues from the recorded state"
+    assert "2040 s after its claim machina fails it as ExecutorLost" in links[0].next_step
     abandon = "kubectl unbounded machine operation abandon op"
     assert abandon in commands(links)
     await typed(world.api, abandon)
     (link, _) = await why(world.api, "op", alive=[MACHINA])
-    assert "once nothing was heard of metalman/lab for 60 s" in link.next_step
+    assert "once metalman/lab has been silent for 60 s" in link.next_step
     assert (await world.ended("op", within_s=120)).status.reason == reasons.EXECUTOR_LOST
 
 
@@ -186,7 +186,7 @@ async def test_an_image_that_cannot_be_pulled(world: World) -> None:
     )  # fmt: skip
     links = await why(world.api, "op")
     assert abouts(links) == ["operation/op", "machine/m1"]
-    assert f"after 1800 s without that it ends as Failed/{metal.IMAGE_NOT_READY}" in links[0].next_step
+    assert f"after 1800 s without that it fails as {metal.IMAGE_NOT_READY}" in links[0].next_step
     assert links[1].what == "Provisioning: registry: no such image"
     assert commands(links)[0] == """kubectl patch machine m1 --type=merge -p '{"spec": {"pxe": {"image": "IMAGE"}}}'"""
 
@@ -244,7 +244,7 @@ async def test_others_wait_for_their_turn(world: World) -> None:
     await in_stage(world, "all-m0", power.SHUTTING_DOWN)
     links = await why(world.api, "all")
     assert abouts(links) == ["operation/all", "operation/all-m0"]
-    assert "2 wait for their turn, as 1 may run at once" in links[0].what
+    assert "2 wait for capacity, as 1 may run at once" in links[0].what
     assert links[0].held_by == "all-m0"
     world.outside.deaf = 0.0
     await world.ended("all")

@@ -338,7 +338,7 @@ CASES: Final = (
         "SSHReachable=False (HostKeyChanged)",
         bastion_pinned,
         "Pending",
-        "bastion 192.0.2.1:22: shows the host key SHA256:made-up, and SHA256:before is pinned",
+        "bastion 192.0.2.1:22: presents the host key SHA256:made-up, but SHA256:before is pinned",
         "kubectl unbounded machine trust-host-key m1",
         type_it,
         VIA,
@@ -358,7 +358,7 @@ CASES: Final = (
         "Provisioning=False (SecretMissing)",
         token_alone,
         "Failed",
-        "there is no Secret unbounded-kube/key",
+        "Secret unbounded-kube/key does not exist",
         SECRET,
         key_alone,
     ),
@@ -367,7 +367,7 @@ CASES: Final = (
         "SSHReachable=False (SecretMissing)",
         key_and_token,
         "Pending",
-        "spec.ssh.bastion.privateKeyRef: there is no Secret unbounded-kube/jump-key",
+        "spec.ssh.bastion.privateKeyRef: Secret unbounded-kube/jump-key does not exist",
         SECRET.replace(" key ", " jump-key "),
         lambda cluster: cluster.key(name="jump-key"),
         {"ssh": {"bastion": VIA["ssh"]["bastion"] | {"privateKeyRef": {"name": "jump-key", "namespace": NAMESPACE}}}},
@@ -377,7 +377,7 @@ CASES: Final = (
         NO_KEY,
         key_and_token,
         "Failed",
-        "Secret unbounded-kube/key has no key id_ed25519; it has ssh-privatekey",
+        "Secret unbounded-kube/key has no key id_ed25519; its keys: ssh-privatekey",
         "kubectl -n unbounded-kube describe secret key",
         lambda cluster: cluster.edit(ssh={"privateKeyRef": {"key": "ssh-privatekey"}}),
         {"ssh": {"privateKeyRef": {"name": "key", "namespace": NAMESPACE, "key": "id_ed25519"}}},
@@ -387,7 +387,7 @@ CASES: Final = (
         "Provisioning=False (PassphraseWrong)",
         both(locked_key("wrong"), host(reads_keys=True)),
         "Failed",
-        "Secret unbounded-kube/key: the passphrase does not open the private key",
+        "Secret unbounded-kube/key: the passphrase does not decrypt the private key",
         "kubectl -n unbounded-kube patch secret key --type=merge -p"
         """ '{"stringData": {"passphrase": "PASSPHRASE"}}'""",
         locked_key("open sesame"),
@@ -397,7 +397,7 @@ CASES: Final = (
         "Provisioning=False (CredentialsRefused)",
         refused,
         "Failed",
-        "host 10.0.0.1:22: refuses the key SHA256:of-our-key",
+        "host 10.0.0.1:22: rejects the key SHA256:of-our-key",
         "ssh-copy-id -i KEY.pub ubuntu@10.0.0.1",
         another_key,
     ),
@@ -469,9 +469,9 @@ CASES: Final = (
     Case(
         "preflight failed",
         "Provisioning=False (PreflightFailed)",
-        failing(status=1, tail="unbounded-cause: PreflightFailed\nerror: the preflight failed\n"),
+        failing(status=1, tail="unbounded-cause: PreflightFailed\nerror: the preflight checks failed\n"),
         "Failed",
-        "the preflight failed",
+        "the preflight checks failed",
         EVENTS,
         allow_again,
     ),
@@ -508,7 +508,7 @@ CASES: Final = (
         NO_TOKEN,
         of_lab(key_alone),
         "Failed",
-        "there is no Secret kube-system/bootstrap-token-abc123; `kubectl unbounded site init --name lab` makes one",
+        "kube-system/bootstrap-token-abc123 does not exist; `kubectl unbounded site init --name lab` creates one",
         SITE.replace("SITE", "lab"),
         type_it,
     ),
@@ -517,7 +517,7 @@ CASES: Final = (
         LOST_TOKEN,
         key_alone,
         "Failed",
-        "there is no Secret kube-system/bootstrap-token-abc123; name another one in spec.kubernetes.bootstrapTokenRef",
+        "kube-system/bootstrap-token-abc123 does not exist; name another one in spec.kubernetes.bootstrapTokenRef",
         NO_NAME,
         type_all,
     ),
@@ -526,7 +526,7 @@ CASES: Final = (
         LOST_TOKEN,
         of_lab(key_alone),
         "Failed",
-        "there is no Secret kube-system/lab-token; name another one in spec.kubernetes.bootstrapTokenRef",
+        "Secret kube-system/lab-token does not exist; name another one in spec.kubernetes.bootstrapTokenRef",
         NO_NAME,
         type_all,
         {"kubernetes": {"bootstrapTokenRef": {"name": "lab-token"}}},
@@ -546,17 +546,17 @@ CASES: Final = (
         NO_TOKEN,
         key_alone,
         "Failed",
-        "there is no default bootstrap token",
+        "no default bootstrap token",
         SITE,
         type_it,
         {"kubernetes": {}},
     ),
     Case(
-        "no release of the agent",
+        "not a release of the agent",
         "Provisioning=False (SourceMissing)",
         key_and_token,
         "Failed",
-        "no release of the agent is named: set spec.agent.url of the Machine, or --agent-url for all hosts",
+        "no release of the agent is configured: set spec.agent.url of the Machine, or --agent-url for all hosts",
         """kubectl patch machine m1 --type=merge -p '{"spec": {"agent": {"url": "URL"}}}'""",
         release_named,
         settings=ProvisioningSettings(),
@@ -566,7 +566,7 @@ CASES: Final = (
         "Provisioning=False (DigestMissing)",
         key_and_token,
         "Failed",
-        "the agent would come over plain http without a digest",
+        "the agent's URL uses plain http, and no digest is configured",
         """kubectl patch machine m1 --type=merge -p '{"spec": {"agent": {"sha256": "DIGEST"}}}'""",
         release_named,
         settings=ProvisioningSettings(agent_base_url="http://releases.example.com"),
@@ -576,7 +576,7 @@ CASES: Final = (
         "Provisioning=Unknown (FactsMissing)",
         key_and_token,
         "Pending",
-        "the cluster is not known well enough: there is no Service kube-dns",
+        "facts about the cluster are missing: there is no Service kube-dns",
         "kubectl unbounded install --api-server-endpoint HOST:PORT --cluster-dns IP",
         facts_known,
         facts=KnownFacts(NO_FACTS, "there is no Service kube-dns"),
@@ -689,7 +689,7 @@ async def test_it_is_being_set_up(cluster: Cluster) -> None:
     (link,) = await ask(cluster)
     assert link.what.startswith("Provisioning: step ")
     assert link.held_by == "machina"
-    assert "machina gives up after 30 minutes" in link.next_step
+    assert "its limit is 30 minutes" in link.next_step
 
 
 @story
@@ -701,7 +701,7 @@ async def test_its_agent_does_not_join(cluster: Cluster) -> None:
     await cluster.node()
     await cluster.phase("Ready")
     (link,) = await ask(cluster)
-    assert link.what == "Ready: Node m1 joined; nothing holds it up"
+    assert link.what == "Ready: Node m1 joined; nothing blocks it"
 
 
 @story
@@ -712,7 +712,7 @@ async def test_an_operation_waits_until_it_is_set_up(cluster: Cluster) -> None:
     await cluster.api.create(MACHINE_OPERATIONS, {"metadata": {"name": "op"}, "spec": spec})
     links = await why(cluster.api, "op")
     assert abouts(links) == ["operation/op", "machine/m1", "machine/m1"]
-    assert "machina gives it back when the attempt ends" in links[1].next_step
+    assert "machina releases the lock when the attempt ends" in links[1].next_step
     assert links[2].what.startswith("Provisioning: step ")
 
 
@@ -791,7 +791,7 @@ async def test_its_deletion_waits_for_the_reset_of_its_host(cluster: Cluster) ->
     await cluster.api.delete(MACHINES, "m1")
     await cluster.until(lambda machine: "being deleted" in (machine.status.message or ""))
     (link,) = await ask(cluster)
-    assert "is being deleted, and held by its finalizers: unbounded-cloud.io/reset; being deleted; " in link.what
+    assert "is being deleted, and waits for its finalizers: unbounded-cloud.io/reset; being deleted; " in link.what
     assert "for at most 15 minutes" in link.next_step
     await typed(cluster.api, commands([link])[-1])
     await asyncio.sleep(5)
@@ -810,7 +810,7 @@ async def test_a_changed_host_key_is_met_at_the_reset_of_its_deletion(cluster: C
     (link,) = await ask(cluster)
     assert [fix.does for fix in link.fixes] == [
         "trusts the key SHA256:another, if it is the server's own",
-        "lets it go; its host stays as it is",
+        "deletes it without a reset; its host stays as it is",
     ]
     await asyncio.sleep(300)
     assert sum(one.resets for one in cluster.installer.hosts.values()) == 0
@@ -860,7 +860,7 @@ def test_an_agent_that_machina_did_not_install() -> None:
         async with cluster.machina():
             await cluster.until(lambda machine: "did not install" in (machine.status.message or ""))
             (link,) = await ask(cluster)
-            assert "an agent that machina did not install has reported from the host" in link.what
+            assert "an agent that machina did not install reports from the host" in link.what
             assert commands([link]) == [AGAIN]
             await typed(cluster.api, AGAIN)
             await cluster.phase("Provisioning", within_s=5)
@@ -914,7 +914,7 @@ async def test_a_secret_that_a_site_shares_is_never_written_over(cluster: Cluste
         "kubectl -n unbounded-kube create secret generic ssh-m1 --from-file=ssh-privatekey=FILE"
     ]
     assert link.fixes[0].does == (
-        "lets the key of Secret unbounded-kube/key (ssh-keygen -lf KEY.pub shows SHA256:of-our-key) in there"
+        "accepts the key of Secret unbounded-kube/key (ssh-keygen -lf KEY.pub shows SHA256:of-our-key) there"
     )
     assert json.loads(shlex.split(link.fixes[3].command)[-1])["spec"]["ssh"]["privateKeyRef"]["name"] == "ssh-m1"
 

@@ -43,7 +43,7 @@ async def test_one_machine_that_is_free(staged: Staged) -> None:
     ]
     assert [one.limit_s for one in change.operation.stages] == [300, 120, 300, 300]
     assert change.operation.deadline_s == 1800
-    assert change.operation.loses == ("m1: what runs on the host is stopped, and started again with it",)
+    assert change.operation.loses == ("m1: the workload of the host stops, and starts again with it",)
 
 
 @story
@@ -52,7 +52,7 @@ async def test_what_people_read_of_it(staged: Staged) -> None:
     await staged.alive(METALMAN)
     text = await staged.shown("machine", "power-off", "m1", "--grace", "10s", "--operation-name", "op")
     assert "would create machineoperation.unbounded-cloud.io/op" in text
-    assert "1. m1 by metalman/lab: starts as soon as it is its turn" in text
+    assert "1. m1 by metalman/lab: starts in its turn" in text
     assert "stages:" not in text
     assert text.endswith("\n  -o wide shows its 7 stages\nnothing was changed")
 
@@ -133,9 +133,9 @@ async def test_what_may_not_be_read_or_cannot_be_seen_is_said(staged: Staged) ->
     text = await staged.shown("machine", "replace", "m1")
     assert "CredentialsMissing" not in text
     assert [line for line in text.splitlines() if "not checked" in line] == [
-        "  not checked: Secret unbounded-kube/bmc may not be read by you",
-        "  not checked: whether the BMC answers, takes the password and shows the certificate that is trusted",
-        "  not checked: whether the host boots from the network, and reaches who serves it there",
+        "  not checked: you have no permission to read Secret unbounded-kube/bmc",
+        "  not checked: whether the BMC answers, accepts the password and presents the trusted certificate",
+        "  not checked: whether the host boots from the network, and reaches metalman there",
     ]
 
 
@@ -164,7 +164,7 @@ TRY_IMAGE = 'kubectl patch machine m1 --type=merge -p \'{"spec": {"pxe": {"image
 @pytest.mark.parametrize(
     ("conditions", "words", "command"),
     [
-        ([], "nobody has told of its image", "kubectl unbounded site deploy-pxe --site lab"),
+        ([], "no metalman has reported its image", "kubectl unbounded site deploy-pxe --site lab"),
         ([_condition("NetbootImageReady", "False", "PullFailed")], "=False (PullFailed): words", TRY_IMAGE),
         ([_condition("NetbootImageReady", "False", "Pulling")], "=False (Pulling): words", None),
         ([READY | {"observedGeneration": 0}], "=True (Pulled), of an earlier spec (generation 0 of 1): words", None),
@@ -219,7 +219,9 @@ async def test_the_pods_on_the_node_are_counted(staged: Staged) -> None:
     (change,) = await staged.plan("machine", "node-reboot", "m1")
     assert change.operation is not None
     assert change.operation.targets[0].held == ()
-    assert change.operation.loses[0].endswith("is stopped, and started again with it (2 Pods on its Node)")
+    assert (
+        change.operation.loses[0] == "m1: the workload of its Node stops, and starts again with it (2 Pods on its Node)"
+    )
 
 
 @story
@@ -278,7 +280,7 @@ async def test_a_provider_that_is_not_installed_beside_the_command_is_not_asked(
     assert change.operation is not None
     assert change.operation.targets[0].obstacles == ()
     (said,) = (one for one in change.operation.unchecked if "AcmeVM" in one)
-    assert said.startswith("whether provider AcmeVM carries it out with these parameters, and in which stages: no prov")
+    assert said.startswith("whether provider AcmeVM supports it with these parameters, and its stages: no prov")
 
 
 @story
@@ -358,7 +360,7 @@ async def test_hundreds_are_shown_in_few_lines(staged: Staged) -> None:
     await _no_secret(staged)
     text = await staged.shown(*REBOOT, "-l", "unbounded-cloud.io/site=lab")
     assert "100 Machines, at most 10 at once" in text
-    assert "79 of those would come upon the same as others before them" in text
+    assert "79 of those have the same obstacles as others before them" in text
     assert "8. m070 by metalman/lab: would wait" in text
     assert "3. m021" not in text
     assert "the same on 80 more" in text
@@ -379,10 +381,10 @@ async def test_a_counter_stands_for_an_operation(staged: Staged) -> None:
     await staged.machine("m1")
     await staged.alive(METALMAN)
     (change,) = await staged.plan("machine", "repave", "m1")
-    assert change.what == "patch machine.unbounded-cloud.io/m1: asked for repave 1"
-    assert change.effects == ("its metalman makes HostReplace m1-repave-1",)
+    assert change.what == "patch machine.unbounded-cloud.io/m1: requested repave 1"
+    assert change.effects == ("its metalman creates HostReplace m1-repave-1",)
     assert change.operation is not None
-    assert change.operation.loses == ("m1: everything on its disk: the host is made anew from its image",)
+    assert change.operation.loses == ("m1: everything on its disk: the host is reinstalled from its image",)
     assert change.operation.stages[0].name == "WaitingImage"
 
 
@@ -393,8 +395,8 @@ async def test_a_pause_and_its_end(staged: Staged) -> None:
     await staged.operation("waits", "HostReboot", "m1")
     (change,) = await staged.plan("machine", "pause", "m1")
     assert change.effects == (
-        "nothing starts any more; of what there is now that holds back: waits",
-        "what runs already goes on: runs",
+        "nothing starts any more; of the existing operations that blocks: waits",
+        "operations in progress continue: runs",
     )
 
 
@@ -406,11 +408,11 @@ async def test_the_end_of_a_pause_while_everything_is_paused(staged: Staged) -> 
     await staged.api.create(CONFIG_MAPS, config, namespace=NAMESPACE)
     await staged.operation("waits", "HostReboot", "m1")
     (change,) = await staged.plan("machine", "resume", "m1")
-    assert change.effects[0] == "what waits for it may start: waits"
-    assert change.effects[1].startswith("nothing starts all the same: all operations are paused")
+    assert change.effects[0] == "waiting operations may start: waits"
+    assert change.effects[1].startswith("still nothing starts: all operations are paused")
     staged.api.dry = 0
     (change,) = await staged.plan("machine", "resume", "--all")
-    assert change.effects == ("what waits for it may start: waits",)
+    assert change.effects == ("waiting operations may start: waits",)
 
 
 @story
@@ -426,7 +428,7 @@ async def test_a_cancel_before_and_after(staged: Staged) -> None:
     await staged.operation("op", "HostReboot", "m1")
     await staged.operation("late", "HostReboot", "m1", status=claim(stage=power.WAITING_ON))
     (change,) = await staged.plan("machine", "operation", "cancel", "op")
-    assert change.effects == ("it ends, as it has not been started",)
+    assert change.effects == ("it ends, as it has not started",)
     staged.api.dry = 0
     (change,) = await staged.plan("machine", "operation", "cancel", "late")
     assert change.effects == (
@@ -438,7 +440,7 @@ async def test_a_cancel_before_and_after(staged: Staged) -> None:
 async def test_giving_up_what_is_at_work(staged: Staged) -> None:
     await staged.operation("op", "HostReboot", "m1", status=claim())
     (change,) = await staged.plan("machine", "operation", "abandon", "op")
-    assert change.effects == ("it ends once nothing was heard of metalman/lab for 60 s, and not before",)
+    assert change.effects == ("it ends once metalman/lab has been silent for 60 s, and not before",)
 
 
 @story

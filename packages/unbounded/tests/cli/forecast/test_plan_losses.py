@@ -75,7 +75,7 @@ def test_what_is_not_accepted_is_in_its_way(monkeypatch: pytest.MonkeyPatch) -> 
         (target,) = planned.targets
         assert [one.reason for one in target.obstacles] == [reasons.WOULD_BE_LOST]
         assert target.fails_at_once
-        assert 'accept: "vnic.privateIp,vnic.publicIp" accepts this' in text
+        assert 'to accept, set accept: "vnic.privateIp,vnic.publicIp"' in text
 
     told(refused, monkeypatch)
 
@@ -93,7 +93,8 @@ def test_a_login_that_nobody_else_has_is_said(monkeypatch: pytest.MonkeyPatch) -
         planned, _ = await _plan(staged, patch, mode="WorkloadIdentity")
         assert planned.targets[0].losses == ()
         assert (
-            "what m1 would lose: its controller logs in as what it runs as, which nobody else can" in planned.unchecked
+            "the losses of m1: its controller uses its own workload identity, which this command does not have"
+            in planned.unchecked
         )
 
     told(unknown, monkeypatch)

@@ -108,7 +108,7 @@ async def test_200_machines_killed_at_random_either_finish_or_come_back_and_noth
         for _ in range(3):
             left = len(before) - len(await form(target))
             async with migrate(data, to, "--yes") as running:
-                await running.says("the source stands still")
+                await running.says("the source is frozen")
                 await written(target, drawn.randint(0, left // 2))
                 assert "may act now" not in running.printed, "it was to be killed before"
         copied = len(await form(target))
@@ -122,10 +122,10 @@ async def test_200_machines_killed_at_random_either_finish_or_come_back_and_noth
             assert await form(here) == before
         async with migrate(data, to, "--yes") as running:
             await running.says("the target's control plane may act now", within_s=300)
-            await running.says(f"{MANY} agents have not followed yet: m-000, m-001, .* and 195 more", within_s=120)
+            await running.says(f"{MANY} agents have not moved yet: m-000, m-001, .* and 195 more", within_s=120)
             assert await form(target) == before
             await agents_follow(target)
-            await running.says("all agents have followed", within_s=120)
+            await running.says("all agents have moved", within_s=120)
             assert await running.ended() == 0
         machines = {one.name: one.metadata.uid for one in (await target.list(MACHINES)).items}
         nodes = {one.metadata.name: one.metadata.uid for one in (await target.list(NODES)).items}
@@ -135,7 +135,7 @@ async def test_200_machines_killed_at_random_either_finish_or_come_back_and_noth
             name: (uid, nodes[name]) for name, uid in machines.items()
         }
         status, said = await ran(data, to, "--take-back")
-        assert (status, "cannot be taken back" in said) == (1, True)
+        assert (status, "cannot be reverted" in said) == (1, True)
 
 
 async def test_up_says_where_its_machines_are_and_a_restore_is_refused(tmp_path: Path, capsys: Any) -> None:
@@ -149,7 +149,10 @@ async def test_up_says_where_its_machines_are_and_a_restore_is_refused(tmp_path:
             assert await running.ended() == 0
         async with up(data) as refused:
             assert await refused.ended() == 1
-            assert f"--data {data}: it was migrated to {target.config.server}, and its machines" in refused.printed
+            assert (
+                f"--data {data}: it was migrated to {target.config.server}, which manages its machines"
+                in refused.printed
+            )
     capsys.readouterr()
     assert unbounded(["restore", str(file), "--data", str(data)]) == 1
     assert "it was migrated to" in capsys.readouterr().err
@@ -176,7 +179,7 @@ async def test_without_a_terminal_it_asks_for_yes(tmp_path: Path) -> None:
     await filled(data, 1)
     async with served(tmp_path / "target") as target:
         status, said = await ran(data, to)
-        assert (status, "With --yes the migration begins without a question" in said) == (1, True)
+        assert (status, "With --yes the migration starts without a question" in said) == (1, True)
         assert await copies_on(target) == []
 
 
@@ -196,10 +199,10 @@ async def test_a_target_that_is_gone_for_good_lets_the_source_go(tmp_path: Path)
     data, to = tmp_path / "data", tmp_path / "target" / "kubeconfig"
     await filled(data, 1)
     async with served(tmp_path / "target"), migrate(data, to, "--yes") as running:
-        await running.says("the source stands still")
+        await running.says("the source is frozen")
     async with up(data) as refused:
         assert await refused.ended() == 1
-        assert "is under way: `unbounded migrate --to KUBECONFIG` finishes it" in refused.printed
+        assert "is in progress: `unbounded migrate --to KUBECONFIG` finishes it" in refused.printed
     assert (await ran(data, None, "--take-back", "--without-target"))[0] == 0
     async with up(data) as running:
         await running.says("Ctrl-C stops")
@@ -208,10 +211,10 @@ async def test_a_target_that_is_gone_for_good_lets_the_source_go(tmp_path: Path)
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ((), "--to KUBECONFIG names the cluster"),
+        ((), "use either --to KUBECONFIG for the cluster"),
         (("--to", "x", "--plan", "--finish"), "--plan, --take-back and --finish exclude each other"),
-        (("--without-target",), "--without-target goes with --take-back"),
-        (("--to", "x", "--api-server-endpoint", "http://a"), "is no address of an API server"),
+        (("--without-target",), "--without-target requires --take-back"),
+        (("--to", "x", "--api-server-endpoint", "http://a"), "is not an address of an API server"),
     ],
 )
 def test_flags_that_contradict_each_other(flags: tuple[str, ...], words: str, capsys: Any) -> None:

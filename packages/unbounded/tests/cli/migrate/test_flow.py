@@ -100,7 +100,7 @@ async def check_that_one_side_acts_at_most(it: World) -> None:
         assert resumed
     if copies and not resumed:
         assert set((await holders(it.target.api)).values()) == {f"unbounded-migrate/{marker.migration}"}
-        with pytest.raises(Forbidden, match="this control plane is migrated to https://"):
+        with pytest.raises(Forbidden, match="this control plane was migrated to https://"):
             await it.source.api.create(MACHINE_OPERATIONS, {"metadata": {"name": "late"}, "spec": LATE})
 
 
@@ -145,7 +145,7 @@ async def test_the_source_stays_still_and_the_target_leads(tmp_path: Path) -> No
     async with world(tmp_path) as it:
         await moved(it)
         assert "migrated to https://" in migrated_reason(it.source.marker.data)
-        with pytest.raises(Forbidden, match="this control plane is migrated to"):
+        with pytest.raises(Forbidden, match="this control plane was migrated to"):
             await it.source.api.create(MACHINE_OPERATIONS, {"metadata": {"name": "late"}, "spec": LATE})
         assert set((await holders(it.target.api)).values()) == {""}
         election = LeaderElection(it.target.api, name=LEASE_SUPERVISOR, namespace=NAMESPACE, identity="machina")
@@ -170,7 +170,7 @@ async def test_an_agent_of_a_source_that_stands_still_reports_and_claims_nothing
             merge = {"Content-Type": "application/merge-patch+json"}
             slot = {"uid": "u", "name": "n", "kind": "NodeRecreation", "executor": "unbounded-agent/m-000", "since": AT}
             claim = await agent.ask("PATCH", path, {"status": {"activeOperation": slot}}, headers=merge)
-            assert (claim.status, "this control plane is migrated to" in claim.text) == (403, True)
+            assert (claim.status, "this control plane was migrated to" in claim.text) == (403, True)
             said = {"type": "NodeUpdated", "status": "False", "reason": "r", "message": "m", "lastTransitionTime": AT}
             before = (await it.source.api.get(MACHINES.raw(), "m-000"))["status"]["conditions"]
             await agent.merge(path, {"status": {"conditions": [*before, said]}})
@@ -227,7 +227,7 @@ async def test_cut_off_at_any_call_either_way_leads_to_a_whole_state(tmp_path: P
                 break
             record = None if marker is None else await read_record(it.target.api, marker.migration)
             if record is not None and record.phase is MigrationPhase.RESUMED:
-                with pytest.raises(Rejected, match="cannot be taken back"):
+                with pytest.raises(Rejected, match="cannot be reverted"):
                     await taken_back(it)
                 break
             if marker is not None and number % 3 != 2:
@@ -251,7 +251,7 @@ async def test_the_target_alone_finishes_a_whole_copy_and_no_other(tmp_path: Pat
             await steps.finish(it.target, part, quiet)
         record = await copied(it)
         await steps.finish(it.target, record, quiet)
-        with pytest.raises(Rejected, match="cannot be taken back"):
+        with pytest.raises(Rejected, match="cannot be reverted"):
             await taken_back(it)
         await moved(it)
         assert "migrated to" in migrated_reason(it.source.marker.data)
@@ -272,7 +272,7 @@ async def test_what_runs_refuses_a_migration_and_stays_as_it_is(tmp_path: Path) 
         execution = {"executor": "metalman/dc1", "incarnation": "i", "machineUID": "u", "binding": "b"}
         claimed = {"status": {"phase": "InProgress", "execution": execution}}
         await it.source.api.patch(MACHINE_OPERATIONS, "m-000-waits", claimed, subresource="status")
-        words = "MachineOperation m-000-waits: HostReboot of m-000 runs"
+        words = "MachineOperation m-000-waits: HostReboot of m-000 is in progress"
         assert words in (await steps.plan(it.source, it.target)).obstacles[0]
         with pytest.raises(Rejected, match=words):  # it began after the plan was read
             await steps.migrate(it.source, it.target, planned, quiet)
@@ -288,7 +288,7 @@ async def test_a_recreation_refuses_it_too(tmp_path: Path) -> None:
         held = {"status": {"activeOperation": slot | {"since": "2026-01-02T03:04:05Z"}}}
         await it.source.api.patch(MACHINES, "m-000", held, subresource="status")
         (word,) = (await steps.plan(it.source, it.target)).obstacles
-        assert "Machine m-000: NodeRecreation m-000 (unbounded-agent/m-000) is at work" in word
+        assert "Machine m-000: NodeRecreation m-000 (unbounded-agent/m-000) is in progress" in word
 
 
 async def test_a_name_that_is_taken_is_an_obstacle(tmp_path: Path) -> None:
@@ -296,9 +296,9 @@ async def test_a_name_that_is_taken_is_an_obstacle(tmp_path: Path) -> None:
         await it.target.prepare()
         await machine(it.target.api, "m-000")
         words = (await steps.plan(it.source, it.target)).obstacles
-        assert any("machine.unbounded-cloud.io m-000 is on the target already" in one for one in words)
-        assert any("secret unbounded-kube/m-000-bmc is on the target already" in one for one in words)
-        assert any("node m-000 is on the target already" in one for one in words)
+        assert any("machine.unbounded-cloud.io m-000 exists on the target already" in one for one in words)
+        assert any("secret unbounded-kube/m-000-bmc exists on the target already" in one for one in words)
+        assert any("node m-000 exists on the target already" in one for one in words)
 
 
 async def test_definitions_of_another_version_are_an_obstacle(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ async def test_an_unbounded_up_is_no_target(tmp_path: Path) -> None:
 async def test_another_cluster_is_refused_once_a_migration_has_begun(tmp_path: Path) -> None:
     async with world(tmp_path, machines=1) as it, world(tmp_path / "next", machines=0) as other:
         await copied(it)
-        with pytest.raises(Rejected, match=r"on its way to .*, and .* is another cluster"):
+        with pytest.raises(Rejected, match=r"the data is being migrated to .*, but .* is another cluster"):
             await steps.plan(it.source, other.target)
 
 

@@ -67,7 +67,12 @@ def test_a_refusal_is_kept_for_the_secret_as_it_is_and_forgotten_for_one_that_ha
 
 @pytest.mark.parametrize(
     ("version", "words"),
-    [("v1.36.2", ""), ("v1.32.0+k3s1", ""), ("v1.31.4", "1.32 is the oldest"), ("nothing", "no version of Kubernetes")],
+    [
+        ("v1.36.2", ""),
+        ("v1.32.0+k3s1", ""),
+        ("v1.31.4", "the oldest supported version is 1.32"),
+        ("nothing", "not a version of Kubernetes"),
+    ],
 )
 def test_versions_of_kubernetes(version: str, words: str) -> None:
     assert words in too_old(version)

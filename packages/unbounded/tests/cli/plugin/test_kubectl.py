@@ -114,19 +114,19 @@ async def _completes(kubectl: Kubectl) -> None:
 async def _asks(kubectl: Kubectl) -> None:
     async with kubectl.on_a_terminal("unbounded", "machine", "repave", "lab-01") as screen:
         await screen.shows(r"lab-01: this loses everything on its disk")
-        await screen.shows("Type `lab-01` to go on: ")
+        await screen.shows("Type `lab-01` to continue: ")
         screen.type("lab-02\n")
-        await screen.shows("that is not what was to be typed: nothing was done")
+        await screen.shows("the text differs: nothing was changed")
         assert await _status(screen) == 1
     async with kubectl.on_a_terminal("unbounded", "machine", "agent-reset", "lab-01", "--wait=false") as screen:
-        await screen.shows("Type `lab-01` to go on: ")
+        await screen.shows("Type `lab-01` to continue: ")
         screen.type("lab-01\n")
         name = (await screen.shows(r"machineoperation\.unbounded-cloud\.io/(\S+) created"))[1]
         assert await _status(screen) == 0
     cancelled = await kubectl("unbounded", "machine", "operation", "cancel", name)
     assert cancelled.status == 0, cancelled
     async with kubectl.on_a_terminal("unbounded", "machine", "agent-reset", "lab-01") as screen:
-        await screen.shows("Type `lab-01` to go on: ")
+        await screen.shows("Type `lab-01` to continue: ")
         screen.type("\x03")
         assert await _status(screen) == 130
         assert "Traceback" not in screen.written
@@ -149,7 +149,7 @@ async def _is_left_with_ctrl_c(kubectl: Kubectl) -> None:
     async with kubectl.on_a_terminal(*words, columns=120) as screen:
         await screen.shows(r"Paused, held by Machine lab-01")
         screen.type("\x03")
-        await screen.shows("operation held goes on")
+        await screen.shows("operation held continues")
         await screen.shows("`kubectl unbounded machine operation cancel held` stops it")
         assert await _status(screen) == 130
         assert "Traceback" not in screen.written

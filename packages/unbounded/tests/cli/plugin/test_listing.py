@@ -64,8 +64,8 @@ async def test_nothing_found_is_no_failure(cli: Cli) -> None:
     ("words", "says"),
     [
         (["--phase", "complete"], "did you mean Complete?"),
-        (["--kind", "Reboot"], "--kind: there is no 'Reboot'"),
-        (["-w", "-o", "json"], "a watch is shown in columns"),
+        (["--kind", "Reboot"], "--kind: unknown kind 'Reboot'"),
+        (["-w", "-o", "json"], "a watch supports only columns"),
     ],
     ids=["phase", "kind", "watch"],
 )

@@ -71,8 +71,8 @@ async def test_what_nobody_can_do_is_said_before_it_is_asked_for(cli: Cli, api: 
 async def test_what_destroys_is_refused_without_a_terminal(cli: Cli, api: HttpApi, machine: Machine, verb: str) -> None:
     ran = await cli("machine", verb, machine.name)
     assert ran.status == 2
-    assert f"this needs {machine.name!r} typed by a person, and there is no terminal" in ran.err
-    assert "--force does it without asking" in ran.err
+    assert f"confirm by typing {machine.name!r}; this needs a terminal" in ran.err
+    assert "--force skips the confirmation" in ran.err
     after = await api.get(MACHINES, machine.name)
     assert after.metadata.resource_version == machine.metadata.resource_version
     assert machine.name not in (await cli("machine", "operation", "list")).out
@@ -81,7 +81,7 @@ async def test_what_destroys_is_refused_without_a_terminal(cli: Cli, api: HttpAp
 async def test_a_machine_that_is_not_there_brings_near_names(cli: Cli, machine: Machine) -> None:
     ran = await cli("machine", "power-on", machine.name + "x")
     assert ran.status == 1
-    assert f"there is no Machine {machine.name}x" in ran.err
+    assert f"Machine {machine.name}x does not exist" in ran.err
     assert machine.name in ran.err.splitlines()[1]
 
 
@@ -131,11 +131,11 @@ async def test_a_dry_run_shows_the_object_and_writes_nothing(
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [
-        (["Rack_1", "--kind", "HostReboot", "--machine", "m"], 2, "NAME: 'Rack_1' cannot be a name: lower case"),
+        (["Rack_1", "--kind", "HostReboot", "--machine", "m"], 2, "NAME: 'Rack_1' is not a valid name: lower case"),
         (
             ["x", "--kind", "host-reboot", "--machine", "m"],
             2,
-            "--kind: there is no 'host-reboot': did you mean HostReboot?",
+            "--kind: unknown kind 'host-reboot': did you mean HostReboot?",
         ),
         (["x", "--kind", "Dance", "--machine", "m"], 2, "the kinds are NodeReboot, AgentUpgrade"),
         (["x", "--kind", "HostReboot", "-l", "a=(b"], 2, "--selector: unable to parse requirement: 'a=(b'"),
@@ -147,9 +147,13 @@ async def test_a_dry_run_shows_the_object_and_writes_nothing(
             "spec.parameters.downloadURL is required for AgentUpgrade",
         ),
         (["x", "--kind", "NodeReboot", "--machine", "m", "--param", "a=b"], 2, "spec.parameters.a is not a parameter"),
-        (["x", "--kind", "NodeReboot", "--machine", "m", "--wait", "--dry-run", "client"], 2, "nothing to wait for"),
+        (
+            ["x", "--kind", "NodeReboot", "--machine", "m", "--wait", "--dry-run", "client"],
+            2,
+            "creates no operation to wait for",
+        ),
         (["x", "--kind", "NodeReboot", "--machine", "m", "--wait", "-o", "json"], 2, "-o json prints what was created"),
-        (["x", "--kind", "AgentReset", "-l", "unbounded-cloud.io/site"], 2, "typed by a person"),
+        (["x", "--kind", "AgentReset", "-l", "unbounded-cloud.io/site"], 2, "confirm by typing"),
     ],
     ids=lambda value: "-".join(value[1:]) if isinstance(value, list) else "",
 )
@@ -162,7 +166,7 @@ async def test_create_refuses(cli: Cli, machine: Machine, words: list[str], stat
 async def test_create_for_a_machine_to_come_is_noted(cli: Cli) -> None:
     ran = await cli("machine", "operation", "create", "early", "--kind", "NodeReboot", "--machine", "to-come")
     assert ran.status == 0
-    assert "there is no Machine to-come" in ran.err
+    assert "Machine to-come does not exist" in ran.err
     again = await cli("machine", "operation", "create", "early", "--kind", "NodeReboot", "--machine", "to-come")
     assert again.status == 1
     assert "already exists" in again.err
@@ -206,7 +210,7 @@ async def test_the_time_is_up_with_3_and_the_operation_goes_on(cli: Cli, api: Ht
     name = f"{machine.name}-t"
     ran = await cli("machine", "power-on", machine.name, "--operation-name", name, "--timeout", "500ms")
     assert ran.status == 3
-    assert f"operation {name} has not ended within 0.5 s; it goes on" in ran.err
+    assert f"operation {name} has not ended within 0.5 s; it continues" in ran.err
     assert f"`kubectl unbounded machine operation cancel {name}` stops it" in ran.err
     assert not (await api.get(MACHINE_OPERATIONS, name)).spec.cancel
 
@@ -235,7 +239,7 @@ async def test_one_that_is_deleted_before_its_end_is_said_to_be(cli: Cli, api: H
     await api.delete(MACHINE_OPERATIONS, name)
     ran = await running.ended()
     assert ran.status == 1
-    assert f"operation {name} was deleted before it ended; it was Pending when last seen" in ran.err
+    assert f"operation {name} was deleted before it ended; its last phase was Pending" in ran.err
 
 
 @pytest.mark.slow
@@ -255,7 +259,7 @@ async def test_cancel_waits_for_the_end_that_it_asked_for(cli: Cli, api: HttpApi
     name = f"{machine.name}-cancel"
     await cli("machine", "power-on", machine.name, "--operation-name", name, "--wait=false")
     running = Running(cli, "machine", "operation", "cancel", name)
-    await running.prints(f"machineoperation.unbounded-cloud.io/{name} asked to stop")
+    await running.prints(f"machineoperation.unbounded-cloud.io/{name} cancel requested")
     assert (await api.get(MACHINE_OPERATIONS, name)).spec.cancel
     await says(api, name, phase="Failed", reason="Cancelled", message="cancelled before it started")
     assert (await running.ended()).status == 0
@@ -268,7 +272,7 @@ async def test_one_that_completes_all_the_same_was_not_cancelled(cli: Cli, api: 
     name = f"{machine.name}-late"
     await cli("machine", "power-on", machine.name, "--operation-name", name, "--wait=false")
     running = Running(cli, "machine", "operation", "cancel", name)
-    await running.prints("asked to stop")
+    await running.prints("cancel requested")
     await says(api, name, phase="Complete", reason="Succeeded", message="on")
     ran = await running.ended()
     assert (ran.status, f"operation {name} was not cancelled, it completed" in ran.err) == (1, True)
@@ -283,12 +287,12 @@ async def test_abandon_asks_for_the_operations_name_and_waits_for_its_end(
     name = f"{machine.name}-lost"
     await cli("machine", "power-on", machine.name, "--operation-name", name, "--wait=false")
     refused = await cli("machine", "operation", "abandon", name)
-    assert (refused.status, f"needs {name!r} typed" in refused.err) == (2, True)
+    assert (refused.status, f"confirm by typing {name!r}" in refused.err) == (2, True)
     execution = {"executor": "metalman/rack1", "incarnation": "i", "machineUID": "u", "binding": "b"}
     await says(api, name, phase="InProgress", execution=execution)
     running = Running(cli, "machine", "operation", "abandon", name, "--force")
-    await running.prints("given up")
-    assert "it ends once nothing was heard of its executor for 60 s" in running.out.getvalue()
+    await running.prints("abandon requested")
+    assert "it ends once its executor has been silent for 60 s" in running.out.getvalue()
     assert (await api.get(MACHINE_OPERATIONS, name)).spec.abandon
     await says(api, name, phase="Failed", reason="ExecutorLost", message="abandoned")
     assert (await running.ended()).status == 0
@@ -304,7 +308,7 @@ async def test_a_counter_is_raised_by_one_and_waited_for(
 ) -> None:
     await api.patch(MACHINES, machine.name, {"status": {"operations": {field: 4}}}, subresource="status")
     running = Running(cli, "machine", word, machine.name, *(["--force"] if word == "repave" else []))
-    await running.prints(f"machine.unbounded-cloud.io/{machine.name} asked for {word} 5")
+    await running.prints(f"machine.unbounded-cloud.io/{machine.name} requested {word} 5")
     asked = (await api.get(MACHINES.raw(), machine.name))["spec"]["operations"]
     other = "repaveCounter" if word == "reboot" else "rebootCounter"
     assert (asked[field], asked.get(other, 0)) == (5, 0), "a repave does not ask for a second reboot"
@@ -319,7 +323,7 @@ async def test_a_counter_is_raised_by_one_and_waited_for(
 @pytest.mark.slow
 async def test_a_counter_whose_operation_fails_is_1(cli: Cli, api: HttpApi, machine: Machine) -> None:
     running = Running(cli, "machine", "reboot", machine.name)
-    await running.prints("asked for reboot 1")
+    await running.prints("requested reboot 1")
     name = f"{machine.name}-reboot-1"
     spec = {"machineRef": machine.name, "operationKind": "HostReboot"}
     await api.create(MACHINE_OPERATIONS, {"metadata": {"name": name}, "spec": spec})
@@ -350,7 +354,7 @@ async def test_a_machine_is_paused_with_a_reason_and_resumed(cli: Cli, api: Http
     assert (await cli("machine", "resume", machine.name)).out.endswith("resumed\n")
     assert ANNOTATION_PAUSED not in (await api.get(MACHINES, machine.name)).metadata.annotations
     refused = await cli("machine", "pause", machine.name, "--reason", "False")
-    assert (refused.status, "would mean no pause" in refused.err) == (2, True)
+    assert (refused.status, "would not pause" in refused.err) == (2, True)
 
 
 @pytest.mark.slow

@@ -63,12 +63,12 @@ def test_a_boolean_takes_its_value_with_an_equals_sign_only(words: list[str], wa
     [
         (
             ["machine", "lok", "m1"],
-            "there is no command 'lok'; did you mean look?\n  `kubectl unbounded machine --help`",
+            "unknown command 'lok'; did you mean look?\n  `kubectl unbounded machine --help`",
         ),
         (["machin"], "did you mean machine?"),
         (["machine", "look"], "the following arguments are required: NAME"),
         (["machine", "look", "m1", "--wait=perhaps"], "--wait: 'perhaps' is neither true nor false"),
-        (["machine", "look", "m1", "--timeout", "soon"], "--timeout: 'soon' is no duration: write 15s, 1m30s"),
+        (["machine", "look", "m1", "--timeout", "soon"], "--timeout: 'soon' is not a duration: write 15s, 1m30s"),
         (["machine", "look", "m1", "--time", "1s"], "unrecognized arguments: --time"),
         (["machine", "look", "m1", "-o", "xml"], "-o/--output: invalid choice: 'xml'"),
         (["machine"], "usage: kubectl unbounded machine COMMAND"),
@@ -140,7 +140,7 @@ def test_every_row_can_be_run_and_planned_and_helps(command: CliCommand) -> None
     text = parsing.parser_of(command, program="kubectl unbounded").format_help()
     assert "flags of all commands" in text
     assert not command.help.endswith(".")
-    assert command.help[:1].islower(), "it stands beside the command's name"
+    assert command.help[:1].isupper(), "help is a sentence that begins with a verb"
 
 
 @pytest.mark.parametrize("command", commands(), ids=lambda command: "-".join(command.path))

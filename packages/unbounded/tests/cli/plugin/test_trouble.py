@@ -52,7 +52,7 @@ async def test_a_server_that_is_away_is_named(kubeconfig: Path, tmp_path: Path, 
     away = _kubeconfig(kubeconfig, tmp_path, cluster={"server": "https://127.0.0.1:1"})
     ran = await Cli(away)(*words)
     assert ran.status == 1
-    assert "the API server cannot be reached" in ran.err
+    assert "cannot reach the API server" in ran.err
     assert "no connection to 127.0.0.1:1: refused" in ran.err
     assert "kubectl config view --minify" in ran.err
 
@@ -73,7 +73,7 @@ async def test_a_login_that_is_refused_is_said_to_be(kubeconfig: Path, tmp_path:
     nobody = _kubeconfig(kubeconfig, tmp_path, user={"token": "no such token"})
     ran = await Cli(nobody)(*words)
     assert ran.status == 1
-    assert "the server refused the login" in ran.err
+    assert "the server rejected the login" in ran.err
     assert "may have expired" in ran.err
 
 
@@ -96,13 +96,13 @@ async def test_a_server_without_our_kinds_is_told_from_one_without_the_object(tm
             ran = await Cli(bare)(*words)
             assert ran.status == 1
             assert "its CustomResourceDefinitions are not installed" in ran.err
-            assert "`kubectl unbounded install` brings them" in ran.err
+            assert "`kubectl unbounded install` installs them" in ran.err
 
 
 @pytest.mark.parametrize(
     ("words", "says", "helps"),
     [
-        (["--context", "nowhere"], "there is no 'nowhere' in contexts", "kubectl config get-contexts"),
+        (["--context", "nowhere"], "contexts has no entry 'nowhere'", "kubectl config get-contexts"),
         (["--kubeconfig", "/nonexistent"], "/nonexistent: No such file", "--kubeconfig"),
     ],
     ids=["context", "kubeconfig"],
@@ -134,10 +134,10 @@ async def test_version_tells_the_clusters_too(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (Conflict("changed"), "somebody else changed it"),
+        (Conflict("changed"), "another client changed it"),
         (ServerBusy("too many requests", code=429), "nothing was changed; run the command again"),
-        (ResponseLost("no answer"), "it may have been done all the same"),
-        (ServerError("boom", code=500), "it may have been done all the same"),
+        (ResponseLost("no answer"), "the change may have had its effect"),
+        (ServerError("boom", code=500), "the change may have had its effect"),
         (ServerUnreachable("x: certificate has expired (_ssl.c:1)"), "its certificate has expired"),
         (CliError("no", next_step="do this"), "do this"),
     ],

@@ -103,7 +103,7 @@ def test_ctrl_c_says_how_to_cancel_and_leaves_the_operation_alone() -> None:
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert "operation op goes on" in world.err.getvalue()
+        assert "operation op continues" in world.err.getvalue()
         assert "machine operation cancel op" in world.err.getvalue()
         assert await world.api.get(MACHINE_OPERATIONS, "op") == before
         assert asyncio.all_tasks() == {asyncio.current_task()}, "a watch is left open"

@@ -319,7 +319,7 @@ async def test_a_registry_that_is_down_is_said_and_asked_again(lab: Lab, registr
         assert "503" in said.text
         answer = await lab.why()
         assert "503" in answer.what
-        assert answer.next_step == "it is pulled again and again"
+        assert answer.next_step == "metalman pulls it again and again"
         assert commands([answer]) == [ANOTHER_IMAGE]
         registry.dial = None
         await lab.served(keeper)
@@ -409,7 +409,7 @@ async def test_a_reference_that_is_none_and_a_tag_that_is_missing(lab: Lab, regi
     async with lab.replica():
         await lab.machine("odd", "lab/img:%")
         await lab.machine("missing", "lab/img:v9")
-        await lab.says("UnusableImage", "'%' is no tag", name="odd")
+        await lab.says("UnusableImage", "'%' is not a tag", name="odd")
         await lab.says("PullFailed", "MANIFEST_UNKNOWN", name="missing")
 
 
@@ -441,7 +441,7 @@ async def test_a_pull_tells_how_far_it_is(lab: Lab, registry: Registry) -> None:
         assert "fetching" in said.text
         answer = await lab.why()
         assert "fetching, " in answer.what
-        assert (answer.next_step, answer.fixes) == ("the host boots from it as soon as it is there", ())
+        assert (answer.next_step, answer.fixes) == ("the host boots from it as soon as it is available", ())
         go_on.set()
         registry.dial = None
         await lab.served(keeper)

@@ -60,7 +60,7 @@ async def said_by_why(world: World, machine: str, reason: str) -> str:
     """What `why` says of a Machine whose leases are not served."""
     links, _, _ = await explained(world.api, Topic.MACHINE, machine)
     assert links[0].held_by == f"condition NetbootServed=False ({reason})"
-    assert links[0].next_step == "it is served as soon as that is put right"
+    assert links[0].next_step == "metalman serves it as soon as that is corrected"
     assert commands(links[:1]) == [f"kubectl edit machine {machine}"]
     return links[0].what
 

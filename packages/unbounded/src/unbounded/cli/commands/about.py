@@ -9,17 +9,19 @@ from unbounded.cli.plugin.command import CliCommand
 
 
 def _version_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--client", action="store_true", help="this program's only; no cluster is asked")
+    parser.add_argument(
+        "--client", action="store_true", help="Print only the version of this program, without a cluster"
+    )
 
 
 def _completion_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash",), help="what is to be completed in")
+    parser.add_argument("shell", choices=("bash",), help="Select the shell")
 
 
 COMMANDS: Final = (
     CliCommand(
         ("version",),
-        "print the version of this program, and of the cluster",
+        "Print the version of this program, and of the cluster",
         (("version --client", "of this program only"),),
         _version_arguments,
         "unbounded.cli.operate.about:version",
@@ -27,14 +29,14 @@ COMMANDS: Final = (
     ),
     CliCommand(
         ("completion",),
-        "print what a shell needs to complete the commands of `unbounded`",
+        "Print the completion script of `unbounded` for a shell",
         (("completion bash", "for ~/.bashrc: source <(unbounded completion bash)"),),
         _completion_arguments,
         "unbounded.cli.operate.about:completion",
         needs_api=False,
         text=(
-            "Print what a shell needs to complete the commands of `unbounded`. For `kubectl unbounded …` nothing is"
-            " needed but kubectl's own completion: it asks the program kubectl_complete-unbounded beside this one."
+            "Print the completion script of `unbounded` for a shell. `kubectl unbounded …` needs only "
+            "kubectl's own completion, which calls the program kubectl_complete-unbounded beside this one."
         ),
     ),
 )

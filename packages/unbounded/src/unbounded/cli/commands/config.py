@@ -11,63 +11,78 @@ from unbounded.cli.plugin.flags import checked, integer
 
 
 def _create(parser: ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="of the MachineConfiguration")
-    parser.add_argument("--agent-image", required=True, metavar="IMAGE", help="root file system of its nodes")
-    parser.add_argument("--kubernetes-version", default="", metavar="VERSION", help="of its nodes (the cluster's)")
-    parser.add_argument("--node-labels", action="append", default=[], metavar="KEY=VALUE,…", help="of its Nodes")
-    parser.add_argument("--taints", action="append", default=[], metavar="KEY=VALUE:EFFECT,…", help="of its Nodes")
+    parser.add_argument("name", metavar="NAME", help="Set the name of the MachineConfiguration")
+    parser.add_argument(
+        "--agent-image", required=True, metavar="IMAGE", help="Use this image as the root file system of its nodes"
+    )
+    parser.add_argument(
+        "--kubernetes-version",
+        default="",
+        metavar="VERSION",
+        help="Set the Kubernetes version of its nodes (default: the cluster's)",
+    )
+    parser.add_argument(
+        "--node-labels", action="append", default=[], metavar="KEY=VALUE,…", help="Set a label of its Nodes"
+    )
+    parser.add_argument(
+        "--taints", action="append", default=[], metavar="KEY=VALUE:EFFECT,…", help="Set a taint of its Nodes"
+    )
     parser.add_argument(
         "--settings",
         default="",
         metavar="FILE",
-        help="YAML with kubelet, containerd, proxy, caBundle, sysctl",
+        help="Read kubelet, containerd, proxy, caBundle and sysctl from this YAML file",
     )
     parser.add_argument(
         "--update-strategy",
         choices=("OnDelete",),
         default="OnDelete",
-        help="when nodes move to a new version (%(default)s)",
+        help="Set when nodes move to a new version (default %(default)s)",
     )
     parser.add_argument(
-        "--priority", type=checked(integer), default=0, metavar="N", help="the highest counts of several (0)"
+        "--priority",
+        type=checked(integer),
+        default=0,
+        metavar="N",
+        help="Set the precedence among several configurations; the highest wins (default 0)",
     )
     parser.add_argument(
-        "-l", "--selector", default="", metavar="LABELS", help="the Machines that it is for, such as a=b,c!=d"
+        "-l", "--selector", default="", metavar="LABELS", help="Select the Machines with these labels, such as a=b,c!=d"
     )
     add_dry_run(parser)
 
 
 def _get(parser: ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="of one (all)")
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="Print only this one (default: all)")
 
 
 def _versions(parser: ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="of the MachineConfiguration")
+    parser.add_argument("name", metavar="NAME", help="Name the MachineConfiguration")
 
 
 def _assign(parser: ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="of the MachineConfiguration")
-    parser.add_argument("machines", nargs="+", metavar="MACHINE", help="that are to have it")
+    parser.add_argument("name", metavar="NAME", help="Name the MachineConfiguration")
+    parser.add_argument("machines", nargs="+", metavar="MACHINE", help="Name the Machines to bind")
     parser.add_argument(
         "--version",
         type=checked(_number),
         default=None,
         metavar="N",
-        help="of it (the newest, whenever a node is made)",
+        help="Bind to this version (default: the newest whenever a node is created)",
     )
 
 
 def _number(text: str) -> int:
     digits = text.removeprefix("v")
     if not digits.isascii() or not digits.isdigit() or not 1 <= int(digits) < 2**31:
-        raise ValueError(f"{text!r} is no version of a configuration, such as 3")
+        raise ValueError(f"{text!r} is not a version of a configuration, such as 3")
     return int(digits)
 
 
 COMMANDS: Final = (
     CliCommand(
         path=("config", "create"),
-        help="make a MachineConfiguration: what nodes of some machines are made from",
+        help="Create a MachineConfiguration: the template of nodes for some machines",
         examples=(
             (
                 "config create workers --agent-image registry.example.com/agent:v1 --kubernetes-version v1.34.0"
@@ -81,21 +96,21 @@ COMMANDS: Final = (
     ),
     CliCommand(
         path=("config", "get"),
-        help="show MachineConfigurations",
+        help="Print MachineConfigurations",
         examples=(("config get", "all of them"), ("config get workers -o yaml", "one, whole")),
         arguments=_get,
         run="unbounded.cli.deploy.configurations:get",
     ),
     CliCommand(
         path=("config", "versions"),
-        help="show the versions of a MachineConfiguration, and how many machines use each",
+        help="Print the versions of a MachineConfiguration, and the number of machines that use each",
         examples=(("config versions workers", "the newest last"),),
         arguments=_versions,
         run="unbounded.cli.deploy.configurations:versions",
     ),
     CliCommand(
         path=("config", "assign"),
-        help="bind machines to a MachineConfiguration, or to one version of it",
+        help="Bind machines to a MachineConfiguration, or to one version of it",
         examples=(
             ("config assign workers rack1-01 rack1-02", "to whichever version is the newest when a node is made"),
             ("config assign workers rack1-01 --version 3", "to that version"),

@@ -16,7 +16,7 @@ def add_dry_run(parser: ArgumentParser) -> None:
         "--dry-run",
         choices=("none", "client", "server"),
         default="none",
-        help="client: print what would be sent; server: have the server check it; nothing is written (none)",
+        help="client: print the objects; server: let the server validate them; neither writes anything (default none)",
     )
 
 
@@ -25,7 +25,8 @@ def add_image_registry(parser: ArgumentParser) -> None:
         "--image-registry",
         default="",
         metavar="REGISTRY",
-        help="of images; needed where none runs yet (that of the machina that runs)",
+        help="Pull images from this registry; required for the first installation (default: that of the "
+        "running machina)",
     )
 
 
@@ -35,62 +36,83 @@ def add_cluster_arguments(parser: ArgumentParser) -> None:
         "--api-server-endpoint",
         default="",
         metavar="HOST:PORT",
-        help="where hosts find the API server (what ConfigMap kube-public/cluster-info says)",
+        help="Set the address at which hosts reach the API server (default: the one in ConfigMap "
+        "kube-public/cluster-info)",
     )
     parser.add_argument(
         "--cluster-dns",
         default="",
         metavar="ADDRESS",
-        help="what nodes ask for names, where there is no Service kube-system/kube-dns",
+        help="Set the DNS server of nodes, for clusters without Service kube-system/kube-dns",
     )
     for flag, metavar, help_ in (
-        ("--artifact-mirror", "URL", "where hosts download what their Machine gives no place for"),
-        ("--agent-version", "VERSION", "of agents, for Machines that do not say"),
-        ("--agent-base-url", "URL", "where releases of the agent are, for the same"),
-        ("--agent-url", "URL", "the agent's tarball itself, for the same"),
-        ("--agent-sha256", "DIGEST", "SHA-256 digest of the agent's tarball; needed where it comes over plain http"),
-        ("--agent-public-key", "KEY", "public key of releases (PEM): hosts run agents that it signed alone"),
-        ("--agent-image", "IMAGE", "root file system of nodes, for the same"),
+        ("--artifact-mirror", "URL", "Set the download mirror of hosts whose Machine names none"),
+        ("--agent-version", "VERSION", "Install this version of the agent for Machines that name none"),
+        ("--agent-base-url", "URL", "Install the agent from this release directory for Machines that name none"),
+        ("--agent-url", "URL", "Install this tarball of the agent for Machines that name none"),
+        ("--agent-sha256", "DIGEST", "Verify the agent's tarball with this SHA-256 digest; required for plain http"),
+        (
+            "--agent-public-key",
+            "KEY",
+            "Publish this public key of releases (PEM): hosts run only agents that it signed",
+        ),
+        ("--agent-image", "IMAGE", "Use this image as the root file system of nodes for Machines that name none"),
     ):
         parser.add_argument(flag, default="", metavar=metavar, help=help_)
 
 
 def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--namespace", default="unbounded-kube", metavar="NAME", help="no other can be had (%(default)s)"
+        "--namespace",
+        default="unbounded-kube",
+        metavar="NAME",
+        help="Set the namespace; no other is supported (default %(default)s)",
     )
-    add_boolean(parser, "--wait", default=True, help="wait until the controllers run")
+    add_boolean(parser, "--wait", default=True, help="Wait until the controllers are running")
     parser.add_argument(
-        "--timeout", type=checked(limit), default=MINUTES_5, metavar="DURATION", help="leave off waiting after (5m)"
+        "--timeout",
+        type=checked(limit),
+        default=MINUTES_5,
+        metavar="DURATION",
+        help="Stop waiting after this time (default 5m)",
     )
     add_cluster_arguments(parser)
     add_image_registry(parser)
-    parser.add_argument("--image", default="", metavar="IMAGE", help="of machina (this version, from --image-registry)")
+    parser.add_argument(
+        "--image",
+        default="",
+        metavar="IMAGE",
+        help="Use this image of machina (default: this version, from --image-registry)",
+    )
     add_boolean(
         parser,
         "--enable-machine-ops-controller",
         default=False,
-        help="run machine-ops-controller, for machines of clouds; one that runs is kept up to date without it",
+        help="Run machine-ops-controller, for machines in clouds; a running one is updated without this flag",
     )
     for flag, metavar, help_ in (
-        ("--site", "SITE", "of machine-ops-controller: a Deployment for machines of this site alone (of all)"),
+        ("--site", "SITE", "Deploy machine-ops-controller for Machines of this site only (default: all)"),
         (
             "--provider",
             "NAME",
-            "of machine-ops-controller: for this provider alone, such as AzureVM (all in its image)",
+            "Deploy machine-ops-controller for this provider only, such as AzureVM (default: all in its image)",
         ),
-        ("--machine-ops-image", "IMAGE", "of machine-ops-controller (this version, from --image-registry)"),
+        (
+            "--machine-ops-image",
+            "IMAGE",
+            "Use this image of machine-ops-controller (default: this version, from --image-registry)",
+        ),
     ):
         parser.add_argument(flag, default="", metavar=metavar, help=help_)
     add_dry_run(parser)
-    parser.add_argument("-v", "--verbose", action="store_true", help="print each object; -o name prints its name alone")
-    parser.add_argument("--diff", action="store_true", help="show what would change, and write nothing")
+    parser.add_argument("-v", "--verbose", action="store_true", help="Print each object; -o name prints only its name")
+    parser.add_argument("--diff", action="store_true", help="Print the differences, and write nothing")
 
 
 COMMANDS: Final = (
     CliCommand(
         path=("install",),
-        help="bring definitions, rights, policies and controllers to a cluster, or up to this version",
+        help="Install or update definitions, RBAC, policies and controllers in a cluster",
         examples=(
             (
                 "install --image-registry registry.example.com/unbounded",

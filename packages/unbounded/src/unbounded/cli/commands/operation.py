@@ -17,20 +17,20 @@ _PAUSING: Final = ("pause:run", "pause:intend")
 
 
 def _machine_argument(parser: ArgumentParser) -> None:
-    parser.add_argument("machine", metavar="MACHINE", help="name of the Machine")
+    parser.add_argument("machine", metavar="MACHINE", help="Name the Machine")
 
 
 def _operation_argument(parser: ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of the MachineOperation")
+    parser.add_argument("name", metavar="NAME", help="Name the MachineOperation")
 
 
 def _create_arguments(parser: ArgumentParser) -> None:
     _operation_argument(parser)
-    parser.add_argument("--kind", required=True, metavar="KIND", help="what to do, such as HostReboot")
+    parser.add_argument("--kind", required=True, metavar="KIND", help="Set the action, such as HostReboot")
     targets = parser.add_mutually_exclusive_group(required=True)
-    targets.add_argument("--machine", default="", metavar="MACHINE", help="the one Machine that it is done to")
+    targets.add_argument("--machine", default="", metavar="MACHINE", help="Name one target Machine")
     targets.add_argument(
-        "-l", "--selector", default="", metavar="LABELS", help="the Machines that have these labels, such as a=b,c!=d"
+        "-l", "--selector", default="", metavar="LABELS", help="Select target Machines by labels, such as a=b,c!=d"
     )
     parser.add_argument(
         "--param",
@@ -38,38 +38,43 @@ def _create_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a parameter of the kind; may be given several times",
+        help="Set a parameter of the kind. Repeatable",
     )
     parser.add_argument(
         "--ttl",
         type=flags.checked(flags.seconds),
         metavar="SECONDS",
-        help="delete it so long after its end; 0 at once (it is kept)",
+        help="Delete the operation this long after its end; 0 deletes it at once (default: keep it)",
     )
     parser.add_argument(
-        "--max-concurrent", type=flags.checked(flags.number), metavar="N", help="with -l: so many at a time (10)"
+        "--max-concurrent",
+        type=flags.checked(flags.number),
+        metavar="N",
+        help="With -l: limit the targets at a time (default 10)",
     )
     parser.add_argument(
         "--max-failures",
         type=flags.checked(flags.number),
         metavar="N",
-        help="with -l: after so many failures no further one is started (1)",
+        help="With -l: start no further targets after this number of failures (default 1)",
     )
     parser.add_argument(
         "--deadline",
         type=flags.checked(flags.some_seconds),
         metavar="DURATION",
-        help="from its start to its end (the kind's own)",
+        help="Limit the time from its start to its end (default: the kind's own)",
     )
     parser.add_argument(
         "--start-deadline",
         type=flags.checked(flags.some_seconds),
         metavar="DURATION",
-        help="until it has to start (1h)",
+        help="Limit the time until its start (default 1h)",
     )
     flags.add_wait(parser, default=False)
-    parser.add_argument("--dry-run", choices=DRY_RUNS, default="none", help="write nothing (none)")
-    parser.add_argument("--field-manager", default="", metavar="NAME", help="who made it (kubectl-unbounded)")
+    parser.add_argument("--dry-run", choices=DRY_RUNS, default="none", help="Write nothing (default none)")
+    parser.add_argument(
+        "--field-manager", default="", metavar="NAME", help="Record this creator (default kubectl-unbounded)"
+    )
     flags.add_force(parser, "the names of Machines that lose what is on them")
 
 
@@ -79,11 +84,13 @@ def _wait_arguments(parser: ArgumentParser) -> None:
 
 
 def _list_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--machine", default="", metavar="MACHINE", help="those on this Machine")
-    parser.add_argument("--phase", default="", metavar="PHASE", help="those in this phase, such as InProgress")
-    parser.add_argument("--kind", default="", metavar="KIND", help="those of this kind, such as HostReboot")
-    parser.add_argument("-l", "--selector", default="", metavar="LABELS", help="those that have these labels")
-    parser.add_argument("-w", "--watch", action="store_true", help="then go on with what changes, until Ctrl-C")
+    parser.add_argument("--machine", default="", metavar="MACHINE", help="List operations on this Machine")
+    parser.add_argument(
+        "--phase", default="", metavar="PHASE", help="List operations in this phase, such as InProgress"
+    )
+    parser.add_argument("--kind", default="", metavar="KIND", help="List operations of this kind, such as HostReboot")
+    parser.add_argument("-l", "--selector", default="", metavar="LABELS", help="List operations with these labels")
+    parser.add_argument("-w", "--watch", action="store_true", help="Continue with changes until Ctrl-C")
 
 
 def _cancel_arguments(parser: ArgumentParser) -> None:
@@ -99,14 +106,17 @@ def _abandon_arguments(parser: ArgumentParser) -> None:
 def _verb_arguments(parser: ArgumentParser) -> None:
     _machine_argument(parser)
     parser.add_argument(
-        "--operation-name", default="", metavar="NAME", help="of the operation (MACHINE-VERB-YYYYMMDD-HHMMSS, UTC)"
+        "--operation-name",
+        default="",
+        metavar="NAME",
+        help="Name the operation (default MACHINE-VERB-YYYYMMDD-HHMMSS, UTC)",
     )
     parser.add_argument(
         "--ttl",
         type=flags.checked(flags.seconds),
         default=TTL_S,
         metavar="SECONDS",
-        help=f"delete it so long after its end; 0 at once ({TTL_S})",
+        help=f"Delete the operation this long after its end; 0 deletes it at once (default {TTL_S})",
     )
     flags.add_wait(parser, default=True)
 
@@ -118,17 +128,19 @@ def _stopping_arguments(parser: ArgumentParser) -> None:
         "--grace",
         type=flags.checked(flags.seconds),
         metavar="DURATION",
-        help="for the host's own shutdown, before it is switched off (2m)",
+        help="Give the host this long to shut down before it is switched off (default 2m)",
     )
-    how.add_argument("--now", action="store_true", help="switch it off without asking the host")
+    how.add_argument("--now", action="store_true", help="Switch the host off without a shutdown")
 
 
 def _upgrade_arguments(parser: ArgumentParser) -> None:
     _verb_arguments(parser)
-    parser.add_argument("--download-url", required=True, metavar="URL", help="of the agent's tarball")
-    parser.add_argument("--sha256", default="", metavar="DIGEST", help="that the tarball must have")
     parser.add_argument(
-        "--retry-failed-digest", action="store_true", help="try a tarball again with which an upgrade has failed"
+        "--download-url", required=True, metavar="URL", help="Download the agent's tarball from this URL"
+    )
+    parser.add_argument("--sha256", default="", metavar="DIGEST", help="Verify the tarball with this digest")
+    parser.add_argument(
+        "--retry-failed-digest", action="store_true", help="Retry a tarball with which an upgrade has failed"
     )
 
 
@@ -149,13 +161,13 @@ def _repave_arguments(parser: ArgumentParser) -> None:
 
 def _pausing_arguments(parser: ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("machine", nargs="?", default="", metavar="MACHINE", help="name of the Machine")
-    which.add_argument("--all", action="store_true", help="operations on all Machines")
+    which.add_argument("machine", nargs="?", default="", metavar="MACHINE", help="Name the Machine")
+    which.add_argument("--all", action="store_true", help="Pause or resume operations on all Machines")
 
 
 def _pause_arguments(parser: ArgumentParser) -> None:
     _pausing_arguments(parser)
-    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for whoever finds it paused")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="Record the reason of the pause")
 
 
 def _row(
@@ -182,14 +194,14 @@ def _row(
 COMMANDS: Final = (
     _row(
         "node-reboot",
-        "restart the node on a Machine, not its host",
+        "Restart the node on a Machine, not its host",
         _verb_arguments,
         _VERBS,
         ("web-01", "restart the node, and wait until it is back"),
     ),
     _row(
         "host-reboot",
-        "reboot the host of a Machine",
+        "Reboot the host of a Machine",
         _stopping_arguments,
         _VERBS,
         ("web-01", "let the host shut down, and reboot it"),
@@ -197,74 +209,74 @@ COMMANDS: Final = (
     ),
     _row(
         "power-off",
-        "switch the host of a Machine off",
+        "Switch the host of a Machine off",
         _stopping_arguments,
         _VERBS,
         ("web-01 --grace 5m", "give the host five minutes to shut down"),
     ),
     _row(
         "power-on",
-        "switch the host of a Machine on",
+        "Switch the host of a Machine on",
         _verb_arguments,
         _VERBS,
         ("web-01", "switch it on, and wait"),
     ),
     _row(
         "agent-upgrade",
-        "replace the agent on a Machine by another release",
+        "Replace the agent on a Machine with another release",
         _upgrade_arguments,
         _VERBS,
         (
             "web-01 --download-url https://example.com/unbounded-agent-linux-amd64.tar.gz",
-            "the old one comes back when the new one does not do its work",
+            "the old one returns if the new one is not healthy",
         ),
     ),
     _row(
         "agent-reset",
-        "take the agent and its node off a Machine",
+        "Remove the agent and its node from a Machine",
         _destroying_arguments,
         _VERBS,
-        ("web-01", "asks for the name; the host is as before the agent came"),
+        ("web-01", "asks for the name; restores the host's state before the agent"),
     ),
     _row(
         "replace",
-        "make the host of a Machine anew from its image",
+        "Reinstall the host of a Machine from its image",
         _destroying_arguments,
         _VERBS,
-        ("web-01", "asks for the name; all that is on its disk is lost"),
+        ("web-01", "asks for the name; deletes everything on its disk"),
     ),
     _row(
         "reboot",
-        "reboot a Machine by its counter (spec.operations.rebootCounter)",
+        "Reboot a Machine with its counter (spec.operations.rebootCounter)",
         _counter_arguments,
         _COUNTING,
-        ("rack1-01", "raise the counter, and wait until it is reached"),
+        ("rack1-01", "increase the counter, and wait until it is reached"),
     ),
     _row(
         "repave",
-        "write the image of a Machine anew by its counter (spec.operations.repaveCounter)",
+        "Write the image of a Machine again with its counter (spec.operations.repaveCounter)",
         _repave_arguments,
         _COUNTING,
-        ("rack1-01 --timeout 1h", "asks for the name; all that is on its disk is lost"),
+        ("rack1-01 --timeout 1h", "asks for the name; deletes everything on its disk"),
     ),
     _row(
         "pause",
-        "have nothing started on a Machine, or on all",
+        "Pause operations on a Machine, or on all",
         _pause_arguments,
         _PAUSING,
-        ('web-01 --reason "new disk"', "nothing starts on it; what runs goes on"),
-        ("--all", "nothing starts anywhere"),
+        ('web-01 --reason "new disk"', "no operation starts on it; those in progress continue"),
+        ("--all", "no operation starts on any Machine"),
     ),
     _row(
         "resume",
-        "end the pause of a Machine, or of all",
+        "End the pause of a Machine, or of all",
         _pausing_arguments,
         _PAUSING,
-        ("web-01", "what waits for it starts"),
+        ("web-01", "waiting operations start"),
     ),
     _row(
         "operation create",
-        "ask for an operation on one Machine, or on those that labels select",
+        "Create an operation on one Machine, or on those with the given labels",
         _create_arguments,
         ("create:run", "create:intend"),
         (
@@ -273,41 +285,41 @@ COMMANDS: Final = (
         ),
         (
             "web-01-off --kind HostPowerOff --machine web-01 --dry-run client -o yaml",
-            "write its manifest, and do nothing",
+            "print its manifest, and create nothing",
         ),
     ),
     _row(
         "operation list",
-        "list operations",
+        "List operations",
         _list_arguments,
         ("list_operations:run",),
-        ("--phase InProgress", "what is being done now"),
-        ("--machine web-01 -o wide", "what was done to a Machine, with reasons"),
+        ("--phase InProgress", "operations in progress"),
+        ("--machine web-01 -o wide", "operations on a Machine, with reasons"),
         needs_api=False,
     ),
     _row(
         "operation wait",
-        "wait until an operation has ended",
+        "Wait until an operation has ended",
         _wait_arguments,
         ("cancel:wait",),
-        ("reboot-rack1 --timeout 30m", "exit status 0 done, 1 failed, 3 not in time"),
+        ("reboot-rack1 --timeout 30m", "exit status 0: complete, 1: failed, 3: time limit"),
     ),
     _row(
         "operation cancel",
-        "ask an operation to stop where it can",
+        "Cancel an operation where it can stop",
         _cancel_arguments,
         ("cancel:cancel", "cancel:intend_cancel"),
-        ("reboot-rack1", "targets that have begun are brought to a safe end"),
+        ("reboot-rack1", "started targets are brought to a safe end"),
     ),
     _row(
         "operation abandon",
-        "give an operation up whose executor is lost",
+        "Abandon an operation whose executor is lost",
         _abandon_arguments,
         ("cancel:abandon", "cancel:intend_abandon"),
         ("web-01-host-reboot-20250301-120000", "asks for its name"),
         text=(
-            "Give an operation up whose executor is lost. It ends as Failed; nobody knows how far it came, so that the"
-            " Machine is looked at afresh before anything else is done to it."
+            "Abandon an operation whose executor is lost. It ends as Failed, and its result is unknown: the "
+            "next executor observes the Machine before it acts."
         ),
     ),
 )

@@ -9,13 +9,13 @@ from unbounded.cli.plugin.command import CliCommand
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND", help="as it would be typed, with its flags")
+    parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND", help="Type the command as usual, with its flags")
 
 
 COMMANDS: Final = (
     CliCommand(
         path=("plan",),
-        help="what a command would do: to which Machines, in which order, and what would hold it up",
+        help="Print what a command would do: its Machines, their order, and its obstacles",
         examples=(
             ("plan machine host-reboot web-01", "who would reboot it, and what it would wait for"),
             ("plan machine host-reboot web-01 -o wide", "in which stages, too"),
@@ -33,12 +33,12 @@ COMMANDS: Final = (
         run="unbounded.cli.forecast.run:run",
         needs_api=False,  # it opens the API that the planned command's own flags select
         text=(
-            "What a command would do, computed by the functions that act; nothing is changed. The server is asked in a"
-            " dry run whether it would take it. Of bare metal, the Secret of the BMC is read, and for `replace` what"
-            " metalman has told of the image and of serving it. Of clouds, the provider's code says which parameters it"
-            " takes, where it is installed beside the command. Nobody asks a BMC, a host or a cloud. Lines with"
-            " `not checked:` say what you may not read, and what cannot be seen. Exit status 1: it would be refused, or"
-            " fail at once."
+            "Print what a command would do, computed by the code of the controllers. Nothing is changed. The "
+            "server validates the objects in a dry run. For bare metal, the plan reads the Secret of the "
+            "BMC, and for `replace` metalman's reports on the image. For clouds, the provider's code "
+            "validates the parameters, if it is installed beside the command. The plan calls no BMC, host or "
+            "cloud. Lines with `not checked:` name facts that you have no permission to read, or that cannot "
+            "be observed. Exit status 1: the command would be rejected, or would fail at once."
         ),
     ),
 )

@@ -13,25 +13,25 @@ def _uninstall(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--delete-data",
         action="store_true",
-        help="delete definitions with all their objects, Secrets and the namespace too; nothing brings them back",
+        help="Delete definitions with all their objects, Secrets and the namespace, too; this cannot be undone",
     )
     add_force(parser, "the name of the namespace")
 
 
 def _revoke(parser: ArgumentParser) -> None:
-    parser.add_argument("tokens", nargs="*", metavar="TOKEN", help="id of a token, such as abcdef")
-    parser.add_argument("--site", default="", metavar="SITE", help="revoke all tokens of this site")
+    parser.add_argument("tokens", nargs="*", metavar="TOKEN", help="Delete the token with this ID, such as abcdef")
+    parser.add_argument("--site", default="", metavar="SITE", help="Revoke all tokens of this site")
     add_force(parser, "the names of the tokens")
 
 
 COMMANDS: Final = (
     CliCommand(
         path=("uninstall",),
-        help="take back what `install` and `site` brought to a cluster that has no Machine left",
+        help="Remove what `install` and `site` created from a cluster without Machines",
         text=(
-            "Delete the controllers, policies and rights that `install`, `site init` and `site deploy-pxe` brought. "
-            "Definitions and Secrets stay, and are listed, without --delete-data. It is refused while Machines exist. "
-            "A second run deletes nothing."
+            "Delete the controllers, policies and RBAC that `install`, `site init` and `site deploy-pxe` "
+            "created. Definitions and Secrets stay without --delete-data; the command lists them. It fails "
+            "while Machines exist. A second run deletes nothing."
         ),
         examples=(
             ("uninstall", "after its namespace was typed: the controllers, policies and rights"),
@@ -42,10 +42,10 @@ COMMANDS: Final = (
     ),
     CliCommand(
         path=("token", "revoke"),
-        help="delete bootstrap tokens, so that no other host joins with them",
+        help="Delete bootstrap tokens, so that no further host joins with them",
         text=(
-            "Delete bootstrap tokens, by id or all of a site. Hosts that have joined keep their certificates. "
-            "A token that another tool made is refused."
+            "Delete bootstrap tokens, by ID or all of a site. Hosts that have joined keep their "
+            "certificates. The command does not delete tokens of other tools."
         ),
         examples=(
             ("token revoke abcdef --force", "one token, without asking"),

@@ -12,19 +12,19 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "name",
         metavar="MACHINE|OPERATION",
-        help="name of a Machine or of an operation; machine/NAME or operation/NAME where both exist",
+        help="Name a Machine or an operation; use machine/NAME or operation/NAME where both exist",
     )
-    parser.add_argument("-w", "--watch", action="store_true", help="show it again when it changes, until it is over")
+    parser.add_argument("-w", "--watch", action="store_true", help="Print it again at each change, until it has ended")
 
 
 COMMANDS: Final = (
     CliCommand(
         path=("why",),
-        help="what a Machine or an operation waits for, who holds it, until when, and what would unblock it",
+        help="Explain what a Machine or an operation waits for, the holder, the end of the wait, and the fixes",
         examples=(
-            ("why web-01", "what holds the Machine web-01 up"),
+            ("why web-01", "what blocks the Machine web-01"),
             ("why operation/reboot-rack1", "what the operation reboot-rack1 waits for"),
-            ("why web-01 --watch", "the same, again and again until nothing holds it up"),
+            ("why web-01 --watch", "the same at each change, until nothing blocks it"),
         ),
         arguments=_arguments,
         run="unbounded.cli.explain.run:run",

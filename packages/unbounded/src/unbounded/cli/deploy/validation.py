@@ -69,8 +69,8 @@ def registry(text: str) -> str:
             image_name(f"{text.rstrip('/')}/image")
             return text
     raise ValueError(
-        f"{text!r} is no registry, such as registry.example.com/unbounded: a host without a scheme, and a path of lower"
-        " case, digits and . _ - /"
+        f"{text!r} is not a registry, such as registry.example.com/unbounded: a host without a scheme, and a path of "
+        "lower case, digits and . _ - /"
     )
 
 
@@ -166,7 +166,7 @@ def sha256(text: str) -> str:
 
 def release(text: str) -> str:
     if not re.fullmatch(RELEASE_VERSION, text):
-        raise ValueError(f"{text!r} is no version, such as v1.34.0")
+        raise ValueError(f"{text!r} is not a version, such as v1.34.0")
     return text
 
 

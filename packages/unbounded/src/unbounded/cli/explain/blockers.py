@@ -26,17 +26,17 @@ def explain_pause(machine: str, facts: ExplainFacts) -> Explained:
     found = facts.machines.get(machine)
     if found is not None and is_paused(found.metadata.annotations):
         value = found.metadata.annotations[ANNOTATION_PAUSED]
-        fix = Fix(f"{PLUGIN} machine resume {machine}", "takes the annotation off")
+        fix = Fix(f"{PLUGIN} machine resume {machine}", "removes the annotation")
         return Explained(_paused(f"machine/{machine}", value, fix))
     value = facts.pause.metadata.annotations.get(ANNOTATION_PAUSED, "") if facts.pause is not None else ""
-    fix = Fix(f"{PLUGIN} machine resume --all", "takes the annotation off")
+    fix = Fix(f"{PLUGIN} machine resume --all", "removes the annotation")
     return Explained(_paused(f"ConfigMap {NAMESPACE}/{CONFIGMAP_OPERATIONS}", value, fix))
 
 
 def _paused(about: str, value: str, fix: Fix) -> ExplainLink:
     reason = f": {value}" if value.lower() not in {"", "true"} else ""
-    step = "nothing starts until somebody takes it off; what runs already goes on"
-    return ExplainLink(about, f"carries the annotation {ANNOTATION_PAUSED}{reason}", next_step=step, fixes=(fix,))
+    step = "nothing starts until the annotation is removed; operations in progress continue"
+    return ExplainLink(about, f"has the annotation {ANNOTATION_PAUSED}{reason}", next_step=step, fixes=(fix,))
 
 
 def lock_holder(machine: str, facts: ExplainFacts) -> LinkSubject:
@@ -58,20 +58,20 @@ def explain_lock(machine: str, facts: ExplainFacts) -> Explained:
     found = facts.machines[machine]
     holder = found.status.active_operation
     if holder is None:
-        return Explained(ExplainLink(f"machine/{machine}", "nobody has it any more"))
+        return Explained(ExplainLink(f"machine/{machine}", "it has released the lock"))
     if is_recreation(holder):
         return _recreation(found, holder)
     if holder.kind not in _KINDS:  # machina provisions the Machine
         return Explained(
-            _slot(found, holder, "machina gives it back when the attempt ends"), LinkSubject(Topic.MACHINE, machine)
+            _slot(found, holder, "machina releases the lock when the attempt ends"), LinkSubject(Topic.MACHINE, machine)
         )
     if holder.lost:
-        step = f"the next operation of {holder.executor} looks at the machine afresh, and takes it then"
+        step = f"the next operation of {holder.executor} observes the host, then takes the lock"
         return Explained(_slot(found, holder, step), LinkSubject(Topic.EXECUTOR, holder.executor))
     if any(one.metadata.uid == holder.uid for one in facts.operations.values()):
-        link = _slot(found, holder, f"it has ended: {holder.executor} gives the Machine back")
+        link = _slot(found, holder, f"it has ended: {holder.executor} releases the lock")
         return Explained(link, LinkSubject(Topic.EXECUTOR, holder.executor))
-    link = _slot(found, holder, "its operation is gone: machina gives the Machine back")
+    link = _slot(found, holder, "its operation does not exist any more: machina releases the lock")
     return Explained(link, LinkSubject(Topic.MACHINA) if facts.silence(MACHINA) is not None else None)
 
 
@@ -84,10 +84,13 @@ def _recreation(machine: Machine, holder: ActiveOperation) -> Explained:
     """Explain a recreation of the node by the agent; a condition has its progress."""
     reported = condition(machine, ConditionType.NODE_UPDATED)
     how_far = f": {reported.message}" if reported is not None and reported.message else ""
-    step = f"the agent gives the Machine back; after {NO_PROGRESS_S:.0f} s of standstill, host operations go first"
+    step = (
+        f"the agent releases the lock at its end; after {NO_PROGRESS_S:.0f} s without progress, host "
+        "operations take precedence"
+    )
     link = ExplainLink(
         f"machine/{machine.name}",
-        f"{holder.executor} makes the node anew{how_far}",
+        f"{holder.executor} recreates the node{how_far}",
         held_by=holder.executor,
         since=holder.since,
         next_step=step,
@@ -113,14 +116,14 @@ def explain_executor(name: str, facts: ExplainFacts) -> Explained:
 def _metalman(name: str, site: str, facts: ExplainFacts) -> Explained:
     silence = facts.silence(name)
     if silence is None:
-        text = "runs: it works on others, or waits for the answer of a BMC"
-        fix = Fix(f"{PLUGIN} machine operation list --phase InProgress", "shows what it is at")
+        text = "is running: it works on other operations, or waits for the answer of a BMC"
+        fix = Fix(f"{PLUGIN} machine operation list --phase InProgress", "shows its operations in progress")
         return Explained(
-            ExplainLink(name, text, next_step="it claims what is due first as soon as it has room", fixes=(fix,))
+            ExplainLink(name, text, next_step="it claims the oldest operation as soon as it has capacity", fixes=(fix,))
         )
     deployment = f"deployment/metalman-controller-{site}" if site else "deployment/metalman-controller"
     fixes = (
-        Fix(f"{PLUGIN} site deploy-pxe --site {site}", "deploys it, if it is not"),
+        Fix(f"{PLUGIN} site deploy-pxe --site {site}", "deploys it, if it is not deployed"),
         Fix(f"kubectl -n {NAMESPACE} logs {deployment} --tail=50", "shows why it stopped"),
     )
     return Explained(
@@ -128,7 +131,7 @@ def _metalman(name: str, site: str, facts: ExplainFacts) -> Explained:
     )
 
 
-_GOES_ON: Final = "whoever takes its place goes on from what is recorded"
+_GOES_ON: Final = "its successor continues from the recorded state"
 
 
 def _cloud(name: str, where: str, facts: ExplainFacts) -> Explained:
@@ -138,12 +141,12 @@ def _cloud(name: str, where: str, facts: ExplainFacts) -> Explained:
     beats, silence = facts.leases_of_process(name), facts.silence(name)
     if not beats:
         scope = f"site {site} and provider {provider}" if site else f"provider {provider}"
-        text = f"has no Lease here: no machine-ops-controller has run for {scope}, or it is one of somebody's own"
+        text = f"has no Lease here: no machine-ops-controller has run for {scope}, or it is deployed separately"
         if facts.leader_leases is None:
-            text = "may run or not: its Lease cannot be read"
+            text = "has a Lease that cannot be read, so its state is unknown"
         install = f"{PLUGIN} install --enable-machine-ops-controller --provider {shlex.quote(provider)}"
         fixes = (
-            Fix(install, "deploys ours, for all sites"),
+            Fix(install, "deploys machine-ops-controller for all sites"),
             Fix("kubectl get deployments --all-namespaces", "shows whether one is deployed"),
         )
         return Explained(ExplainLink(name, text, next_step=_CLAIMS, fixes=fixes))
@@ -151,46 +154,50 @@ def _cloud(name: str, where: str, facts: ExplainFacts) -> Explained:
     logs = tuple(
         Fix(
             f"kubectl -n {NAMESPACE} logs deployment/{MachineOpsWorkload('', *scopes[beat.name]).name} --tail=50",
-            f"shows {'why it stopped' if silence else 'what it is at'}",
+            f"shows {'why it stopped' if silence else 'its current work'}",
         )
         for beat in beats
     )
     if silence is not None:
         return Explained(ExplainLink(name, f"is not running: {silence}", next_step=_GOES_ON, fixes=logs))
-    text = f"runs: it works on others, waits for its cloud, or has no provider {provider}"
+    text = f"is running: it works on other operations, waits for its cloud, or has no provider {provider}"
     return Explained(
-        ExplainLink(name, text, next_step="it claims what is due first as soon as it has room", fixes=logs)
+        ExplainLink(name, text, next_step="it claims the oldest operation as soon as it has capacity", fixes=logs)
     )
 
 
 def _explain_embedded_provider(name: str, facts: ExplainFacts) -> Explained:
     """Explain a provider process of `unbounded up`, or a controller elsewhere that a Lease shows."""
     absence, beats = facts.absence(name), facts.leases_of_process(name)
-    text = "is a process of `unbounded up`, and runs: it works on others, or waits for its cloud"
+    text = "is a process of `unbounded up`, and is running: it works on other operations, or waits for its cloud"
     if absence is not None:
         text = f"is a process of `unbounded up`, and {'does not serve' if absence.is_trouble else 'is starting'}"
         text += f": {absence.whole}"
-    fixes = [Fix("machine-ops-controller providers", "lists what is installed, where `unbounded up` runs")]
+    fixes = [Fix("machine-ops-controller providers", "lists the installed providers, where `unbounded up` runs")]
     for beat in beats:
-        who = f"Lease {NAMESPACE}/{beat.name}, renewed last at {beat.renewed} by {beat.holder or 'nobody'}"
-        text += f"; or it is a controller of its own ({who})"
+        who = f"Lease {NAMESPACE}/{beat.name}, last renewed at {beat.renewed} by {beat.holder or 'nobody'}"
+        text += f"; or it is deployed separately ({who})"
         lookup = f"kubectl -n {NAMESPACE} get lease {beat.name} -o yaml"
-        fixes.insert(0, Fix(lookup, "shows who runs such a controller: its log says more"))
+        fixes.insert(0, Fix(lookup, "shows the holder: see the log of that controller"))
     return Explained(ExplainLink(name, text, next_step=_CLAIMS, fixes=tuple(fixes)))
 
 
-_CLAIMS: Final = "it claims the operation once it runs"
+_CLAIMS: Final = "it claims the operation once it is running"
 
 
 def explain_machina(_name: str, facts: ExplainFacts) -> Explained:
     """Explain machina, which writes the wait reasons of operations, and watches Machines."""
     silence = facts.silence(MACHINA)
     if silence is None:
-        return Explained(ExplainLink(MACHINA, "runs: it acts within seconds", next_step="ask again in a few seconds"))
+        return Explained(
+            ExplainLink(
+                MACHINA, "is running: it acts within seconds", next_step="run the command again in a few seconds"
+            )
+        )
     fixes = (
         Fix(f"kubectl -n {NAMESPACE} rollout restart deployment/machina-controller", "starts it again"),
         Fix(f"kubectl -n {NAMESPACE} logs deployment/machina-controller --tail=50", "shows why it stopped"),
-        Fix(f"{PLUGIN} install", "deploys it, if it is not"),
+        Fix(f"{PLUGIN} install", "deploys it, if it is not deployed"),
     )
     return Explained(ExplainLink(MACHINA, f"is not running: {silence}", next_step=_GOES_ON, fixes=fixes))
 
@@ -200,23 +207,21 @@ def _agent(machine: str, facts: ExplainFacts) -> Explained:
     name = f"{ExecutorKind.AGENT}/{machine}"
     heard = facts.node_leases.get(machine)
     renewed = (heard.spec.renew_time or "") if heard is not None else ""
-    lease = f"; the lease of its Node was renewed last at {renewed}" if renewed else "; its Node has no lease"
+    lease = f"; the lease of its Node was last renewed at {renewed}" if renewed else "; its Node has no lease"
     if found is not None and not has_reported(found):
-        text = "has not reported to this Machine yet: no agent runs on its host, or it has not joined"
-        step = "it claims what is due as soon as it has joined"
+        text = "has not reported to this Machine yet: its host has no agent, or has not joined"
+        step = "it claims operations as soon as it has joined"
         return Explained(
             ExplainLink(name, text, next_step=step, fixes=_agent_install_fixes(found, node)),
             LinkSubject(Topic.MACHINE, machine),
         )
     fixes = agent_fixes(found)
     if node is not None and not node.ready:
-        link = ExplainLink(name, f"is silent{lease}", next_step="it claims what is due when its host is back")
+        link = ExplainLink(name, f"is silent{lease}", next_step="it claims operations when its host is back")
         return Explained(link, LinkSubject(Topic.NODE, machine))
     version = found.status.agent.version if found is not None and found.status.agent is not None else ""
-    text = (
-        f"(version {version}) does not take it up, although its Node is there{lease}" if node else f"is silent{lease}"
-    )
-    return Explained(ExplainLink(name, text, next_step="it claims what is due when it runs again", fixes=fixes))
+    text = f"(version {version}) does not claim it, although its Node is alive{lease}" if node else f"is silent{lease}"
+    return Explained(ExplainLink(name, text, next_step="it claims operations when it runs again", fixes=fixes))
 
 
 def _agent_install_fixes(machine: Machine, node: Node | None) -> tuple[Fix, ...]:
@@ -224,12 +229,12 @@ def _agent_install_fixes(machine: Machine, node: Node | None) -> tuple[Fix, ...]
     explains.
     """
     if machine.spec.kubernetes is None:
-        does = "gives it spec.kubernetes: a host gets an agent when it becomes a node"
+        does = "sets spec.kubernetes: a host gets an agent when it becomes a node"
         return (Fix(f"kubectl edit machine {machine.name}", does),)
     if node is None or not node.ready:
         return ()
     status, _ = agent_fixes(machine)
-    by_hand = Fix(manual_bootstrap(machine), "prints what brings an agent there")
+    by_hand = Fix(manual_bootstrap(machine), "prints the commands that install an agent")
     if not _is_rebooted_from_outside(machine):
         return (status, by_hand)
     return (status, by_hand, Fix(f"{PLUGIN} machine host-reboot {machine.name}", "reboots its host without an agent"))
@@ -243,7 +248,11 @@ def explain_node(machine: str, facts: ExplainFacts) -> Explained:
     """Explain a Node that is not Ready, with kubelet's message."""
     node = facts.nodes[machine]
     ready = node.ready_condition
-    why = "nothing has reported on it" if ready is None else ready.message or ready.reason or "no reason is given"
+    why = (
+        "nothing has reported its conditions"
+        if ready is None
+        else ready.message or ready.reason or "no reason was reported"
+    )
     fixes: tuple[Fix, ...] = (Fix(f"kubectl describe node {node.metadata.name}", "shows its other conditions"),)
     found = facts.machines.get(machine)
     if found is None or (has_reported(found) and not _is_rebooted(machine, facts)):

@@ -47,7 +47,7 @@ def _bad_login(machine: Machine | None, operation: MachineOperation, facts: Expl
     """Return fixes for an invalid login: they correct the object that the cause names."""
     if machine is not None and _code(operation) == causes.SITE_MISSING:
         label = f"kubectl label machine {machine.name} {LABEL_SITE}=SITE"
-        return (Fix(label, "puts it in a site, by which its credential is found"), create_again(operation))
+        return (Fix(label, "adds it to a site, which selects its credential"), create_again(operation))
     does = _IN_SECRET.get(_code(operation))
     about = _about(operation)
     if does is None or causes.SECRET not in about:
@@ -58,8 +58,8 @@ def _bad_login(machine: Machine | None, operation: MachineOperation, facts: Expl
 
 
 _IN_SECRET: Final = {
-    causes.SECRET_INCOMPLETE: "writes what the login's Secret lacks",
-    causes.SECRET_INVALID: "corrects what is wrong in the login's Secret",
+    causes.SECRET_INCOMPLETE: "adds the missing keys to the login's Secret",
+    causes.SECRET_INVALID: "corrects the login's Secret",
 }
 
 
@@ -78,7 +78,7 @@ def _named_credential(machine: Machine | None, operation: MachineOperation, fact
     if name is None:
         return _credential(_EDIT)(machine, operation, facts)
     edit = f"kubectl edit machineoperationcredential {shlex.quote(name)}"
-    return (Fix(edit, "corrects what the message names"), create_again(operation))
+    return (Fix(edit, "corrects the field that the message names"), create_again(operation))
 
 
 def _refused_login(machine: Machine | None, operation: MachineOperation, facts: ExplainFacts) -> tuple[Fix, ...]:
@@ -86,7 +86,7 @@ def _refused_login(machine: Machine | None, operation: MachineOperation, facts: 
     if name is None:
         return _credential(_EDIT)(machine, operation, facts)
     show = f"kubectl get machineoperationcredential {shlex.quote(name)} -o jsonpath='{{.spec.auth}}'"
-    does = "shows who it logs in as: there the cloud refuses the login, or the right that the message names is missing"
+    does = "shows the login: the cloud rejects it, or the permission that the message names is missing"
     return (Fix(show, does), create_again(operation))
 
 
@@ -105,10 +105,10 @@ _APPLY: Final = "kubectl apply -f CREDENTIAL.yaml"
 _EDIT: Final = "kubectl edit machineoperationcredential NAME"
 _SECRET: Final = f"kubectl -n {NAMESPACE} create secret generic NAME --from-file=KEY=FILE"
 _DOES: Final = {
-    _SHOW: "shows those there are, of which one is to stay",
-    _APPLY: "brings a MachineOperationCredential",
+    _SHOW: "lists them; keep one of them",
+    _APPLY: "creates a MachineOperationCredential",
     _EDIT: "corrects the MachineOperationCredential",
-    _SECRET: "makes the Secret of the MachineOperationCredential",
+    _SECRET: "creates the Secret of the MachineOperationCredential",
 }
 
 
@@ -118,7 +118,7 @@ def _no_secret(machine: Machine | None, operation: MachineOperation, facts: Expl
         return _credential(_SECRET)(machine, operation, facts)
     keys = " ".join(f"--from-file={shlex.quote(key)}=FILE" for key in _keys(about))
     words = f"kubectl {_secret(about, 'create secret generic')} {keys}"
-    return (Fix(words, "makes the Secret that the MachineOperationCredential names"), create_again(operation))
+    return (Fix(words, "creates the Secret that the MachineOperationCredential names"), create_again(operation))
 
 
 def _bootstrap(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
@@ -143,11 +143,11 @@ _OF_CONTROLLER: Final[Mapping[str, Callable[[], tuple[Fix, ...]]]] = {
 
 def _no_kubernetes(machine: Machine) -> tuple[Fix, ...]:
     change = {"spec": {"kubernetes": {"version": "VERSION"}}}
-    return (Fix(patch("machine", machine.name, change), "lets a host of it become a node"),)
+    return (Fix(patch("machine", machine.name, change), "enables its host to become a node"),)
 
 
 def _no_configuration(machine: Machine) -> tuple[Fix, ...]:
-    does = "has spec.configurationRef name one that `kubectl get machineconfigurationversions` shows"
+    does = "sets spec.configurationRef to one that `kubectl get machineconfigurationversions` shows"
     return (Fix(f"kubectl edit machine {machine.name}", does),)
 
 
@@ -166,7 +166,7 @@ def _instance(words: str) -> Remedy:
         lost = _about(operation, causes.MODEL_MISSING)
         if causes.SECRET in lost:  # the replacement's state Secret, and the instance with it
             namespace, _slash, name = lost[causes.SECRET].partition("/")
-            does = f"brings Secret {name} back, if there is a copy of it: what is kept there is gone on from"
+            does = f"restores Secret {name} from a copy: the replacement continues from it"
             return (Fix(f"kubectl -n {shlex.quote(namespace)} apply -f SECRET.yaml", does), create_again(operation))
         named = _about(operation, causes.INSTANCE_REPLACED).get(causes.PROVIDER_ID, "PROVIDER-ID")
         change = {"spec": {"providerID": named}}
@@ -178,14 +178,14 @@ def _instance(words: str) -> Remedy:
 
 def _state_secret_lost(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
     which = _about(operation).get(causes.SECRET, "that the message names")
-    back = Fix("kubectl apply -f SECRET.yaml", f"puts the Secret {which} back, if there is a copy of it")
+    back = Fix("kubectl apply -f SECRET.yaml", f"restores the Secret {which} from a copy")
     if machine is None:
         return (back,)
     bind = patch("machine", machine.name, {"spec": {"providerID": "PROVIDER-ID"}})
-    by_hand = "binds it to an instance that was made by hand, of what the message names"
+    by_hand = "binds it to an instance that you create by hand from the resources in the message"
     return (
         back,
-        create_again(operation, "asks for it once more, with that Secret"),
+        create_again(operation, "requests it again, with that Secret"),
         Fix(bind, by_hand, once_ended=True),
     )
 
@@ -204,12 +204,10 @@ def _would_lose(_machine: Machine | None, operation: MachineOperation, _facts: E
         accept = ",".join(dict.fromkeys([*named, *(one.field for one in losses)]))
         spec = msgspec.structs.replace(operation.spec, parameters={**given, "accept": accept})
         accepting = msgspec.structs.replace(operation, spec=spec)
-        return (
-            create_again(accepting, "accepts each loss that is named in it; what comes of them is in status.losses"),
-        )
+        return (create_again(accepting, "accepts each loss that it names; status.losses has their effects"),)
     if "keep" in given:
-        return (create_again(operation, "asks for it all the same: what the message names is lost then", but="keep"),)
-    return (create_again(operation, "asks for it once more, when what the message names is out of its way"),)
+        return (create_again(operation, "requests it anyway, and loses what the message names", but="keep"),)
+    return (create_again(operation, "requests it again, when the obstacle in the message is removed"),)
 
 
 def _rejected(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
@@ -219,18 +217,18 @@ def _rejected(machine: Machine | None, operation: MachineOperation, _facts: Expl
         return (_by_hand(_policy(about, group), machine), create_again(operation))
     if code == "MissingSubscriptionRegistration":
         register = f"az provider register --namespace Microsoft.Compute --subscription {group['subscription']}"
-        return (_by_hand(Fix(register, "registers the subscription to use it"), machine), create_again(operation))
+        return (_by_hand(Fix(register, "registers the subscription for it"), machine), create_again(operation))
     lookup = _show_instance((machine.provider if machine is not None else None) or "", about.get(causes.INSTANCE, ""))
     if code == causes.EARLIER_INSTANCE and lookup:
         return (
-            Fix(lookup, "shows what is left of an earlier one: the message says what to do about it"),
+            Fix(lookup, "shows the rest of an earlier one: follow the message"),
             create_again(operation),
         )
     return (create_again(operation),)
 
 
 def _policy(about: Mapping[str, str], group: Mapping[str, str]) -> Fix:
-    name, query = about.get(causes.POLICY) or "what it is called", ""
+    name, query = about.get(causes.POLICY) or "its name", ""
     if causes.POLICY_ID in about:
         by_id = f"[?id=='{about[causes.POLICY_ID]}']"
         query = f" --query {shlex.quote(by_id)}"
@@ -242,14 +240,14 @@ def _quota(machine: Machine | None, operation: MachineOperation, _facts: Explain
     show = _QUOTA.get((machine.provider if machine is not None else None) or "")
     if show is None:
         return (create_again(operation),)
-    does = "shows what may be used, of which the message names what is used up: ask for more, or remove something"
+    does = "shows the quotas; the message names the exhausted one: request more, or delete resources"
     return (_by_hand(Fix(show.format(**_group(machine)), does), machine), create_again(operation))
 
 
 def _by_hand(fix: Fix, machine: Machine | None) -> Fix:
     """Add the guide to a fix in the cloud itself; a running operation retries by itself."""
     guide = _GUIDE.get((machine.provider if machine is not None else None) or "")
-    return replace(fix, does=f"{fix.does}{f'; {guide} says what happens then' if guide else ''}")
+    return replace(fix, does=f"{fix.does}{f'; see {guide}' if guide else ''}")
 
 
 def _cloud_again(_machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
@@ -265,7 +263,7 @@ def _check_instance(machine: Machine | None, operation: MachineOperation, _facts
     words = _show_instance((machine.provider if machine is not None else None) or "", provider_id.partition("://")[2])
     if not words:
         return (create_again(operation),)
-    return (Fix(words, "shows what the instance is doing now"), create_again(operation))
+    return (Fix(words, "shows the state of the instance"), create_again(operation))
 
 
 def _show_instance(provider: str, instance: str) -> str:
@@ -306,8 +304,8 @@ CLOUD: Final[Mapping[str, Remedy]] = {
     cloud.AUTH_SECRET_NOT_FOUND: _no_secret,
     cloud.AUTH_REFUSED: _refused_login,
     cloud.BOOTSTRAP_DATA_FAILED: _bootstrap,
-    cloud.INVALID_PROVIDER_ID: _instance("an instance that there is"),
-    cloud.INSTANCE_NOT_FOUND: _instance("an instance that there is"),
+    cloud.INVALID_PROVIDER_ID: _instance("an existing instance"),
+    cloud.INSTANCE_NOT_FOUND: _instance("an existing instance"),
     cloud.PROVIDER_ID_SHARED: _instance("an instance of its own"),
     cloud.INSTANCE_NOT_RUNNING: _power_on,
     cloud.STATE_NOT_STORED: fix_create_again,

@@ -70,7 +70,7 @@ def duplicate_host(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     return (
         Fix(f"kubectl get machines {which}", "shows which Machines name this host"),
         Fix(f"kubectl delete machine {machine.name}", "deletes this one, if the other is right"),
-        Fix(f"kubectl edit machine {machine.name}", "corrects spec.ssh.host, if it is the wrong one here"),
+        Fix(f"kubectl edit machine {machine.name}", "corrects spec.ssh.host, if it is wrong here"),
     )
 
 
@@ -86,7 +86,7 @@ def configuration_fixes(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     ref = machine.spec.configuration_ref
     name = ref.name if ref is not None else "NAME"
     fixes = (
-        Fix(f"{PLUGIN} config create {name} --kubernetes-version VERSION", "makes it"),
+        Fix(f"{PLUGIN} config create {name} --kubernetes-version VERSION", "creates it"),
         Fix(f"{PLUGIN} config assign OTHER {machine.name}", "binds the Machine to another one"),
     )
     return fixes if ref is not None else fixes[1:]
@@ -94,7 +94,7 @@ def configuration_fixes(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
 
 def _image(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     change = {"spec": {"pxe": {"image": "IMAGE"}}}
-    another = Fix(patch("machine", machine.name, change), "names an image that can be used")
+    another = Fix(patch("machine", machine.name, change), "sets another image")
     pxe = machine.spec.pxe
     if pxe is None or reported.reason != ConditionReason.PULL_FAILED:
         return (another,)
@@ -104,7 +104,7 @@ def _image(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
         Fix(
             f"kubectl -n {ref.namespace} create secret docker-registry {ref.name} {login}"
             " --dry-run=client -o yaml | kubectl apply -f -",
-            f"writes the Secret {ref.name}, if the registry refuses its login",
+            f"writes the Secret {ref.name}, if the registry rejects its login",
         )
         for ref in refs
     )
@@ -121,11 +121,16 @@ def _attested(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
         field = "spec.pxe.attestation.ekPublicKeySHA256"
         return (Fix(f"kubectl edit machine {machine.name}", f"corrects {field}, if this TPM is the machine's own"),)
     change = {"status": {"tpm": {"ekPublicKey": None}}}
-    return (Fix(patch("machine", machine.name, change, status=True), "trusts the next TPM that is seen, if it may be"),)
+    return (
+        Fix(
+            patch("machine", machine.name, change, status=True),
+            "trusts the next TPM that proves its identity, if the exchange is expected",
+        ),
+    )
 
 
 def _replace(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
-    return (Fix(f"{PLUGIN} machine replace {machine.name}", "writes its image anew"),)
+    return (Fix(f"{PLUGIN} machine replace {machine.name}", "writes its image again"),)
 
 
 def _agent(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
@@ -136,7 +141,7 @@ def agent_fixes(machine: Machine | None) -> tuple[Fix, ...]:
     """Return the commands that examine and restart an agent on its host."""
     on_host = ssh_command(machine)
     return (
-        Fix(f"{on_host}sudo unbounded-agent status", "says what the host's agent does, and what it lacks"),
+        Fix(f"{on_host}sudo unbounded-agent status", "shows the state of the host's agent, and the problem"),
         Fix(f"{on_host}sudo systemctl restart {DAEMON_UNIT}", "starts it again"),
     )
 
@@ -149,20 +154,21 @@ _U: Final = frozenset({ConditionStatus.UNKNOWN})
 _R = ConditionReason
 _TIMES: Final = PassIntervals()
 _RETRY: Final = ProvisioningSettings().retry
-_PROBED: Final = f"the SSH port is tried again every {INTERVALS_BY_PHASE[MachinePhase.PENDING]:.0f} s"
-_NO_WAY: Final = f"no packet of machina's gets there, so nothing is sent; {_PROBED}"
+_PROBED: Final = f"machina tries the SSH port again every {INTERVALS_BY_PHASE[MachinePhase.PENDING]:.0f} s"
+_NO_WAY: Final = f"no packet of machina reaches it, so nothing is sent; {_PROBED}"
 _LOOKED_AT: Final = (
-    f"its Secrets and its spec are looked at every {_TIMES.secret_s:.0f} s, more rarely where many wait for theirs;"
-    " nothing is sent there before they change"
+    f"machina reads its Secrets and its spec every {_TIMES.secret_s:.0f} s, less often where many "
+    "wait for theirs; it sends nothing to the host before they change"
 )
 _TRIED: Final = (
-    f"it is tried again by itself, {_RETRY.base_s / 2:.0f} s to {_RETRY.max_s / 60:.0f} minutes after it failed;"
-    " a change of the Machine or its Secrets counts at once"
+    f"machina retries {_RETRY.base_s / 2:.0f} s to {_RETRY.max_s / 60:.0f} minutes after a failure; a "
+    "change of the Machine or its Secrets causes a retry at once"
 )
 _CONNECTED: Final = (
-    f"{_TRIED}, and so does a pin that is taken away; nothing is sent to a host that shows another key than the pinned"
+    f"{_TRIED}, as does the removal of a pin; machina sends nothing to a host that presents a key "
+    "other than the pinned one"
 )
-_PULLED: Final = "it is pulled again and again"
+_PULLED: Final = "metalman pulls it again and again"
 
 
 def row(
@@ -207,23 +213,23 @@ TABLE: Final = (
         _C.PROVISIONING,
         _U,
         (_R.DUPLICATE_HOST,),
-        "it goes on when one of them names another host",
+        "it continues when one of them names another host",
         duplicate_host,
     ),
     *_probe_rows(),
-    row(_C.CONFIGURATION_PENDING, _T, (_R.PENDING,), "it goes on as soon as there is one", configuration_fixes),
+    row(_C.CONFIGURATION_PENDING, _T, (_R.PENDING,), "it continues as soon as one exists", configuration_fixes),
     *_attempt_rows(),
-    row(_C.PROVISIONING, _F | _U, (_R.WAITING,), "it goes on as soon as that is over", _nothing),
-    row(_C.PROVISIONING, _F | _U, (_R.FACTS_MISSING,), "it goes on as soon as they are known", _facts),
-    row(_C.PROVISIONED, _F, (_R.RESET,), "it stays down until it is allowed to join", _allow_join),
-    row(_C.AGENT_BOOTSTRAPPED, _F, (_R.RESET,), "it stays down until its agent is started again", _nothing),
+    row(_C.PROVISIONING, _F | _U, (_R.WAITING,), "it continues as soon as that ends", _nothing),
+    row(_C.PROVISIONING, _F | _U, (_R.FACTS_MISSING,), "it continues as soon as they are known", _facts),
+    row(_C.PROVISIONED, _F, (_R.RESET,), "the node stays down until the Machine is allowed to join", _allow_join),
+    row(_C.AGENT_BOOTSTRAPPED, _F, (_R.RESET,), "the node stays down until its agent is started again", _nothing),
     row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULL_FAILED, _R.UNUSABLE_IMAGE), _PULLED, _image),
-    row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULLING,), "the host boots from it as soon as it is there", _nothing),
+    row(_C.NETBOOT_IMAGE_READY, _F, (_R.PULLING,), "the host boots from it as soon as it is available", _nothing),
     row(
         _C.NETBOOT_SERVED,
         _F,
         (_R.NO_BOOT_FILE, _R.ADDRESS_IN_USE, _R.DUPLICATE_LEASE, _R.INVALID_LEASE),
-        "it is served as soon as that is put right",
+        "metalman serves it as soon as that is corrected",
         _leases,
     ),
     row(_C.ATTESTED, _F, (_R.FOREIGN_EK,), "metalman challenges it again at its next boot", _attested),
@@ -234,13 +240,13 @@ TABLE: Final = (
         "metalman challenges it again at its next boot, with the roots in the file of its --ek-ca",
         _nothing,
     ),
-    row(_C.CLOUD_INIT_DONE, _F, (_R.FAILED, _R.TIMED_OUT), "nothing, until it is made anew", _replace),
+    row(_C.CLOUD_INIT_DONE, _F, (_R.FAILED, _R.TIMED_OUT), "nothing, until the host is reinstalled", _replace),
     row(
         _C.NODE_UPDATED,
         _F,
         (_R.ROLLED_BACK, _R.NO_WORKING_NODE, _R.WAITING),
-        "the agent tries it again by itself",
+        "the agent retries",
         _agent,
     ),
-    row(_C.NODE_UPDATED, _U, (_R.FAILED,), "nothing, until somebody has looked", _agent),
+    row(_C.NODE_UPDATED, _U, (_R.FAILED,), "nothing, until a person has checked it", _agent),
 )

@@ -100,7 +100,7 @@ class ExplainFacts:
         names, beats = leases_of(process), self.leases_of_process(process)
         if not beats:
             foreign = len(names) != 1  # a third-party controller may serve, with a Lease of its own
-            return None if foreign else f"there is no Lease {NAMESPACE}/{names[0]}: it has not run here"
+            return None if foreign else f"Lease {NAMESPACE}/{names[0]} does not exist: it has never run here"
         away = [_why_away(beat) for beat in beats]
         return None if None in away else away[0]
 
@@ -113,12 +113,12 @@ def _why_away(beat: LeaderLease) -> str | None:
     """Return why the Lease shows no live holder; None for a live one."""
     where = f"Lease {NAMESPACE}/{beat.name}"
     if not beat.holder:
-        return f"{where} was given back: it was stopped"
+        return f"{where} was released: it was stopped"
     if beat.unrenewed_s is None:
         return None
     return (
-        f"{where} was renewed last at {beat.renewed} by {beat.holder},"
-        f" and not in the {beat.unrenewed_s:.0f} s that it was watched"
+        f"{where} was last renewed at {beat.renewed} by {beat.holder}, and not during the "
+        f"{beat.unrenewed_s:.0f} s of observation"
     )
 
 

@@ -102,7 +102,7 @@ class FactsReader:
         held: list[MachineOperation] = []
         for holder in holders:
             if holder is not None:
-                operation = await self._got(MACHINE_OPERATIONS, holder.name, "what has it")
+                operation = await self._got(MACHINE_OPERATIONS, holder.name, "the holder of its lock")
                 held += [operation] if operation is not None else []
         facts = replace(facts, machines={**facts.machines, **{one.name: one for one in others}})
         return _with(facts, tuple(held))
@@ -170,7 +170,7 @@ class FactsReader:
         """Add whether the server itself runs the controllers, so that there is no Lease of machina."""
         if facts.leader_leases is None or LEASE_SUPERVISOR in facts.leader_leases:
             return facts
-        found = await self._got(CONFIG_MAPS, components.NAME, "how the controllers run", NAMESPACE)
+        found = await self._got(CONFIG_MAPS, components.NAME, "the state of the controllers", NAMESPACE)
         return facts if found is None else replace(facts, embedded=True, absent=components.absent_in(found.data))
 
     async def _beats(self, known: dict[str, LeaderLease] | None = None) -> dict[str, LeaderLease] | None:
@@ -237,7 +237,7 @@ class FactsReader:
         return Forbidden if kind.plural in {MACHINES.plural, MACHINE_OPERATIONS.plural} else self.spares
 
     def _leave_out(self, what: str, error: ApiError) -> None:
-        why = "may not be read by you" if isinstance(error, Forbidden) else f"could not be read: {error}"
+        why = "you have no permission to read it" if isinstance(error, Forbidden) else f"it cannot be read: {error}"
         if f"{what} {why}" not in self.unread:  # some facts are read several times
             self.unread.append(f"{what} {why}")
 

@@ -75,7 +75,7 @@ def _where(host: str) -> tuple[str, str]:
     return found.host, "" if found.port == SSH_PORT else str(found.port)
 
 
-def create_again(operation: MachineOperation, does: str = "asks for it once more", *, but: str = "") -> Fix:
+def create_again(operation: MachineOperation, does: str = "requests it again", *, but: str = "") -> Fix:
     """Return the command that requests the same operation again.
 
     Args:
@@ -116,11 +116,11 @@ def token_fixes(machine: Machine | None, *, unknown: bool) -> tuple[Fix, ...]:
     site = (machine.site if machine is not None else "") or "SITE"
     init = f"{PLUGIN} site init --name {site}"
     if machine is None or not unknown:
-        return (Fix(init, "makes a bootstrap token that is valid"),)
+        return (Fix(init, "creates a valid bootstrap token"),)
     change = {"spec": {"kubernetes": {"bootstrapTokenRef": None}}}
     return (
-        Fix(patch("machine", machine.name, change), "has it join with a default token"),
-        Fix(init, "makes a default token, if there is none"),
+        Fix(patch("machine", machine.name, change), "lets it join with a default token"),
+        Fix(init, "creates a default token, if none exists"),
     )
 
 
@@ -146,10 +146,13 @@ def digest_fixes(machine: Machine) -> tuple[Fix, ...]:
 def facts_fixes() -> tuple[Fix, ...]:
     """Return fixes that set the facts of a cluster that machina cannot find."""
     return (
-        Fix(f"{PLUGIN} install --api-server-endpoint HOST:PORT --cluster-dns IP", "tells machina what it cannot find"),
+        Fix(
+            f"{PLUGIN} install --api-server-endpoint HOST:PORT --cluster-dns IP",
+            "gives machina the facts that it cannot find",
+        ),
         Fix(
             "unbounded up --bind 0.0.0.0 --advertise-address IP --cluster-dns IP",
-            "tells it where machina runs in `unbounded up`",
+            "sets them where machina runs in `unbounded up`",
         ),
     )
 
@@ -159,8 +162,8 @@ def named_source(machine: Machine, field: str, flag: str, value: str, what: str)
     own = patch("machine", machine.name, {"spec": {"agent": {field: value}}})
     return (
         Fix(own, f"names {what}"),
-        Fix(f"{PLUGIN} install {flag} {value}", "names it for all Machines"),
-        Fix(f"unbounded up {flag} {value}", "names it for all Machines where machina runs in `unbounded up`"),
+        Fix(f"{PLUGIN} install {flag} {value}", "sets it for all Machines"),
+        Fix(f"unbounded up {flag} {value}", "sets it for all Machines where machina runs in `unbounded up`"),
     )
 
 

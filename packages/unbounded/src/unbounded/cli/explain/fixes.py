@@ -48,7 +48,7 @@ def _certificate(machine: Machine | None, _operation: MachineOperation, _facts: 
     return (
         Fix(
             patch("machine", machine.name, change, status=True),
-            "pins the certificate that the BMC shows now, if it may",
+            "pins the certificate that the BMC presents now, if the change is expected",
         ),
     )
 
@@ -65,9 +65,9 @@ def _redfish(change: Mapping[str, Any], does: str) -> Remedy:
 def _unsupported(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
     if machine is None:
         return ()
-    fixes = (Fix(f"kubectl edit machine {machine.name}", "gives it a BMC (spec.pxe.redfish), or a provider"),)
+    fixes = (Fix(f"kubectl edit machine {machine.name}", "sets its BMC (spec.pxe.redfish), or a provider"),)
     if operation.spec.operation_kind == OperationKind.HOST_REBOOT and machine.spec.ssh is not None:
-        return (*fixes, Fix(f"{PLUGIN} why machine/{machine.name}", "says why its agent has not reported"))
+        return (*fixes, Fix(f"{PLUGIN} why machine/{machine.name}", "explains why its agent has not reported"))
     return fixes
 
 
@@ -75,17 +75,17 @@ def _parameters(_machine: Machine | None, operation: MachineOperation, _facts: E
     target = f" --machine {operation.spec.machine_ref}" if operation.spec.machine_ref else " -l SELECTOR"
     kind = operation.spec.operation_kind
     words = f"{PLUGIN} machine operation create {fresh_name(operation)} --kind {kind}{target} --param NAME=VALUE"
-    return (Fix(words, "asks for it with parameters that are right", once_ended=True),)
+    return (Fix(words, "requests it with valid parameters", once_ended=True),)
 
 
 def _no_machine(machine: Machine | None, operation: MachineOperation, facts: ExplainFacts) -> tuple[Fix, ...]:
     if machine is not None:  # it exists, and is being deleted
         return ()
     if is_of_cloud(operation):
-        does = "makes it again, with the spec.provider and the spec.providerID that it had"
+        does = "creates it again, with its former spec.provider and spec.providerID"
         return (Fix("kubectl apply -f MACHINE.yaml", does, once_ended=True), create_again(operation))
     return (
-        Fix("kubectl get machines", "shows how it may be spelled"),
+        Fix("kubectl get machines", "shows the existing ones"),
         _register(operation.spec.machine_ref or "", facts),
     )
 
@@ -95,8 +95,8 @@ def _register(name: str, facts: ExplainFacts) -> Fix:
     login = "--host HOST --ssh-username USER --ssh-private-key FILE"
     for site, rest in _splits(name):
         if facts.is_site(site) and name_of(site, rest) == name:
-            return Fix(f"{PLUGIN} machine register --site {site} --name {rest} {login}", "makes it")
-    return Fix(f"{PLUGIN} machine register --site SITE --name NAME {login}", "makes one, which is called SITE-NAME")
+            return Fix(f"{PLUGIN} machine register --site {site} --name {rest} {login}", "creates it")
+    return Fix(f"{PLUGIN} machine register --site SITE --name NAME {login}", "creates one with the name SITE-NAME")
 
 
 def _splits(name: str) -> Iterator[tuple[str, str]]:
@@ -109,14 +109,14 @@ def _splits(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _definitions(_machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
-    return (Fix(f"{PLUGIN} install", "brings the CRDs up to date"), create_again(operation))
+    return (Fix(f"{PLUGIN} install", "updates the CRDs"), create_again(operation))
 
 
 def _image(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
     if machine is None or machine.spec.pxe is None:
         return ()
     change = {"spec": {"pxe": {"image": "IMAGE"}}}
-    return (Fix(patch("machine", machine.name, change), "names an image that can be pulled"), create_again(operation))
+    return (Fix(patch("machine", machine.name, change), "sets another image"), create_again(operation))
 
 
 def _other_target(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
@@ -124,12 +124,10 @@ def _other_target(machine: Machine | None, operation: MachineOperation, _facts: 
     if machine is None:
         return ()
     name, change = machine.name, {"spec": {"providerID": "PROVIDER-ID"}}
-    lookup = Fix(
-        f"kubectl get machine {name} -o yaml", "shows what it is bound to now, and operations would be done to"
-    )
+    lookup = Fix(f"kubectl get machine {name} -o yaml", "shows its present binding, on which operations would act")
     if not machine.provider:
         return (lookup,)
-    does = f"binds it again to what {operation.name} was asked for"
+    does = f"binds it again to the host that {operation.name} was created for"
     return (lookup, Fix(patch("machine", name, change), does, once_ended=True))
 
 

@@ -34,7 +34,7 @@ def explain_machine(name: str, facts: ExplainFacts) -> Explained:
     """Explain what blocks a Machine; the first check with a result decides."""
     machine = facts.machines.get(name)
     if machine is None:
-        fix = Fix("kubectl get machines", "shows those that there are")
+        fix = Fix("kubectl get machines", "shows the existing ones")
         return Explained(ExplainLink(f"machine/{name}", "does not exist", fixes=(fix,)))
     return next(found for check in CHECKS if (found := check(machine, facts)) is not None)
 
@@ -91,13 +91,14 @@ def _being_deleted(machine: Machine, facts: ExplainFacts) -> Explained | None:
     holders = ", ".join(machine.metadata.finalizers)
     link = _link(
         machine,
-        f"is being deleted, and held by its finalizers: {holders}{_reset_text(machine)}",
+        f"is being deleted, and waits for its finalizers: {holders}{_reset_text(machine)}",
         held_by=holders,
         since=machine.metadata.deletion_timestamp,
-        next_step=f"its host is reset first, for at most {PassIntervals().reset_s / 60:.0f} minutes; then it is let go",
+        next_step=f"its host is reset first, for at most {PassIntervals().reset_s / 60:.0f} minutes; then the "
+        "Machine is deleted",
         fixes=(
             *_reset_fixes(machine),
-            Fix(patch("machine", machine.name, _NO_RESET), "lets it go; its host stays as it is"),
+            Fix(patch("machine", machine.name, _NO_RESET), "deletes it without a reset; its host stays as it is"),
         ),
     )
     reset = requested_reset(machine, facts.operations.values())
@@ -113,14 +114,14 @@ def _foreign_finalizers(machine: Machine) -> Explained:
     holders = ", ".join(machine.metadata.finalizers)
     fix = Fix(
         f"kubectl get machine {machine.name} -o jsonpath='{{.metadata.finalizers}}'",
-        "shows what is left; whoever put it there takes it off",
+        "shows the remaining finalizers; their owners remove them",
     )
     link = _link(
         machine,
-        f"is being deleted, and held by finalizers of others: {holders}" if holders else "is being deleted",
+        f"is being deleted, and waits for finalizers of others: {holders}" if holders else "is being deleted",
         held_by=holders,
         since=machine.metadata.deletion_timestamp or "",
-        next_step=f"it is gone as soon as {'those are' if ',' in holders else 'that is'} taken off" if holders else "",
+        next_step=f"it is deleted as soon as {'those are' if ',' in holders else 'that is'} removed" if holders else "",
         fixes=(fix,) if holders else (),
     )
     return Explained(link)
@@ -232,13 +233,15 @@ def _join_refused(machine: Machine, facts: ExplainFacts) -> Explained | None:
     if refused is None or refused.reason != JOIN_REFUSED or facts.nodes.get(machine.name) is not None:
         return None
     may = all(open_causes(machine, purpose) for purpose in JoinPurpose)
-    asks = "the host asks again by itself"
+    asks = "the host requests it again"
     link = _link(
         machine,
         f"{phase_of(machine, facts).phase}: {refused.message}",
         held_by="machina, which approves certificates",
         since=refused.last_timestamp or "",
-        next_step=f"it may join now; {asks}, and needs a token that was not made for another Machine" if may else asks,
+        next_step=f"it may join now; {asks}, and needs a token that was not created for another Machine"
+        if may
+        else asks,
         fixes=(_new_token(machine) if may else Fix(_allow_join(machine), "lets it join once more"),),
     )
     return Explained(link)
@@ -250,8 +253,8 @@ _JOINS: Final = frozenset({JOIN_REFUSED, JOIN_ALLOWED})
 def _new_token(machine: Machine) -> Fix:
     """Return the fix for a host with a wrong token."""
     if machine.spec.ssh is not None:
-        return Fix(_allow_join(machine), "has its host set up over SSH, with another token")
-    return Fix(manual_bootstrap(machine), "prints what gives its host another token")
+        return Fix(_allow_join(machine), "sets up its host over SSH, with another token")
+    return Fix(manual_bootstrap(machine), "prints the commands that give its host another token")
 
 
 def _allow_join(machine: Machine) -> str:
@@ -269,9 +272,9 @@ def _provisioning(machine: Machine, facts: ExplainFacts) -> Explained | None:
         _phase_text(machine, facts),
         held_by=MACHINA,
         since=attempt.started_at,
-        next_step=f"the attempt ends by itself; machina gives up after {minutes:.0f} minutes, unless told otherwise by "
-        "--provisioning-timeout",
-        fixes=(Fix(f"kubectl events --for machine/{machine.name}", "shows what it has said"),),
+        next_step=f"the attempt ends by itself: its limit is {minutes:.0f} minutes unless --provisioning-timeout "
+        "changes it",
+        fixes=(Fix(f"kubectl events --for machine/{machine.name}", "shows its output"),),
     )
     return _by_machina(link, facts)
 
@@ -287,7 +290,7 @@ def _not_set_up(machine: Machine, facts: ExplainFacts) -> Explained | None:
     if is_image_based(machine):
         fix = Fix(f"{PLUGIN} machine replace {machine.name}", "writes its image")
     else:
-        fix = Fix(_allow_join(machine), "has its host set up over SSH")
+        fix = Fix(_allow_join(machine), "sets up its host over SSH")
     link = _link(machine, f"{phase_of(machine, facts).phase}: {words}", fixes=(fix,))
     return Explained(link, LinkSubject(Topic.NODE, machine.name) if node is not None else None)
 
@@ -297,7 +300,7 @@ def _joining(machine: Machine, facts: ExplainFacts) -> Explained | None:
         return None
     reported = condition(machine, ConditionType.PROVISIONED) or condition(machine, ConditionType.AGENT_BOOTSTRAPPED)
     version = machine.status.agent.version if machine.status.agent is not None else None
-    heard = f"its agent ({version}) has reported, kubelet has not" if version else "its agent has not reported"
+    heard = f"its agent ({version}) has reported, but kubelet has not" if version else "its agent has not reported"
     link = _link(
         machine,
         f"{_phase_text(machine, facts)}; {heard}",
@@ -315,11 +318,11 @@ def _counted(machine: Machine, facts: ExplainFacts) -> Explained | None:
     if due_operation is None or due_operation.name in facts.operations:
         return None
     executor = executor_name(due_operation.kind, machine)
-    text = f"spec.operations asks for {due_operation.kind} {due_operation.name}, which nobody has made yet"
+    text = f"spec.operations requests {due_operation.kind} {due_operation.name}, which does not exist yet"
     if executor is None:
-        fix = Fix(f"kubectl edit machine {machine.name}", "gives it a BMC (spec.pxe.redfish), which counters need")
+        fix = Fix(f"kubectl edit machine {machine.name}", "sets its BMC (spec.pxe.redfish), which counters need")
         return Explained(_link(machine, f"{text}: counters need spec.pxe.redfish", fixes=(fix,)))
-    link = _link(machine, text, held_by=executor, next_step="it is made within seconds")
+    link = _link(machine, text, held_by=executor, next_step="metalman creates it within seconds")
     return Explained(link, LinkSubject(Topic.EXECUTOR, executor) if facts.silence(executor) is not None else None)
 
 
@@ -380,20 +383,20 @@ def _unblocked(machine: Machine, facts: ExplainFacts) -> Explained:
         if gate is not None:
             link = _link(machine, f"{now.phase}: {now.message}; {gate.text}{_notices(machine)}", held_by=gate.held_by)
             return Explained(link, LinkSubject(Topic.PAUSE, machine.name))
-        idle = "" if _open_operation(machine, facts) else "; nothing holds it up"
+        idle = "" if _open_operation(machine, facts) else "; nothing blocks it"
         return Explained(_link(machine, f"{now.phase}: {now.message}{idle}{_notices(machine)}"))
     if machine.spec.ssh is not None:
         return Explained(_link(machine, f"{now.phase}: {now.message}", held_by=MACHINA), LinkSubject(Topic.MACHINA))
-    by = "has its provider make it anew" if machine.provider else "installs it from the network, where it has a BMC"
+    by = "lets its provider recreate it" if machine.provider else "installs it from the network, where it has a BMC"
     fixes: tuple[Fix, ...] = (
         Fix(f"{PLUGIN} machine replace {machine.name}", by),
-        Fix(manual_bootstrap(machine), "prints what to run on it"),
+        Fix(manual_bootstrap(machine), "prints the commands to run on it"),
     )
     last = _last(machine)
     if last is not None and last.reason == reasons.TARGET_CHANGED:  # a replacement would act on the other host
-        fixes = (Fix(f"{PLUGIN} why operation/{last.name}", "says what it was bound to before"),)
+        fixes = (Fix(f"{PLUGIN} why operation/{last.name}", "shows its former binding"),)
     what = f"{now.phase}: {now.message}{_last_failure(machine)}"
-    return _by_machina(_link(machine, what, held_by="whoever sets up its host", fixes=fixes), facts)
+    return _by_machina(_link(machine, what, held_by="an administrator, by setting up its host", fixes=fixes), facts)
 
 
 def _last_failure(machine: Machine) -> str:
@@ -401,7 +404,7 @@ def _last_failure(machine: Machine) -> str:
     last = _last(machine)
     if last is None or last.phase != OperationPhase.FAILED:
         return ""
-    return f"; {last.kind} {last.name}, its last operation, has failed: {last.reason}: {last.message}"
+    return f"; its last operation, {last.kind} {last.name}, failed: {last.reason}: {last.message}"
 
 
 def _last(machine: Machine) -> RecentOperation | None:

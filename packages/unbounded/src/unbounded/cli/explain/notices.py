@@ -36,8 +36,8 @@ def is_note(notice: ConditionRow) -> bool:
 def _recreate(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     modified = condition(machine, ConditionType.NODE_MODIFIED)
     lost = modified is not None and modified.status == ConditionStatus.TRUE
-    but = ", which discards the files that were changed by hand" if lost else ""
-    return (Fix(f"kubectl delete node {machine.name}", f"has its agent make the node anew{but}"),)
+    but = ", which discards the manual changes of files" if lost else ""
+    return (Fix(f"kubectl delete node {machine.name}", f"recreates the node{but}"),)
 
 
 def _access(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
@@ -59,7 +59,7 @@ def _release_key(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
 
 def _duplicate(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     return (
-        Fix(f"kubectl edit machine {machine.name}", "corrects spec.pxe.redfish, if it is the wrong one here"),
+        Fix(f"kubectl edit machine {machine.name}", "corrects spec.pxe.redfish, if it is wrong here"),
         Fix("kubectl get machines -o custom-columns=NAME:.metadata.name,BMC:.spec.pxe.redfish.url", "shows all BMCs"),
     )
 
@@ -79,28 +79,28 @@ NOTICES: Final = (
         _C.CLUSTER_ACCESS_CURRENT,
         _FALSE,
         (_R.PENDING,),
-        "the host keeps the address and the CA that it has; its agent tries the published ones every minute",
+        "the host keeps its address and CA; its agent tries the published ones every minute",
         _access,
     ),
     row(
         _C.RELEASE_KEY_CURRENT,
         _FALSE,
         (_R.PENDING,),
-        "its agent runs no AgentUpgrade until the key can be used",
+        "its agent runs no AgentUpgrade until the key is valid",
         _release_key,
     ),
     row(
         _C.BMC_EXCLUSIVE,
         _FALSE,
         (_R.DUPLICATE_BMC,),
-        "host operations on these Machines go on, one at a time, and each of them acts on the same host",
+        "host operations on these Machines continue, one at a time, and each of them acts on the same host",
         _duplicate,
     ),
     row(
         _C.HOST_EXCLUSIVE,
         _FALSE,
         (_R.DUPLICATE_HOST,),
-        "what is set up stays; no other of these Machines is set up on the host",
+        "the existing setup stays; machina sets up no other of these Machines on the host",
         duplicate_host,
     ),
     row(_C.REPAVE_PENDING, _TRUE, (_R.PENDING, _R.ROLLED_BACK), _STAYS, _recreate),
@@ -109,7 +109,7 @@ NOTICES: Final = (
         _C.GPUS_DESCRIBED,
         _FALSE,
         (_R.NO_DRIVER, _R.FAILED),
-        "its node serves without GPUs until the host has what is missing and the node is restarted",
+        "its node serves without GPUs until the problem on the host is fixed and the node is restarted",
         _gpus,
     ),
     row(_C.GPUS_DESCRIBED, _FALSE, (_R.NOT_FOUND,), "", _none),

@@ -53,7 +53,7 @@ def explain_operation(name: str, facts: ExplainFacts) -> Explained:
     """Explain what an operation waits for, or its end."""
     operation = facts.operations.get(name)
     if operation is None:
-        return Explained(ExplainLink(f"operation/{name}", "it is gone"))
+        return Explained(ExplainLink(f"operation/{name}", "it does not exist any more"))
     if operation.terminal:
         return _explain_ended(operation, facts)
     if operation.spec.machine_ref is None:
@@ -93,7 +93,7 @@ def _explain_unclaimed(operation: MachineOperation, facts: ExplainFacts) -> Expl
         what = f"{kind}, about to end as Failed/{decided.reason}: {decided.text}"
         return _by_machina(ExplainLink(_about(operation), what, fixes=fixes), facts)
     if not isinstance(decided, ReportWait):
-        return _by_machina(ExplainLink(_about(operation), f"{kind}, being deleted before it was started"), facts)
+        return _by_machina(ExplainLink(_about(operation), f"{kind}, being deleted before it started"), facts)
     told_already = waiting is not None and waiting.reason == decided.reason
     text = message_without_times(operation) if told_already else decided.text
     link = ExplainLink(
@@ -118,8 +118,8 @@ def _by_machina(link: ExplainLink, facts: ExplainFacts) -> Explained:
 
 def _ends_as(reason: str) -> str:
     if reason == reasons.WAITING_FOR_MACHINE:
-        return f"it starts when the Machine is there, and ends as Failed/{reasons.MACHINE_NOT_FOUND} otherwise"
-    return f"it starts as soon as nothing holds it back, and ends as Failed/{reasons.NOT_STARTED} otherwise"
+        return f"it starts when the Machine exists, and fails as {reasons.MACHINE_NOT_FOUND} otherwise"
+    return f"it starts as soon as nothing blocks it, and fails as {reasons.NOT_STARTED} otherwise"
 
 
 def _next_subject(decided: ReportWait, operation: MachineOperation, facts: ExplainFacts) -> LinkSubject | None:
@@ -147,9 +147,7 @@ def _explain_claimed(operation: MachineOperation, run: Run, facts: ExplainFacts)
     if not text and procedure is not None and stage is not None:
         text = waiting_text(procedure, run, cancel=operation.spec.cancel)
     reason = waiting.reason if waiting is not None else reasons.IN_PROGRESS
-    going = (
-        "; it is being deleted, and its finalizer holds it until it has ended" if _is_being_deleted(operation) else ""
-    )
+    going = "; it is being deleted, and its finalizer stays until it has ended" if _is_being_deleted(operation) else ""
     away = facts.is_away(run.executor) or _agent_is_away(run, facts)
     link = ExplainLink(
         _about(operation),
@@ -194,35 +192,35 @@ def _after_limit(procedure: Procedure | None, stage: Stage | None, run: Run, rea
     if procedure is None or stage is None:
         return ""
     if run.failing is not None:
-        return f"it ends as Failed/{run.failing.reason}"
+        return f"it fails as {run.failing.reason}"
     if reason not in (reasons.IN_PROGRESS, reasons.SETTLING, reasons.WAITING_FOR_TURN):
         if run.answer.reply is CallOutcome.NOT_DONE:
-            return f"it is asked for again and again; after {stage.limit_s:.0f} s at most it ends as Failed/{reason}"
+            return f"the executor retries it; after {stage.limit_s:.0f} s at most it fails as {reason}"
         limit_s = stage.limit_s if stage.is_cleanup else max(stage.limit_s, procedure.unobservable_limit_s)
-        return f"it is looked at again and again; after {limit_s:.0f} s it ends as Failed/{reason}"
+        return f"the executor observes again; after {limit_s:.0f} s it fails as {reason}"
     following = stage.on_timeout
     if following is None:
-        return f"after {stage.limit_s:.0f} s without that it ends as Failed/{reasons.TIMED_OUT}"
+        return f"after {stage.limit_s:.0f} s without that it fails as {reasons.TIMED_OUT}"
     if following.fail is not None or following.stage in ENDS:
-        return f"after {stage.limit_s:.0f} s without that it ends as Failed/{following.fail or reasons.TIMED_OUT}"
-    asking = f", asking for {following.action}" if following.action else ""
-    return f"after {stage.limit_s:.0f} s without that it goes on to {following.stage}{asking}"
+        return f"after {stage.limit_s:.0f} s without that it fails as {following.fail or reasons.TIMED_OUT}"
+    asking = f", requesting {following.action}" if following.action else ""
+    return f"after {stage.limit_s:.0f} s without that it continues with {following.stage}{asking}"
 
 
 def _after_silence(operation: MachineOperation, run: Run) -> str:
     """Describe what follows if the executor stays silent."""
-    end = f"machina ends it as Failed/{reasons.EXECUTOR_LOST}"
+    end = f"machina fails it as {reasons.EXECUTOR_LOST}"
     if operation.spec.abandon:
-        return f"{end} once nothing was heard of {run.executor} for {ABANDON_AFTER_S:.0f} s"
+        return f"{end} once {run.executor} has been silent for {ABANDON_AFTER_S:.0f} s"
     limit_s = deadline_s(operation) + LOST_AFTER_S
-    return f"it goes on when {run.executor} is back; {limit_s:.0f} s after its claim {end}"
+    return f"it continues when {run.executor} is back; {limit_s:.0f} s after its claim {end}"
 
 
 def _abandon(operation: MachineOperation) -> tuple[Fix, ...]:
     """Return the fix that abandons an operation without a live executor."""
     if operation.spec.abandon:
         return ()
-    does = "ends it, if its executor will not come back; what it has done to the machine is not known then"
+    does = "ends it, if its executor will not return; its effect on the machine is then unknown"
     return (Fix(f"{PLUGIN} machine operation abandon {operation.name}", does),)
 
 
@@ -265,7 +263,7 @@ def _missed_agent(operation: MachineOperation, machine: Machine) -> str:
 
 def _deletion_text(operation: MachineOperation) -> str:
     if operation.metadata.deletion_timestamp:
-        return "machina takes its finalizer off, and it is gone"
+        return "machina removes its finalizer, and it is deleted"
     ttl = operation.spec.ttl_seconds_after_finished
     return "" if ttl is None else f"it is deleted {ttl} s after its end"
 
@@ -276,7 +274,7 @@ def _deletion_text(operation: MachineOperation) -> str:
 def _explain_parent(operation: MachineOperation, facts: ExplainFacts) -> Explained:
     kind = operation.spec.operation_kind
     if not operation.status.targets:
-        link = ExplainLink(_about(operation), f"{kind}, not started: machina has not read its selector yet")
+        link = ExplainLink(_about(operation), f"{kind}, not started: machina has not resolved its selector yet")
         return _by_machina(link, facts)
     children = {child.spec.machine_ref or "": child for child in _children(operation, facts)}
     step = plan_batch(operation, children, now="")
@@ -284,7 +282,7 @@ def _explain_parent(operation: MachineOperation, facts: ExplainFacts) -> Explain
     stopped = [t for t in step.targets if t.reason == reasons.NOT_STARTED]
     notes = [f"{kind} on {len(step.targets)} Machines: {step.message}"]
     if turn:
-        notes.append(f"{len(turn)} wait for their turn, as {operation.spec.max_concurrent} may run at once")
+        notes.append(f"{len(turn)} wait for capacity, as {operation.spec.max_concurrent} may run at once")
     if stopped and not operation.spec.cancel:
         notes.append(f"{len(stopped)} are not started, as spec.maxFailures {operation.spec.max_failures} is reached")
     running = _first(child for child in children.values() if not child.terminal)
@@ -304,7 +302,7 @@ def _explain_parent(operation: MachineOperation, facts: ExplainFacts) -> Explain
 
 def _stop(operation: MachineOperation) -> Fix:
     words = f"{PLUGIN} machine operation cancel {operation.name}"
-    return Fix(words, "starts no more, and stops those that can be stopped")
+    return Fix(words, "starts no further targets, and cancels those in progress where possible")
 
 
 def _children(operation: MachineOperation, facts: ExplainFacts) -> tuple[MachineOperation, ...]:

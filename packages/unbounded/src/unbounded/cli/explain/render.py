@@ -60,7 +60,7 @@ def _times(link: ExplainLink, now: datetime) -> Iterator[str]:
 
 def _ago(since: str, now: datetime) -> str:
     try:
-        return f" ({age(since, now)} by the clock here)"
+        return f" ({age(since, now)} by the local clock)"
     except ValueError:
         return ""
 

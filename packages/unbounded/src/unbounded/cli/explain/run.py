@@ -31,7 +31,7 @@ Found = Machine | MachineOperation
 
 async def run(session: CommandSession) -> int:
     """Run `why NAME`: print the chain once, or with --watch after each change until nothing blocks any more."""
-    refuse_output(session.invocation, "name", "wide", what="an answer is printed as text, json or yaml")
+    refuse_output(session.invocation, "name", "wide", what="an answer can be text, json or yaml")
     args, program = session.invocation.args, session.invocation.program
     topic, name = parsed(args.name, program)
     before: tuple[ExplainLink, ...] = ()
@@ -91,13 +91,13 @@ async def find(api: Api, topic: Topic | None, name: str, program: str = PLUGIN) 
     found = [one for one in await asyncio.gather(*(_get(api, kind, name) for kind in kinds)) if one is not None]
     if len(found) > 1:
         raise CliError(
-            f"there is a Machine {name} and an operation {name}",
+            f"both a Machine and an operation have the name {name}",
             next_step=f"{program} why machine/{name}, or {program} why operation/{name}",
             status=USAGE,
         )
     if not found:
         what = {Topic.MACHINE: "Machine", Topic.OPERATION: "operation", None: "Machine or operation"}[topic]
-        raise CliError(f"there is no {what} {name}", next_step="kubectl get machines,machineoperations")
+        raise CliError(f"{what} {name} does not exist", next_step="kubectl get machines,machineoperations")
     first: Found = found[0]
     return first
 
@@ -119,4 +119,4 @@ def show(session: CommandSession, links: tuple[ExplainLink, ...], unread: tuple[
     else:
         session.invocation.out.write("\n".join(lines(links, utc_now(), session.invocation.style)) + "\n")
     for what in unread:
-        session.printer.warn(f"note: {what}; it is left out")
+        session.printer.warn(f"note: {what}; the answer ignores it")

@@ -34,7 +34,7 @@ Remedy = Callable[[Machine, Condition], tuple[Fix, ...]]
 
 
 def _unreachable(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
-    return (Fix(f"{ssh_command(machine)}true", "tries the same way from here"), _address(machine, reported))
+    return (Fix(f"{ssh_command(machine)}true", "tries the same route from here"), _address(machine, reported))
 
 
 def _address(machine: Machine, reported: Condition) -> Fix:
@@ -44,11 +44,11 @@ def _address(machine: Machine, reported: Condition) -> Fix:
 
 def _no_route(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     """Return fixes for a server without a route: another login does not help, another route does."""
-    show = _where_it_fails(machine, reported, f"ip route get {_host(machine, reported)}", "shows the way that is taken")
+    show = _where_it_fails(machine, reported, f"ip route get {_host(machine, reported)}", "shows the route")
     if hop_of(machine, reported) is SSHHop.BASTION:
         return (show, _address(machine, reported))
     bastion = {"spec": {"ssh": {"bastion": {"host": "BASTION", "username": "USER"}}}}
-    by_way = Fix(patch("machine", machine.name, bastion), "goes there by a bastion that has a way to it")
+    by_way = Fix(patch("machine", machine.name, bastion), "connects through a bastion with a route to it")
     return (
         (show, _address(machine, reported))
         if _bastion(machine) is not None
@@ -57,7 +57,7 @@ def _no_route(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
 
 
 def _no_name(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
-    lookup = _where_it_fails(machine, reported, f"getent hosts {_host(machine, reported)}", "looks the name up")
+    lookup = _where_it_fails(machine, reported, f"getent hosts {_host(machine, reported)}", "resolves the name")
     return (lookup, _address(machine, reported))
 
 
@@ -85,11 +85,11 @@ def _no_forwarding(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
         return ()
     words = "sudo sshd -T | grep -i -e forwarding -e permitopen"
     target = host_and_port(machine.spec.ssh.host)
-    does = f"shows what it forbids: AllowTcpForwarding has to be yes or local, and PermitOpen to allow {target}"
+    does = f"shows its restrictions: AllowTcpForwarding must be yes or local, and PermitOpen must allow {target}"
     another = {"spec": {"ssh": {"bastion": {"host": "HOST:PORT"}}}}
     return (
         Fix(f"{bastion_command(bastion)}{shlex.quote(words)}", does),
-        Fix(patch("machine", machine.name, another), "goes by another bastion"),
+        Fix(patch("machine", machine.name, another), "connects through another bastion"),
     )
 
 
@@ -98,7 +98,7 @@ def _too_many(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     at_bastion = hop_of(machine, reported) is SSHHop.BASTION and bastion is not None
     login = bastion_command(bastion) if at_bastion and bastion is not None else ssh_command(machine)
     words = "sudo sshd -T | grep -i -e maxstartups -e maxsessions -e persource"
-    return (Fix(f"{login}{shlex.quote(words)}", "shows how many logins its SSH server takes at once"),)
+    return (Fix(f"{login}{shlex.quote(words)}", "shows how many logins its SSH server accepts at once"),)
 
 
 def _host_key(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
@@ -106,9 +106,9 @@ def _host_key(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     at = ssh.bastion if ssh is not None and hop is SSHHop.BASTION else ssh
     trust = f"{PLUGIN} machine trust-host-key {machine.name}"
     if at is not None and at.host_keys:
-        return (Fix(f"{trust} --host-key KEY", "has the new key count, if it is the server's own"),)
+        return (Fix(f"{trust} --host-key KEY", "trusts the new key, if it is the server's own"),)
     shown = untrusted(machine, hop)
-    return (Fix(trust, f"trusts the key {shown or 'that it shows'}, if it is the server's own"),)
+    return (Fix(trust, f"trusts the key {shown or 'that it presents'}, if it is the server's own"),)
 
 
 def _login(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
@@ -121,7 +121,7 @@ def _login(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     print_of = next((one.fingerprint for one in known if one.hop == hop and one.fingerprint), None)
     which = f" (ssh-keygen -lf KEY.pub shows {print_of})" if print_of else ""
     return (
-        Fix(copy_id(ssh, hop), f"lets the key of Secret {ref.namespace}/{ref.name}{which} in there"),
+        Fix(copy_id(ssh, hop), f"accepts the key of Secret {ref.namespace}/{ref.name}{which} there"),
         Fix(_ssh_patch(machine, reported, {"username": "USER"}), "corrects the user name"),
         *_own_key(machine, reported),
     )
@@ -133,8 +133,8 @@ def _own_key(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     make = f"kubectl -n {NAMESPACE} create secret generic {own} --from-file={KEY}=FILE"
     ref = {"privateKeyRef": {"name": own, "namespace": NAMESPACE, "key": KEY}}
     return (
-        Fix(make, f"makes a Secret for this Machine alone, {own}, of another private key"),
-        Fix(_ssh_patch(machine, reported, ref), "has the Machine log in with that"),
+        Fix(make, f"creates a Secret for this Machine alone, {own}, from another private key"),
+        Fix(_ssh_patch(machine, reported, ref), "lets the Machine log in with that"),
     )
 
 
@@ -144,7 +144,7 @@ def _secret_missing(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
         return ()
     ref = _key_ref(ssh, hop_of(machine, reported))
     make = f"kubectl -n {ref.namespace} create secret generic {ref.name} --from-file={ref.key}=FILE"
-    return (Fix(make, f"makes the Secret {ref.name}"),)
+    return (Fix(make, f"creates the Secret {ref.name}"),)
 
 
 def _key_unusable(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
@@ -179,7 +179,7 @@ def _rights(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     return (_RIGHTS,)
 
 
-_RIGHTS: Final = Fix(f"{PLUGIN} install", "gives machina its rights again")
+_RIGHTS: Final = Fix(f"{PLUGIN} install", "restores machina's permissions")
 
 
 def _bastion(machine: Machine) -> BastionSSHSpec | None:
@@ -224,7 +224,7 @@ def _ssh_patch(machine: Machine, reported: Condition, change: Mapping[str, Any])
 
 
 def _again(machine: Machine) -> Fix:
-    return Fix(f"{PLUGIN} machine allow-join {machine.name}", "has it tried again at once, when the cause is gone")
+    return Fix(f"{PLUGIN} machine allow-join {machine.name}", "retries at once, when the cause is removed")
 
 
 def _by_hand(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
@@ -232,11 +232,11 @@ def _by_hand(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
 
 
 def _show_script_output(machine: Machine) -> Fix:
-    return Fix(f"kubectl events --for machine/{machine.name}", "shows the end of what the install script said")
+    return Fix(f"kubectl events --for machine/{machine.name}", "shows the last output of the install script")
 
 
 def _attempt(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
-    root = Fix(f"{ssh_command(machine)}sudo -n true", "logs in and asks for root as the install does")
+    root = Fix(f"{ssh_command(machine)}sudo -n true", "logs in and becomes root as the install does")
     return (_show_script_output(machine), root, _again(machine))
 
 
@@ -252,7 +252,9 @@ def _sudo(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
 
 
 def _disk_full(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
-    show = Fix(f"{ssh_command(machine)}df -h / /var /var/lib", "shows which file system of the host is full: make room")
+    show = Fix(
+        f"{ssh_command(machine)}df -h / /var /var/lib", "shows which file system of the host is full: free some space"
+    )
     return (show, _show_script_output(machine), _again(machine))
 
 
@@ -272,8 +274,8 @@ def _no_artifact(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     version = patch("machine", machine.name, {"spec": {"kubernetes": {"version": "VERSION"}}})
     return (
         _show_script_output(machine),
-        Fix(version, "names a version that the mirror, or the project, has"),
-        Fix(f"{PLUGIN} install --artifact-mirror URL", "names another mirror for all Machines"),
+        Fix(version, "sets a version that the mirror, or the project, has"),
+        Fix(f"{PLUGIN} install --artifact-mirror URL", "sets another mirror for all Machines"),
     )
 
 
@@ -304,7 +306,7 @@ def _token_forbidden(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
         return (_RIGHTS,)
     change = {"spec": {"kubernetes": {"bootstrapTokenRef": {"name": "bootstrap-token-ID"}}}}
     return (
-        Fix(patch("machine", machine.name, change), "names the token, which machina then reads by its name"),
+        Fix(patch("machine", machine.name, change), "sets the token, which machina then reads by its name"),
         _RIGHTS,
     )
 

@@ -50,7 +50,7 @@ def with_refusals(
     """
     targets = tuple(_with_refusal(one, operation, facts, providers) for one in planned.targets)
     unknown = (
-        f"whether provider {name} carries it out with these parameters, and in which stages: {found}"
+        f"whether provider {name} supports it with these parameters, and its stages: {found}"
         for name, found in providers.items()
         if isinstance(found, str)
     )
@@ -65,7 +65,7 @@ async def with_losses(
     if planned.kind != OperationKind.HOST_REPLACE:
         return planned
     looked = [await _with_losses(one, operation, facts, providers, api) for one in planned.targets[:QUERIED_TARGETS]]
-    unknown = tuple(f"what {one.machine} would lose: {why}" for one, why in looked if why)
+    unknown = tuple(f"the losses of {one.machine}: {why}" for one, why in looked if why)
     targets = (*(one for one, _ in looked), *planned.targets[QUERIED_TARGETS:])
     return replace(planned, targets=targets, unchecked=(*planned.unchecked, *unknown))
 

@@ -101,13 +101,16 @@ def _of_boot(machine: Machine, facts: ExplainFacts) -> Iterator[Obstacle]:
 
 
 def _not_served(machine: Machine, facts: ExplainFacts) -> Obstacle:
-    fix = Fix("unbounded up --pxe-interface NAME", "serves them; with the other flags that it runs with")
+    fix = Fix("unbounded up --pxe-interface NAME", "serves network boots; add its present flags")
     if not facts.embedded:
-        fix = Fix(f"{PLUGIN} site deploy-pxe --site {machine.site or 'SITE'}", "has one that serves them in the site")
+        fix = Fix(
+            f"{PLUGIN} site deploy-pxe --site {machine.site or 'SITE'}",
+            "deploys one that serves network boots in the site",
+        )
     return Obstacle(
         f"machine/{machine.name}",
-        f"nobody has told of its image (condition {ConditionType.NETBOOT_IMAGE_READY}), as a metalman does that serves"
-        " booting machines: without one it is refused, or waits in vain",
+        f"no metalman has reported its image (condition {ConditionType.NETBOOT_IMAGE_READY}), as one that "
+        "serves network boots does: without one, the operation is rejected, or waits without end",
         fixes=(fix,),
     )
 
@@ -125,7 +128,9 @@ def _condition_obstacle(machine: Machine, condition: Condition) -> Obstacle:
 
 def _of_secrets(wanted: Sequence[SecretKeySelector], secrets: Secrets) -> Iterator[str]:
     """Yield Secrets that could not be checked: the user may not read them, or metalman's rights there are unknown."""
-    yield from (f"Secret {ref.namespace}/{ref.name} may not be read by you" for ref in wanted if ref not in secrets)
+    yield from (
+        f"you have no permission to read Secret {ref.namespace}/{ref.name}" for ref in wanted if ref not in secrets
+    )
     for namespace in sorted({ref.namespace for ref in wanted if secrets.get(ref) is not None} - {NAMESPACE}):
         yield f"whether metalman may read Secrets in namespace {namespace}, as it may in {NAMESPACE}"
 
@@ -133,8 +138,8 @@ def _of_secrets(wanted: Sequence[SecretKeySelector], secrets: Secrets) -> Iterat
 def _unobservable(planned: OperationForecast) -> Iterator[str]:
     """Yield facts that are in no API object."""
     if any(_is_of(one, ExecutorKind.METALMAN) for one in planned.targets):
-        yield "whether the BMC answers, takes the password and shows the certificate that is trusted"
+        yield "whether the BMC answers, accepts the password and presents the trusted certificate"
         if planned.kind == OperationKind.HOST_REPLACE:
-            yield "whether the host boots from the network, and reaches who serves it there"
+            yield "whether the host boots from the network, and reaches metalman there"
     if any(_is_of(one, ExecutorKind.CLOUD) for one in planned.targets):
-        yield "whether the provider can be logged into, and has the instance"
+        yield "whether the provider accepts the login, and has the instance"

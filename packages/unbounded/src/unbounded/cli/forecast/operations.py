@@ -35,9 +35,9 @@ LAST: Final = "9999-12-31T23:59:59Z"  # later than all existing objects, whateve
 
 LOSES: Final[Mapping[OperationKind, str]] = {
     **manifests.DESTROYS,
-    OperationKind.NODE_REBOOT: "what runs on its Node is stopped, and started again with it",
-    OperationKind.HOST_REBOOT: "what runs on the host is stopped, and started again with it",
-    OperationKind.HOST_POWER_OFF: "what runs on the host is stopped until it is switched on",
+    OperationKind.NODE_REBOOT: "the workload of its Node stops, and starts again with it",
+    OperationKind.HOST_REBOOT: "the workload of the host stops, and starts again with it",
+    OperationKind.HOST_POWER_OFF: "the workload of the host stops until it is switched on",
 }
 
 

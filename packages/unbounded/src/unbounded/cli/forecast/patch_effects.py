@@ -71,7 +71,7 @@ def _of_pause(before: Machine, after: Machine, facts: ExplainFacts) -> Iterator[
     waiting = [one for one in facts.on(after.name) if not one.terminal]
     yield from _pause_text(waiting, held=will is not None)
     if will is None and (gate := paused(after, facts.pause)) is not None:
-        yield f"nothing starts all the same: {gate.text}"
+        yield f"still nothing starts: {gate.text}"
 
 
 def _of_pause_of_all(after: ConfigMap, facts: ExplainFacts) -> Iterator[str]:
@@ -84,11 +84,11 @@ def _pause_text(waiting: list[MachineOperation], *, held: bool) -> Iterator[str]
     unclaimed = ", ".join(sorted(one.name for one in waiting if not one.claimed))
     running = ", ".join(sorted(one.name for one in waiting if one.claimed))
     if held:
-        yield f"nothing starts any more; of what there is now that holds back: {unclaimed or 'nothing'}"
+        yield f"nothing starts any more; of the existing operations that blocks: {unclaimed or 'none'}"
         if running:
-            yield f"what runs already goes on: {running}"
+            yield f"operations in progress continue: {running}"
     else:
-        yield f"what waits for it may start: {unclaimed or 'nothing does'}"
+        yield f"waiting operations may start: {unclaimed or 'none'}"
 
 
 def _of_joins(before: Machine, after: Machine, facts: ExplainFacts) -> Iterator[str]:
@@ -108,7 +108,7 @@ def _of_end(before: MachineOperation, after: MachineOperation) -> Iterator[str]:
         yield _abandoned(before)
     elif after.spec.cancel and not before.spec.cancel:
         if run is None:
-            yield _cancelled_targets(before) if before.status.targets else "it ends, as it has not been started"
+            yield _cancelled_targets(before) if before.status.targets else "it ends, as it has not started"
             return
         procedure = procedure_of(before, run.executor)
         stage = procedure.stages.get(run.stage) if procedure is not None else None
@@ -117,11 +117,11 @@ def _of_end(before: MachineOperation, after: MachineOperation) -> Iterator[str]:
 
 def _cancelled_targets(parent: MachineOperation) -> str:
     opened = [target for target in parent.status.targets if target.operation is None and target.completed_at is None]
-    return f"{len(opened)} of its {len(parent.status.targets)} targets are not started; those that are get a cancel"
+    return f"{len(opened)} of its {len(parent.status.targets)} targets do not start; a cancel reaches the others"
 
 
 def _abandoned(operation: MachineOperation) -> str:
     execution = operation.status.execution
     if execution is None:
-        return "it ends, as it has not been started"
-    return f"it ends once nothing was heard of {execution.executor} for {ABANDON_AFTER_S:.0f} s, and not before"
+        return "it ends, as it has not started"
+    return f"it ends once {execution.executor} has been silent for {ABANDON_AFTER_S:.0f} s, and not before"

@@ -72,8 +72,11 @@ def _operation(planned: OperationForecast, program: str, *, wide: bool) -> Itera
     yield from _targets(planned.targets, program)
     if len(planned.targets) != 1 or planned.targets[0].operation != planned.name:
         yield f"  {len(planned.targets)} Machines, at most {planned.max_concurrent} at once, in this order;"
-        yield f"  once {planned.max_failures} of them failed, no more are started"
-    yield f"  not started within {planned.start_deadline_s} s or not done {planned.deadline_s} s after that, it fails"
+        yield f"  after {planned.max_failures} failures, no further ones start"
+    yield (
+        f"  it fails if it has not started within {planned.start_deadline_s} s, or not completed "
+        f"{planned.deadline_s} s after that"
+    )
     yield from _few("  loses ", planned.loses)
     yield from _few("  not checked: ", planned.unchecked)
     if planned.stages and wide:
@@ -99,9 +102,9 @@ def _targets(targets: Sequence[MachineForecast], program: str) -> Iterator[str]:
                 alike += bool(obstacles)
             known |= obstacles
     if shown > SHOWN:
-        yield f"  … {shown} in all; of those after the first {SHOWN} only what is held up is shown"
+        yield f"  … {shown} in all; after the first {SHOWN}, only blocked ones are shown"
     if alike:
-        yield f"  … {alike} of those would come upon the same as others before them"
+        yield f"  … {alike} of those have the same obstacles as others before them"
 
 
 def _target(one: MachineForecast, wave: int, program: str) -> Iterator[str]:
@@ -114,13 +117,13 @@ def _target(one: MachineForecast, wave: int, program: str) -> Iterator[str]:
         yield from (f"     {_blocker_text(link)}" for link in one.held)
         yield from _tries(one.held[-1].fixes, program)
     else:
-        yield f"{head}: starts as soon as it is its turn"
+        yield f"{head}: starts in its turn"
     for obstacle in one.obstacles:
         comes = f"it would end as Failed/{obstacle.reason}" if obstacle.reason else "in its way"
         yield f"     then {comes}: {obstacle.about}: {obstacle.what}"
         yield from _tries(obstacle.fixes, program)
     for loss in one.losses:
-        less = ", which lessens security" if loss.lessens_security else ""
+        less = ", which decreases security" if loss.lessens_security else ""
         yield f"     loses {loss.field}: {loss.consequence}{less}"
 
 

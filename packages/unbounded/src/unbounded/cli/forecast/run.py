@@ -66,8 +66,8 @@ def _inner(session: CommandSession) -> tuple[CommandSession, Intend]:
     if not isinstance(found, CommandMatch) or not found.command.intend:
         there = ", ".join(" ".join(command.path) for command in known)
         raise CliError(
-            f"there is nothing to plan about {' '.join(invocation.args.command) or 'no command'}",
-            next_step=f"what can be planned: {there}",
+            f"--plan does not support {' '.join(invocation.args.command) or 'no command'}",
+            next_step=f"supported commands: {there}",
             status=USAGE,
         )
     args = arguments_of(found.command, found.words, program=f"{invocation.program} plan")
@@ -132,7 +132,7 @@ async def _of_patch(session: CommandSession, patch: IntentPatch) -> PlannedChang
     if due_operation is None:
         return change
     machine = await api.get(MACHINES, patch.name)
-    words = (*change.effects, f"its metalman makes {due_operation.kind} {due_operation.name}")
+    words = (*change.effects, f"its metalman creates {due_operation.kind} {due_operation.name}")
     return await _with_operation(api, replace(change, effects=words), due_operation.manifest(machine))
 
 

@@ -60,7 +60,7 @@ async def copy(source: ServerObjects, target: Api, migration: str, report: Repor
             await asyncio.sleep(_PAUSE_S)
         elif any(isinstance(one, CreateCopy) and one.queued for one in writes):
             await asyncio.sleep(_SECOND_S)
-    raise Rejected("the copy is not whole, as the target changes it: " + "; ".join(_shown(one) for one in writes[:3]))
+    raise Rejected("the copy is incomplete, as the target changes it: " + "; ".join(_shown(one) for one in writes[:3]))
 
 
 async def _perform(api: Api, writes: Iterable[Write]) -> int:

@@ -46,7 +46,7 @@ def policy(server: str) -> dict[str, Any]:
             "validations": [
                 {
                     "expression": _ALLOWED,
-                    "message": f"this control plane is migrated to {server}: write there",
+                    "message": f"this control plane was migrated to {server}: write there",
                     "reason": "Forbidden",
                 }
             ],

@@ -57,9 +57,9 @@ async def hand_over(source: MigrationSource, target: MigrationTarget, report: Re
 
 def _pending_text(behind: Mapping[str, str]) -> str:
     if not behind:
-        return "all agents have followed: this data is not needed any more"
+        return "all agents have moved: this data is not needed any more"
     more = f" and {len(behind) - _SHOWN} more" if len(behind) > _SHOWN else ""
-    lines = [f"{len(behind)} agents have not followed yet: {', '.join(list(behind)[:_SHOWN])}{more}"]
+    lines = [f"{len(behind)} agents have not moved yet: {', '.join(list(behind)[:_SHOWN])}{more}"]
     lines += [one_line(f"  {name}: {why}") for name, why in behind.items() if why][:_SHOWN]
     return "\n".join(lines)
 
@@ -134,12 +134,12 @@ def unfit(request: CertificateRequest) -> str:
     """Return why a request is none of an agent for itself or its kubelet; empty where it is one. Pure."""
     asker, (_, purpose) = requester_of(request), _SIGNERS[request.spec.signer_name]
     if not isinstance(asker, Holder) or asker.purpose is not JoinPurpose.AGENT:
-        return f"{request.spec.username} is no agent with a certificate of its own"
+        return f"{request.spec.username} is not an agent with its own certificate"
     try:
         named = requested_machine(request, purpose)
     except UnfitRequest as error:
         return str(error)
-    return "" if named == asker.machine else f"{request.spec.username} asks for a certificate of {named}"
+    return "" if named == asker.machine else f"{request.spec.username} requests a certificate of {named}"
 
 
 async def _relay(here: Api, existing: Api, request: CertificateRequest) -> None:
@@ -157,7 +157,7 @@ async def _relay(here: Api, existing: Api, request: CertificateRequest) -> None:
             return
     if not is_decided(response):
         await _decide(
-            existing, request.name, "Approved", "an agent asked for it with its certificate of the server before"
+            existing, request.name, "Approved", "an agent requested it with its certificate of the old server"
         )
     certificate = response.status.certificate
     if not certificate:

@@ -80,9 +80,9 @@ async def acquire_leases(api: Api, names: Iterable[str], migration: str) -> None
 
 def leaders_message(existing: Iterable[str]) -> str:
     return (
-        f"the target's control plane is at work ({'; '.join(existing)}): scale the Deployments of machina-controller,"
-        f" machine-ops-controller and metalman-controller in {NAMESPACE} to 0 until the hand-over, and finish or take"
-        " back any other migration"
+        f"the target's control plane is running ({'; '.join(existing)}): scale the Deployments of "
+        f"machina-controller, machine-ops-controller and metalman-controller in {NAMESPACE} to 0 until "
+        "the hand-over, and finish or revert any other migration"
     )
 
 
@@ -96,7 +96,7 @@ async def _acquire(api: Api, name: str, known: Lease | None, holder: str) -> Non
                 LEASES, {"metadata": {"name": name}, "spec": spec | {"acquireTime": at}}, namespace=NAMESPACE
             )
         except AlreadyExists as error:
-            raise Rejected(leaders_message((f"Lease {NAMESPACE}/{name}, made just now",))) from error
+            raise Rejected(leaders_message((f"Lease {NAMESPACE}/{name}, created just now",))) from error
         return
     if known.spec.holder_identity == holder:
         return

@@ -86,10 +86,10 @@ def migrated_reason(data: Path) -> str:
         return ""
     if marker.stage is MarkerStage.MOVED:
         return (
-            f"it was migrated to {marker.server}, and its machines are looked after there;"
-            " `unbounded migrate --to KUBECONFIG` serves agents that have not followed yet"
+            f"it was migrated to {marker.server}, which manages its machines; `unbounded migrate --to "
+            "KUBECONFIG` serves agents that have not moved yet"
         )
     return (
-        f"a migration to {marker.server} is under way: `unbounded migrate --to KUBECONFIG` finishes it,"
-        " and with --take-back everything stays here"
+        f"a migration to {marker.server} is in progress: `unbounded migrate --to KUBECONFIG` finishes it, "
+        "and --take-back reverts it"
     )

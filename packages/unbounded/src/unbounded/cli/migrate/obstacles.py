@@ -44,7 +44,7 @@ def _locked_machines(machines: tuple[Machine, ...], terminal: set[str], known: s
     for machine in machines:
         active = machine.status.active_operation
         if active is not None and not active.lost and active.uid not in terminal and active.uid not in known:
-            yield f"Machine {machine.name}: {active.kind} {active.name} ({active.executor}) is at work; {_WAIT}"
+            yield f"Machine {machine.name}: {active.kind} {active.name} ({active.executor}) is in progress; {_WAIT}"
 
 
 _WAIT: Final = "start `unbounded up` again and wait for its end"
@@ -54,8 +54,8 @@ def _running(operation: MachineOperation) -> str:
     stage = operation.status.targets[0].stage if operation.status.targets else None
     where = f" ({stage})" if stage else ""
     return (
-        f"MachineOperation {operation.name}: {operation.spec.operation_kind} of"
-        f" {operation.spec.machine_ref or 'several Machines'} runs{where}; {_WAIT}"
+        f"MachineOperation {operation.name}: {operation.spec.operation_kind} of "
+        f"{operation.spec.machine_ref or 'several Machines'} is in progress{where}; {_WAIT}"
     )
 
 
@@ -68,12 +68,12 @@ def _size(one: ServerObject) -> int:
 
 
 def _too_large(one: ServerObject) -> str:
-    return f"{one.shown} has {_size(one):,} bytes, and a cluster stores at most {LARGEST:,}: make it smaller"
+    return f"{one.shown} has {_size(one):,} bytes; the limit of a cluster is {LARGEST:,}: make it smaller"
 
 
 def _clash(existing: ServerObject) -> str:
     remedy = "delete it there, or rename it" if existing.kind.kind != SECRETS.kind else "delete it there"
-    return f"{existing.shown} is on the target already, and is another one: {remedy}"
+    return f"{existing.shown} exists on the target already, and differs: {remedy}"
 
 
 def _limited(words: list[str]) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ def too_old(version: str) -> str:
     try:
         major, minor = (int(part) for part in version.lstrip("v").split(".")[:2])
     except ValueError:
-        return f"the target says that it is {version!r}, which is no version of Kubernetes"
+        return f"the target reports {version!r}, which is not a version of Kubernetes"
     if (major, minor) >= (1, OLDEST_MINOR):
         return ""
-    return f"the target is Kubernetes {version}; 1.{OLDEST_MINOR} is the oldest that serves these definitions"
+    return f"the target is Kubernetes {version}; the oldest supported version is 1.{OLDEST_MINOR}"

@@ -107,4 +107,4 @@ def _of(config_map: ConfigMap) -> MigrationRecord:
         )
     except (KeyError, ValueError) as error:
         where = f"ConfigMap {NAMESPACE}/{meta.name}"
-        raise Rejected(f"{where} is no record of a migration: data.{error}") from error
+        raise Rejected(f"{where} is not a record of a migration: data.{error}") from error

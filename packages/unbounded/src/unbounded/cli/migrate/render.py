@@ -37,8 +37,8 @@ def plan_text(plan: MigrationPlan, *, server: str, data: str, kubeconfig: str, p
     size_kib = sum(len(msgspec.json.encode(one.body)) for one in copied) / 1024
     rows = [
         ("copied", f"{_counted(copied)} ({size_kib:,.0f} KiB)"),
-        ("made there", _made(plan)),
-        ("not copied", "Events, Leases, requests for certificates, and what kubelets publish again"),
+        ("created there", _made(plan)),
+        ("not copied", "Events, Leases, certificate requests, and objects that kubelets publish again"),
         ("agents", _agents(plan)),
     ]
     if pods:
@@ -52,11 +52,11 @@ def plan_text(plan: MigrationPlan, *, server: str, data: str, kubeconfig: str, p
 
 
 _STEPS: Final = (
-    "The source stands still: operations are paused, and agents' writes are refused.",
-    "The target stands still: the Leases of its controllers are held.",
-    "Definitions, rights and policies are brought there; then objects, each status, and counters are copied.",
-    "Point of no return: the target's control plane may act. Until then --take-back leaves all as it was.",
-    "Agents get certificates of the target, and follow. The command serves them until the last one has.",
+    "The source is frozen: operations are paused, and writes of agents are rejected.",
+    "The target is frozen: the Leases of its controllers are held.",
+    "Definitions, RBAC and policies are installed there; then objects, each status, and counters are copied.",
+    "Point of no return: the target's control plane may act. Until then, --take-back reverts everything.",
+    "Agents get certificates of the target, and move. The command serves them until the last one has moved.",
 )
 
 
@@ -69,13 +69,13 @@ def _counted(copied: tuple[ServerObject, ...]) -> str:
 
 def _made(plan: MigrationPlan) -> str:
     new = f"{plan.target.missing} definitions, " if plan.target.missing else ""
-    return f"{new}the rights and policies of this version, as far as they are not there"
+    return f"{new}RBAC and policies of this version, where they are missing"
 
 
 def _agents(plan: MigrationPlan) -> str:
     number = sum(one.status.agent is not None for one in plan.source.machines())
-    where = str(plan.target.access) if plan.target.access is not None else "an address that is not known"
-    return f"{number} follow to {where}"
+    where = str(plan.target.access) if plan.target.access is not None else "an unknown address"
+    return f"{number} move to {where}"
 
 
 def commands(source: ServerObjects, kubeconfig: str) -> Iterator[str]:

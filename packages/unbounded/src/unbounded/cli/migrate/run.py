@@ -128,9 +128,9 @@ async def _migrate(settings: MigrateSettings, source: MigrationSource, target: M
 
 async def _agreed() -> bool:
     if not sys.stdin.isatty():
-        print("\nNothing was changed. With --yes the migration begins without a question.", file=sys.stderr)
+        print("\nNothing was changed. With --yes the migration starts without a question.", file=sys.stderr)
         return False
-    answer = await asyncio.to_thread(input, "\nType `yes` to begin: ")
+    answer = await asyncio.to_thread(input, "\nType `yes` to start: ")
     if answer.strip() == "yes":
         return True
     print("Nothing was changed.", file=sys.stderr)
@@ -140,7 +140,7 @@ async def _agreed() -> bool:
 async def _roll_back(source: MigrationSource, target: MigrationTarget | None) -> int:
     marker = source.marker.read()
     if marker is None:
-        raise Rejected(f"{source.marker.data} is not being migrated: there is nothing to take back")
+        raise Rejected(f"{source.marker.data} has no migration in progress, so there is nothing to revert")
     if target is not None:
         await steps.check_cluster(marker, target)
         record = await read_record(target.api, marker.migration)
@@ -154,15 +154,15 @@ async def _run_on_target(settings: MigrateSettings, target: MigrationTarget) -> 
     """Finish the migration or take it back without access to the source."""
     if not (settings.finish or settings.take_back):
         raise Rejected(
-            f"--data {settings.up.data}: there is no data of `unbounded up`; where the source is not at hand,"
-            " --finish or --take-back decides on the target alone"
+            f"--data {settings.up.data}: it contains no data of `unbounded up`; without the source, --finish "
+            "or --take-back decides on the target alone"
         )
     record = await open_record(target.api)
     if record is None:
-        raise Rejected(f"no migration to {target.server} is under way")
+        raise Rejected(f"no migration to {target.server} is in progress")
     if settings.finish:
         await steps.finish(target, record, _print)
-        _print(f"agents follow once `unbounded migrate` runs beside the data ({record.source})")
+        _print(f"agents move once `unbounded migrate` runs beside the data ({record.source})")
     else:
         await steps.roll_back_target(target, record, _print)
         _print(f"the source ({record.source}) acts again after `unbounded migrate --take-back` there")

@@ -41,9 +41,11 @@ def migrate_settings_of(args: argparse.Namespace) -> MigrateSettings:
         ValueError: flags contradict each other.
     """
     if args.without_target and not args.take_back:
-        raise ValueError("--without-target goes with --take-back")
+        raise ValueError("--without-target requires --take-back")
     if args.without_target is (args.to is not None):
-        raise ValueError("--to KUBECONFIG names the cluster; --without-target says that it is gone")
+        raise ValueError(
+            "use either --to KUBECONFIG for the cluster, or --without-target if it does not exist any more"
+        )
     if sum((args.plan, args.take_back, args.finish)) > 1:
         raise ValueError("--plan, --take-back and --finish exclude each other")
     return MigrateSettings(

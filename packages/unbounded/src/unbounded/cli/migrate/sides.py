@@ -135,8 +135,8 @@ async def observe(target: MigrationTarget, migration: str) -> TargetObservation:
             missing += change.outcome is ApplyOutcome.CREATED
             if change.outcome is ApplyOutcome.CONFIGURED:
                 troubles.append(
-                    f"{change.what} on the target is of another version:"
-                    " `kubectl unbounded install` of this version brings the right one"
+                    f"{change.what} on the target is of another version: `kubectl unbounded install` of this version "
+                    "installs the right one"
                 )
         if existing := await leaders(target.api, migration):
             troubles.append(leaders_message(existing))
@@ -152,7 +152,7 @@ async def _without_leases(target: MigrationTarget) -> str:
     """Return why the target cannot be held: `unbounded up` leads by the lock on its data, not by Leases."""
     if not (where := await components.running(target.api)):
         return ""
-    return f"the target is {where['machina']}, whose controllers no Lease holds: only a cluster can take over"
+    return f"the target is {where['machina']}, whose controllers use no Lease: only a cluster can take over"
 
 
 async def _lacking_rights(target: MigrationTarget) -> str:
@@ -160,4 +160,4 @@ async def _lacking_rights(target: MigrationTarget) -> str:
     review = await target.api.create(_REVIEWS, desired)
     if review["status"].get("allowed"):
         return ""
-    return "the user of --to lacks rights on the target: all objects are written, so it needs those of cluster-admin"
+    return "the user of --to lacks permissions on the target: it must write all objects, and needs cluster-admin"

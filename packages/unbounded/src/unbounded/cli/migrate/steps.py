@@ -99,14 +99,14 @@ async def _copied(
     if record is None and (found := running(here)):
         await roll_back_source(source, marker, report)
         raise Rejected("; ".join(found))
-    report("the source stands still: no operation is claimed there")
+    report("the source is frozen: no operation is claimed there")
     await target.prepare_namespace()
     begun = await begin_record(
         target.api, MigrationRecord(marker.migration, source.name, MigrationPhase.COPYING, marker.paused)
     )
     await acquire_leases(target.api, lease_names(here.machines()), marker.migration)
     await pause_for(target, marker.migration)
-    report("the target stands still: its Leases are held")
+    report("the target is frozen: its Leases are held")
     await target.prepare()
     await copy(here, target.api, marker.migration, report)
     return await advance_record(target.api, begun, MigrationPhase.COPIED)
@@ -120,9 +120,9 @@ async def finish(target: MigrationTarget, record: MigrationRecord, report: Repor
         Stale: as `migrate`.
     """
     if record.phase is MigrationPhase.COPYING:
-        raise Rejected("only a part is copied: finish the migration from the source, or take it back")
+        raise Rejected("only a part is copied: finish the migration from the source, or revert it")
     if record.phase is MigrationPhase.TAKING_BACK:
-        raise Rejected("it is being taken back: run the command with --take-back to finish that")
+        raise Rejected("it is being reverted: run the command with --take-back to finish that")
     record = await advance_record(target.api, record, MigrationPhase.RESUMED)  # the point of no return
     await resume_after(target, record.migration, record.paused)
     await release_leases(target.api, record.migration)
@@ -137,7 +137,7 @@ async def roll_back_target(target: MigrationTarget, record: MigrationRecord, rep
         Stale: as `migrate`.
     """
     if record.phase is MigrationPhase.RESUMED:
-        raise Rejected(f"{target.server} has the machines already, and that cannot be taken back")
+        raise Rejected(f"{target.server} has the machines already, and that cannot be reverted")
     record = await advance_record(target.api, record, MigrationPhase.TAKING_BACK)
     await delete_copies(target.api, record.migration, report)
     await resume_after(target, record.migration, None)
@@ -152,7 +152,7 @@ async def roll_back_source(source: MigrationSource, marker: Marker, report: Repo
         Rejected: the target has taken over.
     """
     if marker.stage is MarkerStage.MOVED:
-        raise Rejected(f"{marker.server} has the machines already, and that cannot be taken back")
+        raise Rejected(f"{marker.server} has the machines already, and that cannot be reverted")
     await thaw(source.api, marker.paused)
     source.marker.remove()
     report("the source may act again: start `unbounded up`")
@@ -177,4 +177,4 @@ def _pause(migration: str) -> str:
 async def check_cluster(marker: Marker, target: MigrationTarget) -> None:
     """Raise Rejected if the data is being migrated to another cluster than this one."""
     if await target.cluster() != marker.cluster:
-        raise Rejected(f"the data is on its way to {marker.server}, and {target.server} is another cluster")
+        raise Rejected(f"the data is being migrated to {marker.server}, but {target.server} is another cluster")

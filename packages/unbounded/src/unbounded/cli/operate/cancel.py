@@ -16,7 +16,7 @@ from unbounded.operations import reasons
 from unbounded.operations.supervisor_plan import ABANDON_AFTER_S
 
 CANCEL, ABANDON = "cancel", "abandon"
-UNKNOWN = "nobody knows how far it came"
+UNKNOWN = "its result is unknown"
 
 
 async def wait(session: CommandSession) -> int:
@@ -36,10 +36,10 @@ async def abandon(session: CommandSession) -> int:
     operation = await lookup.operation(session, session.invocation.args.name)
     intent = _intent(operation, ABANDON)
     if intent.patches:
-        await confirm(session.invocation, (operation.name,), f"{UNKNOWN}; its Machine is looked at afresh")
+        await confirm(session.invocation, (operation.name,), f"{UNKNOWN}; the next executor observes its Machine first")
     if operation.claimed and not operation.terminal:
-        silence = f"once nothing was heard of its executor for {ABANDON_AFTER_S:.0f} s"
-        session.printer.info(f"it ends {silence}; one that is at work is asked to stop by `cancel`")
+        silence = f"once its executor has been silent for {ABANDON_AFTER_S:.0f} s"
+        session.printer.info(f"it ends {silence}; use `cancel` to stop an operation in progress")
     lost = {reasons.EXECUTOR_LOST, reasons.CANCELLED}
     return await _execute_and_wait(session, operation, intent, lambda end: end.reason in lost, "abandoned")
 
@@ -58,8 +58,8 @@ def _intent(operation: MachineOperation, field: str) -> Intent:
     if end is not None and not end.cancelled:
         raise CliError(f"operation {operation.name} has ended already: {operation.status.phase} ({end.reason})")
     if end is not None or getattr(operation.spec, field):
-        return Intent(notes=(f"operation {operation.name} was told so already",))
-    verb = "asked to stop" if field == CANCEL else "given up"
+        return Intent(notes=(f"operation {operation.name} has this request already",))
+    verb = "cancel requested" if field == CANCEL else "abandon requested"
     return Intent(patches=(IntentPatch(MACHINE_OPERATIONS, operation.name, {"spec": {field: True}}, verb=verb),))
 
 

@@ -59,13 +59,13 @@ def _intent(session: CommandSession, machine: Machine) -> Intent:
     if machine.spec.pxe is None or machine.spec.pxe.redfish is None:
         text = f"Machine {machine.name} has no spec.pxe.redfish: counters are for machines with a BMC"
         verb = "host-reboot" if word == "reboot" else "replace"
-        raise CliError(text, next_step=f"`{session.invocation.program} machine {verb} {machine.name}` asks whoever can")
+        raise CliError(text, next_step=f"use `{session.invocation.program} machine {verb} {machine.name}`")
     field = FIELDS[word][0]
     body: dict[str, Any] = {
         "metadata": {"resourceVersion": machine.metadata.resource_version},
         "spec": {"operations": {field: next_value(machine, word)}},
     }
-    patch = IntentPatch(MACHINES, machine.name, body, verb=f"asked for {word} {next_value(machine, word)}")
+    patch = IntentPatch(MACHINES, machine.name, body, verb=f"requested {word} {next_value(machine, word)}")
     if word != "repave":
         return Intent(patches=(patch,))
     return Intent(patches=(patch,), destroys=(machine.name,), loses=manifests.loss_text(OperationKind.HOST_REPLACE))

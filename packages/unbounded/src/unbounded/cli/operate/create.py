@@ -20,7 +20,7 @@ from unbounded.kube.selectors import SelectorError, selector_of
 async def run(session: CommandSession) -> int:
     args = session.invocation.args
     if args.wait and args.dry_run != NO_DRY_RUN:
-        raise CliError("--wait: with --dry-run there is nothing to wait for", status=USAGE)
+        raise CliError("--wait: a --dry-run creates no operation to wait for", status=USAGE)
     if args.wait and session.printer.whole:
         raise CliError(f"--wait: -o {args.output} prints what was created, and does not wait", status=USAGE)
     return await execute_intent(session, await intend(session), wait=args.wait, timeout_s=args.timeout)
@@ -49,7 +49,7 @@ async def intend(session: CommandSession) -> Intent:
     try:
         manifests.check_machine(operation, await session.api.get(MACHINES, args.machine))
     except NotFound:
-        note = f"note: there is no Machine {args.machine}; the operation waits for it for a minute"
+        note = f"note: Machine {args.machine} does not exist; the operation waits for it for a minute"
         return Intent((desired,), destroys=destroys, loses=loses, dry_run=args.dry_run, notes=(note,))
     return Intent((desired,), destroys=destroys, loses=loses, dry_run=args.dry_run)
 
@@ -58,7 +58,7 @@ def _check_limits(args: Namespace) -> None:
     """Raise CliError for limits of many Machines where --machine names one."""
     for flag, value in (("--max-concurrent", args.max_concurrent), ("--max-failures", args.max_failures)):
         if args.machine and value is not None:
-            raise CliError(f"{flag}: it is for --selector; --machine names one Machine", status=USAGE)
+            raise CliError(f"{flag}: valid only with --selector; --machine names one Machine", status=USAGE)
 
 
 def spec_of(args: Namespace) -> Raw:
@@ -87,7 +87,7 @@ def kind_of(text: str) -> OperationKind:
         return OperationKind(text)
     near = difflib.get_close_matches(text.lower().replace("-", ""), kinds, n=1)
     meant = f"did you mean {kinds[near[0]]}? " if near else ""
-    raise CliError(f"--kind: there is no {text!r}: {meant}the kinds are {', '.join(OperationKind)}", status=USAGE)
+    raise CliError(f"--kind: unknown kind {text!r}: {meant}the kinds are {', '.join(OperationKind)}", status=USAGE)
 
 
 def _selector(text: str) -> Raw:

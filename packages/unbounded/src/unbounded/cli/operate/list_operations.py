@@ -66,7 +66,7 @@ def check(args: Namespace) -> None:
     if args.phase and args.phase not in PHASES:
         near = difflib.get_close_matches(args.phase.capitalize(), PHASES, n=1, cutoff=0.5)
         meant = f"did you mean {near[0]}? " if near else ""
-        text = f"--phase: there is no {args.phase!r}: {meant}the phases are {', '.join(PHASES)}"
+        text = f"--phase: unknown phase {args.phase!r}: {meant}the phases are {', '.join(PHASES)}"
         raise CliError(text, status=USAGE)
     if args.kind:
         from unbounded.cli.operate.create import kind_of  # noqa: PLC0415  # it brings the client along
@@ -80,7 +80,7 @@ def check(args: Namespace) -> None:
         except SelectorError as error:
             raise CliError(f"--selector: {error}", status=USAGE) from None
     if args.watch and args.output in {"json", "yaml"}:
-        raise CliError(f"-o {args.output}: a watch is shown in columns or by names", status=USAGE)
+        raise CliError(f"-o {args.output}: a watch supports only columns or names", status=USAGE)
 
 
 def fields_of(args: Namespace) -> str:

@@ -27,7 +27,7 @@ async def machine(session: CommandSession, name: str) -> Machine:
             raise
         existing = [one.name for one in (await session.api.list(MACHINES)).items]
         raise CliError(
-            f"there is no Machine {name}", next_step=_near(name, existing, "kubectl get machines")
+            f"Machine {name} does not exist", next_step=_near(name, existing, "kubectl get machines")
         ) from error
 
 
@@ -40,7 +40,7 @@ async def operation(session: CommandSession, name: str) -> MachineOperation:
             raise
         existing = [one.name for one in (await session.api.list(MACHINE_OPERATIONS)).items]
         lists = f"{session.invocation.program} machine operation list"
-        raise CliError(f"there is no MachineOperation {name}", next_step=_near(name, existing, lists)) from error
+        raise CliError(f"MachineOperation {name} does not exist", next_step=_near(name, existing, lists)) from error
 
 
 async def pause_of_all(session: CommandSession) -> ConfigMap | None:
@@ -53,7 +53,7 @@ async def pause_of_all(session: CommandSession) -> ConfigMap | None:
 
 def _near(name: str, existing: Iterable[str], lists: str) -> str:
     near = difflib.get_close_matches(name, existing, n=3)
-    return f"did you mean {' or '.join(near)}?" if near else f"`{lists}` lists what there is"
+    return f"did you mean {' or '.join(near)}?" if near else f"`{lists}` lists the existing ones"
 
 
 def checked_name(name: str, flag: str) -> str:
@@ -61,4 +61,4 @@ def checked_name(name: str, flag: str) -> str:
     if len(name) <= NAME_CHARACTERS and re.fullmatch(DNS_SUBDOMAIN, name):
         return name
     rule = f"lower case letters, digits, '-' and '.', a letter or digit at both ends, {NAME_CHARACTERS} at most"
-    raise CliError(f"{flag}: {name!r} cannot be a name: {rule}", status=USAGE)
+    raise CliError(f"{flag}: {name!r} is not a valid name: {rule}", status=USAGE)

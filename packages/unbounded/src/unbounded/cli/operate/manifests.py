@@ -16,8 +16,8 @@ from unbounded.operations.ownership import executor_of, why_nobody
 from unbounded.operations.parameters import invalid
 
 DESTROYS: Final[Mapping[OperationKind, str]] = {  # with what is lost
-    OperationKind.HOST_REPLACE: "everything on its disk: the host is made anew from its image",
-    OperationKind.AGENT_RESET: "the agent and the node with all that runs on it; the host itself stays",
+    OperationKind.HOST_REPLACE: "everything on its disk: the host is reinstalled from its image",
+    OperationKind.AGENT_RESET: "the agent, and the node with everything that runs on it; the host itself stays",
 }
 KIND: Final = "MachineOperation"
 
@@ -66,7 +66,7 @@ async def selected(session: CommandSession, operation: MachineOperation) -> tupl
     machines = (await session.api.list(MACHINES)).items
     found = snapshot(operation, machines)
     if isinstance(found, BatchRejection):
-        raise CliError(found.text, next_step="`kubectl get machines --show-labels` shows what can be selected")
+        raise CliError(found.text, next_step="`kubectl get machines --show-labels` shows the labels")
     return tuple(target.machine_ref for target in found)
 
 

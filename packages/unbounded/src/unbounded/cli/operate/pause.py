@@ -36,7 +36,7 @@ async def intend(session: CommandSession) -> Intent:
     args = session.invocation.args
     value = (args.reason or "true") if args.path[-1] == "pause" else None
     if value is not None and not is_paused({ANNOTATION_PAUSED: value}):
-        raise CliError(f"--reason: {value!r} as the value of the annotation would mean no pause", status=USAGE)
+        raise CliError(f"--reason: the annotation with the value {value!r} would not pause", status=USAGE)
     return await _all(session, value) if args.all else await _one(session, args.machine, value)
 
 

@@ -73,6 +73,6 @@ def operation_name(args: Namespace, now: datetime) -> str:
     name = f"{args.machine}-{args.path[-1]}-{now:%Y%m%d-%H%M%S}"
     if len(name) > lookup.NAME_CHARACTERS:
         raise CliError(
-            f"the name of Machine {args.machine} is too long to name an operation after: use --operation-name"
+            f"the name of Machine {args.machine} is too long for a generated operation name: use --operation-name"
         )
     return name

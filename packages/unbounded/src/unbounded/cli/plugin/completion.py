@@ -122,7 +122,7 @@ def offers(rows: Sequence[CliCommand], words: Sequence[str], *, names: NameLooku
         if before and before[-1] in parsing.WITH_VALUE:
             return _of_common(before[-1], last, names)
         if last.startswith("-"):
-            return _fitting(last, [("--help", "what there is"), ("--kubeconfig", ""), ("--context", "")])
+            return _fitting(last, [("--help", "existing objects"), ("--kubeconfig", ""), ("--context", "")])
         return _fitting(last, _below(rows, found.path))
     if not isinstance(found, CommandMatch):
         return Completions()

@@ -25,11 +25,11 @@ async def confirm(invocation: CliInvocation, machines: Sequence[str], what: str)
         return
     wanted = machines[0] if len(machines) == 1 else f"{len(machines)} machines"
     if not invocation.stdin.isatty():
-        text = f"this needs {wanted!r} typed by a person, and there is no terminal"
-        raise CliError(text, next_step="--force does it without asking", status=USAGE)
+        text = f"confirm by typing {wanted!r}; this needs a terminal"
+        raise CliError(text, next_step="--force skips the confirmation", status=USAGE)
     print(_question(machines, wanted, what), end="", file=invocation.err, flush=True)
     if (await _line(invocation.stdin)).strip() != wanted:
-        raise CliError("that is not what was to be typed: nothing was done")
+        raise CliError("the text differs: nothing was changed")
 
 
 def _question(machines: Sequence[str], wanted: str, what: str) -> str:
@@ -37,7 +37,7 @@ def _question(machines: Sequence[str], wanted: str, what: str) -> str:
     if len(machines) > 1:
         more = f" and {len(machines) - SHOWN} more" if len(machines) > SHOWN else ""
         head += f"  {', '.join(machines[:SHOWN])}{more}\n"
-    return f"{head}Type `{wanted}` to go on: "
+    return f"{head}Type `{wanted}` to continue: "
 
 
 async def _line(source: TextIO) -> str:

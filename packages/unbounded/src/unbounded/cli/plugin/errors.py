@@ -27,7 +27,7 @@ from unbounded.kube.errors import (
 )
 
 AGAIN: Final = "nothing was changed; run the command again"
-PERHAPS: Final = "it may have been done all the same: look before you run the command again"
+PERHAPS: Final = "the change may have had its effect: check before you run the command again"
 
 
 @dataclass(frozen=True)
@@ -55,27 +55,27 @@ def message_of(error: Exception, invocation: CliInvocation) -> ErrorMessage | No
 def _of_api(error: ApiError, invocation: CliInvocation) -> tuple[str, str]:
     match error:
         case NotFound() if missing_kind(error):
-            kinds = f"the server does not serve {GROUP} here: its CustomResourceDefinitions are not installed"
+            kinds = f"the server does not serve {GROUP}: its CustomResourceDefinitions are not installed"
             return (
                 kinds,
-                f"`{invocation.program} install` brings them; or is this another cluster than meant? See --context",
+                f"`{invocation.program} install` installs them; or is this the wrong cluster? See --context",
             )
         case NotFound():
             return str(error), _list_hint(error)
         case AlreadyExists():
             return str(error), "choose another name, or delete that one first"
         case Conflict():
-            return f"{error}", "somebody else changed it at the same moment; run the command again"
+            return f"{error}", "another client changed it at the same moment; run the command again"
         case Forbidden() if error.code == 401 or error.reason == "Unauthorized":
-            return f"the server refused the login: {error}", "the kubeconfig's token or certificate may have expired"
+            return f"the server rejected the login: {error}", "the kubeconfig's token or certificate may have expired"
         case Forbidden():
-            return f"not allowed: {error}", "`kubectl auth can-i --list` shows what this user may do"
+            return f"no permission: {error}", "`kubectl auth can-i --list` shows what this user may do"
         case InvalidObject():
             return str(error), ""
         case ServerBusy():
             return f"the server is busy: {error}", AGAIN
         case ServerUnreachable():
-            return f"the API server cannot be reached: {error}", _reach_hint(str(error))
+            return f"cannot reach the API server: {error}", _reach_hint(str(error))
         case ReadFailed():
             return str(error), AGAIN
         case ResponseLost() | ServerError():
@@ -91,7 +91,7 @@ def missing_kind(error: ApiError) -> bool:
 
 def _list_hint(error: ApiError) -> str:
     kind = (error.status.get("details") or {}).get("kind", "")
-    return f"`kubectl get {kind}` lists what there is" if kind else ""
+    return f"`kubectl get {kind}` lists the existing ones" if kind else ""
 
 
 def _reach_hint(text: str) -> str:
@@ -99,7 +99,7 @@ def _reach_hint(text: str) -> str:
         return "its certificate has expired: renew it, or correct the clock of this machine"
     if "certificate verify failed" in text or "CERTIFICATE_VERIFY_FAILED" in text:
         return "its certificate is not the one that the kubeconfig trusts: is this the right cluster? See --context"
-    return "does it run, and is this the right cluster? `kubectl config view --minify` shows the address"
+    return "is it running, and is this the right cluster? `kubectl config view --minify` shows the address"
 
 
 def print_error(error: ErrorMessage, to: TextIO, style: Style = PLAIN) -> int:

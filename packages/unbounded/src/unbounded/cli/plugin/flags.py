@@ -33,7 +33,7 @@ def add_boolean(parser: argparse.ArgumentParser, flag: str, *, default: bool, he
     parser.add_argument(flag, action=BooleanFlag, default=default, help=f"{help} ({str(default).lower()})")
 
 
-def add_wait(parser: argparse.ArgumentParser, *, default: bool, help: str = "wait until it has ended") -> None:
+def add_wait(parser: argparse.ArgumentParser, *, default: bool, help: str = "Wait until it has ended") -> None:
     """Add --wait and --timeout."""
     add_boolean(parser, "--wait", default=default, help=help)
     add_timeout(parser)
@@ -45,12 +45,12 @@ def add_timeout(parser: argparse.ArgumentParser) -> None:
         type=checked(limit),
         default=None,
         metavar="DURATION",
-        help="leave off waiting after so long, such as 10m; 0 waits without end (0)",
+        help="Stop waiting after this time, such as 10m; 0 waits without a limit (default 0)",
     )
 
 
 def add_force(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--force", action="store_true", help=f"do not ask for {what}")
+    parser.add_argument("--force", action="store_true", help=f"Do not ask for {what}")
 
 
 def checked(parse: Callable[[str], T]) -> Callable[[str], T]:
@@ -98,7 +98,7 @@ def some_seconds(text: str) -> int:
     """Parse whole seconds from 1 on."""
     found = seconds(text)
     if not found:
-        raise ValueError(f"{text!r} is no time: write 15s, 1m30s or 1h")
+        raise ValueError(f"{text!r} is not a duration: write 15s, 1m30s or 1h")
     return found
 
 
@@ -127,5 +127,5 @@ def pair(text: str) -> tuple[str, str]:
 def number(text: str) -> int:
     """Parse a whole number from 1 on."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ValueError(f"{text!r} is not a number from 1 on")
+        raise ValueError(f"{text!r} is not a number from 1")
     return _in_range(int(text), text)

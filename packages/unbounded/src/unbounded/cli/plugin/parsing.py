@@ -23,9 +23,9 @@ _VERSION: Final = "--version"  # of the program; some commands have a flag of th
 AS: Final = ("--as", "--as-group", "--as-uid")
 WITH_VALUE: Final = frozenset({"--kubeconfig", "--context", "-o", "--output", *AS})  # common flags with a value
 SECTIONS: Final = (  # the first words of commands, by topic
-    ("Setting up", ("install", "site", "config")),
+    ("Setup", ("install", "site", "config")),
     ("Machines and their operations", ("machine",)),
-    ("What is going on", ("why", "plan")),
+    ("State and progress", ("why", "plan")),
 )
 OTHERS: Final = "Other"
 
@@ -104,7 +104,7 @@ def parse(
 
 def _refuse(program: str, word: str, near: tuple[str, ...]) -> NoReturn:
     meant = f"; did you mean {' or '.join(near)}?" if near else ""
-    print(f"error: there is no command {word!r}{meant}\n  `{program} --help` lists all of them", file=sys.stderr)
+    print(f"error: unknown command {word!r}{meant}\n  `{program} --help` lists all commands", file=sys.stderr)
     raise SystemExit(USAGE)
 
 
@@ -112,7 +112,7 @@ class CommandParser(argparse.ArgumentParser):
     """A parser whose errors have one line with the flag, and one with the command for help."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"error: {message}\n  `{self.prog} --help` shows how it is used\n")
+        self.exit(USAGE, f"error: {message}\n  `{self.prog} --help` prints its usage\n")
 
 
 def parser_of(command: CliCommand, *, program: str) -> CommandParser:
@@ -126,21 +126,28 @@ def parser_of(command: CliCommand, *, program: str) -> CommandParser:
     )
     command.arguments(parser)
     common = parser.add_argument_group("flags of all commands")
-    common.add_argument("--kubeconfig", default="", metavar="FILE", help="of the cluster; default: as kubectl finds it")
-    common.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig; default: its current one")
-    common.add_argument("--as", dest="as_user", default="", metavar="USER", help="act as this user, as kubectl does")
+    common.add_argument("--kubeconfig", default="", metavar="FILE", help="Use this kubeconfig (default: as kubectl)")
+    common.add_argument(
+        "--context",
+        default="",
+        metavar="NAME",
+        help="Use this context of the kubeconfig (default: its current context)",
+    )
+    common.add_argument("--as", dest="as_user", default="", metavar="USER", help="Act as this user, as kubectl does")
     common.add_argument(
         "--as-group",
         dest="as_groups",
         action="append",
         default=[],
         metavar="GROUP",
-        help="of that user; may be given several times",
+        help="Act as a member of this group. Repeatable",
     )
-    common.add_argument("--as-uid", default="", metavar="UID", help="of that user")
+    common.add_argument("--as-uid", default="", metavar="UID", help="Act with this UID")
     if parser.get_default("output") is None:  # some commands have their own, with other choices
-        common.add_argument("-o", "--output", choices=OUTPUTS, default="", help="how results are printed")
-    common.add_argument("--no-color", action="store_true", help="plain text on a terminal too, as NO_COLOR does")
+        common.add_argument("-o", "--output", choices=OUTPUTS, default="", help="Set the output format")
+    common.add_argument(
+        "--no-color", action="store_true", help="Print plain text, also on a terminal, as NO_COLOR does"
+    )
     if _VERSION not in parser._option_string_actions:  # some commands have their own
         add_version(common)
     parser.usage = " ".join((parser.prog, *_needed(parser), "[flags]"))
@@ -179,7 +186,7 @@ def arguments_of(command: CliCommand, words: Sequence[str], *, program: str) -> 
     alone = {flag for action in parser._actions if isinstance(action, BooleanFlag) for flag in action.option_strings}
     args = parser.parse_args(list(_with_values(words, alone)), argparse.Namespace(path=command.path))
     if getattr(args, "wait", True) is False and getattr(args, "timeout", None) != parser.get_default("timeout"):
-        parser.error("argument --timeout: without --wait nothing is waited for")
+        parser.error("argument --timeout: needs --wait")
     return args
 
 
@@ -212,7 +219,7 @@ def overview(
     all_rows = "\n".join(f"{title}:\n{lines(part)}" for title, part in _sections(rows, extra))
     body = lines(rows) if path else all_rows
     called = " ".join((program, *path))
-    return f"usage: {called} COMMAND [flags]\n\n{body}\n`{called} COMMAND --help` says more, with examples."
+    return f"usage: {called} COMMAND [flags]\n\n{body}\n`{called} COMMAND --help` prints details and examples."
 
 
 def _sections(rows: Mapping[str, str], extra: Mapping[str, str]) -> Iterable[tuple[str, dict[str, str]]]:

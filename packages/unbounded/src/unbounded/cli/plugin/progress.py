@@ -13,7 +13,7 @@ from unbounded.cli.printable import one_line
 from unbounded.cli.view import age
 from unbounded.operations import reasons
 
-NOT_SEEN: Final = "not looked at yet"  # shown for a Machine without a phase
+NOT_SEEN: Final = "not observed yet"  # shown for a Machine without a phase
 PENDING: Final = OperationPhase.PENDING.value
 ENDED: Final = frozenset({OperationPhase.COMPLETE.value, OperationPhase.FAILED.value})
 

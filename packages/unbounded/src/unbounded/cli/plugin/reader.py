@@ -120,7 +120,7 @@ class ListReader:
                 limit, more = {}, {}
                 continue
             except msgspec.DecodeError as error:
-                raise ReadFailed(f"list of {plural}: not as expected: {error}") from error
+                raise ReadFailed(f"list of {plural}: unexpected content: {error}") from error
             yield page
             if not page.metadata.next_page:
                 return

@@ -28,7 +28,7 @@ def config_of(invocation: CliInvocation) -> ClientConfig:
 
 def _next(invocation: CliInvocation) -> str:
     if invocation.args.context:
-        return "`kubectl config get-contexts` lists what can be named with --context"
+        return "`kubectl config get-contexts` lists the values of --context"
     return "name a kubeconfig with --kubeconfig or $KUBECONFIG; `unbounded up` starts a cluster here and writes one"
 
 

@@ -44,12 +44,12 @@ async def report_result(session: CommandSession, name: str, end: OperationResult
         return DONE
     session.printer.warn(f"error: operation {name} failed: {_because(end)}")
     if not end.cancelled:
-        session.printer.warn(f"  `{session.invocation.program} why operation/{name}` says more")
+        session.printer.warn(f"  `{session.invocation.program} why operation/{name}` explains it")
     return FAILED
 
 
 def _because(end: OperationResult) -> str:
-    return ": ".join(part for part in (end.reason, end.message) if part) or "it does not say why"
+    return ": ".join(part for part in (end.reason, end.message) if part) or "no cause was reported"
 
 
 async def wait_result(
@@ -100,7 +100,7 @@ async def _end_of_deleted(session: CommandSession, last: MachineOperation) -> Op
             end = progress.end_in_history(machine, uid=last.metadata.uid)
     if end is None:
         phase = last.status.phase or progress.PENDING
-        raise CliError(f"operation {last.name} was deleted before it ended; it was {phase} when last seen")
+        raise CliError(f"operation {last.name} was deleted before it ended; its last phase was {phase}")
     return end
 
 
@@ -163,7 +163,10 @@ async def next_change(changed: asyncio.Event) -> None:
 def _limited(session: CommandSession, name: str, timeout_s: float | None) -> AbstractAsyncContextManager[None]:
     """Limit a wait for an operation."""
     program = session.invocation.program
-    hint = f"`{program} machine operation wait {name}` waits on, `{program} machine operation cancel {name}` stops it"
+    hint = (
+        f"`{program} machine operation wait {name}` continues to wait, `{program} machine operation "
+        f"cancel {name}` stops it"
+    )
     return limited(session, f"operation {name}", hint, timeout_s, late="has not ended")
 
 
@@ -187,8 +190,8 @@ async def limited(
     except TimeoutError as error:
         if not deadline.expired():
             raise
-        text = f"{what} {late} within {timeout_s:g} s; it goes on"
+        text = f"{what} {late} within {timeout_s:g} s; it continues"
         raise CliError(text, next_step=hint, status=TIMED_OUT) from error
     except asyncio.CancelledError:
-        session.printer.warn(f"\n{what} goes on\n  {hint}")
+        session.printer.warn(f"\n{what} continues\n  {hint}")
         raise
