@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from base64 import encodebytes
 
 import asyncssh
 import pytest
-from asyncssh.asn1 import ObjectIdentifier, der_encode
-from asyncssh.packet import String, UInt32
-from hypothesis import given
-from hypothesis import strategies as st
 
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh import keys
-from unbounded.machina.ssh.kdf_rounds import check_rounds
 from unbounded.machina.ssh.keys import KeyRing, UserKey, read_key
 from unbounded.machina.ssh.model import SshIdentity, SshReason, SshRejected
 
@@ -28,21 +22,6 @@ MINE, OTHERS, AUTHORITY = (asyncssh.generate_private_key("ssh-ed25519") for _ in
 CERTIFICATE = AUTHORITY.generate_user_certificate(MINE, "me").export_certificate().decode()
 FOR_ANOTHER = AUTHORITY.generate_user_certificate(OTHERS, "other").export_certificate().decode()
 CUT = text_of(MINE)[:120]
-
-HOURS = 2**31
-OPENSSH_KEY = b"openssh-key-v1\0" + b"".join(
-    (
-        String("aes256-ctr"),
-        String("bcrypt"),
-        String(String(b"0" * 16) + UInt32(HOURS)),
-        UInt32(1),
-        String(""),
-        String(""),
-    )
-)
-PBKDF2 = (ObjectIdentifier("1.2.840.113549.1.5.12"), (b"0" * 8, HOURS))
-AES = (ObjectIdentifier("2.16.840.1.101.3.4.1.42"), b"0" * 16)
-PKCS8_KEY = der_encode(((ObjectIdentifier("1.2.840.113549.1.5.13"), (PBKDF2, AES)), b"0" * 64))
 
 WRONG = {
     "empty": ("", None, None, "is empty"),
@@ -86,31 +65,11 @@ def test_a_certificate_is_offered_before_the_key_alone() -> None:
     assert [pair.get_algorithm() for pair in pairs] == ["ssh-ed25519-cert-v01@openssh.com", "ssh-ed25519"]
 
 
-@pytest.mark.parametrize("passphrase", [None, "it"], ids=["without", "with"])
-@pytest.mark.parametrize("kind", ["openssh", "pkcs8"])
-def test_a_key_that_would_keep_its_thread_for_hours_is_not_opened(kind: str, passphrase: str | None) -> None:
-    body = OPENSSH_KEY if kind == "openssh" else PKCS8_KEY
-    name = "OPENSSH" if kind == "openssh" else "ENCRYPTED"
-    text = f"-----BEGIN {name} PRIVATE KEY-----\n{encodebytes(body).decode()}-----END {name} PRIVATE KEY-----\n"
-    with pytest.raises(ValueError, match=rf"needs {2**31} key derivation rounds; the limit is \d+"):
-        read_key(identity(text, passphrase))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["openssh", "pkcs8-pem"])
 def test_a_key_with_a_passphrase_is_opened(kind: str) -> None:
     text = MINE.export_private_key(kind, passphrase="it", rounds=16, ignore_few_rounds=True).decode()
     assert read_key(identity(text, "it\n")).key == MINE
-
-
-@pytest.mark.slow
-@given(
-    st.binary(max_size=80), st.sampled_from(["OPENSSH ", "ENCRYPTED ", ""]), st.sampled_from([b"", b"openssh-key-v1\0"])
-)
-def test_what_is_no_key_has_no_rounds(body: bytes, kind: str, begin: bytes) -> None:
-    check_rounds(
-        f"-----BEGIN {kind}PRIVATE KEY-----\n{encodebytes(begin + body).decode()}-----END {kind}PRIVATE KEY-----"
-    )
 
 
 async def test_a_key_is_read_once_however_many_ask(monkeypatch: pytest.MonkeyPatch) -> None:

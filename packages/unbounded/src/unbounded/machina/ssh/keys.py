@@ -13,7 +13,6 @@ import asyncssh
 
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.ssh.kdf_rounds import check_rounds
 from unbounded.machina.ssh.model import SshIdentity, SshReason, SshRejected
 from unbounded.machina.ssh.private_keys import check_private_key
 from unbounded.machina.ssh.threads import DaemonThreads
@@ -81,7 +80,6 @@ def _private_key(identity: SshIdentity) -> asyncssh.SSHKey:
         check_private_key(text)
     except ValueError as error:
         raise ValueError(f"the key {error}") from None
-    check_rounds(text)
     key = _decrypted(text + "\n", identity.passphrase)
     if key.get_algorithm() in ("ssh-dss",) or key.get_algorithm().startswith("sk-"):
         raise ValueError(f"keys of type {key.get_algorithm()} are not supported; use Ed25519, ECDSA or RSA")
