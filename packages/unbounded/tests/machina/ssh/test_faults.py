@@ -22,6 +22,7 @@ from tests.support.ssh.sshd import Fleet, fingerprint_of, free_port, keygen, ssh
 from tests.support.waiting import eventually
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
+from unbounded.kube.threads import DaemonThreads
 from unbounded.machina.ssh.client import SshClient
 from unbounded.machina.ssh.handshake import HandshakeClient
 from unbounded.machina.ssh.keys import read_key
@@ -38,7 +39,6 @@ from unbounded.machina.ssh.model import (
     SshUncertain,
 )
 from unbounded.machina.ssh.shell import RemoteShell
-from unbounded.machina.ssh.threads import DaemonThreads
 
 LOOPBACK = "127.0.0.1"
 NOT_TRUSTED = "Host key is not trusted"
@@ -185,7 +185,7 @@ import asyncio, socket, threading
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh import keys
-from unbounded.machina.ssh.address import Dialer
+from unbounded.machina.ssh.client import Dialer
 from unbounded.machina.ssh.model import HostPort, SshIdentity
 
 def hangs(*_, **__):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded.machina.ssh import trust
-from unbounded.machina.ssh.greeting import GREETING_BYTES, Greeting, greeting, printable
+from unbounded.machina.ssh.failures import GREETING_BYTES, Greeting, greeting, printable
 from unbounded.machina.ssh.model import HostKeyPins, HostPort, host_port
 from unbounded.machina.ssh.shell import LINE_BYTES, QUEUE_BYTES, FollowSession, LineBuffer, Tail
 from unbounded.machina.ssh.trust import KINDS, HostKey

@@ -12,8 +12,8 @@ from typing import Final
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.cli.plugin.command import CliError, CommandSession
 from unbounded.kube.errors import Forbidden
+from unbounded.kube.threads import DaemonThreads
 from unbounded.machina.machines.same_host import HostAddress, host_address
-from unbounded.machina.ssh.threads import DaemonThreads
 
 RESOLVE_S: Final = 2.0  # for all names together
 RESOLVERS: Final = 32

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 
 from unbounded.api.names import NAMESPACE
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.ssh.private_keys import LONGEST, check_private_key
+from unbounded.machina.ssh.model import LONGEST_KEY, check_private_key
 
 KEY: Final = "ssh-privatekey"
 PASSPHRASE: Final = "passphrase"  # noqa: S105 - the name of a key in a Secret
@@ -72,10 +72,10 @@ def certificate_path(path: Path) -> Path:
 def _content(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            content = file.read(LONGEST + 1)
+            content = file.read(LONGEST_KEY + 1)
     except OSError as error:
         raise UnusableKey(f"{path}: {error.strerror}") from error
-    if len(content) > LONGEST:
+    if len(content) > LONGEST_KEY:
         raise UnusableKey(f"{path} is too large for a key")
     return content
 

@@ -20,8 +20,7 @@ from unbounded.api.names import NAMESPACE
 from unbounded.kube.errors import READ_FORBIDDEN, Forbidden, NotFound
 from unbounded.kube.logs import SecretStr
 from unbounded.kube.port import Api
-from unbounded.machina.ssh.model import Hop, HostKeyPins, HostPort, SshIdentity, SshRoute, host_port
-from unbounded.machina.ssh.private_keys import check_private_key
+from unbounded.machina.ssh.model import Hop, HostKeyPins, HostPort, SshIdentity, SshRoute, check_private_key, host_port
 
 READ_EVERY_S: Final = 2.0
 READS_A_SECOND: Final = 20.0

@@ -17,7 +17,7 @@ import asyncssh
 
 from unbounded.api.failures import Failure
 from unbounded.machina.ssh import failures, trust
-from unbounded.machina.ssh.greeting import GREETING_BYTES, Greeting, greeting
+from unbounded.machina.ssh.failures import GREETING_BYTES, Greeting, greeting
 from unbounded.machina.ssh.keys import UserKey
 from unbounded.machina.ssh.model import FirstUse, Hop, HostPort, SshLimits, SshReason
 from unbounded.machina.ssh.trust import HostKey

@@ -13,9 +13,8 @@ import asyncssh
 
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.ssh.model import SshIdentity, SshReason, SshRejected
-from unbounded.machina.ssh.private_keys import check_private_key
-from unbounded.machina.ssh.threads import DaemonThreads
+from unbounded.kube.threads import DaemonThreads
+from unbounded.machina.ssh.model import SshIdentity, SshReason, SshRejected, check_private_key
 
 CACHED_KEYS: Final = 512  # identities; all Machines of a site usually share one
 READ_S: Final = 60.0  # deriving the key from a passphrase is slow on purpose, seconds with many rounds

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv6Address, ip_address
-from typing import Protocol
+from typing import Final, Protocol
 
 from unbounded.api.failures import Rejected, Transient, Uncertain
 from unbounded.api.machine import SSHHop
@@ -55,6 +55,30 @@ def _is_ipv6(text: str) -> bool:
         return isinstance(ip_address(text), IPv6Address)
     except ValueError:
         return False
+
+
+LONGEST_KEY: Final = 64 * 1024
+_PRIVATE: Final = "PRIVATE KEY-----"
+_PUTTY: Final = "PuTTY-User-Key-File"
+_PUBLIC: Final = ("ssh-", "ecdsa-", "sk-")
+
+
+def check_private_key(text: str) -> None:
+    """Check that the text has the form of a private key.
+
+    Raises:
+        ValueError: it has not. The message continues after the name of the field and quotes nothing of the text.
+    """
+    begin = text.lstrip()
+    if not begin:
+        raise ValueError("is empty")
+    if len(text) > LONGEST_KEY:
+        raise ValueError(f"exceeds {LONGEST_KEY} characters, the limit for private keys")
+    if begin.startswith(_PUTTY):
+        raise ValueError("is a PuTTY key; convert it with `puttygen KEY -O private-openssh`")
+    if _PRIVATE not in text:
+        what = "is a public key" if begin.startswith(_PUBLIC) else "contains no private key"
+        raise ValueError(f"{what}; it must be a private key of OpenSSH, or in PEM")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Final, cast
 import asyncssh
 
 from unbounded.machina.ssh import failures
-from unbounded.machina.ssh.greeting import printable
+from unbounded.machina.ssh.failures import printable
 from unbounded.machina.ssh.handshake import SshConnection
 from unbounded.machina.ssh.model import SshCommandResult, SshReason, SshUncertain
 
