@@ -25,8 +25,8 @@ from unbounded.cli.settings import (
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import Address, ProcessSettings, parse_address
 from unbounded.machina import settings as machina_settings
-from unbounded.machina.machines.settings import ProvisioningSettings as MachinaSettings
 from unbounded.machina.main import main as machina
+from unbounded.machina.settings import ProvisioningSettings as MachinaSettings
 from unbounded.machineops import settings as machine_ops_settings
 from unbounded.metalman import flags
 from unbounded.metalman.main import main as metalman

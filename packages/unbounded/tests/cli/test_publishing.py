@@ -24,7 +24,7 @@ from unbounded.cli.screen import PlainScreen
 from unbounded.cli.settings import UpSettings
 from unbounded.join.install import AgentOrigin
 from unbounded.kube.errors import Forbidden
-from unbounded.machina.machines.settings import ProvisioningSettings
+from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machineops import settings as machineops_settings
 from unbounded_apiserver.server import ApiServer
 

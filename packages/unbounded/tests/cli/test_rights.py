@@ -35,7 +35,7 @@ from unbounded.kube.process import HealthServers, Runtime
 from unbounded.machina import controller as machina
 from unbounded.machina.machines.controller import MachineController, Ports
 from unbounded.machina.machines.observe import MachineCaches
-from unbounded.machina.machines.settings import ProvisioningSettings as MachineSettings
+from unbounded.machina.settings import ProvisioningSettings as MachineSettings
 from unbounded.metalman import controller as metalman
 from unbounded.metalman.settings import MetalmanSettings
 from unbounded_apiserver.auth import AuthAttributes, AuthChain, AuthDecision, User

@@ -35,8 +35,8 @@ from unbounded.join.token_finder import TokenFinder
 from unbounded.join.tokens import machine_group
 from unbounded.kube.errors import Forbidden, ServerUnreachable
 from unbounded.machina.machines.installing import install_of
-from unbounded.machina.machines.settings import ProvisioningSettings
 from unbounded.machina.provisioning.remote import payload
+from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machineops.user_data import UncachedSecrets, UserDataBuilder
 from unbounded.metalman.netboot.ports import FactUnknown
 from unbounded.metalman.template_context import ClusterTemplateContext

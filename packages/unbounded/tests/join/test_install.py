@@ -35,7 +35,7 @@ from unbounded.join.install import (
     install_script,
     standalone_script,
 )
-from unbounded.machina.provisioning.causes import cause_of
+from unbounded.machina.provisioning.progress import cause_of
 
 pytestmark = pytest.mark.slow
 

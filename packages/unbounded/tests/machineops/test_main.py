@@ -27,7 +27,7 @@ from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.process import Runtime
-from unbounded.machina.machines.settings import ProvisioningSettings
+from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machineops.controller import run
 from unbounded.machineops.main import main
 from unbounded.machineops.settings import add_arguments

@@ -37,7 +37,7 @@ from unbounded.kube.durable import write_durably
 from unbounded.kube.epoch import Epoch
 from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log
-from unbounded.machina.machines.settings import ProvisioningSettings as HostSettings
+from unbounded.machina.settings import ProvisioningSettings as HostSettings
 from unbounded.machineops.provider import said
 from unbounded.machineops.registry import installed, not_installed
 from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT

@@ -45,7 +45,7 @@ from unbounded.kube.process import (
     until_signal,
 )
 from unbounded.machina import controller as machina
-from unbounded.machina.machines.settings import ProvisioningSettings as MachineSettings
+from unbounded.machina.settings import ProvisioningSettings as MachineSettings
 from unbounded.machina.settings import config_values
 from unbounded.metalman import controller as metalman
 from unbounded.metalman.dhcp.model import format_address

@@ -30,12 +30,12 @@ from unbounded.machina.configurations.versions import (
     by_configuration,
 )
 from unbounded.machina.machines.controller import MachineController, Ports
-from unbounded.machina.machines.metrics import MachineMetrics
+from unbounded.machina.machines.eligibility import INDEX_HOST, by_host
 from unbounded.machina.machines.observe import MachineCaches
-from unbounded.machina.machines.same_host import INDEX_HOST, by_host
-from unbounded.machina.machines.settings import ProvisioningSettings
+from unbounded.machina.machines.runs import MachineMetrics
 from unbounded.machina.provisioning.remote import HostInstaller
 from unbounded.machina.release_key import publish_release_key
+from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machina.ssh.lazy_client import LazySshClient
 from unbounded.machina.ssh.model import Ssh
 from unbounded.operations.announcing import event_sink

@@ -26,7 +26,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.explain.links import ExplainLink, Topic
 from unbounded.join.facts import ClusterFacts
 from unbounded.kube.clock import rfc3339
-from unbounded.machina.machines.settings import ProvisioningSettings
+from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machina.ssh.model import SshReason
 
 PATCH: Final = "kubectl patch machine m1 --type=merge -p "

@@ -28,7 +28,7 @@ from unbounded.kube.clock import utc_now
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.machina.controller import run
-from unbounded.machina.machines.settings import ProvisioningSettings
+from unbounded.machina.settings import ProvisioningSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=f"needs {missing()}")]
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from unbounded.api.core import ConfigMap, Node
 from unbounded.api.machine import MAX_RECENT_OPERATIONS, Machine, SSHHop
 from unbounded.machina.machines import conditions as say
+from unbounded.machina.machines.conditions import OnHold
 from unbounded.machina.machines.eligibility import next_attempt, reason_against, repeats
 from unbounded.machina.machines.model import (
     Attempt,
@@ -29,7 +30,6 @@ from unbounded.machina.machines.model import (
     ReleaseLock,
     StopAttempt,
 )
-from unbounded.machina.machines.outcome import OnHold
 from unbounded.machina.machines.plan import TIMES, plan, requires_prerequisites
 from unbounded.machina.provisioning.model import Finished, Interrupted, NoRun
 from unbounded.machina.ssh.model import SshReason, SshRejected, SshTransient

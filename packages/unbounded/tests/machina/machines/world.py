@@ -31,11 +31,11 @@ from unbounded.kube.errors import ServerError
 from unbounded.kube.port import Api
 from unbounded.machina.configurations.versions import INDEX_CONFIGURATION, VERSIONS, by_configuration
 from unbounded.machina.machines.controller import MachineController, Ports
-from unbounded.machina.machines.metrics import MachineMetrics
+from unbounded.machina.machines.eligibility import INDEX_HOST, by_host
 from unbounded.machina.machines.observe import MachineCaches
-from unbounded.machina.machines.same_host import INDEX_HOST, by_host
-from unbounded.machina.machines.settings import ProvisioningSettings
+from unbounded.machina.machines.runs import MachineMetrics
 from unbounded.machina.provisioning.model import Install, ObservedRun
+from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machina.ssh.model import Shell
 from unbounded.operations.caches import INDEX_MACHINE, by_machine, node_by_machine
 

@@ -11,9 +11,8 @@ import pytest
 
 from tests.machina.provisioning.local import UID, Local, at_work, install, processes_with, signalled, waits_for
 from tests.support.waiting import eventually
-from unbounded.machina.provisioning.commands import command
 from unbounded.machina.provisioning.model import ANOTHER_MACHINE, Finished, RunInProgress
-from unbounded.machina.provisioning.remote import HostInstaller
+from unbounded.machina.provisioning.remote import HostInstaller, command
 from unbounded.machina.ssh.model import SshUncertain
 
 

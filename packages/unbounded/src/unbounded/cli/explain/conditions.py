@@ -14,7 +14,7 @@ from unbounded.cli.explain.fix_commands import facts_fixes, patch, ssh_command
 from unbounded.cli.explain.links import PLUGIN, Fix
 from unbounded.cli.explain.ssh_fixes import BEFORE_LOGIN, OF_KEYS, OF_LOGIN, ON_HOST, Remedy
 from unbounded.machina.machines.model import INTERVALS_BY_PHASE, PassIntervals
-from unbounded.machina.machines.settings import ProvisioningSettings
+from unbounded.machina.settings import ProvisioningSettings
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from unbounded.machina.approval.causes import JOIN_ALLOWED, JOIN_REFUSED, open_c
 from unbounded.machina.machines.deletion import has_finalizer, requested_reset
 from unbounded.machina.machines.eligibility import is_image_based, reason_against
 from unbounded.machina.machines.model import PassIntervals
-from unbounded.machina.machines.settings import ProvisioningSettings
+from unbounded.machina.settings import ProvisioningSettings
 from unbounded.operations import reasons
 from unbounded.operations.counters import due
 from unbounded.operations.gates import order, paused

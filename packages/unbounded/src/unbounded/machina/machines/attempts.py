@@ -3,20 +3,25 @@
 The install is a process of the host. It survives a broken connection and a restart of machina: the next login observes
 the host first and starts nothing beside a running install. The first attempt, before it has sent anything, starts
 without that observation: the host itself refuses a second run, and no earlier result can belong to this attempt.
+
+`reset_over_ssh` is the opposite: it removes the agent and the node, before the Machine is deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
+from unbounded.api.machine import SSHHop
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.logs import Log
+from unbounded.machina.machines.conditions import OutOfTime
 from unbounded.machina.machines.eligibility import is_first, repeats
-from unbounded.machina.machines.outcome import OutOfTime
 from unbounded.machina.machines.runs import HostRun, HostRuns
 from unbounded.machina.provisioning.model import (
     Finished,
@@ -28,7 +33,7 @@ from unbounded.machina.provisioning.model import (
     ObservedRun,
     RunInProgress,
 )
-from unbounded.machina.ssh.model import FirstUse, Shell, Ssh, SshRoute
+from unbounded.machina.ssh.model import FirstUse, Shell, Ssh, SshRejected, SshRoute
 
 RECONNECT: Final = Backoff(2.0, 30.0)  # between connections to a host on which an install may run
 REPORT_MARGIN_S: Final = 120.0  # beyond the limit of the install, for the host to stop it and report that
@@ -238,3 +243,46 @@ class _AttemptSteps:
             log.warning("cannot remove the folder of the install", error=error, machine=self.job.machine)
             return not isinstance(error, HostRefuses)
         return True
+
+
+async def reset_over_ssh(
+    run: HostRun,
+    *,
+    machine: str,
+    uid: str,
+    generation: int,
+    route: Callable[[], Awaitable[SshRoute]],
+    first_use: FirstUse,
+    ssh: Ssh,
+    installer: Installer,
+    tell: Callable[[HostRun, str], None],
+    limit_s: float,
+) -> Finished:
+    """Reset a host and return the result.
+
+    Raises:
+        Failure: the reset could not be started, or its result is unknown.
+    """
+    run.step = "logging in to the host to reset it"
+    try:
+        async with asyncio.timeout(limit_s):
+            way = await route()
+            run.version, run.generation = way.host.identity.version, generation
+            with _recording_refused_key(run, way):
+                async with ssh.login(way, on_first_use=first_use) as shell:
+                    run.step = "resetting the host"
+                    told = partial(tell, run)
+                    return await installer.reset(shell, machine, uid, limit_s=limit_s, tell=told)
+    except TimeoutError as error:
+        raise OutOfTime(f"{run.step}: not complete within {limit_s / 60:.0f} minutes") from error
+
+
+@contextmanager
+def _recording_refused_key(run: HostRun, way: SshRoute) -> Iterator[None]:
+    """Record the version of the key that was refused as that of the run."""
+    try:
+        yield
+    except SshRejected as error:
+        if error.hop == SSHHop.BASTION:
+            run.version = way.bastion.identity.version if way.bastion is not None else ""
+        raise

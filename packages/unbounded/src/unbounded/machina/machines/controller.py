@@ -21,12 +21,12 @@ from unbounded.kube.events import MESSAGE_CHARACTERS
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
-from unbounded.machina.machines.attempts import AttemptJob, AttemptLimits, HostRoute, carry_out
-from unbounded.machina.machines.conditions import ON_HOLD
+from unbounded.machina.machines.attempts import AttemptJob, AttemptLimits, HostRoute, carry_out, reset_over_ssh
+from unbounded.machina.machines.conditions import ON_HOLD, CannotBegin, OnHold
 from unbounded.machina.machines.credentials import SecretReader, keyless_route
+from unbounded.machina.machines.eligibility import parts_for_host, sharing_host
 from unbounded.machina.machines.installing import install_of
 from unbounded.machina.machines.machine_state import MachineState, ProbeInput, credentials_used
-from unbounded.machina.machines.metrics import MachineMetrics
 from unbounded.machina.machines.model import (
     CreateAgentReset,
     MachineObservation,
@@ -43,17 +43,12 @@ from unbounded.machina.machines.model import (
     UpdateNode,
 )
 from unbounded.machina.machines.observe import AttemptInputs, FactsSource, MachineCaches, Observer
-from unbounded.machina.machines.outcome import CannotBegin, OnHold
 from unbounded.machina.machines.perform import MachineWriter
-from unbounded.machina.machines.pins import PinWriter
+from unbounded.machina.machines.pins import PinWriter, known_refusal, refused_message
 from unbounded.machina.machines.plan import TIMES, plan
-from unbounded.machina.machines.probing import Prober
-from unbounded.machina.machines.refused_keys import known_refusal, refused_message
-from unbounded.machina.machines.runs import HostRun, HostRuns
-from unbounded.machina.machines.same_host import parts_for_host, sharing_host
-from unbounded.machina.machines.settings import ProvisioningSettings
-from unbounded.machina.machines.ssh_reset import reset_over_ssh
+from unbounded.machina.machines.runs import HostRun, HostRuns, MachineMetrics, Prober
 from unbounded.machina.provisioning.model import Installer, ObservedRun
+from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machina.ssh.model import Ssh, SshRejected, SshRoute, SshTransient
 from unbounded.operations.announcing import EventSink, no_events
 

@@ -34,8 +34,7 @@ from unbounded.machina.machines.model import (
     SetFinalizer,
     StopAttempt,
 )
-from unbounded.machina.machines.pins import pinned
-from unbounded.machina.machines.refused_keys import is_refused, known_refusal, refused_message, untrusted
+from unbounded.machina.machines.pins import is_refused, known_refusal, pinned, refused_message, untrusted
 from unbounded.machina.provisioning.model import ANOTHER_MACHINE, Finished
 from unbounded.machina.ssh.model import SshReason, SshRejected, SshTransient
 from unbounded.operations.gates import lock_gate, paused

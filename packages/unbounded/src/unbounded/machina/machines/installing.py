@@ -21,9 +21,9 @@ from unbounded.join.install import (
     origin_of,
 )
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.machines.outcome import CannotBegin
-from unbounded.machina.machines.settings import ProvisioningSettings
+from unbounded.machina.machines.conditions import CannotBegin
 from unbounded.machina.provisioning.model import Install
+from unbounded.machina.settings import ProvisioningSettings
 
 
 def install_of(

@@ -23,14 +23,14 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock
 from unbounded.machina.configurations.versions import INDEX_CONFIGURATION
 from unbounded.machina.machines.credentials import READ_EVERY_S, SecretReader, SshCredentials, credentials_of
+from unbounded.machina.machines.eligibility import sharing_host
 from unbounded.machina.machines.installing import origin_fault
 from unbounded.machina.machines.machine_state import MachineState
 from unbounded.machina.machines.model import MachineObservation, Prerequisites
 from unbounded.machina.machines.nodes import configured
 from unbounded.machina.machines.plan import requires_prerequisites
 from unbounded.machina.machines.runs import HostRuns
-from unbounded.machina.machines.same_host import sharing_host
-from unbounded.machina.machines.settings import ProvisioningSettings
+from unbounded.machina.settings import ProvisioningSettings
 from unbounded.operations.caches import INDEX_MACHINE, pause_of
 
 T = TypeVar("T")

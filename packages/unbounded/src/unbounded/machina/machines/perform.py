@@ -52,7 +52,7 @@ from unbounded.machina.machines.model import (
     UpdateNode,
 )
 from unbounded.machina.machines.observe import AttemptInputs
-from unbounded.machina.machines.refused_keys import untrusted, without_untrusted
+from unbounded.machina.machines.pins import untrusted, without_untrusted
 from unbounded.operations.announcing import EventSink
 from unbounded.operations.reasons import CRD_OUTDATED_TEXT
 

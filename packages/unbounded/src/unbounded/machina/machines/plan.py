@@ -11,9 +11,13 @@ from unbounded.api.machine import PROVISIONING, Machine, MachinePhase, Provision
 from unbounded.api.meta import Condition
 from unbounded.api.phase import machine_phase
 from unbounded.machina.machines import conditions as report
+from unbounded.machina.machines.conditions import end_of_attempt
 from unbounded.machina.machines.deletion import deletion, finalizer_actions, needs_ssh_key
 from unbounded.machina.machines.eligibility import (
+    first_of,
+    host_text,
     is_attempt_open,
+    is_begun,
     is_requested_again,
     is_reset,
     join_evidence,
@@ -38,9 +42,7 @@ from unbounded.machina.machines.model import (
     StopAttempt,
 )
 from unbounded.machina.machines.nodes import node_actions
-from unbounded.machina.machines.outcome import end_of_attempt
-from unbounded.machina.machines.refused_keys import is_refused, refused_message, untrusted
-from unbounded.machina.machines.same_host import first_of, host_text, is_begun
+from unbounded.machina.machines.pins import is_refused, refused_message, untrusted
 from unbounded.machina.ssh.model import SshReason, SshRejected
 from unbounded.operations.gates import lock_gate, paused
 

@@ -1,4 +1,4 @@
-"""Background runs on hosts: one at a time for a Machine, identified by its name, until its result."""
+"""Background work on hosts: one run at a time for a Machine, until its result; probes of SSH ports; metrics."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
 from unbounded.api.conditions import fit_message
 from unbounded.api.failures import Failure, Transient
+from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import Log
 from unbounded.machina.machines.model import Attempt
 from unbounded.machina.provisioning.model import ObservedRun
+from unbounded.machina.ssh.model import FirstUse, Ssh, SshReason, SshRejected, SshRoute, SshTransient
 
 PROGRESS_EVERY_S: Final = 5.0  # shortest interval between writes of progress
 PROGRESS_CHARACTERS: Final = 512
 
-Wake = Callable[[str, float], None]  # (machine, seconds until its next pass)
-
 log = Log("machines")
+
+Wake = Callable[[str, float], None]  # (machine, seconds until its next pass)
 
 
 @dataclass
@@ -163,3 +167,92 @@ class HostRuns:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+PROBE_S: Final = 90.0  # of one probe, through a bastion and with the write of a pin: beyond the limits of SSH itself
+
+ProbeCallback = Callable[[SshTransient | SshRejected | None], None]
+"""(error of the probe, None if the port answered): called when a probe has ended."""
+
+
+class Prober:
+    """Probes of SSH ports, with a concurrency limit; a host that hangs delays only itself."""
+
+    def __init__(self, ssh: Ssh, at_once: int, metrics: MachineMetrics) -> None:
+        self._ssh = ssh
+        self._turns = asyncio.Semaphore(at_once)
+        self._metrics = metrics
+
+    def start(
+        self,
+        group: asyncio.TaskGroup,
+        machine: str,
+        route: Callable[[], Awaitable[SshRoute]],
+        first_use: FirstUse,
+        looked: ProbeCallback,
+    ) -> asyncio.Task[None]:
+        return group.create_task(self._probe(machine, route, first_use, looked), name=f"{machine}: probe")
+
+    async def _probe(
+        self, machine: str, route: Callable[[], Awaitable[SshRoute]], first_use: FirstUse, looked: ProbeCallback
+    ) -> None:
+        async with self._turns:
+            error = await self._error(machine, route, first_use)
+        self._metrics.probed(str(error.reason) if error is not None else "Reachable")
+        looked(error)
+
+    async def _error(
+        self, machine: str, route: Callable[[], Awaitable[SshRoute]], first_use: FirstUse
+    ) -> SshTransient | SshRejected | None:
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self._ssh.probe(await route(), on_first_use=first_use)
+        except (SshTransient, SshRejected) as error:
+            return error
+        except TimeoutError:
+            return SshTransient(SshReason.TIMED_OUT, SSHHop.HOST, f"no answer within {PROBE_S:.0f} s")
+        except Failure as error:  # an error of the API while a key was pinned, or an invalid address
+            return SshTransient(SshReason.UNREACHABLE, SSHHop.HOST, str(error))
+        except Exception:
+            log.exception("probe failed", machine=machine)
+            return SshTransient(
+                SshReason.UNREACHABLE, SSHHop.HOST, "machina met an internal error; its log has the details"
+            )
+        return None
+
+
+class MachineMetrics:
+    """Metrics of one process, in its registry. Without names of Machines, so that labels stay few."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        registry = registry or CollectorRegistry()
+        self._attempts = Counter(
+            "unbounded_provisioning_attempts",
+            "Ended attempts to set up a host over SSH, by result: Completed, or the reason of the failure.",
+            ("result",),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "unbounded_provisioning_seconds",
+            "Duration of attempts to set up a host over SSH, by success.",
+            ("result",),
+            buckets=(5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600),
+            registry=registry,
+        )
+        self._probes = Counter("unbounded_ssh_probes", "Probes of SSH ports by result.", ("result",), registry=registry)
+        self._running = Gauge("unbounded_provisioning_running", "Hosts in setup over SSH.", registry=registry)
+
+        self._connections = Gauge("unbounded_ssh_connections", "Open logins to hosts and bastions.", registry=registry)
+
+    def attempt_ended(self, failure: str | None, seconds: float) -> None:
+        self._attempts.labels(failure or "Completed").inc()
+        self._seconds.labels("Failed" if failure else "Completed").observe(seconds)
+
+    def probed(self, result: str) -> None:
+        self._probes.labels(result).inc()
+
+    def count_running(self, count: Callable[[], int]) -> None:
+        self._running.set_function(count)
+
+    def count_connections(self, count: Callable[[], int]) -> None:
+        self._connections.set_function(count)

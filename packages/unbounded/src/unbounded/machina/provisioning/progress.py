@@ -1,4 +1,4 @@
-"""Messages about a run: lines of its progress, and its end."""
+"""Messages about a run: lines of its progress, its end, and the reason that its output names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from unbounded.api.conditions import ON_HOST, ConditionReason
 from unbounded.machina.provisioning.model import Finished
 from unbounded.machina.provisioning.redact import end_of_text
 
 CAUSE: Final = "unbounded-cause: "  # prefix of a line that only cause_of reads
-TIMED_OUT: Final = 124  # status of a run that the host stopped, as timeout(1) returns it
+STOPPED_STATUS: Final = 124  # status of a run that the host stopped, as timeout(1) returns it
 _LINE_BYTES: Final = 300
 _LOG: Final = re.compile(r"\d\d:\d\d:\d\d (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<rest>.*)")
 _PROGRESS_LINES: Final = (  # lines of the agent's log, with single spaces, and their form in a condition
@@ -56,6 +57,22 @@ def failure_text(finished: Finished) -> str:
     lines = [line.strip() for line in finished.tail.splitlines() if progress_text(line)]
     said = next((line for line in reversed(lines) if _RULE.match(line)), lines[-1] if lines else "")
     why = f": {progress_text(said)}" if said else ""
-    if finished.status == TIMED_OUT:
+    if finished.status == STOPPED_STATUS:
         return f"the install script exceeded its time limit and was stopped{why}"
     return f"the install script ended with status {finished.status}{why}"
+
+
+_CAUSE_LINE: Final = re.compile(rf"^{CAUSE}(\w+)$", re.MULTILINE)  # lines of install.sh and of the agent
+_SYSTEM: Final = (  # messages of the C library that other programs pass on
+    (re.compile(r"No space left on device|Disk quota exceeded"), ConditionReason.DISK_FULL),
+)
+_LAST_LINES: Final = 20
+
+
+def cause_of(tail: str) -> ConditionReason:
+    """Return the reason that the end of the install's output names, or Failed."""
+    last = "\n".join(tail.splitlines()[-_LAST_LINES:])
+    said = [code for code in _CAUSE_LINE.findall(last) if code in ON_HOST]
+    if said:
+        return ConditionReason(said[-1])
+    return next((reason for pattern, reason in _SYSTEM if pattern.search(last)), ConditionReason.FAILED)
