@@ -11,7 +11,7 @@ from unbounded.cli.plugin import parsing
 from unbounded.cli.plugin.command import DONE, FAILED, INTERRUPTED, TIMED_OUT, USAGE, CliCommand
 from unbounded.cli.plugin.flags import BooleanFlag
 from unbounded.cli.plugin.main import PROGRAM
-from unbounded.cli.plugin.registry import commands
+from unbounded.cli.plugin.parsing import commands
 
 PAGE: Final = "docs/reference/cli.md"
 COMMON: Final = frozenset({"--kubeconfig", "--context", "--output", "--no-color", "--help"})

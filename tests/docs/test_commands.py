@@ -15,7 +15,7 @@ import pytest
 from tests.docs.runner import DOCS, NOT_RUN, blocks, plugin_calls, unexcused
 from tests.support.paths import ROOT
 from unbounded.cli.plugin import parsing
-from unbounded.cli.plugin.registry import commands
+from unbounded.cli.plugin.parsing import commands
 
 DOCUMENTS: Final = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 LINKED: Final = (*DOCUMENTS, *sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*/*.md")), ROOT / "images" / "README.md")

@@ -13,7 +13,7 @@ import yaml
 from unbounded.cli.plugin import parsing
 from unbounded.cli.plugin.command import CliCommand, CliInvocation
 from unbounded.cli.plugin.main import run_command
-from unbounded.cli.plugin.registry import commands
+from unbounded.cli.plugin.parsing import commands
 
 ROWS = {command.path: command for command in commands()}
 ZERO_IS_NO_LIMIT = frozenset({"--timeout"})

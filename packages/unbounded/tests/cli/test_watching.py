@@ -8,8 +8,8 @@ import os
 import pytest
 
 from tests.support.paths import environment
-from unbounded.cli import child, child_watch, watchdog
-from unbounded.cli.child_watch import ProcessEnd, run_watched
+from unbounded.cli import child, watchdog
+from unbounded.cli.child import ProcessEnd, run_watched
 
 
 async def _lives(how: str, serves: list[str], hangs: list[str]) -> ProcessEnd:
@@ -37,7 +37,7 @@ async def test_what_it_says_last_is_known(how: str, status: int, last_words: str
 
 @pytest.mark.slow
 async def test_one_whose_loop_turns_serves_once_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_watch, "CHECK_S", 0.1)
+    monkeypatch.setattr(child, "CHECK_S", 0.1)
     for how, serves in (("starts", []), ("serves", ["serves"])):
         served: list[str] = []
         assert (await _lives(how, served, [])).status == 0
@@ -51,7 +51,7 @@ async def test_one_whose_loop_turns_serves_once_it_says_so(monkeypatch: pytest.M
 async def test_one_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, how: str, why: str) -> None:
     monkeypatch.setattr(watchdog, "SILENT_S", 0.4)
     monkeypatch.setattr(watchdog, "MOST_S", 0.4)  # on a busy machine it is given little
-    monkeypatch.setattr(child_watch, "CHECK_S", 0.1)
+    monkeypatch.setattr(child, "CHECK_S", 0.1)
     monkeypatch.setattr(child, "STOP_S", 0.2)
     served: list[str] = []
     hangs: list[str] = []

@@ -10,7 +10,7 @@ import pytest
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
 from unbounded.api.core import LEASES
-from unbounded.cli.epochs import EpochFile
+from unbounded.cli.identities import EpochFile
 from unbounded.kube.epoch import Epoch, ProcessEpoch, parse_epoch
 from unbounded.kube.lease import LeaderElection
 

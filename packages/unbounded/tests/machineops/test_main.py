@@ -19,9 +19,9 @@ from unbounded.api.core import CONFIG_MAPS, LEASES
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.cli import provider_processes
-from unbounded.cli.child_watch import ProcessEnd
+from unbounded.cli.child import ProcessEnd
 from unbounded.cli.deploy import components
-from unbounded.cli.epochs import EpochFile
+from unbounded.cli.identities import EpochFile
 from unbounded.cli.screen import PlainScreen
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache

@@ -9,10 +9,28 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Final
 
-from unbounded.cli.extras import API_SERVER, LAB, require
 from unbounded.kube.version_flag import add_version
+
+API_SERVER: Final = "unbounded_apiserver"
+LAB: Final = "unbounded_lab"
+_EXTRAS: Final = {API_SERVER: ("unbounded-apiserver", "up"), LAB: ("unbounded-lab", "lab")}
+
+
+def require(module: str, command: str) -> None:
+    """Check that a package is installed.
+
+    Raises:
+        ValueError: it is absent; the message names the extra to install.
+    """
+    if find_spec(module) is None:
+        distribution, extra = _EXTRAS[module]
+        raise ValueError(
+            f"{command} needs the package {distribution}, which is not installed: pip install 'unbounded[{extra}]'"
+        )
+
 
 BACKUP = (
     "Write the objects and keys of a data directory to one file that only its owner can read. A "

@@ -21,8 +21,7 @@ from unbounded.api.core import LEASES, Lease
 from unbounded.api.fields import is_provider_name
 from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.child import STOP_S
-from unbounded.cli.child_watch import ProcessEnd, run_watched
+from unbounded.cli.child import STOP_S, ProcessEnd, run_watched
 from unbounded.cli.deploy import components
 from unbounded.cli.explain.facts import scopes_of
 from unbounded.cli.printable import one_line

@@ -21,8 +21,7 @@ from unbounded.cli.backup_schedule import scheduled_backups
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.definitions import install_definitions
 from unbounded.cli.deploy import components
-from unbounded.cli.epochs import EpochFile
-from unbounded.cli.identities import component_runtime
+from unbounded.cli.identities import EpochFile, component_runtime
 from unbounded.cli.manifests import install_manifests
 from unbounded.cli.migrate.marker import migrated_reason
 from unbounded.cli.printable import one_line

@@ -20,8 +20,8 @@ from unbounded.cli.deploy.token_store import tokens_for
 from unbounded.cli.deploy.trust_host_key import key_of, patch_of
 from unbounded.cli.explain.links import ExplainLink, Topic
 from unbounded.cli.explain.run import explained
+from unbounded.cli.plugin.parsing import commands as rows
 from unbounded.cli.plugin.parsing import parse
-from unbounded.cli.plugin.registry import commands as rows
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api

@@ -23,8 +23,8 @@ from unbounded.cli.deploy import components
 from unbounded.cli.deploy.flags import description_of
 from unbounded.cli.deploy.workloads import MachineOpsWorkload
 from unbounded.cli.explain.links import Topic
+from unbounded.cli.plugin.parsing import commands as rows
 from unbounded.cli.plugin.parsing import parse
-from unbounded.cli.plugin.registry import commands as rows
 from unbounded.machineops.settings import Settings
 from unbounded.metalman import power
 from unbounded.operations import reasons

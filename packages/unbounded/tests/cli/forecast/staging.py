@@ -21,8 +21,7 @@ from unbounded.cli.forecast.render import lines, plain
 from unbounded.cli.forecast.run import changes_of
 from unbounded.cli.plugin.command import CliInvocation, CommandSession
 from unbounded.cli.plugin.output import printer_for
-from unbounded.cli.plugin.parsing import parse
-from unbounded.cli.plugin.registry import commands, loaded
+from unbounded.cli.plugin.parsing import commands, loaded, parse
 from unbounded.kube.clock import rfc3339, utc_now
 from unbounded.kube.errors import AlreadyExists, Forbidden, InvalidObject
 

@@ -19,7 +19,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.plugin import parsing
 from unbounded.cli.plugin.command import CliInvocation
 from unbounded.cli.plugin.main import run, run_command
-from unbounded.cli.plugin.registry import commands
+from unbounded.cli.plugin.parsing import commands
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 

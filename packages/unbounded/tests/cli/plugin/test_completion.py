@@ -17,7 +17,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.cli.operate.about import BASH
 from unbounded.cli.plugin import completion
 from unbounded.cli.plugin.completion import FILES, NO_FILES, NameLookup, named_by, offers
-from unbounded.cli.plugin.registry import commands
+from unbounded.cli.plugin.parsing import commands
 from unbounded.kube.client import HttpApi
 
 

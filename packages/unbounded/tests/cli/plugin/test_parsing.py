@@ -9,8 +9,7 @@ import pytest
 
 from unbounded.cli.plugin import flags, parsing
 from unbounded.cli.plugin.command import CliCommand
-from unbounded.cli.plugin.parsing import CommandMatch, GroupMatch, UnknownCommand, find, overview
-from unbounded.cli.plugin.registry import commands, loaded
+from unbounded.cli.plugin.parsing import CommandMatch, GroupMatch, UnknownCommand, commands, find, loaded, overview
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

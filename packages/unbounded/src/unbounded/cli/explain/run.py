@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -10,15 +11,43 @@ import msgspec
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.cli.explain.chain import chain
+from unbounded.cli.explain.blockers import explain_executor, explain_lock, explain_machina, explain_node, explain_pause
+from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.facts_reader import FactsReader
-from unbounded.cli.explain.links import PLUGIN, ExplainLink, LinkSubject, Topic, links_with_program
+from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, LinkSubject, Topic, links_with_program
+from unbounded.cli.explain.machines import explain_condition, explain_machine
+from unbounded.cli.explain.operations import explain_operation
 from unbounded.cli.explain.render import lines, plain
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
 from unbounded.cli.plugin.output import as_yaml
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.errors import ApiError, NotFound
 from unbounded.kube.port import Api
+
+EXPLAIN: Final[Mapping[Topic, Callable[[str, ExplainFacts], Explained]]] = {
+    Topic.MACHINE: explain_machine,
+    Topic.OPERATION: explain_operation,
+    Topic.PAUSE: explain_pause,
+    Topic.SLOT: explain_lock,
+    Topic.EXECUTOR: explain_executor,
+    Topic.MACHINA: explain_machina,
+    Topic.NODE: explain_node,
+    Topic.CONDITION: explain_condition,
+}
+
+
+def chain(facts: ExplainFacts, subject: LinkSubject) -> tuple[ExplainLink, ...]:
+    """Return the links from a subject on; the last one is the first cause. No subject occurs twice."""
+    links: list[ExplainLink] = []
+    seen: set[LinkSubject] = set()
+    following: LinkSubject | None = subject
+    while following is not None and following not in seen:
+        seen.add(following)
+        found = EXPLAIN[following.topic](following.name, facts)
+        links.append(found.link)
+        following = found.then
+    return tuple(links)
+
 
 WATCH_EVERY_S: Final = 2.0
 KINDS: Final = {

@@ -24,8 +24,7 @@ from unbounded.cli.forecast.patch_effects import counter_request, effects
 from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CommandSession, Intend, Intent, IntentPatch, Raw
 from unbounded.cli.plugin.intents import kind_of
 from unbounded.cli.plugin.output import as_yaml, full_name, printer_for
-from unbounded.cli.plugin.parsing import CommandMatch, arguments_of, find
-from unbounded.cli.plugin.registry import commands, loaded
+from unbounded.cli.plugin.parsing import CommandMatch, arguments_of, commands, find, loaded
 from unbounded.cli.plugin.target import open_api
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.port import Api

@@ -1,20 +1,25 @@
 """Steps of a migration, in order. Each can be interrupted anywhere; a new run of the command resumes.
 
 Until the record on the target has the phase Resumed, the source is the control plane, and neither side acts. From then
-on the target is the control plane, and the source serves agents that have not followed yet.
+on the target is the control plane, and the source serves agents that have not followed yet. A frozen source claims no
+operation, and creates or changes no Machine and no operation.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from msgspec.structs import replace
 
+from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.failures import Rejected
+from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_MIGRATION, CONFIGMAP_OPERATIONS, GROUP, NAMESPACE
+from unbounded.cli.manifests import KINDS as POLICIES
 from unbounded.cli.migrate.copier import Report, copy, delete_copies, read_objects
 from unbounded.cli.migrate.copy_plan import ServerObjects
-from unbounded.cli.migrate.freeze import freeze, pause_of, set_pause, thaw
 from unbounded.cli.migrate.lease_hold import acquire_leases, lease_names, release_leases
 from unbounded.cli.migrate.marker import Marker, MarkerStage
 from unbounded.cli.migrate.obstacles import obstacles, running
@@ -27,6 +32,8 @@ from unbounded.cli.migrate.record import (
     remove_record,
 )
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget, TargetObservation, observe
+from unbounded.kube.errors import AlreadyExists, NotFound
+from unbounded.kube.port import Api
 
 
 @dataclass(frozen=True)
@@ -178,3 +185,96 @@ async def check_cluster(marker: Marker, target: MigrationTarget) -> None:
     """Raise Rejected if the data is being migrated to another cluster than this one."""
     if await target.cluster() != marker.cluster:
         raise Rejected(f"the data is being migrated to {marker.server}, but {target.server} is another cluster")
+
+
+_POLICY: Final = POLICIES["ValidatingAdmissionPolicy"]
+_BINDING: Final = POLICIES["ValidatingAdmissionPolicyBinding"]
+# Agents act by writing to their Machine and its operations, so that one that cannot claim does not act. Two kinds of
+# writes are allowed: an administrator's updates, which the hand-over itself makes, and conditions of Machines, which
+# claim nothing.
+_ALLOWED: Final = (
+    "request.operation == 'UPDATE' && ('system:masters' in request.userInfo.groups ||"
+    " (request.resource.resource == 'machines' && has(request.subResource) && request.subResource == 'status' &&"
+    " (variables.status.map(k, k) + variables.before.map(k, k)).all(k, k == 'conditions' ||"
+    " (k in variables.status && k in variables.before && variables.status[k] == variables.before[k]))))"
+)
+
+
+def policy(server: str) -> dict[str, Any]:
+    """Return the admission policy.
+
+    Args:
+        server: URL of the target, for the policy's message.
+    """
+    return {
+        "metadata": {"name": CONFIGMAP_MIGRATION},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    {"apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
+                ]
+            },
+            "variables": [
+                {"name": name, "expression": f"request.operation == 'UPDATE' && has({of}.status) ? {of}.status : {{}}"}
+                for name, of in (("status", "object"), ("before", "oldObject"))
+            ],
+            "validations": [
+                {
+                    "expression": _ALLOWED,
+                    "message": f"this control plane was migrated to {server}: write there",
+                    "reason": "Forbidden",
+                }
+            ],
+        },
+    }
+
+
+BINDING: Final[Mapping[str, Any]] = {
+    "metadata": {"name": CONFIGMAP_MIGRATION},
+    "spec": {"policyName": CONFIGMAP_MIGRATION, "validationActions": ["Deny"]},
+}
+
+
+async def pause_of(api: Api) -> str | None:
+    """Return the value of the pause annotation for all operations; None where they are not paused."""
+    try:
+        existing = await api.get(CONFIG_MAPS, CONFIGMAP_OPERATIONS, namespace=NAMESPACE)
+    except NotFound:
+        return None
+    return existing.metadata.annotations.get(ANNOTATION_PAUSED)
+
+
+async def set_pause(api: Api, value: str | None) -> None:
+    """Pause all operations with this value of the annotation; None lets them run."""
+    metadata = {"name": CONFIGMAP_OPERATIONS, "namespace": NAMESPACE}
+    change = {"annotations": {ANNOTATION_PAUSED: value}}
+    try:
+        await api.patch(CONFIG_MAPS, CONFIGMAP_OPERATIONS, {"metadata": change}, namespace=NAMESPACE)
+    except NotFound:
+        if value is not None:
+            await api.create(CONFIG_MAPS, {"metadata": metadata | change}, namespace=NAMESPACE)
+
+
+async def freeze(api: Api, server: str) -> None:
+    """Pause all operations, and reject writes of agents and others. A repetition does no harm."""
+    await set_pause(api, f"migrated to {server}")
+    for kind, body in ((_POLICY, policy(server)), (_BINDING, BINDING)):
+        try:
+            await api.create(kind, body)
+        except AlreadyExists:
+            await api.patch(kind, CONFIGMAP_MIGRATION, {"spec": body["spec"]})
+
+
+async def thaw(api: Api, paused: str | None) -> None:
+    """Undo `freeze`.
+
+    Args:
+        paused: the pause of all operations before; None for none.
+    """
+    for kind in (_BINDING, _POLICY):
+        try:
+            await api.delete(kind, CONFIGMAP_MIGRATION)
+        except NotFound:
+            continue
+    await set_pause(api, paused)

@@ -21,8 +21,7 @@ from typing import Final
 from unbounded.cli.plugin import parsing
 from unbounded.cli.plugin.command import CliCommand
 from unbounded.cli.plugin.flags import BooleanFlag
-from unbounded.cli.plugin.parsing import CommandMatch, GroupMatch
-from unbounded.cli.plugin.registry import commands
+from unbounded.cli.plugin.parsing import CommandMatch, GroupMatch, commands
 
 LOOKUP_S: Final = 1.0
 FILES: Final = 0  # a directive: the shell's own completion of files

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 from unbounded.cli.plugin import parsing
 from unbounded.cli.plugin.command import INTERRUPTED, CliCommand, CliInvocation, CommandSession, Run
 from unbounded.cli.plugin.output import printer_for
-from unbounded.cli.plugin.registry import commands, loaded
+from unbounded.cli.plugin.parsing import commands, loaded
 from unbounded.cli.plugin.style import PLAIN
 from unbounded.kube.gc_tuning import freeze_imports
 

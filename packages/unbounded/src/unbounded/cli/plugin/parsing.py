@@ -11,11 +11,31 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, NoReturn
 
 from unbounded.cli.plugin.command import USAGE, CliCommand
 from unbounded.cli.plugin.flags import BooleanFlag
 from unbounded.kube.version_flag import add_version, installed_version
+
+FILES: Final = ("install", "uninstall", "site", "config", "machine", "operation", "why", "plan", "about")
+
+
+@cache
+def commands() -> tuple[CliCommand, ...]:
+    """Return every row, in the order of help."""
+    found: list[CliCommand] = []
+    for name in FILES:
+        found += import_module(f"unbounded.cli.commands.{name}").COMMANDS
+    return tuple(found)
+
+
+def loaded(where: str) -> Any:
+    """Import the function that a row names as `module:function`."""
+    module, _colon, function = where.partition(":")
+    return getattr(import_module(module), function)
+
 
 OUTPUTS: Final = ("name", "json", "yaml", "wide")
 _HELP: Final = frozenset({"-h", "--help"})
