@@ -45,9 +45,12 @@ async def test_objects_come_in_the_order_of_the_files_and_without_machinas_confi
     ("text", "words"),
     [
         ("a: [", "not YAML"),
-        ("a: b", "wanted objects with apiVersion, kind and metadata.name"),
-        ("apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}", "batch/v1 Job is applied by kubectl; these kinds can"),
-        ("", "there are no manifests in it"),
+        ("a: b", "expected objects with apiVersion, kind and metadata.name"),
+        (
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}",
+            "batch/v1 Job is not supported here, apply it with kubectl",
+        ),
+        ("", "has no manifests"),
     ],
     ids=["yaml", "object", "kind", "nothing"],
 )
@@ -68,11 +71,11 @@ async def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
 
 async def test_a_place_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no tar")
-    with pytest.raises(UnusableBundle, match="no tar"):
+    with pytest.raises(UnusableBundle, match="not a tar.gz file"):
         await load(str(tmp_path / "text"))
     with pytest.raises(UnusableBundle, match="no such folder or file"):
         await load(str(tmp_path / "missing"))
-    with pytest.raises(UnusableBundle, match="manifests come over https"):
+    with pytest.raises(UnusableBundle, match="manifests are only downloaded over https"):
         await load("http://example.com/machina.tar.gz")
     with pytest.raises(UnusableBundle, match=r"https://127\.0\.0\.1:1/x"):
         await load("https://127.0.0.1:1/x")

@@ -86,7 +86,7 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     mine = f"{HERE}/machina:mine"
     for words in NAMELESS:
         refused = await cluster_cli(*words)
-        assert (refused.status, "comes from: it does not run yet" in refused.err) == (2, True), (words, refused)
+        assert (refused.status, "no image is known for" in refused.err) == (2, True), (words, refused)
     assert set(await revision(cluster_api)) <= {("Namespace", "", NAMESPACE)}
     first = await cluster_cli("install", "-v", "--wait=false", "--image", mine)
     assert first.status == 0, first.err
@@ -105,7 +105,7 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     # hosts find the API server where the kubeconfig does, as nothing else says so
     config = await machina_config(cluster_api)
     assert config["apiServerEndpoint"] == cluster_api.config.server.removeprefix("https://")
-    assert "hosts cannot reach that: give --api-server-endpoint" in first.err
+    assert "hosts cannot reach this address: give --api-server-endpoint" in first.err
 
     # what is to change, and what somebody has changed, is shown as it differs
     await cluster_api.patch(KINDS["ClusterRole"], "unbounded-machina", {"rules": []})
@@ -114,7 +114,7 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
         "install", "--diff", "--image", mine, "--api-server-endpoint", "https://api.example.com:6443"
     )
     assert (shown.status, await revision(cluster_api)) == (0, at)
-    differing = re.findall(r"^\+\+\+ wanted/(\S+)$", shown.out, flags=re.MULTILINE)
+    differing = re.findall(r"^\+\+\+ desired/(\S+)$", shown.out, flags=re.MULTILINE)
     assert differing == ["unbounded-machina", MACHINA_CONFIG, MACHINA]
     assert "api.example.com:6443" in shown.out
     assert "resourceVersion" not in shown.out
@@ -136,7 +136,7 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     assert told(ran)["created"] == metalman
     assert "hosts of site rack9 can join with it until" in ran.out
     ran = await cluster_cli("plan", "machine", "register", "--site", "rack9", "--host", "192.0.2.9", *LOGIN, *AGENT)
-    assert "`kubectl unbounded install --api-server-endpoint HOST:PORT` names another address" in ran.err
+    assert "set another one with `kubectl unbounded install --api-server-endpoint HOST:PORT`" in ran.err
     assert await image(cluster_api, MACHINA) == mine
     assert await image(cluster_api, "metalman-controller-rack9") == image_of("metalman", HERE)
 
@@ -160,14 +160,14 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     assert "no release of the agent is configured: set spec.agent.url of the Machine, or --agent-url" in ran.err
     assert "`kubectl unbounded install --agent-url URL` for all hosts" in ran.err
     ran = await cluster_cli("install", "--diff", "--agent-url", "http://example.com/agent.tar.gz")
-    assert "hosts whose Machine has no spec.agent.sha256 are not set up; give --agent-sha256 DIGEST" in ran.err
+    assert "without a digest, which they reject: give --agent-sha256 DIGEST" in ran.err
     told_of = {"artifactMirror": "https://mirror.example.com/all", "agentImage": f"{HERE}/node:v1"}
     flags = ("--artifact-mirror", told_of["artifactMirror"], "--agent-image", told_of["agentImage"])
     assert (await cluster_cli("install", "-v", "--wait=false", *flags)).status == 0
     assert await machina_config(cluster_api) == config | {"clusterDns": "10.96.0.10"} | told_of
     ran = await cluster_cli(*bootstrap)
     assert ran.status == 0
-    assert ran.err.startswith("the host is told that the API server is at https://127.0.0.1:")
+    assert ran.err.startswith("the host gets https://127.0.0.1:")
     assert ran.err.count("\n") == 1
     assert "export AGENT_BASE_URL=https://mirror.example.com/all" in ran.out
     assert ran.out.count('"BaseURL": "https://mirror.example.com/all"') == 6
@@ -209,7 +209,7 @@ async def test_a_site_leaves_a_machina_alone_that_kustomize_has_brought(cluster_
     # who asks for a change gets it, with what machina was told before, and is told who has to know
     ran = await cluster_cli("install", "-v", "--wait=false", "--cluster-dns", "10.96.0.10")
     assert ran.status == 0, ran.err
-    assert f"machina is told by ConfigMap {config} now, and by {MACHINA_CONFIG} from here on" in ran.err
+    assert f"machina changes its configuration from ConfigMap {config} to {MACHINA_CONFIG}" in ran.err
     told_now = await machina_config(cluster_api)
     assert (told_now["apiServerEndpoint"], told_now["clusterDns"]) == ("api.mine.example.com:6443", "10.96.0.10")
     assert await image(cluster_api, MACHINA) == image_of("machina", f"{HERE}/a")
@@ -244,7 +244,7 @@ async def test_machine_ops_controller_is_brought_where_it_is_asked_for_and_is_ke
         assert (ran.status, "AzureVM of all sites: both would work on the same Machines" in ran.err) == (2, True)
         assert f"delete deployment {azure}" in ran.err
     ran = await cluster_cli(*enabled, "--site", "azurevm")
-    assert (ran.status, "it would be replaced by one for others" in ran.err) == (2, True)
+    assert (ran.status, "the new one would replace it" in ran.err) == (2, True)
     other = ("--site", "west", "--provider", "OCIInstance", "--machine-ops-image", f"{HERE}/with-acme:v7")
     assert (await cluster_cli(*enabled, *other)).status == 0
     deployment: Raw = await cluster_api.get(DEPLOYMENTS, west, namespace=NAMESPACE)
@@ -271,7 +271,7 @@ async def test_machine_ops_controller_is_brought_where_it_is_asked_for_and_is_ke
         await roll_out(cluster_api, name=name, dns="10.96.0.11" if name == MACHINA else "")
     ran = await plain
     assert ran.status == 0, ran.err
-    east = f"{MACHINE_OPS}-east is told by ConfigMap {MACHINE_OPS_CONFIG}: it was not brought by `install`, and is left"
+    east = f"{MACHINE_OPS}-east reads ConfigMap {MACHINE_OPS_CONFIG}: `install` did not create it, and it is not"
     assert east in ran.err
     config = await machina_config(cluster_api, MACHINE_OPS_CONFIG)
     assert (config["clusterDns"], config["maxConcurrentReconciles"]) == ("10.96.0.11", 4)
@@ -361,12 +361,12 @@ async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: 
     assert set(told(tried)) == {"unchanged (server dry run)"}
     ran = await up_cli("install", "-v", "--cluster-dns", "10.96.0.10", "--api-server-endpoint", "api.example.com")
     assert ran.status == 0, ran.err
-    assert "--cluster-dns is for a machina that the cluster starts, and changes nothing here" in ran.err
-    assert "`unbounded up --cluster-dns ADDRESS` tells this one" in ran.err
-    assert "`unbounded up --bind 0.0.0.0 --advertise-address ADDRESS` tells this one" in ran.err
+    assert "--cluster-dns: no effect, as no Deployment runs machina" in ran.err
+    assert "set it with `unbounded up --cluster-dns ADDRESS`" in ran.err
+    assert "set it with `unbounded up --bind 0.0.0.0 --advertise-address ADDRESS`" in ran.err
     assert set(told(ran)) == {"unchanged"}
     images = await up_cli("install", "--image-registry", "registry.example.com")
-    assert "--image-registry: for controllers that the cluster starts; changes nothing here" in images.err
+    assert "--image-registry: no effect, as no Deployment runs the controllers" in images.err
     assert "machina runs: unbounded up" in ran.out
     assert "machine-ops-controller runs: unbounded up" in ran.out
     assert "metalman runs: unbounded up" in ran.out
@@ -380,14 +380,14 @@ async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: 
     [
         (["--namespace", "other"], "--namespace: 'other' cannot be had"),
         (["--api-server-endpoint", "http://x"], "--api-server-endpoint: 'http://x' is not an address of an API server"),
-        (["--cluster-dns", "kube-dns"], "--cluster-dns: 'kube-dns' is no IP address"),
+        (["--cluster-dns", "kube-dns"], "--cluster-dns: 'kube-dns' is not an IP address"),
         (["--artifact-mirror", "mirror"], "--artifact-mirror: 'mirror' is not a URL"),
         (["--agent-image", "https://x/y"], "--agent-image: "),
         (["--image", "r.example.com/machina:a b"], "--image: "),
         (["--image-registry", "https://r.example.com"], "--image-registry: 'https://r.example.com' is not a registry"),
-        (["--site", "west"], "--site is for machine-ops-controller"),
-        ([ENABLE, "--site", "West"], "--site: 'West' is no name of a site"),
-        ([ENABLE, "--provider", "acme/vm"], "--provider: 'acme/vm' is no name of a provider"),
+        (["--site", "west"], "--site applies only to machine-ops-controller"),
+        ([ENABLE, "--site", "West"], "--site: 'West' is not the name of a site"),
+        ([ENABLE, "--provider", "acme/vm"], "--provider: 'acme/vm' is not the name of a provider"),
         ([ENABLE, "--machine-ops-image", "https://x/y"], "--machine-ops-image: "),
     ],
     ids=[

@@ -56,9 +56,11 @@ def test_a_passphrase_is_asked_for_until_it_opens_the_key(form: str, tmp_path: P
     assert key.passphrase is not None
     assert key.passphrase.reveal() == "right"
     if form == "pkcs8":  # the other one takes its time for each
-        with pytest.raises(UnusableKey, match="not opened by the passphrases that were given"):
+        with pytest.raises(UnusableKey, match="none of the given passphrases decrypts it"):
             read_key(path, lambda _prompt: SecretStr("wrong"))
-    with pytest.raises(UnusableKey, match=r"no terminal to ask for its passphrase.*keys ssh-privatekey and passphrase"):
+    with pytest.raises(
+        UnusableKey, match=r"no terminal to prompt for its passphrase.*keys ssh-privatekey and passphrase"
+    ):
         read_key(path, None)
 
 
@@ -91,7 +93,7 @@ def test_what_is_no_key_is_refused_by_what_it_is(tmp_path: Path) -> None:
         read_key(public, nobody)
     damaged = written(tmp_path, KEYS["ed25519"], PrivateFormat.OpenSSH, NoEncryption())
     damaged.write_text(damaged.read_text().replace("b3BlbnNzaC1rZXk", "AAAAAAAAAAAAAAA"))
-    with pytest.raises(UnusableKey, match="is damaged, or in a format that is not known"):
+    with pytest.raises(UnusableKey, match="is damaged, or has an unknown format"):
         read_key(damaged, nobody)
     old = written(tmp_path, dsa.generate_private_key(1024), PrivateFormat.PKCS8, NoEncryption())
     with pytest.raises(UnusableKey, match="use an Ed25519, RSA or ECDSA key"):

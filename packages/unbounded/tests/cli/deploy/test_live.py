@@ -53,7 +53,7 @@ def test_an_image_comes_from_where_it_was_asked_for_and_else_from_where_images_c
 
 
 def test_an_image_that_nothing_names_is_not_made_up() -> None:
-    with pytest.raises(CliError, match="nothing says where the image of metalman comes from") as refused:
+    with pytest.raises(CliError, match="no image is known for metalman") as refused:
         chosen_image("metalman")
     assert refused.value.status == USAGE
     for named in ("`make release`", f"REGISTRY/metalman:{TAG}", "--image-registry REGISTRY"):

@@ -82,14 +82,14 @@ async def test_a_host_becomes_a_machine_with_all_that_was_said_of_it(
         ),
         *("--reset-on-delete", "--kubernetes-version", "v1.33.1"),
     ]
-    name, at_home = f"{site}-web-7", "which it reaches only if that runs on the host itself"
+    name, at_home = f"{site}-web-7", "which works only on the API server's own host"
     planned = await up_cli("plan", *register(site, *said, host="192.0.2.10:2222"))
     assert planned.out == f"would create machine.unbounded-cloud.io/{name}\nnothing was changed\n"
-    assert planned.err.splitlines()[-1] == f"Secret unbounded-kube/ssh-{site} would be made, of the key"
+    assert planned.err.splitlines()[-1] == f"Secret unbounded-kube/ssh-{site} would be created from the key"
     ran = await up_cli(*register(site, *said, host="192.0.2.10:2222"))
     assert (ran.status, len(ran.err.splitlines())) == (0, 1)
-    assert f"the host is told that the API server is at {up_api.config.server}, {at_home}" in ran.err
-    assert "`unbounded up --bind 0.0.0.0 --advertise-address ADDRESS` names another address" in ran.err
+    assert f"the host gets {up_api.config.server} as the API server's address, {at_home}" in ran.err
+    assert "set another one with `unbounded up --bind 0.0.0.0 --advertise-address ADDRESS`" in ran.err
     assert ran.out.splitlines() == [f"secret/ssh-{site} created", f"machine.unbounded-cloud.io/{name} created"]
     machine: Raw = await up_api.get(MACHINES.raw(), name)
     found = await token_of(up_api, site)
@@ -123,8 +123,8 @@ async def test_a_host_becomes_a_machine_with_all_that_was_said_of_it(
     planned = await up_cli("plan", *register(site, *said, host="192.0.2.10:2222"))
     assert (planned.status, planned.out) == (0, "nothing was changed\n")
     assert planned.err.splitlines()[-2:] == [
-        f"Secret unbounded-kube/ssh-{site} holds the key already",
-        f"Machine {name} is there as it is typed: nothing would be done to it",
+        f"Secret unbounded-kube/ssh-{site} has the key already",
+        f"Machine {name} exists as described: it would not change",
     ]
     new = ("--ssh-private-key", str(key), "--ssh-secret-name", "new")
     differs = register(site, "--name", "Web 7", *new, *said[14:16], host="h")
@@ -170,7 +170,7 @@ async def test_a_secret_with_another_key_is_replaced_only_by_force(
     made = ed25519.Ed25519PrivateKey.generate()
     other.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     ran = await up_cli(*register(site, "--ssh-private-key", str(other), host="h2"))
-    assert (ran.status, f"Secret unbounded-kube/ssh-{site} holds another key" in ran.err) == (1, True)
+    assert (ran.status, f"Secret unbounded-kube/ssh-{site} has another key" in ran.err) == (1, True)
     planned = await up_cli("plan", *register(site, "--ssh-private-key", str(other), host="h2"))
     assert (planned.status, planned.err) == (1, ran.err)
     with pytest.raises(NotFound):
@@ -178,7 +178,7 @@ async def test_a_secret_with_another_key_is_replaced_only_by_force(
     dry = await up_cli(*register(site, "--ssh-private-key", str(other), "--force", "--dry-run", "server", host="h2"))
     assert "configured (server dry run)" in dry.out
     planned = await up_cli("plan", *register(site, "--ssh-private-key", str(other), "--force", host="h2"))
-    assert f"Secret unbounded-kube/ssh-{site} would get this key in place of its own" in planned.err
+    assert f"Secret unbounded-kube/ssh-{site} would get this key in place of its present one" in planned.err
     secret = await up_api.get(SECRETS, f"ssh-{site}", namespace="unbounded-kube")
     assert secret.value("ssh-privatekey") == key.read_bytes()  # noqa: ASYNC240  # a small file
     ran = await up_cli(*register(site, "--ssh-private-key", str(other), "--force", host="h2"))
@@ -197,7 +197,7 @@ async def test_a_dry_run_of_the_client_prints_what_would_be_sent_but_no_key(
     ran = await up_cli(*dry, "-o", "yaml")
     body = yaml.safe_load(ran.out)
     left_out, command = ran.err.splitlines()
-    assert left_out == f"Secret unbounded-kube/ssh-{site} is left out, as it holds a key. Made by:"
+    assert left_out == f"Secret unbounded-kube/ssh-{site} is omitted, as it contains a key. Create it with:"
     make = f"kubectl create secret generic ssh-{site} --namespace unbounded-kube"
     assert command == f"  {make} --from-file=ssh-privatekey={key}"
     assert body["spec"]["kubernetes"]["version"] == "v1.32.0"  # the cluster's, without what its maker appends
@@ -230,11 +230,16 @@ async def test_a_passphrase_is_asked_for_on_a_terminal_and_not_shown(
 
 
 REFUSED = [
-    ((), 2, "there is no Secret unbounded-kube/ssh-SITE with an SSH key", "give the key with --ssh-private-key FILE"),
+    (
+        (),
+        2,
+        "Secret unbounded-kube/ssh-SITE with an SSH key does not exist",
+        "give the key with --ssh-private-key FILE",
+    ),
     (("--ssh-private-key", "/nonexistent"), 2, "--ssh-private-key: /nonexistent: No such file", ""),
     (("--bastion-host-key", HOST_KEY), 2, "--bastion-host-key needs --bastion-host HOST", ""),
-    (("--host-key", "x"), 2, "--host-key: 'x' is no host key", ""),
-    (("--node-label", "x"), 2, "--node-label: 'x' is no label: write KEY=VALUE", ""),
+    (("--host-key", "x"), 2, "--host-key: 'x' is not a host key", ""),
+    (("--node-label", "x"), 2, "--node-label: 'x' is not a label: write KEY=VALUE", ""),
     (("--name", "x" * 63), 2, "--name: ", "choose another with --name"),
     (("--agent-url", "x"), 2, "--agent-url: 'x' is not a URL", ""),
     (("--agent-sha256", "x"), 2, "--agent-sha256: 'x' is not a SHA-256 digest: write its 64 hexadecimal digits", ""),
@@ -262,18 +267,22 @@ async def test_a_site_without_a_token_is_told_how_to_get_one(up_cli: Cli, key: P
     ):
         ran = await up_cli(*command)
         assert ran.status == 1
-        assert "site tokenless has no bootstrap token that is good now" in ran.err
+        assert "site tokenless has no valid bootstrap token" in ran.err
         assert "`kubectl unbounded site init --name tokenless`" in ran.err
 
 
 @pytest.mark.parametrize(
     ("more", "words", "flag"),
     [
-        ((), "no release of the agent is configured: set spec.agent.url of the Machine", "--agent-url URL names it"),
+        (
+            (),
+            "no release of the agent is configured: set spec.agent.url of the Machine",
+            "set it with --agent-url URL for this host",
+        ),
         (
             ("--agent-base-url", "http://example.com"),
             "the agent's URL uses plain http, and no digest is configured",
-            "--agent-sha256 DIGEST names it for this host\n",
+            "set it with --agent-sha256 DIGEST for this host\n",
         ),
     ],
     ids=["no release", "plain http"],
@@ -302,7 +311,7 @@ async def test_a_second_machine_of_one_host_is_refused(up_cli: Cli, up_api: Http
     for words in (["plan"], []):
         ran = await up_cli(*words, *register(site, "--name", "second", host="198.51.100.7:22"))
         assert (ran.status, ran.out) == (1, "")
-        assert f"--host: Machine {site}-first is of this host already: its spec.ssh.host is 198.51.100.7" in ran.err
+        assert f"--host: Machine {site}-first has this host already: its spec.ssh.host is 198.51.100.7" in ran.err
     assert [one.name for one in (await up_api.list(MACHINES)).items if one.site == site] == [f"{site}-first"]
     again = await up_cli(*register(site, "--name", "first", host="198.51.100.7"))
     assert (again.status, again.out) == (0, f"machine.unbounded-cloud.io/{site}-first unchanged\n")
@@ -313,7 +322,7 @@ async def test_a_second_name_of_one_host_is_refused(up_cli: Cli, site: str, key:
     await up_cli(*register(site, "--name", "first", "--ssh-private-key", str(key), host="localhost:2207"))
     ran = await up_cli(*register(site, "--name", "second", host="127.0.0.1:2207"))
     assert (ran.status, ran.out) == (1, "")
-    assert f"Machine {site}-first is of this host already: its spec.ssh.host is localhost:2207" in ran.err
+    assert f"Machine {site}-first has this host already: its spec.ssh.host is localhost:2207" in ran.err
     assert "which has the same address: 127.0.0.1" in ran.err
 
 
@@ -335,7 +344,7 @@ async def test_waiting_ends_with_ready_or_with_failed(up_cli: Cli, up_api: HttpA
     failed = asyncio.create_task(up_cli(*register(site, "--wait", host="f")))
     await becomes(f"{site}-f", "Failed")
     ran = await failed
-    assert (ran.status, f"`kubectl unbounded why machine/{site}-f` says more" in ran.err) == (1, True)
+    assert (ran.status, f"`kubectl unbounded why machine/{site}-f` explains it" in ran.err) == (1, True)
     late = await up_cli(*register(site, "--wait", "--timeout", "100ms", host="l"))
     assert (late.status, "is not Ready within 0.1 s\n" in late.err) == (3, True)
 
@@ -350,7 +359,7 @@ async def test_a_host_that_nobody_logs_in_to_gets_a_script_or_user_data(
     script = await up_cli("machine", "manual-bootstrap", "web8", *said)
     assert "no Service kube-system/kube-dns" in script.err
     assert "`unbounded up --cluster-dns ADDRESS` names one" in script.err
-    assert f"the host is told that the API server is at {up_api.config.server}" in script.err
+    assert f"the host gets {up_api.config.server} as the API server's address" in script.err
     bash = ["bash", "-n"]
     checked = await asyncio.to_thread(subprocess.run, bash, input=script.out, text=True, check=False)
     assert checked.returncode == 0
@@ -451,7 +460,7 @@ async def test_a_ready_machine_is_installed_again_only_when_its_name_was_typed(
     at = "2026-01-01T00:00:00Z"
     done = {"attempt": "a", "generation": 1, "startedAt": at, "endedAt": at, "failures": 0, "joinCounter": 0}
     await up_api.patch(MACHINES, "serves", {"status": {"phase": "Ready", "provisioning": done}}, subresource="status")
-    words = "it is Ready, and machina runs the install script on its host again, over SSH, under the Node that serves"
+    words = "it is Ready, and machina runs the install script on its host again, over SSH, under the Node that runs now"
     ran = await up_cli("machine", "allow-join", "serves")
     assert (ran.status, ran.out) == (2, "")
     assert "confirm by typing 'serves'" in ran.err
@@ -586,11 +595,14 @@ async def test_settings_of_network_boot_are_checked(up_cli: Cli, words: list[str
 
 async def test_networks_are_checked_and_made_by_others(up_cli: Cli) -> None:
     ran = await up_cli("site", "init", "--name", "net", "--node-cidr", "10.0.0.0/8", "--cni-manifests", "x")
-    assert (ran.status, "--node-cidr, --cni-manifests: no network and no storage is made" in ran.err) == (0, True)
+    assert (
+        ran.status,
+        "--node-cidr, --cni-manifests: no effect: install the cluster's network and storage" in ran.err,
+    ) == (0, True)
     ran = await up_cli("site", "init", "--name", "net", "--pod-cidr", "10.0.0.1/8")
     assert (ran.status, "--pod-cidr: 10.0.0.1/8 has host bits set" in ran.err) == (2, True)
     ran = await up_cli("site", "init", "--name", "net", "--token-ttl", "1s")
-    assert (ran.status, "--token-ttl: a token is good for 10m to 8760h" in ran.err) == (2, True)
+    assert (ran.status, "--token-ttl: a token is valid for 10m to 8760h" in ran.err) == (2, True)
 
 
 def test_serve_pxe_hands_its_flags_on() -> None:
@@ -606,4 +618,4 @@ def test_serve_pxe_hands_its_flags_on() -> None:
         *("--trusted-proxy=10.0.0.2", "--kubeconfig=/k", "--log-format=text", "--log-level=debug"),
     }
     ran = Cli(Path("/k")).now("site", "serve-pxe", "--site", "rack1", "--as", "joe")
-    assert (ran.status, "--as: metalman writes as itself" in ran.err) == (2, True)
+    assert (ran.status, "--as: metalman does not impersonate a user" in ran.err) == (2, True)

@@ -115,8 +115,7 @@ def test_what_follows_is_what_machina_really_does(reason: str, does: str, helps:
             await waiting
         lines = failed.value.next_step.splitlines()
         assert (
-            "what holds it up: machina is not running: Lease unbounded-kube/unbounded-operations does not exist"
-            in lines[0]
+            "blocked by: machina is not running: Lease unbounded-kube/unbounded-operations does not exist" in lines[0]
         )
         await beat(cast("Any", world.api), MACHINA, renewed=rfc3339(utc_now(), micro=True))
         again = asyncio.create_task(wait_machine(world.session, await world.api.get(MACHINES, "m"), timeout_s=None))
@@ -169,7 +168,7 @@ def test_it_goes_on_when_it_is_left(leaves: str) -> None:
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-            assert "machine/m continues\n  `kubectl unbounded why machine/m` says why" in world.err.getvalue()
+            assert "machine/m continues\n  `kubectl unbounded why machine/m` explains it" in world.err.getvalue()
         assert asyncio.all_tasks() == {asyncio.current_task()}, "a watch is left open"
 
     run_virtual(scenario())

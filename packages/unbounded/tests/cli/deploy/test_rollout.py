@@ -21,16 +21,16 @@ def deployment(generation: int = 2, **status: Any) -> Raw:
 
 STUCK = {"type": "Progressing", "status": "False", "message": "no progress"}
 TABLE: list[tuple[Raw | None, Rollout]] = [
-    (None, Rollout(done=False, text="it is not there")),
-    (deployment(), Rollout(done=False, text="no controller of the cluster has seen it yet")),
+    (None, Rollout(done=False, text="it does not exist")),
+    (deployment(), Rollout(done=False, text="no controller of the cluster has processed it yet")),
     (
         deployment(observedGeneration=1, availableReplicas=2),
-        Rollout(done=False, text="no controller of the cluster has seen it yet"),
+        Rollout(done=False, text="no controller of the cluster has processed it yet"),
     ),
-    (deployment(observedGeneration=2, updatedReplicas=1), Rollout(done=False, text="1 of 2 Pods are of this version")),
+    (deployment(observedGeneration=2, updatedReplicas=1), Rollout(done=False, text="1 of 2 Pods have this version")),
     (
         deployment(observedGeneration=2, replicas=3, updatedReplicas=2, availableReplicas=2),
-        Rollout(done=False, text="1 Pods of the version before are left"),
+        Rollout(done=False, text="1 Pods of the previous version remain"),
     ),
     (
         deployment(observedGeneration=2, replicas=2, updatedReplicas=2, availableReplicas=1),
@@ -84,6 +84,6 @@ def test_it_is_followed_until_it_is_there_or_the_time_is_up() -> None:
         return late, done, said
 
     late, done, said = run_virtual(story())
-    assert (late.done, late.failed, late.text) == (False, False, "0 of 2 Pods are of this version")
+    assert (late.done, late.failed, late.text) == (False, False, "0 of 2 Pods have this version")
     assert done == Rollout(done=True, text="2 of 2 Pods are available")
-    assert "1 of 2 Pods are of this version" in said
+    assert "1 of 2 Pods have this version" in said

@@ -67,11 +67,11 @@ def test_where_the_spec_names_keys_it_is_changed(hop: str, path: tuple[str, ...]
 @pytest.mark.parametrize(
     ("there", "typed", "words"),
     [
-        (machine(), {}, "the host of Machine m1 has shown no other key than the trusted one"),
+        (machine(), {}, "the host of Machine m1 has shown no key but the trusted one"),
         (machine(ssh=False), {}, "Machine m1 has no spec.ssh"),
         (machine(shown=SHOWN), {"fingerprint": OTHER}, f"--fingerprint: the host shows the key {SHOWN}, not {OTHER}"),
         (machine(shown=OTHER), {"line": LINE}, f"--host-key: the host shows the key {OTHER}, not {SHOWN}"),
-        (machine(shown=SHOWN, keys=("x",)), {}, "--host-key: spec.ssh.hostKeys says which keys count"),
+        (machine(shown=SHOWN, keys=("x",)), {}, "--host-key: spec.ssh.hostKeys lists the trusted keys"),
         (machine(), {"line": "ssh-ed25519 AAAA"}, "--host-key: "),
         (machine(), {"line": LINE, "fingerprint": OTHER}, f"--fingerprint: --host-key is the key {SHOWN}, not {OTHER}"),
     ],

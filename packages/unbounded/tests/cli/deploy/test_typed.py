@@ -73,16 +73,16 @@ def test_labels_may_stand_with_commas_between_and_not_twice() -> None:
 
 
 REFUSED = [
-    (validation.site, "Rack_1", "is no name of a site"),
+    (validation.site, "Rack_1", "is not the name of a site"),
     (validation.site, "a" * 44, "at most 43"),
     (validation.registry, "https://registry.example.com/unbounded", "without a scheme"),
     (validation.registry, "registry.example.com/Team", "is not a registry"),
     (validation.registry, "reg ex", "'reg ex' is not a registry"),
     (validation.registry, "registry.example.com/team:v1", "is not a registry"),
-    (validation.object_name, "a_b", "is no name"),
+    (validation.object_name, "a_b", "is not a name"),
     (validation.label, "pool", "write KEY=VALUE"),
-    (validation.label, "/a=b", "cannot be the key"),
-    (validation.label, "a=b c", "cannot be the value"),
+    (validation.label, "/a=b", "is not a label key"),
+    (validation.label, "a=b c", "is not a label value"),
     (validation.taint, "k=v", "write KEY=VALUE:EFFECT"),
     (validation.taint, "k=v:Never", "one of NoSchedule"),
     (web_url, "https://user:pw@example.com/", "without user and password"),

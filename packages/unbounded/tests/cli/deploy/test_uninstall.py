@@ -57,7 +57,7 @@ async def test_install_prints_a_line_for_each_stage(cluster_cli: Cli) -> None:
         "namespace",
         "rights",
         "policies",
-        "surroundings",
+        "prerequisites",
         "controllers",
     ]
     assert "definitions: 5 created" in lines[0]
@@ -88,7 +88,7 @@ async def test_a_site_goes_when_its_machines_are_gone(cluster_cli: Cli, cluster_
     assert await names(cluster_api, DEPLOYMENTS, NAMESPACE) == ["machina-controller"]
     assert (await tokens(cluster_api, "rack1"), len(await tokens(cluster_api, "rack2"))) == ([], 1)
     again = await cluster_cli("site", "delete", "--name", "rack1")
-    assert (again.status, "nothing runs for site rack1" in again.out) == (0, True)
+    assert (again.status, "no controller runs for site rack1" in again.out) == (0, True)
 
 
 async def levels(api: HttpApi) -> dict[str, str]:
@@ -130,7 +130,7 @@ async def test_tokens_are_revoked_by_id_and_by_site(cluster_cli: Cli, cluster_ap
     assert (ran.status, ran.out) == (0, f"secret/{name} deleted\n")
     assert "Machines name it: web-2" in ran.err
     again = await cluster_cli("token", "revoke", f"{identity}.0123456789abcdef", "--force")
-    assert (again.status, again.out) == (0, f"secret/{name} is not there: no host can join with it\n")
+    assert (again.status, again.out) == (0, f"secret/{name} does not exist: no host can join with it\n")
     await cluster_api.delete(MACHINES, "web-2")
     ran = await cluster_cli("token", "revoke", "--site", "rack2", "--force")
     assert (ran.status, await tokens(cluster_api, "rack2")) == (0, [])
@@ -143,7 +143,7 @@ async def test_tokens_are_revoked_by_id_and_by_site(cluster_cli: Cli, cluster_ap
     [
         ((), "name tokens, or all tokens of a site with --site SITE"),
         (("abcdef", "--site", "rack1"), "name tokens, or all tokens of a site with --site SITE"),
-        (("ABC",), "'ABC' is no token: wanted its id, 6 characters of a-z and 0-9, such as abcdef"),
+        (("ABC",), "'ABC' is not a token: expected its id, 6 characters of a-z and 0-9, such as abcdef"),
         (("--site", "Rack_1!"), "--site"),
     ],
 )
@@ -190,7 +190,7 @@ async def test_uninstall_takes_back_what_install_brought(cluster_cli: Cli, clust
     again = await cluster_cli("uninstall")
     assert (again.status, again.out.splitlines()[1:]) == (
         0,
-        ["These stay; `uninstall --delete-data` deletes them too:", *stays],
+        ["These remain; `uninstall --delete-data` deletes them too:", *stays],
     )
 
     ran = await cluster_cli("uninstall", "--delete-data", "--force")
@@ -199,7 +199,7 @@ async def test_uninstall_takes_back_what_install_brought(cluster_cli: Cli, clust
     assert [*await tokens(cluster_api, "rack1"), *await tokens(cluster_api, "rack2")] == []
     assert NAMESPACE not in await names(cluster_api, NAMESPACES)
     again = await cluster_cli("uninstall", "--delete-data")
-    assert (again.status, again.out) == (0, "nothing of an install is on this cluster\n")
+    assert (again.status, again.out) == (0, "this cluster has no objects of an install\n")
 
     # and all of it comes back
     back = await cluster_cli("install", "--wait=false", "--image-registry", HERE)
@@ -209,5 +209,5 @@ async def test_uninstall_takes_back_what_install_brought(cluster_cli: Cli, clust
 async def test_beside_unbounded_up_there_is_nothing_to_take_back(up_cli: Cli, beside: Path) -> None:
     ran = await up_cli("uninstall", "--force")
     assert (ran.status, ran.out) == (1, "")
-    assert "the controllers are no Deployments: unbounded up" in ran.err
+    assert "no Deployment runs the controllers: unbounded up" in ran.err
     assert "stop it, and delete its data directory" in ran.err

@@ -46,17 +46,17 @@ def require_origin(session: CommandSession, machine: Machine, live: LiveMachina)
 def _next_step(program: str, machine: Machine, live: LiveMachina, fault: str) -> str:
     """Return the flags that supply what is missing; for a release of one host, no digest for all hosts."""
     if fault != NO_DIGEST:
-        return f"--agent-url URL names it for this host, `{live.agent_command(program)}` for all hosts"
-    agent, here = machine.spec.agent, "--agent-sha256 DIGEST names it for this host"
+        return f"set it with --agent-url URL for this host, or with `{live.agent_command(program)}` for all hosts"
+    agent, here = machine.spec.agent, "set it with --agent-sha256 DIGEST for this host"
     if agent is not None and (agent.url or agent.base_url or agent.version):
         return here
-    return f"{here}, `{live.digest_command(program)}` for all hosts"
+    return f"{here}, or with `{live.digest_command(program)}` for all hosts"
 
 
 def warn_of_no_digest(session: CommandSession, config: Mapping[str, Any]) -> None:
     """Warn where hosts would reject their agent, unless their Machine has its digest."""
     if default_origin(config).fault == NO_DIGEST:
         session.printer.warn(
-            "the agent would come over plain http without a digest: hosts whose Machine has no spec.agent.sha256"
-            " are not set up; give --agent-sha256 DIGEST"
+            "hosts would download the agent over plain http without a digest, which they reject: give "
+            "--agent-sha256 DIGEST, or spec.agent.sha256 in each Machine"
         )

@@ -12,10 +12,10 @@ from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.machina.approval.causes import last_allowed
 from unbounded.machina.machines.eligibility import is_set_up_by_join
 
-OPEN: Final = "its agent and its kubelet may each get one certificate already"
-ALLOWED: Final = "its agent and its kubelet may each get one certificate more"
+OPEN: Final = "no change: its agent and its kubelet may each request one certificate already"
+ALLOWED: Final = "its agent and its kubelet may each request one more certificate"
 INSTALLS: Final = "machina runs the install script on its host again, over SSH"
-UNDER_NODE: Final = f"it is Ready, and {INSTALLS}, under the Node that serves"
+UNDER_NODE: Final = f"it is Ready, and {INSTALLS}, under the Node that runs now"
 
 
 def counter_after(machine: Machine) -> int | None:

@@ -36,7 +36,9 @@ SERVER: Final = "server"
 CLIENT: Final = "client"
 CLUSTER_INFO: Final = "cluster-info"
 CLUSTER_INFO_NAMESPACE: Final = "kube-public"
-NO_DEPLOYMENTS: Final = "the server knows no Deployments (apps/v1), and no ConfigMap says where the controllers run"
+NO_DEPLOYMENTS: Final = (
+    "the server does not serve Deployments (apps/v1), and no ConfigMap names the place of the controllers"
+)
 
 
 def show(session: CommandSession, bodies: Iterable[Raw]) -> int:
@@ -161,7 +163,7 @@ async def embedded_controllers(api: Api) -> dict[str, str]:
     """
     where = dict(await components.running(api))
     if not where and not await _knows_deployments(api):
-        raise CliError(NO_DEPLOYMENTS, next_step="run `machina controller` and `metalman` beside it yourself")
+        raise CliError(NO_DEPLOYMENTS, next_step="run `machina controller` and `metalman` yourself, next to the server")
     return where
 
 
@@ -172,13 +174,10 @@ def report_embedded(session: CommandSession, where: dict[str, str], given: Mappi
     typed = vars(session.invocation.args)
     images = [flag for flag, name in (("--image", "image"), ("--image-registry", "image_registry")) if typed.get(name)]
     if where and images:
-        session.printer.warn(f"{' and '.join(images)}: for controllers that the cluster starts; changes nothing here")
+        session.printer.warn(f"{' and '.join(images)}: no effect, as no Deployment runs the controllers")
     for setting in (one for one in SETTINGS if where and one.key in given):
         telling = setting.command(given[setting.key], session.invocation.program, beside=True)
-        session.printer.warn(
-            f"{setting.flag} is for a machina that the cluster starts, and changes nothing here: `{telling}` tells this"
-            " one"
-        )
+        session.printer.warn(f"{setting.flag}: no effect, as no Deployment runs machina: set it with `{telling}`")
 
 
 async def _knows_deployments(api: Api) -> bool:
@@ -199,17 +198,17 @@ async def config_for(session: CommandSession, live: LiveMachina, given: Mapping[
     warn_of_no_digest(session, config)
     if live.config_map != MACHINA_CONFIG:
         session.printer.warn(
-            f"machina is told by ConfigMap {live.config_map} now, and by {MACHINA_CONFIG} from here on:"
-            " change what brought the former too, such as its kustomization, or it is taken back"
+            f"machina changes its configuration from ConfigMap {live.config_map} to {MACHINA_CONFIG}: update "
+            "the source of the first one, such as a kustomization, or its next apply reverts this"
         )
     if not config.get("apiServerEndpoint") and not await _publishes_itself(session.api):
         own = _own_endpoint(session.api.config.server)
         config["apiServerEndpoint"] = own
         session.printer.warn(
-            f"no ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}: hosts will look for the API server at {own}"
+            f"no ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}: hosts will use the API server at {own}"
         )
         if is_local(own):
-            session.printer.warn("  hosts cannot reach that: give --api-server-endpoint HOST:PORT")
+            session.printer.warn("  hosts cannot reach this address: give --api-server-endpoint HOST:PORT")
     return config
 
 
@@ -218,8 +217,8 @@ def _own_endpoint(server: str) -> str:
         return validation.endpoint(server)
     except ValueError as error:
         raise CliError(
-            f"hosts cannot be told what the kubeconfig says: {error}",
-            next_step="give --api-server-endpoint HOST:PORT, where they find the API server",
+            f"hosts cannot use the kubeconfig's address of the API server: {error}",
+            next_step="give --api-server-endpoint HOST:PORT, an address that hosts can reach",
         ) from None
 
 
@@ -227,8 +226,9 @@ async def warn_unknown_endpoint(session: CommandSession, live: LiveMachina) -> N
     """Warn where neither machina nor the cluster has an address of the API server for hosts."""
     if not live.config.get("apiServerEndpoint") and not await _publishes_itself(session.api):
         session.printer.warn(
-            f"no ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}, and no apiServerEndpoint in {live.config_map}:"
-            " hosts are not told where the API server is; --api-server-endpoint HOST:PORT has machina tell them"
+            f"no ConfigMap {CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}, and no apiServerEndpoint in "
+            f"{live.config_map}: hosts do not get the address of the API server; set it with "
+            "--api-server-endpoint HOST:PORT"
         )
 
 

@@ -41,12 +41,12 @@ async def load(source: str) -> tuple[Raw, ...]:
     if source.startswith("https://"):
         files = _of_tar(source, await _downloaded(source))
     elif "://" in source:
-        raise UnusableBundle(f"{source}: manifests come over https")
+        raise UnusableBundle(f"{source}: manifests are only downloaded over https")
     else:
         files = await asyncio.to_thread(_local, Path(source))
     found = tuple(body for where, text in files for body in _objects(where, text))
     if not found:
-        raise UnusableBundle(f"{source}: there are no manifests in it (files that end in {', '.join(ENDINGS)})")
+        raise UnusableBundle(f"{source}: has no manifests (files that end in {', '.join(ENDINGS)})")
     return found
 
 
@@ -88,7 +88,7 @@ def _of_tar(source: str, packed: bytes) -> list[tuple[str, bytes]]:
                     raise UnusableBundle(f"{source}: more than {LARGEST // 1024**2} MiB, or {MOST_FILES} files")
                 found.append((f"{source}:{member.name}", content.read()))
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise UnusableBundle(f"{source}: no tar.gz: {error}") from error
+        raise UnusableBundle(f"{source}: not a tar.gz file: {error}") from error
     return sorted(found)
 
 
@@ -117,13 +117,13 @@ def _objects(where: str, text: bytes) -> Iterator[Raw]:
         if not isinstance(body, dict) or not isinstance((body.get("metadata") or {}).get("name"), str):
             if isinstance(body, dict) and body.get("kind") in NOT_APPLIED:
                 continue
-            raise UnusableBundle(f"{where}: wanted objects with apiVersion, kind and metadata.name")
+            raise UnusableBundle(f"{where}: expected objects with apiVersion, kind and metadata.name")
         if body.get("kind") in NOT_APPLIED:
             continue
         if kind_of(body) is None:
             raise UnusableBundle(
-                f"{where}: {body.get('apiVersion')} {body.get('kind')} is applied by kubectl; these kinds can be here:"
-                f" {', '.join(names_of_kinds())}"
+                f"{where}: {body.get('apiVersion')} {body.get('kind')} is not supported here, apply it with "
+                f"kubectl; the supported kinds are: {', '.join(names_of_kinds())}"
             )
         if (body["kind"], body["metadata"]["name"]) != ("ConfigMap", MACHINA_CONFIG):
             yield body

@@ -28,7 +28,7 @@ Raw = dict[str, Any]
 CONFIGURATIONS: Final = MACHINE_CONFIGURATIONS.raw()
 VERSIONS: Final = MACHINE_CONFIGURATION_VERSIONS.raw()
 SETTINGS: Final = tuple(field.encode_name for field in msgspec.structs.fields(NodeSettings))
-TAKES: Final = "A node is made from it when it is made next: at its HostReplace, or when its Node is deleted."
+TAKES: Final = "A Machine gets it when its node is next created: at its HostReplace, or when its Node is deleted."
 
 
 def configuration_of(args: Namespace) -> Raw:
@@ -72,13 +72,15 @@ def _settings(path: str) -> Raw:
     except yaml.YAMLError:
         raise ValueError(f"{path}: not YAML") from None
     if not isinstance(found, dict) or not found or found.keys() - SETTINGS:
-        raise ValueError(f"{path}: a mapping with some of {', '.join(SETTINGS)}")
+        raise ValueError(f"{path}: expected a mapping with some of {', '.join(SETTINGS)}")
     return found
 
 
 def _name(text: str) -> str:
     if len(validation.object_name(text)) > MAX_CONFIGURATION_NAME:
-        raise ValueError(f"{text!r}: it becomes a label of its versions, and has at most {MAX_CONFIGURATION_NAME}")
+        raise ValueError(
+            f"{text!r}: the name is a label of its versions and can have at most {MAX_CONFIGURATION_NAME} characters"
+        )
     return text
 
 

@@ -26,7 +26,7 @@ class InstallStage:
 
 def surroundings() -> tuple[InstallStage, ...]:
     """Return the cluster's objects that Pods need beside their namespace."""
-    return (InstallStage("surroundings", (priority_class(), deny_all())),)
+    return (InstallStage("prerequisites", (priority_class(), deny_all())),)
 
 
 def stages(

@@ -80,13 +80,13 @@ def _login(whose: str, host: str, username: str, secret: str, keys: Sequence[str
 def _host(text: str) -> str:
     host_port(text)
     if "@" in text or "/" in text or any(one.isspace() for one in text):
-        raise ValueError(f"{text!r} is no host, such as 192.0.2.10 or 192.0.2.10:2222")
+        raise ValueError(f"{text!r} is not a host, such as 192.0.2.10 or 192.0.2.10:2222")
     return text
 
 
 def _user(text: str) -> str:
     if not 1 <= len(text) <= LONGEST_USER or not text.isprintable():
-        raise ValueError(f"{text!r} is no name of a user")
+        raise ValueError(f"{text!r} is not a user name")
     return text
 
 

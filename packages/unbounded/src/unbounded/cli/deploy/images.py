@@ -50,9 +50,9 @@ def chosen_image(component: str, *, image: str = "", registry: str = "", there: 
     if beside:
         return image_of(component, repository(beside).rpartition("/")[0])
     raise CliError(
-        f"nothing says where the image of {component} comes from: it does not run yet, and nobody publishes images",
-        next_step=f"`make release` makes it: push it as {image_of(component, 'REGISTRY')}, and give --image-registry"
-        " REGISTRY",
+        f"no image is known for {component}: it does not run yet, and the project publishes no images",
+        next_step=f"build it with `make release`, push it as {image_of(component, 'REGISTRY')}, and give "
+        "--image-registry REGISTRY",
         status=USAGE,
     )
 

@@ -28,14 +28,14 @@ async def run(session: CommandSession) -> int:
     args = session.invocation.args
     if args.namespace != NAMESPACE:
         raise CliError(
-            f"--namespace: {args.namespace!r} cannot be had: rights, policies and Machines name {NAMESPACE}",
-            next_step="leave --namespace out",
+            f"--namespace: {args.namespace!r} is not supported: rights, policies and Machines name {NAMESPACE}",
+            next_step="omit --namespace",
             status=USAGE,
         )
     if args.diff:
         refuse_output(session.invocation, "json", "yaml", what="--diff prints differences, not objects")
     if args.diff and args.dry_run == CLIENT:
-        text = "--diff: with --dry-run client no server is asked, and there is nothing to differ from"
+        text = "--diff: --dry-run client sends no request, so there is no object to compare with"
         raise CliError(text, status=USAGE)
     require_usable(args)
     given = settings_from_flags(args)
@@ -63,7 +63,7 @@ async def run(session: CommandSession) -> int:
         if status != DONE:
             return status
     init = f"{session.invocation.program} site init --name SITE"
-    session.printer.info(f"Next: `{init}` makes the token with which hosts of a site join.")
+    session.printer.info(f"Next: create the token with which hosts of a site join: `{init}`")
     return DONE
 
 

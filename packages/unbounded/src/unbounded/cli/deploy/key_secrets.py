@@ -31,7 +31,7 @@ from unbounded.kube.errors import AlreadyExists, Forbidden, NotFound
 
 Raw = dict[str, Any]
 
-FORCE: Final = "--force replaces it, for every Machine that names it; --ssh-secret-name takes another Secret"
+FORCE: Final = "replace it for every Machine that names it with --force, or use another Secret with --ssh-secret-name"
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def required_secrets(args: Namespace) -> tuple[KeySecret, ...]:
         return (host, bastion)
     if host.file is not None and bastion.file is not None and host.file != bastion.file:
         raise CliError(
-            f"{host.flag} and {bastion.flag} cannot both stand in Secret {host.name}",
-            next_step="name another one with --bastion-ssh-secret-name",
+            f"{host.flag} and {bastion.flag} name two keys for one Secret, {host.name}",
+            next_step="name another Secret with --bastion-ssh-secret-name",
             status=USAGE,
         )
     return (host if host.file is not None else bastion,)
@@ -138,12 +138,12 @@ async def _check_exists(session: CommandSession, desired: KeySecret) -> None:
         found = await session.api.get(SECRETS, desired.name, namespace=NAMESPACE)
     except NotFound:
         raise CliError(
-            f"there is no Secret {NAMESPACE}/{desired.name} with an SSH key",
+            f"Secret {NAMESPACE}/{desired.name} with an SSH key does not exist",
             next_step=f"give the key with {desired.flag} FILE",
             status=USAGE,
         ) from None
     except Forbidden:
-        session.printer.warn(f"whether Secret {NAMESPACE}/{desired.name} is there cannot be seen by this user")
+        session.printer.warn(f"this user may not read Secret {NAMESPACE}/{desired.name}: its existence was not checked")
         return
     if KEY not in found.data:
         has = ", ".join(sorted(found.data)) or "none"
@@ -165,7 +165,7 @@ async def _apply_secret(session: CommandSession, body: Raw, *, dry_run: bool) ->
     if all(before.get(key) == value for key, value in body["data"].items()):
         return "unchanged"
     if not session.invocation.args.force:
-        raise CliError(f"Secret {NAMESPACE}/{name} holds another key", next_step=FORCE)
+        raise CliError(f"Secret {NAMESPACE}/{name} has another key", next_step=FORCE)
     gone = dict.fromkeys(key for key in ("passphrase", "ssh-certificate") if key in before)
     patch = {
         "metadata": {"resourceVersion": existing["metadata"]["resourceVersion"]},

@@ -159,5 +159,5 @@ async def config_in(api: Api, name: str) -> Raw:
             f"{where}: not YAML", next_step=f"kubectl --namespace {NAMESPACE} edit configmap {name}"
         ) from error
     if not isinstance(body, dict):
-        raise CliError(f"{where}: wanted keys and values")
+        raise CliError(f"{where}: expected keys and values")
     return body

@@ -144,5 +144,5 @@ def _source(name: str, flags: Mapping[str, str | None]) -> Raw:
 
 def _text(text: str) -> str:
     if not text.isprintable() or text != text.strip() or " " in text:
-        raise ValueError(f"{text!r} holds spaces, or what cannot be printed")
+        raise ValueError(f"{text!r} contains spaces or characters that are not printable")
     return text

@@ -59,7 +59,9 @@ def requested_scope(args: Namespace) -> MachineOpsWorkload | None:
     given = {"--site": args.site, "--provider": args.provider, "--machine-ops-image": args.machine_ops_image}
     if not args.enable_machine_ops_controller:
         for flag in (flag for flag, value in given.items() if value):
-            raise CliError(f"{flag} is for machine-ops-controller", next_step=f"give {ENABLE} too", status=USAGE)
+            raise CliError(
+                f"{flag} applies only to machine-ops-controller", next_step=f"give {ENABLE} too", status=USAGE
+            )
         return None
     checked = {"--site": validation.site, "--provider": validation.provider, "--machine-ops-image": validation.image}
     try:
@@ -71,9 +73,9 @@ def requested_scope(args: Namespace) -> MachineOpsWorkload | None:
     scope = MachineOpsWorkload(values["--machine-ops-image"], values["--site"], values["--provider"])
     if len(scope.name) > validation.LONGEST_LABEL:
         raise CliError(
-            f"--site, --provider: {scope.name} would be the name of a Service, and has {len(scope.name)} characters of"
-            f" at most {validation.LONGEST_LABEL}",
-            next_step="have one for the provider in all sites, or a Deployment of your own (examples/kustomize)",
+            f"--site, --provider: {scope.name} would be the name of a Service, and has {len(scope.name)} "
+            f"characters of at most {validation.LONGEST_LABEL}",
+            next_step="deploy one for the provider in all sites, or a Deployment of your own (examples/kustomize)",
             status=USAGE,
         )
     return scope
@@ -110,8 +112,8 @@ async def desired_deployments(
         desired[scope.name] = _with_image(args, scope, before, machina)
     for one in existing:
         if not one.ours:
-            text = f"deployment.apps/{one.name} is told by ConfigMap {one.config_map}: it was not brought by `install`"
-            after = f"is told by {MACHINE_OPS_CONFIG} from here on" if one.name in desired else "is left as it is"
+            text = f"deployment.apps/{one.name} reads ConfigMap {one.config_map}: `install` did not create it"
+            after = f"from now on it reads {MACHINE_OPS_CONFIG}" if one.name in desired else "it is not changed"
             session.printer.warn(f"{text}, and {after}")
     config = await config_in(session.api, MACHINE_OPS_CONFIG) if desired else {}
     found = tuple(desired[name] for name in sorted(desired))
@@ -158,11 +160,11 @@ def _refuse_two(scope: MachineOpsWorkload, existing: Sequence[RunningController]
         if namesake or (one.name != scope.name and one.scope.shares_with(scope)):
             sites = f"site {one.scope.site}" if one.scope.site else "all sites"
             providers = f"provider {one.scope.provider}" if one.scope.provider else "all providers"
-            why = "it would be replaced by one for others" if namesake else "both would work on the same Machines"
+            why = "the new one would replace it" if namesake else "both would work on the same Machines"
             raise CliError(
-                f"deployment.apps/{one.name} looks after {providers} of {sites}: {why}",
-                next_step=f"`kubectl --namespace {NAMESPACE} delete deployment {one.name}`, then `{program} install"
-                f" {ENABLE} …` for each part of what it did",
+                f"deployment.apps/{one.name} serves {providers} of {sites}: {why}",
+                next_step=f"`kubectl --namespace {NAMESPACE} delete deployment {one.name}`, then `{program} install "
+                f"{ENABLE} …` for each part of its work",
                 status=USAGE,
             )
 

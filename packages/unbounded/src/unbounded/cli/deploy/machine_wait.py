@@ -33,7 +33,7 @@ async def wait_machine(session: CommandSession, machine: Machine, *, timeout_s: 
     """
     what, program = f"machine/{machine.name}", session.invocation.program
     try:
-        async with limited(session, what, f"`{program} why {what}` says why", timeout_s, late="is not Ready"):
+        async with limited(session, what, f"`{program} why {what}` explains it", timeout_s, late="is not Ready"):
             last = await _settled(session, machine)
     except CliError as error:
         if error.status != TIMED_OUT:
@@ -52,11 +52,11 @@ async def _what_follows(session: CommandSession, machine: Machine) -> str:
     program, lines = session.invocation.program, list[str]()
     with contextlib.suppress(CliError, Failure):  # the Machine is gone, or the user may not read it
         links, _, _ = await explained(session.api, Topic.MACHINE, machine.name, program=program)
-        lines += [f"what holds it up: {links[-1].about} {links[-1].what}"] if len(links) > 1 else []
+        lines += [f"blocked by: {links[-1].about} {links[-1].what}"] if len(links) > 1 else []
         lines += [f"next: {link.next_step}" for link in links[-1:] if link.next_step]
         fixes = [fix for link in reversed(links) for fix in link.fixes]
         lines += [f"try:  {fix.command}\n      # {fix.does}" for fix in fixes[:1]]
-    return "\n".join((*lines, f"`{program} why machine/{machine.name}` says more"))
+    return "\n".join((*lines, f"`{program} why machine/{machine.name}` explains it"))
 
 
 async def _settled(session: CommandSession, machine: Machine) -> Machine:

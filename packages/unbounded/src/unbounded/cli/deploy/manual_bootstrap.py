@@ -28,7 +28,7 @@ from unbounded.kube.errors import NotFound
 from unbounded.machina.configurations.binding import candidate_of, in_order, selecting
 
 FACTS_S: Final = 20.0
-NO_DNS: Final = "the cluster has no Service kube-system/kube-dns: the node gets no DNS server; `{telling}` names one"
+NO_DNS: Final = "the cluster has no Service kube-system/kube-dns: the node gets no DNS server; set one with `{telling}`"
 CLOUD_INIT: Final = "cloud-init"
 SCRIPT: Final = "script"
 
@@ -37,7 +37,7 @@ async def run(session: CommandSession) -> int:
     """Print a script or user data that makes a host a node; it contains a token."""
     args = session.invocation.args
     refuse_output(
-        session.invocation, "name", "json", "yaml", "wide", what="a script or user data is printed, see --variant"
+        session.invocation, "name", "json", "yaml", "wide", what="the output is a script or user data, see --variant"
     )
     try:
         described = flags.manual_description_of(args)
@@ -85,7 +85,7 @@ async def _machine(session: CommandSession, described: MachineDescription) -> Ma
         return msgspec.convert(body, Machine)
     site = (existing["metadata"].get("labels") or {}).get("unbounded-cloud.io/site", "")
     if site != described.site:
-        raise CliError(f"--site: Machine {described.name} is of site {site!r}", status=USAGE)
+        raise CliError(f"--site: Machine {described.name} is in site {site!r}", status=USAGE)
     kubernetes = {**(existing["spec"].get("kubernetes") or {}), **body["spec"]["kubernetes"]}
     agent = {**(existing["spec"].get("agent") or {}), **body["spec"].get("agent", {})}
     spec = {**existing["spec"], "kubernetes": kubernetes, **({"agent": agent} if agent else {})}
@@ -118,8 +118,8 @@ async def _facts(session: CommandSession, live: LiveMachina) -> ClusterFacts:
             return facts
     except TimeoutError:
         raise CliError(
-            f"what a node has to know of its cluster is not known: {follower.missing}",
-            next_step=f"`{live.endpoint_command(session.invocation.program)}` says where it is",
+            f"a fact of the cluster that the node needs is missing: {follower.missing}",
+            next_step=f"set the address with `{live.endpoint_command(session.invocation.program)}`",
         ) from None
     finally:
         stop()
@@ -131,7 +131,7 @@ async def _token(session: CommandSession, site: str) -> UsableToken:
     found = await token_of(session.api, site)
     if found is None:
         raise CliError(
-            f"site {site} has no bootstrap token that is good now",
-            next_step=f"`{session.invocation.program} site init --name {site}` makes one, or renews it",
+            f"site {site} has no valid bootstrap token",
+            next_step=f"create or renew it with `{session.invocation.program} site init --name {site}`",
         )
     return found.token

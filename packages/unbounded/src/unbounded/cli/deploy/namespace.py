@@ -46,7 +46,7 @@ def priority_class() -> Raw:
         "kind": "PriorityClass",
         "metadata": {"name": PRIORITY, "labels": dict(PART_OF)},
         "value": _PRIORITY_VALUE,
-        "description": "Controllers of machines: without them no Node is made, repaired or replaced.",
+        "description": "Controllers of machines: without them no Node is created, repaired or replaced.",
     }
 
 

@@ -49,8 +49,8 @@ def warn_unreachable(session: CommandSession, url: str, live: LiveMachina, *, un
     """
     if is_local(url):
         session.printer.warn(
-            f"the host is told that the API server is at {url}, which it reaches only if that runs on the host"
-            f" itself{unless}: `{live.endpoint_command(session.invocation.program)}` names another address"
+            f"the host gets {url} as the API server's address, which works only on the API server's own "
+            f"host{unless}: set another one with `{live.endpoint_command(session.invocation.program)}`"
         )
 
 

@@ -31,9 +31,9 @@ Raw = dict[str, Any]
 
 KIND: Final = MACHINES.raw()
 DRY_RUN_OUTCOMES: Final = {  # outcome of a dry run on a Secret
-    "created": "would be made, of the key",
-    "configured": "would get this key in place of its own, for every Machine that names it",
-    "unchanged": "holds the key already",
+    "created": "would be created from the key",
+    "configured": "would get this key in place of its present one, for every Machine that names it",
+    "unchanged": "has the key already",
 }
 
 
@@ -78,7 +78,7 @@ async def intend(session: CommandSession) -> Intent:
     notes = tuple([f"Secret {NAMESPACE}/{name} {DRY_RUN_OUTCOMES[verb]}" async for name, verb in secrets])
     if existing is None:
         return Intent(creates=(registration.machine,), notes=notes)
-    return Intent(notes=(*notes, f"Machine {registration.name} is there as it is typed: nothing would be done to it"))
+    return Intent(notes=(*notes, f"Machine {registration.name} exists as described: it would not change"))
 
 
 def _print_secrets(session: CommandSession, registration: _Registration) -> None:
@@ -88,7 +88,9 @@ def _print_secrets(session: CommandSession, registration: _Registration) -> None
             continue
         if session.printer.whole:
             command = kubectl_command(one.name, one.file, registration.keys[one.name])
-            session.printer.warn(f"Secret {NAMESPACE}/{one.name} is left out, as it holds a key. Made by:\n  {command}")
+            session.printer.warn(
+                f"Secret {NAMESPACE}/{one.name} is omitted, as it contains a key. Create it with:\n  {command}"
+            )
         else:
             session.printer.name(SECRETS, one.name, "created (dry run)")
 
@@ -136,7 +138,7 @@ def _released(session: CommandSession, version: str) -> str:
     try:
         return release_of(version)
     except ValueError as error:
-        session.printer.warn(f"{error}; --kubernetes-version says which one the node is to have")
+        session.printer.warn(f"{error}; set the node's version with --kubernetes-version")
         return ""
 
 
@@ -146,13 +148,13 @@ async def _token(session: CommandSession, site: str) -> str:
         found = await token_of(session.api, site)
     except Forbidden:
         session.printer.warn(
-            "bootstrap tokens cannot be seen by this user: the Machine names none, and joins with the default one"
+            "this user may not read bootstrap tokens: the Machine names none, and joins with the default one"
         )
         return ""
     if found is None:
         raise CliError(
-            f"site {site} has no bootstrap token that is good now",
-            next_step=f"`{session.invocation.program} site init --name {site}` makes one, or renews it",
+            f"site {site} has no valid bootstrap token",
+            next_step=f"create or renew it with `{session.invocation.program} site init --name {site}`",
         )
     return found.secret
 
@@ -171,7 +173,7 @@ async def _check_host_settings(session: CommandSession, registration: _Registrat
     except Forbidden:
         return
     require_origin(session, msgspec.convert(registration.machine, Machine), live)
-    unless = "" if live.embedded else ", unless a flag of machina says otherwise"
+    unless = "" if live.embedded else ", unless a flag of machina sets another one"
     if not _is_on_api_server(registration.described, session.api.config.server):
         warn_unreachable(session, endpoint, live, unless=unless)
 
@@ -209,7 +211,7 @@ async def _read_machine(session: CommandSession, body: Raw) -> Raw | None:
     if differing := sorted(_differing(body["spec"], existing.get("spec") or {}, "spec")):
         raise CliError(
             f"Machine {name} exists, and differs: {', '.join(differing)}",
-            next_step=f"`kubectl edit machine {name}` changes it; --name registers another one",
+            next_step=f"change it with `kubectl edit machine {name}`, or register another one with --name",
         )
     return existing
 

@@ -31,11 +31,11 @@ async def revoke(session: CommandSession) -> int:
     desired = await _of_site(session, _site(args.site)) if args.site else [_secret_of(one) for one in args.tokens]
     existing = [name for name in dict.fromkeys(desired) if await _token_exists(session, name)]
     for name in (name for name in dict.fromkeys(desired) if name not in existing):
-        session.printer.info(f"secret/{name} is not there: no host can join with it")
+        session.printer.info(f"secret/{name} does not exist: no host can join with it")
     if args.site and not desired:
         session.printer.info(f"site {args.site} has no token")
     if existing:
-        await confirm(session.invocation, existing, "hosts that have not joined yet cannot join with it any more")
+        await confirm(session.invocation, existing, "hosts that have not joined yet can no longer join with it")
         await delete(session, [_target(name) for name in existing])
         await _warn_waiting_machines(session, set(existing))
     return DONE
@@ -49,9 +49,9 @@ async def delete_site(session: CommandSession) -> int:
     label = f"{LABEL_SITE}={site}"
     going = [*await workloads(session.api, label), *map(_target, await _of_site(session, site))]
     if not going:
-        session.printer.info(f"nothing runs for site {site}, and it has no token")
+        session.printer.info(f"no controller runs for site {site}, and it has no token")
     else:
-        await confirm(session.invocation, (site,), "its controllers and tokens go")
+        await confirm(session.invocation, (site,), "its controllers and tokens are deleted")
         await delete(session, going)
     await restrict_namespace(session)
     await _list_rest(session, site)
@@ -72,7 +72,9 @@ async def _list_rest(session: CommandSession, site: str) -> None:
         if body.get("spec", {}).get("siteName") == site
     ]
     if rest:
-        session.printer.info(f"These of site {site} stay; delete them with kubectl where nothing else uses them:")
+        session.printer.info(
+            f"These objects of site {site} remain; delete them with kubectl if nothing else uses them:"
+        )
         for one in rest:
             session.printer.info(f"  {one}")
 
@@ -91,7 +93,7 @@ async def _token_exists(session: CommandSession, name: str) -> bool:
     if secret.type != tokens.TYPE or not {LABEL_SITE, LABEL_MACHINE} & secret.metadata.labels.keys():
         raise CliError(
             f"secret/{name} has neither the label {LABEL_SITE} nor {LABEL_MACHINE}: another tool made it",
-            next_step=f"`kubectl --namespace {tokens.NAMESPACE} delete secret {name}` deletes it all the same",
+            next_step=f"delete it anyway with `kubectl --namespace {tokens.NAMESPACE} delete secret {name}`",
         )
     return True
 
@@ -106,8 +108,8 @@ async def _warn_waiting_machines(session: CommandSession, gone: set[str]) -> Non
     ]
     if waiting:
         session.printer.warn(
-            f"Machines name it: {', '.join(waiting[:10])}. Those that have not joined wait until"
-            f" `{session.invocation.program} site init --name SITE` makes it anew."
+            f"Machines name it: {', '.join(waiting[:10])}. Those that have not joined wait until "
+            f"`{session.invocation.program} site init --name SITE` creates a new one."
         )
 
 
@@ -115,7 +117,7 @@ def _secret_of(text: str) -> str:
     match = _TOKEN.fullmatch(text)
     if match is None:
         raise CliError(
-            f"{text!r} is no token: wanted its id, 6 characters of a-z and 0-9, such as abcdef", status=USAGE
+            f"{text!r} is not a token: expected its id, 6 characters of a-z and 0-9, such as abcdef", status=USAGE
         )
     return tokens.secret_name(match[1])
 

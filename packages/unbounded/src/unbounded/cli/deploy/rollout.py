@@ -34,18 +34,18 @@ class Rollout:
 def rollout_of(deployment: Mapping[str, Any] | None) -> Rollout:
     """Return the progress of a rollout from the status of the Deployment."""
     if deployment is None:
-        return Rollout(done=False, text="it is not there")
+        return Rollout(done=False, text="it does not exist")
     spec, status = deployment.get("spec") or {}, deployment.get("status") or {}
     if int(status.get("observedGeneration", 0)) < int(deployment["metadata"].get("generation", 0)):
-        return Rollout(done=False, text="no controller of the cluster has seen it yet")
+        return Rollout(done=False, text="no controller of the cluster has processed it yet")
     desired = int(spec.get("replicas", 1))
     updated, available = int(status.get("updatedReplicas", 0)), int(status.get("availableReplicas", 0))
     if stuck := _condition(status, "Progressing", "False"):
         return Rollout(done=False, text=stuck, failed=True)
     if updated < desired:
-        return Rollout(done=False, text=f"{updated} of {desired} Pods are of this version")
+        return Rollout(done=False, text=f"{updated} of {desired} Pods have this version")
     if int(status.get("replicas", 0)) > updated:
-        return Rollout(done=False, text=f"{int(status['replicas']) - updated} Pods of the version before are left")
+        return Rollout(done=False, text=f"{int(status['replicas']) - updated} Pods of the previous version remain")
     if available < desired:
         return Rollout(done=False, text=f"{available} of {desired} Pods are available")
     return Rollout(done=True, text=f"{available} of {desired} Pods are available")

@@ -31,7 +31,7 @@ async def require_own_host(session: CommandSession, machine: Machine) -> None:
     try:
         existing = (await session.api.list(MACHINES)).items
     except Forbidden:
-        session.printer.warn("whether another Machine is of this host cannot be seen by this user")
+        session.printer.warn("this user may not list Machines: a second Machine of the same host is not detected")
         return
     others = [one for one in existing if one.name != machine.name]
     other, addresses = of_same_host(machine, others), ""
@@ -44,9 +44,9 @@ async def require_own_host(session: CommandSession, machine: Machine) -> None:
     going = " (being deleted)" if other.metadata.deletion_timestamp is not None else ""
     host = other.spec.ssh.host if other.spec.ssh is not None else ""
     raise CliError(
-        f"--host: Machine {other.name}{going} is of this host already: its spec.ssh.host is {host}{addresses}",
-        next_step=f"`{session.invocation.program} why machine/{other.name}` says how it is;"
-        f" `kubectl delete machine {other.name}` ends it, and this one can be registered once it is gone",
+        f"--host: Machine {other.name}{going} has this host already: its spec.ssh.host is {host}{addresses}",
+        next_step=f"`{session.invocation.program} why machine/{other.name}` shows its state; to register this one, "
+        f"delete the other with `kubectl delete machine {other.name}`",
     )
 
 

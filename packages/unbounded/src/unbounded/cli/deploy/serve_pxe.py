@@ -16,8 +16,8 @@ async def serve_pxe(session: CommandSession) -> int:
     """Replace this process by metalman."""
     args = session.invocation.args
     if args.as_user or args.as_groups or args.as_uid:
-        text = "--as: metalman writes as itself"
-        raise CliError(text, next_step="a kubeconfig whose user has `as` makes it act as that one", status=USAGE)
+        text = "--as: metalman does not impersonate a user"
+        raise CliError(text, next_step="use a kubeconfig whose user has `as`", status=USAGE)
     given = pxe_arguments(args)
     sys.stdout.flush()
     os.execve(  # noqa: S606 - this process has nothing left to do, and signals are for the other one

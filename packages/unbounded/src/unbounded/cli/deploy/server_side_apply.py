@@ -117,7 +117,7 @@ class Applier:
 def _kind(body: Mapping[str, Any]) -> Kind[Raw]:
     kind = kind_of(body)
     if kind is None:
-        raise InvalidObject(f"{body.get('apiVersion')} {body.get('kind')} is no kind that an install brings")
+        raise InvalidObject(f"{body.get('apiVersion')} {body.get('kind')} is not a kind that install applies")
     return kind
 
 
@@ -126,7 +126,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any], name: str) 
     old, new = _shown(before), _shown(after)
     if old == new:
         return ""
-    lines = difflib.unified_diff(_lines(old), _lines(new), f"there/{name}", f"wanted/{name}", lineterm="", n=2)
+    lines = difflib.unified_diff(_lines(old), _lines(new), f"live/{name}", f"desired/{name}", lineterm="", n=2)
     return "\n".join(lines)
 
 

@@ -36,7 +36,7 @@ def _address(text: str) -> str:
     try:
         return str(ip_address(text))
     except ValueError:
-        raise ValueError(f"{text!r} is no IP address") from None
+        raise ValueError(f"{text!r} is not an IP address") from None
 
 
 ENDPOINT: Final = MachinaSetting(

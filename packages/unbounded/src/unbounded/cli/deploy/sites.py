@@ -51,7 +51,7 @@ async def init(session: CommandSession) -> int:
     """Install the controllers that hosts of a site need to join, and make a token for them."""
     args = session.invocation.args
     refuse_output(
-        session.invocation, "json", "yaml", what="there is no one object to print; `install` prints manifests"
+        session.invocation, "json", "yaml", what="the command applies several objects; `install` prints manifests"
     )
     site = _site("--name", args.name)
     good_for = _good_for(args.token_ttl)
@@ -64,7 +64,7 @@ async def init(session: CommandSession) -> int:
     live = LiveMachina() if where else await live_machina(session.api)
     metalman = await _metalman(session, live, site) if args.enable_metalman and "metalman" not in where else ()
     if manifests and not machina:
-        session.printer.warn("--machina-manifests is for a machina that the cluster starts, and changes nothing here")
+        session.printer.warn("--machina-manifests: no effect, as no Deployment runs machina")
     level = PRIVILEGED if metalman else await pod_security(session.api)
     desired = stages(None, _objects(metalman), level=level)
     if machina:
@@ -77,8 +77,8 @@ async def init(session: CommandSession) -> int:
     status = await wait_available(session, deployed, WAIT_S)
     if status == DONE:
         session.printer.info(
-            f"Next: `{session.invocation.program} machine register --site {site} --host HOST --ssh-username USER"
-            " --ssh-private-key FILE` adds a host."
+            f"Next: add a host: `{session.invocation.program} machine register --site {site} --host HOST "
+            "--ssh-username USER --ssh-private-key FILE`"
         )
     return status
 
@@ -129,7 +129,7 @@ def _objects(metalman: Sequence[MetalmanWorkload]) -> list[dict[str, Any]]:
 
 async def _token(session: CommandSession, site: str, good_for: timedelta) -> None:
     for written in await tokens_for(session.api, site, good_for):
-        until = "for ever" if written.until is None else f"until {rfc3339(written.until)}"
+        until = "without a limit" if written.until is None else f"until {rfc3339(written.until)}"
         session.printer.info(f"secret/{written.name} {written.verb}: hosts of site {site} can join with it {until}")
 
 
@@ -148,9 +148,7 @@ def _note_networks(session: CommandSession) -> None:
     given += ["--cni-manifests"] if args.cni_manifests else []
     given += ["--enable-storage"] if args.enable_storage else []
     if given:
-        session.printer.warn(
-            f"{', '.join(given)}: no network and no storage is made; bring those of the cluster yourself"
-        )
+        session.printer.warn(f"{', '.join(given)}: no effect: install the cluster's network and storage yourself")
 
 
 async def deploy_pxe(session: CommandSession) -> int:
@@ -171,7 +169,9 @@ async def deploy_pxe(session: CommandSession) -> int:
     where = await embedded_controllers(session.api)
     if "metalman" in where:
         session.printer.info(f"metalman runs for all sites: {where['metalman']}")
-        session.printer.info(f"{session.invocation.args.site} boots from it: give `unbounded up` --pxe-interface NAME")
+        session.printer.info(
+            f"To boot hosts of {session.invocation.args.site} from it, give `unbounded up` --pxe-interface NAME"
+        )
         return DONE
     metalman = replace(metalman, image=await _image(session, metalman.name))
     desired = stages(None, metalman_objects(metalman), level=PRIVILEGED)
@@ -180,7 +180,9 @@ async def deploy_pxe(session: CommandSession) -> int:
         show(session, metalman_objects(metalman))
     if args.dry_run == SERVER:
         return DONE
-    session.printer.info(f"It runs on nodes with the label unbounded-cloud.io/site={metalman.site}, on their network.")
+    session.printer.info(
+        f"metalman runs on nodes with the label unbounded-cloud.io/site={metalman.site}, on their network."
+    )
     return DONE
 
 
@@ -202,7 +204,7 @@ def _site(flag: str, text: str) -> str:
 def _good_for(seconds: float | None) -> timedelta:
     """Check --token-ttl. A token must expire, while 0 means no limit elsewhere."""
     if seconds is None or not LEAST_TTL.total_seconds() <= seconds <= LONGEST_TTL.total_seconds():
-        raise CliError("--token-ttl: a token is good for 10m to 8760h", status=USAGE)
+        raise CliError("--token-ttl: a token is valid for 10m to 8760h", status=USAGE)
     return timedelta(seconds=seconds)
 
 

@@ -86,14 +86,14 @@ def _passphrase(path: Path, content: bytes, ask: PassphrasePrompt | None) -> Sec
         return None
     if ask is None:
         raise UnusableKey(
-            f"{path} is encrypted, and there is no terminal to ask for its passphrase: run this on one, or make the"
-            f" Secret yourself, with the keys {KEY} and {PASSPHRASE}, and leave the file out"
+            f"{path} is encrypted, and there is no terminal to prompt for its passphrase: run this on a "
+            f"terminal, or create the Secret yourself, with the keys {KEY} and {PASSPHRASE}, and omit the file"
         )
     for _ in range(ATTEMPTS):
         given = ask(f"Passphrase of {path}: ")
         if _opens(path, content, given):
             return given
-    raise UnusableKey(f"{path}: not opened by the passphrases that were given")
+    raise UnusableKey(f"{path}: none of the given passphrases decrypts it")
 
 
 def _opens(path: Path, content: bytes, passphrase: SecretStr | None) -> bool:
@@ -108,7 +108,7 @@ def _opens(path: Path, content: bytes, passphrase: SecretStr | None) -> bool:
         raise UnusableKey(f"{path}: {error}: use an Ed25519, RSA or ECDSA key") from None
     except ValueError:
         if passphrase is None and not _is_encrypted(content):
-            raise UnusableKey(f"{path} is damaged, or in a format that is not known") from None
+            raise UnusableKey(f"{path} is damaged, or has an unknown format") from None
         return False
     if not isinstance(key, ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
         raise UnusableKey(f"{path}: use an Ed25519, RSA or ECDSA key")

@@ -56,7 +56,7 @@ async def intend(session: CommandSession) -> Intent:
     )
 
 
-WHOEVER = "whoever holds that key gets what machina sends there"
+WHOEVER = "machina sends its credentials to the holder of that key"
 
 
 async def run(session: CommandSession) -> int:
@@ -78,7 +78,7 @@ def key_of(
         CliError: naming the flag and the expected value.
     """
     if machine.spec.ssh is None:
-        raise CliError(f"Machine {machine.name} has no spec.ssh: nobody logs in there")
+        raise CliError(f"Machine {machine.name} has no spec.ssh: machina does not log in there")
     hop = SSHHop.BASTION if bastion else _changed_hop(machine)
     server = _server(machine.spec.ssh, hop, machine.name)
     shown = untrusted(machine, hop) or ""
@@ -89,20 +89,20 @@ def key_of(
     if server.host_keys and typed is None:
         field = "spec.ssh.bastion.hostKeys" if hop is SSHHop.BASTION else "spec.ssh.hostKeys"
         raise CliError(
-            f"--host-key: {field} says which keys count, and needs the whole key",
-            next_step="`ssh-keyscan -t ed25519 HOST` prints it; the host's own console shows whether it is right",
+            f"--host-key: {field} lists the trusted keys, and needs the whole key",
+            next_step="`ssh-keyscan -t ed25519 HOST` prints it; compare it with the host's own console",
             status=USAGE,
         )
     if not desired and not shown:
         raise CliError(
-            f"the {hop} of Machine {machine.name} has shown no other key than the trusted one",
-            next_step="--fingerprint SHA256:… trusts one that it has not shown yet",
+            f"the {hop} of Machine {machine.name} has shown no key but the trusted one",
+            next_step="trust a key that it has not shown yet with --fingerprint SHA256:…",
         )
     if desired and shown and desired != shown and not force:
         flag = "--host-key" if line else "--fingerprint"
         raise CliError(
             f"{flag}: the {hop} shows the key {shown}, not {desired}",
-            next_step="--force trusts it all the same, such as one of another kind of the same server",
+            next_step="trust it anyway with --force, such as a key of another kind of the same server",
             status=USAGE,
         )
     return TrustedHostKey(hop, desired or shown, line=_line(line), typed=bool(desired))
@@ -156,5 +156,5 @@ def _typed(text: str) -> HostKey:
     except validation.BadFlag as error:
         raise CliError(str(error), status=USAGE) from None
     if found is None:
-        raise CliError("--host-key: this is no key that an SSH server of today can show", status=USAGE)
+        raise CliError("--host-key: not a key of a kind that SSH servers use today", status=USAGE)
     return found

@@ -38,9 +38,9 @@ async def run(session: CommandSession) -> int:
     data = await _data(session)
     going = brought + (data if args.delete_data else [])
     if not going:
-        session.printer.info("nothing of an install is on this cluster" + (" but its data" if data else ""))
+        session.printer.info("this cluster has no objects of an install" + (" except its data" if data else ""))
     else:
-        what = "controllers, policies and rights go" + _loss(data if args.delete_data else [])
+        what = "controllers, policies and rights are deleted" + _loss(data if args.delete_data else [])
         await confirm(session.invocation, (NAMESPACE,), what)
         await delete(session, going, GROUPS)
     if args.delete_data:
@@ -58,8 +58,8 @@ async def refuse_machines(session: CommandSession, site: str = "") -> None:
     of_site, selector = (f" of site {site}", f"-l {LABEL_SITE}={site}") if site else ("", "--all")
     raise CliError(
         f"{_count(len(found), 'Machine')}{of_site} {'exists' if len(found) == 1 else 'exist'}: {_shown(found)}",
-        next_step=f"`kubectl delete machines {selector}` first; hosts whose Machine has spec.resetOnDelete are reset,"
-        " and other hosts stay nodes",
+        next_step=f"`kubectl delete machines {selector}` first; hosts whose Machine has spec.resetOnDelete are "
+        "reset, and other hosts remain nodes",
     )
 
 
@@ -67,7 +67,7 @@ async def _refuse_embedded(session: CommandSession) -> None:
     where = await components.running(session.api)
     if where:
         raise CliError(
-            f"the controllers are no Deployments: {next(iter(where.values()))} runs them and brings their rights",
+            f"no Deployment runs the controllers: {next(iter(where.values()))} runs them and creates their rights",
             next_step="stop it, and delete its data directory",
         )
 
@@ -106,7 +106,7 @@ async def _wait(session: CommandSession, going: Sequence[DeletionTarget]) -> int
     slow = [one for one in going if one.kind.kind in ("CustomResourceDefinition", "Namespace")]
     left = await wait_gone(session.api, slow, WAIT_S)
     for one in left:
-        session.printer.warn(f"{one} is still being deleted: its status.conditions say what it waits for")
+        session.printer.warn(f"{one} is still being deleted: its status.conditions name the cause")
     return TIMED_OUT if left else DONE
 
 
@@ -132,7 +132,7 @@ def _loss(data: Sequence[DeletionTarget]) -> str:
 def _list_rest(session: CommandSession, data: Sequence[DeletionTarget]) -> None:
     if not data:
         return
-    session.printer.info("These stay; `uninstall --delete-data` deletes them too:")
+    session.printer.info("These remain; `uninstall --delete-data` deletes them too:")
     for one in data:
         session.printer.info(f"  {one}" + (f" in {one.namespace}" if one.namespace else ""))
 

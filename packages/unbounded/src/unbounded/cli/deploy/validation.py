@@ -55,8 +55,8 @@ def site(text: str) -> str:
     """Check the name of a site: part of the names of objects, and the value of a label."""
     if not re.fullmatch(DNS_LABEL, text) or len(text) > LONGEST_SITE:
         raise ValueError(
-            f"{text!r} is no name of a site: it has at most {LONGEST_SITE} of a-z, 0-9 and '-', with a letter or a"
-            " digit at both ends"
+            f"{text!r} is not the name of a site: at most {LONGEST_SITE} of a-z, 0-9 and '-', with a letter "
+            "or a digit at both ends"
         )
     return text
 
@@ -78,8 +78,8 @@ def provider(text: str) -> str:
     """Check the value of spec.provider."""
     if not is_provider_name(text):
         raise ValueError(
-            f"{text!r} is no name of a provider, such as AzureVM: it has at most {MAX_LABEL_VALUE} letters, digits,"
-            " '-', '_' and '.', with a letter or a digit at both ends"
+            f"{text!r} is not the name of a provider, such as AzureVM: at most {MAX_LABEL_VALUE} letters, "
+            "digits, '-', '_' and '.', with a letter or a digit at both ends"
         )
     return text
 
@@ -88,7 +88,7 @@ def object_name(text: str) -> str:
     """Check the name of an object."""
     if not re.fullmatch(DNS_SUBDOMAIN, text) or len(text) > 253:
         raise ValueError(
-            f"{text!r} is no name: it has a-z, 0-9, '-' and '.', with a letter or a digit at both ends of each part"
+            f"{text!r} is not a name: a-z, 0-9, '-' and '.', with a letter or a digit at both ends of each part"
         )
     return text
 
@@ -97,8 +97,8 @@ def machine_name(text: str) -> str:
     """Check the name of a Machine, which its Node gets too."""
     if len(object_name(text)) > MAX_MACHINE_NAME:
         raise ValueError(
-            f"{text!r} has {len(text)} characters; a Machine's name becomes the name of its Node and has at most"
-            f" {MAX_MACHINE_NAME}: choose another with --name"
+            f"{text!r} has {len(text)} characters; a Machine's name becomes the name of its Node and has at "
+            f"most {MAX_MACHINE_NAME}: choose another with --name"
         )
     return text
 
@@ -113,14 +113,14 @@ def label(text: str) -> tuple[str, str]:
     """Parse KEY=VALUE, or KEY= for an empty value."""
     key, equals, value = text.partition("=")
     if not equals:
-        raise ValueError(f"{text!r} is no label: write KEY=VALUE")
+        raise ValueError(f"{text!r} is not a label: write KEY=VALUE")
     prefix, slash, name = key.rpartition("/")
     if not re.fullmatch(LABEL_KEY, key) or len(name) > LONGEST_LABEL or (slash and len(prefix) > 253):
-        raise ValueError(f"{key!r} cannot be the key of a label, such as pool or example.com/pool")
+        raise ValueError(f"{key!r} is not a label key, such as pool or example.com/pool")
     if not re.fullmatch(LABEL_VALUE, value) or len(value) > LONGEST_LABEL:
         raise ValueError(
-            f"{value!r} cannot be the value of a label: it has at most {LONGEST_LABEL} letters, digits, '-', '_' and"
-            " '.', with a letter or a digit at both ends"
+            f"{value!r} is not a label value: at most {LONGEST_LABEL} letters, digits, '-', '_' and '.', with "
+            "a letter or a digit at both ends"
         )
     return key, value
 
@@ -140,7 +140,7 @@ def taint(text: str) -> str:
     """Check KEY=VALUE:EFFECT, or KEY:EFFECT."""
     if not re.fullmatch(TAINT, text):
         raise ValueError(
-            f"{text!r} is no taint: write KEY=VALUE:EFFECT with one of NoSchedule, PreferNoSchedule, NoExecute"
+            f"{text!r} is not a taint: write KEY=VALUE:EFFECT with one of NoSchedule, PreferNoSchedule, NoExecute"
         )
     key, _, effect = text.rpartition(":")
     label(key if "=" in key else f"{key}=")
@@ -160,7 +160,7 @@ def taint_fields(text: str) -> dict[str, str]:
 
 def sha256(text: str) -> str:
     if not re.fullmatch(SHA256, text):
-        raise ValueError(f"{text!r} is no SHA-256 digest: write its 64 hexadecimal digits")
+        raise ValueError(f"{text!r} is not a SHA-256 digest: write its 64 hexadecimal digits")
     return text.lower()
 
 
@@ -177,7 +177,7 @@ def host_key(text: str) -> str:
     _host, _, key = text.partition(" ")
     if re.fullmatch(HOST_KEY, key):
         return key
-    raise ValueError(f"{text[:40]!r} is no host key, such as 'ssh-ed25519 AAAA…'; `ssh-keyscan HOST` prints them")
+    raise ValueError(f"{text[:40]!r} is not a host key, such as 'ssh-ed25519 AAAA…'; `ssh-keyscan HOST` prints them")
 
 
 def endpoint(text: str) -> str:
