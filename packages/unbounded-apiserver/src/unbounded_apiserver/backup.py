@@ -95,9 +95,9 @@ def back_up(
         BackupFailed, DataUnusable
     """
     if any(data.glob(f"{RESTORED_PREFIX}*")):
-        raise BackupFailed(f"{data} is between two states: a restore was cut off; `unbounded up` completes it")
+        raise BackupFailed(f"{data} is incomplete: a restore was interrupted; run `unbounded up` to complete it")
     if not (data / FILE).is_file():
-        raise BackupFailed(f"{data} holds no data: there is no {data / FILE}")
+        raise BackupFailed(f"{data} has no data: {data / FILE} does not exist")
     if target.exists() and not force:
         raise BackupFailed(_exists_already(target))
     try:
@@ -127,15 +127,15 @@ def unpack(archive: Path, into: Path, extras: Sequence[str] = ()) -> Manifest:
         manifest = _manifest_of(archive, tar)
         wanted = dict(manifest.files)
         if FILE not in wanted:
-            raise BackupFailed(f"{archive} holds no objects")
+            raise BackupFailed(f"{archive} has no objects")
         while (member := tar.next()) is not None:
             part = wanted.pop(member.name, None)
             source = tar.extractfile(member) if member.isreg() else None
             if part is None or source is None or not _expected(member.name, extras):
-                raise BackupFailed(f"{archive} holds {member.name!r}, which does not belong into a backup")
+                raise BackupFailed(f"{archive} contains {member.name!r}, which does not belong in a backup")
             data_dir.make_directory((into / member.name).parent)
             if _copy(source, into / member.name, part.size) != part:
-                raise BackupFailed(f"{archive} is damaged: {member.name} is not as it was written")
+                raise BackupFailed(f"{archive} is damaged: {member.name} has a wrong digest")
         if wanted:
             raise BackupFailed(f"{archive} is damaged: it lacks {', '.join(sorted(wanted))}")
     try:
@@ -159,7 +159,7 @@ def verify(archive: Path) -> Manifest:
         while (member := tar.next()) is not None:
             source = tar.extractfile(member)
             if source is None or wanted.pop(member.name, None) != _part_in(source):
-                raise BackupFailed(f"{archive} is damaged: {member.name} is not as it was written")
+                raise BackupFailed(f"{archive} is damaged: {member.name} has a wrong digest")
         if wanted:
             raise BackupFailed(f"{archive} is damaged: it lacks {', '.join(sorted(wanted))}")
     return manifest

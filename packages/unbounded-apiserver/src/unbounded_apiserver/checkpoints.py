@@ -68,7 +68,9 @@ class Checkpoints:
         try:
             connection = self._connect()
         except sqlite3.Error as error:  # SQLite copies the log itself, later and within a commit
-            log.warning("the log of the database is copied within commits", why=database.describe_error(error))
+            log.warning(
+                "cannot copy the write-ahead log beside commits; commits copy it", why=database.describe_error(error)
+            )
             return
         try:
             while not self._stopping:
@@ -85,6 +87,6 @@ def _copy(connection: DatabaseConnection) -> bool:
     try:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     except sqlite3.Error as error:  # the next commit detects whether anything can be stored
-        log.warning("the log of the database cannot be copied", why=database.describe_error(error))
+        log.warning("cannot copy the write-ahead log", why=database.describe_error(error))
         return False
     return True

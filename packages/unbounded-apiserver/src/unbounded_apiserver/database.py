@@ -57,8 +57,8 @@ _ADD_FACT: Final = "INSERT OR REPLACE INTO {name} (name, value, checksum) VALUES
 _WORDS: Final[Mapping[int, str]] = {
     sqlite3.SQLITE_FULL: "no space is left on the disk",
     sqlite3.SQLITE_IOERR_SHMSIZE: "no space is left on the disk",  # for the index of the log
-    sqlite3.SQLITE_IOERR: "the disk refuses it",
-    sqlite3.SQLITE_READONLY: "the disk can only be read",
+    sqlite3.SQLITE_IOERR: "the disk reports an error",
+    sqlite3.SQLITE_READONLY: "the disk is read-only",
     sqlite3.SQLITE_CORRUPT: "the database is damaged",
     sqlite3.SQLITE_NOTADB: "it is not a database",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
@@ -160,7 +160,7 @@ def extend_log(database: DatabaseConnection, path: Path, size: int) -> None:
 def _prepare(database: DatabaseConnection, path: Path) -> None:
     version = format_of(database, path)
     if database.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
-        raise DataUnusable(f"{path}: a write-ahead log cannot be kept there; choose another data directory")
+        raise DataUnusable(f"{path}: its file system does not support a write-ahead log; choose another data directory")
     database.execute("PRAGMA synchronous = FULL")
     database.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     if version < FORMAT:
@@ -190,7 +190,7 @@ def entries(database: DatabaseConnection, path: Path) -> Iterator[LogEntry]:
         ):
             entry = LogEntry(revision, resource, key, bool(deleted), body)
             if _sum_of_entry(entry) != checksum:
-                raise Damaged(path, f"revision {revision} is not as it was written")
+                raise Damaged(path, f"revision {revision} has a wrong checksum")
             yield entry
     except (sqlite3.Error, TypeError, ValueError) as error:  # damage can even change the type of a column
         raise Damaged(path, describe_error(error)) from error
@@ -203,7 +203,7 @@ def compacted(database: DatabaseConnection, path: Path) -> int:
     except sqlite3.Error as error:
         raise Damaged(path, describe_error(error)) from error
     if row is None or _sum_of_fact(COMPACTED, row[0]) != row[1]:
-        raise Damaged(path, "where history begins is not as it was written")
+        raise Damaged(path, "the start of history has a wrong checksum")
     return int(row[0])
 
 
@@ -273,7 +273,7 @@ def _migrate(database: DatabaseConnection, path: Path, version: int) -> None:
         try:
             copy_to(database, path.with_name(f"{path.name}.format-{version}"))
         except OSError as error:
-            raise DataUnusable(f"{path} cannot be copied before it is changed: {error.strerror}") from error
+            raise DataUnusable(f"{path} cannot be copied before its format is changed: {error.strerror}") from error
     database.execute("BEGIN IMMEDIATE")
     try:
         for step in range(version, FORMAT):

@@ -239,9 +239,9 @@ class Journal:
         error = self._commit(work)
         trouble = None if error is None else database.describe_error(error)
         if error is not None and self.storage_error is None:
-            log.error("nothing can be stored; it is tried again and again", path=str(self.path), why=trouble)
+            log.error("cannot store changes, will retry", path=str(self.path), why=trouble)
         elif error is None and self.storage_error is not None:
-            log.warning("writes are stored again", path=str(self.path))
+            log.warning("changes are stored again", path=str(self.path))
         self.storage_error = trouble
         return error
 

@@ -82,4 +82,4 @@ def test_a_log_that_cannot_be_written_is_said_once_and_stops_nothing(
     for number in range(3):
         audit.append(entry(number))
     audit.close()
-    assert [record.message for record in caplog.records] == ["the audit log cannot be written"]
+    assert [record.message for record in caplog.records] == ["cannot write the audit log"]

@@ -183,8 +183,8 @@ def archive(tmp_path: Path) -> Path:
         (_without("pki/ca.key"), "it lacks pki/ca.key"),
         (_without("manifest.json"), "is not a backup of unbounded"),
         (_newer, "has layout 2; this version of unbounded reads up to 1"),
-        (_with("state.db", b"other"), "state.db is not as it was written"),
-        (_with("more", b""), "holds 'more', which does not belong into a backup"),
+        (_with("state.db", b"other"), "state.db has a wrong digest"),
+        (_with("more", b""), "contains 'more', which does not belong in a backup"),
         (_said_too("../../outside"), "'../../outside', which does not belong"),
         (_said_too("pki/../../outside"), "which does not belong"),
         (_said_too("/outside"), "which does not belong"),
@@ -251,7 +251,7 @@ def test_damaged_data_makes_no_backup(tmp_path: Path, archive: Path) -> None:
     with pytest.raises(Damaged, match=f"{path} is damaged: revision"):
         back_up(tmp_path / "origin", archive, force=True)
     assert archive.read_bytes() == first
-    with pytest.raises(BackupFailed, match="holds no data"):
+    with pytest.raises(BackupFailed, match="has no data"):
         back_up(tmp_path / "nowhere", tmp_path / "other")
 
 
@@ -298,7 +298,7 @@ def test_a_restore_that_is_cut_off_anywhere_is_done_or_not(
             done = True
         monkeypatch.setattr(os, "fsync", fsync)
         if any(data.glob(".restored-*")):
-            with pytest.raises(BackupFailed, match="is between two states"):
+            with pytest.raises(BackupFailed, match="a restore was interrupted"):
                 back_up(data, tmp_path / "mixed")
         revision, entries = content(data)
         assert (entries, revision > 10**9) in (([], False), (ENTRIES, True))

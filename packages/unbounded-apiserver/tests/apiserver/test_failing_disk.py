@@ -51,9 +51,9 @@ def _fails(where: str, code: int) -> Callable[[str], None]:
     ("where", "code", "words"),
     [
         ("write", apsw.SQLITE_FULL, "no space is left on the disk"),
-        ("write", apsw.SQLITE_IOERR_WRITE, "the disk refuses it"),
-        ("write", apsw.SQLITE_READONLY, "the disk can only be read"),
-        ("sync", apsw.SQLITE_IOERR_FSYNC, "the disk refuses it"),
+        ("write", apsw.SQLITE_IOERR_WRITE, "the disk reports an error"),
+        ("write", apsw.SQLITE_READONLY, "the disk is read-only"),
+        ("sync", apsw.SQLITE_IOERR_FSYNC, "the disk reports an error"),
     ],
     ids=["full", "broken", "read-only", "not synced"],
 )
@@ -180,7 +180,7 @@ async def test_a_file_that_may_not_grow_refuses_writes_until_it_may(tmp_path: Pa
     async with parent() as started:
         async with started.serving(tmp_path) as server:
             server.limit_files(2**20)
-            names = await refused_writes(server, "the disk refuses it")
+            names = await refused_writes(server, "the disk reports an error")
             server.limit_files(None)
             await goes_on(server, names)
             await server.end(signal.SIGKILL)

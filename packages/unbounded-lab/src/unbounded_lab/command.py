@@ -19,7 +19,7 @@ def name(text: str) -> str:
     """Check an argument with a name for simulated things."""
     if not NAME.fullmatch(text):
         raise argparse.ArgumentTypeError(
-            "has to be lower case letters, digits and '-', at most 40, beginning with a letter"
+            "must be lower case letters, digits and '-', at most 40, beginning with a letter"
         )
     return text
 
@@ -28,7 +28,7 @@ def positive(text: str) -> int:
     """Parse an argument with a number of things."""
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError("has to be 1 or more")
+        raise argparse.ArgumentTypeError("must be 1 or more")
     return number
 
 
@@ -37,7 +37,7 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
 
     def parsed(text: str) -> int:
         if not re.fullmatch(r"-?[0-9]{1,9}", text) or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"has to be a whole number from {least} to {most}")
+            raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}")
         return int(text)
 
     return parsed

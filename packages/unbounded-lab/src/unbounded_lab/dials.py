@@ -25,7 +25,7 @@ def changed(dials: D, settings: Mapping[str, Any]) -> D:
     """
     unknown = sorted(settings.keys() - {field.name for field in fields(dials)})
     if unknown:
-        raise ValueError(f"no such dial: {', '.join(unknown)}")
+        raise ValueError(f"unknown dial: {', '.join(unknown)}")
     try:
         return msgspec.convert({**as_json(dials), **settings}, type(dials))
     except msgspec.ValidationError as error:

@@ -69,12 +69,12 @@ async def test_it_cuts_the_mains(control: Client) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "says"),
     [
-        ("GET", "/lab/bmcs/lab-99", None, 404, "no BMC lab-99"),
-        ("GET", "/lab/bmcs/lab-07/history?system=9", None, 404, "no system 9; there are 1"),
-        ("PATCH", "/lab/bmcs/lab-07/dials", {"stals": 1}, 400, "no such dial: stals"),
+        ("GET", "/lab/bmcs/lab-99", None, 404, "BMC lab-99 does not exist"),
+        ("GET", "/lab/bmcs/lab-07/history?system=9", None, 404, "system 9 does not exist; the systems are 1"),
+        ("PATCH", "/lab/bmcs/lab-07/dials", {"stals": 1}, 400, "unknown dial: stals"),
         ("PATCH", "/lab/bmcs/lab-07/dials", {"stalls": "often"}, 400, "stalls"),
         ("PATCH", "/lab/bmcs/lab-07/dials", [1], 400, "Expected `object`"),
-        ("PUT", "/lab/bmcs/lab-07/profile", {"profile": "stals"}, 400, "no such profile: stals"),
+        ("PUT", "/lab/bmcs/lab-07/profile", {"profile": "stals"}, 400, "unknown profile: stals"),
         ("GET", "/redfish/v1/", None, 404, ""),
     ],
 )

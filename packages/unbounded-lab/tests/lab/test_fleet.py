@@ -78,9 +78,9 @@ async def test_the_truth_of_a_host_and_the_dials_of_its_bmc_are_at_hand() -> Non
         assert (truth["systems"]["1"]["power"], truth["dials"], truth["requests"]) == ("On", {"deaf_resets": 1}, 2)
         await bmc.set_profile("no-session-service")
         assert await ask(bmc, "GET", "/redfish/v1/SessionService") == 404
-        with pytest.raises(ValueError, match="no such dial: nonsense"):
+        with pytest.raises(ValueError, match="unknown dial: nonsense"):
             await bmc.set_dials(nonsense=1)
-        with pytest.raises(ValueError, match="no such profile: nonsense"):
+        with pytest.raises(ValueError, match="unknown profile: nonsense"):
             await bmc.set_profile("nonsense")
 
 
@@ -129,7 +129,7 @@ async def test_a_fleet_comes_back_on_its_ports_at_once() -> None:
 
 
 async def test_a_profile_that_does_not_exist_is_refused_before_anything_starts() -> None:
-    with pytest.raises(ValueError, match="no such profile: nonsense"):
+    with pytest.raises(ValueError, match="unknown profile: nonsense"):
         async with start_fleet(1, profile="nonsense"):
             pass
 

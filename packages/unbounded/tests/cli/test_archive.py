@@ -126,12 +126,12 @@ def test_what_cannot_be_restored_is_said_in_one_line(tmp_path: Path, capsys: pyt
     assert unbounded(["backup", str(tmp_path / "file"), "--data", str(tmp_path / "no")]) == 1
     assert (
         capsys.readouterr().err
-        == f"error: {tmp_path / 'no'} holds no data: there is no {tmp_path / 'no' / 'state.db'}\n"
+        == f"error: {tmp_path / 'no'} has no data: {tmp_path / 'no' / 'state.db'} does not exist\n"
     )
     assert unbounded(["backup", str(tmp_path / "no" / "file"), "--data", str(tmp_path / "data")]) == 1
     assert (
         capsys.readouterr().err
-        == f"error: {tmp_path / 'data'} holds no data: there is no {tmp_path / 'data' / 'state.db'}\n"
+        == f"error: {tmp_path / 'data'} has no data: {tmp_path / 'data' / 'state.db'} does not exist\n"
     )
 
 

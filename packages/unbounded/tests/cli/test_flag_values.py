@@ -100,7 +100,10 @@ def test_each_duration_knows_what_0_means(
         ),
         (["why", "m", "-o", "wide"], "-o wide: an answer can be text, json or yaml"),
         (["site", "init", "--name", "s", "-o", "json"], "-o json: the command applies several objects"),
-        (["machine", "manual-bootstrap", "m", "--site", "s", "-o", "json"], "-o json: the output is a script or user data"),
+        (
+            ["machine", "manual-bootstrap", "m", "--site", "s", "-o", "json"],
+            "-o json: the output is a script or user data",
+        ),
         (["install", "--diff", "-o", "yaml"], "-o yaml: --diff prints differences"),
         (["machine", "operation", "list", "-l", "a b"], "--selector: unable to parse requirement: 'a b'"),
     ],

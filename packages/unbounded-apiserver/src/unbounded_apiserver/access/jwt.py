@@ -52,7 +52,7 @@ class TokenKey:
         header, _, claims = signed.partition(".")
         found = _object(header)
         if found.get("alg") != ALGORITHM or found.get("kid") != self.id or "crit" in found:
-            raise BadToken("of another key")
+            raise BadToken("signed with another key")
         raw = _decode(signature)
         if len(raw) != 2 * NUMBER_BYTES:
             raise BadToken("the signature has the wrong length")

@@ -99,7 +99,7 @@ class DefinitionController:
         try:
             self._catalog.define(record.key, served_resources(definition), stored_resource(definition))
         except Exception:
-            log.exception("a stored definition cannot be served", definition=record.key)
+            log.exception("cannot serve a stored definition", definition=record.key)
             return
         if definition["metadata"].get("generation", 1) > 1:
             versions.decode_again(self._store, record.key, types_by_version(definition))

@@ -86,9 +86,9 @@ class _OwnerState(Enum):
     """The state of the owner that a reference names."""
 
     PRESENT = "there"
-    DELETING = "waits for its dependents to go"
+    DELETING = "waits for its dependents to be deleted"
     GONE = "gone"
-    UNKNOWN = "cannot be told: its kind is not served, or it cannot own this"
+    UNKNOWN = "unknown: its kind is not served, or it cannot own this"
 
 
 class GarbageCollector:

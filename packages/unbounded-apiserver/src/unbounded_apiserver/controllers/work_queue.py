@@ -66,10 +66,10 @@ class ControllerQueue(Generic[K]):
             try:
                 await self._reconcile(key)
             except StatusError as error:  # such as a full disk: expected, and logged without a traceback
-                log.warning("housekeeping failed, will retry", error=error, key=str(key))
+                log.warning("controller failed, will retry", error=error, key=str(key))
                 asyncio.get_running_loop().call_later(RETRY_S, self.add, key)
             except Exception:
-                log.exception("housekeeping failed, will retry", key=str(key))
+                log.exception("controller failed, will retry", key=str(key))
                 asyncio.get_running_loop().call_later(RETRY_S, self.add, key)
             finally:
                 self._busy.discard(key)

@@ -79,7 +79,7 @@ class AuditLog:
                 self._rotate()
         except OSError as error:
             if not self._failing:
-                log.warning("the audit log cannot be written", error=error, path=str(self._path))
+                log.warning("cannot write the audit log", error=error, path=str(self._path))
             self._failing = True
         else:
             self._failing = False

@@ -359,7 +359,7 @@ class HttpConnection(web.RequestHandler):
                 if not await self._answered(await running, body):
                     break
         except ConnectionError:
-            self.log_debug("a client has gone")
+            self.log_debug("the client closed the connection")
         except asyncio.CancelledError:
             self.force_close()
             raise

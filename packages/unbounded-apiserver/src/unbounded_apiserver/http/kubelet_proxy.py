@@ -150,7 +150,7 @@ class KubeletProxy:
             call, NODES, {"kind": "NodeProxyOptions", "apiVersion": "v1", "path": place.rest}
         )
         if call.user.name == KUBELET_CLIENT:  # a Node with this server's own address would act as that user
-            raise status.forbidden("", NODES.plural, place.name, "the API server does not pass on its own requests")
+            raise status.forbidden("", NODES.plural, place.name, "the API server does not proxy requests to itself")
         if "upgrade" in request.headers.get("Connection", "").lower():
             raise status.bad_request("connections through nodes/proxy are not served: use exec, attach or port-forward")
         endpoint = location.endpoint_of(self._stored(NODES, "", place.name))
@@ -252,7 +252,7 @@ async def _stream(call: ApiCall, upstream: aiohttp.ClientResponse, response: web
     except aiohttp.ClientError as error:
         if call.request.transport is not None:
             call.request.transport.abort()  # so that the client does not take a part for the whole
-        raise ConnectionResetError("the kubelet has gone") from error
+        raise ConnectionResetError("the kubelet closed the connection") from error
     await response.write_eof()
     return response
 
@@ -282,7 +282,7 @@ async def _switch(request: web.BaseRequest, upstream: aiohttp.ClientResponse) ->
     """Pass on the kubelet's answer, and forward bytes both ways until either side disconnects."""
     client, link = cast(HttpConnection, request.protocol), upstream.connection
     if client.transport is None or link is None or link.transport is None:
-        raise ConnectionResetError("a side has gone before the connection was upgraded")
+        raise ConnectionResetError("one side closed the connection before the upgrade")
     kubelet = cast(ResponseHandler, link.protocol)
     head = [b"HTTP/1.1 101 Switching Protocols", *(b"%b: %b" % pair for pair in upstream.raw_headers)]
     client.transport.write(b"\r\n".join([*head, b"", b""]))

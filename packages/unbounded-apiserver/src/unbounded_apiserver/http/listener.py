@@ -89,8 +89,8 @@ class LimitedListener:
         self._arriving: set[asyncio.Task[None]] = set()  # in the handshake
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
-        self._full = LogLimiter(log.warning, "too many connections: new ones are closed")
-        self._no_room = LogLimiter(log.warning, "connections cannot be accepted")
+        self._full = LogLimiter(log.warning, "too many connections, closing new ones")
+        self._no_room = LogLimiter(log.warning, "cannot accept connections")
 
     @property
     def port(self) -> int:

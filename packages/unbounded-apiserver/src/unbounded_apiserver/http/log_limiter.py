@@ -51,7 +51,7 @@ class HttpLogFilter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._not_http = LogLimiter(Log(f"{CONNECTIONS}.refused").info, "a client did not speak HTTP as it should")
+        self._not_http = LogLimiter(Log(f"{CONNECTIONS}.refused").info, "a client sent invalid HTTP")
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None

@@ -148,14 +148,16 @@ class ApiMetrics(Collector):
 
     def _of_requests(self) -> Iterator[Metric]:
         total = CounterMetricFamily(
-            "apiserver_request", "Requests by their answer; code is 0 where none was given.", labels=(*_REQUEST, "code")
+            "apiserver_request",
+            "Requests by response code; 0 for requests without a response.",
+            labels=(*_REQUEST, "code"),
         )
         for (asked, code), count in tuple(self._requests.codes.items()):
             total.add_metric([*astuple(asked), str(code)], count)
         yield total
         took = HistogramMetricFamily(
             "apiserver_request_duration_seconds",
-            "Duration of requests, but of watches and of what kubelets answer.",
+            "Duration of requests, without watches and streams of kubelets.",
             labels=_REQUEST,
         )
         for asked, histogram in tuple(self._requests.durations.items()):
@@ -165,24 +167,24 @@ class ApiMetrics(Collector):
     def _of_connections(self) -> Iterator[Metric]:
         watches = Counter((one.group, one.version, one.plural) for one in self._watches())
         now = GaugeMetricFamily(
-            "apiserver_current_inflight_requests", "Requests under way, watches apart.", labels=("request_kind",)
+            "apiserver_current_inflight_requests", "Requests in progress, without watches.", labels=("request_kind",)
         )
         now.add_metric(("readOnly",), self._requests.reading - watches.total())
         now.add_metric(("mutating",), self._requests.writing)
         yield now
         long = GaugeMetricFamily(
-            "apiserver_longrunning_requests", "Watches that are open.", labels=("verb", "group", "version", "resource")
+            "apiserver_longrunning_requests", "Open watches.", labels=("verb", "group", "version", "resource")
         )
         for resource, count in watches.items():
             long.add_metric((WATCH, *resource), count)
         yield long
-        streams = "Logs, exec, attach and port-forward that kubelets are answering."
+        streams = "Open streams of logs, exec, attach and port-forward from kubelets."
         yield GaugeMetricFamily("unbounded_apiserver_kubelet_streams", streams, self._streams())
         counts = self._connections()
-        yield GaugeMetricFamily("unbounded_apiserver_connections", "Connections that are open.", counts.open)
+        yield GaugeMetricFamily("unbounded_apiserver_connections", "Open connections.", counts.open)
         closed = CounterMetricFamily(
             "unbounded_apiserver_connections_closed",
-            "Connections that the server closed by itself.",
+            "Connections that the server closed.",
             labels=("reason",),
         )
         for reason, count in (("limit", counts.refused), ("makes_room", counts.dropped), ("no_head", counts.no_head)):
@@ -191,18 +193,18 @@ class ApiMetrics(Collector):
 
     def _of_store(self) -> Iterator[Metric]:
         journal, objects = self._store.commits, self._store.objects()
-        stored = GaugeMetricFamily("apiserver_storage_objects", "Objects that are stored.", labels=("resource",))
+        stored = GaugeMetricFamily("apiserver_storage_objects", "Stored objects.", labels=("resource",))
         for resource, count in objects.items():
             stored.add_metric((resource,), count)
         yield stored
         yield GaugeMetricFamily("unbounded_store_revision", "The newest revision.", self._store.revision)
         yield GaugeMetricFamily(
-            "unbounded_store_history_bytes", "Changes that are kept for watches.", self._store.history_bytes
+            "unbounded_store_history_bytes", "Changes that are stored for watches.", self._store.history_bytes
         )
         took = HistogramMetricFamily(
             "unbounded_journal_commit_seconds", "Duration of commits to disk, of writes and of compactions."
         )
         took.add_metric((), journal.durations.cumulative(), journal.durations.seconds)
         yield took
-        yield CounterMetricFamily("unbounded_journal_entries", "Writes that were made durable.", journal.entries)
-        yield CounterMetricFamily("unbounded_journal_failures", "Commits that failed.", journal.failures)
+        yield CounterMetricFamily("unbounded_journal_entries", "Writes that are durable.", journal.entries)
+        yield CounterMetricFamily("unbounded_journal_failures", "Failed commits.", journal.failures)

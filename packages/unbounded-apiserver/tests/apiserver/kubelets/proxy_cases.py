@@ -135,5 +135,5 @@ async def test_a_node_that_names_the_api_server_gains_nothing(tmp_path: Path) ->
     async with lab(tmp_path, bind=ADDRESS) as (server, client, node):
         await add_node(client, "evil", [("InternalIP", ADDRESS)], int(server.url.rpartition(":")[2]))
         given = await client.ask("GET", f"{NODES}/evil/proxy{N1}/metrics")
-        assert (given.status, "does not pass on its own requests" in given.text) == (403, True)
+        assert (given.status, "does not proxy requests to itself" in given.text) == (403, True)
         assert node.requests == []

@@ -15,39 +15,54 @@ from unbounded_lab.bmc.profiles import explain, names
 from unbounded_lab.command import check_writable, name, positive, print_table, stop_signal
 from unbounded_lab.machines import manifests, to_yaml
 
-DESCRIPTION: Final = "Serve simulated BMCs with hosts behind them on loopback, until Ctrl-C."
+DESCRIPTION: Final = "Serve simulated BMCs and their hosts on loopback, until Ctrl-C."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--count", type=positive, default=1, metavar="N", help="how many BMCs (default 1)")
+    parser.add_argument("--count", type=positive, default=1, metavar="N", help="Serve this number of BMCs (default 1)")
     parser.add_argument(
         "--name",
         type=name,
         default="sim",
-        help="what they are called, with a number behind it, and the site of their Machines (default sim)",
+        help="Set the prefix of their names, and the site of their Machines (default sim)",
     )
     parser.add_argument(
         "--profile",
         default="ideal",
         metavar="P",
-        help="how they misbehave; a+b for both, a*9,b for one in ten (default ideal)",
+        help="Set their misbehaviours; a+b sets both, a*9,b sets b for one in ten (default ideal)",
     )
-    parser.add_argument("--list-profiles", action="store_true", help="say which profiles there are, and end")
-    parser.add_argument("--processes", type=positive, default=1, metavar="K", help="processes to share the work")
-    parser.add_argument("--seed", type=int, default=0, help="passwords, certificates and the mix of `field` follow it")
-    parser.add_argument("--shutdown-seconds", type=float, default=5.0, metavar="S", help="an orderly shutdown takes")
-    parser.add_argument("--boot-seconds", type=float, default=10.0, metavar="S", help="a boot takes")
+    parser.add_argument("--list-profiles", action="store_true", help="Print the profiles and exit")
     parser.add_argument(
-        "--port-base", type=int, default=0, metavar="PORT", help="port of the first BMC (default: free)"
+        "--processes", type=positive, default=1, metavar="K", help="Serve with this number of processes (default 1)"
     )
-    parser.add_argument("--manifests", type=Path, metavar="FILE", help="write Machines and Secrets for `kubectl apply`")
-    parser.add_argument("--control", action="store_true", help="also print where each BMC's dials are turned")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="Derive passwords, certificates and the mix of `field` from this number (default 0)",
+    )
+    parser.add_argument(
+        "--shutdown-seconds",
+        type=float,
+        default=5.0,
+        metavar="S",
+        help="Set the time of an orderly shutdown (default 5)",
+    )
+    parser.add_argument(
+        "--boot-seconds", type=float, default=10.0, metavar="S", help="Set the time of a boot (default 10)"
+    )
+    parser.add_argument(
+        "--port-base", type=int, default=0, metavar="PORT", help="Set the port of the first BMC (default: a free one)"
+    )
+    parser.add_argument("--manifests", type=Path, metavar="FILE", help="Write Machines and Secrets for `kubectl apply`")
+    parser.add_argument("--control", action="store_true", help="Print the address of each BMC's control interface, too")
 
 
 async def run(args: argparse.Namespace, out: TextIO) -> int:
     """Serve until a signal ends it; returns the exit status."""
     if args.list_profiles:
-        print_table(out, ("PROFILE", "WHAT IT DOES"), ((each, explain(each)) for each in names()))
+        print_table(out, ("PROFILE", "EFFECT"), ((each, explain(each)) for each in names()))
         return 0
     stop = stop_signal()
     try:
@@ -83,7 +98,7 @@ def _show(fleet: Fleet, args: argparse.Namespace, out: TextIO) -> None:
     if args.manifests is not None:
         args.manifests.write_text(to_yaml(manifests(fleet, site=args.name)))
         print(f"\nManifests are in {args.manifests}: kubectl apply -f {args.manifests}", file=out)
-    print("\nCtrl-C ends them.", file=out, flush=True)
+    print("\nPress Ctrl-C to stop.", file=out, flush=True)
 
 
 def _row(bmc: FleetBmc) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ class BmcControl:
     def _find(self, request: web.Request) -> LabBmc:
         name = request.match_info["name"]
         if name not in self._bmcs:
-            raise web.HTTPNotFound(text=f"no BMC {name}")
+            raise web.HTTPNotFound(text=f"BMC {name} does not exist")
         return self._bmcs[name]
 
     async def _profiles(self, _request: web.Request) -> web.Response:
@@ -104,7 +104,7 @@ class BmcControl:
         bmc = self._find(request)
         system = request.query.get("system", bmc.device_ids[0])
         if system not in bmc.device_ids:
-            raise web.HTTPNotFound(text=f"no system {system}; there are {', '.join(bmc.device_ids)}")
+            raise web.HTTPNotFound(text=f"system {system} does not exist; the systems are {', '.join(bmc.device_ids)}")
         return json_response([asdict(event) for event in bmc.history(system)])
 
     async def _journal(self, request: web.Request) -> web.Response:

@@ -188,9 +188,9 @@ async def _start(process: Process, order: WorkerOrder) -> WorkerReport:
         async with asyncio.timeout(READY_S):
             line = await process.stdout.readline()
     except TimeoutError as error:
-        raise FleetFailed(f"BMCs were not up after {READY_S:.0f} s") from error
+        raise FleetFailed(f"BMCs are not ready after {READY_S:.0f} s") from error
     if not line:
-        raise FleetFailed(f"a process of the fleet ended with status {await process.wait()}")
+        raise FleetFailed(f"a process of the fleet exited with status {await process.wait()}")
     roll = msgspec.json.decode(line, type=WorkerReport)
     if roll.error:
         raise FleetFailed(roll.error)

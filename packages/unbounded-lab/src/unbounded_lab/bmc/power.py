@@ -42,9 +42,9 @@ class PressEffect(StrEnum):
     REBOOT = "orderly off, then on"
     RESET = "boot again without losing power"
     CYCLE = "off at once, on a moment later"
-    NOTHING = "nobody listens"
-    ALREADY = "it is so already"
-    IMPOSSIBLE = "not in this state"
+    NOTHING = "no effect: the host does not react"
+    ALREADY = "no effect: the host is in this state"
+    IMPOSSIBLE = "rejected in this state"
 
 
 def _row(

@@ -63,7 +63,10 @@ def explain(name: str) -> str:
     """Return one line about a profile."""
     if name in MISBEHAVIOURS:
         return summary(name)
-    return {"ideal": "No faults.", "field": "A seeded mix of well-behaved BMCs and passable faults."}[name]
+    return {
+        "ideal": "No faults.",
+        "field": "A seeded mix: most BMCs have no faults, the others one or two that a patient client survives.",
+    }[name]
 
 
 def misbehaviours_for(profile: str, *, seed: int = 0, index: int = 0) -> tuple[str, ...]:
@@ -74,7 +77,7 @@ def misbehaviours_for(profile: str, *, seed: int = 0, index: int = 0) -> tuple[s
     """
     turns = [turn for part in profile.split(",") for turn in _repeated(part)]
     if unknown := {name for turn in turns for name in turn.split("+")} - set(names()):
-        raise ValueError(f"no such profile: {', '.join(sorted(unknown))}; there are {', '.join(names())}")
+        raise ValueError(f"unknown profile: {', '.join(sorted(unknown))}; the profiles are {', '.join(names())}")
     requested = turns[index % len(turns)].split("+")
     if "field" in requested:
         requested += _draw(random.Random(f"{seed}/{index}/field"))  # noqa: S311 - a simulation, no secret

@@ -24,7 +24,7 @@ from unbounded_lab.command import check_writable, name, positive, print_table, s
 from unbounded_lab.listener import HOST, PortFailed
 from unbounded_lab.machines import to_yaml
 
-DESCRIPTION: Final = "Serve a simulated cloud with machines in it on loopback, until Ctrl-C."
+DESCRIPTION: Final = "Serve a simulated cloud and its machines on loopback, until Ctrl-C."
 
 MOST_DATA_DISKS: Final = 32  # OCI's maximum for an instance; Azure allows more with its largest sizes
 
@@ -34,32 +34,43 @@ OFFERS: Final[Mapping[str, CloudOffer[Any]]] = {"azure": AZURE, "oci": OCI}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "; ".join(f"{each}: {offer.about}" for each, offer in OFFERS.items())
     parser.add_argument("cloud", choices=tuple(OFFERS), help=about)
-    parser.add_argument("--count", type=positive, default=1, metavar="N", help="how many machines (default 1)")
+    parser.add_argument(
+        "--count", type=positive, default=1, metavar="N", help="Serve this number of machines (default 1)"
+    )
     parser.add_argument(
         "--name",
         type=name,
         default="sim",
-        help="what they are called, with a number behind it, and the site of their Machines (default sim)",
+        help="Set the prefix of their names, and the site of their Machines (default sim)",
     )
     parser.add_argument(
         "--data-disks",
         type=whole_number(0, MOST_DATA_DISKS),
         default=0,
         metavar="N",
-        help=f"data disks of each machine, at most {MOST_DATA_DISKS} (default 0)",
+        help=f"Give each machine this number of data disks, at most {MOST_DATA_DISKS} (default 0)",
     )
     parser.add_argument(
-        "--profile", default="ideal", metavar="P", help="how the cloud misbehaves; a+b for both (default ideal)"
+        "--profile",
+        default="ideal",
+        metavar="P",
+        help="Set the misbehaviours of the cloud; a+b sets both (default ideal)",
     )
-    parser.add_argument("--list-profiles", action="store_true", help="say which profiles there are, and end")
-    parser.add_argument("--seed", type=int, default=0, help="names and certificates follow it")
-    parser.add_argument("--port", type=whole_number(0, 65535), default=0, help="port of the endpoint (default: free)")
-    parser.add_argument("--ca", type=Path, metavar="FILE", help="write the endpoint's authority, for clients to trust")
+    parser.add_argument("--list-profiles", action="store_true", help="Print the profiles and exit")
     parser.add_argument(
-        "--manifests", type=Path, metavar="FILE", help="write Machines and their credential for `kubectl apply`"
+        "--seed", type=int, default=0, help="Derive names and certificates from this number (default 0)"
     )
     parser.add_argument(
-        "--environment", type=Path, metavar="FILE", help="write what machine-ops-controller finds it with, for `. FILE`"
+        "--port", type=whole_number(0, 65535), default=0, help="Set the port of the endpoint (default: a free one)"
+    )
+    parser.add_argument(
+        "--ca", type=Path, metavar="FILE", help="Write the CA certificate of the endpoint, for clients to trust"
+    )
+    parser.add_argument(
+        "--manifests", type=Path, metavar="FILE", help="Write Machines and their credential for `kubectl apply`"
+    )
+    parser.add_argument(
+        "--environment", type=Path, metavar="FILE", help="Write the environment of machine-ops-controller, for `. FILE`"
     )
 
 
@@ -70,9 +81,7 @@ async def run(args: argparse.Namespace, out: TextIO) -> int:
     try:
         cloud = offer.start(args.cloud, profile=args.profile, seed=args.seed, port=args.port)
         if args.list_profiles:
-            print_table(
-                out, ("PROFILE", "WHAT IT DOES"), [(each, cloud.table.explain(each)) for each in cloud.table.names()]
-            )
+            print_table(out, ("PROFILE", "EFFECT"), [(each, cloud.table.explain(each)) for each in cloud.table.names()])
             return 0
         for flag, path in (("--ca", args.ca), ("--manifests", args.manifests), ("--environment", args.environment)):
             check_writable(flag, path)
@@ -122,14 +131,14 @@ def _show(
     print(file=out)
     print_table(out, ("NAME", "PROVIDER ID"), list(machines.items()))
     environment = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in cloud.environment().items())
-    print(f"\nmachine-ops-controller finds it with\n{environment}", end="", file=out)
+    print(f"\nEnvironment of machine-ops-controller:\n{environment}", end="", file=out)
     if args.environment is not None:
         args.environment.write_text(environment)
     if args.ca is not None:
         args.ca.write_bytes(cloud.ca)
-        print(f"\nThe authority of the endpoint's certificate is in {args.ca}.", file=out)
+        print(f"\nThe CA certificate of the endpoint is in {args.ca}.", file=out)
     if args.manifests is not None:
         args.manifests.touch(mode=0o600)  # it contains a key
         args.manifests.write_text(to_yaml(manifests(offer, cloud, machines, site=args.name)))
         print(f"\nManifests are in {args.manifests}: kubectl apply -f {args.manifests}", file=out)
-    print("\nCtrl-C ends it.", file=out, flush=True)
+    print("\nPress Ctrl-C to stop.", file=out, flush=True)

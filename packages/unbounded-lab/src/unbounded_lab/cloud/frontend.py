@@ -109,7 +109,7 @@ class CloudFrontend:
             ValueError: an error that this cloud does not have.
         """
         if unknown := sorted(set(dials.errors) - set(self.cloud.error_names)):
-            raise ValueError(f"no such error: {', '.join(unknown)}; there are {', '.join(self.cloud.error_names)}")
+            raise ValueError(f"unknown error: {', '.join(unknown)}; the errors are {', '.join(self.cloud.error_names)}")
         self.cloud.set_dials(dials, now)
         self._counts = Counts(dials, COUNTS)
         self._errors = deque(dials.errors)

@@ -38,7 +38,7 @@ class Misbehaviours(Generic[D]):
         """
         requested = [name for name in profile.split("+") if name != IDEAL]
         if unknown := [name for name in requested if name not in self.turns]:
-            raise ValueError(f"no such profile: {', '.join(unknown)}; there are {', '.join(self.names())}")
+            raise ValueError(f"unknown profile: {', '.join(unknown)}; the profiles are {', '.join(self.names())}")
         return reduce(lambda dials, name: self.turns[name](dials), requested, self._ideal)
 
     def names(self) -> tuple[str, ...]:

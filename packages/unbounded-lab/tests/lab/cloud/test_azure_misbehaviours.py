@@ -479,7 +479,7 @@ async def test_a_failure_is_shown_until_something_succeeds() -> None:
 @swift
 async def test_dials_name_errors_that_an_operation_can_end_with() -> None:
     async with scene() as s:
-        with pytest.raises(ValueError, match="no operation ends with: Odd; there are InvalidRequestContent"):
+        with pytest.raises(ValueError, match="unknown error of operations: Odd; the errors are InvalidRequestContent"):
             s.cloud.set_dials(operation_errors=("Odd",))
 
 

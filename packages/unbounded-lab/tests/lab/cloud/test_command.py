@@ -104,9 +104,9 @@ async def test_its_dials_are_turned_while_it_runs() -> None:
         changed = await (await http.patch(f"{control}/dials", json={"slow_s": 0, "terminate": "stuck"})).json()
         assert (changed["profile"], changed["dials"]) == ("custom", {"terminate": "stuck"})
         refused = await http.patch(f"{control}/dials", json={"colour": "red"})
-        assert (refused.status, await refused.text()) == (400, "no such dial: colour")
+        assert (refused.status, await refused.text()) == (400, "unknown dial: colour")
         refused = await http.patch(f"{control}/dials", json={"errors": ["Nonsense"]})
-        assert (refused.status, (await refused.text()).partition(";")[0]) == (400, "no such error: Nonsense")
+        assert (refused.status, (await refused.text()).partition(";")[0]) == (400, "unknown error: Nonsense")
         assert (await (await http.put(f"{control}/profile", json={"profile": "ideal"})).json())["dials"] == {}
         history = await (await http.get(f"{control}/history")).json()
         assert ("Instance", "sim-01", "created") in [(each["kind"], each["name"], each["what"]) for each in history]
@@ -124,7 +124,7 @@ async def test_a_profile_that_there_is_not_is_refused(capsys: pytest.CaptureFixt
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     assert await run(parser.parse_args(["oci", "--profile", "nonsense"]), io.StringIO()) == 1
-    assert capsys.readouterr().err.startswith("error: no such profile: nonsense; there are ideal, ")
+    assert capsys.readouterr().err.startswith("error: unknown profile: nonsense; the profiles are ideal, ")
 
 
 @pytest.mark.parametrize("flag", ["--ca", "--manifests", "--environment"])
@@ -205,4 +205,4 @@ def test_a_number_that_no_cloud_has_is_refused(
     add_arguments(parser)
     with pytest.raises(SystemExit):
         parser.parse_args(["oci", f"{option}={given}"])
-    assert f"argument {option}: has to be a whole number from {right}\n" in capsys.readouterr().err
+    assert f"argument {option}: must be a whole number from {right}\n" in capsys.readouterr().err

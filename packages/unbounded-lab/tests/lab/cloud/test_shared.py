@@ -164,7 +164,7 @@ def test_a_login_is_hit_only_when_it_is_named(turned: Callable[..., tuple[CloudF
 
 
 def test_dials_name_errors_that_the_cloud_has(turned: Callable[..., tuple[CloudFrontend, Counter]]) -> None:
-    with pytest.raises(ValueError, match="no such error: Teapot; there are TooManyRequests"):
+    with pytest.raises(ValueError, match="unknown error: Teapot; the errors are TooManyRequests"):
         turned(errors=("Teapot",))
 
 
@@ -173,7 +173,7 @@ def test_misbehaviours_can_be_joined_and_explain_themselves() -> None:
     assert table.dials("throttles+stale-lists") == CloudDials(errors=("TooManyRequests",) * 5, list_lag_s=30.0)
     assert table.dials("ideal") == CloudDials()
     assert all(table.explain(name).endswith((".", ").")) for name in table.names())
-    with pytest.raises(ValueError, match="no such profile: odd; there are ideal, answers-lost-before-acting"):
+    with pytest.raises(ValueError, match="unknown profile: odd; the profiles are ideal, answers-lost-before-acting"):
         table.dials("odd")
 
 

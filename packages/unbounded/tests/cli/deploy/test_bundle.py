@@ -71,7 +71,7 @@ async def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
 
 async def test_a_place_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no tar")
-    with pytest.raises(UnusableBundle, match="not a tar.gz file"):
+    with pytest.raises(UnusableBundle, match=r"not a tar\.gz file"):
         await load(str(tmp_path / "text"))
     with pytest.raises(UnusableBundle, match="no such folder or file"):
         await load(str(tmp_path / "missing"))

@@ -378,7 +378,7 @@ async def test_beside_up_the_controllers_are_found_running(up_cli: Cli, up_api: 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--namespace", "other"], "--namespace: 'other' cannot be had"),
+        (["--namespace", "other"], "--namespace: 'other' is not supported"),
         (["--api-server-endpoint", "http://x"], "--api-server-endpoint: 'http://x' is not an address of an API server"),
         (["--cluster-dns", "kube-dns"], "--cluster-dns: 'kube-dns' is not an IP address"),
         (["--artifact-mirror", "mirror"], "--artifact-mirror: 'mirror' is not a URL"),

@@ -358,7 +358,7 @@ async def test_a_host_that_nobody_logs_in_to_gets_a_script_or_user_data(
     said = (*said[:-1], "https://mirror.example.com/agent.tar.gz")
     script = await up_cli("machine", "manual-bootstrap", "web8", *said)
     assert "no Service kube-system/kube-dns" in script.err
-    assert "`unbounded up --cluster-dns ADDRESS` names one" in script.err
+    assert "set one with `unbounded up --cluster-dns ADDRESS`" in script.err
     assert f"the host gets {up_api.config.server} as the API server's address" in script.err
     bash = ["bash", "-n"]
     checked = await asyncio.to_thread(subprocess.run, bash, input=script.out, text=True, check=False)

@@ -173,16 +173,16 @@ async def test_uninstall_takes_back_what_install_brought(cluster_cli: Cli, clust
         await cluster_api.delete(MACHINES, f"web-{number:02}")
 
     asked = await cluster_cli("uninstall")
-    assert (asked.status, f"this needs '{NAMESPACE}' typed" in asked.err) == (2, True)
+    assert (asked.status, f"confirm by typing '{NAMESPACE}'" in asked.err) == (2, True)
     ran = await cluster_cli("uninstall", "--force")
     assert ran.status == 0, ran.err
-    gone = ran.out[: ran.out.index("These stay")].splitlines()
+    gone = ran.out[: ran.out.index("These remain")].splitlines()
     assert len(gone) < 30
     assert {"deployment.apps/machina-controller deleted", "policies: 26 deleted", "rights: 54 deleted"} <= set(gone)
     kinds = {kind for kind, _, _ in await revision(cluster_api)}
     assert kinds == {"CustomResourceDefinition", "Namespace"}
     assert await workloads(cluster_api) == []
-    stays = ran.out[ran.out.index("These stay") :].splitlines()[1:]
+    stays = ran.out[ran.out.index("These remain") :].splitlines()[1:]
     assert f"  secret/ssh-rack1 in {NAMESPACE}" in stays
     assert "  customresourcedefinition.apiextensions.k8s.io/machines.unbounded-cloud.io" in stays
     assert f"  namespace/{NAMESPACE}" in stays

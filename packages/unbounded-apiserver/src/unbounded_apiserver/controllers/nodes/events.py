@@ -61,7 +61,7 @@ class ApiEventRecorder:
             normalize(EVENTS, event)
             await self._writes.create_object(EVENTS, namespace, event, WriteOptions())
         except StatusError as error:
-            log.warning("an event could not be written", error=error, reason=reason, name=about["name"])
+            log.warning("cannot write an event", error=error, reason=reason, name=about["name"])
             return
         self._known[key] = name
         if len(self._known) > REMEMBERED:

@@ -27,7 +27,7 @@ class Disruption(Enum):
     """The extent of a zone's disruption."""
 
     NONE = "most Nodes are ready"
-    PARTIAL = "many Nodes are away"
+    PARTIAL = "many Nodes are not ready"
     FULL = "no Node is ready"
 
 

@@ -115,7 +115,7 @@ def connection_refused(dials: BmcDials) -> BmcDials:
 
 
 def flapping(dials: BmcDials) -> BmcDials:
-    """Listens for 2 s, then for 1 s not, and so on.
+    """The BMC listens for 2 s, then does not for 1 s, and so on.
 
     dell/iDRAC-Redfish-Scripting#383 (a BMC after its reset).
     """
@@ -123,7 +123,7 @@ def flapping(dials: BmcDials) -> BmcDials:
 
 
 def certificate_changed(dials: BmcDials) -> BmcDials:
-    """The certificate is another one than before.
+    """The certificate has changed.
 
     sonic-net/sonic-buildimage#28276 (bmcweb falls back to a self-signed certificate when its files are lost).
     """

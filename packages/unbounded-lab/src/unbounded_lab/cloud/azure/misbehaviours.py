@@ -73,12 +73,12 @@ def older_apis(dials: AzureDials) -> AzureDials:
 
 
 def stop_never_ends(dials: AzureDials) -> AzureDials:
-    """A VM that is powered off or deallocated stays in stopping for ever."""
+    """A VM that is powered off or deallocated never leaves stopping."""
     return replace(dials, hanging=(*dials.hanging, "VirtualMachines.PowerOff", "VirtualMachines.Deallocate"))
 
 
 def restart_never_ends(dials: AzureDials) -> AzureDials:
-    """A restart is accepted and in progress for ever."""
+    """A restart is accepted and never ends."""
     return replace(dials, hanging=(*dials.hanging, "VirtualMachines.Restart"))
 
 
@@ -86,7 +86,7 @@ def restart_never_ends(dials: AzureDials) -> AzureDials:
 
 
 def delete_gets_stuck(dials: AzureDials) -> AzureDials:
-    """A VM that is deleted stays in Deleting for ever."""
+    """A VM that is deleted never leaves Deleting."""
     return replace(dials, hanging=(*dials.hanging, "VirtualMachines.Delete"))
 
 
@@ -111,7 +111,7 @@ def delete_leaves_nics(dials: AzureDials) -> AzureDials:
 
 
 def create_never_ends(dials: AzureDials) -> AzureDials:
-    """A VM that is created stays in Creating for ever."""
+    """A VM that is created never leaves Creating."""
     return replace(dials, hanging=(*dials.hanging, "VirtualMachines.CreateOrUpdate"))
 
 

@@ -63,7 +63,7 @@ def add_machine(estate: AzureResources, resource: ResourceId, shape: VmShape, no
         ValueError: there is one of that name.
     """
     if estate.machines.get(resource.key) is not None:
-        raise ValueError(f"there is a virtual machine {resource.name} already")
+        raise ValueError(f"virtual machine {resource.name} exists already")
     _add_surroundings(estate, resource, shape, now)
     dials, times = estate.dials, estate.times
     estate.dials, estate.times = (

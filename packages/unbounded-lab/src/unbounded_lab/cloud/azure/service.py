@@ -102,7 +102,7 @@ class Azure:
 
     def set_dials(self, dials: AzureDials, now: float) -> None:
         if unknown := sorted(set(dials.operation_errors) - ERRORS.keys()):
-            raise ValueError(f"no operation ends with: {', '.join(unknown)}; there are {', '.join(ERRORS)}")
+            raise ValueError(f"unknown error of operations: {', '.join(unknown)}; the errors are {', '.join(ERRORS)}")
         self.advance(now)
         self.estate.set_dials(dials)
 

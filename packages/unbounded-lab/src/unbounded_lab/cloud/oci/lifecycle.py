@@ -37,9 +37,9 @@ class ActionEffect(Enum):
     STOP = "stops"
     RESTART = "stops and starts"
     TERMINATE = "is terminated"
-    ALREADY = "is so already"
-    BUSY = "something else is going on"
-    WRONG = "cannot be done in this state"
+    ALREADY = "no effect: the instance is in this state"
+    BUSY = "rejected: another change is in progress"
+    WRONG = "rejected in this state"
 
 
 POWER_ACTIONS: Final = tuple(action for action in InstanceAction if action is not InstanceAction.TERMINATE)
