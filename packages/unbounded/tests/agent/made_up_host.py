@@ -12,7 +12,7 @@ from pathlib import Path
 from unbounded.agent.layout import Layout
 from unbounded.agent.ports import HostCommandResult, UnitFacts
 from unbounded.agent.steps import packages
-from unbounded.agent.steps.host import StepHost
+from unbounded.agent.steps.step import StepHost
 from unbounded.api.failures import Transient
 
 Answer = Callable[[tuple[str, ...]], tuple[int, str]]  # status, and what is printed

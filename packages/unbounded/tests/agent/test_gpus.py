@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unbounded.agent.daemon.conditions import host_conditions
+from unbounded.agent.daemon.reporting import host_conditions
 from unbounded.agent.layout import Layout
 from unbounded.agent.node.gpus import CdiResult, cdi_result, gpus_described, read_cdi_result, write_cdi_result
 

@@ -30,9 +30,9 @@ from unbounded.agent.reset.network import (
 )
 from unbounded.agent.reset.parts import ResetContext
 from unbounded.agent.reset.reset import ResetResult, is_under_way, refuse_if_under_way, reset
-from unbounded.agent.steps.host import StepHost
 from unbounded.agent.steps.runner import add_all
 from unbounded.agent.steps.start_steps import start_steps
+from unbounded.agent.steps.step import StepHost
 from unbounded.agent.upgrade.units import arm
 from unbounded.api.failures import Rejected, Transient
 

@@ -12,7 +12,7 @@ import pytest
 from tests.agent.goals import CA, goal
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import CertificateAccess, ExecAccess, KubeletAccess, Slot, TokenAccess
-from unbounded.agent.node import containerd, kubelet, nvidia
+from unbounded.agent.node import containerd, gpus, kubelet
 from unbounded.agent.node.devices import HostDevices, find_devices
 from unbounded.agent.node.files import DnsResolution, HostNames, dns_resolution, machine_id, slot_files, slot_links
 from unbounded.agent.node.nspawn import BindMount, override, settings
@@ -208,7 +208,7 @@ LDCONFIG = """4 libs found in cache `/etc/ld.so.cache'
 
 
 def test_the_drivers_libraries_are_those_that_the_loader_would_take() -> None:
-    found = nvidia.libraries(LDCONFIG, "amd64")
+    found = gpus.libraries(LDCONFIG, "amd64")
     assert found.binds == (
         BindMount("/opt/nvidia/lib", "/run/host-nvidia/0"),
         BindMount("/usr/lib/x86_64-linux-gnu", "/run/host-nvidia/1"),
@@ -217,7 +217,7 @@ def test_the_drivers_libraries_are_those_that_the_loader_would_take() -> None:
         "/usr/local/lib/libcuda.so.1": "/run/host-nvidia/0/libcuda.so.1",
         "/usr/local/lib/libnvidia-ml.so.1": "/run/host-nvidia/1/libnvidia-ml.so.1",
     }
-    assert nvidia.libraries(LDCONFIG, "arm64") == nvidia.DriverLibraries()
+    assert gpus.libraries(LDCONFIG, "arm64") == gpus.DriverLibraries()
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,12 @@ from unbounded.agent.recreation.report import bootstrapping
 from unbounded.agent.recreation.status import RecreationStatusWriter
 from unbounded.agent.reset.reset import refuse_if_under_way
 from unbounded.agent.settings import load_config
-from unbounded.agent.steps.host import StepHost
 from unbounded.agent.steps.runner import add_all
 from unbounded.agent.steps.start_steps import StartContext, start_steps
+from unbounded.agent.steps.step import StepHost
 from unbounded.agent.stored_config import read_stored_config, with_stored_key
-from unbounded.agent.upgrade.adopt import adopt, adopted
 from unbounded.agent.upgrade.health import DEFAULT_WINDOW_S, UpgradeContext
+from unbounded.agent.upgrade.switching import adopt, adopted
 from unbounded.api.core import NODES, Node
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.join import tpm

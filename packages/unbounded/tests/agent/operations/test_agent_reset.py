@@ -24,9 +24,9 @@ from unbounded.agent.operations.agent_reset import PROCEDURE, REMOVED, AgentRese
 from unbounded.agent.recreation.status import RecreationStatusWriter
 from unbounded.agent.reset.parts import ResetContext
 from unbounded.agent.reset.reset import remove_all_parts
-from unbounded.agent.steps.host import StepHost
 from unbounded.agent.steps.runner import add_all
 from unbounded.agent.steps.start_steps import start_steps
+from unbounded.agent.steps.step import StepHost
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.port import Api

@@ -13,7 +13,7 @@ import pytest
 from tests.agent.preflight.support import GOAL, NoCommands, NoUnits
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, Slot
-from unbounded.agent.preflight import host_checks as checks
+from unbounded.agent.preflight import checks
 from unbounded.agent.preflight.observations import Graphics, HostObservation, SlotObservation
 from unbounded.agent.preflight.observe_host import observe_host
 from unbounded.agent.preflight.report import CHECKS, PreflightFinding, Severity

@@ -357,7 +357,7 @@ async def test_trouble_on_the_way_is_told_by_its_kind(here: Place) -> None:
 
 
 async def test_an_api_server_that_is_not_ready_yet(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    from unbounded.agent.preflight.config_checks import api_server
+    from unbounded.agent.preflight.checks import api_server
     from unbounded.agent.preflight.observations import ServiceAnswer
 
     severity = {

@@ -18,8 +18,8 @@ from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, Slot, SlotFacts, TokenAccess
 from unbounded.agent.node_spec.from_machine import DesiredNode
 from unbounded.agent.ports import Nodes, OnProgress
-from unbounded.agent.recreation.access import reuse_or
 from unbounded.agent.recreation.controller import choose_home
+from unbounded.agent.recreation.perform import reuse_or
 from unbounded.agent.recreation.plan import (
     TABLE,
     RecreationLimits,

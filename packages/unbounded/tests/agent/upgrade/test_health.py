@@ -14,10 +14,9 @@ from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, RECOVERY_UNIT
 from unbounded.agent.lock import host_lock
-from unbounded.agent.upgrade.adopt import adopt
 from unbounded.agent.upgrade.health import ReleaseHealth, UpgradeContext, overdue_s
 from unbounded.agent.upgrade.releases import Colour, ReleaseLinks
-from unbounded.agent.upgrade.switching import make_trial, put_on_trial
+from unbounded.agent.upgrade.switching import adopt, make_trial, put_on_trial
 from unbounded.agent.upgrade.trial import Trial, TrialProgress
 from unbounded.agent.upgrade.units import arm
 from unbounded.api.failures import Transient

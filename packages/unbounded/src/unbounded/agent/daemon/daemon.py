@@ -17,13 +17,11 @@ from typing import Final
 from unbounded.agent.build import this_build
 from unbounded.agent.cluster_access import access_of_config
 from unbounded.agent.daemon.access_follower import AccessFollower, AccessNodes
-from unbounded.agent.daemon.conditions import host_conditions
-from unbounded.agent.daemon.deleted_machine import DeletedMachineReport
 from unbounded.agent.daemon.identity import USER_AGENT, client_config, connected, identity_when_joined, kubelet_access
 from unbounded.agent.daemon.logins import follow_logins
 from unbounded.agent.daemon.notify import SystemdNotifier
 from unbounded.agent.daemon.release_key import ReleaseKeyFollower
-from unbounded.agent.daemon.reporting import AgentStatusReporter
+from unbounded.agent.daemon.reporting import AgentStatusReporter, DeletedMachineReport, host_conditions
 from unbounded.agent.daemon.succession import Succession, finish_succession
 from unbounded.agent.durations import Durations, process_age_s
 from unbounded.agent.durations import TimedWork as Kind
@@ -41,12 +39,12 @@ from unbounded.agent.operations.agent_upgrade import AgentUpgrade
 from unbounded.agent.operations.host_reboot import HostReboot, host_boot_id
 from unbounded.agent.operations.node_reboot import NodeReboot
 from unbounded.agent.ports import Commands, Nodes, OnProgress, OperationWork, Units
-from unbounded.agent.recreation.access import reuse_or
 from unbounded.agent.recreation.controller import RecreationCaches, RecreationController
+from unbounded.agent.recreation.perform import reuse_or
 from unbounded.agent.recreation.plan import RecreationLimits
 from unbounded.agent.recreation.status import RecreationStatusWriter, holder_message
 from unbounded.agent.reset.parts import ResetContext
-from unbounded.agent.steps.host import StepHost
+from unbounded.agent.steps.step import StepHost
 from unbounded.agent.stored_config import require_stored_config
 from unbounded.agent.upgrade.health import ReleaseHealth, UpgradeContext
 from unbounded.agent.upgrade.staging import fetch_release

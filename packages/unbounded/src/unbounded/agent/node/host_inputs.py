@@ -14,8 +14,8 @@ from unbounded.agent.layout import Layout
 from unbounded.agent.model import NodeGoal, Slot
 from unbounded.agent.node.devices import HostDevices
 from unbounded.agent.node.files import DnsResolution, HostNames, dns_resolution
+from unbounded.agent.node.gpus import PLACE, SHOWN, DriverLibraries
 from unbounded.agent.node.nspawn import BindMount, override, settings
-from unbounded.agent.node.nvidia import PLACE, SHOWN, DriverLibraries
 from unbounded.api.failures import Rejected
 from unbounded.fetch.system_tree import SystemTree
 from unbounded.kube.durable import write_durably

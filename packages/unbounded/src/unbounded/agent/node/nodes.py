@@ -20,7 +20,7 @@ from unbounded.agent.host.facts import ARCHITECTURES
 from unbounded.agent.host.units import Systemctl
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
-from unbounded.agent.node import containerd, kubelet, manual_changes, nvidia, pull_secrets, sandbox
+from unbounded.agent.node import containerd, gpus, kubelet, manual_changes, pull_secrets, sandbox
 from unbounded.agent.node.build_record import read_build_record, remove_build_record, write_build_record
 from unbounded.agent.node.device_mirror import DeviceChanges, sync_devices
 from unbounded.agent.node.devices import find_devices
@@ -290,10 +290,10 @@ class HostNodes:
     async def _prepare(self, slot: Slot) -> None:
         """Adapt the slot to the host's present state: devices and the driver may change with a reboot."""
         devices = await asyncio.to_thread(find_devices, self._layout)
-        driver = nvidia.DriverLibraries()
+        driver = gpus.DriverLibraries()
         if devices.nvidia:
             told = await self._commands.run("ldconfig", "-p")
-            driver = nvidia.libraries(told.stdout, self._arch)
+            driver = gpus.libraries(told.stdout, self._arch)
         if not await self._running.active(slot):
             await run_in_thread(self._surroundings.refresh, slot, driver)
         if await run_in_thread(self._surroundings.write, self._surroundings.files(slot, devices, driver)):
@@ -333,10 +333,10 @@ class HostNodes:
 
     def _specified(self, slot: Slot) -> CdiResult:
         with closing(SystemTree(self._layout.rootfs(slot))) as tree:
-            return cdi_result(tree.read(nvidia.SPECIFICATION))
+            return cdi_result(tree.read(gpus.SPECIFICATION))
 
     async def _generate(self, slot: Slot) -> None:
-        *better, last = nvidia.cdi_commands()
+        *better, last = gpus.cdi_commands()
         for argv in better:
             try:
                 await self._running.run_inside(slot, *argv, timeout_s=_GPU_S)

@@ -2,8 +2,7 @@
 
 report         findings, verdict, and output as text and JSON: pure
 observations   of the host and of network services, as data
-host_checks    checks of the host: pure
-config_checks  checks of the configuration's values, such as URLs: pure
+checks         checks of the host, and of the configuration's values and services: pure
 observe_host   reads the host
 requests       sends requests to the network
 run            the whole preflight: `run_preflight`

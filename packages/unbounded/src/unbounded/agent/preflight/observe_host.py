@@ -15,8 +15,8 @@ from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.ports import Commands, Units
 from unbounded.agent.preflight.observations import Graphics, HostObservation, SlotObservation
 from unbounded.agent.steps import docker, sysctl
-from unbounded.agent.steps.host import StepHost as Programs
 from unbounded.agent.steps.packages import MANAGERS, PROGRAMS
+from unbounded.agent.steps.step import StepHost as Programs
 from unbounded.api.failures import Failure, Rejected
 
 WRITTEN: Final = ("/etc", "/etc/systemd/system", "/usr/local", "/var/lib", "/run")

@@ -17,8 +17,8 @@ from unbounded.agent.node.pull_secrets import stored_logins
 from unbounded.agent.node.settings import added_trust, proxies
 from unbounded.agent.node_spec.from_config import HostFacts, goal_from_config
 from unbounded.agent.ports import Commands, Units
-from unbounded.agent.preflight import config_checks, requests
-from unbounded.agent.preflight.host_checks import host_findings
+from unbounded.agent.preflight import checks, requests
+from unbounded.agent.preflight.checks import host_findings
 from unbounded.agent.preflight.observations import HostObservation, ServiceAnswer, SlotObservation
 from unbounded.agent.preflight.observe_host import observe_host
 from unbounded.agent.preflight.report import IgnoredChecks, PreflightFinding, PreflightReport, error, report
@@ -29,7 +29,7 @@ from unbounded.fetch.platforms import Platform
 from unbounded.fetch.web import Web
 from unbounded.join.agent_config import AgentConfig
 
-NETWORK: Final = ("api-server-reachable", "oci-image-reachable", *config_checks.ARTIFACTS)
+NETWORK: Final = ("api-server-reachable", "oci-image-reachable", *checks.ARTIFACTS)
 NOTHING: Final = IgnoredChecks()
 _URL: Final = re.compile(r"[a-z]+://[^\s'\",][^\s'\"]*")
 
@@ -54,7 +54,7 @@ async def run_preflight(
     host = await observe_host(layout, commands, units)
     if isinstance(config, Rejected):
         wrong = error("agent-config", "configuration", _without_urls(str(config)))
-        found = [wrong, *host_findings(host, None), *config_checks.not_checked(NETWORK)]
+        found = [wrong, *host_findings(host, None), *checks.not_checked(NETWORK)]
     else:
         found = await _findings(config, unknown_keys, facts, layout, host)
     return report(found, ignored, fail_on_warnings=fail_on_warnings)
@@ -81,7 +81,7 @@ async def _findings(
     config: AgentConfig, unknown_keys: tuple[str, ...], facts: HostFacts, layout: Layout, host: HostObservation
 ) -> list[PreflightFinding]:
     goal = goal_from_config(config, facts)
-    named = list(config_checks.configuration(config, map(_without_urls, unknown_keys), joined=has_joined(layout)))
+    named = list(checks.configuration(config, map(_without_urls, unknown_keys), joined=has_joined(layout)))
     try:
         files, sandbox = artifacts(goal, facts.arch), sandbox_artifact(goal, facts.arch)
     except Rejected as failure:  # its message names the URL
@@ -163,12 +163,12 @@ async def _request_all(
 def _named(
     config: AgentConfig, host: HostObservation, answers: _Answers, *, debootstrap: bool
 ) -> Iterator[PreflightFinding]:
-    yield config_checks.api_server(answers.server)
-    yield config_checks.image(answers.image, debootstrap=debootstrap)
-    yield from config_checks.attestation(config, host, answers.attestation)
+    yield checks.api_server(answers.server)
+    yield checks.image(answers.image, debootstrap=debootstrap)
+    yield from checks.attestation(config, host, answers.attestation)
     for one in answers.artifacts:
-        yield config_checks.artifact(one)
-    yield config_checks.sandbox(answers.sandbox, has_image=not debootstrap)
+        yield checks.artifact(one)
+    yield checks.sandbox(answers.sandbox, has_image=not debootstrap)
 
 
 def _without_urls(message: str) -> str:

@@ -19,9 +19,8 @@ from unbounded.agent.node.pull_secrets import BringLogins, bring_none
 from unbounded.agent.node_spec.from_machine import DesiredNode, desired_node
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation import report
-from unbounded.agent.recreation.access import AccessFor
 from unbounded.agent.recreation.label_sync import LabelSync, labels_differ
-from unbounded.agent.recreation.perform import Lock, Performer
+from unbounded.agent.recreation.perform import AccessFor, Lock, Performer
 from unbounded.agent.recreation.plan import RecreationLimits
 from unbounded.agent.recreation.reconcile import RecreationReconciler
 from unbounded.agent.recreation.report import ConditionReport

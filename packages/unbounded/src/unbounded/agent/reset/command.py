@@ -9,7 +9,7 @@ from unbounded.agent.layout import Layout
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.reset.parts import ResetContext
 from unbounded.agent.reset.reset import reset
-from unbounded.agent.steps.host import StepHost
+from unbounded.agent.steps.step import StepHost
 
 
 def reset_context(layout: Layout) -> ResetContext:

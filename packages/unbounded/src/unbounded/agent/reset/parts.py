@@ -20,9 +20,9 @@ from unbounded.agent.node.removing import remove_settings
 from unbounded.agent.ports import Nodes
 from unbounded.agent.reset import network
 from unbounded.agent.reset.network import NodeNetworkState
-from unbounded.agent.steps.host import StepHost
 from unbounded.agent.steps.host_steps import HOST_STEPS
 from unbounded.agent.steps.runner import Leftover, remove_all
+from unbounded.agent.steps.step import StepHost
 from unbounded.agent.steps.survey import BEFORE, spared
 from unbounded.agent.upgrade.units import remove_units
 from unbounded.api.failures import Failure, Transient

@@ -11,9 +11,8 @@ from typing import Final
 
 from unbounded.agent.layout import Layout
 from unbounded.agent.steps.files import OwnFile
-from unbounded.agent.steps.host import StepHost
 from unbounded.agent.steps.original_state import OriginalState
-from unbounded.agent.steps.step import ReversibleStep
+from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.agent.steps.sysctl import FoundValues
 from unbounded.api.failures import Rejected
 from unbounded.kube.threads import run_in_thread

@@ -12,9 +12,8 @@ import msgspec
 from unbounded.agent.layout import Layout
 from unbounded.agent.ports import OnProgress, UnitFacts
 from unbounded.agent.steps.files import FoundFile, found_file, restore_file
-from unbounded.agent.steps.host import StepHost
 from unbounded.agent.steps.original_state import OriginalState, make_folders
-from unbounded.agent.steps.step import ReversibleStep
+from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.api.failures import Rejected
 from unbounded.kube.durable import sweep, write_durably
 

@@ -6,8 +6,7 @@ from typing import Final
 
 from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.files import OwnFile
-from unbounded.agent.steps.host import StepHost
-from unbounded.agent.steps.step import ReversibleStep
+from unbounded.agent.steps.step import ReversibleStep, StepHost
 
 NAME: Final = "upgrade drop-ins"
 HELD: Final = ("systemd", "systemd-container", "systemd-sysv", "libsystemd0", "libcap2", "libcap2-bin", "libpam-cap")

@@ -8,11 +8,10 @@ from typing import Final
 from unbounded.agent.steps.configured_sysctl import CONFIGURED_SYSCTL
 from unbounded.agent.steps.docker import DOCKER
 from unbounded.agent.steps.dropins import DROP_INS
-from unbounded.agent.steps.host import StepHost
 from unbounded.agent.steps.modules import MODULES_STEP
 from unbounded.agent.steps.packages import PACKAGES
 from unbounded.agent.steps.rules import NFTABLES
-from unbounded.agent.steps.step import ReversibleStep
+from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.agent.steps.survey import SURVEY
 from unbounded.agent.steps.swap import SWAP
 from unbounded.agent.steps.sysctl import SYSCTL

@@ -9,9 +9,8 @@ import msgspec
 from unbounded.agent.layout import Layout
 from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.files import OwnFile
-from unbounded.agent.steps.host import StepHost
 from unbounded.agent.steps.original_state import OriginalState
-from unbounded.agent.steps.step import ReversibleStep
+from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.api.failures import Failure
 
 NAME: Final = "kernel modules"

@@ -14,9 +14,8 @@ import msgspec
 
 from unbounded.agent.layout import Layout
 from unbounded.agent.ports import OnProgress
-from unbounded.agent.steps.host import StepHost
 from unbounded.agent.steps.original_state import OriginalState
-from unbounded.agent.steps.step import ReversibleStep
+from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.logs import Log
 

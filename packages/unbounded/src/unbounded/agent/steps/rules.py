@@ -20,8 +20,7 @@ from unbounded.agent.model import Slot
 from unbounded.agent.node.nspawn import unit_of
 from unbounded.agent.ports import Commands, OnProgress
 from unbounded.agent.steps.files import OwnFile
-from unbounded.agent.steps.host import StepHost
-from unbounded.agent.steps.step import ReversibleStep
+from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.kube.logs import Log
 
 log = Log("agent")

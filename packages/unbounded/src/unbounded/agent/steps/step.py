@@ -1,12 +1,34 @@
-"""A step; start runs a list of steps forward, and reset runs it backward."""
+"""A step, and its subject, the host; start runs a list of steps forward, and reset runs it backward."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from unbounded.agent.ports import OnProgress
+from unbounded.agent.layout import Layout
+from unbounded.agent.ports import Commands, OnProgress, Units
+
+_PROGRAMS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+
+@dataclass(frozen=True)
+class StepHost:
+    """A host, as far as `start` changes it.
+
+    Args:
+        debootstrap: the root file system is made by debootstrap, not from an image.
+    """
+
+    layout: Layout
+    commands: Commands
+    units: Units
+    debootstrap: bool = False
+
+    def has(self, program: str) -> bool:
+        """Return whether this program is installed."""
+        return any((self.layout.at(folder) / program).exists() for folder in _PROGRAMS)
+
 
 W = TypeVar("W")  # subject of the step: the host, a slot
 

@@ -15,9 +15,8 @@ from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot
 from unbounded.agent.ports import OnProgress
 from unbounded.agent.reset.network import KEYS, NodeNetworkState, observe_network
-from unbounded.agent.steps.host import StepHost
 from unbounded.agent.steps.original_state import OriginalState
-from unbounded.agent.steps.step import ReversibleStep
+from unbounded.agent.steps.step import ReversibleStep, StepHost
 
 NAME: Final = "survey"
 

@@ -16,9 +16,8 @@ import msgspec
 from unbounded.agent.host.mounts import unescaped
 from unbounded.agent.layout import Layout
 from unbounded.agent.ports import OnProgress
-from unbounded.agent.steps.host import StepHost
 from unbounded.agent.steps.original_state import OriginalState
-from unbounded.agent.steps.step import ReversibleStep
+from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.kube.durable import sweep, write_durably
 from unbounded.kube.logs import Log
 

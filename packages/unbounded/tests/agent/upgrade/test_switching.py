@@ -10,9 +10,9 @@ import pytest
 from tests.agent.upgrade.making import host_with, make_release, version_in_use
 from tests.agent.upgrade.test_units import RecordingUnits
 from unbounded.agent.layout import RECOVERY_TIMER, Layout
-from unbounded.agent.upgrade.adopt import adopt, adopted
 from unbounded.agent.upgrade.health import TrialVerdict, UpgradeContext
 from unbounded.agent.upgrade.releases import Colour, ReleaseLinks
+from unbounded.agent.upgrade.switching import adopt, adopted
 from unbounded.agent.upgrade.trial import TrialProgress
 from unbounded.api.failures import Rejected, Transient
 
