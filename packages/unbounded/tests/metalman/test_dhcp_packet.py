@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.metalman.support.reservations import asked, book
-from unbounded.metalman.dhcp import frames, lease, proxy
+from unbounded.metalman.dhcp import lease, packet, proxy
 from unbounded.metalman.dhcp.model import Arrival, DhcpServerMode
 from unbounded.metalman.dhcp.options import MalformedDhcpPacket
 from unbounded.metalman.dhcp.packet import COOKIE, HEADER, MessageType, Packet, decode, encode
@@ -128,8 +128,8 @@ def test_reading_and_writing_cost_little_beside_a_fixed_piece_of_work() -> None:
 @pytest.mark.slow
 @given(st.binary(max_size=600), addresses, addresses)
 def test_a_frame_has_valid_checksums_and_holds_the_payload(payload: bytes, source: bytes, target: bytes) -> None:
-    frame = frames.datagram(payload, (source, 67), (target, 68))
+    frame = packet.datagram(payload, (source, 67), (target, 68))
     length = len(payload) + 8
-    assert frames.checksum(frame[:20]) == 0
-    assert frames.checksum(source + target + bytes((0, 17)) + length.to_bytes(2, "big") + frame[20:]) == 0
+    assert packet.checksum(frame[:20]) == 0
+    assert packet.checksum(source + target + bytes((0, 17)) + length.to_bytes(2, "big") + frame[20:]) == 0
     assert (frame[28:], frame[2:4]) == (payload, (20 + length).to_bytes(2, "big"))

@@ -24,10 +24,15 @@ from unbounded.metalman.http.conditions import (
     decide,
 )
 from unbounded.metalman.http.fair_queue import FairQueue
-from unbounded.metalman.http.forwarded import client_of
 from unbounded.metalman.http.rate_check import MinimumRate, RateCheck
-from unbounded.metalman.http.reports import cloud_init_event, progress_report
-from unbounded.metalman.http.targets import HttpRoute, HttpTarget, parse_target
+from unbounded.metalman.http.requests import (
+    HttpRoute,
+    HttpTarget,
+    client_of,
+    cloud_init_event,
+    parse_target,
+    progress_report,
+)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.metalman.tftp.names import normalized_name
 from unbounded.metalman.tftp.options import NegotiatedOptions, negotiate
-from unbounded.metalman.tftp.packet import Ack, ErrorPacket, MalformedTftpPacket, TftpRequest, decode, encode_data
+from unbounded.metalman.tftp.packet import (
+    Ack,
+    ErrorPacket,
+    MalformedTftpPacket,
+    TftpRequest,
+    decode,
+    encode_data,
+    normalized_name,
+)
 from unbounded.metalman.tftp.ports import MemoryContent, netascii
 from unbounded.metalman.tftp.transfer import MOST_SENDS, TftpTransfer, TransferOutcome
 

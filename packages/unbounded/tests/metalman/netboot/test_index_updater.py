@@ -15,9 +15,8 @@ from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.machine import MACHINES
 from unbounded.kube.clock import rfc3339
 from unbounded.metalman.http.ports import ProgressReport
-from unbounded.metalman.netboot.index_updater import FINISH_S
+from unbounded.metalman.netboot.index_updater import FINISH_S, STALE_S
 from unbounded.metalman.netboot.model import BootWindow
-from unbounded.metalman.netboot.pending_repaves import STALE_S
 
 FINISHING: Final[dict[str, Any]] = {
     "operations": {"repaveCounter": 1},

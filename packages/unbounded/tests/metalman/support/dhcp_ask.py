@@ -12,8 +12,7 @@ import sys
 
 from tests.metalman.support.reservations import pxe
 from unbounded.metalman.dhcp import options as opt
-from unbounded.metalman.dhcp.frames import datagram
-from unbounded.metalman.dhcp.packet import BROADCAST_FLAG, MessageType, Packet, decode, encode
+from unbounded.metalman.dhcp.packet import BROADCAST_FLAG, MessageType, Packet, datagram, decode, encode
 
 ANSWER_S = 1.5
 ATTEMPTS = 3

@@ -14,7 +14,6 @@ from typing import Final
 
 from unbounded.kube.logs import Log
 from unbounded.metalman.dhcp import lease, proxy
-from unbounded.metalman.dhcp.frames import datagram
 from unbounded.metalman.dhcp.model import (
     NO_RELAYS,
     Arrival,
@@ -30,7 +29,7 @@ from unbounded.metalman.dhcp.model import (
     format_address,
 )
 from unbounded.metalman.dhcp.options import MalformedDhcpPacket
-from unbounded.metalman.dhcp.packet import decode
+from unbounded.metalman.dhcp.packet import datagram, decode
 from unbounded.metalman.packet_counters import PacketCounters, RepeatFilter
 from unbounded.metalman.sockets import udp_socket
 

@@ -9,22 +9,33 @@ from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_exceptions import HTTPException
 from prometheus_client import CollectorRegistry
 
 from unbounded.kube.limits import open_files
 from unbounded.kube.logs import Log
 from unbounded.metalman.http import responses
-from unbounded.metalman.http.bodies import body_of
 from unbounded.metalman.http.file_sender import TRANSFERS_OF_ONE, FileSender
-from unbounded.metalman.http.forwarded import Network, address, client_of
 from unbounded.metalman.http.listener import BootHttpListener
 from unbounded.metalman.http.metrics import HttpMetrics
 from unbounded.metalman.http.ports import BootService, FileRejected, NotReadyYet, ReportAnswer
 from unbounded.metalman.http.rate_check import MINIMUM_RATE, MinimumRate
-from unbounded.metalman.http.reports import cloud_init_event, progress_report
+from unbounded.metalman.http.requests import (
+    HttpRoute,
+    HttpTarget,
+    Network,
+    address,
+    client_of,
+    cloud_init_event,
+    parse_target,
+    progress_report,
+)
 from unbounded.metalman.http.sending import RETRY_AFTER_S, Sender
-from unbounded.metalman.http.targets import HttpRoute, HttpTarget, parse_target
 from unbounded.metalman.packet_counters import PacketCounters, RepeatFilter
+
+LARGEST_BYTES: Final = 1 << 20
+
 
 FILES_OF_ONE: Final = 3  # open files of a connection during a transfer
 SPARE_FILES: Final = 256
@@ -212,3 +223,27 @@ class HttpServer:
 def _peer(request: web.BaseRequest) -> str:
     name = request.transport.get_extra_info("peername") if request.transport is not None else None
     return str(name[0]) if name else ""
+
+
+async def body_of(request: web.BaseRequest, within_s: float) -> bytes | web.Response:
+    """Return the body of a request, or an error answer if the body is too large, too slow or unreadable."""
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        return responses.text_response(415, "content encodings are not supported\n")
+    if (request.content_length or 0) > LARGEST_BYTES:
+        return responses.text_response(413, "too large\n")
+    if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    content = bytearray()
+    try:
+        async with asyncio.timeout(within_s):
+            while chunk := await request.content.readany():
+                content += chunk
+                if len(content) > LARGEST_BYTES:
+                    return responses.text_response(413, "too large\n")
+    except TimeoutError:
+        response = responses.text_response(408, "the body did not arrive in time\n")
+        response.force_close()
+        return response
+    except (HttpProcessingError, HTTPException, ValueError, web.RequestPayloadError):
+        return responses.text_response(400, "cannot read the body\n")
+    return bytes(content)

@@ -27,12 +27,12 @@ from unbounded.kube.port import Api
 from unbounded.metalman.http.ports import NotReadyYet
 from unbounded.metalman.images.metadata import FOLDER, Metadata, read_disk, read_netboot
 from unbounded.metalman.images.pinned import PinnedImages, running_boot
-from unbounded.metalman.images.pull_secrets import logins_of
 from unbounded.metalman.images.references import (
     ImageReference,
     ImageReferences,
     ImageUse,
     NetbootImageDefaults,
+    logins_of,
     references_of,
 )
 from unbounded.metalman.images.state import DEFAULT_INTERVALS, ImageEntry, ImageIntervals, ImageProblem, ImageState

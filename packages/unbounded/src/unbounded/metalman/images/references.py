@@ -1,14 +1,19 @@
-"""References of a Machine to its images and their pull secrets."""
+"""References of a Machine to its images and their pull secrets, and the logins in these, which are read by name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
+from unbounded.api.core import SECRETS
 from unbounded.api.machine import Machine, SecretReference
-from unbounded.fetch.failures import UnusableContent
+from unbounded.fetch.failures import Denied, UnusableContent
+from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.platforms import Platform
 from unbounded.fetch.reference import Reference
+from unbounded.kube.errors import Forbidden, NotFound
+from unbounded.kube.port import Api
 
 
 class ImageUse(Enum):
@@ -105,3 +110,33 @@ def references_of(machine: Machine, defaults: NetbootImageDefaults) -> ImageRefe
 
 def _secret(reference: SecretReference | None, named_by: str) -> PullSecret | None:
     return None if reference is None else PullSecret(reference.namespace, reference.name, named_by)
+
+
+CONFIG_KEY: Final = ".dockerconfigjson"
+
+
+async def logins_of(api: Api, secret: PullSecret | None, others: RegistryLogins) -> RegistryLogins:
+    """Return the logins of a pull secret, followed by `others`. Each call reads the Secret, as users correct Secrets.
+
+    Raises:
+        Denied: the Secret is missing, forbidden, or has no logins; the message names the Secret and the referring
+            field.
+        ApiError: the read failed.
+    """
+    if secret is None:
+        return others
+    try:
+        found = await api.get(SECRETS, secret.name, namespace=secret.namespace)
+    except NotFound as error:
+        raise Denied(f"{secret} does not exist") from error
+    except Forbidden as error:
+        raise Denied(
+            f"metalman has no permission to read {secret}; it reads Secrets of namespace unbounded-kube"
+        ) from error
+    try:
+        content = found.value(CONFIG_KEY)
+    except ValueError:  # the value is not base64
+        content = None
+    if content is None:
+        raise Denied(f"{secret} has no key {CONFIG_KEY}; its type must be kubernetes.io/dockerconfigjson")
+    return RegistryLogins.from_secret(content, str(secret)).joined(others)

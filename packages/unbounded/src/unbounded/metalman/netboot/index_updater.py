@@ -1,4 +1,7 @@
-"""Synchronization of the index with Machines and the HostReplace operations on them, one change at a time."""
+"""Synchronization of the index with Machines and the HostReplace operations on them, one change at a time.
+
+Counted repaves that do not start expire here: there is no BMC, and the user did not start the host.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
+from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.metalman.netboot.boot_index import BootIndex
-from unbounded.metalman.netboot.boot_requests import requested_boot
+from unbounded.metalman.netboot.boot_requests import is_counter_only, requested_boot
 from unbounded.metalman.netboot.model import BootRequest, BootWindow
-from unbounded.metalman.netboot.pending_repaves import PendingRepaves
 from unbounded.operations.caches import INDEX_MACHINE
 from unbounded.operations.ownership import ExecutorKind
 
@@ -177,3 +180,58 @@ class BootIndexUpdater:
 
 def _is_same(one: BootRequest | None, other: BootRequest | None) -> bool:
     return one is not None and other is not None and (one.uid, one.boot) == (other.uid, other.boot)
+
+
+STALE_S: Final = 1800.0
+
+
+class PendingRepaves:
+    """Timers of counted repaves that have not started.
+
+    Args:
+        stale: called with the Machine whose condition has to be removed, until the condition is gone.
+    """
+
+    def __init__(self, machines: Cache[Machine], stale: Callable[[str], None]) -> None:
+        self._machines = machines
+        self._stale = stale
+        self._since: dict[str, tuple[object, float]] = {}  # {Machine: (state of its boot, time of its last change)}
+        self._timed: set[str] = set()
+
+    def update(self, machine: Machine) -> None:
+        """Update the timer of a Machine; this process measures from its own first observation."""
+        if not _is_pending(machine):
+            self._since.pop(machine.name, None)
+            return
+        now, state = asyncio.get_running_loop().time(), (machine.metadata.uid, machine.status.netboot)
+        known, since = self._since.get(machine.name, (None, now))
+        if known != state:
+            since = now
+            self._since[machine.name] = (state, now)
+        if now - since >= STALE_S:
+            self._stale(machine.name)
+        else:
+            self._schedule(machine.name, since + STALE_S - now)
+
+    def remove(self, name: str) -> None:
+        """Forget a Machine that was deleted or belongs to another site."""
+        self._since.pop(name, None)
+
+    def _schedule(self, name: str, seconds: float) -> None:
+        """Start a timer, at most one for each Machine, however often its percentage changes."""
+        if name not in self._timed:
+            self._timed.add(name)
+            asyncio.get_running_loop().call_later(seconds, self._update_again, name)
+
+    def _update_again(self, name: str) -> None:
+        self._timed.discard(name)
+        machine = self._machines.get(name)
+        if machine is not None and name in self._since:
+            self.update(machine)
+
+
+def _is_pending(machine: Machine) -> bool:
+    return is_counter_only(machine) and any(
+        condition.type == ConditionType.REPAVED and condition.status == ConditionStatus.FALSE
+        for condition in machine.status.conditions
+    )

@@ -33,7 +33,7 @@ from unbounded.metalman.http.ports import (
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.boot_progress import BootTracker
 from unbounded.metalman.netboot.boot_requests import with_counter_ahead
-from unbounded.metalman.netboot.content import FileContent, TextContent
+from unbounded.metalman.netboot.content import FileContent, TextContent, UnpackedSizes
 from unbounded.metalman.netboot.files import (
     FIRST_STAGES,
     USER_DATA,
@@ -60,7 +60,6 @@ from unbounded.metalman.netboot.ports import (
 from unbounded.metalman.netboot.prefix import PrefixKey
 from unbounded.metalman.netboot.reservation_source import NetbootReservations
 from unbounded.metalman.netboot.status_writer import BootStatusWriter
-from unbounded.metalman.netboot.unpacked_sizes import UnpackedSizes
 from unbounded.metalman.netboot.user_data import EMPTY_USER_DATA, UserDataForbidden, UserDataMissing, user_data
 from unbounded.metalman.packet_counters import RepeatFilter
 from unbounded.metalman.templates import TemplateError

@@ -1,4 +1,4 @@
-"""TFTP packets, from and to bytes (RFC 1350 section 5; options: RFC 2347)."""
+"""TFTP packets, from and to bytes (RFC 1350 section 5; options: RFC 2347), and requested file names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-RRQ, WRQ, DATA, ACK, ERROR, OACK = range(1, 7)
 LONGEST_REQUEST_BYTES: Final = 512  # RFC 2347
 WRAP: Final = 65536
 
@@ -96,3 +95,20 @@ def encode_options(agreed: Mapping[str, str]) -> bytes:
 def encode_error(code: ErrorCode, text: str) -> bytes:
     """Encode an ERROR packet."""
     return b"\0\x05" + code.to_bytes(2, "big") + text.encode() + b"\0"
+
+
+LONGEST_NAME: Final = 400
+
+
+def normalized_name(name: str) -> str | None:
+    r"""Return the name without leading, double and back slashes and without `.`; None if it points out of its folder.
+
+    Firmware requests `/x`, shim `//x`, and some loaders `\x`.
+    """
+    parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
+    if not parts or ".." in parts or len(name) > LONGEST_NAME or not name.isprintable():
+        return None
+    return "/".join(parts)
+
+
+RRQ, WRQ, DATA, ACK, ERROR, OACK = range(1, 7)

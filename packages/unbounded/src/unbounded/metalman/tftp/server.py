@@ -13,7 +13,6 @@ from typing import Any, Final
 from unbounded.kube.logs import Log
 from unbounded.metalman.packet_counters import PacketCounters
 from unbounded.metalman.sockets import udp_socket
-from unbounded.metalman.tftp.names import normalized_name
 from unbounded.metalman.tftp.options import negotiate
 from unbounded.metalman.tftp.packet import (
     Ack,
@@ -23,6 +22,7 @@ from unbounded.metalman.tftp.packet import (
     TftpRequest,
     decode,
     encode_error,
+    normalized_name,
 )
 from unbounded.metalman.tftp.ports import MemoryContent, TftpContent, TftpFiles, TftpRejection, netascii
 from unbounded.metalman.tftp.transfer import TftpTransfer, TransferOutcome

@@ -10,8 +10,8 @@ import pytest
 import zstandard
 
 from unbounded.metalman.http.ports import OnDisk
-from unbounded.metalman.netboot import unpacked_sizes
-from unbounded.metalman.netboot.unpacked_sizes import UnpackedSizes, unpacked_bytes
+from unbounded.metalman.netboot import content
+from unbounded.metalman.netboot.content import UnpackedSizes, unpacked_bytes
 
 DATA = b"an image " * 100_001
 GZIP = gzip.compress(DATA, mtime=0)  # without a time: each process of the runner names the cases alike
@@ -55,7 +55,7 @@ async def test_an_image_is_unpacked_once_for_all_who_ask(tmp_path: Path, monkeyp
         counted.append(given)
         return unpacked_bytes(given)
 
-    monkeypatch.setattr(unpacked_sizes, "unpacked_bytes", count)
+    monkeypatch.setattr(content, "unpacked_bytes", count)
     sizes, image = UnpackedSizes(), OnDisk(path, path.stat().st_size, "tag", 0.0)
     assert [await sizes.of(image) for _ in range(3)] == [len(DATA)] * 3
     assert counted == [path]
