@@ -98,7 +98,7 @@ def _show(fleet: Fleet, args: argparse.Namespace, out: TextIO) -> None:
     if args.manifests is not None:
         args.manifests.write_text(to_yaml(manifests(fleet, site=args.name)))
         print(f"\nManifests are in {args.manifests}: kubectl apply -f {args.manifests}", file=out)
-    print("\nPress Ctrl-C to stop.", file=out, flush=True)
+    print("\nCtrl-C stops them.", file=out, flush=True)
 
 
 def _row(bmc: FleetBmc) -> tuple[str, ...]:

@@ -141,4 +141,4 @@ def _show(
         args.manifests.touch(mode=0o600)  # it contains a key
         args.manifests.write_text(to_yaml(manifests(offer, cloud, machines, site=args.name)))
         print(f"\nManifests are in {args.manifests}: kubectl apply -f {args.manifests}", file=out)
-    print("\nPress Ctrl-C to stop.", file=out, flush=True)
+    print("\nCtrl-C stops it.", file=out, flush=True)
