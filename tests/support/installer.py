@@ -119,11 +119,11 @@ class FakeInstaller:
             raise SshUncertain("the line broke")
         return now
 
-    async def follow(self, shell: Shell, install: Install, tell: Callable[[str], None]) -> ObservedRun:
+    async def follow(self, shell: Shell, install: Install, report: Callable[[str], None]) -> ObservedRun:
         host = self.of(install.uid)
         while isinstance(now := host.now(), RunInProgress):
             await shell.run("tail", limit_s=CALL_S)
-            tell(now.progress)
+            report(now.progress)
             await asyncio.sleep(1.0)
         return now
 
@@ -131,11 +131,11 @@ class FakeInstaller:
         (await self._asked(shell, uid, "clear")).clear()
 
     async def reset(
-        self, shell: Shell, machine: str, uid: str, *, limit_s: float, tell: Callable[[str], None]
+        self, shell: Shell, machine: str, uid: str, *, limit_s: float, report: Callable[[str], None]
     ) -> Finished:
         await shell.run("reset", limit_s=limit_s)
         host = self.of(uid)
-        tell("the node goes")
+        report("the node goes")
         await asyncio.sleep(host.reset_takes_s)
         host.resets += 1
         return Finished("reset", host.reset_status, host.tail)

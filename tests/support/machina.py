@@ -125,7 +125,7 @@ class FakeSsh:
         if hop.pins.keys:
             raise NotImplementedError("pin the fingerprint of a made-up host")
         if hop.pins.fingerprint not in (None, host.fingerprint):
-            raise failures.host_key_changed(hop, shown=host.fingerprint, wanted=str(hop.pins.fingerprint))
+            raise failures.host_key_changed(hop, shown=host.fingerprint, desired=str(hop.pins.fingerprint))
         if host.closed is not None:
             raise _failure(host.closed, hop)
         if host.reads_keys:

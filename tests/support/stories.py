@@ -19,17 +19,17 @@ def told_in(enter: Callable[[], AbstractAsyncContextManager[Any]]) -> Callable[[
         enter: called in virtual time; where a test went well, what follows in it may still judge.
     """
 
-    def story(tell: Tell) -> Callable[..., None]:
-        signature = inspect.signature(tell)
+    def story(report: Tell) -> Callable[..., None]:
+        signature = inspect.signature(report)
 
         def test(**given: Any) -> None:
             async def run() -> None:
                 async with enter() as world:
-                    await tell(world, **given)
+                    await report(world, **given)
 
             run_virtual(run())
 
-        test.__name__, test.__doc__, test.__module__ = tell.__name__, tell.__doc__, tell.__module__
+        test.__name__, test.__doc__, test.__module__ = report.__name__, report.__doc__, report.__module__
         vars(test)["__signature__"] = signature.replace(parameters=list(signature.parameters.values())[1:])
         return test
 

@@ -125,19 +125,19 @@ def unpack(archive: Path, into: Path, extras: Sequence[str] = ()) -> Manifest:
     """
     with _open_archive(archive) as tar:
         manifest = _manifest_of(archive, tar)
-        wanted = dict(manifest.files)
-        if FILE not in wanted:
+        desired = dict(manifest.files)
+        if FILE not in desired:
             raise BackupFailed(f"{archive} has no objects")
         while (member := tar.next()) is not None:
-            part = wanted.pop(member.name, None)
+            part = desired.pop(member.name, None)
             source = tar.extractfile(member) if member.isreg() else None
             if part is None or source is None or not _expected(member.name, extras):
                 raise BackupFailed(f"{archive} contains {member.name!r}, which does not belong in a backup")
             data_dir.make_directory((into / member.name).parent)
             if _copy(source, into / member.name, part.size) != part:
                 raise BackupFailed(f"{archive} is damaged: {member.name} has a wrong digest")
-        if wanted:
-            raise BackupFailed(f"{archive} is damaged: it lacks {', '.join(sorted(wanted))}")
+        if desired:
+            raise BackupFailed(f"{archive} is damaged: it lacks {', '.join(sorted(desired))}")
     try:
         read_content(into / FILE)
     except Damaged as error:
@@ -155,13 +155,13 @@ def verify(archive: Path) -> Manifest:
     """
     with _open_archive(archive) as tar:
         manifest = _manifest_of(archive, tar)
-        wanted = dict(manifest.files)
+        desired = dict(manifest.files)
         while (member := tar.next()) is not None:
             source = tar.extractfile(member)
-            if source is None or wanted.pop(member.name, None) != _part_in(source):
+            if source is None or desired.pop(member.name, None) != _part_in(source):
                 raise BackupFailed(f"{archive} is damaged: {member.name} has a wrong digest")
-        if wanted:
-            raise BackupFailed(f"{archive} is damaged: it lacks {', '.join(sorted(wanted))}")
+        if desired:
+            raise BackupFailed(f"{archive} is damaged: it lacks {', '.join(sorted(desired))}")
     return manifest
 
 

@@ -118,9 +118,9 @@ def _decide_namespace(obj: Object, old: Object | None) -> None:
 
 def _finalize_namespace(obj: Object, old: Object, _now: datetime) -> None:
     """Keep the stored object except for spec.finalizers."""
-    wanted = (obj.get("spec") or {}).get("finalizers")
+    desired = (obj.get("spec") or {}).get("finalizers")
     obj.clear()
-    obj.update({**old, "metadata": dict(old["metadata"]), "spec": {"finalizers": wanted} if wanted else {}})
+    obj.update({**old, "metadata": dict(old["metadata"]), "spec": {"finalizers": desired} if desired else {}})
 
 
 def _rules_namespace(obj: Object, _old: Object | None) -> list[FieldError]:

@@ -102,13 +102,13 @@ def _duplicate_keys(document: RequestDocument, obj: Object) -> list[str]:
 
 
 def decode_patched(
-    resource: Resource, obj: Object, options: WriteOptions, shown: str = "", said: Sequence[str] = ()
+    resource: Resource, obj: Object, options: WriteOptions, shown: str = "", message: Sequence[str] = ()
 ) -> Object:
     """Return a patched object, decoded, pruned and defaulted.
 
     Args:
         shown: the text that an error repeats; the patched object when it is empty.
-        said: messages of strict validation about the patch itself.
+        message: messages of strict validation about the patch itself.
     Raises:
         StatusError: 422, as kube-apiserver does for patches.
     """
@@ -125,7 +125,7 @@ def decode_patched(
         raise _bad_patch(before or field_errors.quoted(obj), f"kind must be {resource.kind}")
     _check_version(resource, obj)
     try:
-        complaints = [*said, *normalize(resource, obj)]
+        complaints = [*message, *normalize(resource, obj)]
     except type_desc.WrongType as error:
         raise _bad_patch(before or field_errors.quoted(obj), str(error)) from error
     if complaints and options.validation == "Strict":

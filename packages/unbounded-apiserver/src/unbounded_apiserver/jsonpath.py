@@ -96,14 +96,14 @@ def _filter(left: str, operator: str | None, right: str | None) -> Step:
 
 
 def _compare(value: Any, operator: str, text: str) -> bool:
-    wanted: Any = text[1:-1] if text[0] in "\"'" else {"true": True, "false": False}.get(text, _number(text))
+    desired: Any = text[1:-1] if text[0] in "\"'" else {"true": True, "false": False}.get(text, _number(text))
     if operator == "==":
-        return bool(value == wanted)
+        return bool(value == desired)
     if operator == "!=":
-        return bool(value != wanted)
-    if type(value) is not type(wanted) and not (isinstance(value, int | float) and isinstance(wanted, int | float)):
+        return bool(value != desired)
+    if type(value) is not type(desired) and not (isinstance(value, int | float) and isinstance(desired, int | float)):
         return False
-    compared = {"<": value < wanted, "<=": value <= wanted, ">": value > wanted, ">=": value >= wanted}
+    compared = {"<": value < desired, "<=": value <= desired, ">": value > desired, ">=": value >= desired}
     return bool(compared[operator])
 
 

@@ -66,7 +66,7 @@ _CONFIG_KEY_MESSAGE: Final = _message(
 )
 
 
-def _checker(pattern: str, said: str, limit: int, unit: str = "characters") -> Check:
+def _checker(pattern: str, message: str, limit: int, unit: str = "characters") -> Check:
     matches = re.compile(pattern).fullmatch
 
     @lru_cache(maxsize=4096)
@@ -75,7 +75,7 @@ def _checker(pattern: str, said: str, limit: int, unit: str = "characters") -> C
         if len(value.encode()) > limit:
             wrong.append(f"must be no more than {limit} {unit}")
         if not matches(value):
-            wrong.append(said)
+            wrong.append(message)
         return tuple(wrong)
 
     return check

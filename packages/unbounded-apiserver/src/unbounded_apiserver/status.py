@@ -143,8 +143,8 @@ def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> S
     """Return a 422 with a cause for each error; the message contains each of them once."""
     details = _details(name, group, kind)
     details["causes"] = [{"reason": e.reason, "message": e.message, "field": e.field} for e in errors]
-    said = list(dict.fromkeys(f"{e.field}: {e.message}" for e in errors))
-    what = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
+    message = list(dict.fromkeys(f"{e.field}: {e.message}" for e in errors))
+    what = message[0] if len(message) == 1 else f"[{', '.join(message)}]"
     return StatusError(422, "Invalid", f'{qualified(kind, group)} "{name}" is invalid: {what}', details=details)
 
 

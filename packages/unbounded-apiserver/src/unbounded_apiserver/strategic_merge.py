@@ -168,9 +168,9 @@ def _set_order(name: str, order: Any, patch: Any, target: Object, shape: TypeDes
 
 
 def _check_order(patch: list[Any], order: list[Any], identity: Identity) -> None:
-    wanted = iter([identity(item) for item in order])
+    desired = iter([identity(item) for item in order])
     named = (identity(item) for item in patch if not (isinstance(item, dict) and DIRECTIVE in item))
-    if not all(any(one == other for other in wanted) for one in named):
+    if not all(any(one == other for other in desired) for one in named):
         text = f"The order in patch list:\n{go_text(patch)}\n doesn't match {ORDER[:-1]} list:\n{go_text(order)}\n"
         raise bad_request(text)
 

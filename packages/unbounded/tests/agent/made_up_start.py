@@ -51,7 +51,7 @@ class MadeUpNodes:
         facts = SlotFacts(slot, exists=there, applied=self.applied(slot))
         return replace(facts, running=runs, kubelet=runs, containerd=runs, boot_id=str(self.boots) if runs else "")
 
-    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: OnProgress) -> None:
+    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, report: OnProgress) -> None:
         assert not self.running.get(slot), "a slot is built over a machine that runs"
         self._do(f"build {slot}")
         self.layout.rootfs(slot).mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ class MadeUpNodes:
         self.layout.nspawn(slot).write_text("[Exec]\n")
         self.layout.override(slot).parent.mkdir(parents=True, exist_ok=True)
         self.layout.override(slot).write_text("[Service]\n")
-        tell("half built")
+        report("half built")
         self.layout.etc.mkdir(parents=True, exist_ok=True)
         self.goals[slot] = BuildRecord(goal=goal)
         if isinstance(access, CertificateAccess):
@@ -145,8 +145,8 @@ class MadeUpStart:
         return self.layout.identity / "agent.pem"
 
     def starting(self) -> StartContext:
-        async def join(tell: OnProgress) -> None:
-            tell("waiting for a certificate")
+        async def join(report: OnProgress) -> None:
+            report("waiting for a certificate")
             self.did.append("join")
             self._certificate.parent.mkdir(parents=True, exist_ok=True)
             self._certificate.write_text("certificate")

@@ -27,8 +27,8 @@ def step(name: str, *after: str, takes_s: float = 0.0, fails: Exception | None =
     async def present(world: World) -> bool:
         return name in world.there
 
-    async def add(world: World, tell: OnProgress) -> None:
-        tell("at work")
+    async def add(world: World, report: OnProgress) -> None:
+        report("at work")
         try:
             await asyncio.sleep(takes_s)
         except asyncio.CancelledError:
@@ -67,7 +67,7 @@ async def test_no_more_than_a_few_run_at_once() -> None:
     most = 0
 
     def counting(name: str) -> ReversibleStep[World]:
-        async def add(world: World, tell: OnProgress) -> None:
+        async def add(world: World, report: OnProgress) -> None:
             nonlocal most
             running.add(name)
             most = max(most, len(running))

@@ -158,7 +158,7 @@ def test_while_it_waits_it_says_for_whom_and_what_a_person_could_do(tmp_path: Pa
         told: list[str] = []
         api = MemoryApi()
         with pytest.raises(Transient) as trouble:
-            await certificate(api, IdentityFiles(tmp_path, AGENT), AGENT, tell=told.append, within_s=30)
+            await certificate(api, IdentityFiles(tmp_path, AGENT), AGENT, report=told.append, within_s=30)
         (request,) = (await api.list(CERTIFICATE_REQUESTS)).items
         words = f"waiting for CertificateSigningRequest {request.name} of the agent of Machine m1 to be"
         by_hand = f"approved by machina; by hand: kubectl certificate approve {request.name}"

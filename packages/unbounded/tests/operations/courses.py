@@ -47,10 +47,10 @@ Tell = Callable[["Recorded"], Awaitable[None]]
 COURSES: Final[dict[str, Tell]] = {}
 
 
-def course(tell: Tell) -> Tell:
+def course(report: Tell) -> Tell:
     """Add a story to those that are written down."""
-    COURSES[tell.__name__] = tell
-    return tell
+    COURSES[report.__name__] = report
+    return report
 
 
 @dataclass

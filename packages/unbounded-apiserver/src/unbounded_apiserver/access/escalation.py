@@ -83,9 +83,9 @@ class EscalationCheck:
             why = "must have cluster-admin privileges to use the aggregationRule"
             raise status.forbidden(GROUP, resource.plural, name, why)
 
-    def _require(self, user: User, resource: Resource, obj: Object, wanted: Iterable[PolicyRule]) -> None:
+    def _require(self, user: User, resource: Resource, obj: Object, desired: Iterable[PolicyRule]) -> None:
         meta = obj["metadata"]
-        lacking = uncovered_rules(self._book.user_rules(user, meta.get("namespace", "")), wanted)
+        lacking = uncovered_rules(self._book.user_rules(user, meta.get("namespace", "")), desired)
         if not lacking:
             return
         shown = "\n".join(sorted({str(rule) for rule in lacking}))

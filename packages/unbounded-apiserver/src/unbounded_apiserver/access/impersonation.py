@@ -35,15 +35,15 @@ class ImpersonationRequest:
         for key, value in headers.items():
             if key.lower().startswith(_EXTRA):
                 extra.setdefault(unquote(key[len(_EXTRA) :].lower()), []).append(value)
-        wanted = cls(
+        desired = cls(
             headers.get("Impersonate-User", ""),
             headers.get("Impersonate-Uid", ""),
             tuple(headers.getall("Impersonate-Group", ())),
             extra,
         )
-        if not wanted.name:
-            raise wanted.nameless()
-        return wanted
+        if not desired.name:
+            raise desired.nameless()
+        return desired
 
     def nameless(self) -> StatusError:
         def go(values: tuple[str, ...]) -> str:
@@ -84,10 +84,10 @@ def has_impersonation(headers: Iterable[str]) -> bool:
 
 def impersonate(user: User, headers: CIMultiDictProxy[str], guard: AuthChain) -> User:
     """Return the impersonated user, if `user` is allowed to act as it. Raises StatusError (400, 403)."""
-    wanted = ImpersonationRequest.read(headers)
-    for needed in wanted.required_attributes():
+    desired = ImpersonationRequest.read(headers)
+    for needed in desired.required_attributes():
         guard.authorize(user, needed)
-    return wanted.user()
+    return desired.user()
 
 
 def _account(name: str) -> tuple[str, str] | None:

@@ -76,10 +76,10 @@ EVERYTHING: Final = (PolicyRule((ALL,), (ALL,), (ALL,)), PolicyRule((ALL,), urls
 _FIELDS: Final = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
 
 
-def uncovered_rules(held: Sequence[PolicyRule], wanted: Iterable[PolicyRule]) -> list[PolicyRule]:
-    """Return the rights of `wanted` that no rule of `held` covers; verbs of one resource are joined."""
+def uncovered_rules(held: Sequence[PolicyRule], desired: Iterable[PolicyRule]) -> list[PolicyRule]:
+    """Return the rights of `desired` that no rule of `held` covers; verbs of one resource are joined."""
     found: dict[PolicyRule, list[str]] = {}
-    for simple in itertools.chain.from_iterable(rule.expand() for rule in wanted):
+    for simple in itertools.chain.from_iterable(rule.expand() for rule in desired):
         if not any(rule.covers(simple) for rule in held):
             verbs = found.setdefault(replace(simple, verbs=()), [])
             if simple.verbs[0] not in verbs:

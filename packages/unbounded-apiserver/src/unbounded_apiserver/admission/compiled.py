@@ -173,12 +173,12 @@ def compile_policy(spec: Part) -> CompiledPolicy:
 
 
 def _validation(environment: Environment, one: Part) -> Validation:
-    said = one.get("messageExpression", "")
+    message = one.get("messageExpression", "")
     return Validation(
         _code(environment, one["expression"], BOOL),
         one["expression"].strip(),
         one.get("message", "").strip(),
-        _usable(lambda: environment.compile(said, STRING, authorizer=False)) if said.strip() else None,
+        _usable(lambda: environment.compile(message, STRING, authorizer=False)) if message.strip() else None,
         one.get("reason") or INVALID,
     )
 

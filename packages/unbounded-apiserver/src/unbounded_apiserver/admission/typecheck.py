@@ -42,9 +42,9 @@ def expression_warnings(catalog: Catalog, spec: Part) -> list[dict[str, str]]:
     ]
     found = []
     for where, source in _expressions(spec):
-        said = [f"{shown}: {text}\n" for shown, each in environments if (text := _complaint(each, source))]
-        if said:
-            found.append({"fieldRef": where, "warning": "\n".join(said)})
+        message = [f"{shown}: {text}\n" for shown, each in environments if (text := _complaint(each, source))]
+        if message:
+            found.append({"fieldRef": where, "warning": "\n".join(message)})
     return found
 
 

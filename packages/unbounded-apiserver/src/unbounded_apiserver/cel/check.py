@@ -173,9 +173,9 @@ class _Checker:
         node.type, node.overloads = BOOL, (overload,)
         return node
 
-    def _expect(self, node: Node, wanted: CelType) -> None:
-        if not self.bindings.assignable(node.type, wanted):
-            self._complain(node.offset, f"expected type '{wanted}' but found '{self._shown(node.type)}'")
+    def _expect(self, node: Node, desired: CelType) -> None:
+        if not self.bindings.assignable(node.type, desired):
+            self._complain(node.offset, f"expected type '{desired}' but found '{self._shown(node.type)}'")
 
     def _resolve(self, node: CallNode, declared: tuple[Overload, ...]) -> None:
         """Find the overloads that fit; with dyn among the arguments there may be several."""

@@ -155,33 +155,33 @@ class TypeBindings:
             return resolved
         return CelType(resolved.kind, resolved.name, tuple(map(self.final, resolved.params)), resolved.fields)
 
-    def all_assignable(self, given: Iterable[CelType], wanted: Iterable[CelType]) -> bool:
+    def all_assignable(self, given: Iterable[CelType], desired: Iterable[CelType]) -> bool:
         """Return whether each given type is assignable to the wanted one; binds parameters only if all are."""
         before = dict(self._bound)
-        if all(self._assignable(one, other) for one, other in zip(given, wanted, strict=True)):
+        if all(self._assignable(one, other) for one, other in zip(given, desired, strict=True)):
             return True
         self._bound = before
         return False
 
-    def assignable(self, given: CelType, wanted: CelType) -> bool:
-        return self.all_assignable((given,), (wanted,))
+    def assignable(self, given: CelType, desired: CelType) -> bool:
+        return self.all_assignable((given,), (desired,))
 
-    def _assignable(self, given: CelType, wanted: CelType) -> bool:
-        given, wanted = self.resolve(given), self.resolve(wanted)
-        if given == wanted:
+    def _assignable(self, given: CelType, desired: CelType) -> bool:
+        given, desired = self.resolve(given), self.resolve(desired)
+        if given == desired:
             return True
-        for one, other in ((wanted, given), (given, wanted)):
+        for one, other in ((desired, given), (given, desired)):
             if one.kind is TypeKind.PARAM:
                 return self._bind(one, other)
-        if {given.kind, wanted.kind} & {TypeKind.DYN, TypeKind.ERROR}:
+        if {given.kind, desired.kind} & {TypeKind.DYN, TypeKind.ERROR}:
             return True
         if given.kind is TypeKind.NULL:
-            return wanted.kind in (TypeKind.OBJECT, TypeKind.OPAQUE) or wanted in (TIMESTAMP, DURATION)
-        if wanted.kind is TypeKind.NULL:
+            return desired.kind in (TypeKind.OBJECT, TypeKind.OPAQUE) or desired in (TIMESTAMP, DURATION)
+        if desired.kind is TypeKind.NULL:
             return given.kind in (TypeKind.OBJECT, TypeKind.OPAQUE) or given in (TIMESTAMP, DURATION)
-        if given.kind is not wanted.kind or given.name != wanted.name or len(given.params) != len(wanted.params):
+        if given.kind is not desired.kind or given.name != desired.name or len(given.params) != len(desired.params):
             return False
-        return all(self._assignable(one, other) for one, other in zip(given.params, wanted.params, strict=True))
+        return all(self._assignable(one, other) for one, other in zip(given.params, desired.params, strict=True))
 
     def _bind(self, parameter: CelType, value: CelType) -> bool:
         if _mentions(value, parameter.name):

@@ -125,8 +125,8 @@ def equal(left: Any, right: Any) -> bool:
     return kind is type(right) and bool(left == right)
 
 
-def contains(values: Sequence[Any], wanted: Any) -> bool:
-    return any(equal(value, wanted) for value in values)
+def contains(values: Sequence[Any], desired: Any) -> bool:
+    return any(equal(value, desired) for value in values)
 
 
 def _lists_equal(left: list[Any], right: list[Any]) -> bool:
@@ -216,16 +216,16 @@ def type_value(cel_type: CelType) -> TypeValue:
     return TypeValue(_TYPE_VALUE_NAMES.get(cel_type.name, cel_type.name))
 
 
-def fits(value: Any, wanted: CelType) -> bool:
+def fits(value: Any, desired: CelType) -> bool:
     """Return whether a value fits a declared type; for a list, only the first element is checked."""
-    if wanted.kind in (TypeKind.DYN, TypeKind.PARAM):
+    if desired.kind in (TypeKind.DYN, TypeKind.PARAM):
         return True
     actual = type_of(value)
-    if isinstance(value, list) and wanted.kind is TypeKind.LIST:
-        return not value or fits(value[0], wanted.params[0])
-    if wanted.kind is TypeKind.OBJECT:
+    if isinstance(value, list) and desired.kind is TypeKind.LIST:
+        return not value or fits(value[0], desired.params[0])
+    if desired.kind is TypeKind.OBJECT:
         return actual.kind is TypeKind.MAP
-    return actual.kind is wanted.kind and actual.name == wanted.name
+    return actual.kind is desired.kind and actual.name == desired.name
 
 
 def size_of(value: Any) -> int:

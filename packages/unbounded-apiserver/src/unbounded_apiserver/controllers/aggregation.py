@@ -58,8 +58,8 @@ def aggregated_rules(role: Mapping[str, Any], roles: Iterable[Object]) -> list[O
     )
     rules: list[Object] = []
     for selector in role["aggregationRule"].get("clusterRoleSelectors") or ():
-        wanted = labels.read(selector)
+        desired = labels.read(selector)
         for other in others:
-            if labels_match(wanted, other["metadata"].get("labels") or {}):
+            if labels_match(desired, other["metadata"].get("labels") or {}):
                 rules += [rule for rule in other.get("rules") or () if rule not in rules]
     return rules

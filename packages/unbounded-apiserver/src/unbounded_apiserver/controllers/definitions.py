@@ -158,7 +158,7 @@ def _taken_names(
 
 
 def accepted_names(
-    wanted: Mapping[str, Any], held: Mapping[str, Any], resources: set[str], kinds: set[str]
+    desired: Mapping[str, Any], held: Mapping[str, Any], resources: set[str], kinds: set[str]
 ) -> tuple[Object, Object]:
     """Return the accepted names of a definition, and the condition NamesAccepted.
 
@@ -175,7 +175,7 @@ def accepted_names(
         "message": "no conflicts found",
     }
     for key, reason in _NAMES:
-        value, mine = wanted.get(key), held.get(key)
+        value, mine = desired.get(key), held.get(key)
         names = value if isinstance(value, list) else [value] if value else []
         own = mine if isinstance(mine, list) else [mine]
         taken = kinds if key in {"kind", "listKind"} else resources
@@ -185,8 +185,8 @@ def accepted_names(
             condition = {"type": "NamesAccepted", "status": "False", "reason": reason, "message": message}
         if kept_name := mine if used else value:
             accepted[key] = kept_name
-    if wanted.get("categories"):
-        accepted["categories"] = wanted["categories"]
+    if desired.get("categories"):
+        accepted["categories"] = desired["categories"]
     return accepted, condition
 
 

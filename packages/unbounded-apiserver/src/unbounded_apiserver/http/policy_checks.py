@@ -98,8 +98,8 @@ def _write_options(call: ApiCall, operation: Operation) -> dict[str, Any]:
 
 
 def _delete_options(options: DeleteOptions) -> dict[str, Any]:
-    wanted = {"uid": options.uid, "resourceVersion": options.resource_version}
-    preconditions = {key: value for key, value in wanted.items() if value}
+    desired = {"uid": options.uid, "resourceVersion": options.resource_version}
+    preconditions = {key: value for key, value in desired.items() if value}
     given = {"dryRun": ["All"] if options.dry_run else [], "propagationPolicy": options.policy}
     return _options("DELETE", {**given, "preconditions": preconditions})
 

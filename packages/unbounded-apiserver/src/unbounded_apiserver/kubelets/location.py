@@ -53,9 +53,9 @@ def endpoint_of(node: Object) -> KubeletEndpoint:
     """Return the address of a Node's kubelet. Raises StatusError (500)."""
     status = node.get("status") or {}
     addresses = status.get("addresses") or []
-    for wanted in ADDRESS_TYPES:
+    for desired in ADDRESS_TYPES:
         for one in addresses:
-            if one.get("type") == wanted and one.get("address"):
+            if one.get("type") == desired and one.get("address"):
                 port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or 0
                 return KubeletEndpoint(one["address"], port if port > 0 else KUBELET_PORT)
     known = " ".join(f"{{{one.get('type', '')} {one.get('address', '')}}}" for one in addresses)
@@ -87,13 +87,13 @@ def is_global(address: str) -> bool:
     return not special and ip != _BROADCAST
 
 
-def container_of(pod: Object, wanted: str) -> str:
+def container_of(pod: Object, desired: str) -> str:
     """Return the requested container, or the only one if the request names none. Raises StatusError (400)."""
     name, names = pod["metadata"]["name"], [container["name"] for container in containers(pod["spec"])]
-    if wanted:
-        if wanted not in names:
-            raise bad_request(f"container {wanted} is not valid for pod {name}")
-        return wanted
+    if desired:
+        if desired not in names:
+            raise bad_request(f"container {desired} is not valid for pod {name}")
+        return desired
     ordinary = pod["spec"].get("containers") or []
     if len(ordinary) == 1:
         only: str = ordinary[0]["name"]

@@ -85,12 +85,12 @@ def apply(
         owners = ownership.created(kind, empty, live, earlier, time)
     entries = ownership.decode_entries(owners)
     before = entries.get(manager)
-    wanted = owned_paths(kind, config)
-    mine = ManagerEntry(manager, version, encode_time(time), ownership.stripped(wanted))
+    desired = owned_paths(kind, config)
+    mine = ManagerEntry(manager, version, encode_time(time), ownership.stripped(desired))
     entries.pop(manager, None)
     merged = merge(kind, live, config)
     if before is not None:
-        merged = remove(kind, merged, _dropped(kind, before, wanted, entries))
+        merged = remove(kind, merged, _dropped(kind, before, desired, entries))
     change = ownership.difference(kind, live, merged)
     others = ownership.conflicts(entries, change.changed, manager)
     if others and not (force or _is_own(kind, live, manager, others)):
@@ -127,9 +127,9 @@ def _is_own(kind: ObjectKind, live: Object, manager: FieldManager, owners: dict[
     return all(not fieldsets.difference(fields, own) for fields in owners.values())
 
 
-def _dropped(kind: ObjectKind, before: ManagerEntry, wanted: FieldSet, others: ManagerEntries) -> FieldSet:
+def _dropped(kind: ObjectKind, before: ManagerEntry, desired: FieldSet, others: ManagerEntries) -> FieldSet:
     """Return the fields that the manager owned before, and that no manager owns now."""
-    now = wanted
+    now = desired
     for entry in others.values():
         now = fieldsets.union(now, entry.fields)
     return fieldsets.difference(with_parents(kind, before.fields), with_parents(kind, now))

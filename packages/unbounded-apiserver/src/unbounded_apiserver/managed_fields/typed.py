@@ -221,15 +221,15 @@ def merge(kind: MergeKind, live: Any, config: Any) -> Any:
 def _merge_items(kind: SetKind | MapListKind, live: list[Any], config: list[Any]) -> list[Any]:
     """Merge lists: elements of both have the order of the configuration, the others keep their positions."""
     before = _by_element(kind, live)
-    wanted = _by_element(kind, config)
+    desired = _by_element(kind, config)
     below = _item_kind(kind)
-    merged = {name: merge(below, before[name], v) if name in before else v for name, v in wanted.items()}
+    merged = {name: merge(below, before[name], v) if name in before else v for name, v in desired.items()}
     result: list[Any] = []
-    todo = list(wanted)
-    shared = [name for name in wanted if name in before]
+    todo = list(desired)
+    shared = [name for name in desired if name in before]
     for item in live:
         name = element_of(kind, item)
-        if name not in wanted:
+        if name not in desired:
             result.append(item)
         elif shared and name == shared[0]:
             upto = todo.index(name) + 1

@@ -36,10 +36,10 @@ def _granular(schema: Raw) -> bool:
 def _descend(schema: Raw, step: str | int, value: Any, old: Any) -> tuple[Any, Any, Any]:
     if isinstance(step, int):
         keys = tuple(schema.get("x-kubernetes-list-map-keys") or ()) or None
-        wanted = key_of(value[step], keys)
-        if wanted is None or not isinstance(old, list):
+        desired = key_of(value[step], keys)
+        if desired is None or not isinstance(old, list):
             return value[step], MISSING, None
-        match = next((item for item in old if key_of(item, keys) == wanted), MISSING)
+        match = next((item for item in old if key_of(item, keys) == desired), MISSING)
         return value[step], match, schema.get("items")
     if not isinstance(old, dict) or not _granular(schema) or step not in value:
         return None, MISSING, None

@@ -180,14 +180,14 @@ class _Compiler:
         )
 
     def _expression(
-        self, rule: Raw, name: str, words: str, wanted: str, variables: dict[str, Decl], path: str
+        self, rule: Raw, name: str, words: str, desired: str, variables: dict[str, Decl], path: str
     ) -> tuple[Checked, CelProgram] | None:
         """Compile one expression of a rule, which must be of the given type; report problems in `errors`."""
         try:
             checked = check_expression(rule[name], variables)
-            if str(checked.type) != wanted:
+            if str(checked.type) != desired:
                 subject = "cel expression" if name == "rule" else name
-                problem = f"{subject} must evaluate to a {wanted}"
+                problem = f"{subject} must evaluate to a {desired}"
             else:
                 return checked, checked.program()
         except CompileError as error:

@@ -39,15 +39,15 @@ _INTEGER_FORMATS: Final[Mapping[str, tuple[int, int]]] = {
 }
 
 
-def mistyped(value: Any, wanted: str, path: Path, out: list[SchemaProblem]) -> None:
+def mistyped(value: Any, desired: str, path: Path, out: list[SchemaProblem]) -> None:
     found, field = JSON_TYPES.get(type(value), "object"), render(path)
-    out.append(SchemaProblem(type_invalid(field, found, f'{field} in body must be of type {wanted}: "{found}"'), path))
+    out.append(SchemaProblem(type_invalid(field, found, f'{field} in body must be of type {desired}: "{found}"'), path))
 
 
-def _misformatted(value: Any, wanted: str, format_name: str, path: Path, out: list[SchemaProblem]) -> None:
+def _misformatted(value: Any, desired: str, format_name: str, path: Path, out: list[SchemaProblem]) -> None:
     """Report a value of the wrong type where the schema has a format: kube-apiserver then names the format."""
     if not format_name or value is None or isinstance(value, (str, list)):
-        mistyped(value, wanted, path, out)
+        mistyped(value, desired, path, out)
         return
     found, field = _GO_FORMATS.get(type(value), ""), render(path)
     out.append(
@@ -145,8 +145,8 @@ def number(raw: Raw, name: str, nullable: bool) -> Check:
     return check
 
 
-def _unchecked(wanted: str, path: Path) -> SchemaProblem:
-    return SchemaProblem(invalid(NO_FIELD, "", f"Checked value must be of type {wanted} in {render(path)}"), path)
+def _unchecked(desired: str, path: Path) -> SchemaProblem:
+    return SchemaProblem(invalid(NO_FIELD, "", f"Checked value must be of type {desired} in {render(path)}"), path)
 
 
 def number_checks(raw: Raw) -> list[Check]:
@@ -169,11 +169,11 @@ def _integer_limits(raw: Raw) -> tuple[int, int]:
 def _integer_range(raw: Raw) -> Check:
     least, most = _integer_limits(raw)
     name = raw.get("format", "")
-    wanted = f"integer with format {name}" if name in _INTEGER_FORMATS else "integer (default format)"
+    desired = f"integer with format {name}" if name in _INTEGER_FORMATS else "integer (default format)"
 
     def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         if not least <= value <= most:
-            out.append(_unchecked(wanted, path))
+            out.append(_unchecked(desired, path))
 
     return check
 

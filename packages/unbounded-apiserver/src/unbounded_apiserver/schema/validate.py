@@ -105,7 +105,7 @@ def _members(raw: Raw, nullable: bool, *, untyped: bool) -> Check:
     integers = {name: limits for name, inner in given.items() if (limits := integer_bounds(inner)) is not None}
     additional = raw.get("additionalProperties")
     others = validator(additional) if isinstance(additional, Mapping) else None
-    wanted = frozenset(raw.get("required") or ())
+    desired = frozenset(raw.get("required") or ())
     count = _count_check(raw.get("minProperties"), raw.get("maxProperties"), "properties")
     embedded = bool(raw.get("x-kubernetes-embedded-resource"))
 
@@ -114,8 +114,8 @@ def _members(raw: Raw, nullable: bool, *, untyped: bool) -> Check:
             if not untyped and not (value is None and nullable):
                 mistyped(value, "object", path, out)
             return
-        if wanted and not value.keys() >= wanted:
-            out.extend(SchemaProblem(required(render((path, name))), path) for name in sorted(wanted - value.keys()))
+        if desired and not value.keys() >= desired:
+            out.extend(SchemaProblem(required(render((path, name))), path) for name in sorted(desired - value.keys()))
         for name, item in value.items():
             kind = type(item)
             if kind is str:

@@ -47,10 +47,10 @@ def malformed(raw: Any, path: str, depth: int = 0) -> Iterator[FieldError]:
 
 
 def _word(word: str, value: Any, path: str, depth: int) -> Iterator[FieldError]:
-    wanted = _scalar_kind(word)
-    if wanted is not None:
-        if not _is(value, wanted):
-            yield _wrong(value, path, wanted)
+    desired = _scalar_kind(word)
+    if desired is not None:
+        if not _is(value, desired):
+            yield _wrong(value, path, desired)
     elif word in _TEXT_LISTS:
         yield from _list_of_texts(value, path)
     elif word in _SCHEMA_LISTS:
@@ -86,9 +86,9 @@ def _is(value: Any, kind: str) -> bool:
             return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _wrong(value: Any, path: str, wanted: str) -> FieldError:
+def _wrong(value: Any, path: str, desired: str) -> FieldError:
     found = JSON_TYPES.get(type(value), "object")
-    return type_invalid(path, found, f'{path} in body must be of type {wanted}: "{found}"')
+    return type_invalid(path, found, f'{path} in body must be of type {desired}: "{found}"')
 
 
 def _list_of_texts(value: Any, path: str) -> Iterator[FieldError]:

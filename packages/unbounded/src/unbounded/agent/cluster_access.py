@@ -67,9 +67,9 @@ def access_of_config(config: AgentConfig) -> ClusterAccess:
     return ClusterAccess(config.kubelet.api_server.rstrip("/"), pem, config.cluster.cluster_dns)
 
 
-def access_of_goal(goal: NodeGoal) -> ClusterAccess:
+def access_of_goal(spec: NodeGoal) -> ClusterAccess:
     """Return the access that kubelet in a slot uses."""
-    return ClusterAccess(goal.api_server.rstrip("/"), goal.ca_pem, goal.cluster_dns)
+    return ClusterAccess(spec.api_server.rstrip("/"), spec.ca_pem, spec.cluster_dns)
 
 
 def desired_access(used: ClusterAccess, published: ClusterAccess, known: ClusterAccess | None) -> ClusterAccess:
@@ -100,9 +100,9 @@ def config_with(config: AgentConfig, access: ClusterAccess) -> AgentConfig:
     )
 
 
-def goal_with(goal: NodeGoal, access: ClusterAccess) -> NodeGoal:
+def goal_with(spec: NodeGoal, access: ClusterAccess) -> NodeGoal:
     """Return a node's goal with this access."""
-    return msgspec.structs.replace(goal, api_server=access.server, ca_pem=access.ca_pem, cluster_dns=access.dns)
+    return msgspec.structs.replace(spec, api_server=access.server, ca_pem=access.ca_pem, cluster_dns=access.dns)
 
 
 def kubeconfig_with(content: bytes, access: ClusterAccess) -> bytes:

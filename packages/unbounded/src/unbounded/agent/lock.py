@@ -67,8 +67,8 @@ def _present_holder(layout: Layout) -> str:
     except FileNotFoundError:
         return ""
     try:
-        said = _holder_text(descriptor)
-        return "" if not said or _try_lock(descriptor, fcntl.LOCK_SH) else said
+        message = _holder_text(descriptor)
+        return "" if not message or _try_lock(descriptor, fcntl.LOCK_SH) else message
     finally:
         os.close(descriptor)
 
@@ -84,14 +84,14 @@ async def _locked(path: Path, within_s: float) -> int:
         if _try_lock(descriptor) and _still_at(descriptor, path):
             os.ftruncate(descriptor, 0)
             return descriptor
-        said = _holder_text(descriptor)
+        message = _holder_text(descriptor)
         os.close(descriptor)
         if loop.time() >= until:
             raise Transient(
-                f"{_holder_name(said)} holds the lock of this host; {path} was not released within {within_s:g} s"
+                f"{_holder_name(message)} holds the lock of this host; {path} was not released within {within_s:g} s"
             )
         if not told:
-            log.info("waiting for the lock of the host", held_by=_holder_name(said))
+            log.info("waiting for the lock of the host", held_by=_holder_name(message))
             told = True
         await asyncio.sleep(_POLL_S)
 
@@ -100,8 +100,8 @@ def _holder_text(descriptor: int) -> str:
     return os.pread(descriptor, _HOLDER_BYTES, 0).decode(errors="replace").strip()
 
 
-def _holder_name(said: str) -> str:
-    pid, _, who = said.partition(" ")
+def _holder_name(message: str) -> str:
+    pid, _, who = message.partition(" ")
     return f"{who} (pid {pid})" if who else "another process"
 
 

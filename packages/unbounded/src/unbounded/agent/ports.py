@@ -103,7 +103,7 @@ class Nodes(Protocol):
 
     async def look(self, slot: Slot) -> SlotFacts: ...
 
-    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: OnProgress) -> None:
+    async def build(self, slot: Slot, spec: NodeGoal, access: KubeletAccess, report: OnProgress) -> None:
         """Build the slot from scratch: root file system, binaries, configuration and nspawn files. The record of
         the build is written last. A half-built slot is removed first. The slot is not started.
 

@@ -101,7 +101,7 @@ _CHECKS: Final = PreflightOptions()
 async def start(
     config: AgentConfig,
     around: StartInputs,
-    tell: OnProgress,
+    report: OnProgress,
     *,
     checks: PreflightOptions = _CHECKS,
     show: Callable[[PreflightReport], None] = lambda _report: None,
@@ -123,9 +123,9 @@ async def start(
         config = with_stored_key(config, refuse_another_machine(layout, config))
         await _preflight(config, around, host, checks, show)
         starting = _starting(config, around, host)
-        changed = await add_all(start_steps(debootstrap=host.debootstrap), starting, tell)
+        changed = await add_all(start_steps(debootstrap=host.debootstrap), starting, report)
     async with connected(layout, config) as api:
-        node = await wait_node(api, starting.nodes, config.machine_name, tell, within_s=around.node_s)
+        node = await wait_node(api, starting.nodes, config.machine_name, report, within_s=around.node_s)
     return StartResult(changed, node)
 
 
@@ -177,9 +177,9 @@ def _starting(config: AgentConfig, around: StartInputs, host: StepHost) -> Start
     async def wanted() -> NodeGoal:
         if not known:  # build and choice of a slot in one start use the same goal
             async with connected(layout, config) as api:
-                goal = require_image(await recorded_goal(api, base), around.facts)
-                await PullSecrets(api, layout).bring(goal.settings)
-                known.append(goal)
+                spec = require_image(await recorded_goal(api, base), around.facts)
+                await PullSecrets(api, layout).bring(spec.settings)
+                known.append(spec)
         return known[0]
 
     async def says(doing: str) -> None:
@@ -191,14 +191,14 @@ def _starting(config: AgentConfig, around: StartInputs, host: StepHost) -> Start
         except Failure as error:
             log.warning("cannot report progress in the Machine's status", error=error, doing=doing)
 
-    async def get_identity(tell: OnProgress) -> None:
-        await join(layout, config, token=await attestation_token(config, tell), tell=tell)
+    async def get_identity(report: OnProgress) -> None:
+        await join(layout, config, token=await attestation_token(config, report), report=report)
 
-    async def access(tell: OnProgress) -> KubeletAccess:
+    async def access(report: OnProgress) -> KubeletAccess:
         if (told := exec_access(config)) is not None:
             return told
         async with connected(layout, config) as api:
-            return await kubelet_access(api, layout, config, tell=tell)
+            return await kubelet_access(api, layout, config, report=report)
 
     async def take_into_use() -> None:
         window_s = config.upgrade.health_window_seconds or DEFAULT_WINDOW_S
@@ -219,12 +219,12 @@ def _starting(config: AgentConfig, around: StartInputs, host: StepHost) -> Start
     )
 
 
-async def attestation_token(config: AgentConfig, tell: OnProgress) -> SecretStr | None:
+async def attestation_token(config: AgentConfig, report: OnProgress) -> SecretStr | None:
     """Return the bootstrap token from attestation by the host's TPM; None where the configuration has a credential."""
     auth = config.kubelet.auth
     if not config.attest.url or auth.bootstrap_token or auth.exec_credential is not None:
         return None
-    tell("proving the TPM of this host")
+    report("proving the TPM of this host")
     return verified_token(await attest(config.attest.url, tpm.device()), config)
 
 
@@ -244,7 +244,7 @@ def verified_token(answer: AttestedToken, config: AgentConfig) -> SecretStr:
     return SecretStr(answer.text)
 
 
-async def wait_node(api: Api, nodes: Nodes, name: str, tell: OnProgress, *, within_s: float) -> str:
+async def wait_node(api: Api, nodes: Nodes, name: str, report: OnProgress, *, within_s: float) -> str:
     """Wait for the Node of the running machine, for a kubelet that stays healthy, and for a Pod sandbox that runs;
     return a description of the Node for a message.
 
@@ -274,7 +274,7 @@ async def wait_node(api: Api, nodes: Nodes, name: str, tell: OnProgress, *, with
             if loop.time() >= until:
                 later = "the daemon manages it from now on"
                 raise Transient(f"{lacks}, {within_s:g} s after all steps were done; {later}")
-            tell(f"waiting for Node {name}: {lacks}")
+            report(f"waiting for Node {name}: {lacks}")
         await asyncio.sleep(_LOOK_S)
 
 

@@ -58,11 +58,11 @@ class Field:
 
     def over(self, other: Field) -> Field:
         """Return this Field, with the other's values where this one has none."""
-        said: dict[str, Any] = {
+        message: dict[str, Any] = {
             f.name: value if (value := getattr(self, f.name)) is not None else getattr(other, f.name)
             for f in fields(self)
         }
-        return Field(**said)
+        return Field(**message)
 
 
 def combined(metadata: Iterable[object]) -> Field:

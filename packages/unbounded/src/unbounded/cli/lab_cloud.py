@@ -91,10 +91,10 @@ async def running_cloud(data: Path, cloud: str, count: int, profile: str) -> Asy
     folder.mkdir(mode=0o700, exist_ok=True)
     manifests, environment = folder / "machines.yaml", folder / "environment"
     files = ("--manifests", manifests, "--environment", environment)
-    told = ("--count", count, "--name", site_of(cloud), "--profile", profile)
+    message = ("--count", count, "--name", site_of(cloud), "--profile", profile)
     same = ("--seed", kept.seed, "--port", kept.port_base)
     process = await asyncio.create_subprocess_exec(
-        *child.command("unbounded_lab.cloud.command", cloud, *map(str, (*told, *same, *files))),
+        *child.command("unbounded_lab.cloud.command", cloud, *map(str, (*message, *same, *files))),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=STDOUT,

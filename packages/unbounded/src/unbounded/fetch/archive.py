@@ -91,11 +91,11 @@ class Forward(io.RawIOBase):
         if size is None or not 0 <= size <= LARGEST_HEADER_BYTES:
             raise UnusableContent("a header of the archive is too long")
         self._check()
-        parts, wanted = [], size
+        parts, desired = [], size
         try:
-            while wanted and (part := self._source.read(wanted)):
+            while desired and (part := self._source.read(desired)):
                 parts.append(part)
-                wanted -= len(part)
+                desired -= len(part)
         except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
             raise UnusableContent(f"cannot decompress it: {error}") from error
         content = b"".join(parts)

@@ -43,18 +43,18 @@ class Download:
         return cls(tuple(f"{base.rstrip('/')}/{path.lstrip('/')}" for base in bases), sha256, limit)
 
 
-async def download(web: Web, wanted: Download, target: Path, *, told: OnBytes | None = None) -> Digest:
+async def download(web: Web, desired: Download, target: Path, *, told: OnBytes | None = None) -> Digest:
     """Download a file to `target`, whole or not at all; return its digest.
 
     Raises:
         NotPublished, Denied, Corrupt, TooLarge, UnusableContent, Unavailable: the failure of the last mirror.
     """
-    expected = Expected(Digest.parse(f"sha256:{wanted.sha256.lower()}") if wanted.sha256 else None)
-    if not wanted.urls:
+    expected = Expected(Digest.parse(f"sha256:{desired.sha256.lower()}") if desired.sha256 else None)
+    if not desired.urls:
         raise UnusableContent(f"{target.name}: no URL is configured")
-    urls = [checked_url(web, text, plain=wanted.plain) for text in wanted.urls]
+    urls = [checked_url(web, text, plain=desired.plain) for text in desired.urls]
     path = target.with_name(target.name + ".partial")
-    async with growing(path, limit=wanted.limit, resume=expected.digest is not None) as partial:
+    async with growing(path, limit=desired.limit, resume=expected.digest is not None) as partial:
         for url, more in zip(urls, [True] * (len(urls) - 1) + [False], strict=True):
             try:
                 await _from(web, url, partial, expected, told)

@@ -100,8 +100,8 @@ def _path(key: str) -> str:
 
 def _covers(key: str, reference: Reference) -> bool:
     host, _, path = key.partition("/")
-    wanted, labels = reference.registry.lower().split("."), host.lower().split(".")
-    if len(wanted) != len(labels) or not all(map(fnmatchcase, wanted, labels)):
+    desired, labels = reference.registry.lower().split("."), host.lower().split(".")
+    if len(desired) != len(labels) or not all(map(fnmatchcase, desired, labels)):
         return False
     return not path or reference.repository == path or reference.repository.startswith(path + "/")
 

@@ -58,9 +58,9 @@ class ImageIndex:
 
     entries: tuple[tuple[Platform | None, Blob], ...]
 
-    def choose(self, wanted: Platform) -> Blob:
+    def choose(self, desired: Platform) -> Blob:
         """Return the best match, the first of equals. Raises UnusableContent with the available platforms."""
-        fits = [(wanted.fits(platform), blob) for platform, blob in self.entries if platform is not None]
+        fits = [(desired.fits(platform), blob) for platform, blob in self.entries if platform is not None]
         score, best = max(fits, key=lambda fit: fit[0], default=(0, None))
         if best is not None and score:
             return best
@@ -69,7 +69,7 @@ class ImageIndex:
             return unmarked[0]
         offered = sorted({str(platform) for platform, _ in self.entries if platform and platform.os != "unknown"})
         raise UnusableContent(
-            f"it has no image for {wanted}; it has {', '.join(offered) or 'none that names a platform'}"
+            f"it has no image for {desired}; it has {', '.join(offered) or 'none that names a platform'}"
         )
 
 

@@ -152,7 +152,7 @@ class RegistryClient:
                 raise Corrupt(f"image {self.reference}: the size of {chosen.digest} differs from that in its index")
         raise UnusableContent(f"image {self.reference}: its indexes are nested more than {DEEPEST_INDEX} deep")
 
-    async def _manifest(self, asked: str, wanted: Digest | None) -> tuple[bytes, Digest, ImageManifest | ImageIndex]:
+    async def _manifest(self, asked: str, desired: Digest | None) -> tuple[bytes, Digest, ImageManifest | ImageIndex]:
         what = f"image {self.reference}"
 
         async def once() -> tuple[bytes, str, str | None]:
@@ -162,7 +162,7 @@ class RegistryClient:
                 return body, kind, response.headers.get("Docker-Content-Digest")
 
         content, media_type, said = await self._web.again(what, once)
-        digest = wanted or (Digest.parse(said) if said else Digest.of(content))
+        digest = desired or (Digest.parse(said) if said else Digest.of(content))
         if not digest.matches(content):
             raise Corrupt(f"{what}: the manifest that {self.reference.host} sent is not {digest}")
         try:
@@ -284,8 +284,8 @@ class RegistryClient:
             errors = msgspec.json.decode(body, type=_Errors).errors
         except (msgspec.DecodeError, TooLarge):
             errors = []
-        told = "; ".join(_one_line(f"{error.code}: {error.message}") for error in errors[:3])
-        return self._web.refusal(response, f"{what}: {self.reference.host}", told)
+        message = "; ".join(_one_line(f"{error.code}: {error.message}") for error in errors[:3])
+        return self._web.refusal(response, f"{what}: {self.reference.host}", message)
 
     def _who(self) -> str:
         if not self._logins:

@@ -228,16 +228,16 @@ class Web:
 
     def refusal(self, response: aiohttp.ClientResponse, what: str, told: str = "") -> Exception:
         """Return the failure of a response with an unexpected status."""
-        said = f"{what}{self.by_proxy(response.url)}: {response.status} {response.reason or ''}".rstrip() + (
+        message = f"{what}{self.by_proxy(response.url)}: {response.status} {response.reason or ''}".rstrip() + (
             f" ({told})" if told else ""
         )
         if response.status in (401, 403, 407):
-            return Denied(said)
+            return Denied(message)
         if response.status in (404, 410):
-            return NotPublished(said)
+            return NotPublished(message)
         if response.status in _LATER:
-            return Unavailable(said, retry_after_s=self._retry_after(response.headers.get("Retry-After", "")))
-        return UnusableContent(said)
+            return Unavailable(message, retry_after_s=self._retry_after(response.headers.get("Retry-After", "")))
+        return UnusableContent(message)
 
     def by_proxy(self, url: URL) -> str:
         """Return the proxy of a URL as the end of a message; empty for a direct connection."""

@@ -112,11 +112,11 @@ class IdentityFiles:
     A disk error, such as a full disk, is Transient: the present certificate stays valid.
     """
 
-    def __init__(self, folder: Path, wanted: RequestedIdentity) -> None:
+    def __init__(self, folder: Path, desired: RequestedIdentity) -> None:
         self._folder = folder
-        self._wanted = wanted
-        self._pem = certificate_file(folder, wanted.purpose)
-        self._next = folder / f"{wanted.purpose}.next.key"
+        self._wanted = desired
+        self._pem = certificate_file(folder, desired.purpose)
+        self._next = folder / f"{desired.purpose}.next.key"
 
     def held(self) -> StoredCertificate | None:
         """Return the stored certificate, also an expired one; None while there is no usable one."""
@@ -178,7 +178,7 @@ def _content(path: Path) -> bytes | None:
     return None
 
 
-def parse_certificate(pem: bytes, wanted: RequestedIdentity) -> StoredCertificate:
+def parse_certificate(pem: bytes, desired: RequestedIdentity) -> StoredCertificate:
     """Parse a certificate with its key, in one.
 
     Raises:
@@ -194,25 +194,25 @@ def parse_certificate(pem: bytes, wanted: RequestedIdentity) -> StoredCertificat
     if leaf.public_key() != key.public_key():
         raise Rejected("the certificate is for another key")
     names = (_subject(leaf, NameOID.COMMON_NAME), _subject(leaf, NameOID.ORGANIZATION_NAME))
-    if names != ([wanted.common_name], [wanted.organization]):
-        raise Rejected(f"the certificate is for {names}, not for {wanted.common_name} in {wanted.organization}")
+    if names != ([desired.common_name], [desired.organization]):
+        raise Rejected(f"the certificate is for {names}, not for {desired.common_name} in {desired.organization}")
     text = b"".join(one.public_bytes(serialization.Encoding.PEM) for one in chain)
     return StoredCertificate(ClientCertificate(text, private), leaf.not_valid_before_utc, leaf.not_valid_after_utc)
 
 
-def request_name(wanted: RequestedIdentity, key: ec.EllipticCurvePrivateKey) -> str:
+def request_name(desired: RequestedIdentity, key: ec.EllipticCurvePrivateKey) -> str:
     """Return the name of the CertificateSigningRequest for a key."""
     public = key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    told = "\0".join((wanted.signer, wanted.common_name, wanted.organization)).encode()
-    return f"unbounded-{wanted.purpose}-{wanted.machine}-{hashlib.sha256(told + public).hexdigest()[:20]}"
+    message = "\0".join((desired.signer, desired.common_name, desired.organization)).encode()
+    return f"unbounded-{desired.purpose}-{desired.machine}-{hashlib.sha256(message + public).hexdigest()[:20]}"
 
 
 async def certificate(
     api: Api,
     files: IdentityFiles,
-    wanted: RequestedIdentity,
+    desired: RequestedIdentity,
     *,
-    tell: Tell = ignore_progress,
+    report: Tell = ignore_progress,
     within_s: float = WITHIN_S,
     approver: str = MACHINA,
 ) -> StoredCertificate:
@@ -220,22 +220,22 @@ async def certificate(
 
     Args:
         api: with an identity that may request it: a bootstrap token, or the certificate to renew.
-        tell: receives progress messages.
+        report: receives progress messages.
         approver: of the request, for messages.
     Raises:
         Transient: no decision within `within_s`, or no answer; the next call resumes the same request.
         Rejected: it was denied, or the caller's identity may not request it; the next call uses another key.
     """
     key = files.next_key()
-    name = request_name(wanted, key)
+    name = request_name(desired, key)
     try:
-        request = await _asked(api, name, wanted, key)
-        held = files.keep(await _issued(api, request, wanted, tell, within_s, approver), key)
+        request = await _asked(api, name, desired, key)
+        held = files.keep(await _issued(api, request, desired, report, within_s, approver), key)
     except Rejected as error:
         if not isinstance(error, Forbidden):  # these credentials may not read the request's state
             _forget(files)
         raise
-    log.info("certificate issued", machine=wanted.machine, purpose=wanted.purpose, until=held.ends.isoformat())
+    log.info("certificate issued", machine=desired.machine, purpose=desired.purpose, until=held.ends.isoformat())
     return held
 
 
@@ -252,9 +252,9 @@ def _forget(files: IdentityFiles) -> None:
 async def good_certificate(
     api: Api,
     files: IdentityFiles,
-    wanted: RequestedIdentity,
+    desired: RequestedIdentity,
     *,
-    tell: Tell = ignore_progress,
+    report: Tell = ignore_progress,
     now: WallClock = utc_now,
     within_s: float = WITHIN_S,
     approver: str = MACHINA,
@@ -265,16 +265,18 @@ async def good_certificate(
     held = files.held()
     if held is not None and now() < held.renewal():
         return held
-    return await certificate(api, files, wanted, tell=tell, within_s=within_s, approver=approver)
+    return await certificate(api, files, desired, report=report, within_s=within_s, approver=approver)
 
 
-async def _asked(api: Api, name: str, wanted: RequestedIdentity, key: ec.EllipticCurvePrivateKey) -> CertificateRequest:
+async def _asked(
+    api: Api, name: str, desired: RequestedIdentity, key: ec.EllipticCurvePrivateKey
+) -> CertificateRequest:
     """Return the request of that name, new or existing."""
     body = {
         "metadata": {"name": name},
         "spec": {
-            "request": base64.b64encode(_signing_request(wanted, key)).decode(),
-            "signerName": wanted.signer,
+            "request": base64.b64encode(_signing_request(desired, key)).decode(),
+            "signerName": desired.signer,
             "usages": list(_USAGES),
         },
     }
@@ -282,12 +284,12 @@ async def _asked(api: Api, name: str, wanted: RequestedIdentity, key: ec.Ellipti
         request = await api.create(CERTIFICATE_REQUESTS, body)
     except AlreadyExists:
         return await api.get(CERTIFICATE_REQUESTS, name)
-    log.info("certificate requested", request=name, machine=wanted.machine, purpose=wanted.purpose)
+    log.info("certificate requested", request=name, machine=desired.machine, purpose=desired.purpose)
     return request
 
 
 async def _issued(
-    api: Api, request: CertificateRequest, wanted: RequestedIdentity, tell: Tell, within_s: float, approver: str
+    api: Api, request: CertificateRequest, desired: RequestedIdentity, report: Tell, within_s: float, approver: str
 ) -> bytes:
     """Wait for the certificate of a request."""
     loop = asyncio.get_running_loop()
@@ -299,12 +301,12 @@ async def _issued(
             return _decoded(request)
         for refusal in ("Denied", "Failed"):
             if state.has(refusal):
-                raise Rejected(_refusal_words(request, refusal, wanted))
+                raise Rejected(_refusal_words(request, refusal, desired))
         left_s = within_s - (loop.time() - began)
         if left_s <= 0:
-            raise Transient(_waiting_words(request, wanted, approver, within_s)) from trouble
+            raise Transient(_waiting_words(request, desired, approver, within_s)) from trouble
         if looks == len(_LOOKS_S) - 2:  # not at once: a decision usually takes a moment
-            tell(_waiting_words(request, wanted, approver))
+            report(_waiting_words(request, desired, approver))
         await asyncio.sleep(min(_LOOKS_S[min(looks, len(_LOOKS_S) - 1)], left_s))
         looks += 1
         try:
@@ -325,31 +327,31 @@ def _decoded(request: CertificateRequest) -> bytes:
         raise Rejected(f"{what} is not base64: {error}") from error
 
 
-def _refusal_words(request: CertificateRequest, refusal: str, wanted: RequestedIdentity) -> str:
+def _refusal_words(request: CertificateRequest, refusal: str, desired: RequestedIdentity) -> str:
     why = next((one for one in request.status.conditions if one.type == refusal), None)
-    said = f": {why.reason}: {why.message}" if why is not None else ""
+    message = f": {why.reason}: {why.message}" if why is not None else ""
     what = "denied" if refusal == "Denied" else "approved, but not signed"
-    return f"the {wanted.purpose}'s certificate for Machine {wanted.machine} was {what}{said} ({request.name})"
+    return f"the {desired.purpose}'s certificate for Machine {desired.machine} was {what}{message} ({request.name})"
 
 
 def _waiting_words(
-    request: CertificateRequest, wanted: RequestedIdentity, approver: str, within_s: float | None = None
+    request: CertificateRequest, desired: RequestedIdentity, approver: str, within_s: float | None = None
 ) -> str:
     approved = request.status.has("Approved")
     waits = "signed by the cluster" if approved else f"approved by {approver}"
     remedy = "" if approved else f"; by hand: kubectl certificate approve {request.name}"
     ended = "" if within_s is None else f"; not within {within_s:g} s"
     return (
-        f"waiting for CertificateSigningRequest {request.name} of the {wanted.purpose} of Machine "
-        f"{wanted.machine} to be {waits}{remedy}{ended}"
+        f"waiting for CertificateSigningRequest {request.name} of the {desired.purpose} of Machine "
+        f"{desired.machine} to be {waits}{remedy}{ended}"
     )
 
 
-def _signing_request(wanted: RequestedIdentity, key: ec.EllipticCurvePrivateKey) -> bytes:
+def _signing_request(desired: RequestedIdentity, key: ec.EllipticCurvePrivateKey) -> bytes:
     subject = x509.Name(
         [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, wanted.organization),
-            x509.NameAttribute(NameOID.COMMON_NAME, wanted.common_name),
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, desired.organization),
+            x509.NameAttribute(NameOID.COMMON_NAME, desired.common_name),
         ]
     )
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject)

@@ -132,20 +132,20 @@ def dns_of(service: Service) -> str:
     try:
         return str(ip_address(address))
     except ValueError as error:
-        said = "none" if address in ("", _HEADLESS) else repr(address)
-        text = f"Service {KUBE_DNS_NAMESPACE}/{KUBE_DNS}: spec.clusterIP is {said}; set --cluster-dns"
+        message = "none" if address in ("", _HEADLESS) else repr(address)
+        text = f"Service {KUBE_DNS_NAMESPACE}/{KUBE_DNS}: spec.clusterIP is {message}; set --cluster-dns"
         raise InvalidFact(text) from error
 
 
-def release_of(said: str) -> str:
+def release_of(message: str) -> str:
     """Return a Kubernetes version as a release that can be downloaded: v1.34.1 for a provider's v1.34.1-eks-1234567.
 
     Raises:
         ValueError: the text has no version.
     """
-    found = _RELEASE.match(said)
+    found = _RELEASE.match(message)
     if found is None:
-        raise ValueError(f"the cluster reports {said!r}, which is not a version such as v1.34.0")
+        raise ValueError(f"the cluster reports {message!r}, which is not a version such as v1.34.0")
     return f"v{found[1]}"
 
 

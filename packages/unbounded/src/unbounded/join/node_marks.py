@@ -129,20 +129,20 @@ def _merged(own: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def label_changes(
-    there: Mapping[str, str], before: Mapping[str, str], wanted: Mapping[str, str]
+    there: Mapping[str, str], before: Mapping[str, str], desired: Mapping[str, str]
 ) -> dict[str, str | None]:
     """Return the changes of labels: by key, the new value, or None for a label to remove.
 
     Args:
         before: labels that were set; those of them that are no longer desired are removed.
     """
-    gone = {key: None for key in before if key not in wanted and key in there}
-    return {**gone, **{key: value for key, value in wanted.items() if there.get(key) != value}}
+    gone = {key: None for key in before if key not in desired and key in there}
+    return {**gone, **{key: value for key, value in desired.items() if there.get(key) != value}}
 
 
-def taints_after(there: Sequence[NodeTaint], before: Sequence[str], wanted: Sequence[str]) -> list[NodeTaint]:
+def taints_after(there: Sequence[NodeTaint], before: Sequence[str], desired: Sequence[str]) -> list[NodeTaint]:
     """Return the Node's taints after the change; two are the same one when key and effect are equal."""
-    new = {_which(taint): taint for taint in map(parsed_taint, wanted)}
+    new = {_which(taint): taint for taint in map(parsed_taint, desired)}
     ours = {taint_key(text) for text in before}
     kept = [taint for taint in there if _which(taint) not in ours or _which(taint) in new]
     stay = [taint if _same(taint, new.get(_which(taint), taint)) else new[_which(taint)] for taint in kept]

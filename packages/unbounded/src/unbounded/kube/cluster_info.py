@@ -42,11 +42,11 @@ def verify(text: str, jws: str, token_id: str, secret: str) -> None:
         raise BadSignature("it is not a detached JWS, HEADER..SIGNATURE")
     header, _, signature = parts
     try:
-        said = msgspec.json.decode(_decode(header), type=dict[str, object])
+        message = msgspec.json.decode(_decode(header), type=dict[str, object])
         given = _decode(signature)
     except (ValueError, msgspec.DecodeError):
         raise BadSignature("it is not a JWS: header and signature must be base64url") from None
-    if said.get("alg") != ALGORITHM or said.get("kid") != token_id or "crit" in said or "b64" in said:
+    if message.get("alg") != ALGORITHM or message.get("kid") != token_id or "crit" in message or "b64" in message:
         raise BadSignature(f"its header is not for {ALGORITHM} by token {token_id}")
     if not hmac.compare_digest(given, _mac(header, text, secret)):
         raise BadSignature(f"it was not created with the secret of token {token_id}")

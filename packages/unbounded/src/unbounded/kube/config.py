@@ -117,10 +117,10 @@ def from_kubeconfig(*paths: Path, context: str = "", acting_as: Impersonation = 
         ConfigError: a file cannot be read, or a part that the context names is missing or malformed.
     """
     files = [_Source(path, _load(path)) for path in paths]
-    wanted = context or next((name for file in files if (name := file.body.get("current-context"))), "")
-    if not wanted:
+    desired = context or next((name for file in files if (name := file.body.get("current-context"))), "")
+    if not desired:
         raise ConfigError(f"{paths[0]}: no current-context is set")
-    chosen = _named(files, "contexts", "context", wanted)
+    chosen = _named(files, "contexts", "context", desired)
     cluster = _named(files, "clusters", "cluster", str(chosen.body.get("cluster", "")))
     name = str(chosen.body.get("user") or "")
     user = _named(files, "users", "user", name) if name else _Source(paths[0], {})

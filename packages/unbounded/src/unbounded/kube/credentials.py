@@ -251,8 +251,8 @@ class ExecPlugin:
         except msgspec.DecodeError as error:
             raise ServerUnreachable(f"credential plugin {name}: its output is not an ExecCredential") from error
         if answer.status is None or answer.api_version != self.api_version:
-            wanted = f"expected {self.api_version} with a status"
-            raise ServerUnreachable(f"credential plugin {name}: {wanted}, got {answer.api_version or 'no version'}")
+            desired = f"expected {self.api_version} with a status"
+            raise ServerUnreachable(f"credential plugin {name}: {desired}, got {answer.api_version or 'no version'}")
         return answer.status
 
     async def _run(self) -> bytes:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import resource
 
 
-def open_files(wanted: int) -> int:
-    """Raise the limit of open files up to `wanted`, and return the limit; at most `wanted`."""
+def open_files(desired: int) -> int:
+    """Raise the limit of open files up to `desired`, and return the limit; at most `desired`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return wanted
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= desired:
+        return desired
+    allowed = desired if hard == resource.RLIM_INFINITY else min(desired, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(allowed, soft), hard))
     return max(allowed, soft)

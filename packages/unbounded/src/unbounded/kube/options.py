@@ -155,8 +155,8 @@ def _text(value: Any, option: Option[Any]) -> str:
         case str() | int() | float():
             return str(value)
         case _:
-            wanted = "a string or a list of strings" if option.many else "a string, a number, true or false"
-            raise SettingsError(f"{option.key}: must be {wanted}, not {_describe_flag(value)}")
+            desired = "a string or a list of strings" if option.many else "a string, a number, true or false"
+            raise SettingsError(f"{option.key}: must be {desired}, not {_describe_flag(value)}")
 
 
 def _describe_flag(value: Any) -> str:

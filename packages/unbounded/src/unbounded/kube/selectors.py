@@ -85,15 +85,15 @@ def selector_text(selector: LabelSelector) -> str:
         SelectorError: an operator that does not exist, or one without the values that it needs.
     """
     parts = [f"{key}={value}" for key, value in sorted(selector.match_labels.items())]
-    for wanted in selector.match_expressions:
-        if wanted.operator in _OPERATORS and wanted.values:
-            parts.append(f"{wanted.key} {_OPERATORS[wanted.operator]} ({','.join(wanted.values)})")
-        elif wanted.operator == "Exists":
-            parts.append(wanted.key)
-        elif wanted.operator == "DoesNotExist":
-            parts.append(f"!{wanted.key}")
+    for desired in selector.match_expressions:
+        if desired.operator in _OPERATORS and desired.values:
+            parts.append(f"{desired.key} {_OPERATORS[desired.operator]} ({','.join(desired.values)})")
+        elif desired.operator == "Exists":
+            parts.append(desired.key)
+        elif desired.operator == "DoesNotExist":
+            parts.append(f"!{desired.key}")
         else:
-            raise SelectorError(f"{wanted.key}: operator {wanted.operator!r} with {len(wanted.values)} values")
+            raise SelectorError(f"{desired.key}: operator {desired.operator!r} with {len(desired.values)} values")
     return ",".join(parts)
 
 
@@ -104,14 +104,14 @@ def selector_of(text: str) -> LabelSelector:
         SelectorError: it cannot be parsed.
     """
     labels: dict[str, str] = {}
-    wanted: list[LabelSelectorRequirement] = []
+    desired: list[LabelSelectorRequirement] = []
     for part in (piece.strip() for piece in _COMMA.split(text)):
         key, operator, values = _parsed(part)
         if operator == "In" and len(values) == 1 and "(" not in part and key not in labels:
             labels[key] = values[0]
         else:
-            wanted.append(LabelSelectorRequirement(key=key, operator=operator, values=values))
-    return LabelSelector(match_labels=labels, match_expressions=tuple(wanted))
+            desired.append(LabelSelectorRequirement(key=key, operator=operator, values=values))
+    return LabelSelector(match_labels=labels, match_expressions=tuple(desired))
 
 
 def _parsed(text: str) -> tuple[str, str, tuple[str, ...]]:

@@ -169,18 +169,18 @@ class SiteLogins:
         at, there = self._read.get(reference.name, (0.0, None))
         if there is not None and now - at < SECRET_MAX_AGE_S:
             return there
-        told = f"Secret {_place(reference)} (spec.auth.secretRef of MachineOperationCredential {credential})"
+        message = f"Secret {_place(reference)} (spec.auth.secretRef of MachineOperationCredential {credential})"
         try:
             found = await self._api.get(SECRETS, reference.name, namespace=reference.namespace)
         except NotFound as error:
             keys = ", ".join(self._provider.secret_keys)
             needs = f"; {self._provider.name} needs the keys {keys}" if keys else ""
             cause = causes.of_secret(causes.SECRET_MISSING, _place(reference), keys, credential)
-            raise Refusal(reasons.AUTH_SECRET_NOT_FOUND, f"{told} does not exist{needs}", cause) from error
+            raise Refusal(reasons.AUTH_SECRET_NOT_FOUND, f"{message} does not exist{needs}", cause) from error
         except Forbidden as error:
             cause = causes.of_credential(causes.CREDENTIAL_INVALID, credential)
             raise Refusal(
-                reasons.AUTH_SECRET_FORBIDDEN, f"this controller has no permission to read {told}", cause
+                reasons.AUTH_SECRET_FORBIDDEN, f"this controller has no permission to read {message}", cause
             ) from error
         self._read[reference.name] = (now, found)
         return found

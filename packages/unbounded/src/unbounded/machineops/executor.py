@@ -158,9 +158,9 @@ class CloudExecutor:
         with track_wait() as told:
             self._waits[target.machine.name] = told
             try:
-                sight = sanitize_observation(await self._observe(target))
+                observation = sanitize_observation(await self._observe(target))
                 is_reboot = target.operation.spec.operation_kind == OperationKind.HOST_REBOOT
-                return replace(sight, boot_id=_boots(target).before) if is_reboot else sight
+                return replace(observation, boot_id=_boots(target).before) if is_reboot else observation
             finally:
                 self._waits.pop(target.machine.name, None)
 
@@ -202,8 +202,8 @@ class CloudExecutor:
                 target.machine, found.most_user_data
             )  # a replacement does not start unless it can complete
         binding = self._provider.instance(found.new_instance).binding if found.new_instance is not None else None
-        sight = replacement.step_fact(steps, found, binding)
-        return self._pause_polls(target, sight, self._again_s(target, found))
+        observation = replacement.step_fact(steps, found, binding)
+        return self._pause_polls(target, observation, self._again_s(target, found))
 
     async def _check_losses(self, target: Target, job: Job, losses: Sequence[Loss]) -> None:
         """Check the losses, and remember them for the status write before the first step.
@@ -249,8 +249,8 @@ class CloudExecutor:
 
     async def _observe_putting_back(self, target: Target, session: Session, job: Job) -> Observation:
         found = await self._bounded(job, session.look_replace(job, self._state(target)))
-        sight = replacement.restore_fact(self._provider.replacement, found)
-        return self._pause_polls(target, sight, self._again_s(target, found))
+        observation = replacement.restore_fact(self._provider.replacement, found)
+        return self._pause_polls(target, observation, self._again_s(target, found))
 
     async def _observe_removing(self, target: Target, job: Job) -> Observation:
         steps, keep = self._provider.replacement, self._state(target)
@@ -317,11 +317,11 @@ class CloudExecutor:
     async def _fitting_user_data(self, machine: Machine, most: int | None = None) -> str:
         text, most = await self._user_data(machine), self._provider.most_user_data if most is None else most
         if (size := len(text.encode())) > most:
-            told = (
+            message = (
                 f"the user data of Machine {machine.name} has {size} bytes; the limit of {self._provider.name} is "
                 f"{most}"
             )
-            raise Refusal(reasons.BOOTSTRAP_DATA_FAILED, told, Cause(code=causes.USER_DATA_TOO_LONG))
+            raise Refusal(reasons.BOOTSTRAP_DATA_FAILED, message, Cause(code=causes.USER_DATA_TOO_LONG))
         return text
 
     async def _user_data_now(self, machine: Machine) -> str:
@@ -392,16 +392,16 @@ class CloudExecutor:
         rest = self._poll_pause(target)
         return rest.again_s if rest is not None else None
 
-    def _pause_polls(self, target: Target, sight: Observation, again_s: float | None) -> Observation:
+    def _pause_polls(self, target: Target, observation: Observation, again_s: float | None) -> Observation:
         """Store an observation until the cloud wants to be polled again."""
         uid, now = target.operation.metadata.uid, _loop_time()
         past = now - MAX_POLL_PAUSE_S
         self._poll_pauses = {key: rest for key, rest in self._poll_pauses.items() if rest.until > past and key != uid}
         if again_s is None:
-            return sight
+            return observation
         again_s = min(again_s, MAX_POLL_PAUSE_S)
-        self._poll_pauses[uid] = _PollPause(now + again_s, _request_key(target), sight, again_s)
-        return replace(sight, next_poll_s=again_s + RESOLUTION_S)
+        self._poll_pauses[uid] = _PollPause(now + again_s, _request_key(target), observation, again_s)
+        return replace(observation, next_poll_s=again_s + RESOLUTION_S)
 
     async def _bounded(self, job: Job, call: Awaitable[T], *, asks: bool = False) -> T:
         """Make a call within the provider's limit, and return its result. A throttled call closes its scope."""

@@ -42,7 +42,7 @@ def check_losses(losses: Sequence[Loss], parameters: Mapping[str, str], named: s
     strict = parameters.get("keep") == "strict"
     if wrong := [one for one in left if strict or one.lessens_security]:
         rule = "keep: strict allows no loss" if strict else "security must not decrease"
-        told = "; ".join(f"{one.field} ({one.consequence})" for one in wrong)
+        message = "; ".join(f"{one.field} ({one.consequence})" for one in wrong)
         accept = ",".join(one.field for one in losses if one in wrong or one.field in accepted)
-        words = f"{rule} unless parameters.accept names it, and {named} would lose: {told}"
+        words = f"{rule} unless parameters.accept names it, and {named} would lose: {message}"
         raise Refusal(reasons.WOULD_BE_LOST, f'{words}; to accept, set accept: "{accept}"')

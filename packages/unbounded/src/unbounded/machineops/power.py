@@ -253,15 +253,15 @@ def call_unknown(progress: Progress, record: Record, kind: OperationKind, boots:
     if unknown and boots.differ:
         return host_fact(record, boots)
     fact = CloudPowerFact.UNPROVABLE if boots.before is None else CloudPowerFact.UNSHOWN
-    sight = Observation(fact) if unknown else record_fact(record, accepted=True)
-    return replace(sight, detail=f"{progress.detail}; {record.detail}", where=record.where)
+    observation = Observation(fact) if unknown else record_fact(record, accepted=True)
+    return replace(observation, detail=f"{progress.detail}; {record.detail}", where=record.where)
 
 
 def host_fact(record: Record, boots: BootIDs) -> Observation:
     """Return the observation of an accepted restart, from the host's boot ID and the record."""
     if record.power is Power.RUNNING and boots.differ:
-        told = f"the host's boot ID was {boots.before} and is {boots.now}"
-        return Observation(CloudPowerFact.DONE, f"{told}; {record.detail}", boots.where)
+        message = f"the host's boot ID was {boots.before} and is {boots.now}"
+        return Observation(CloudPowerFact.DONE, f"{message}; {record.detail}", boots.where)
     return record_fact(record, accepted=True)
 
 

@@ -45,8 +45,8 @@ def load(name: str) -> Provider:
     if found is None:
         raise SettingsError(not_installed(name))
     if len({one.value for one in found}) > 1:  # an editable install besides a regular one names the same object twice
-        told = " and ".join(sorted(f"{one.dist.name if one.dist else 'somewhere'} ({one.value})" for one in found))
-        raise SettingsError(f"provider {name} is registered by {told}: uninstall all but one")
+        message = " and ".join(sorted(f"{one.dist.name if one.dist else 'somewhere'} ({one.value})" for one in found))
+        raise SettingsError(f"provider {name} is registered by {message}: uninstall all but one")
     provider = _imported(name, found[0])
     if isinstance(provider, type):
         raise SettingsError(f"the entry point {name!r} of {GROUP} names a class; it must name an instance")
@@ -55,9 +55,9 @@ def load(name: str) -> Provider:
             (provider.name, faults(provider)) if _is_for_us(provider) else (name, [_other_version(provider)])
         )
     except Exception as error:  # an error of a third-party provider must not stop the others
-        told = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         raise SettingsError(
-            f"the entry point {name!r} of {GROUP} names an object that is not a provider ({told})"
+            f"the entry point {name!r} of {GROUP} names an object that is not a provider ({message})"
         ) from error
     if called != name:
         raise SettingsError(f"the entry point {name!r} of {GROUP} names a provider with the name {called!r}")

@@ -36,13 +36,13 @@ def parse_instance(provider: Provider, provider_id: str) -> Instance:
         raise ValueError(f"provider {provider.name} cannot read it ({type(error).__name__})") from error
 
 
-def sanitize_observation(sight: Observation) -> Observation:
+def sanitize_observation(observation: Observation) -> Observation:
     """Sanitize an observation."""
     return replace(
-        sight,
-        detail=one_line(sight.detail, DETAIL_CHARS),
-        where=one_line(sight.where, DETAIL_CHARS),
-        progress=one_line(sight.progress, DETAIL_CHARS),
+        observation,
+        detail=one_line(observation.detail, DETAIL_CHARS),
+        where=one_line(observation.where, DETAIL_CHARS),
+        progress=one_line(observation.progress, DETAIL_CHARS),
     )
 
 

@@ -85,14 +85,14 @@ class Sessions:
             raise _unusable(chosen, str(error)) from error
 
 
-def _unusable(chosen: SelectedLogin, said: str) -> Refusal:
+def _unusable(chosen: SelectedLogin, message: str) -> Refusal:
     """Return the refusal of a login that the provider cannot use; names the keys of the Secret in the message."""
     name = chosen.login.name
     if not chosen.secret:
         cause = causes.of_credential(causes.CREDENTIAL_INVALID, name)
-        return Refusal(reasons.AUTH_INVALID, f"MachineOperationCredential {name}: {said}", cause)
-    keys = ", ".join(key for key in chosen.login.secret if re.search(rf"(?<!\w){re.escape(key)}(?!\w)", said))
-    wrong = f"Secret {chosen.secret} is invalid{keys and f' in {keys}'}: {said}"
+        return Refusal(reasons.AUTH_INVALID, f"MachineOperationCredential {name}: {message}", cause)
+    keys = ", ".join(key for key in chosen.login.secret if re.search(rf"(?<!\w){re.escape(key)}(?!\w)", message))
+    wrong = f"Secret {chosen.secret} is invalid{keys and f' in {keys}'}: {message}"
     cause = causes.of_secret(causes.SECRET_INVALID, chosen.secret, keys, name)
     return Refusal(reasons.AUTH_INVALID, f"MachineOperationCredential {name}: {wrong}", cause)
 

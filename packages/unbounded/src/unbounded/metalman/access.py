@@ -161,5 +161,5 @@ def binding_of(machine: Machine) -> str:
     if machine.spec.pxe is None or machine.spec.pxe.redfish is None:
         return ""
     redfish = machine.spec.pxe.redfish
-    told = f"{redfish.url.rstrip('/')}\n{redfish.device_id}"
-    return "redfish:" + hashlib.sha256(told.encode()).hexdigest()[:32]
+    message = f"{redfish.url.rstrip('/')}\n{redfish.device_id}"
+    return "redfish:" + hashlib.sha256(message.encode()).hexdigest()[:32]

@@ -19,14 +19,14 @@ def network_target(machine: Machine, targets: Targets) -> BootTarget:
     For a BMC whose list of targets lacks UefiHttp, the target is Pxe: the servers have the files for that, too.
     """
     pxe = machine.spec.pxe
-    wanted = _TARGETS[pxe.boot_protocol if pxe is not None else "PXE"]
-    return BootTarget.PXE if targets and wanted not in targets else wanted
+    desired = _TARGETS[pxe.boot_protocol if pxe is not None else "PXE"]
+    return BootTarget.PXE if targets and desired not in targets else desired
 
 
 def missing_target(machine: Machine, targets: Targets) -> str:
     """Return a text if the host boots from the network by another protocol than its spec's; else an empty one."""
-    wanted, used = network_target(machine, None), network_target(machine, targets)
-    return "" if used is wanted else f"the BMC does not support {wanted}; using {used}"
+    desired, used = network_target(machine, None), network_target(machine, targets)
+    return "" if used is desired else f"the BMC does not support {desired}; using {used}"
 
 
 def wanted_override(machine: Machine, enabled: BootEnabled, targets: Targets) -> BootOverride:

@@ -48,14 +48,14 @@ class NameTaken:
 CounterStep = CreateOperation | AdvanceCounter | NameTaken | None
 
 
-def next_step(machine: Machine, wanted: Due, operation: MachineOperation | None) -> CounterStep:
+def next_step(machine: Machine, desired: Due, operation: MachineOperation | None) -> CounterStep:
     """Return the next step of a counter that is ahead; None while its operation runs."""
     if operation is None:
-        return CreateOperation(wanted)
+        return CreateOperation(desired)
     counters = counters_of(operation, machine)
     if counters is None:
         return NameTaken(
-            f"a counter requests {wanted.kind}, but MachineOperation {wanted.name} exists for another "
+            f"a counter requests {desired.kind}, but MachineOperation {desired.name} exists for another "
             "purpose: delete it"
         )
     if operation.terminal and not holds_lock(operation, machine):
@@ -100,27 +100,27 @@ class CounterController:
 
     async def _count(self, name: str) -> None:
         machine = self._machines.get(name)
-        wanted = due(machine) if machine is not None and machine.metadata.deletion_timestamp is None else None
-        if machine is None or wanted is None or not self._owns(machine, wanted):
+        desired = due(machine) if machine is not None and machine.metadata.deletion_timestamp is None else None
+        if machine is None or desired is None or not self._owns(machine, desired):
             return
-        match next_step(machine, wanted, self._operations.get(wanted.name)):
+        match next_step(machine, desired, self._operations.get(desired.name)):
             case CreateOperation():
-                await self._create(machine, wanted)
+                await self._create(machine, desired)
             case AdvanceCounter(counters=counters):
                 await self._reach(machine, counters)
             case NameTaken(text=text):
                 self._warn(machine, text)
 
-    def _owns(self, machine: Machine, wanted: Due) -> bool:
-        return self._site in (None, machine.site) and executor_of(wanted.kind, machine) is ExecutorKind.METALMAN
+    def _owns(self, machine: Machine, desired: Due) -> bool:
+        return self._site in (None, machine.site) and executor_of(desired.kind, machine) is ExecutorKind.METALMAN
 
-    async def _create(self, machine: Machine, wanted: Due) -> None:
+    async def _create(self, machine: Machine, desired: Due) -> None:
         try:
-            created = await self._runtime.api.create(MACHINE_OPERATIONS, wanted.manifest(machine))
+            created = await self._runtime.api.create(MACHINE_OPERATIONS, desired.manifest(machine))
         except AlreadyExists:  # the cache is behind; its next event enqueues the Machine again
             return
         self._operations.observe(created)
-        log.info("operation created for a counter", machine=machine.name, operation=wanted.name)
+        log.info("operation created for a counter", machine=machine.name, operation=desired.name)
 
     async def _reach(self, machine: Machine, counters: OperationsStatus) -> None:
         await self._status.write(machine, {"operations": msgspec.to_builtins(counters)})

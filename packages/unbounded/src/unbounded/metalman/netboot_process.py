@@ -55,25 +55,25 @@ class NetbootProcess:
         self,
         runtime: Runtime,
         settings: MetalmanSettings,
-        wanted: NetbootSettings,
+        desired: NetbootSettings,
         caches: Caches,
         *,
         links: HostNetwork | None = None,
     ) -> None:
         self._runtime = runtime
         self._settings = settings
-        self._wanted = wanted
+        self._wanted = desired
         self._caches = caches
-        self._reached = reach(wanted, links or KernelNetwork())
-        self._roots = _roots(wanted)
-        self._logins = _logins(wanted)
-        self._servers = NetbootServers(runtime, wanted, self._reached)
+        self._reached = reach(desired, links or KernelNetwork())
+        self._roots = _roots(desired)
+        self._logins = _logins(desired)
+        self._servers = NetbootServers(runtime, desired, self._reached)
         self._facts = FactsFollower(
             runtime.api,
             runtime.api.version,
-            apiserver_url=wanted.apiserver_url,
-            cluster_dns=wanted.cluster_dns,
-            dns_flag=wanted.flags.cluster_dns,
+            apiserver_url=desired.apiserver_url,
+            cluster_dns=desired.cluster_dns,
+            dns_flag=desired.flags.cluster_dns,
         )
         self._missing = {"image store": "not opened yet", "boot key": "not read yet"}
         self._running: asyncio.Future[tuple[NetbootSite, ImageController]] = asyncio.get_running_loop().create_future()
@@ -154,26 +154,26 @@ class NetbootProcess:
         return (lambda _address: None) if interface is None else stack.enter_context(NeighbourTable(interface))
 
     def _image_controller(self, store: ImageStore) -> ImageController:
-        wanted = self._wanted
+        desired = self._wanted
         return ImageController(
             self._runtime.api,
             self._caches.machines,
             store,
             site=self._settings.site,
-            defaults=NetbootImageDefaults(wanted.default_image, wanted.default_pull_secret),
+            defaults=NetbootImageDefaults(desired.default_image, desired.default_pull_secret),
             logins=self._logins,
             metrics=self._runtime.metrics,
         )
 
     def _site_of(self, key: PrefixKey, images: ImageController, neighbours: MacLookup) -> NetbootSite:
-        runtime, wanted, caches = self._runtime, self._wanted, self._caches
+        runtime, desired, caches = self._runtime, self._wanted, self._caches
         attestation = AttestationService(
             runtime.api,
             lambda: self._facts.facts,
             Challenges(key.derived(CHALLENGES)),
             roots=self._roots,
             events=runtime.events,
-            proof_required=wanted.challenge,
+            proof_required=desired.challenge,
         )
         parts = NetbootDependencies(
             api=runtime.api,
@@ -193,17 +193,17 @@ class NetbootProcess:
         return NetbootSite(parts)
 
 
-def _roots(wanted: NetbootSettings) -> TrustedRoots | None:
-    if wanted.ek_ca is None:
+def _roots(desired: NetbootSettings) -> TrustedRoots | None:
+    if desired.ek_ca is None:
         return None
     try:
-        return TrustedRoots.load(wanted.ek_ca)
+        return TrustedRoots.load(desired.ek_ca)
     except Rejected as error:
-        raise StartupError(f"{wanted.flags.ek_ca}: {error}") from error
+        raise StartupError(f"{desired.flags.ek_ca}: {error}") from error
 
 
-def _logins(wanted: NetbootSettings) -> RegistryLogins:
+def _logins(desired: NetbootSettings) -> RegistryLogins:
     try:
-        return RegistryLogins.from_file(wanted.docker_config)
+        return RegistryLogins.from_file(desired.docker_config)
     except Denied as error:
-        raise StartupError(f"{wanted.flags.docker_config}: {error}") from error
+        raise StartupError(f"{desired.flags.docker_config}: {error}") from error

@@ -93,10 +93,10 @@ class NetbootServers:
             StartupError: the port is unavailable.
         """
         settings = self._settings
-        wanted = http.HttpServerSettings(
+        desired = http.HttpServerSettings(
             bind_address=settings.bind_address, port=settings.http_port, trusted_proxies=settings.trusted_proxies
         )
-        server = http.HttpServer(wanted, boots, self._registry)
+        server = http.HttpServer(desired, boots, self._registry)
         async with self._bound("HTTP", settings.http_port, settings.flags.http_port, server.serving):
             self._http_counts.begin(lambda: server.counts)
             self._checks("HTTP transfers", server.check)
@@ -128,14 +128,14 @@ class NetbootServers:
         settings = self._settings
         if self._reach.mode is None:
             return
-        wanted = dhcp.DhcpServerSettings(
+        desired = dhcp.DhcpServerSettings(
             mode=self._reach.mode,
             interface=self._reach.interface,
             bind_address=settings.bind_address,
             port=settings.dhcp_port,
             relays=Relays(settings.relays),
         )
-        server = dhcp.DhcpServer(wanted, book, report, listener)
+        server = dhcp.DhcpServer(desired, book, report, listener)
         async with self._bound("DHCP", settings.dhcp_port, settings.flags.dhcp_port, server.serving):
             self._dhcp_counts.begin(lambda: server.counts)
             await asyncio.Event().wait()

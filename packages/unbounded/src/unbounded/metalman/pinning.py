@@ -81,8 +81,8 @@ class PinController:
         """Record that a BMC sent no certificate; return the seconds until the retry."""
         failures = self._failures[name] = self._failures.get(name, 0) + 1
         again_s = UNREACHABLE_BACKOFF.after(failures)
-        tell = log.warning if failures == 1 else log.debug
-        tell("BMC does not answer; its certificate is pinned once it does", machine=name, why=str(failure))
+        report = log.warning if failures == 1 else log.debug
+        report("BMC does not answer; its certificate is pinned once it does", machine=name, why=str(failure))
         return again_s
 
 

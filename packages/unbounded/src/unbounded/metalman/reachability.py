@@ -44,24 +44,24 @@ class Reachability:
     serve_url: str
 
 
-def reach(wanted: NetbootSettings, links: HostNetwork) -> Reachability:
+def reach(desired: NetbootSettings, links: HostNetwork) -> Reachability:
     """Determine the reachability from settings and network configuration.
 
     Raises:
         StartupError: the interface is missing or has no address, or no default route determines the address.
     """
-    interface = _interface(wanted, links)
-    server = _server(wanted, links, interface)
+    interface = _interface(desired, links)
+    server = _server(desired, links, interface)
     return Reachability(
         server=address_octets(server),
-        mode=_mode(wanted, interface),
+        mode=_mode(desired, interface),
         interface=interface,
-        serve_url=wanted.serve_url or f"http://{server}:{wanted.http_port}",
+        serve_url=desired.serve_url or f"http://{server}:{desired.http_port}",
     )
 
 
-def _mode(wanted: NetbootSettings, interface: str | None) -> DhcpServerMode | None:
-    match wanted.dhcp_mode:
+def _mode(desired: NetbootSettings, interface: str | None) -> DhcpServerMode | None:
+    match desired.dhcp_mode:
         case DhcpMode.NONE:
             return None
         case DhcpMode.PROXY:
@@ -70,40 +70,42 @@ def _mode(wanted: NetbootSettings, interface: str | None) -> DhcpServerMode | No
             return DhcpServerMode.RELAY if interface is None else DhcpServerMode.INTERFACE
 
 
-def _interface(wanted: NetbootSettings, links: HostNetwork) -> str | None:
-    if wanted.auto_interface:
-        address = _own_address(wanted, links)
+def _interface(desired: NetbootSettings, links: HostNetwork) -> str | None:
+    if desired.auto_interface:
+        address = _own_address(desired, links)
         found = [name for name, has in links.addresses().items() if has == address]
         if not found:
-            raise StartupError(f"{wanted.flags.auto_interface}: no interface has the address {address}; name one")
+            raise StartupError(f"{desired.flags.auto_interface}: no interface has the address {address}; name one")
         return found[0]
-    if wanted.interface is not None and wanted.interface not in links.interfaces():
+    if desired.interface is not None and desired.interface not in links.interfaces():
         there = ", ".join(sorted(links.interfaces() - {"lo"})) or "none"
-        raise StartupError(f"{wanted.flags.interface}: interface {wanted.interface} does not exist; available: {there}")
-    return wanted.interface
+        raise StartupError(
+            f"{desired.flags.interface}: interface {desired.interface} does not exist; available: {there}"
+        )
+    return desired.interface
 
 
-def _server(wanted: NetbootSettings, links: HostNetwork, interface: str | None) -> str:
+def _server(desired: NetbootSettings, links: HostNetwork, interface: str | None) -> str:
     if interface is None:
-        return _own_address(wanted, links)
+        return _own_address(desired, links)
     addresses = links.addresses()
     if interface not in addresses:
         raise StartupError(
-            f"{wanted.flags.interface}: {interface} has no IPv4 address: assign one of the machines' network, "
+            f"{desired.flags.interface}: {interface} has no IPv4 address: assign one of the machines' network, "
             f"such as `ip addr add 192.0.2.1/24 dev {interface}`"
         )
-    return addresses[interface] if wanted.bind_address == EVERY_ADDRESS else wanted.bind_address
+    return addresses[interface] if desired.bind_address == EVERY_ADDRESS else desired.bind_address
 
 
-def _own_address(wanted: NetbootSettings, links: HostNetwork) -> str:
+def _own_address(desired: NetbootSettings, links: HostNetwork) -> str:
     """Return the bind address if it is a specific one, else the source address of the default route."""
-    if wanted.bind_address != EVERY_ADDRESS:
-        return wanted.bind_address
+    if desired.bind_address != EVERY_ADDRESS:
+        return desired.bind_address
     found = links.outbound()
     if found is None:
         raise StartupError(
             "cannot determine the address of this machine without a default route: set "
-            f"{wanted.flags.bind_address} or {wanted.flags.interface}"
+            f"{desired.flags.bind_address} or {desired.flags.interface}"
         )
     return found
 

@@ -73,8 +73,8 @@ def is_image_ready(snapshot: ReplaceState) -> bool:
     condition, generation = snapshot.condition(ConditionType.NETBOOT_IMAGE_READY), snapshot.machine.metadata.generation
     if condition is None or condition.status != "True":
         return False
-    seen = condition.observed_generation
-    return seen is None or generation is None or seen >= generation
+    observation = condition.observed_generation
+    return observation is None or generation is None or observation >= generation
 
 
 def boot_fact(snapshot: ReplaceState) -> ReplaceFact | None:
@@ -168,8 +168,8 @@ def node_trouble(snapshot: ReplaceState) -> str | None:
         return f"Node {name} has not reported since the boot"
     if not node.ready:
         ready = node.ready_condition
-        said = f": {ready.message or ready.reason}" if ready is not None and (ready.message or ready.reason) else ""
-        return f"Node {name} is not Ready{said}"
+        message = f": {ready.message or ready.reason}" if ready is not None and (ready.message or ready.reason) else ""
+        return f"Node {name} is not Ready{message}"
     return None
 
 

@@ -174,7 +174,7 @@ class SimulatedNodes:
     def applied(self, slot: Slot) -> BuildRecord | None:
         return self.host.applied if slot is Slot.KUBE1 and self.host.whole else None
 
-    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: OnProgress) -> None:
+    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, report: OnProgress) -> None:
         raise AssertionError("the root file system stays")
 
     async def remove(self, slot: Slot) -> None:

@@ -242,7 +242,7 @@ class SimNodes:
         it = self._host.slots[slot]
         return SlotFacts(slot, it.exists, it.applied, it.running, it.boot_id, it.kubelet, it.containerd)
 
-    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: OnProgress) -> None:
+    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, report: OnProgress) -> None:
         it, host = self._host.slots[slot], self._host
         if it.running:
             host.violated(f"{slot} is built while it runs")
@@ -254,7 +254,7 @@ class SimNodes:
         await self._do(f"build {slot} begins", begin)
         for percent in (30, 60):
             await asyncio.sleep(self._life.chance.uniform(1, 25))
-            tell(f"rootfs: {percent} %")
+            report(f"rootfs: {percent} %")
             await self._do(f"build {slot} {percent} %")
             self._stumble("download")
         if goal.kubernetes_version == UNBUILDABLE:

@@ -80,7 +80,7 @@ class UpgradeHost:
         read = read_agent_config(json.dumps(config).encode(), "the test's configuration")
         self.layout.etc.mkdir(parents=True, exist_ok=True)
         store_config(self.layout, read)
-        await join(self.layout, read, token=None, tell=lambda _words: None)
+        await join(self.layout, read, token=None, report=lambda _words: None)
         await asyncio.to_thread(self._place, release)
         for path, (text, mode) in unit_files(Layout()).items():
             self.host.put(str(path), text.encode(), mode=mode)

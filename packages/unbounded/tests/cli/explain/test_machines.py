@@ -58,16 +58,16 @@ async def ask(api: MemoryApi, **options: Any) -> tuple[ExplainLink, ...]:
     return await why(api, "m1", topic=Topic.MACHINE, **options)
 
 
-def told(tell: Callable[[MemoryApi], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+def told(report: Callable[[MemoryApi], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     """A test from a story on an API of its own."""
 
     def test() -> None:
         async def run() -> None:
-            await tell(MemoryApi(now=virtual_now))
+            await report(MemoryApi(now=virtual_now))
 
         run_virtual(run())
 
-    test.__name__, test.__doc__, test.__module__ = tell.__name__, tell.__doc__, tell.__module__
+    test.__name__, test.__doc__, test.__module__ = report.__name__, report.__doc__, report.__module__
     return test
 
 

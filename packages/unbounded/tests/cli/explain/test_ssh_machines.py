@@ -617,7 +617,7 @@ def test_the_answer_and_what_undoes_it(case: Case) -> None:
     run_virtual(story())
 
 
-def story(tell: Callable[[Cluster], Awaitable[None]]) -> Callable[[], None]:
+def story(report: Callable[[Cluster], Awaitable[None]]) -> Callable[[], None]:
     """A test from a story in which machina runs."""
 
     def test() -> None:
@@ -626,11 +626,11 @@ def story(tell: Callable[[Cluster], Awaitable[None]]) -> Callable[[], None]:
             await cluster.secrets()
             await cluster.machine()
             async with cluster.machina():
-                await tell(cluster)
+                await report(cluster)
 
         run_virtual(run())
 
-    test.__name__, test.__doc__, test.__module__ = tell.__name__, tell.__doc__, tell.__module__
+    test.__name__, test.__doc__, test.__module__ = report.__name__, report.__doc__, report.__module__
     return test
 
 

@@ -130,14 +130,14 @@ class Staged:
         return "\n".join(lines(await self.plan(*words), wide=wide))
 
 
-def story(tell: Any) -> Any:
+def story(report: Any) -> Any:
     """A test from an `async def test(staged)`, in virtual time."""
 
     def test() -> None:
         async def run() -> None:
-            await tell(Staged())
+            await report(Staged())
 
         run_virtual(run())
 
-    test.__name__, test.__doc__, test.__module__ = tell.__name__, tell.__doc__, tell.__module__
+    test.__name__, test.__doc__, test.__module__ = report.__name__, report.__doc__, report.__module__
     return test

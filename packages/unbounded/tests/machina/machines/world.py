@@ -266,15 +266,17 @@ class LivingInstaller:
     async def begin(self, shell: Shell, install: Install) -> ObservedRun:
         return await self._life.through("begin", lambda: self._installer.begin(shell, install))
 
-    async def follow(self, shell: Shell, install: Install, tell: Callable[[str], None]) -> ObservedRun:
-        return await self._life.through("follow", lambda: self._installer.follow(shell, install, tell))
+    async def follow(self, shell: Shell, install: Install, report: Callable[[str], None]) -> ObservedRun:
+        return await self._life.through("follow", lambda: self._installer.follow(shell, install, report))
 
     async def clear(self, shell: Shell, uid: str) -> None:
         await self._life.through("clear", lambda: self._installer.clear(shell, uid))
 
-    async def reset(self, shell: Shell, machine: str, uid: str, *, limit_s: float, tell: Callable[[str], None]) -> Any:
+    async def reset(
+        self, shell: Shell, machine: str, uid: str, *, limit_s: float, report: Callable[[str], None]
+    ) -> Any:
         reset = self._installer.reset
-        return await self._life.through("reset", lambda: reset(shell, machine, uid, limit_s=limit_s, tell=tell))
+        return await self._life.through("reset", lambda: reset(shell, machine, uid, limit_s=limit_s, report=report))
 
 
 def caches_of(api: Api) -> MachineCaches:

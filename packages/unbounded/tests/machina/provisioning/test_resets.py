@@ -22,7 +22,7 @@ async def test_a_reset_by_the_agent(host: Local, installer: HostInstaller) -> No
     host.program(
         "unbounded-agent", 'echo "agent $*"; [ "$1" = version ] || echo reset > "$UNBOUNDED_INSTALL_DIR/../told"'
     )
-    found = await installer.reset(host, "m1", UID, limit_s=60, tell=lambda _: None)
+    found = await installer.reset(host, "m1", UID, limit_s=60, report=lambda _: None)
     assert (found.status, found.tail) == (0, "")
     assert (host.folder / "told").read_text() == "reset\n"
     assert not host.place.exists()
@@ -31,7 +31,7 @@ async def test_a_reset_by_the_agent(host: Local, installer: HostInstaller) -> No
 async def test_a_reset_that_leaves_something_says_what(host: Local, hasty: HostInstaller) -> None:
     host.program("unbounded-agent", '[ "$1" = version ] || { echo "could not be removed: kube1: it is busy"; exit 1; }')
     told: list[str] = []
-    found = await hasty.reset(host, "m1", UID, limit_s=60, tell=told.append)
+    found = await hasty.reset(host, "m1", UID, limit_s=60, report=told.append)
     assert (found.status, found.tail) == (1, "could not be removed: kube1: it is busy")
 
 
@@ -42,7 +42,7 @@ async def test_a_reset_stops_the_install_that_is_at_work(host: Local, hasty: Hos
     keeper = await at_work(host, hasty, waits_for(host.folder / "go"))
     if killed:
         signalled(keeper)
-    assert (await hasty.reset(host, "m1", UID, limit_s=60, tell=lambda _: None)).status == 0
+    assert (await hasty.reset(host, "m1", UID, limit_s=60, report=lambda _: None)).status == 0
     assert not processes_with(str(host.place))
 
 
@@ -55,7 +55,7 @@ async def test_where_no_agent_runs_the_rest_is_taken_away(host: Local, installer
     host.program("unbounded-agent", "exit 1")
     host.program("systemctl", "exit 0")
     host.program("machinectl", "exit 1")
-    assert (await installer.reset(host, "m1", UID, limit_s=60, tell=lambda _: None)).status == 0
+    assert (await installer.reset(host, "m1", UID, limit_s=60, report=lambda _: None)).status == 0
     assert not (root / "etc/unbounded").exists()
 
 
@@ -69,7 +69,7 @@ async def test_a_reset_whose_end_is_not_known(host: Local) -> None:
     """
     host.program("unbounded-agent", above)
     with pytest.raises(SshUncertain, match="killed"):
-        await installer.reset(host, "m1", UID, limit_s=60, tell=lambda _: None)
+        await installer.reset(host, "m1", UID, limit_s=60, report=lambda _: None)
 
 
 CONFIG = "config.json"
@@ -103,7 +103,7 @@ async def test_a_host_that_is_another_machine_stays_as_it_is(
         host.program("unbounded-agent", "exit 1")
     await installer.begin(host, replace(install("exit 0"), uid="of-m2"))
     before = {one.name: one.read_text() for one in etc.iterdir()}
-    found = await installer.reset(host, "m1", UID, limit_s=60, tell=lambda _: None)
+    found = await installer.reset(host, "m1", UID, limit_s=60, report=lambda _: None)
     assert (found.status, found.tail) == (ANOTHER_MACHINE, "this host is Machine m2")
     assert not (host.folder / "told").exists()
     assert {one.name: one.read_text() for one in etc.iterdir()} == before
@@ -114,7 +114,7 @@ async def test_a_host_that_is_another_machine_stays_as_it_is(
 @pytest.mark.slow
 async def test_the_host_of_the_machine_itself_is_reset(host: Local, installer: HostInstaller) -> None:
     kept(host, config="m1", applied="m1")
-    assert (await installer.reset(host, "m1", UID, limit_s=60, tell=lambda _: None)).status == 0
+    assert (await installer.reset(host, "m1", UID, limit_s=60, report=lambda _: None)).status == 0
     assert (host.folder / "told").read_text() == "reset\n"
 
 
@@ -123,13 +123,13 @@ async def test_an_install_for_another_machine_is_not_stopped(host: Local, hasty:
     kept(host, config="m1")
     go = host.folder / "go"
     await at_work(host, hasty, waits_for(go))
-    found = await hasty.reset(host, "m1", "of-another-m1", limit_s=60, tell=lambda _: None)
+    found = await hasty.reset(host, "m1", "of-another-m1", limit_s=60, report=lambda _: None)
     assert found.status == 1
     assert UID in found.tail
     assert not (host.folder / "told").exists()
     go.touch()
     assert await hasty.follow(host, install(""), lambda _: None) == Finished(install("").attempt, 0)
-    assert (await hasty.reset(host, "m1", "of-another-m1", limit_s=60, tell=lambda _: None)).status == 0
+    assert (await hasty.reset(host, "m1", "of-another-m1", limit_s=60, report=lambda _: None)).status == 0
     assert (host.folder / "told").read_text() == "reset\n"
 
 
@@ -142,10 +142,10 @@ async def test_how_the_reset_for_another_machine_ended_does_not_count(host: Loca
         "unbounded-agent",
         f'[ "$1" = version ] && exit; echo "$RESET_MACHINE" >> "{told}"; [ "$RESET_MACHINE" = m1 ] || {{ {waits}; }}',
     )
-    other = asyncio.create_task(hasty.reset(host, "m2", "of-m2", limit_s=60, tell=lambda _: None))
+    other = asyncio.create_task(hasty.reset(host, "m2", "of-m2", limit_s=60, report=lambda _: None))
     await eventually(told.exists)
     sent = len(host.sent)
-    own = asyncio.create_task(hasty.reset(host, "m1", UID, limit_s=60, tell=lambda _: None))
+    own = asyncio.create_task(hasty.reset(host, "m1", UID, limit_s=60, report=lambda _: None))
     await eventually(lambda: len(host.sent) > sent + 1)  # it follows the one that is at work
     go.touch()
     assert [(await other).status, (await own).status] == [1, 0]
@@ -161,7 +161,7 @@ async def test_a_reset_leaves_what_another_machine_has_begun_since(host: Local, 
         "unbounded-agent",
         f'[ "$1" = version ] || {{ touch "{resetting}"; while [ ! -e "{go}" ]; do sleep 0.05; done; }}',
     )
-    reset = asyncio.create_task(hasty.reset(host, "m1", "of-m1", limit_s=60, tell=lambda _: None))
+    reset = asyncio.create_task(hasty.reset(host, "m1", "of-m1", limit_s=60, report=lambda _: None))
     await eventually(resetting.exists)
     waits = await hasty.begin(host, install("exit 0"))
     assert isinstance(waits, RunInProgress)

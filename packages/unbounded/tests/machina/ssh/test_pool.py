@@ -58,7 +58,7 @@ class Opener:
         if self.fails is not None:
             raise self.fails(hop)
         if hop.pins.fingerprint not in (None, KEY.fingerprint):
-            raise failures.host_key_changed(hop, shown=KEY.fingerprint, wanted=str(hop.pins.fingerprint))
+            raise failures.host_key_changed(hop, shown=KEY.fingerprint, desired=str(hop.pins.fingerprint))
         if hop.pins.fingerprint is None:
             await on_first_use(hop.name, KEY.fingerprint)
         self.lines.append(MadeUp(hop))
@@ -69,11 +69,11 @@ class Opener:
         return sum(not line.closed for line in self.lines)
 
 
-def story(tell: Callable[[Opener, BastionPool[MadeUp]], Awaitable[None]]) -> None:
+def story(report: Callable[[Opener, BastionPool[MadeUp]], Awaitable[None]]) -> None:
     async def told() -> None:
         opener = Opener()
         pool = BastionPool(opener, idle_s=IDLE_S)
-        await tell(opener, pool)
+        await report(opener, pool)
         await pool.close()
         assert opener.open == 0
 

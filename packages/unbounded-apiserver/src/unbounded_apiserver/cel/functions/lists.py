@@ -48,12 +48,12 @@ def _sum_durations(values: list[Duration]) -> Duration:
     return checked_duration(sum(value.nanos for value in values))
 
 
-def _index_of(values: list[Any], wanted: Any) -> int:
-    return next((index for index, value in enumerate(values) if equal(value, wanted)), -1)
+def _index_of(values: list[Any], desired: Any) -> int:
+    return next((index for index, value in enumerate(values) if equal(value, desired)), -1)
 
 
-def _last_index_of(values: list[Any], wanted: Any) -> int:
-    return next((index for index in reversed(range(len(values))) if equal(values[index], wanted)), -1)
+def _last_index_of(values: list[Any], desired: Any) -> int:
+    return next((index for index in reversed(range(len(values))) if equal(values[index], desired)), -1)
 
 
 def sort_by_keys(values: list[Any], keys: list[Any]) -> list[Any]:
@@ -111,8 +111,8 @@ def _range(count: int) -> list[int]:
     return list(range(count))
 
 
-def _contains_all(values: list[Any], wanted: list[Any]) -> bool:
-    return all(contains(values, value) for value in wanted)
+def _contains_all(values: list[Any], desired: list[Any]) -> bool:
+    return all(contains(values, value) for value in desired)
 
 
 def _kubernetes() -> Iterator[Overload]:

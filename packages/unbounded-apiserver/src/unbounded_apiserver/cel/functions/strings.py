@@ -62,20 +62,20 @@ def _char_at(text: str, index: int) -> str:
     return text[index : index + 1]
 
 
-def _index_of(text: str, wanted: str, offset: int = 0) -> int:
+def _index_of(text: str, desired: str, offset: int = 0) -> int:
     if not 0 <= offset <= len(text):
-        if wanted == "" and offset == 0:
+        if desired == "" and offset == 0:
             return 0
         raise EvalError(f"index out of range: {offset}")
-    return text.find(wanted, offset)
+    return text.find(desired, offset)
 
 
-def _last_index_of(text: str, wanted: str, offset: int | None = None) -> int:
+def _last_index_of(text: str, desired: str, offset: int | None = None) -> int:
     if offset is None:
-        return text.rfind(wanted)
+        return text.rfind(desired)
     if not 0 <= offset <= len(text):
         raise EvalError(f"index out of range: {offset}")
-    return text.rfind(wanted, 0, offset + len(wanted))
+    return text.rfind(desired, 0, offset + len(desired))
 
 
 def _substring(text: str, start: int, end: int | None = None) -> str:

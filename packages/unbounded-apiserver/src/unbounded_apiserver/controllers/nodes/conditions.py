@@ -115,10 +115,10 @@ def _set(
     node: Object, effect: str, keys: Iterable[str], ours: Callable[[Mapping[str, Any]], bool], now: datetime
 ) -> None:
     """Replace our taints: keep those of other owners and those that stay, and append new ones."""
-    wanted = list(dict.fromkeys(keys))
-    kept = [taint for taint in _taints(node) if not ours(taint) or taint["key"] in wanted]
+    desired = list(dict.fromkeys(keys))
+    kept = [taint for taint in _taints(node) if not ours(taint) or taint["key"] in desired]
     present = {taint["key"] for taint in kept if ours(taint)}
-    added = [{"key": k, "effect": effect, "timeAdded": metadata.format_time(now)} for k in wanted if k not in present]
+    added = [{"key": k, "effect": effect, "timeAdded": metadata.format_time(now)} for k in desired if k not in present]
     node["spec"].pop("taints", None)
     if kept or added:
         node["spec"]["taints"] = [*kept, *added]

@@ -91,8 +91,8 @@ def _start(
 ) -> None:
     tenancy.enter(instance, InstanceState.STARTING, at)
     due = at + (tenancy.times.boot_s if takes_s is None else takes_s)
-    goal = InstanceState.RUNNING if begun.error is None else InstanceState.STOPPED
-    tenancy.later_for(instance, due, lambda then: _arrive(tenancy, instance, goal, then, begun))
+    spec = InstanceState.RUNNING if begun.error is None else InstanceState.STOPPED
+    tenancy.later_for(instance, due, lambda then: _arrive(tenancy, instance, spec, then, begun))
 
 
 def _stop(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: float, begun: _StartedAction) -> None:

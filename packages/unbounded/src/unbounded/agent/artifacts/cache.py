@@ -87,7 +87,7 @@ class ArtifactCache:
         self._brief = brief
         self._turns: dict[Digest, asyncio.Lock] = {}  # two artifacts may be one file
 
-    async def get(self, artifact: Artifact, tell: OnProgress) -> Fetched:
+    async def get(self, artifact: Artifact, report: OnProgress) -> Fetched:
         """Return the artifact, complete and verified.
 
         An artifact on the disk is not fetched again if its URL names the version, or if the configuration names its
@@ -102,10 +102,10 @@ class ArtifactCache:
         if held is not None and (artifact.fixed or artifact.sha256):
             return held
         try:
-            wanted = await self._published(artifact, held is not None)
-            if held is not None and wanted == held.digest:
+            desired = await self._published(artifact, held is not None)
+            if held is not None and desired == held.digest:
                 return held
-            return await self._fetch(artifact, wanted, tell)
+            return await self._fetch(artifact, desired, report)
         except Transient as failure:
             if held is None:
                 raise
@@ -132,26 +132,26 @@ class ArtifactCache:
             return None
         return Digest("sha256", sha256_in(text, artifact.file_name, named))
 
-    async def _fetch(self, artifact: Artifact, wanted: Digest | None, tell: OnProgress) -> Fetched:
-        if wanted is None:
-            tell(f"{artifact.version}: no sha256 is published beside it, so it is not verified")
+    async def _fetch(self, artifact: Artifact, desired: Digest | None, report: OnProgress) -> Fetched:
+        if desired is None:
+            report(f"{artifact.version}: no sha256 is published beside it, so it is not verified")
             log.warning("artifact not verified", artifact=artifact.name, version=artifact.version, checked=False)
             place = self._shelf.fresh(_key(artifact))
-            digest = await self._download(artifact, None, place, tell)
+            digest = await self._download(artifact, None, place, report)
             await run_in_thread(place.replace, self._shelf.path(digest))
             return await self._record(artifact, digest, checked=False)
-        async with self._turns.setdefault(wanted, asyncio.Lock()):
-            if not await run_in_thread(self._shelf.whole, wanted):  # another URL may have delivered it
-                await self._download(artifact, wanted, self._shelf.path(wanted), tell)
-        return await self._record(artifact, wanted, checked=True)
+        async with self._turns.setdefault(desired, asyncio.Lock()):
+            if not await run_in_thread(self._shelf.whole, desired):  # another URL may have delivered it
+                await self._download(artifact, desired, self._shelf.path(desired), report)
+        return await self._record(artifact, desired, checked=True)
 
-    async def _download(self, artifact: Artifact, wanted: Digest | None, place: Path, tell: OnProgress) -> Digest:
-        asked = Download((artifact.url,), wanted.hex if wanted else "", LARGEST_BYTES, plain=True)
+    async def _download(self, artifact: Artifact, desired: Digest | None, place: Path, report: OnProgress) -> Digest:
+        asked = Download((artifact.url,), desired.hex if desired else "", LARGEST_BYTES, plain=True)
         try:
-            digest = await download(self._web, asked, place, told=_told(artifact.version, tell))
+            digest = await download(self._web, asked, place, told=_told(artifact.version, report))
         except Rejected as failure:
             raise Rejected(f"{artifact.name} {artifact.version}: {failure}") from failure
-        tell(f"{artifact.version}: fetched")
+        report(f"{artifact.version}: fetched")
         return digest
 
     async def _record(self, artifact: Artifact, digest: Digest, *, checked: bool) -> Fetched:
@@ -189,7 +189,7 @@ def _key(artifact: Artifact) -> str:
     return f"{artifact.name} {artifact.url}"
 
 
-def _told(what: str, tell: OnProgress) -> OnBytes:
+def _told(what: str, report: OnProgress) -> OnBytes:
     last = 0
 
     def told(done: int, total: int | None) -> None:
@@ -197,7 +197,7 @@ def _told(what: str, tell: OnProgress) -> OnBytes:
         percent = done * 100 // total if total else 0
         if percent >= last + _STEP and percent < 100:
             last = percent - percent % _STEP
-            tell(f"{what}: {last} %")
+            report(f"{what}: {last} %")
 
     return told
 

@@ -72,7 +72,7 @@ class ImageCache:
         self._brief = brief
         self._logins = logins
 
-    async def get(self, reference: str, platform: Platform, tell: OnProgress) -> CachedImage:
+    async def get(self, reference: str, platform: Platform, report: OnProgress) -> CachedImage:
         """Return the image that the reference names now; while the registry does not answer, the one that it named
         last.
 
@@ -80,17 +80,17 @@ class ImageCache:
             Rejected: no such image, none for this platform, or a digest does not match.
             Transient: the registry does not answer, and the image is not on the disk.
         """
-        wanted = Reference.parse(reference)
-        key = _key(wanted, platform)
+        desired = Reference.parse(reference)
+        key = _key(desired, platform)
         held = await run_in_thread(self._held, key)
         try:
-            if held is not None and await self._still(wanted, held):
+            if held is not None and await self._still(desired, held):
                 return self._cached(held)
-            return self._cached(await self._pull(wanted, platform, key, tell))
+            return self._cached(await self._pull(desired, platform, key, report))
         except Transient as failure:
             if held is None:
                 raise
-            log.warning("cannot look up image; using the local one", error=failure, image=str(wanted))
+            log.warning("cannot look up image; using the local one", error=failure, image=str(desired))
             return self._cached(held, stale=str(failure))
 
     def _held(self, key: str) -> _ImageNote | None:
@@ -105,19 +105,19 @@ class ImageCache:
         paths = tuple(self._shelf.path(Digest.parse(text)) for text in meant.blobs)
         return CachedImage(meant.digest, paths, stale)
 
-    async def _still(self, wanted: Reference, held: _ImageNote) -> bool:
-        if wanted.digest is not None:
+    async def _still(self, desired: Reference, held: _ImageNote) -> bool:
+        if desired.digest is not None:
             return True  # a digest never changes its meaning
-        return str(await RegistryClient(self._brief, wanted, self._logins).top()) == held.top
+        return str(await RegistryClient(self._brief, desired, self._logins).top()) == held.top
 
-    async def _pull(self, wanted: Reference, platform: Platform, key: str, tell: OnProgress) -> _ImageNote:
-        registry = RegistryClient(self._web, wanted, self._logins)
+    async def _pull(self, desired: Reference, platform: Platform, key: str, report: OnProgress) -> _ImageNote:
+        registry = RegistryClient(self._web, desired, self._logins)
         resolved = await registry.resolve(platform)
         if not resolved.image.layers:
-            raise Rejected(f"image {wanted}: it has no layers, so no root file system")
-        await self._fetch(registry, resolved, tell)
+            raise Rejected(f"image {desired}: it has no layers, so no root file system")
+        await self._fetch(registry, resolved, report)
         meant = _ImageNote(
-            source=str(wanted),
+            source=str(desired),
             blobs=tuple(str(layer.digest) for layer in resolved.image.layers),
             top=str(resolved.top),
             digest=str(resolved.digest),
@@ -125,10 +125,10 @@ class ImageCache:
         await run_in_thread(self._shelf.remember, key, meant)
         return meant
 
-    async def _fetch(self, registry: RegistryClient, resolved: Resolved, tell: OnProgress) -> None:
+    async def _fetch(self, registry: RegistryClient, resolved: Resolved, report: OnProgress) -> None:
         blobs = {blob.digest: blob for blob in resolved.image.layers}
         total = sum(blob.size for blob in blobs.values())
-        progress = _Progress(total, tell)
+        progress = _Progress(total, report)
         turn = asyncio.Semaphore(LAYERS_AT_ONCE)
 
         async def one(blob: Blob) -> None:
@@ -144,20 +144,20 @@ class ImageCache:
         await gather(one(blob) for blob in blobs.values())
 
 
-def is_image_cached(shelf: BlobStore, wanted: Reference, platform: Platform) -> bool:
+def is_image_cached(shelf: BlobStore, desired: Reference, platform: Platform) -> bool:
     """Return whether all layers of the image are on this disk by name; nothing is verified. Blocks."""
-    meant = shelf.note(_ImageNote, _key(wanted, platform))
+    meant = shelf.note(_ImageNote, _key(desired, platform))
     layers = [noted_digest(text) for text in meant.blobs] if meant else []
     return bool(layers) and all(layer is not None and shelf.path(layer).is_file() for layer in layers)
 
 
-def _key(wanted: Reference, platform: Platform) -> str:
-    return f"image {wanted} {platform}"
+def _key(desired: Reference, platform: Platform) -> str:
+    return f"image {desired} {platform}"
 
 
 class _Progress:
-    def __init__(self, total: int, tell: OnProgress) -> None:
-        self._total, self._tell = total, tell
+    def __init__(self, total: int, report: OnProgress) -> None:
+        self._total, self._tell = total, report
         self._done: dict[Digest, int] = {}
         self._last = 0
 

@@ -104,7 +104,7 @@ def redacted_url(url: str) -> str:
     return url.partition("?")[0]
 
 
-def artifacts(goal: NodeGoal, arch: str) -> tuple[Artifact, ...]:
+def artifacts(spec: NodeGoal, arch: str) -> tuple[Artifact, ...]:
     """Return the artifacts that every node needs. The sandbox image is not among them, as some node images contain it
     (`sandbox_artifact`).
 
@@ -113,24 +113,24 @@ def artifacts(goal: NodeGoal, arch: str) -> tuple[Artifact, ...]:
     Raises:
         Rejected: a URL has an unknown placeholder, or a version is invalid; the message names its key.
     """
-    downloads = goal.downloads
-    version = _checked("Kubernetes", goal.kubernetes_version)
+    downloads = spec.downloads
+    version = _checked("Kubernetes", spec.kubernetes_version)
     return (
         *(_artifact("kubernetes", name, version, arch, downloads.kubernetes) for name in KUBERNETES),
-        _artifact("containerd", "containerd", goal.containerd_version, arch, downloads.containerd),
-        _artifact("runc", "runc", goal.runc_version, arch, downloads.runc),
-        _artifact("cni", "cni", goal.cni_version, arch, downloads.cni),
+        _artifact("containerd", "containerd", spec.containerd_version, arch, downloads.containerd),
+        _artifact("runc", "runc", spec.runc_version, arch, downloads.runc),
+        _artifact("cni", "cni", spec.cni_version, arch, downloads.cni),
         _artifact("crictl", "crictl", downloads.crictl.version or crictl_version(version), arch, downloads.crictl),
     )
 
 
-def sandbox_artifact(goal: NodeGoal, arch: str) -> Artifact | None:
+def sandbox_artifact(spec: NodeGoal, arch: str) -> Artifact | None:
     """Return the archive of the sandbox image; None where no mirror is named: then the node image has to contain it.
 
     Raises:
         Rejected: as artifacts does.
     """
-    source = goal.downloads.sandbox
+    source = spec.downloads.sandbox
     if not source.url and not source.base_url:
         return None
     return _artifact("sandbox", "sandbox", source.version or SANDBOX, arch, source)

@@ -308,8 +308,8 @@ class AgentDaemon:
     def _recreation(self) -> RecreationController:
         layout, nodes = self._parts.layout, self._parts.nodes
 
-        async def fresh(tell: OnProgress) -> KubeletAccess:
-            return await kubelet_access(self._api, layout, self._config, tell=tell)
+        async def fresh(report: OnProgress) -> KubeletAccess:
+            return await kubelet_access(self._api, layout, self._config, report=report)
 
         return RecreationController(
             self._api,
@@ -346,7 +346,7 @@ class AgentDaemon:
                 self._config.upgrade,
                 tasks=tasks,
                 key=self._key.current,
-                fetch=partial(fetch_release, goal=self._goal),
+                fetch=partial(fetch_release, spec=self._goal),
             ),
             OperationKind.AGENT_RESET: reset,
         }

@@ -112,13 +112,13 @@ async def identity_when_joined(
     layout: Layout, machine: str, *, now: WallClock = utc_now, look_s: float = WAITS_S
 ) -> AgentIdentity:
     """Wait until the agent has a valid certificate and return its identity. The log names the reason of the wait."""
-    said = ""
+    message = ""
     while True:
         try:
             return identity_of(layout, machine, now=now)
         except Failure as error:
-            if str(error) != said:
-                said = str(error)
+            if str(error) != message:
+                message = str(error)
                 log.warning("cannot reach the API server", error=error)
         await asyncio.sleep(look_s)
 
@@ -207,7 +207,7 @@ async def join(
     config: AgentConfig,
     *,
     token: SecretStr | None = None,
-    tell: OnProgress = ignore_progress,
+    report: OnProgress = ignore_progress,
     now: WallClock = utc_now,
     within_s: float = WITHIN_S,
 ) -> None:
@@ -220,8 +220,8 @@ async def join(
         Rejected: the certificate was denied, or the host may not request one: the message has the remedy.
         Transient, Uncertain: no answer, or no decision yet.
     """
-    wanted = agent_identity(config.machine_name)
-    files = IdentityFiles(layout.identity, wanted)
+    desired = agent_identity(config.machine_name)
+    files = IdentityFiles(layout.identity, desired)
     held = files.held()
     joined = held is not None and held.is_good(now())
     if joined and await is_registered(layout, config, now=now):
@@ -230,7 +230,7 @@ async def join(
     text = token.reveal() if token is not None else config.kubelet.auth.bootstrap_token
     trusted = await verified(config, SecretStr(text)) if text else config
     async with HttpApi(client_config(trusted, credentials), user_agent=USER_AGENT) as api:
-        tell(f"Machine {config.machine_name}")
+        report(f"Machine {config.machine_name}")
         refused = await register(api, config, token_id=text.partition(".")[0])
         if joined and refused is not None:
             raise Rejected(
@@ -239,7 +239,7 @@ async def join(
         if not joined:
             approver = MACHINA if text else A_PERSON
             try:
-                await certificate(api, files, wanted, tell=tell, within_s=within_s, approver=approver)
+                await certificate(api, files, desired, report=report, within_s=within_s, approver=approver)
             except Rejected as error:
                 if refused is None or isinstance(error, Forbidden):
                     raise
@@ -287,7 +287,7 @@ async def connected(layout: Layout, config: AgentConfig, *, now: WallClock = utc
 
 
 async def kubelet_access(
-    api: Api, layout: Layout, config: AgentConfig, *, tell: OnProgress = ignore_progress, now: WallClock = utc_now
+    api: Api, layout: Layout, config: AgentConfig, *, report: OnProgress = ignore_progress, now: WallClock = utc_now
 ) -> KubeletAccess:
     """Return the credential of kubelet in a slot that is about to be built.
 
@@ -296,8 +296,8 @@ async def kubelet_access(
     """
     if (program := exec_access(config)) is not None:
         return program
-    wanted = kubelet_identity(config.machine_name)
-    held = await good_certificate(api, IdentityFiles(layout.identity, wanted), wanted, tell=tell, now=now)
+    desired = kubelet_identity(config.machine_name)
+    held = await good_certificate(api, IdentityFiles(layout.identity, desired), desired, report=report, now=now)
     return CertificateAccess(held.pem())
 
 

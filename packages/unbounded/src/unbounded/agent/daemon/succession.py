@@ -146,17 +146,17 @@ class Succession:
     async def _report(self, error: Exception) -> None:
         """Report the cause in the Machine's status on the old server, for the user that follows the move there."""
         used = access_of_config(self._config).server
-        says = ConditionReport(
+        report = ConditionReport(
             ConditionType.CLUSTER_ACCESS_CURRENT,
             ConditionStatus.FALSE,
             ConditionReason.PENDING,
             one_line(f"{used} stays in use; cannot move to its successor: {error}"),
         )
         with suppress(Failure):
-            await self._status.report((says,), None, None)
+            await self._status.report((report,), None, None)
 
-    async def _certificate(self, files: IdentityFiles, wanted: RequestedIdentity) -> StoredCertificate:
-        return await good_certificate(self._api, files, wanted, approver=MIGRATE)
+    async def _certificate(self, files: IdentityFiles, desired: RequestedIdentity) -> StoredCertificate:
+        return await good_certificate(self._api, files, desired, approver=MIGRATE)
 
     async def _check(self, config: AgentConfig, agent: StoredCertificate, successor: Successor) -> None:
         """Read this Machine from the successor with the identity that the agent will have there."""

@@ -60,8 +60,8 @@ class HostCommands:
         ran = HostCommandResult(argv, process.returncode or 0, _text(out), _text(err))
         log.debug("ran", argv=list(argv), status=ran.status)
         if check and not ran.ok:
-            said = " ".join((ran.stderr.strip() or ran.stdout.strip())[-_TAIL:].split())
-            raise Transient(f"{' '.join(argv[:3])}: status {ran.status}: {said}")
+            message = " ".join((ran.stderr.strip() or ran.stdout.strip())[-_TAIL:].split())
+            raise Transient(f"{' '.join(argv[:3])}: status {ran.status}: {message}")
         return ran
 
 

@@ -49,13 +49,13 @@ def read_build_record(layout: Layout, slot: Slot) -> BuildRecord | None:
 
 def _check(path: Path, content: bytes) -> None:
     try:
-        said = _sidecar(path).read_text().split()
+        message = _sidecar(path).read_text().split()
     except FileNotFoundError:  # power was lost between the two writes
         log.warning(
             "checksum of a slot's description is missing; using the description without verification", path=str(path)
         )
         return
-    if said[:1] != [hashlib.sha256(content).hexdigest()]:
+    if message[:1] != [hashlib.sha256(content).hexdigest()]:
         raise Rejected(f"{path}: it does not match its checksum; build the slot again, or remove both files")
 
 

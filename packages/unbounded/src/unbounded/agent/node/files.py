@@ -78,7 +78,7 @@ def dns_resolution(target: str, names: frozenset[str], content: bytes) -> DnsRes
 
 
 def slot_files(
-    goal: NodeGoal,
+    spec: NodeGoal,
     access: KubeletAccess,
     host: HostNames,
     resolve: DnsResolution,
@@ -101,12 +101,12 @@ def slot_files(
         SlotFile("/etc/tmpfiles.d/kmsg.conf", b"L /dev/kmsg - - - - /dev/console\n"),
         SlotFile("/etc/modules-load.d/kubernetes.conf", b"overlay\nbr_netfilter\n"),
         *((SlotFile("/etc/resolv.conf", resolve.content),) if not resolve.link else ()),
-        SlotFile(kubelet.CA, goal.ca_pem.encode()),
-        kubelet.configuration_file(kubelet.configuration(goal, resolve.pods)),
-        *kubelet.unit_files(goal, access),
-        *kubelet.credential_files(goal, access),
+        SlotFile(kubelet.CA, spec.ca_pem.encode()),
+        kubelet.configuration_file(kubelet.configuration(spec, resolve.pods)),
+        *kubelet.unit_files(spec, access),
+        *kubelet.credential_files(spec, access),
         *containerd.files(nvidia=nvidia),
-        *settings.files(goal, address, logins),
+        *settings.files(spec, address, logins),
     )
 
 
@@ -121,10 +121,10 @@ def masked_parameters(names: Iterable[str]) -> Mapping[str, str]:
 
 def slot_links(access: KubeletAccess, resolve: DnsResolution) -> Mapping[str, str]:
     """Return symbolic links, by path: masked units, enabled units, and DNS."""
-    wanted = f"{_SYSTEM}/multi-user.target.wants"
+    desired = f"{_SYSTEM}/multi-user.target.wants"
     return {
         **{f"{_SYSTEM}/{unit}": "/dev/null" for unit in MASKED},
-        **{f"{wanted}/{unit}": f"{_SYSTEM}/{unit}" for unit in (containerd.UNIT, kubelet.UNIT)},
+        **{f"{desired}/{unit}": f"{_SYSTEM}/{unit}" for unit in (containerd.UNIT, kubelet.UNIT)},
         **({"/etc/resolv.conf": resolve.link} if resolve.link else {}),
         **kubelet.links(access),
     }

@@ -45,14 +45,14 @@ class HostInputs:
             content, names = b"", frozenset()
         return dns_resolution(f"/{target.relative_to(os.path.realpath(self._layout.root))}", names, content)
 
-    def address(self, goal: NodeGoal) -> str:
+    def address(self, spec: NodeGoal) -> str:
         """Return the address of the Node; empty for kubelet's choice.
 
         Raises:
             Rejected: the host has no address in the network that kubelet.nodeIP names.
         """
-        wanted = (goal.settings.kubelet.node_ip if goal.settings.kubelet else None) or ""
-        return address_in(wanted) if "/" in wanted else wanted
+        desired = (spec.settings.kubelet.node_ip if spec.settings.kubelet else None) or ""
+        return address_in(desired) if "/" in desired else desired
 
     def files(self, slot: Slot, devices: HostDevices, driver: DriverLibraries) -> Mapping[Path, str]:
         """Return the files of the slot for the host's systemd and nspawn, by path."""
@@ -64,9 +64,9 @@ class HostInputs:
             self._layout.override(slot): override(slot),
         }
 
-    def write(self, wanted: Mapping[Path, str]) -> bool:
+    def write(self, desired: Mapping[Path, str]) -> bool:
         """Write these files where they differ; return whether any did."""
-        changed = {path: text for path, text in wanted.items() if _text(path) != text}
+        changed = {path: text for path, text in desired.items() if _text(path) != text}
         for path, text in changed.items():
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             write_durably(path, text.encode(), mode=0o644)

@@ -67,20 +67,20 @@ def configuration_file(document: bytes) -> SlotFile:
     return SlotFile(CONFIG, document)
 
 
-def unit_files(goal: NodeGoal, access: KubeletAccess) -> tuple[SlotFile, ...]:
+def unit_files(spec: NodeGoal, access: KubeletAccess) -> tuple[SlotFile, ...]:
     """Return the unit and its drop-ins."""
     folder = f"/etc/systemd/system/{UNIT}.d"
     return (
         SERVICE_FILE,
         _drop_in(f"{folder}/10-kubeconfig.conf", "KUBELET_KUBECONFIG_ARGS", kubeconfig_flags(access)),
-        node_drop_in(goal),
+        node_drop_in(spec),
         SlotFile(f"{folder}/50-env-file.conf", b"[Service]\nEnvironmentFile=-/etc/default/kubelet\n"),
     )
 
 
-def node_drop_in(goal: NodeGoal) -> SlotFile:
+def node_drop_in(spec: NodeGoal) -> SlotFile:
     """Return the drop-in with the labels and taints of kubelet's Node."""
-    return _drop_in(f"/etc/systemd/system/{UNIT}.d/20-node-config.conf", "KUBELET_NODE_ARGS", node_flags(goal))
+    return _drop_in(f"/etc/systemd/system/{UNIT}.d/20-node-config.conf", "KUBELET_NODE_ARGS", node_flags(spec))
 
 
 def kubeconfig_flags(access: KubeletAccess) -> list[str]:
@@ -88,19 +88,19 @@ def kubeconfig_flags(access: KubeletAccess) -> list[str]:
     return [*bootstrap, f"--kubeconfig={KUBECONFIG}", f"--cert-dir={CERTIFICATES}"]
 
 
-def node_flags(goal: NodeGoal) -> list[str]:
+def node_flags(spec: NodeGoal) -> list[str]:
     """Return kubelet's flags. Raises Rejected for a label with which kubelet would not start."""
-    if refused := [key for key in sorted(goal.labels) if not taken_by_kubelet(key)]:
+    if refused := [key for key in sorted(spec.labels) if not taken_by_kubelet(key)]:
         raise Rejected(f"node labels {', '.join(refused)}: {NOT_TAKEN}")
-    flags = [f"--config={CONFIG}", f"--hostname-override={goal.machine}"]
-    if goal.labels:
-        flags.append("--node-labels=" + ",".join(f"{key}={value}" for key, value in sorted(goal.labels.items())))
-    if goal.taints:
-        flags.append("--register-with-taints=" + ",".join(sorted(goal.taints)))
+    flags = [f"--config={CONFIG}", f"--hostname-override={spec.machine}"]
+    if spec.labels:
+        flags.append("--node-labels=" + ",".join(f"{key}={value}" for key, value in sorted(spec.labels.items())))
+    if spec.taints:
+        flags.append("--register-with-taints=" + ",".join(sorted(spec.taints)))
     return flags
 
 
-def configuration(goal: NodeGoal, resolv_conf: str) -> bytes:
+def configuration(spec: NodeGoal, resolv_conf: str) -> bytes:
     """Return the KubeletConfiguration as JSON.
 
     Args:
@@ -118,8 +118,8 @@ def configuration(goal: NodeGoal, resolv_conf: str) -> bytes:
         "readOnlyPort": 0,
         "cgroupDriver": "systemd",
         "protectKernelDefaults": True,
-        "clusterDomain": goal.cluster_domain,
-        **({"clusterDNS": [goal.cluster_dns]} if goal.cluster_dns else {}),
+        "clusterDomain": spec.cluster_domain,
+        **({"clusterDNS": [spec.cluster_dns]} if spec.cluster_dns else {}),
         "contentType": "application/json",
         "containerRuntimeEndpoint": CONTAINERD,
         "eventRecordQPS": 0,
@@ -130,23 +130,23 @@ def configuration(goal: NodeGoal, resolv_conf: str) -> bytes:
         "staticPodPath": MANIFESTS,
         "streamingConnectionIdleTimeout": "4h0m0s",
         "tlsCipherSuites": list(_CIPHERS),
-        **kubelet_fields(goal.settings),
+        **kubelet_fields(spec.settings),
     }
     return _json(document)
 
 
-def credential_files(goal: NodeGoal, access: KubeletAccess) -> tuple[SlotFile, ...]:
+def credential_files(spec: NodeGoal, access: KubeletAccess) -> tuple[SlotFile, ...]:
     """Return kubelet's credentials for the API server, readable by their owner only."""
     match access:
         case TokenAccess(token=token):
-            return (SlotFile(BOOTSTRAP, kubeconfig(goal, {"token": token.reveal()}), 0o600),)
+            return (SlotFile(BOOTSTRAP, kubeconfig(spec, {"token": token.reveal()}), 0o600),)
         case ExecAccess():
-            return (SlotFile(KUBECONFIG, kubeconfig(goal, {"exec": _exec(access)}), 0o600),)
+            return (SlotFile(KUBECONFIG, kubeconfig(spec, {"exec": _exec(access)}), 0o600),)
         case CertificateAccess(pem=pem):
             user = {"client-certificate": CERTIFICATE, "client-key": CERTIFICATE}
             return (
                 SlotFile(f"{CERTIFICATES}/{_CARRIED}", pem.reveal().encode(), 0o600),
-                SlotFile(KUBECONFIG, kubeconfig(goal, user), 0o600),
+                SlotFile(KUBECONFIG, kubeconfig(spec, user), 0o600),
             )
 
 
@@ -158,9 +158,9 @@ def links(access: KubeletAccess) -> Mapping[str, str]:
     return {CERTIFICATE: _CARRIED} if isinstance(access, CertificateAccess) else {}
 
 
-def kubeconfig(goal: NodeGoal, user: Mapping[str, Any]) -> bytes:
+def kubeconfig(spec: NodeGoal, user: Mapping[str, Any]) -> bytes:
     """Return a kubeconfig as JSON, which is YAML."""
-    cluster = {"server": goal.api_server, "certificate-authority-data": base64.b64encode(goal.ca_pem.encode()).decode()}
+    cluster = {"server": spec.api_server, "certificate-authority-data": base64.b64encode(spec.ca_pem.encode()).decode()}
     return _json(
         {
             "apiVersion": "v1",

@@ -119,9 +119,17 @@ class MachineRunner:
 
     async def journal(self, slot: Slot, unit: str) -> str:
         """Return a service's last output since the machine's boot; empty where the journal cannot be read."""
-        told = ("journalctl", "--boot", "--quiet", "--no-pager", "--output=cat", f"--lines={_LINES}", f"--unit={unit}")
+        message = (
+            "journalctl",
+            "--boot",
+            "--quiet",
+            "--no-pager",
+            "--output=cat",
+            f"--lines={_LINES}",
+            f"--unit={unit}",
+        )
         try:
-            return (await self.execute_inside(slot, *told, timeout_s=_READ_S, check=False)).stdout
+            return (await self.execute_inside(slot, *message, timeout_s=_READ_S, check=False)).stdout
         except Failure:
             return ""
 
@@ -227,10 +235,10 @@ class MachineRunner:
     async def _group(self, slot: Slot, unit: str) -> Path:
         """Return the control group of a service in the machine, as a path of the host."""
         argv = ("systemctl", "show", "--property=ControlGroup", "--value", "--", unit_of(slot))
-        told = (await self._commands.run(*argv)).stdout.strip()
+        message = (await self._commands.run(*argv)).stdout.strip()
         roots = (self._layout.at("/sys/fs/cgroup/unified"), self._layout.at("/sys/fs/cgroup"))
         root = next((root for root in roots if (root / "cgroup.controllers").exists()), roots[-1])
-        return root / told.strip("/") / "payload" / "system.slice" / unit
+        return root / message.strip("/") / "payload" / "system.slice" / unit
 
     async def stop(self, slot: Slot) -> None:
         """Stop the machine and disable its start at boot, durably.

@@ -100,12 +100,12 @@ class HostNodes:
             return seen
         return dataclasses.replace(seen, running=True, boot_id=boot_id, kubelet=kubelet_up, containerd=containerd_up)
 
-    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: OnProgress) -> None:
+    async def build(self, slot: Slot, spec: NodeGoal, access: KubeletAccess, report: OnProgress) -> None:
         await self.remove(slot)
         async with self._measured(TimedWork.BUILD):
-            await self._builder.build(slot, goal, access, tell)
+            await self._builder.build(slot, spec, access, report)
         await self._prepare(slot)
-        log.info("slot built", slot=slot, version=goal.kubernetes_version, image=goal.image)
+        log.info("slot built", slot=slot, version=spec.kubernetes_version, image=spec.image)
 
     async def start(self, slot: Slot) -> None:
         applied = self._whole(slot, "it is not started; build it first")
@@ -158,9 +158,9 @@ class HostNodes:
             await run_in_thread(write_build_record, self._layout, slot, replace(applied, node_uid=node_uid))
 
     async def introduce(self, slot: Slot, access: CertificateAccess) -> None:
-        goal = self._whole(slot, "it has no kubelet").goal
+        spec = self._whole(slot, "it has no kubelet").goal
         await self._running.stop_services(slot)
-        files = kubelet.credential_files(goal, access)
+        files = kubelet.credential_files(spec, access)
         await run_in_thread(self._put, slot, files, kubelet.links(access))
         log.info("kubelet has a new certificate", slot=slot)
 
@@ -192,33 +192,33 @@ class HostNodes:
 
     async def describe(self, slot: Slot, labels: Mapping[str, str], taints: tuple[str, ...]) -> None:
         applied = self._whole(slot, "its labels cannot be changed")
-        goal = replace(applied.goal, labels=dict(sorted(labels.items())), taints=taints)
-        if goal == applied.goal:
+        spec = replace(applied.goal, labels=dict(sorted(labels.items())), taints=taints)
+        if spec == applied.goal:
             return
-        await run_in_thread(self._put, slot, (kubelet.node_drop_in(goal),), {})
+        await run_in_thread(self._put, slot, (kubelet.node_drop_in(spec),), {})
         await self._running.reread(slot)
-        await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=goal))
+        await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=spec))
 
     async def configure(self, slot: Slot, settings: NodeSettings) -> None:
         applied = self._whole(slot, "its settings cannot be changed")
-        goal = replace(applied.goal, settings=settings)
-        if goal == applied.goal and not pull_secrets.secret_names(settings):
+        spec = replace(applied.goal, settings=settings)
+        if spec == applied.goal and not pull_secrets.secret_names(settings):
             return
         require_usable(settings)
-        await run_in_thread(self._put_settings, slot, applied.goal, goal)
-        await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=goal))
+        await run_in_thread(self._put_settings, slot, applied.goal, spec)
+        await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=spec))
         log.info("settings of slot changed", slot=slot)
 
-    def _put_settings(self, slot: Slot, before: NodeGoal, goal: NodeGoal) -> None:
-        wanted, gone = changed_files(
-            before, goal, self._surroundings.address(goal), pull_secrets.stored_response(self._layout)
+    def _put_settings(self, slot: Slot, before: NodeGoal, spec: NodeGoal) -> None:
+        desired, gone = changed_files(
+            before, spec, self._surroundings.address(spec), pull_secrets.stored_response(self._layout)
         )
-        document = kubelet.configuration(goal, self._surroundings.resolver().pods)
+        document = kubelet.configuration(spec, self._surroundings.resolver().pods)
         own = (kubelet.SERVICE_FILE, kubelet.configuration_file(document))
         with closing(SystemTree(self._layout.rootfs(slot))) as tree:
             for path in gone:
                 tree.unlink(path)
-        self._put(slot, (*wanted, *own), {})
+        self._put(slot, (*desired, *own), {})
         manual_changes.record_again(self._layout, slot, gone)
 
     def logins(self, slot: Slot) -> bytes:
@@ -228,11 +228,11 @@ class HostNodes:
     async def follow_access(self, slot: Slot, access: ClusterAccess) -> None:
         """Give kubelet in a complete slot this API server, CA and DNS server; restart it where it runs."""
         applied = self._whole(slot, "its kubelet cannot follow the cluster's CA")
-        goal = goal_with(applied.goal, access)
+        spec = goal_with(applied.goal, access)
         await run_in_thread(self._put, slot, await asyncio.to_thread(self._access_files, slot, access), {})
         if await self._running.service_active(slot, kubelet.UNIT):
             await self._running.restart_service(slot, kubelet.UNIT)
-        await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=goal))
+        await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=spec))
         log.info("kubelet follows the cluster's address and CA", slot=slot, access=str(access))
 
     async def succeed(
@@ -244,16 +244,16 @@ class HostNodes:
             kubelet_access: its certificate there; None where a program supplies its credential.
         """
         applied = self._whole(slot, "its kubelet cannot move to another cluster")
-        goal = goal_with(applied.goal, access)
+        spec = goal_with(applied.goal, access)
         files = await asyncio.to_thread(self._access_files, slot, access)
         if kubelet_access is not None:
-            shown = kubelet.credential_files(goal, kubelet_access)
+            shown = kubelet.credential_files(spec, kubelet_access)
             replaced = {file.path for file in shown}
             files = (*(file for file in files if file.path not in replaced), *shown)
         await run_in_thread(self._put, slot, files, kubelet.links(kubelet_access) if kubelet_access else {})
         if await self._running.service_active(slot, kubelet.UNIT):
             await self._running.restart_service(slot, kubelet.UNIT)
-        await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=goal, node_uid=node_uid))
+        await run_in_thread(write_build_record, self._layout, slot, replace(applied, goal=spec, node_uid=node_uid))
         log.info("kubelet belongs to another cluster", slot=slot, access=str(access), node=node_uid)
 
     def _access_files(self, slot: Slot, access: ClusterAccess) -> tuple[SlotFile, ...]:

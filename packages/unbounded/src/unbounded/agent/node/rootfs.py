@@ -50,7 +50,7 @@ def distribution(os_release: str, arch: str) -> Distribution:
     return Distribution("noble", _UBUNTU.get(arch, _UBUNTU["arm64"]))
 
 
-async def unpack_image(layers: Sequence[Path], target: Path, tell: OnProgress) -> None:
+async def unpack_image(layers: Sequence[Path], target: Path, report: OnProgress) -> None:
     """Unpack the layers on top of each other. A cancelled call removes what it has unpacked.
 
     Raises:
@@ -61,7 +61,7 @@ async def unpack_image(layers: Sequence[Path], target: Path, tell: OnProgress) -
     loop = asyncio.get_running_loop()
 
     def told(number: int) -> None:
-        loop.call_soon_threadsafe(tell, f"unpacking layer {number} of {len(layers)}")
+        loop.call_soon_threadsafe(report, f"unpacking layer {number} of {len(layers)}")
 
     work = partial(unpack, layers, target, bounds=LIMITS, stop=stop, told=told, tree=SystemTree)
     await run_stoppable(work, stop.asked.set)
@@ -75,12 +75,12 @@ def add_hosts(root: Path) -> None:
 
 
 async def debootstrap(
-    commands: Commands, target: Path, made: Distribution, arch: str, cache: Path, tell: OnProgress
+    commands: Commands, target: Path, made: Distribution, arch: str, cache: Path, report: OnProgress
 ) -> None:
     """Install the distribution. Raises Transient with debootstrap's last lines, Rejected where the host has no
     debootstrap.
     """
-    tell(f"debootstrap of {made.suite} starts; it takes some minutes")
+    report(f"debootstrap of {made.suite} starts; it takes some minutes")
     await asyncio.to_thread(cache.mkdir, mode=0o700, parents=True, exist_ok=True)
     argv = ["debootstrap", "--variant=minbase", f"--arch={arch}", f"--cache-dir={cache}"]
     await commands.run(

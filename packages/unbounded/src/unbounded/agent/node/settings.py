@@ -77,9 +77,9 @@ def changed_files(
     before: NodeGoal, after: NodeGoal, address: str, logins: bytes
 ) -> tuple[tuple[SlotFile, ...], tuple[str, ...]]:
     """Return the files that change between two goals of a slot, and the paths of those to remove."""
-    wanted = files(after, address, logins)
-    there = {file.path for file in wanted}
-    return wanted, tuple(file.path for file in files(before, "", b"") if file.path not in there)
+    desired = files(after, address, logins)
+    there = {file.path for file in desired}
+    return desired, tuple(file.path for file in files(before, "", b"") if file.path not in there)
 
 
 def kubelet_fields(settings: NodeSettings) -> dict[str, Any]:
@@ -90,20 +90,20 @@ def kubelet_fields(settings: NodeSettings) -> dict[str, Any]:
     return fields
 
 
-def files(goal: NodeGoal, address: str, logins: bytes) -> tuple[SlotFile, ...]:
+def files(spec: NodeGoal, address: str, logins: bytes) -> tuple[SlotFile, ...]:
     """Return the files of a goal's settings, without kubelet's own configuration.
 
     Args:
         address: of the Node; empty for kubelet's choice.
         logins: of the settings' Secrets, as stored on this host.
     """
-    settings = goal.settings
+    settings = spec.settings
     node_ip = (f"--node-ip={address}",) if address else ()
     secrets = bool(pull_secrets.secret_names(settings))
     known = pull_secrets.parse_response(logins) if secrets else RegistryLogins()
     flags = " ".join((*node_ip, *(pull_secrets.FLAGS if secrets else ())))
     return (
-        *(SlotFile(drop_in(unit), _environment(environment(goal))) for unit in UNITS),
+        *(SlotFile(drop_in(unit), _environment(environment(spec))) for unit in UNITS),
         SlotFile(FLAGS, _environment({"KUBELET_SETTINGS_ARGS": flags})),
         *((SlotFile(f"{CA_FOLDER}/configured.crt", settings.ca_bundle.encode()),) if settings.ca_bundle else ()),
         *(pull_secrets.files(logins) if secrets else ()),
@@ -115,22 +115,22 @@ def drop_in(unit: str) -> str:
     return f"/etc/systemd/system/{unit}.d/40-settings.conf"
 
 
-def environment(goal: NodeGoal) -> Mapping[str, str]:
+def environment(spec: NodeGoal) -> Mapping[str, str]:
     """Return the environment variables of containerd and kubelet."""
     found: dict[str, str] = {}
-    if (proxy := goal.settings.proxy) is not None and (proxy.http or proxy.https):
-        given = (("HTTP_PROXY", proxy.http), ("HTTPS_PROXY", proxy.https), ("NO_PROXY", ",".join(direct(goal))))
+    if (proxy := spec.settings.proxy) is not None and (proxy.http or proxy.https):
+        given = (("HTTP_PROXY", proxy.http), ("HTTPS_PROXY", proxy.https), ("NO_PROXY", ",".join(direct(spec))))
         found |= {name: value for name, value in given if value}
-    if goal.settings.ca_bundle:
+    if spec.settings.ca_bundle:
         found["SSL_CERT_DIR"] = f"{_SYSTEM_CERTS}:{CA_FOLDER}"
     return found
 
 
-def direct(goal: NodeGoal) -> tuple[str, ...]:
+def direct(spec: NodeGoal) -> tuple[str, ...]:
     """Return the hosts that need no proxy: those of the settings, the API server, the node and the cluster."""
-    named = goal.settings.proxy.no_proxy if goal.settings.proxy else ()
-    server = urlsplit(goal.api_server).hostname or ""
-    return tuple(dict.fromkeys((*named, server, goal.machine, *_ALWAYS_DIRECT, f".{goal.cluster_domain}")))
+    named = spec.settings.proxy.no_proxy if spec.settings.proxy else ()
+    server = urlsplit(spec.api_server).hostname or ""
+    return tuple(dict.fromkeys((*named, server, spec.machine, *_ALWAYS_DIRECT, f".{spec.cluster_domain}")))
 
 
 def added_trust(settings: NodeSettings, trust: Trust | None = None) -> Trust:
@@ -138,10 +138,10 @@ def added_trust(settings: NodeSettings, trust: Trust | None = None) -> Trust:
     return dataclasses.replace(trust or Trust(), added=(settings.ca_bundle or "").encode())
 
 
-def proxies(goal: NodeGoal) -> Proxies:
+def proxies(spec: NodeGoal) -> Proxies:
     """Return the proxies of the agent's downloads."""
-    proxy = goal.settings.proxy or ProxySettings()
-    return Proxies(proxy.http or "", proxy.https or "", direct(goal))
+    proxy = spec.settings.proxy or ProxySettings()
+    return Proxies(proxy.http or "", proxy.https or "", direct(spec))
 
 
 def _environment(variables: Mapping[str, str]) -> bytes:

@@ -71,29 +71,29 @@ class SlotBuilder:
         self._arch = arch
         self._trust = trust
 
-    async def build(self, slot: Slot, goal: NodeGoal, access: KubeletAccess, tell: OnProgress) -> BuildRecord:
+    async def build(self, slot: Slot, spec: NodeGoal, access: KubeletAccess, report: OnProgress) -> BuildRecord:
         """Build the slot, of which no file may exist. The returned slot is complete and synced to the disk.
 
         Raises:
             Transient, Rejected: the message begins with the name of the step.
         """
-        wanted = artifacts(goal, self._arch)
-        node_flags(goal)  # both reject before any download
-        require_usable(goal.settings)
+        desired = artifacts(spec, self._arch)
+        node_flags(spec)  # both reject before any download
+        require_usable(spec.settings)
         shelf = BlobStore(self._layout.artifacts)
         work = workspace(self._layout, slot)
         await run_in_thread(self._prepare, shelf, work)
         async with AsyncExitStack() as open_:
-            trust, by = added_trust(goal.settings, self._trust), proxies(goal)
+            trust, by = added_trust(spec.settings, self._trust), proxies(spec)
             web = await open_.enter_async_context(Web(trust, PATIENT, proxies=by))
             brief = await open_.enter_async_context(Web(trust, BRIEF, proxies=by))
-            logins = await run_in_thread(stored_logins, self._layout) if secret_names(goal.settings) else None
+            logins = await run_in_thread(stored_logins, self._layout) if secret_names(spec.settings) else None
             images = ImageCache(shelf, web, brief, logins)
-            building = SlotBuild(slot, goal, access, work / "root", images, ArtifactCache(shelf, web, brief))
-            await add_all(self._steps(wanted), building, tell, at_once=AT_ONCE)
+            building = SlotBuild(slot, spec, access, work / "root", images, ArtifactCache(shelf, web, brief))
+            await add_all(self._steps(desired), building, report, at_once=AT_ONCE)
         digest = building.image.digest if building.image else ""
         unchecked = tuple(sorted(name for name, one in building.fetched.items() if not one.checked))
-        applied = BuildRecord(goal=goal, image_digest=digest, unchecked=unchecked)
+        applied = BuildRecord(goal=spec, image_digest=digest, unchecked=unchecked)
         await run_in_thread(self._settle, building, applied)
         await run_in_thread(shelf.collect, KEPT)
         return applied
@@ -106,10 +106,10 @@ class SlotBuilder:
         except OSError as error:
             raise Transient(f"{work}: {error.strerror}") from error
 
-    def _steps(self, wanted: tuple[Artifact, ...]) -> list[ReversibleStep[SlotBuild]]:
+    def _steps(self, desired: tuple[Artifact, ...]) -> list[ReversibleStep[SlotBuild]]:
         """Return the build's steps. No step is present before, and a slot is removed as a whole."""
         steps = [_step("image", self._fetch_image), _step("root file system", self._make_rootfs, "image")]
-        for artifact in wanted:
+        for artifact in desired:
             fetching = f"fetch {artifact.name}"
             steps.append(_step(fetching, partial(_fetch, artifact)))
             steps.append(_step(artifact.name, partial(_install, artifact), fetching, "root file system"))
@@ -118,32 +118,32 @@ class SlotBuilder:
         steps.append(_step("configuration", self._write_files, "root file system"))
         return steps
 
-    async def _fetch_image(self, building: SlotBuild, tell: OnProgress) -> None:
+    async def _fetch_image(self, building: SlotBuild, report: OnProgress) -> None:
         if building.goal.image:
             platform = Platform("linux", self._arch)
-            building.image = await building.images.get(building.goal.image, platform, tell)
+            building.image = await building.images.get(building.goal.image, platform, report)
 
-    async def _make_rootfs(self, building: SlotBuild, tell: OnProgress) -> None:
+    async def _make_rootfs(self, building: SlotBuild, report: OnProgress) -> None:
         if building.image is not None:
-            await rootfs.unpack_image(building.image.layers, building.place, tell)
+            await rootfs.unpack_image(building.image.layers, building.place, report)
         else:
             made = rootfs.distribution(self._surroundings.os_release(), self._arch)
             cache = self._layout.cache / "packages"
-            await rootfs.debootstrap(self._commands, building.place, made, self._arch, cache, tell)
+            await rootfs.debootstrap(self._commands, building.place, made, self._arch, cache, report)
             await run_in_thread(rootfs.add_hosts, building.place)
 
-    async def _add_sandbox(self, building: SlotBuild, tell: OnProgress) -> None:
+    async def _add_sandbox(self, building: SlotBuild, report: OnProgress) -> None:
         """Fetch the sandbox image where the node image has none."""
         artifact = sandbox_artifact(building.goal, self._arch)
         if artifact is None or await run_in_thread(_holds_sandbox, building.place):
             return
         try:
-            await _fetch(artifact, building, tell)
+            await _fetch(artifact, building, report)
         except Rejected as failure:
             if not isinstance(failure.__cause__, NotPublished | Denied):
                 raise
             raise Rejected(f"{sandbox.ARCHIVE} is missing in the node image, and at the mirror: {failure}") from failure
-        await _install(artifact, building, tell)
+        await _install(artifact, building, report)
 
     async def _check_contract(self, building: SlotBuild, _: OnProgress) -> None:
         await run_in_thread(contract.require, building.place, self._arch)
@@ -202,8 +202,8 @@ def _holds_sandbox(root: Path) -> bool:
         return tree.has(sandbox.ARCHIVE)
 
 
-async def _fetch(artifact: Artifact, building: SlotBuild, tell: OnProgress) -> None:
-    building.fetched[artifact.name] = await building.artifacts.get(artifact, tell)
+async def _fetch(artifact: Artifact, building: SlotBuild, report: OnProgress) -> None:
+    building.fetched[artifact.name] = await building.artifacts.get(artifact, report)
 
 
 async def _install(artifact: Artifact, building: SlotBuild, _: OnProgress) -> None:

@@ -48,14 +48,14 @@ async def recorded_goal(api: Api, base: NodeGoal) -> NodeGoal:
         Rejected, Transient: as `goal_for_build`; Transient also where the version changes at each read.
     """
     status = RecreationStatusWriter(api, base.machine, now=utc_now)
-    goal = await goal_for_build(api, base)
+    spec = await goal_for_build(api, base)
     for _ in range(_READS):
-        if goal.configuration is None:
-            return goal
-        await status.record_configuration(goal.configuration)
-        named, goal = goal, await goal_for_build(api, base)
-        if goal == named:
-            return goal
+        if spec.configuration is None:
+            return spec
+        await status.record_configuration(spec.configuration)
+        named, spec = spec, await goal_for_build(api, base)
+        if spec == named:
+            return spec
     raise Transient(f"Machine {base.machine}: its configuration changes too often; run start again")
 
 

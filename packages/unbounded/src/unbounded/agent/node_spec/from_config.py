@@ -86,15 +86,15 @@ def rootfs_image(configured: str, facts: HostFacts) -> str:
     return facts.image.strip()
 
 
-def require_image(goal: NodeGoal, facts: HostFacts) -> NodeGoal:
+def require_image(spec: NodeGoal, facts: HostFacts) -> NodeGoal:
     """Return the goal.
 
     Raises:
         Rejected: it has no image of the root file system, and debootstrap is not requested.
     """
-    if not goal.image and not facts.debootstrap:
+    if not spec.image and not facts.debootstrap:
         raise NoImage(NO_IMAGE)
-    return goal
+    return spec
 
 
 def release_version(text: str) -> str:

@@ -69,7 +69,7 @@ def desired_node(machine: Machine, version: MachineConfigurationVersion | None, 
     template = None if version is None else version.spec.template
     marks = desired_marks(machine, template, LabelsAndTaints(base.labels, base.taints))
     sources = (machine.spec.agent.downloads if machine.spec.agent else None) or AgentDownloads()
-    goal = NodeGoal(
+    spec = NodeGoal(
         machine=base.machine,
         kubernetes_version=theirs.version or own.version or base.kubernetes_version,
         api_server=base.api_server,
@@ -86,7 +86,7 @@ def desired_node(machine: Machine, version: MachineConfigurationVersion | None, 
         settings=_settings(version, base),
         configuration=None if version is None else configuration_id(version),
     )
-    return DesiredNode(goal, tuple(_drift(base, goal)), tuple(_conflicts(own, theirs)))
+    return DesiredNode(spec, tuple(_drift(base, spec)), tuple(_conflicts(own, theirs)))
 
 
 def same_node(one: NodeGoal, other: NodeGoal) -> bool:
@@ -133,10 +133,10 @@ def _sources(sources: AgentDownloads, base: NodeGoal) -> Downloads:
     configuration. A digest belongs to one version and is not kept for another.
     """
 
-    def place(wanted: DownloadSource | None, otherwise: ArtifactSource, version: str) -> ArtifactSource:
-        if wanted is not None and (wanted.base_url or wanted.url):
-            return ArtifactSource(base_url=wanted.base_url or "", url=wanted.url or "")
-        return otherwise if _version(wanted) in ("", version) else msgspec.structs.replace(otherwise, sha256="")
+    def place(desired: DownloadSource | None, otherwise: ArtifactSource, version: str) -> ArtifactSource:
+        if desired is not None and (desired.base_url or desired.url):
+            return ArtifactSource(base_url=desired.base_url or "", url=desired.url or "")
+        return otherwise if _version(desired) in ("", version) else msgspec.structs.replace(otherwise, sha256="")
 
     there = base.downloads
     crictl = place(sources.crictl, there.crictl, there.crictl.version)
@@ -161,21 +161,21 @@ def _settings(version: MachineConfigurationVersion | None, base: NodeGoal) -> No
     return msgspec.structs.replace(found, proxy=proxy, ca_bundle=authorities)
 
 
-def _drift(base: NodeGoal, goal: NodeGoal) -> Iterator[str]:
-    if release_version(base.kubernetes_version) != goal.kubernetes_version:
-        yield f"kubernetes.version {base.kubernetes_version} → {goal.kubernetes_version}"
-    if base.image != goal.image:
-        yield f"agent.image {base.image or 'none'} → {goal.image or 'none'}"
-    if base.labels != goal.labels:
-        changed = sorted(key for key in {*base.labels, *goal.labels} if base.labels.get(key) != goal.labels.get(key))
+def _drift(base: NodeGoal, spec: NodeGoal) -> Iterator[str]:
+    if release_version(base.kubernetes_version) != spec.kubernetes_version:
+        yield f"kubernetes.version {base.kubernetes_version} → {spec.kubernetes_version}"
+    if base.image != spec.image:
+        yield f"agent.image {base.image or 'none'} → {spec.image or 'none'}"
+    if base.labels != spec.labels:
+        changed = sorted(key for key in {*base.labels, *spec.labels} if base.labels.get(key) != spec.labels.get(key))
         yield f"kubernetes.nodeLabels ({', '.join(changed)})"
-    if sorted(base.taints) != sorted(goal.taints):
+    if sorted(base.taints) != sorted(spec.taints):
         yield "kubernetes.registerWithTaints"
-    before, after = ((one.containerd_version, one.runc_version, one.cni_version) for one in (base, goal))
-    if base.downloads != goal.downloads or before != after:
+    before, after = ((one.containerd_version, one.runc_version, one.cni_version) for one in (base, spec))
+    if base.downloads != spec.downloads or before != after:
         yield "agent.downloads"
     for part in ("kubelet", "containerd", "proxy", "ca_bundle", "sysctl"):
-        if getattr(base.settings, part) != getattr(goal.settings, part):
+        if getattr(base.settings, part) != getattr(spec.settings, part):
             yield api_name(part)
 
 

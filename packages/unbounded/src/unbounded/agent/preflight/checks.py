@@ -23,12 +23,12 @@ CONTROLLERS: Final = ("cpu", "memory", "pids")  # kubelet does not start without
 
 
 def host_findings(
-    host: HostObservation, goal: NodeGoal | None, *, debootstrap: bool = False
+    host: HostObservation, spec: NodeGoal | None, *, debootstrap: bool = False
 ) -> Iterator[PreflightFinding]:
     """Yield the findings about a host.
 
     Args:
-        goal: of the node; None where the configuration cannot be read.
+        spec: of the node; None where the configuration cannot be read.
     """
     yield privileged(host)
     yield from packages(host, debootstrap=debootstrap)
@@ -40,7 +40,7 @@ def host_findings(
     yield from disk(host)
     yield cgroups(host)
     yield nvidia(host)
-    yield from slots(host, goal)
+    yield from slots(host, spec)
 
 
 def privileged(host: HostObservation) -> PreflightFinding:
@@ -51,11 +51,11 @@ def privileged(host: HostObservation) -> PreflightFinding:
 
 
 def packages(host: HostObservation, *, debootstrap: bool) -> Iterator[PreflightFinding]:
-    wanted = [*PROGRAMS, *(["debootstrap"] if debootstrap else [])]
-    missing = [program for program in wanted if program not in host.programs]
+    desired = [*PROGRAMS, *(["debootstrap"] if debootstrap else [])]
+    missing = [program for program in desired if program not in host.programs]
     name, target = "host-packages", "packages"
     if not missing:
-        yield fine(name, target, f"{', '.join(wanted)} are installed")
+        yield fine(name, target, f"{', '.join(desired)} are installed")
     elif host.manager:
         yield warning(name, target, f"start installs {', '.join(missing)} with {host.manager}")
     else:
@@ -157,7 +157,7 @@ def nvidia(host: HostObservation) -> PreflightFinding:
     return fine(name, target, f"driver {seen.driver}, {seen.devices} devices")
 
 
-def slots(host: HostObservation, goal: NodeGoal | None) -> Iterator[PreflightFinding]:
+def slots(host: HostObservation, spec: NodeGoal | None) -> Iterator[PreflightFinding]:
     """Yield findings about existing slots of this host, compared with the goal."""
     name = "nspawn-machine-provisioning"
     if host.resetting:
@@ -165,7 +165,7 @@ def slots(host: HostObservation, goal: NodeGoal | None) -> Iterator[PreflightFin
     for slot, found in sorted(host.slots.items()):
         if found.broken:
             yield error(name, slot, f"{found.broken}: run `unbounded-agent reset` to start over")
-        elif found.applied is not None and goal is not None and found.applied.goal.machine != goal.machine:
+        elif found.applied is not None and spec is not None and found.applied.goal.machine != spec.machine:
             theirs = found.applied.goal.machine
             yield error(name, slot, f"it is the node of Machine {theirs!r}: run `unbounded-agent reset` first")
         elif found.applied is not None:

@@ -53,15 +53,15 @@ async def attestation(url: str) -> ServiceAnswer:
         return await _answer_of(web, f"{url.rstrip('/')}/attest", "attestation", "Attest.URL")
 
 
-async def artifact(web: Web, shelf: BlobStore, wanted: Artifact) -> ServiceAnswer:
+async def artifact(web: Web, shelf: BlobStore, desired: Artifact) -> ServiceAnswer:
     """Request the artifact and its checksum, unless this host has the artifact."""
-    what, key = f"{wanted.name} {wanted.version}", f"Downloads.{_KEYS.get(wanted.name, 'Kubernetes')}"
-    if (there := await asyncio.to_thread(find_cached, shelf, wanted)) is not None:
+    what, key = f"{desired.name} {desired.version}", f"Downloads.{_KEYS.get(desired.name, 'Kubernetes')}"
+    if (there := await asyncio.to_thread(find_cached, shelf, desired)) is not None:
         return ServiceAnswer(what, key, kept=True, unchecked=not there.checked)
-    found = replace(await _answer_of(web, wanted.url, what, key), proxy=_proxy(web, wanted.url))
-    if found.trouble or not 200 <= found.status < 300 or wanted.sha256:
+    found = replace(await _answer_of(web, desired.url, what, key), proxy=_proxy(web, desired.url))
+    if found.trouble or not 200 <= found.status < 300 or desired.sha256:
         return found
-    published = await _answer_of(web, wanted.checksum_url, what, key)
+    published = await _answer_of(web, desired.checksum_url, what, key)
     return replace(found, unchecked=published.status in UNPUBLISHED)
 
 
@@ -71,15 +71,15 @@ async def image(
     """Request the image for this platform, unless this host has it."""
     what, key = "image of the root file system", "OCIImage"
     try:
-        wanted = Reference.parse(reference)
+        desired = Reference.parse(reference)
     except UnusableContent:
         return ServiceAnswer(what, key, trouble=NetworkFault.NO_IMAGE)
-    proxy = _proxy(web, f"{web.trust.scheme(wanted.host)}://{wanted.host}")
+    proxy = _proxy(web, f"{web.trust.scheme(desired.host)}://{desired.host}")
     try:
-        if await asyncio.to_thread(is_image_cached, shelf, wanted, platform):
+        if await asyncio.to_thread(is_image_cached, shelf, desired, platform):
             return ServiceAnswer(what, key, kept=True)
         async with asyncio.timeout(CALL_S):
-            await RegistryClient(web, wanted, logins).resolve(platform)
+            await RegistryClient(web, desired, logins).resolve(platform)
     except (Failure, OSError) as failure:
         return replace(_failed(what, key, failure), proxy=proxy)
     return ServiceAnswer(what, key, status=200, proxy=proxy)

@@ -80,37 +80,37 @@ class _Answers:
 async def _findings(
     config: AgentConfig, unknown_keys: tuple[str, ...], facts: HostFacts, layout: Layout, host: HostObservation
 ) -> list[PreflightFinding]:
-    goal = goal_from_config(config, facts)
+    spec = goal_from_config(config, facts)
     named = list(checks.configuration(config, map(_without_urls, unknown_keys), joined=has_joined(layout)))
     try:
-        files, sandbox = artifacts(goal, facts.arch), sandbox_artifact(goal, facts.arch)
+        files, sandbox = artifacts(spec, facts.arch), sandbox_artifact(spec, facts.arch)
     except Rejected as failure:  # its message names the URL
         files, sandbox, named = (), None, [error("agent-config", "configuration", _without_urls(str(failure)))]
     logins = await asyncio.to_thread(stored_logins, layout)
-    answers = await _request_all(config, goal, facts.arch, (files, sandbox), BlobStore(layout.artifacts), host, logins)
-    by_hand = facts.debootstrap and not goal.image
+    answers = await _request_all(config, spec, facts.arch, (files, sandbox), BlobStore(layout.artifacts), host, logins)
+    by_hand = facts.debootstrap and not spec.image
     return [
         *named,
-        *host_findings(host, goal, debootstrap=by_hand),
+        *host_findings(host, spec, debootstrap=by_hand),
         *_named(config, host, answers, debootstrap=by_hand),
     ]
 
 
-def _made(host: HostObservation, goal: NodeGoal) -> bool:
+def _made(host: HostObservation, spec: NodeGoal) -> bool:
     """Return whether `start` would build no slot here and so fetch nothing."""
     one, two = (
         SlotFacts(slot, exists=found.exists, applied=found.applied, running=found.running)
         for slot, found in ((slot, host.slots.get(slot, SlotObservation())) for slot in Slot)
     )
     try:
-        return not choose_slot(one, two, goal).build
+        return not choose_slot(one, two, spec).build
     except Rejected:  # the slot is another Machine's, which has a finding of its own
         return False
 
 
 async def _request_all(
     config: AgentConfig,
-    goal: NodeGoal,
+    spec: NodeGoal,
     arch: str,
     parts: tuple[tuple[Artifact, ...], Artifact | None],
     shelf: BlobStore,
@@ -122,15 +122,15 @@ async def _request_all(
     Args:
         parts: artifacts of every node, and the sandbox image where a mirror is named for it.
     """
-    made = _made(host, goal)
+    made = _made(host, spec)
     files, sandbox = parts
 
     async def image(web: Web) -> ServiceAnswer | None:
-        if not goal.image:
+        if not spec.image:
             return None
         if made:
             return ServiceAnswer("image of the root file system", "OCIImage", kept=True)
-        return await requests.image(web, shelf, goal.image, Platform("linux", arch), logins)
+        return await requests.image(web, shelf, spec.image, Platform("linux", arch), logins)
 
     async def attestation() -> ServiceAnswer | None:
         auth = config.kubelet.auth
@@ -145,9 +145,9 @@ async def _request_all(
             else await requests.artifact(web, shelf, one)
         )
 
-    trust, by = added_trust(goal.settings), proxies(goal)
+    trust, by = added_trust(spec.settings), proxies(spec)
     async with Web(trust, requests.PATIENCE, proxies=by) as web, asyncio.TaskGroup() as group:
-        server = group.create_task(requests.api_server(goal.api_server, goal.ca_pem.encode()))
+        server = group.create_task(requests.api_server(spec.api_server, spec.ca_pem.encode()))
         asked_image, asked_attestation = group.create_task(image(web)), group.create_task(attestation())
         asked = [group.create_task(file(web, one)) for one in files]
         asked_sandbox = group.create_task(file(web, sandbox)) if sandbox else None

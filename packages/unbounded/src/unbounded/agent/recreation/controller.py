@@ -204,13 +204,13 @@ class RecreationController:
         if applied is None:
             return 0.0
         check_s = await self._ensure_running(machine, home)  # before any API read, as the API server may not answer
-        wanted = await self._desired(machine, applied)
+        desired = await self._desired(machine, applied)
         again_s = self._resolver.again_s(machine)
         boot_id = (await self._nodes.look(home)).boot_id if needs_boot_id(applied, failed, node) else ""
         view = NodeObservation(
             applied=applied,
             node=node,
-            wanted=wanted if isinstance(wanted, DesiredNode) else None,
+            wanted=desired if isinstance(desired, DesiredNode) else None,
             failed=failed,
             boot_id=boot_id,
             joining_s=self._age(f"joining {home}", so=not applied.node_uid),
@@ -219,20 +219,20 @@ class RecreationController:
         if view.ours and node is not None:
             self._time_first_ready(node)
         refused = ""
-        if view.ours and isinstance(wanted, DesiredNode) and labels_differ(applied.goal, wanted.goal):
-            refused = await self._follower.follow(home, applied.node_uid, applied.goal, wanted.goal)
+        if view.ours and isinstance(desired, DesiredNode) and labels_differ(applied.goal, desired.goal):
+            refused = await self._follower.follow(home, applied.node_uid, applied.goal, desired.goal)
             if not refused:
                 return 0.0
         decided = verdict(view, self._limits)
         if isinstance(decided, Recreate) and _is_node(machine):
-            begun_s = await self._begin(machine, home, applied, wanted, decided)
+            begun_s = await self._begin(machine, home, applied, desired, decided)
             return begun_s if check_s is None else min(begun_s, check_s)
         if isinstance(decided, Registered):
             return await self._remember(home, decided.node_uid, failed)
         if isinstance(decided, ForgetFailure):
             self._store.forget()
             failed = None
-        await self._report(applied, wanted, failed, refused)
+        await self._report(applied, desired, failed, refused)
         rest_s = decided.requeue_after_s if isinstance(decided, NoRecreation) else None
         waits_s = [max(one, RESOLUTION_S) for one in (rest_s, again_s, check_s) if one is not None]
         return min(waits_s, default=None)
@@ -264,17 +264,17 @@ class RecreationController:
         return "" if active is None or active.lost else holder_message(active)
 
     async def _report(
-        self, applied: BuildRecord, wanted: DesiredNode | Unresolved, failed: FailedRecreation | None, refused: str
+        self, applied: BuildRecord, desired: DesiredNode | Unresolved, failed: FailedRecreation | None, refused: str
     ) -> None:
         """Update the Machine's status; read it live only where the cached one differs.
 
         Args:
             refused: why labels and taints of the Node cannot be updated.
         """
-        if isinstance(wanted, Unresolved):
-            known, pending = None, report.unresolved(wanted.why)
+        if isinstance(desired, Unresolved):
+            known, pending = None, report.unresolved(desired.why)
         else:
-            known, pending = wanted, report.repave_pending(wanted, failed, refused)
+            known, pending = desired, report.repave_pending(desired, failed, refused)
         machine = self._caches.machines.get(self._name)
         types = () if machine is None else [one.type for one in machine.status.conditions]
         says = (pending, report.bootstrapped(), *await asyncio.to_thread(self._more, types))
@@ -300,7 +300,7 @@ class RecreationController:
     # Start of a recreation
 
     async def _begin(
-        self, cached: Machine, home: Slot, applied: BuildRecord, wanted: DesiredNode | Unresolved, decided: Recreate
+        self, cached: Machine, home: Slot, applied: BuildRecord, desired: DesiredNode | Unresolved, decided: Recreate
     ) -> float:
         """Decide by live reads. Claim the Machine, write the decision to disk, and begin.
 
@@ -312,9 +312,9 @@ class RecreationController:
             return BLOCKED_S
         if decided.lost_node and node is not None and node.metadata.uid == decided.lost_node:
             return BLOCKED_S  # the cache lags behind
-        wanted = await self._desired(machine, applied, fresh=True)
-        held = await self._blocked_by(machine, wanted)
-        if held or isinstance(wanted, Unresolved):
+        desired = await self._desired(machine, applied, fresh=True)
+        held = await self._blocked_by(machine, desired)
+        if held or isinstance(desired, Unresolved):
             await self._status.report((report.blocked(decided.why, held),), None, None)
             return BLOCKED_S
         why = await self._report_discarded(machine, decided.why)
@@ -322,7 +322,7 @@ class RecreationController:
             uid=self._new_uid(),
             phase=RecreationPhase.CLEARING,
             source=home,
-            goal=wanted.goal,
+            goal=desired.goal,
             why=why,
             since=self._status.now(),
             lost_node=decided.lost_node,
@@ -330,7 +330,7 @@ class RecreationController:
         )
         if await self._status.claim(transition, report.in_progress(transition)):
             return BLOCKED_S
-        if await self._desired(machine, applied, fresh=True) != wanted:
+        if await self._desired(machine, applied, fresh=True) != desired:
             await self._status.release_leftover()
             return CHANGED_S
         self._store.write(transition)
@@ -349,10 +349,10 @@ class RecreationController:
         ]
         return "; ".join((why, *changed))
 
-    async def _blocked_by(self, machine: Machine, wanted: DesiredNode | Unresolved) -> str:
+    async def _blocked_by(self, machine: Machine, desired: DesiredNode | Unresolved) -> str:
         """Return what blocks a recreation that is due; empty when it can begin."""
-        if isinstance(wanted, Unresolved):
-            return wanted.why
+        if isinstance(desired, Unresolved):
+            return desired.why
         if is_paused(machine.metadata.annotations):
             return "the Machine is paused"
         try:

@@ -22,20 +22,20 @@ from unbounded.kube.port import Api
 log = Log("agent")
 
 
-def labels_differ(made: NodeGoal, wanted: NodeGoal) -> bool:
+def labels_differ(made: NodeGoal, desired: NodeGoal) -> bool:
     """Return whether labels or taints differ."""
-    return made.labels != wanted.labels or sorted(made.taints) != sorted(wanted.taints)
+    return made.labels != desired.labels or sorted(made.taints) != sorted(desired.taints)
 
 
-def node_change(node: Mapping[str, Any], made: NodeGoal, wanted: NodeGoal) -> dict[str, Any]:
+def node_change(node: Mapping[str, Any], made: NodeGoal, desired: NodeGoal) -> dict[str, Any]:
     """Return the merge patch for the Node; empty when it has the desired labels and taints.
 
     Args:
         made: goal with the labels and taints that the slot has now.
     """
-    labels = label_changes(node["metadata"].get("labels") or {}, made.labels, wanted.labels)
+    labels = label_changes(node["metadata"].get("labels") or {}, made.labels, desired.labels)
     before = list((node.get("spec") or {}).get("taints") or ())
-    after = taints_after(before, made.taints, wanted.taints)
+    after = taints_after(before, made.taints, desired.taints)
     change: dict[str, Any] = {"metadata": {"labels": labels}} if labels else {}
     return change if after == before else {**change, "spec": {"taints": after}}
 
@@ -57,37 +57,37 @@ class LabelSync:
         self._requested: object = None
         self._refused = ""
 
-    async def follow(self, home: Slot, uid: str, made: NodeGoal, wanted: NodeGoal) -> str:
+    async def follow(self, home: Slot, uid: str, made: NodeGoal, desired: NodeGoal) -> str:
         """Update labels and taints of the Node, and those with which the slot would register. Return why the API server
         rejects them. A rejected update is not repeated until the desired ones change.
 
         Args:
             uid: of the Node that the slot registered.
         """
-        asked = (uid, wanted.labels, wanted.taints)
+        asked = (uid, desired.labels, desired.taints)
         if asked == self._requested:
             return self._refused
         if held := self._blocked_by():
             return held
         try:
-            node_flags(wanted)  # the next start of kubelet uses them, too
-            if await self._patch(uid, made, wanted):
+            node_flags(desired)  # the next start of kubelet uses them, too
+            if await self._patch(uid, made, desired):
                 log.info("labels and taints of the Node updated", machine=self._machine, slot=str(home))
         except Rejected as error:
             log.warning("no permission to update labels and taints of the Node", error=error, machine=self._machine)
             self._requested, self._refused = asked, str(error)
             return self._refused
         async with self._lock("labels and taints of the node"):
-            await self._nodes.describe(home, wanted.labels, wanted.taints)
+            await self._nodes.describe(home, desired.labels, desired.taints)
         return ""
 
-    async def _patch(self, uid: str, made: NodeGoal, wanted: NodeGoal) -> bool:
+    async def _patch(self, uid: str, made: NodeGoal, desired: NodeGoal) -> bool:
         """Patch the Node; return whether it differed. A change since the read is a Conflict."""
         try:
             node = await self._api.get(NODES.raw(), self._machine)
         except NotFound:
             return False
-        change = node_change(node, made, wanted)
+        change = node_change(node, made, desired)
         if not change or node["metadata"]["uid"] != uid:
             return False
         version = {"resourceVersion": node["metadata"]["resourceVersion"]}

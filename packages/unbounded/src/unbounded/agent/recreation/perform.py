@@ -49,9 +49,9 @@ def reuse_or(nodes: Nodes, fresh: Fresh, *, now: WallClock = utc_now) -> AccessF
     After a failed attempt it is a fresh one: the old certificate may have been the cause.
     """
 
-    async def access(source: Slot, attempt: int, tell: OnProgress) -> KubeletAccess:
+    async def access(source: Slot, attempt: int, report: OnProgress) -> KubeletAccess:
         held = await nodes.kubelet_certificate(source) if attempt == 1 else None
-        return held if held is not None and remaining_validity(held, now()) >= LEAST else await fresh(tell)
+        return held if held is not None and remaining_validity(held, now()) >= LEAST else await fresh(report)
 
     return access
 

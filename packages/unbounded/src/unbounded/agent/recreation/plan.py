@@ -300,16 +300,18 @@ Step = (
 )
 
 
-def plan(transition: Transition, seen: RecreationObservation, limits: RecreationLimits) -> Step:
+def plan(transition: Transition, observation: RecreationObservation, limits: RecreationLimits) -> Step:
     """Return the next step of a recreation."""
     row = TABLE[transition.phase]
-    facts = {Side.SOURCE: seen.source, Side.TARGET: seen.target}
+    facts = {Side.SOURCE: observation.source, Side.TARGET: observation.target}
     here, slot = facts[row.side], facts[row.side].slot
     lacks = (
-        unmet_requirement(here, _version(transition, row, here), seen.evidence) if row.do is PhaseAction.PROVE else ""
+        unmet_requirement(here, _version(transition, row, here), observation.evidence)
+        if row.do is PhaseAction.PROVE
+        else ""
     )
-    if _too_late(row, seen, limits) and (row.do is not PhaseAction.PROVE or lacks):
-        return ChangePhase(row.back, _why(row, seen, lacks, limits))
+    if _too_late(row, observation, limits) and (row.do is not PhaseAction.PROVE or lacks):
+        return ChangePhase(row.back, _why(row, observation, lacks, limits))
     if row.quiet is not None and facts[row.quiet].running:
         return StopMachine(facts[row.quiet].slot, transition.phase, again=True)
     if row.unserved is not None and (facts[row.unserved].kubelet or facts[row.unserved].containerd):
@@ -324,7 +326,7 @@ def plan(transition: Transition, seen: RecreationObservation, limits: Recreation
         case PhaseAction.START:
             return StartMachine(slot, row.then)
         case PhaseAction.PROVE:
-            return _prove(transition, row, here, seen.evidence, lacks)
+            return _prove(transition, row, here, observation.evidence, lacks)
 
 
 def _prove(transition: Transition, row: PhaseRow, here: SlotFacts, evidence: NodeEvidence, lacks: str) -> Step:
@@ -342,11 +344,11 @@ def _version(transition: Transition, row: PhaseRow, here: SlotFacts) -> str:
     return here.applied.goal.kubernetes_version if here.applied else ""
 
 
-def _too_late(row: PhaseRow, seen: RecreationObservation, limits: RecreationLimits) -> bool:
-    return row.limit is not None and (seen.hopeless or seen.spent_s >= row.limit(limits))
+def _too_late(row: PhaseRow, observation: RecreationObservation, limits: RecreationLimits) -> bool:
+    return row.limit is not None and (observation.hopeless or observation.spent_s >= row.limit(limits))
 
 
-def _why(row: PhaseRow, seen: RecreationObservation, lacks: str, limits: RecreationLimits) -> str:
-    within = "" if seen.hopeless or row.limit is None else f" within {row.limit(limits):.0f} s"
-    said = seen.error or lacks
+def _why(row: PhaseRow, observation: RecreationObservation, lacks: str, limits: RecreationLimits) -> str:
+    within = "" if observation.hopeless or row.limit is None else f" within {row.limit(limits):.0f} s"
+    said = observation.error or lacks
     return f"{row.failed}{within}{f': {said}' if said else ''}"

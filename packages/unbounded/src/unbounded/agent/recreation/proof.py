@@ -57,12 +57,12 @@ def unmet_requirement(facts: SlotFacts, version: str, seen: NodeEvidence) -> str
     return "" if seen.renewed else "the lease of the Node has not been renewed yet"
 
 
-def same_version(reported: str, wanted: str) -> bool:
+def same_version(reported: str, desired: str) -> bool:
     """Return whether the versions are equal: `v1.34.0` is 1.34.0. A build's suffix after a plus or a dash does not
     count unless the desired version has one.
     """
-    bare, wanted = reported.removeprefix("v"), wanted.removeprefix("v")
-    return bare == wanted or bare.partition("+")[0].partition("-")[0] == wanted
+    bare, desired = reported.removeprefix("v"), desired.removeprefix("v")
+    return bare == desired or bare.partition("+")[0].partition("-")[0] == desired
 
 
 def _why(node: Node) -> str:

@@ -261,16 +261,16 @@ class RecreationReconciler:
         good = not transition.failure
         failed = None if good else self._failed(transition)
         applied = self._nodes.applied(transition.target if good else transition.source)
-        wanted = await self._desired(applied)
+        desired = await self._desired(applied)
         again = "" if failed is None else retry_message(failed, self._limits)
         says = report.succeeded(transition, left) if good else report.rolled_back(transition, again)
-        told = (says,) if wanted is None else (says, report.repave_pending(wanted, failed))
+        message = (says,) if desired is None else (says, report.repave_pending(desired, failed))
         if failed is None:
             self._store.forget()
         else:
             self._store.fail(failed)
         phase = OperationPhase.COMPLETE if good else OperationPhase.FAILED
-        if not await self._status.complete(transition, told, applied, wanted, phase):
+        if not await self._status.complete(transition, message, applied, desired, phase):
             raise Stale("another operation holds the Machine's lock")
         self._store.clear()
         self._memory = _PhaseState()

@@ -73,11 +73,11 @@ def rolled_back(transition: Transition, again: str) -> ConditionReport:
     Args:
         again: time of the next attempt, for the message.
     """
-    goal, why = describe_goal(transition.goal), one_line(transition.failure)
+    spec, why = describe_goal(transition.goal), one_line(transition.failure)
     if transition.stranded:
-        text = f"{transition.why}; {goal} failed: {why}; {again}"
+        text = f"{transition.why}; {spec} failed: {why}; {again}"
         return ConditionReport(ConditionType.NODE_UPDATED, ConditionStatus.FALSE, ConditionReason.NO_WORKING_NODE, text)
-    text = f"{goal} failed, so {transition.source} is the node again: {why}; {again}"
+    text = f"{spec} failed, so {transition.source} is the node again: {why}; {again}"
     return ConditionReport(ConditionType.NODE_UPDATED, ConditionStatus.FALSE, ConditionReason.ROLLED_BACK, text)
 
 
@@ -98,29 +98,29 @@ def unreadable(why: str) -> ConditionReport:
     return ConditionReport(ConditionType.NODE_UPDATED, ConditionStatus.UNKNOWN, ConditionReason.FAILED, one_line(why))
 
 
-def repave_pending(wanted: DesiredNode, failed: FailedRecreation | None, refused: str = "") -> ConditionReport:
+def repave_pending(desired: DesiredNode, failed: FailedRecreation | None, refused: str = "") -> ConditionReport:
     """Return RepavePending for a node and its desired goal.
 
     Args:
         refused: why labels and taints of the Node cannot be updated.
     """
     conflicts = ""
-    if wanted.conflicts and wanted.goal.configuration is not None:
-        fields = ", ".join(wanted.conflicts)
-        conflicts = f"; {wanted.goal.configuration.version_name} overrides spec in {fields}"
-    if wanted.same:
-        text = f"the node is built from {describe_goal(wanted.goal)}"
+    if desired.conflicts and desired.goal.configuration is not None:
+        fields = ", ".join(desired.conflicts)
+        conflicts = f"; {desired.goal.configuration.version_name} overrides spec in {fields}"
+    if desired.same:
+        text = f"the node is built from {describe_goal(desired.goal)}"
         return ConditionReport(
             ConditionType.REPAVE_PENDING, ConditionStatus.FALSE, ConditionReason.APPLIED, text + conflicts
         )
-    text = f"{describe_goal(wanted.goal)} differs in {'; '.join(wanted.drift)}"
+    text = f"{describe_goal(desired.goal)} differs in {'; '.join(desired.drift)}"
     text += f"; cannot update labels and taints of the Node: {one_line(refused)}" if refused else ""
-    if failed is not None and same_node(failed.goal, wanted.goal):
+    if failed is not None and same_node(failed.goal, desired.goal):
         text = f"{text}; tried {failed.attempts} times and rolled back: {one_line(failed.why)}"
         return ConditionReport(
             ConditionType.REPAVE_PENDING, ConditionStatus.TRUE, ConditionReason.ROLLED_BACK, text + conflicts
         )
-    wrong = "; ".join(faults(wanted.goal.settings))
+    wrong = "; ".join(faults(desired.goal.settings))
     outlook = (
         f"a node built from it would be rolled back: {one_line(wrong)}" if wrong else "applied when the Node is deleted"
     )
@@ -160,9 +160,9 @@ def after_reset() -> ConditionReport:
 
 def status_change(
     machine: Mapping[str, Any],
-    says: Iterable[ConditionReport],
+    report: Iterable[ConditionReport],
     applied: BuildRecord | None,
-    wanted: DesiredNode | None,
+    desired: DesiredNode | None,
     *,
     now: str,
 ) -> dict[str, Any]:
@@ -171,12 +171,12 @@ def status_change(
     Args:
         machine: plain JSON of the object.
         applied: record of the node's build; None does not change configuration and image.
-        wanted: None while unknown.
+        desired: None while unknown.
     """
     status = machine.get("status") or {}
     before = list(status.get("conditions") or ())
     conditions = before
-    for one in says:
+    for one in report:
         changed = set_condition(conditions, one.type, one.status, one.reason, one.message, now)
         conditions = conditions if changed is None else changed
     change: dict[str, Any] = {} if conditions == before else {"conditions": conditions}
@@ -186,26 +186,26 @@ def status_change(
     if (applied.goal.image or None) != image:
         change["agent"] = {"image": applied.goal.image or None}
     told = status.get("configuration") or None
-    made_from = configuration_status(applied, wanted, told)
+    made_from = configuration_status(applied, desired, told)
     if made_from != told:
         change["configuration"] = None if made_from is None else {**dict.fromkeys(told or (), None), **made_from}
     return change
 
 
 def configuration_status(
-    applied: BuildRecord, wanted: DesiredNode | None, told: Mapping[str, Any] | None
+    applied: BuildRecord, desired: DesiredNode | None, told: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
     """Return `status.configuration`: the version that the node was built from, or an equivalent one."""
-    if wanted is not None and wanted.same:
-        return _plain(wanted.goal.configuration)
+    if desired is not None and desired.same:
+        return _plain(desired.goal.configuration)
     made_from = _plain(applied.goal.configuration)
     return made_from if made_from is not None else told
 
 
-def describe_goal(goal: NodeGoal) -> str:
+def describe_goal(spec: NodeGoal) -> str:
     """Return a short description of a goal."""
-    version = f"Kubernetes {goal.kubernetes_version}"
-    return version if goal.configuration is None else f"{goal.configuration.version_name} ({version})"
+    version = f"Kubernetes {spec.kubernetes_version}"
+    return version if spec.configuration is None else f"{spec.configuration.version_name} ({version})"
 
 
 def one_line(text: str) -> str:

@@ -53,7 +53,7 @@ class RecreationStatusWriter:
         """Name of the recreation in the claim."""
         return f"{self._machine}-recreation"
 
-    async def claim(self, transition: Transition, says: ConditionReport) -> str:
+    async def claim(self, transition: Transition, report: ConditionReport) -> str:
         """Take the claim or keep it, and report the progress. Return the other holder; empty where the claim is taken.
 
         A deleted Machine has no claim to lose: a recreation under way is completed.
@@ -64,24 +64,24 @@ class RecreationStatusWriter:
         active = msgspec.convert(raw, Machine).status.active_operation
         if active is not None and active.uid != transition.uid and not active.lost:
             return holder_message(active)
-        change = status_change(raw, (says,), None, None, now=self.now())
+        change = status_change(raw, (report,), None, None, now=self.now())
         if active is None or active.uid != transition.uid:
             change["activeOperation"] = self._slot(transition, lost=active is not None and active.lost)
         await self._status.write(raw, change)
         return ""
 
-    async def report_progress(self, transition: Transition, says: ConditionReport) -> None:
+    async def report_progress(self, transition: Transition, report: ConditionReport) -> None:
         """Report the progress if this recreation has the claim."""
         raw = await self._read()
         if raw is not None and _holder(raw) == transition.uid:
-            await self._status.write(raw, status_change(raw, (says,), None, None, now=self.now()))
+            await self._status.write(raw, status_change(raw, (report,), None, None, now=self.now()))
 
     async def complete(
         self,
         transition: Transition,
-        says: Iterable[ConditionReport],
+        report: Iterable[ConditionReport],
         applied: BuildRecord | None,
-        wanted: DesiredNode | None,
+        desired: DesiredNode | None,
         phase: OperationPhase,
     ) -> bool:
         """Release the claim and add the result to the history. Return False when another operation has the claim."""
@@ -90,23 +90,23 @@ class RecreationStatusWriter:
             return True
         if _holder(raw) not in ("", transition.uid):
             return False
-        told = tuple(says)
-        change = status_change(raw, told, applied, wanted, now=self.now())
+        told = tuple(report)
+        change = status_change(raw, told, applied, desired, now=self.now())
         result = msgspec.to_builtins(self._result(transition, phase, told[0]))
         history = with_newest(raw.get("status", {}).get("recentOperations", ()), result)
         await self._status.write(raw, {**change, "activeOperation": None, "recentOperations": history})
         return True
 
     async def report(
-        self, says: Iterable[ConditionReport], applied: BuildRecord | None, wanted: DesiredNode | None
+        self, report: Iterable[ConditionReport], applied: BuildRecord | None, desired: DesiredNode | None
     ) -> None:
         """Update conditions, configuration and image; write nothing where they are equal already. On a Conflict, such
         as with other writers at the daemon's start, retry at once.
         """
-        told = tuple(says)
+        told = tuple(report)
         await self._status.update(
             self._machine,
-            lambda raw: status_change(raw, told, applied, wanted, now=self.now()),
+            lambda raw: status_change(raw, told, applied, desired, now=self.now()),
             attempts=_REPORTS,
         )
 
@@ -139,14 +139,14 @@ class RecreationStatusWriter:
         )
         return with_nulls(active) if lost else msgspec.to_builtins(active)
 
-    def _result(self, transition: Transition, phase: OperationPhase, says: ConditionReport) -> RecentOperation:
+    def _result(self, transition: Transition, phase: OperationPhase, report: ConditionReport) -> RecentOperation:
         return RecentOperation(
             name=self.operation_name(),
             uid=transition.uid,
             kind=NODE_RECREATION,
             phase=phase,
-            reason=says.reason,
-            message=says.message[:512],
+            reason=report.reason,
+            message=report.message[:512],
             started_at=transition.since,
             completed_at=self.now(),
         )
@@ -162,8 +162,8 @@ def holder_message(active: ActiveOperation) -> str:
     return f"{active.kind} {active.name} ({active.executor}) holds the lock of the Machine since {active.since}"
 
 
-def _configuration(goal: NodeGoal) -> ConfigurationStatus | None:
-    told = None if goal.configuration is None else msgspec.to_builtins(goal.configuration)
+def _configuration(spec: NodeGoal) -> ConfigurationStatus | None:
+    told = None if spec.configuration is None else msgspec.to_builtins(spec.configuration)
     return None if told is None else msgspec.convert(told, ConfigurationStatus)
 
 

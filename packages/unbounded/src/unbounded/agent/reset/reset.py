@@ -89,7 +89,7 @@ def has_traces(layout: Layout) -> bool:
     return records or any(os.path.lexists(path) for path in (*slots, *own))
 
 
-async def reset(resetting: ResetContext, tell: OnProgress) -> ResetResult:
+async def reset(resetting: ResetContext, report: OnProgress) -> ResetResult:
     """Run the command `reset`: stop the daemon, so that it does not rebuild what is removed, and then remove all parts.
 
     Raises:
@@ -106,7 +106,7 @@ async def reset(resetting: ResetContext, tell: OnProgress) -> ResetResult:
         except BaseException:
             await _start_again(resetting, stopped)
             raise
-        return await remove_all_parts(resetting, tell)
+        return await remove_all_parts(resetting, report)
 
 
 async def _daemon_holds(resetting: ResetContext) -> bool:
@@ -138,7 +138,7 @@ async def _start_again(resetting: ResetContext, stopped: Sequence[str]) -> None:
             log.info("the reset did not start; what it had stopped runs again", unit=unit)
 
 
-async def remove_all_parts(resetting: ResetContext, tell: OnProgress) -> ResetResult:
+async def remove_all_parts(resetting: ResetContext, report: OnProgress) -> ResetResult:
     """Remove all parts in order; the caller holds the host's lock. The next call completes an interrupted one.
 
     A part that cannot be removed does not stop the others. Only the agent itself then remains, for the next attempt.
@@ -147,21 +147,21 @@ async def remove_all_parts(resetting: ResetContext, tell: OnProgress) -> ResetRe
     if this_release() is not None:
         await asyncio.to_thread(load_everything)  # modules that are not loaded by then cannot be imported any more
     if not has_traces(layout):
-        await SURVEY.add(resetting.host, tell)  # there was no node here: node-like items belong to others
+        await SURVEY.add(resetting.host, report)  # there was no node here: node-like items belong to others
     make_folders(layout.etc, mode=0o700)
     write_durably(layout.reset_state, msgspec.json.encode(_Marker()))
     known = ResetResult(packages=installed_by_us(layout), spared=spared(layout))
-    left = await _walk(NODE_AND_HOST, resetting, tell)
+    left = await _walk(NODE_AND_HOST, resetting, report)
     if not left:
-        left = await _walk((*AGENT, ResetPart("records", _remove_records)), resetting, tell)
+        left = await _walk((*AGENT, ResetPart("records", _remove_records)), resetting, report)
     log.info("reset done" if not left else "reset incomplete", left=[str(one) for one in left])
     return ResetResult(tuple(left), known.packages, known.spared)
 
 
-async def _walk(parts: Sequence[ResetPart], resetting: ResetContext, tell: OnProgress) -> list[Leftover]:
+async def _walk(parts: Sequence[ResetPart], resetting: ResetContext, report: OnProgress) -> list[Leftover]:
     left: list[Leftover] = []
     for part in parts:
-        tell(part.name)
+        report(part.name)
         began = time.monotonic()
         try:
             found = await part.remove(resetting)

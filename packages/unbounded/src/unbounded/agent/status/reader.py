@@ -108,16 +108,16 @@ class StateReader:
         layout = self._layout
         applied = self._try(slot, lambda: read_build_record(layout, slot), None)
         exists = self._try(slot, lambda: _there(layout.rootfs(slot)), False)
-        goal = applied.goal if applied else None
+        spec = applied.goal if applied else None
         found = SlotState(slot=slot, exists=exists, whole=applied is not None)
-        if applied is not None and goal is not None:
-            named = goal.configuration
+        if applied is not None and spec is not None:
+            named = spec.configuration
             found = SlotState(
                 slot=slot,
                 exists=exists,
                 whole=True,
-                kubernetes_version=goal.kubernetes_version,
-                image=goal.image,
+                kubernetes_version=spec.kubernetes_version,
+                image=spec.image,
                 configuration=named.version_name if named else "",
                 node_uid=applied.node_uid,
                 unchecked=applied.unchecked,

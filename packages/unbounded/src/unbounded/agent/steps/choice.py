@@ -25,7 +25,7 @@ class SlotChoice:
     start: bool
 
 
-def choose_slot(one: SlotFacts, two: SlotFacts, goal: NodeGoal) -> SlotChoice:
+def choose_slot(one: SlotFacts, two: SlotFacts, spec: NodeGoal) -> SlotChoice:
     """Return the slot of the node, and its missing parts.
 
     A slot stays unchanged once it has registered a Node, whatever the configuration: a node's goal changes by
@@ -36,15 +36,15 @@ def choose_slot(one: SlotFacts, two: SlotFacts, goal: NodeGoal) -> SlotChoice:
     """
     whole = sorted((facts for facts in (one, two) if facts.applied is not None), key=_preference)
     for facts in whole:
-        if facts.applied is not None and facts.applied.goal.machine != goal.machine:
+        if facts.applied is not None and facts.applied.goal.machine != spec.machine:
             other = facts.applied.goal.machine
             raise Rejected(
-                f"this host is Machine {other}: run `unbounded-agent reset` before it becomes {goal.machine}"
+                f"this host is Machine {other}: run `unbounded-agent reset` before it becomes {spec.machine}"
             )
     if not whole:
         return SlotChoice(Slot.KUBE1, build=True, start=True)
     facts = whole[0]
-    build = not has_registered(*whole) and not _is_made_from(facts, goal)
+    build = not has_registered(*whole) and not _is_made_from(facts, spec)
     return SlotChoice(
         facts.slot, build=build, start=build or not (facts.running and facts.kubelet and facts.containerd)
     )
@@ -60,9 +60,9 @@ def _preference(facts: SlotFacts) -> tuple[bool, bool]:
     return not facts.running, not (facts.applied and facts.applied.node_uid)
 
 
-def _is_made_from(facts: SlotFacts, goal: NodeGoal) -> bool:
+def _is_made_from(facts: SlotFacts, spec: NodeGoal) -> bool:
     """Return whether the slot has this goal, from any configuration version: another one with equal content is the same
     node.
     """
     made = None if facts.applied is None else facts.applied.goal
-    return made is not None and msgspec.structs.replace(made, configuration=goal.configuration) == goal
+    return made is not None and msgspec.structs.replace(made, configuration=spec.configuration) == spec

@@ -22,7 +22,7 @@ BEFORE: Final = OriginalState(NAME, FoundValues)
 _FOLDER: Final = "/proc/sys"
 
 
-def apply(layout: Layout, wanted: Mapping[str, str]) -> None:
+def apply(layout: Layout, desired: Mapping[str, str]) -> None:
     """Set these parameters on the host, and restore the original values of an earlier configuration's.
 
     Raises:
@@ -30,24 +30,24 @@ def apply(layout: Layout, wanted: Mapping[str, str]) -> None:
     """
     kept = BEFORE.read(layout)
     found = {} if kept is None else dict(kept.values)
-    if not wanted and kept is None:
+    if not desired and kept is None:
         return
-    for name in sorted(found.keys() - wanted.keys()):
+    for name in sorted(found.keys() - desired.keys()):
         _write(layout, name, found.pop(name), gone="is fine")
-    for name in sorted(wanted):
+    for name in sorted(desired):
         found.setdefault(name, _read(layout, name))
     BEFORE.replace(layout, FoundValues(found))
-    for name, value in sorted(wanted.items()):
+    for name, value in sorted(desired.items()):
         _write(layout, name, value)
-    if wanted:
-        _file(wanted).put(layout)
+    if desired:
+        _file(desired).put(layout)
         return
     _file({}).take_back(layout)
     BEFORE.forget(layout)
 
 
-def _file(wanted: Mapping[str, str]) -> OwnFile:
-    lines = "".join(f"{name} = {value}\n" for name, value in sorted(wanted.items()))
+def _file(desired: Mapping[str, str]) -> OwnFile:
+    lines = "".join(f"{name} = {value}\n" for name, value in sorted(desired.items()))
     text = f"# Written by unbounded-agent: sysctl of the node's MachineConfiguration.\n{lines}"
     return OwnFile(f"{NAME}-file", "/etc/sysctl.d/98-unbounded-node.conf", text.encode())
 

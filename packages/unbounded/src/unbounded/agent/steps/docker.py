@@ -95,18 +95,18 @@ def _is_own(layout: Layout, unit: str) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-async def _add(host: StepHost, tell: OnProgress) -> None:
+async def _add(host: StepHost, report: OnProgress) -> None:
     path = host.layout.at(CONFIG)
     config = found_file(path)
-    wanted = without_iptables(config.content)
+    desired = without_iptables(config.content)
     units = tuple([await _found(host, unit) for unit in UNITS])
-    BEFORE.keep(host.layout, FoundDocker(config=config, written=wanted, units=units))
-    if wanted != config.content:
+    BEFORE.keep(host.layout, FoundDocker(config=config, written=desired, units=units))
+    if desired != config.content:
         make_folders(path.parent)
-        write_durably(path, wanted, mode=config.mode)
+        write_durably(path, desired, mode=config.mode)
     for unit in UNITS:
         if (await host.units.look(unit)).active not in ("inactive", "failed"):
-            tell(f"stopping {unit}")
+            report(f"stopping {unit}")
             await host.units.stop(unit)
         if _is_own(host.layout, unit):
             await host.units.disable(unit)

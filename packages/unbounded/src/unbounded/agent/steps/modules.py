@@ -40,11 +40,11 @@ async def _present(host: StepHost) -> bool:
     return FILE.stands(host.layout)  # written last; the load of an unavailable module is not retried at each start
 
 
-async def _add(host: StepHost, tell: OnProgress) -> None:
+async def _add(host: StepHost, report: OnProgress) -> None:
     found = BEFORE.keep(host.layout, FoundModules(loaded(host.layout)))
     for name in MODULES:
         if name not in found.loaded and not await _modprobe(host, "modprobe", name):
-            tell(f"{name} is not a module of this kernel: built in, or missing")
+            report(f"{name} is not a module of this kernel: built in, or missing")
     FILE.put(host.layout)
 
 

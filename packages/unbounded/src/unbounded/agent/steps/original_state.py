@@ -49,12 +49,12 @@ class OriginalState(Generic[T]):
         except FileNotFoundError:
             return None
         try:
-            kept = msgspec.json.decode(content, type=_StoredState)
-            if kept.format > FORMAT:
+            state = msgspec.json.decode(content, type=_StoredState)
+            if state.format > FORMAT:
                 raise Rejected(
-                    f"{path} has format {kept.format}, but this agent supports {FORMAT}: use the agent that wrote it"
+                    f"{path} has format {state.format}, but this agent supports {FORMAT}: use the agent that wrote it"
                 )
-            return msgspec.json.decode(kept.found, type=self.type)
+            return msgspec.json.decode(state.found, type=self.type)
         except msgspec.DecodeError as error:
             raise Rejected(f"cannot read {path}: {error}") from error
 

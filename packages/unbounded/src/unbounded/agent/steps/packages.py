@@ -80,8 +80,8 @@ INSTALLED: Final = OriginalState("packages-installed", FoundPackages)  # package
 
 def missing(host: StepHost) -> tuple[str, ...]:
     """Return the required programs that are not installed."""
-    wanted = (*PROGRAMS, *(("debootstrap",) if host.debootstrap else ()))
-    return tuple(program for program in wanted if not host.has(program))
+    desired = (*PROGRAMS, *(("debootstrap",) if host.debootstrap else ()))
+    return tuple(program for program in desired if not host.has(program))
 
 
 def manager_of(host: StepHost) -> PackageManager:
@@ -108,12 +108,12 @@ async def _present(host: StepHost) -> bool:
     return not missing(host) and not unfinished
 
 
-async def _add(host: StepHost, tell: OnProgress) -> None:
+async def _add(host: StepHost, report: OnProgress) -> None:
     manager = manager_of(host)
     before = BEFORE.keep(host.layout, FoundPackages(await _names(host, manager)))
     if programs := missing(host):
         packages = tuple(manager.packages[program] for program in programs)
-        tell(f"installing {', '.join(packages)}")
+        report(f"installing {', '.join(packages)}")
         await _install(host, manager, packages)
     if still := missing(host):
         raise Rejected(f"the packages are installed, but {', '.join(still)} is missing")
@@ -151,10 +151,10 @@ async def _updated(host: StepHost, manager: PackageManager) -> str:
 
 
 async def _names(host: StepHost, manager: PackageManager) -> tuple[str, ...]:
-    told = (await host.commands.run(*manager.names, timeout_s=QUERY_S)).stdout.split("\n")
+    message = (await host.commands.run(*manager.names, timeout_s=QUERY_S)).stdout.split("\n")
     if manager.program != "apt-get":
-        return tuple(sorted({line for line in told if line}))
-    return tuple(sorted({line[3:].strip() for line in told if line.startswith("ii")}))
+        return tuple(sorted({line for line in message if line}))
+    return tuple(sorted({line[3:].strip() for line in message if line.startswith("ii")}))
 
 
 async def _remove(host: StepHost) -> None:

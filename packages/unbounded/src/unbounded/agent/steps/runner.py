@@ -61,7 +61,7 @@ def ordered(steps: Sequence[ReversibleStep[W]]) -> list[ReversibleStep[W]]:
 
 
 async def add_all(
-    steps: Sequence[ReversibleStep[W]], on: W, tell: OnProgress, *, at_once: int = AT_ONCE
+    steps: Sequence[ReversibleStep[W]], on: W, report: OnProgress, *, at_once: int = AT_ONCE
 ) -> tuple[str, ...]:
     """Add the steps that are not present; return their names. The first failure stops the others.
 
@@ -78,7 +78,7 @@ async def add_all(
         for name in step.after:
             await present[name].wait()
         async with room:
-            if await _add_if_missing(step, on, tell):
+            if await _add_if_missing(step, on, report):
                 changed.append(step.name)
         present[step.name].set()
 
@@ -91,7 +91,7 @@ async def add_all(
     return tuple(changed)
 
 
-async def _add_if_missing(step: ReversibleStep[W], on: W, tell: OnProgress) -> bool:
+async def _add_if_missing(step: ReversibleStep[W], on: W, report: OnProgress) -> bool:
     """Add the step unless it is present; return whether it was added."""
     began = time.monotonic()
     try:
@@ -99,7 +99,7 @@ async def _add_if_missing(step: ReversibleStep[W], on: W, tell: OnProgress) -> b
             log.debug("step is present", step=step.name)
             return False
         log.info("step started", step=step.name)
-        await step.add(on, lambda words: tell(f"{step.name}: {words}"))
+        await step.add(on, lambda words: report(f"{step.name}: {words}"))
     except asyncio.CancelledError:
         log.info("step interrupted", step=step.name, seconds=_since(began))
         raise

@@ -83,8 +83,8 @@ async def _joined(starting: StartContext) -> bool:
     return await starting.joined()
 
 
-async def _join(starting: StartContext, tell: OnProgress) -> None:
-    await starting.join(tell)
+async def _join(starting: StartContext, report: OnProgress) -> None:
+    await starting.join(report)
 
 
 # Configuration of the daemon
@@ -108,14 +108,14 @@ async def _slot_made(starting: StartContext) -> bool:
     return starting.is_being_recreated or not (await starting.choice()).build
 
 
-async def _make_slot(starting: StartContext, tell: OnProgress) -> None:
+async def _make_slot(starting: StartContext, report: OnProgress) -> None:
     slot = (await starting.choice()).slot
     await starting.says(f"`unbounded-agent start` builds {slot}")
-    access = await starting.access(tell)
+    access = await starting.access(report)
     if (await starting.nodes.look(slot)).exists:
-        tell(f"{slot} is incomplete, or built from something else; building it again")
+        report(f"{slot} is incomplete, or built from something else; building it again")
         await starting.nodes.stop(slot)
-    await starting.nodes.build(slot, await starting.wanted(), access, tell)
+    await starting.nodes.build(slot, await starting.wanted(), access, report)
 
 
 async def _machine_runs(starting: StartContext) -> bool:
@@ -125,14 +125,14 @@ async def _machine_runs(starting: StartContext) -> bool:
     return not choice.start and not await starting.certificate_ended(choice.slot)
 
 
-async def _start_machine(starting: StartContext, tell: OnProgress) -> None:
+async def _start_machine(starting: StartContext, report: OnProgress) -> None:
     slot = (await starting.choice()).slot
     if await starting.certificate_ended(slot):
-        tell(f"kubelet in {slot} has no valid certificate; requesting another one")
-        access = await starting.access(tell)
+        report(f"kubelet in {slot} has no valid certificate; requesting another one")
+        access = await starting.access(report)
         if isinstance(access, CertificateAccess):
             await starting.nodes.introduce(slot, access)
-    tell(f"starting {slot}")
+    report(f"starting {slot}")
     await starting.nodes.start(slot)
 
 
@@ -170,8 +170,8 @@ def _of_host(step: ReversibleStep[StepHost]) -> ReversibleStep[StartContext]:
     async def present(starting: StartContext) -> bool:
         return await step.present(starting.host)
 
-    async def add(starting: StartContext, tell: OnProgress) -> None:
-        await step.add(starting.host, tell)
+    async def add(starting: StartContext, report: OnProgress) -> None:
+        await step.add(starting.host, report)
 
     async def remove(starting: StartContext) -> None:
         await step.remove(starting.host)

@@ -89,13 +89,13 @@ async def _present(host: StepHost) -> bool:
     return not in_use(host.layout) and disabled_swap(fstab) == fstab
 
 
-async def _add(host: StepHost, tell: OnProgress) -> None:
+async def _add(host: StepHost, report: OnProgress) -> None:
     active = in_use(host.layout)
     BEFORE.keep(host.layout, FoundSwap(active))
     _write_fstab(host.layout, disabled_swap(_fstab(host.layout)))
     await host.units.reload()  # systemd still has the units of these lines otherwise, and starts them again
     for area in active:
-        tell(f"switching off swap area {area.path}")
+        report(f"switching off swap area {area.path}")
         await host.commands.run("swapoff", "--", area.path, timeout_s=OFF_S)
 
 

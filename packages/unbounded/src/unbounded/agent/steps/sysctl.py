@@ -126,7 +126,7 @@ async def _present(host: StepHost) -> bool:
     return FILE.stands(layout) and not to_set(layout) and not refused_by_kubelet(layout)
 
 
-async def _add(host: StepHost, tell: OnProgress) -> None:
+async def _add(host: StepHost, report: OnProgress) -> None:
     layout = host.layout
     keys = [*DESIRED, _SIDE, *_forwarding(layout)]
     found = {key: value for key in keys if (value := read(layout, key)) is not None}
@@ -140,7 +140,7 @@ async def _add(host: StepHost, tell: OnProgress) -> None:
         raise Rejected(f"{'; '.join(map(str, refused))}; {REMEDY}")
     if missing := cannot_be_set(layout):
         log.warning("kernel parameters not set", keys=missing)
-        tell(f"this kernel does not have {', '.join(missing)}, or does not allow changes")
+        report(f"this kernel does not have {', '.join(missing)}, or does not allow changes")
     FILE.put(layout)
 
 

@@ -199,11 +199,11 @@ class ReleaseHealth:
         await api.get(MACHINES, self._machine)
         return "it answers"
 
-    async def _read_api(self, look: Callable[[], Awaitable[str]]) -> str:
+    async def _read_api(self, observe: Callable[[], Awaitable[str]]) -> str:
         """Return the result of an API read; empty, with the error recorded, where there is no answer."""
         try:
             async with asyncio.timeout(_LOOK_LIMIT_S):
-                found = await look()
+                found = await observe()
         except TimeoutError:
             self._note(f"the API server did not answer within {_LOOK_LIMIT_S:g} s")
         except Failure as failure:

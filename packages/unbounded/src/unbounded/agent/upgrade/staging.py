@@ -79,16 +79,16 @@ class _Strict(Trust):
         return False
 
 
-def web_for(*, plain: bool, goal: NodeGoal | None = None) -> Web:
+def web_for(*, plain: bool, spec: NodeGoal | None = None) -> Web:
     """Return the client for downloads of releases. It follows no redirect from https to http unless http is allowed.
 
     Args:
-        goal: of the node, whose proxies and authorities are used.
+        spec: of the node, whose proxies and authorities are used.
     """
     trust = Trust() if plain else _Strict()
-    if goal is None:
+    if spec is None:
         return Web(trust, Patience(attempts=5))
-    return Web(added_trust(goal.settings, trust), Patience(attempts=5), proxies=proxies(goal))
+    return Web(added_trust(spec.settings, trust), Patience(attempts=5), proxies=proxies(spec))
 
 
 Fetch = Callable[[ReleaseRequest, Path, TarballLimits, OnBytes], Awaitable[str]]  # signature of `fetch_release`
@@ -137,7 +137,7 @@ async def fetch_release(
     limits: TarballLimits,
     told: OnBytes,
     *,
-    goal: Callable[[], NodeGoal | None] = lambda: None,
+    spec: Callable[[], NodeGoal | None] = lambda: None,
 ) -> str:
     """Download the archive; return its sha256.
 
@@ -145,10 +145,10 @@ async def fetch_release(
         Refusal: DownloadFailed, or UnusableRelease where the key does not verify it; no file remains.
     """
     url = redacted_url(URL(wish.url))
-    wanted = Download((wish.url,), wish.sha256, limits.archive, wish.plain)
+    desired = Download((wish.url,), wish.sha256, limits.archive, wish.plain)
     try:
-        async with asyncio.timeout(FETCH_LIMIT_S), web_for(plain=wish.plain, goal=goal()) as web:
-            digest = await download(web, wanted, archive, told=told)
+        async with asyncio.timeout(FETCH_LIMIT_S), web_for(plain=wish.plain, spec=spec()) as web:
+            digest = await download(web, desired, archive, told=told)
             if wish.public_key:
                 await _check_signature(web, wish, archive)
     except TimeoutError as error:

@@ -117,8 +117,10 @@ def _not_served(machine: Machine, facts: ExplainFacts) -> Obstacle:
 
 def _condition_obstacle(machine: Machine, condition: Condition) -> Obstacle:
     row = next((row for row in TABLE if row.fits(condition)), None)
-    seen, now = condition.observed_generation, machine.metadata.generation
-    of_old = f", of an earlier spec (generation {seen} of {now})" if condition.status == ConditionStatus.TRUE else ""
+    observation, now = condition.observed_generation, machine.metadata.generation
+    of_old = (
+        f", of an earlier spec (generation {observation} of {now})" if condition.status == ConditionStatus.TRUE else ""
+    )
     return Obstacle(
         f"machine/{machine.name}",
         f"condition {condition.type}={condition.status} ({condition.reason}){of_old}: {condition.message}",
@@ -126,12 +128,12 @@ def _condition_obstacle(machine: Machine, condition: Condition) -> Obstacle:
     )
 
 
-def _of_secrets(wanted: Sequence[SecretKeySelector], secrets: Secrets) -> Iterator[str]:
+def _of_secrets(desired: Sequence[SecretKeySelector], secrets: Secrets) -> Iterator[str]:
     """Yield Secrets that could not be checked: the user may not read them, or metalman's rights there are unknown."""
     yield from (
-        f"you have no permission to read Secret {ref.namespace}/{ref.name}" for ref in wanted if ref not in secrets
+        f"you have no permission to read Secret {ref.namespace}/{ref.name}" for ref in desired if ref not in secrets
     )
-    for namespace in sorted({ref.namespace for ref in wanted if secrets.get(ref) is not None} - {NAMESPACE}):
+    for namespace in sorted({ref.namespace for ref in desired if secrets.get(ref) is not None} - {NAMESPACE}):
         yield f"whether metalman may read Secrets in namespace {namespace}, as it may in {NAMESPACE}"
 
 

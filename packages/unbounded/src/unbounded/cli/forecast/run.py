@@ -170,7 +170,7 @@ async def _pods(api: Api, operation: MachineOperation, facts: ExplainFacts) -> M
     return {name: len(found.items)}
 
 
-async def _secrets(api: Api, wanted: Sequence[SecretKeySelector]) -> Mapping[SecretKeySelector, Secret | None]:
+async def _secrets(api: Api, desired: Sequence[SecretKeySelector]) -> Mapping[SecretKeySelector, Secret | None]:
     """Return the Secrets that the user may read; None for one that does not exist."""
     turns = asyncio.Semaphore(AT_ONCE)
     found: dict[SecretKeySelector, Secret | None] = {}
@@ -185,7 +185,7 @@ async def _secrets(api: Api, wanted: Sequence[SecretKeySelector]) -> Mapping[Sec
             except Forbidden:
                 return
 
-    await asyncio.gather(*map(read, wanted))
+    await asyncio.gather(*map(read, desired))
     return found
 
 

@@ -23,21 +23,21 @@ async def confirm(invocation: CliInvocation, machines: Sequence[str], what: str)
     """
     if not machines or getattr(invocation.args, "force", False):
         return
-    wanted = machines[0] if len(machines) == 1 else f"{len(machines)} machines"
+    desired = machines[0] if len(machines) == 1 else f"{len(machines)} machines"
     if not invocation.stdin.isatty():
-        text = f"confirm by typing {wanted!r}; this needs a terminal"
+        text = f"confirm by typing {desired!r}; this needs a terminal"
         raise CliError(text, next_step="--force skips the confirmation", status=USAGE)
-    print(_question(machines, wanted, what), end="", file=invocation.err, flush=True)
-    if (await _line(invocation.stdin)).strip() != wanted:
+    print(_question(machines, desired, what), end="", file=invocation.err, flush=True)
+    if (await _line(invocation.stdin)).strip() != desired:
         raise CliError("the text differs: nothing was changed")
 
 
-def _question(machines: Sequence[str], wanted: str, what: str) -> str:
-    head = f"{wanted}: {what}.\n"
+def _question(machines: Sequence[str], desired: str, what: str) -> str:
+    head = f"{desired}: {what}.\n"
     if len(machines) > 1:
         more = f" and {len(machines) - SHOWN} more" if len(machines) > SHOWN else ""
         head += f"  {', '.join(machines[:SHOWN])}{more}\n"
-    return f"{head}Type `{wanted}` to continue: "
+    return f"{head}Type `{desired}` to continue: "
 
 
 async def _line(source: TextIO) -> str:

@@ -140,20 +140,20 @@ class VersionsPlan:
     current: int
 
 
-def plan(seen: ConfigurationObservation) -> VersionsPlan:
+def plan(observation: ConfigurationObservation) -> VersionsPlan:
     """Decide the next actions on the versions of one configuration.
 
     The users of versions are written first: a version with a node is final.
     """
-    notes = tuple(_notes(seen))
-    highest = max((version.number for version in seen.versions), default=0)
-    newest = _newest(seen)
-    current = newest.number if newest is not None and newest.template == seen.template else 0
+    notes = tuple(_notes(observation))
+    highest = max((version.number for version in observation.versions), default=0)
+    newest = _newest(observation)
+    current = newest.number if newest is not None and newest.template == observation.template else 0
     actions: tuple[Action, ...] = notes
     if not notes:
-        changes = tuple(_changes(seen, newest, highest))
-        actions = (*_withdrawals(seen, changes), *map(_announced_first, changes))
-    return VersionsPlan(actions, max(highest, seen.latest), current)
+        changes = tuple(_changes(observation, newest, highest))
+        actions = (*_withdrawals(observation, changes), *map(_announced_first, changes))
+    return VersionsPlan(actions, max(highest, observation.latest), current)
 
 
 def name_of(configuration: str, number: int) -> str:
@@ -161,36 +161,36 @@ def name_of(configuration: str, number: int) -> str:
     return f"{configuration}-v{number}"
 
 
-def _notes(seen: ConfigurationObservation) -> Iterator[WriteUsers]:
-    for version in (one for one in seen.versions if one.own):
-        use = seen.usage.versions.get(version.number, VersionUsers())
+def _notes(observation: ConfigurationObservation) -> Iterator[WriteUsers]:
+    for version in (one for one in observation.versions if one.own):
+        use = observation.usage.versions.get(version.number, VersionUsers())
         deployed = version.deployed or bool(use.made)
         said = (version.deployed, version.deployed_machines, version.in_use)
         if said != (deployed, len(use.made), use.text):
             yield WriteUsers(version, deployed, use)
 
 
-def _newest(seen: ConfigurationObservation) -> ObservedVersion | None:
-    ours = (version for version in seen.versions if version.own and not version.deleting)
+def _newest(observation: ConfigurationObservation) -> ObservedVersion | None:
+    ours = (version for version in observation.versions if version.own and not version.deleting)
     return max(ours, key=lambda version: version.number, default=None)
 
 
-def _changes(seen: ConfigurationObservation, newest: ObservedVersion | None, highest: int) -> Iterator[Action]:
-    if seen.deleting:
+def _changes(observation: ConfigurationObservation, newest: ObservedVersion | None, highest: int) -> Iterator[Action]:
+    if observation.deleting:
         return
-    orphans = [version for version in seen.versions if version.orphan and not version.deleting]
+    orphans = [version for version in observation.versions if version.orphan and not version.deleting]
     if orphans:
         yield from map(AdoptVersion, orphans)
-    elif newest is None or (newest.template != seen.template and newest.deployed):
-        number = max(highest, seen.latest) + 1
-        if seen.reserved == seen.latest and seen.reserved > highest:
-            yield CreateVersion(seen.reserved, seen.template)
+    elif newest is None or (newest.template != observation.template and newest.deployed):
+        number = max(highest, observation.latest) + 1
+        if observation.reserved == observation.latest and observation.reserved > highest:
+            yield CreateVersion(observation.reserved, observation.template)
         else:
             yield ReserveNumber(number)
-    elif newest.template != seen.template:
-        yield EditVersion(newest, seen.template)
+    elif newest.template != observation.template:
+        yield EditVersion(newest, observation.template)
     else:
-        yield from map(DeleteVersion, _too_many(seen, newest))
+        yield from map(DeleteVersion, _too_many(observation, newest))
 
 
 def _announced_first(action: Action) -> Action:
@@ -201,22 +201,22 @@ def _announced_first(action: Action) -> Action:
     )
 
 
-def _withdrawals(seen: ConfigurationObservation, changes: tuple[Action, ...]) -> Iterator[WithdrawChange]:
+def _withdrawals(observation: ConfigurationObservation, changes: tuple[Action, ...]) -> Iterator[WithdrawChange]:
     changing = [action.version.name for action in changes if isinstance(action, EditVersion | DeleteVersion)]
-    for version in seen.versions:
+    for version in observation.versions:
         if version.own and version.announced and not version.deleting and version.name not in changing:
             yield WithdrawChange(version)
 
 
-def _too_many(seen: ConfigurationObservation, newest: ObservedVersion) -> list[ObservedVersion]:
+def _too_many(observation: ConfigurationObservation, newest: ObservedVersion) -> list[ObservedVersion]:
     """Return the versions beyond the limit: never deployed ones first, and of those the oldest."""
     unused = [
         version
-        for version in seen.versions
+        for version in observation.versions
         if version.own
         and not version.deleting
         and version is not newest
-        and not seen.usage.versions.get(version.number)
+        and not observation.usage.versions.get(version.number)
     ]
     unused.sort(key=lambda version: (version.deployed, version.number))
-    return unused[: max(len(unused) - seen.limit, 0)]
+    return unused[: max(len(unused) - observation.limit, 0)]

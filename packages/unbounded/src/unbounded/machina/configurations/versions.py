@@ -226,8 +226,8 @@ class VersionController:
         self._versions.observe(made)
         log.info("version created", configuration=meta.name, version=number)
 
-    async def _announce(self, version: ObservedVersion, said: str | None) -> None:
-        await self._patch(version, {"metadata": {"annotations": {ANNOTATION_ABOUT_TO_CHANGE: said}}})
+    async def _announce(self, version: ObservedVersion, message: str | None) -> None:
+        await self._patch(version, {"metadata": {"annotations": {ANNOTATION_ABOUT_TO_CHANGE: message}}})
 
     async def _replace(self, version: ObservedVersion, template: Raw) -> None:
         """Replace the whole template: a merge patch would keep the fields that the new one lacks."""
@@ -256,9 +256,9 @@ class VersionController:
 
     async def _write_numbers(self, raw: Raw, decided: VersionsPlan, use: VersionUsers) -> None:
         """Write the status of the configuration if it differs."""
-        wanted: Raw = {"latestVersion": decided.latest or None, "currentVersion": decided.current or None}
+        desired: Raw = {"latestVersion": decided.latest or None, "currentVersion": decided.current or None}
         status = raw.get("status") or {}
-        changed = {key: value for key, value in wanted.items() if status.get(key) != value}
+        changed = {key: value for key, value in desired.items() if status.get(key) != value}
         conditions = self._conditions(raw, use)
         if conditions is not None:
             changed["conditions"] = conditions

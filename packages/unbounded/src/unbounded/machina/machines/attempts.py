@@ -255,7 +255,7 @@ async def reset_over_ssh(
     first_use: FirstUse,
     ssh: Ssh,
     installer: Installer,
-    tell: Callable[[HostRun, str], None],
+    report: Callable[[HostRun, str], None],
     limit_s: float,
 ) -> Finished:
     """Reset a host and return the result.
@@ -271,8 +271,8 @@ async def reset_over_ssh(
             with _recording_refused_key(run, way):
                 async with ssh.login(way, on_first_use=first_use) as shell:
                     run.step = "resetting the host"
-                    told = partial(tell, run)
-                    return await installer.reset(shell, machine, uid, limit_s=limit_s, tell=told)
+                    told = partial(report, run)
+                    return await installer.reset(shell, machine, uid, limit_s=limit_s, report=told)
     except TimeoutError as error:
         raise OutOfTime(f"{run.step}: not complete within {limit_s / 60:.0f} minutes") from error
 

@@ -260,8 +260,8 @@ class MachineController:
         memory.probing = ProbeInput(
             machine.metadata.generation, observed.needs.bastion_version if observed.needs else ""
         )
-        route, told = partial(self._probe_route, machine), partial(self._probe_ended, machine.name, memory)
-        memory.probe_task = self._prober.start(self._group, machine.name, route, self._pins.of(machine), told)
+        route, message = partial(self._probe_route, machine), partial(self._probe_ended, machine.name, memory)
+        memory.probe_task = self._prober.start(self._group, machine.name, route, self._pins.of(machine), message)
 
     async def _probe_route(self, machine: Machine) -> SshRoute:
         """Return the route of a probe. Only the login to a bastion needs keys."""
@@ -349,7 +349,7 @@ class MachineController:
 
     def _reset(self, machine: Machine) -> None:
         route = partial(self._route_for_reset, machine.name, machine.metadata.uid)
-        tell = partial(self._resets.report_progress, machine.name)
+        report = partial(self._resets.report_progress, machine.name)
         work = partial(
             reset_over_ssh,
             machine=machine.name,
@@ -359,7 +359,7 @@ class MachineController:
             first_use=self._pins.of(machine),
             ssh=self._ports.ssh,
             installer=self._ports.installer,
-            tell=tell,
+            report=report,
             limit_s=self._settings.reset_timeout_s,
         )
         self._resets.start(self._group, machine.name, "reset", work)

@@ -83,29 +83,33 @@ def needs_ssh_key(observed: MachineObservation) -> bool:
 
 
 def _next(observed: MachineObservation, left_s: float, times: PassIntervals) -> MachinePlan:
-    machine, asked = observed.machine, requested_reset(observed.machine, observed.operations)
+    machine, requested = observed.machine, requested_reset(observed.machine, observed.operations)
     if not machine.spec.reset_on_delete:
         return MachinePlan((RemoveFinalizer(),), why="spec.resetOnDelete is not set any more: the host stays as it is")
     if nothing_to_reset(observed):
         return MachinePlan((RemoveFinalizer(),), why="the host was never set up")
-    if _is_done(observed.reset) or (asked is not None and asked.status.phase == OperationPhase.COMPLETE):
+    if _is_done(observed.reset) or (requested is not None and requested.status.phase == OperationPhase.COMPLETE):
         return MachinePlan((RemoveFinalizer(),), why="the host was reset")
     if (another := _is_another(observed.reset)) is not None:
         text = f"Machine {machine.name}: no host was reset: {another}, and stays as it is"
         return _failing(text, RemoveFinalizer(text))
-    held_back = _blocked_by(observed, asked)
+    held_back = _blocked_by(observed, requested)
     if left_s <= 0:
         lacks = _lacks_key(observed)
-        why = held_back or _failed(observed, asked) or (lacks.words if lacks is not None else "the time limit passed")
+        why = (
+            held_back or _failed(observed, requested) or (lacks.words if lacks is not None else "the time limit passed")
+        )
         return _give_up(machine, why)
     if held_back:
         return _wait(held_back, left_s)
-    if asked is None and machine.status.agent is not None:
+    if requested is None and machine.status.agent is not None:
         return _resetting(
             "requesting a reset from its agent", CreateAgentReset(new_reset_name(machine, observed.operations))
         )
     if machine.spec.ssh is None:
-        return _give_up(machine, _failed(observed, asked) or "no agent has reported from it, and spec.ssh is not set")
+        return _give_up(
+            machine, _failed(observed, requested) or "no agent has reported from it, and spec.ssh is not set"
+        )
     return _over_ssh(observed, left_s, times)
 
 
@@ -117,9 +121,9 @@ def _over_ssh(observed: MachineObservation, left_s: float, times: PassIntervals)
         cause = _Cause(f"the {refusal.hop} rejected user name and key", _R.CREDENTIALS_REFUSED, refusal.hop)
         return replace(_failing_for(cause, cause.words, refusal), requeue_after_s=_LEAST_S)
     if observed.reading:  # a refused key would be offered again
-        said = observed.machine.status.message or "being deleted; reading its Secrets"
+        message = observed.machine.status.message or "being deleted; reading its Secrets"
         return MachinePlan(
-            why=said, requeue_after_s=max(left_s, _LEAST_S), waits_for_capacity=not observed.has_capacity
+            why=message, requeue_after_s=max(left_s, _LEAST_S), waits_for_capacity=not observed.has_capacity
         )
     if (lacks := _lacks_key(observed)) is not None:
         return _retry(lacks, f"the reset over SSH needs a key: {lacks.words}", min(times.secret_s, left_s))
@@ -216,10 +220,10 @@ def _refusal(observed: MachineObservation) -> RecordRefusedKey | None:
     return RecordRefusedKey(reset.version, hop=hop, generation=generation, fingerprint=fingerprint)
 
 
-def _blocked_by(observed: MachineObservation, asked: MachineOperation | None) -> str:
+def _blocked_by(observed: MachineObservation, requested: MachineOperation | None) -> str:
     """Return the reason why a reset has to wait; empty if it can start."""
-    if asked is not None and not asked.terminal:
-        return f"its agent is resetting the host: {asked.spec.operation_kind} {asked.name}"
+    if requested is not None and not requested.terminal:
+        return f"its agent is resetting the host: {requested.spec.operation_kind} {requested.name}"
     gate = paused(observed.machine, observed.pause)
     if gate is not None:
         return gate.text
@@ -298,12 +302,12 @@ def _is_another(reset: Attempt | None) -> str | None:
     return reset.ended.tail.strip() or "the host belongs to another Machine"
 
 
-def _failed(observed: MachineObservation, asked: MachineOperation | None) -> str:
+def _failed(observed: MachineObservation, requested: MachineOperation | None) -> str:
     """Return the failure of the last reset; empty before the first one."""
     if observed.reset is not None:
         return f"over SSH: {_reset_text(observed.reset)}"
-    if asked is not None:
-        return f"by its agent: {asked.status.message or asked.status.reason or 'no cause was reported'}"
+    if requested is not None:
+        return f"by its agent: {requested.status.message or requested.status.reason or 'no cause was reported'}"
     return ""
 
 

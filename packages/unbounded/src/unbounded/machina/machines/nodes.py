@@ -103,13 +103,13 @@ def node_change(machine: Machine, node: Node, template: MachineConfigurationTemp
     """
     applied = _applied(node)
     before = applied or _Applied()
-    wanted = desired_marks(machine, template, LabelsAndTaints(before.labels, before.taints))
-    labels = label_changes(node.metadata.labels, before.labels, wanted.labels or {})
+    desired = desired_marks(machine, template, LabelsAndTaints(before.labels, before.taints))
+    labels = label_changes(node.metadata.labels, before.labels, desired.labels or {})
     change: dict[str, Any] = {"metadata": {"labels": labels}} if labels else {}
-    taints = _taints(node, applied, wanted.taints or ())
+    taints = _taints(node, applied, desired.taints or ())
     if taints is not None:
         change["spec"] = {"taints": taints}
-    now = _Applied(dict(wanted.labels or {}), wanted.taints or ())
+    now = _Applied(dict(desired.labels or {}), desired.taints or ())
     if now != applied:
         note = msgspec.json.encode(now, order="sorted").decode()
         change.setdefault("metadata", {})["annotations"] = {ANNOTATION_NODE_APPLIED: note}
@@ -118,15 +118,15 @@ def node_change(machine: Machine, node: Node, template: MachineConfigurationTemp
     return change
 
 
-def _taints(node: Node, applied: _Applied | None, wanted: tuple[str, ...]) -> list[Mapping[str, Any]] | None:
+def _taints(node: Node, applied: _Applied | None, desired: tuple[str, ...]) -> list[Mapping[str, Any]] | None:
     """Return the taints to write, or None if they need no change.
 
     A new Node keeps the taints of its registration, without those that were removed since.
     """
     if applied is None:
         return None
-    changed = tuple(taint for taint in wanted if taint not in applied.taints)
-    gone = {taint_key(taint) for taint in applied.taints} - {taint_key(taint) for taint in wanted}
+    changed = tuple(taint for taint in desired if taint not in applied.taints)
+    gone = {taint_key(taint) for taint in applied.taints} - {taint_key(taint) for taint in desired}
     there: list[Mapping[str, Any]] = [msgspec.to_builtins(taint) for taint in node.spec.taints]
     after = taints_after(there, tuple(taint for taint in applied.taints if taint_key(taint) in gone), changed)
     return None if after == there else after

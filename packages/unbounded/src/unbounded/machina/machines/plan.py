@@ -353,10 +353,10 @@ def _missing_prerequisites(observed: MachineObservation, times: PassIntervals) -
         lacks = (needs.source_reason, needs.source)
     if lacks is None:
         return None
-    said = report.failed(*lacks)
+    message = report.failed(*lacks)
     if lacks[0] == ConditionReason.CREDENTIALS_REFUSED:
-        said = report.with_current_message(observed.machine, said)
-    return _Step(conditions=(said,), within_s=times.secret_s)
+        message = report.with_current_message(observed.machine, message)
+    return _Step(conditions=(message,), within_s=times.secret_s)
 
 
 def _unread(observed: MachineObservation) -> _Step:
@@ -386,9 +386,9 @@ def _failed_before(observed: MachineObservation, times: PassIntervals) -> _Step 
     if observed.changed_since_failure and (not edited or is_requested_again(observed.machine, observed.node)):
         return None
     by_secret = report.reason_of(before.failure) in _OF_SECRETS
-    told = (RecordRetry(observed.retry_at_text),) if observed.retry_at_text != (before.retry_at or "") else ()
+    message = (RecordRetry(observed.retry_at_text),) if observed.retry_at_text != (before.retry_at or "") else ()
     return replace(
-        step, actions=told, within_s=min(observed.retry_s, times.secret_s) if by_secret else observed.retry_s
+        step, actions=message, within_s=min(observed.retry_s, times.secret_s) if by_secret else observed.retry_s
     )
 
 

@@ -99,7 +99,7 @@ class Installer(Protocol):
         """
         ...
 
-    async def follow(self, shell: Shell, install: Install, tell: Callable[[str], None]) -> ObservedRun:
+    async def follow(self, shell: Shell, install: Install, report: Callable[[str], None]) -> ObservedRun:
         """Wait until the current run has ended, this one or an earlier one, and report each line of progress.
 
         Raises:
@@ -112,7 +112,7 @@ class Installer(Protocol):
         ...
 
     async def reset(
-        self, shell: Shell, machine: str, uid: str, *, limit_s: float, tell: Callable[[str], None]
+        self, shell: Shell, machine: str, uid: str, *, limit_s: float, report: Callable[[str], None]
     ) -> Finished:
         """Remove the agent and the node from the host: `unbounded-agent reset`, else all files and units that we know
         of.

@@ -245,11 +245,11 @@ class HostInstaller:
         found = _run_of(await shell.run(told, stdin=sent, limit_s=BEGIN_S), install.hidden)
         return self._noting_clean(install, found)
 
-    async def follow(self, shell: Shell, install: Install, tell: Callable[[str], None]) -> ObservedRun:
-        return await self._follow(shell, install, tell, limit_s=self._limit_s)
+    async def follow(self, shell: Shell, install: Install, report: Callable[[str], None]) -> ObservedRun:
+        return await self._follow(shell, install, report, limit_s=self._limit_s)
 
     async def _follow(
-        self, shell: Shell, install: Install, tell: Callable[[str], None], *, limit_s: float
+        self, shell: Shell, install: Install, report: Callable[[str], None], *, limit_s: float
     ) -> ObservedRun:
         said = bytearray()  # the answer
         told = command("follow.sh", install.uid)
@@ -259,7 +259,7 @@ class HostInstaller:
                 if len(said) > _ANSWER_BYTES:
                     raise HostRefuses("the report of the host on the end of the install is too long")
             elif line.startswith(b"+") and (words := _progress_of(line[1:], install.hidden)):
-                tell(words)
+                report(words)
         found = parse_answer(bytes(said), install.hidden)
         return self._noting_clean(install, found or await self.observe(shell, install.uid))
 
@@ -277,7 +277,7 @@ class HostInstaller:
             raise _refused(ended)
 
     async def reset(
-        self, shell: Shell, machine: str, uid: str, *, limit_s: float, tell: Callable[[str], None]
+        self, shell: Shell, machine: str, uid: str, *, limit_s: float, report: Callable[[str], None]
     ) -> Finished:
         """Reset the host; see `Installer.reset`.
 
@@ -288,7 +288,7 @@ class HostInstaller:
         whose = {"RESET_MACHINE": machine, "RESET_UID": uid}
         install = Install(RESET, attempt, SecretStr("{}"), script("reset.sh"), whose)
         for _ in range(_RESETS):
-            found = await self._reset(shell, install, limit_s, tell)
+            found = await self._reset(shell, install, limit_s, report)
             if isinstance(found, NoRun) or found.attempt == attempt or found == Finished(found.attempt, 0):
                 break  # else the run belonged to another Machine, and its failure does not concern this one
         match found:
@@ -308,10 +308,12 @@ class HostInstaller:
             case RunInProgress():
                 raise SshUncertain("the reset is still in progress")
 
-    async def _reset(self, shell: Shell, install: Install, limit_s: float, tell: Callable[[str], None]) -> ObservedRun:
+    async def _reset(
+        self, shell: Shell, install: Install, limit_s: float, report: Callable[[str], None]
+    ) -> ObservedRun:
         found = await self._begin(shell, install, limit_s=limit_s, more={"uninstall.sh": uninstall_script()})
         if isinstance(found, RunInProgress):  # perhaps another Machine's, which suffices if it resets the host
-            found = await self._follow(shell, install, tell, limit_s=limit_s)
+            found = await self._follow(shell, install, report, limit_s=limit_s)
         return found
 
     async def _remove_remains(self, shell: Shell, how: str) -> None:

@@ -202,7 +202,7 @@ class SshClient:
                     algorithms = trust.other_algorithms(hop.pins, shown=shown, has=other.has)
                     if not algorithms:
                         raise failures.host_key_changed(
-                            hop, shown=seen[0].shown.fingerprint, wanted=trust.pinned_text(hop.pins)
+                            hop, shown=seen[0].shown.fingerprint, desired=trust.pinned_text(hop.pins)
                         ) from None
                 else:
                     self._cache_key_type(line)

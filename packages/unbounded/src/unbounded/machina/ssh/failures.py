@@ -196,9 +196,9 @@ def not_admitted(hop: Hop, error: BaseException, *, offered: bool, fingerprint: 
     return failure(SshReason.LOST, hop.name, f"{place}: the connection broke during the login")
 
 
-def host_key_changed(hop: Hop, *, shown: str, wanted: str) -> SshRejected:
+def host_key_changed(hop: Hop, *, shown: str, desired: str) -> SshRejected:
     """Return the failure of a host key that differs from the pinned one: another server may answer at this address."""
     words = (
-        f"{hop_text(hop.name, hop.at)}: presents the host key {shown}, but {wanted} is pinned; nothing was sent to it"
+        f"{hop_text(hop.name, hop.at)}: presents the host key {shown}, but {desired} is pinned; nothing was sent to it"
     )
     return SshRejected(SshReason.HOST_KEY, hop.name, words, fingerprint=shown)

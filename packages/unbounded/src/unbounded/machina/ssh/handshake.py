@@ -188,10 +188,10 @@ class SshConnection:
         Raises:
             asyncssh.Error, OSError
         """
-        wanted = True
+        desired = True
 
         def made() -> Any:
-            return session() if wanted else asyncssh.SSHTCPSession()
+            return session() if desired else asyncssh.SSHTCPSession()
 
         opening = asyncio.create_task(self.connection.create_connection(made, at.host, at.port), name=f"reach {at}")
         self.opening.add(opening)
@@ -199,7 +199,7 @@ class SshConnection:
         try:
             await asyncio.wait({opening})
         except asyncio.CancelledError:
-            wanted = False
+            desired = False
             opening.add_done_callback(_close_opened)
             raise
         opening.result()

@@ -118,19 +118,19 @@ class Contract:
         await self._until_power(subject, subject.provider.instance(bystander), {Power.RUNNING})
         return await truth_of(subject)
 
-    async def _until_power(self, subject: Subject, instance: Instance, wanted: Collection[Power]) -> None:
+    async def _until_power(self, subject: Subject, instance: Instance, desired: Collection[Power]) -> None:
         async with session_of(subject) as (session, _):
-            await self._until_it_shows(subject, session, instance, wanted)
+            await self._until_it_shows(subject, session, instance, desired)
 
     async def _until_it_shows(
-        self, subject: Subject, session: Session, instance: Instance, wanted: Collection[Power]
+        self, subject: Subject, session: Session, instance: Instance, desired: Collection[Power]
     ) -> None:
         record = await self.pace.until(
             lambda: session.look(instance),
-            lambda one: one.power in wanted or one.power is Power.GONE,
-            f"{' or '.join(sorted(wanted))} is not seen, by a session that may have looked before",
+            lambda one: one.power in desired or one.power is Power.GONE,
+            f"{' or '.join(sorted(desired))} is not seen, by a session that may have looked before",
         )
-        assert record.power in wanted, record
+        assert record.power in desired, record
         for text in (record.detail, record.where):
             assert_fit(subject, text, known=(instance.id, instance.scope))
 

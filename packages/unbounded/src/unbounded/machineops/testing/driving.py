@@ -58,11 +58,13 @@ class PollPace:
     within_s: float
     poll_s: float
 
-    async def until(self, look: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T], bool], wanted: str = "") -> T:
+    async def until(
+        self, observe: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T], bool], desired: str = ""
+    ) -> T:
         """Poll until the condition holds; a failure names the last value."""
         end = now() + self.within_s
-        while not done(found := await look()):
-            assert now() < end, f"still {found} after {self.within_s:g} s{wanted and f'; {wanted}'}"
+        while not done(found := await observe()):
+            assert now() < end, f"still {found} after {self.within_s:g} s{desired and f'; {desired}'}"
             await asyncio.sleep(self.poll_s)
         return found
 

@@ -88,8 +88,10 @@ class SharingTests(Contract):
                 for count in range(1, SESSIONS + 1):
                     used.append(await self._used_session(subject, instance))
                     still = await left_open.opened_since(before)
-                    told = "; ".join(still)
-                    assert not still, f"session.close() has returned ({count} times), and there are still open: {told}"
+                    message = "; ".join(still)
+                    assert not still, (
+                        f"session.close() has returned ({count} times), and there are still open: {message}"
+                    )
                 more = [each for key, each in left_open.threads().items() if key not in threads]
                 assert len(more) < SESSIONS, f"after {SESSIONS} sessions there are more threads: {', '.join(more)}"
                 used.clear()
@@ -100,5 +102,5 @@ class SharingTests(Contract):
     async def _used_session(self, subject: Subject, instance: Instance) -> Session:
         """Return a session that was used and closed."""
         async with session_of(subject) as (session, _):
-            await asyncio.gather(*(look() for look in reading_calls(subject, session, instance)))
+            await asyncio.gather(*(observe() for observe in reading_calls(subject, session, instance)))
         return session

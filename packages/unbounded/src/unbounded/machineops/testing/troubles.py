@@ -80,8 +80,8 @@ class TroubleTests(Contract):
         async with session_of(subject) as (session, _):
             await session.look(instance)  # logs in
             maker = await bring(subject, trouble)
-            for look in reading_calls(subject, session, instance):
-                looking(await self._trouble_of(subject, instance, look()))
+            for observe in reading_calls(subject, session, instance):
+                looking(await self._trouble_of(subject, instance, observe()))
             for action in self._actions(subject):
                 ask = session.ask(power_job(action, instance), action, before=now() + AHEAD_S)
                 asking(await self._trouble_of(subject, instance, ask))
@@ -251,7 +251,7 @@ class TroubleTests(Contract):
                 await session.look(instance)
                 maker = await bring(subject, Trouble.SLOW)
                 looks = reading_calls(subject, session, instance)
-                held = [await _least_hold(look) for look in looks]
+                held = [await _least_hold(observe) for observe in looks]
                 await maker.set_trouble(None)
             assert max(held) < _HOLD_S, f"the event loop stood still for {held} s: call the cloud without blocking it"
 
@@ -263,12 +263,12 @@ class TroubleTests(Contract):
             async with session_of(subject) as (session, _):
                 await session.look(instance)
                 maker = await bring(subject, Trouble.SLOW)
-                look = asyncio.create_task(session.look(instance))
+                observe = asyncio.create_task(session.look(instance))
                 await asyncio.sleep(_BEAT_S)
-                look.cancel()
-                await asyncio.wait([look])
+                observe.cancel()
+                await asyncio.wait([observe])
                 await maker.set_trouble(None)
-                assert look.cancelled(), "a CancelledError is passed on: a controller that is to end waits for it"
+                assert observe.cancelled(), "a CancelledError is passed on: a controller that is to end waits for it"
                 try:
                     async with asyncio.timeout(self.within_s):
                         await self._until_it_shows(subject, session, instance, {Power.RUNNING})
@@ -278,12 +278,12 @@ class TroubleTests(Contract):
         self.run(story())
 
 
-async def _least_hold(look: Callable[[], Coroutine[Any, Any, object]]) -> float:
+async def _least_hold(observe: Callable[[], Coroutine[Any, Any, object]]) -> float:
     """Return the least of several measurements: other processes may have used the processor."""
-    held = await _longest_hold(look())
+    held = await _longest_hold(observe())
     for _ in range(_LOOKS - 1):
         if held >= _HOLD_S:
-            held = min(held, await _longest_hold(look()))
+            held = min(held, await _longest_hold(observe()))
     return held
 
 

@@ -68,8 +68,8 @@ def trust(
 
 def _enrolled(machine: Machine) -> str:
     """Return the fingerprint of the key that the user enrolled in the spec; empty if there is none."""
-    wanted = machine.spec.pxe.attestation if machine.spec.pxe else None
-    digest = wanted.ek_public_key_sha256 if wanted else None
+    desired = machine.spec.pxe.attestation if machine.spec.pxe else None
+    digest = desired.ek_public_key_sha256 if desired else None
     return f"SHA256:{digest.lower()}" if digest else ""
 
 

@@ -99,14 +99,14 @@ def _is_relayed(packet: Packet, arrival: Arrival) -> bool:
 
 def _answer_request(packet: Packet, client: DhcpClient, book: ReservationSource) -> DhcpAnswer:
     """Answer a REQUEST in one of its four states (RFC 2131 section 4.3.2)."""
-    server, wanted = packet.options.get(opt.SERVER_ID), packet.options.get(opt.REQUESTED_ADDRESS)
+    server, desired = packet.options.get(opt.SERVER_ID), packet.options.get(opt.REQUESTED_ADDRESS)
     if server is not None and server != book.server:  # selecting: the client chose another server's offer
         return NoReply(NoReplyReason.OTHER_SERVER_CHOSEN, foreign_server_findings(packet, book))
-    if wanted is None and packet.ciaddr != NOWHERE:  # renewing or rebinding
-        wanted = packet.ciaddr
-    if wanted is None:
+    if desired is None and packet.ciaddr != NOWHERE:  # renewing or rebinding
+        desired = packet.ciaddr
+    if desired is None:
         return NoReply(NoReplyReason.REQUEST_WITHOUT_ADDRESS)
-    if wanted != client.lease.address:
+    if desired != client.lease.address:
         return _refuse(packet, f"the lease is {format_address(client.lease.address)}", book)
     return _grant(MessageType.ACK, packet, client, book)
 

@@ -99,18 +99,18 @@ class DhcpServer:
             OSError: a port is taken, or the interface does not exist.
         """
         async with contextlib.AsyncExitStack() as stack:
-            wanted = self._settings
-            if wanted.interface is not None:
+            desired = self._settings
+            if desired.interface is not None:
                 self._raw = stack.enter_context(contextlib.closing(_raw_socket()))
-            await self._listen(stack, wanted.port, SocketRole.LEASES)
-            if wanted.mode is DhcpServerMode.PROXY:
-                await self._listen(stack, wanted.boot_port, SocketRole.BOOT)
-            if wanted.mode is DhcpServerMode.INTERFACE:
+            await self._listen(stack, desired.port, SocketRole.LEASES)
+            if desired.mode is DhcpServerMode.PROXY:
+                await self._listen(stack, desired.boot_port, SocketRole.BOOT)
+            if desired.mode is DhcpServerMode.INTERFACE:
                 await self._listen_to_broadcasts(stack)
             log.info(
                 "serving DHCP",
-                mode=wanted.mode.value,
-                interface=wanted.interface or "",
+                mode=desired.mode.value,
+                interface=desired.interface or "",
                 port=self.ports[SocketRole.LEASES],
             )
             yield self

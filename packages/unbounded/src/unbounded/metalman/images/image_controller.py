@@ -245,8 +245,8 @@ class ImageController:
         refused = isinstance(failure, _UNUSABLE)
         again_s = (self._pace.after_refusal if refused else self._pace.after_failure).after(entry.failures)
         problem = ImageProblem(str(failure), unusable=isinstance(failure, UnusableContent))
-        tell = log.debug if entry.problem == problem else log.warning
-        tell("cannot pull image", image=ref.reference, why=str(failure), again_in_s=round(again_s, 1))
+        report = log.debug if entry.problem == problem else log.warning
+        report("cannot pull image", image=ref.reference, why=str(failure), again_in_s=round(again_s, 1))
         entry.problem = problem
         return again_s
 

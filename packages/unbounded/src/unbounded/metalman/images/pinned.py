@@ -131,7 +131,7 @@ def running_boot(machine: Machine) -> str:
     netboot, active = machine.status.netboot, machine.status.active_operation
     if netboot is None or netboot.milestone not in _RUNNING:
         return ""
-    asked = (machine.spec.operations or OperationsStatus()).repave_counter
+    requested = (machine.spec.operations or OperationsStatus()).repave_counter
     reached = (machine.status.operations or OperationsStatus()).repave_counter
-    wanted = active.uid if active is not None else f"repave-{asked}" if asked > reached else ""
-    return wanted if netboot.boot == wanted else ""
+    desired = active.uid if active is not None else f"repave-{requested}" if requested > reached else ""
+    return desired if netboot.boot == desired else ""

@@ -167,9 +167,9 @@ class BootTracker:
         percent = None if report.percent is None else min(max(report.percent, 0), 100)
         if not self._detect(request, duplicate_host.ProgressReported(percent)):
             return False
-        stage, said = (self._index.without_prefix(each, request.machine) for each in (report.stage, report.message))
+        stage, message = (self._index.without_prefix(each, request.machine) for each in (report.stage, report.message))
         stage = stage[:LONGEST_STAGE]
-        text = ": ".join(part for part in (stage, said) if part)
+        text = ": ".join(part for part in (stage, message) if part)
         if report.failed:
             milestone = NetbootMilestone.FAILED
         elif stage.lower().startswith("writ") or percent:
@@ -194,10 +194,10 @@ class BootTracker:
         disk: str | None = None,
     ) -> None:
         log.debug("network boot progressed", machine=request.machine, boot=request.boot, milestone=str(milestone))
-        seen = BootObservation(
+        observation = BootObservation(
             request.boot, milestone, percent, loads, message, image_digest, conditions or {}, disk=disk
         )
-        self._note(request.machine, seen)
+        self._note(request.machine, observation)
 
     def _tracked(self, request: BootRequest) -> TrackedBoot:
         tracked, boot = self._boots.get(request.machine), (request.uid, request.boot)

@@ -49,9 +49,9 @@ def with_counter_ahead(machine: Machine, request: BootRequest) -> Machine:
     """
     if request.window is not BootWindow.INSTALLING:
         return machine
-    asked = machine.spec.operations or OperationsStatus()
+    requested = machine.spec.operations or OperationsStatus()
     reached = machine.status.operations or OperationsStatus()
-    ahead = replace(asked, repave_counter=max(asked.repave_counter, reached.repave_counter + 1))
+    ahead = replace(requested, repave_counter=max(requested.repave_counter, reached.repave_counter + 1))
     return replace(
         machine,
         spec=replace(machine.spec, operations=ahead),
@@ -105,13 +105,13 @@ def _by_operation(machine: Machine, operation: MachineOperation) -> BootRequest 
 def _by_counter(machine: Machine) -> BootRequest | None:
     if not is_counter_only(machine):
         return None
-    asked = (machine.spec.operations or OperationsStatus()).repave_counter
+    requested = (machine.spec.operations or OperationsStatus()).repave_counter
     reached = (machine.status.operations or OperationsStatus()).repave_counter
-    number = asked if asked > reached else reached
+    number = requested if requested > reached else reached
     boot = f"repave-{number}"
     seen = boot_record(machine, boot)
     milestone = None if seen is None else seen.milestone
-    if asked > reached:
+    if requested > reached:
         if milestone == NetbootMilestone.CONTESTED:
             return None
         window = BootWindow.INSTALLING

@@ -77,8 +77,8 @@ class FindingReporter:
         if finding.kind is DhcpFindingKind.FOREIGN_SERVER:
             self._announce_foreign_server(finding)
         elif finding.machine:
-            said = ConditionState(ConditionStatus.FALSE, REASONS[finding.kind], finding.text)
-            self._note(finding.machine, BootObservation(conditions={ConditionType.NETBOOT_SERVED: said}))
+            message = ConditionState(ConditionStatus.FALSE, REASONS[finding.kind], finding.text)
+            self._note(finding.machine, BootObservation(conditions={ConditionType.NETBOOT_SERVED: message}))
 
     def _announce_foreign_server(self, finding: DhcpFinding) -> None:
         names = (

@@ -57,7 +57,7 @@ def merge_observations(before: BootObservation, new: BootObservation) -> BootObs
     )
 
 
-def status_change(machine: Machine, seen: BootObservation, now: str) -> dict[str, Any]:
+def status_change(machine: Machine, observation: BootObservation, now: str) -> dict[str, Any]:
     """Return the status fields that an observation changes on a Machine as it was read; empty if nothing is new.
 
     Args:
@@ -65,49 +65,53 @@ def status_change(machine: Machine, seen: BootObservation, now: str) -> dict[str
     """
     status: dict[str, Any] = {}
     old = machine.status.netboot
-    begins = bool(seen.boot) and (old is None or old.boot != seen.boot)
-    netboot = _netboot(None if begins else old, seen, now) if seen.boot else old
+    begins = bool(observation.boot) and (old is None or old.boot != observation.boot)
+    netboot = _netboot(None if begins else old, observation, now) if observation.boot else old
     if netboot != old and netboot is not None:
         status["netboot"] = with_nulls(netboot)
-    conditions = _conditions(machine, seen, now, begins=begins)
+    conditions = _conditions(machine, observation, now, begins=begins)
     if conditions is not None:
         status["conditions"] = conditions
     reached = (machine.status.operations or OperationsStatus()).repave_counter
-    if seen.repave is not None and seen.repave > reached:
-        status["operations"] = {"repaveCounter": seen.repave}
-    if seen.disk and seen.disk != machine.status.target_disk:
-        status["targetDisk"] = seen.disk
+    if observation.repave is not None and observation.repave > reached:
+        status["operations"] = {"repaveCounter": observation.repave}
+    if observation.disk and observation.disk != machine.status.target_disk:
+        status["targetDisk"] = observation.disk
     return status
 
 
-def _netboot(old: NetbootStatus | None, seen: BootObservation, now: str) -> NetbootStatus:
+def _netboot(old: NetbootStatus | None, observation: BootObservation, now: str) -> NetbootStatus:
     """Return the record of a boot with the observation; an older milestone changes only the count of loads."""
-    old = old or NetbootStatus(boot=seen.boot)
-    moves = milestone_rank(seen.milestone) > milestone_rank(old.milestone)
-    counts = seen.milestone is None or milestone_rank(seen.milestone) >= milestone_rank(old.milestone)
-    percent = _most(old.percent, seen.percent) if counts else old.percent
-    message = fit_message(seen.message, LONGEST_MESSAGE) if counts and seen.message is not None else old.message
-    if moves and seen.message is None:  # the old message belongs to the milestone before
+    old = old or NetbootStatus(boot=observation.boot)
+    moves = milestone_rank(observation.milestone) > milestone_rank(old.milestone)
+    counts = observation.milestone is None or milestone_rank(observation.milestone) >= milestone_rank(old.milestone)
+    percent = _most(old.percent, observation.percent) if counts else old.percent
+    message = (
+        fit_message(observation.message, LONGEST_MESSAGE) if counts and observation.message is not None else old.message
+    )
+    if moves and observation.message is None:  # the old message belongs to the milestone before
         message = None
     return NetbootStatus(
-        boot=seen.boot,
-        milestone=seen.milestone if moves else old.milestone,
+        boot=observation.boot,
+        milestone=observation.milestone if moves else old.milestone,
         percent=percent,
-        loads=(old.loads or 0) + seen.loads or old.loads,
+        loads=(old.loads or 0) + observation.loads or old.loads,
         message=message,
-        image_digest=seen.image_digest or old.image_digest,
+        image_digest=observation.image_digest or old.image_digest,
         at=now if moves else old.at,
     )
 
 
-def _conditions(machine: Machine, seen: BootObservation, now: str, *, begins: bool) -> list[dict[str, Any]] | None:
+def _conditions(
+    machine: Machine, observation: BootObservation, now: str, *, begins: bool
+) -> list[dict[str, Any]] | None:
     """Return all conditions with the updates applied; None if no condition changes."""
     raw = [msgspec.to_builtins(condition) for condition in machine.status.conditions]
     changed: list[dict[str, Any]] | None = None
     if begins:
         changed = remove_condition(raw, ConditionType.CLOUD_INIT_DONE)
         raw = changed if changed is not None else raw
-    for kind, said in seen.conditions.items():
+    for kind, said in observation.conditions.items():
         after = _with_condition(raw, kind, said, now)
         if after is not None:
             changed = raw = after

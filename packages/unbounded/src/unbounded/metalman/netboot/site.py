@@ -218,10 +218,10 @@ class NetbootSite:
         if isinstance(visit, ReportAnswer):
             return visit
         name, text = (self._index.without_prefix(each, visit.machine.name) for each in (event.name, event.description))
-        said = cloud_init_condition(event.event_type, name, event.result, text)
-        if said is not None:
-            seen = BootObservation(boot=visit.request.boot, conditions={ConditionType.CLOUD_INIT_DONE: said})
-            self._writer.note(visit.request.machine, seen)
+        message = cloud_init_condition(event.event_type, name, event.result, text)
+        if message is not None:
+            observation = BootObservation(boot=visit.request.boot, conditions={ConditionType.CLOUD_INIT_DONE: message})
+            self._writer.note(visit.request.machine, observation)
         return DONE
 
     async def progress(self, client: str, prefix: str, report: ProgressReport) -> ReportAnswer:

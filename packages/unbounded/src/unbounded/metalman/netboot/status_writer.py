@@ -77,10 +77,10 @@ class BootStatusWriter:
         """Write until cancelled."""
         await self._controller.run()
 
-    def note(self, machine: str, seen: BootObservation) -> None:
+    def note(self, machine: str, observation: BootObservation) -> None:
         """Queue an observation."""
         before = self._waiting.get(machine)
-        self._waiting[machine] = seen if before is None else merge_observations(before, seen)
+        self._waiting[machine] = observation if before is None else merge_observations(before, observation)
         self._controller.enqueue(machine)
 
     async def flush(self, machine: str) -> None:
@@ -122,21 +122,21 @@ class BootStatusWriter:
         last = self._wrote_at.get(name)
         return 0.0 if last is None else last + PERCENT_EVERY_S - asyncio.get_running_loop().time()
 
-    async def _written(self, name: str, seen: BootObservation) -> bool:
+    async def _written(self, name: str, observation: BootObservation) -> bool:
         """Write an observation; False if it was dropped, as it is no news or the Machine or its boot is gone."""
         machine = self._machines.get(name)
         for turn in range(CONFLICTS):
             try:
                 if machine is None:
                     machine = await self._api.get(MACHINES, name)
-                if seen.boot and not self._is_requested(machine, seen.boot):
+                if observation.boot and not self._is_requested(machine, observation.boot):
                     log.info(
                         "ignored an observation of a boot that is not requested any more",
                         machine=name,
-                        milestone=seen.milestone or "",
+                        milestone=observation.milestone or "",
                     )
                     return False
-                if await self._status.write(machine, status_change(machine, seen, rfc3339(self._now()))) is None:
+                if await self._status.write(machine, status_change(machine, observation, rfc3339(self._now()))) is None:
                     return False
             except Conflict:
                 if turn == CONFLICTS - 1:

@@ -123,9 +123,9 @@ class BmcAuth:
         return "SessionService" in root or (isinstance(links, Mapping) and "Sessions" in links)
 
     def _refuse(self, answer: BmcResponse) -> PasswordRejected:
-        said = error_text(answer.hints())
+        message = error_text(answer.hints())
         text = f"{self._http.endpoint.origin} rejected the password of {self._username!r} ({answer.status})"
-        self.refused = clean(f"{text}: {said}" if said else text, hide=self.secrets)
+        self.refused = clean(f"{text}: {message}" if message else text, hide=self.secrets)
         return PasswordRejected(self.refused)
 
     @staticmethod

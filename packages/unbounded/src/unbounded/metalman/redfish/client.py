@@ -60,7 +60,7 @@ async def follow(channel: BmcChannel, accepted: BmcResponse, *, what: str, limit
     deadline = loop.time() + limits.task_s
     pause_s = limits.task_poll_s
     trouble: Transient | None = None
-    told, said = False, ""
+    message, said = False, ""
     while loop.time() + pause_s <= deadline:
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * SLOWER, limits.task_poll_max_s)
@@ -68,7 +68,7 @@ async def follow(channel: BmcChannel, accepted: BmcResponse, *, what: str, limit
             async with asyncio.timeout_at(deadline):
                 answer = await channel.get(monitor)
         except TimeoutError:
-            if not told:  # else the task ran at its last answer, and only the limit cuts this poll off
+            if not message:  # else the task ran at its last answer, and only the limit cuts this poll off
                 trouble = Transient(f"{channel.where}: reading the task took too long")
             break
         except Transient as error:
@@ -86,7 +86,7 @@ async def follow(channel: BmcChannel, accepted: BmcResponse, *, what: str, limit
             raise view.failure
         if not view.running:
             return TaskEnd(settled=True, said=said)
-        told = True
+        message = True
     if trouble is not None:
         raise Uncertain(f"{channel.where}: {what} was accepted, but its task cannot be followed") from trouble
     return TaskEnd(settled=False, said=said or f"its task was still running after {limits.task_s:g} s")
@@ -121,7 +121,7 @@ class RedfishClient:
     async def system(self, device_id: str) -> SystemState:
         return (await self._read(device_id)).state
 
-    async def reset(self, device_id: str, wanted: ResetType, leave_by: float | None = None) -> ResetAcceptance:
+    async def reset(self, device_id: str, desired: ResetType, leave_by: float | None = None) -> ResetAcceptance:
         """See `PowerControl.reset`."""
         leave_by = self.channel.leave_by() if leave_by is None else leave_by
         if device_id not in self._known:
@@ -129,21 +129,21 @@ class RedfishClient:
         known = self._known[device_id]
         system, allowable = known.system, await self._allowable(known)
         refused: Failure = Unsupported(
-            f"{self.channel.where}: system {system.state.device_id} supports no reset type for {wanted}; it "
+            f"{self.channel.where}: system {system.state.device_id} supports no reset type for {desired}; it "
             f"lists {', '.join(allowable or ()) or 'nothing'}"
         )
-        for choice in choices(wanted, allowable):
+        for choice in choices(desired, allowable):
             try:
-                return await self._reset(device_id, system, wanted, choice, leave_by)
+                return await self._reset(device_id, system, desired, choice, leave_by)
             except Unsupported as error:
                 refused = error
         self._known.pop(device_id, None)  # the remembered facts may be the mistake
         raise refused
 
     async def _reset(
-        self, device_id: str, system: SystemReading, wanted: ResetType, choice: ResetChoice, leave_by: float
+        self, device_id: str, system: SystemReading, desired: ResetType, choice: ResetChoice, leave_by: float
     ) -> ResetAcceptance:
-        note = "" if choice.value == wanted else f"{choice.value} was sent for {wanted}"
+        note = "" if choice.value == desired else f"{choice.value} was sent for {desired}"
         if choice.only_when_on:
             state = await self.system(device_id)
             if state.power is BmcPowerState.OFF:
@@ -163,7 +163,7 @@ class RedfishClient:
         if answer.ok:
             return ResetAcceptance(choice.value, note=note)
         if answer.status in ALREADY_STATUS and ALREADY.search(error_text(answer.hints())):
-            return await self._already(device_id, answer, wanted, choice)
+            return await self._already(device_id, answer, desired, choice)
         raise self._refusal(answer, what)
 
     async def _post(self, system: SystemReading, body: Mapping[str, Any], leave_by: float) -> BmcResponse:
@@ -176,16 +176,16 @@ class RedfishClient:
         return answer
 
     async def _already(
-        self, device_id: str, answer: BmcResponse, wanted: ResetType, choice: ResetChoice
+        self, device_id: str, answer: BmcResponse, desired: ResetType, choice: ResetChoice
     ) -> ResetAcceptance:
         """Read the system: the answer means that the state is reached, or that the action is impossible now."""
         state = await self.system(device_id)
-        said = clean(error_text(answer.hints()), hide=self.channel.secrets)
-        if state.power is _TARGET_POWER[wanted]:
-            return ResetAcceptance(choice.value, already=True, note=said)
+        message = clean(error_text(answer.hints()), hide=self.channel.secrets)
+        if state.power is _TARGET_POWER[desired]:
+            return ResetAcceptance(choice.value, already=True, note=message)
         raise Transient(
             f"{self.channel.where}: the BMC rejected reset {choice.value} while the power state is "
-            f"{state.power_text!r}: {said}"
+            f"{state.power_text!r}: {message}"
         )
 
     async def _allowable(self, known: KnownSystem) -> tuple[str, ...] | None:
@@ -197,20 +197,20 @@ class RedfishClient:
         return known.allowable
 
     async def set_boot_override(
-        self, device_id: str, wanted: BootOverride, leave_by: float | None = None
+        self, device_id: str, desired: BootOverride, leave_by: float | None = None
     ) -> BootOverride:
         """See `BootControl.set_boot_override`."""
         leave_by = self.channel.leave_by() if leave_by is None else leave_by
         system = await self._read(device_id)
         if system.state.boot is None:
             raise Unsupported(f"{self.channel.where}: system {system.state.device_id} has no boot override")
-        mode = wanted.mode or system.state.boot.mode or DEFAULT_BOOT_MODE
-        fields = {"Enabled": wanted.enabled, "Target": wanted.target}
+        mode = desired.mode or system.state.boot.mode or DEFAULT_BOOT_MODE
+        fields = {"Enabled": desired.enabled, "Target": desired.target}
         boot = {f"BootSourceOverride{name}": value for name, value in fields.items() if value is not None}
         try:
             await self._patch(system, {"Boot": {**boot, "BootSourceOverrideMode": mode}}, leave_by)
         except Unsupported:
-            if wanted.mode:
+            if desired.mode:
                 raise
             # the caller did not request a mode, and some BMCs cannot write it
             await self._patch(system, {"Boot": boot}, leave_by)
@@ -221,9 +221,9 @@ class RedfishClient:
         leave_by = self.channel.leave_by() if leave_by is None else leave_by
         refused: Unsupported | None = None
         kept: BootOverride | None = None
-        for wanted in BOOT_DISABLE:
+        for desired in BOOT_DISABLE:
             try:
-                kept = await self.set_boot_override(device_id, wanted, leave_by)
+                kept = await self.set_boot_override(device_id, desired, leave_by)
             except Unsupported as error:
                 refused = error
                 continue

@@ -135,9 +135,9 @@ def monitors_of(answer: BmcResponse) -> tuple[str, ...]:
 
 def failure_of(answer: BmcResponse, *, what: str, where: str, changes: bool, hide: tuple[str, ...] = ()) -> Failure:
     """Map an answer other than 2xx to a failure, with the BMC's own message."""
-    said = error_text(answer.hints())
-    text = clean(f"{where}: {what}: {answer.status}" + (f": {said}" if said else ""), hide=hide)
-    if answer.status in _BUSY or (answer.status == 400 and PASSING.search(said)):
+    message = error_text(answer.hints())
+    text = clean(f"{where}: {what}: {answer.status}" + (f": {message}" if message else ""), hide=hide)
+    if answer.status in _BUSY or (answer.status == 400 and PASSING.search(message)):
         return BmcBusy(text, retry_after_s=answer.retry_after_s)
     if answer.status in _UNSUPPORTED:
         return Unsupported(text)

@@ -222,11 +222,11 @@ class PooledBmc:
     async def system(self) -> SystemState:
         return await self._pool.client(self._access).system(self._access.device_id)
 
-    async def reset(self, wanted: ResetType, *, leave_by: float | None = None) -> ResetAcceptance:
-        return await self._pool.client(self._access).reset(self._access.device_id, wanted, leave_by)
+    async def reset(self, desired: ResetType, *, leave_by: float | None = None) -> ResetAcceptance:
+        return await self._pool.client(self._access).reset(self._access.device_id, desired, leave_by)
 
-    async def set_boot_override(self, wanted: BootOverride, *, leave_by: float | None = None) -> BootOverride:
-        return await self._pool.client(self._access).set_boot_override(self._access.device_id, wanted, leave_by)
+    async def set_boot_override(self, desired: BootOverride, *, leave_by: float | None = None) -> BootOverride:
+        return await self._pool.client(self._access).set_boot_override(self._access.device_id, desired, leave_by)
 
     async def disable_boot_override(self, *, leave_by: float | None = None) -> BootOverride:
         return await self._pool.client(self._access).disable_boot_override(self._access.device_id, leave_by)

@@ -107,7 +107,7 @@ class PowerControl(Protocol):
         """Read the system now; the result is never cached."""
         ...
 
-    async def reset(self, wanted: ResetType, *, leave_by: float | None = None) -> ResetAcceptance:
+    async def reset(self, desired: ResetType, *, leave_by: float | None = None) -> ResetAcceptance:
         """Send one reset, and return when the BMC has accepted it (a 202 task is followed to its end or limit).
 
         Raises:
@@ -125,7 +125,7 @@ class PowerControl(Protocol):
 class BootControl(Protocol):
     async def system(self) -> SystemState: ...
 
-    async def set_boot_override(self, wanted: BootOverride, *, leave_by: float | None = None) -> BootOverride:
+    async def set_boot_override(self, desired: BootOverride, *, leave_by: float | None = None) -> BootOverride:
         """Write the boot override and return the value read back, which may differ: some BMCs accept and ignore it.
 
         Raises:

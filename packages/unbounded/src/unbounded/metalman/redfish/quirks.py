@@ -38,12 +38,12 @@ RESET_CHOICES: Final[Mapping[ResetType, tuple[ResetChoice, ...]]] = {
 }
 
 
-def choices(wanted: ResetType, allowable: tuple[str, ...] | None) -> tuple[ResetChoice, ...]:
-    """Return the values that may be sent for `wanted`, best first; none if the BMC lists only other values.
+def choices(desired: ResetType, allowable: tuple[str, ...] | None) -> tuple[ResetChoice, ...]:
+    """Return the values that may be sent for `desired`, best first; none if the BMC lists only other values.
 
     An empty list counts as no list (observed on boards whose host was off when the list was made).
     """
-    rows = RESET_CHOICES[wanted]
+    rows = RESET_CHOICES[desired]
     if not allowable:
         return tuple(choice for choice in rows if not choice.listed_only)
     return tuple(choice for choice in rows if choice.value in allowable)[:1]

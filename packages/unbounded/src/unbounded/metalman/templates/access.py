@@ -168,36 +168,36 @@ def parameter_types(run: RenderState, signature: Signature, name: str, given: in
     return [params[min(place, len(params) - 1)] for place in range(count)]
 
 
-def checked(run: RenderState, value: Value | None, wanted: GoType) -> Value | None:
+def checked(run: RenderState, value: Value | None, desired: GoType) -> Value | None:
     """Convert a value to an argument of the type; dereference it if that makes it fit.
 
     Returns:
         None only for a nil interface or no value at all.
     """
     if value is None:
-        if wanted.kind in NILABLE:
-            return None if wanted.kind in (GoKind.RAW, GoKind.INTERFACE) else zero(wanted)
-        raise run.error(f"invalid value; expected {wanted}")
-    if wanted is RAW or assignable(value.type, wanted):
+        if desired.kind in NILABLE:
+            return None if desired.kind in (GoKind.RAW, GoKind.INTERFACE) else zero(desired)
+        raise run.error(f"invalid value; expected {desired}")
+    if desired is RAW or assignable(value.type, desired):
         return value
     if value.type.kind is GoKind.INTERFACE and value.data is not None:
         value = of(value.data) or value
-        if assignable(value.type, wanted):
+        if assignable(value.type, desired):
             return value
     elem = value.type.elem
-    if value.type.kind is GoKind.POINTER and elem is not None and assignable(elem, wanted):
+    if value.type.kind is GoKind.POINTER and elem is not None and assignable(elem, desired):
         if value.data is None:
-            raise run.error(f"dereference of nil pointer of type {wanted}")
+            raise run.error(f"dereference of nil pointer of type {desired}")
         return Value(elem, value.data, addressable=True)
-    if wanted.kind is GoKind.POINTER and value.addressable and wanted.name == f"*{value.type}":
-        return Value(wanted, value.data)
-    raise run.error(f"wrong type for value; expected {wanted}; got {value.type}")
+    if desired.kind is GoKind.POINTER and value.addressable and desired.name == f"*{value.type}":
+        return Value(desired, value.data)
+    raise run.error(f"wrong type for value; expected {desired}; got {value.type}")
 
 
-def as_object(value: Value | None, wanted: GoType) -> object:
+def as_object(value: Value | None, desired: GoType) -> object:
     """Return the object for a parameter of the type: the value itself for RAW, its content for interfaces."""
-    if wanted is RAW:
+    if desired is RAW:
         return value
-    if wanted is ANY:
+    if desired is ANY:
         return inside(value)
     return None if value is None else value.data

@@ -137,17 +137,17 @@ def _place(index: Value | None, limit: int) -> int:
     return int(index.data)
 
 
-def prepared(value: Value | None, wanted: GoType) -> Value:
+def prepared(value: Value | None, desired: GoType) -> Value:
     """Convert a value to a key or argument of a type."""
     if value is None:
-        if wanted.kind not in NILABLE:
-            raise CallFailed(f"value is nil; should be of type {wanted}")
-        return zero(wanted)
-    if assignable(value.type, wanted):
+        if desired.kind not in NILABLE:
+            raise CallFailed(f"value is nil; should be of type {desired}")
+        return zero(desired)
+    if assignable(value.type, desired):
         return value
-    if value.type.kind in INTEGERS and wanted.kind in INTEGERS:
-        return Value(wanted, wrapped(value.data, wanted))
-    raise CallFailed(f"value has type {value.type}; should be {wanted}")
+    if value.type.kind in INTEGERS and desired.kind in INTEGERS:
+        return Value(desired, wrapped(value.data, desired))
+    raise CallFailed(f"value has type {value.type}; should be {desired}")
 
 
 def wrapped(number: int, type_: GoType) -> int:

@@ -182,7 +182,7 @@ def _function(node: Identifier, whole: Node, args: Sequence[Argument], functions
 
 def _short_circuit(node: Identifier, signature: Signature, args: Sequence[Argument]) -> Stage:
     """Compile `and` and `or`: the first argument that decides is the value, and no later one is evaluated."""
-    wanted = node.name == "or"
+    desired = node.name == "or"
 
     def invoke(run: RenderState, dot: Value | None, final: Value | None) -> Value | None:
         run.node = node
@@ -191,7 +191,7 @@ def _short_circuit(node: Identifier, signature: Signature, args: Sequence[Argume
         value: Value | None = None
         for arg in args:
             value = cast("Value | None", arg(run, dot, RAW))
-            if truth(value) is wanted:
+            if truth(value) is desired:
                 return value
         return value if final is MISSING else final
 
@@ -218,50 +218,50 @@ def _argument(node: Operand, functions: Functions) -> Argument:
             chain = _chain(node, (), functions)
             give = lambda run, dot: chain(run, dot, MISSING)  # noqa: E731 - one of several
 
-    def argument(run: RenderState, dot: Value | None, wanted: GoType) -> object:
+    def argument(run: RenderState, dot: Value | None, desired: GoType) -> object:
         run.node = node
-        return as_object(checked(run, give(run, dot), wanted), wanted)
+        return as_object(checked(run, give(run, dot), desired), desired)
 
     return argument
 
 
-def _nil(run: RenderState, node: Nil, wanted: GoType) -> object:
+def _nil(run: RenderState, node: Nil, desired: GoType) -> object:
     run.node = node
-    if wanted.kind not in NILABLE:
-        raise run.error(f"cannot assign nil to {wanted}")
-    return None if wanted.kind in (GoKind.RAW, GoKind.INTERFACE) else zero(wanted).data
+    if desired.kind not in NILABLE:
+        raise run.error(f"cannot assign nil to {desired}")
+    return None if desired.kind in (GoKind.RAW, GoKind.INTERFACE) else zero(desired).data
 
 
 def _literal(node: Bool | Text | NumberNode) -> Argument:
     ideal = _constant(node)
     plain = None if ideal is None else ideal.data
 
-    def argument(run: RenderState, _: Value | None, wanted: GoType) -> object:
+    def argument(run: RenderState, _: Value | None, desired: GoType) -> object:
         run.node = node
-        if wanted is RAW or wanted is ANY:
+        if desired is RAW or desired is ANY:
             return ideal if ideal is not None else run.fail(f"{node} overflows int")
-        if wanted is STRING and type(plain) is str:
+        if desired is STRING and type(plain) is str:
             return plain
-        return _fitted(run, node, wanted)
+        return _fitted(run, node, desired)
 
     return argument
 
 
-def _fitted(run: RenderState, node: Bool | Text | NumberNode, wanted: GoType) -> object:
+def _fitted(run: RenderState, node: Bool | Text | NumberNode, desired: GoType) -> object:
     """Convert a literal to the required type."""
-    match wanted.kind, node:
+    match desired.kind, node:
         case GoKind.BOOL, Bool(true=true):
             return true
         case GoKind.STRING, Text(text=text):
             return text
         case GoKind.INT, NumberNode(number=number) if number.integer is not None:
-            return wrapped(number.integer, wanted)
+            return wrapped(number.integer, desired)
         case GoKind.UINT, NumberNode(number=number) if number.unsigned is not None:
-            return wrapped(number.unsigned, wanted)
+            return wrapped(number.unsigned, desired)
         case GoKind.FLOAT, NumberNode(number=number) if number.real is not None:
             return number.real
         case GoKind.COMPLEX, NumberNode(number=number) if number.complex is not None or number.real is not None:
             return number.complex if number.complex is not None else complex(number.real or 0)
-    if wanted.kind not in _EXPECTED:
-        raise run.error(f"can't handle {node} for arg of type {wanted}")
-    raise run.error(f"expected {_EXPECTED[wanted.kind]}; found {node}")
+    if desired.kind not in _EXPECTED:
+        raise run.error(f"can't handle {node} for arg of type {desired}")
+    raise run.error(f"expected {_EXPECTED[desired.kind]}; found {node}")

@@ -28,23 +28,23 @@ def negotiate(asked: Mapping[str, str], size: int) -> NegotiatedOptions:
 
     Block size and window may be smaller than requested (RFC 2348, RFC 7440); the timeout may not (RFC 2349).
     """
-    said: dict[str, str] = {}
+    message: dict[str, str] = {}
     block = _number(asked.get("blksize"))
     if block is not None and block >= LEAST_BLOCK_BYTES:
-        said["blksize"] = str(min(block, LARGEST_BLOCK_BYTES))
+        message["blksize"] = str(min(block, LARGEST_BLOCK_BYTES))
     timeout = _number(asked.get("timeout"))
     if timeout is not None and 1 <= timeout <= 255:
-        said["timeout"] = str(timeout)
+        message["timeout"] = str(timeout)
     if _number(asked.get("tsize")) is not None:
-        said["tsize"] = str(size)
+        message["tsize"] = str(size)
     window = _number(asked.get("windowsize"))
     if window is not None and 1 <= window <= 65535:
-        said["windowsize"] = str(min(window, LARGEST_WINDOW))
+        message["windowsize"] = str(min(window, LARGEST_WINDOW))
     return NegotiatedOptions(
-        block_bytes=int(said.get("blksize", DEFAULT_BLOCK_BYTES)),
-        window=int(said.get("windowsize", 1)),
-        timeout_s=int(said.get("timeout", DEFAULT_TIMEOUT_S)),
-        acknowledged={name: said[name] for name in asked if name in said},
+        block_bytes=int(message.get("blksize", DEFAULT_BLOCK_BYTES)),
+        window=int(message.get("windowsize", 1)),
+        timeout_s=int(message.get("timeout", DEFAULT_TIMEOUT_S)),
+        acknowledged={name: message[name] for name in asked if name in message},
     )
 
 

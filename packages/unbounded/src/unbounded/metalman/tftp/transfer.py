@@ -103,8 +103,8 @@ class TftpTransfer:
     def _block(self, block: int) -> bytes:
         size = self._terms.block_bytes
         start = (block - 1) * size
-        wanted = min(size, self._content.size - start)
-        content = self._content.read(start, wanted)
-        if len(content) != wanted:  # a short block would end the file, and the client would start an incomplete one
+        desired = min(size, self._content.size - start)
+        content = self._content.read(start, desired)
+        if len(content) != desired:  # a short block would end the file, and the client would start an incomplete one
             raise OSError("the file became shorter")
         return encode_data(block, content)

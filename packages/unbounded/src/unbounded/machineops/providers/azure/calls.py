@@ -86,13 +86,13 @@ class AzureCalls:
         self._clients: dict[str, Any] = {}
         self._throttles = Throttles()
 
-    async def read(self, asked: ArmRequest, call: Callable[[Any], Awaitable[T]]) -> T:
+    async def read(self, request: ArmRequest, call: Callable[[Any], Awaitable[T]]) -> T:
         """Make a call that changes nothing, and return its result.
 
         Args:
             call: takes the SDK's client. Untyped, as every field of the SDK's responses may be None.
         """
-        return await self._answered(asked, call, self._budget.read)
+        return await self._answered(request, call, self._budget.read)
 
     async def show(self, asked: ArmRequest, resource_id: str, **query: str) -> dict[str, Any]:
         """Return a resource as Azure shows it. Through the SDK's models this takes five times as long.
@@ -118,32 +118,32 @@ class AzureCalls:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Transient(f"{asked}: the answer is not a resource: {said(str(error))}") from error
 
-    async def change(self, asked: ArmRequest, call: Callable[[Any], Awaitable[T]], *, before: float) -> T:
+    async def change(self, request: ArmRequest, call: Callable[[Any], Awaitable[T]], *, before: float) -> T:
         """Make a call that changes something, and return its result.
 
         Args:
             before: time of the loop after which the request is not sent any more.
         """
-        return await self._answered(asked, call, partial(self._budget.write, before=before))
+        return await self._answered(request, call, partial(self._budget.write, before=before))
 
-    async def get(self, asked: ArmRequest, url: str) -> tuple[int, Headers, bytes]:
+    async def get(self, request: ArmRequest, url: str) -> tuple[int, Headers, bytes]:
         """Send a GET to a URL from Resource Manager; return status, headers and content."""
 
         async def call(client: Any) -> tuple[int, Headers, bytes]:
             answer = await client.send_request(HttpRequest("GET", url))
             return answer.status_code, answer.headers, await answer.read()
 
-        status, headers, content = await self.read(asked, call)
+        status, headers, content = await self.read(request, call)
         if status in (401, 403, 429) or status >= 500:
-            raise self._refused(parse_error(status, headers, content), asked)
+            raise self._refused(parse_error(status, headers, content), request)
         return status, headers, content
 
     async def _answered(
-        self, asked: ArmRequest, call: Callable[[Any], Awaitable[T]], turn: Callable[[str], Awaitable[None]]
+        self, request: ArmRequest, call: Callable[[Any], Awaitable[T]], turn: Callable[[str], Awaitable[None]]
     ) -> T:
-        scope = asked.instance.scope
+        scope = request.instance.scope
         try:
-            for narrower in self._throttles.scopes(asked, _loop_time()):
+            for narrower in self._throttles.scopes(request, _loop_time()):
                 await turn(narrower)
             await turn(scope)
             try:
@@ -155,7 +155,7 @@ class AzureCalls:
             await turn(scope)
             return await call(self._client(scope))
         except AzureError as error:
-            raise self._failure(error, asked) from error
+            raise self._failure(error, request) from error
 
     async def _renew_token(self) -> None:
         credential, self._credential = self._credential, None
@@ -163,21 +163,21 @@ class AzureCalls:
         if credential is not None:
             await credential.close()
 
-    def _failure(self, error: AzureError, asked: ArmRequest) -> Failure:
+    def _failure(self, error: AzureError, request: ArmRequest) -> Failure:
         if isinstance(error, HttpResponseError) and self._is_from_manager(error):
             response: Any = error.response
-            return self._refused(parse_error(response.status_code, response.headers, _content(response)), asked)
+            return self._refused(parse_error(response.status_code, response.headers, _content(response)), request)
         if isinstance(error, ClientAuthenticationError):
             return errors.login_failure(error.message, self._login)
-        words = f"{asked}: {said(str(error)) or type(error).__name__}"
-        return Uncertain(words) if asked.changes and not _never_sent(error) else Transient(words)
+        words = f"{request}: {said(str(error)) or type(error).__name__}"
+        return Uncertain(words) if request.changes and not _never_sent(error) else Transient(words)
 
-    def _refused(self, answer: AzureErrorResponse, asked: ArmRequest) -> Failure:
+    def _refused(self, answer: AzureErrorResponse, request: ArmRequest) -> Failure:
         """Return the failure for an error. An error of a rate limit blocks its scope and no other."""
-        failure = errors.failure(answer, str(asked), self._login, changes=asked.changes)
+        failure = errors.failure(answer, str(request), self._login, changes=request.changes)
         if isinstance(failure, Throttled):
             until = _loop_time() + failure.after_s
-            failure.scope = self._throttles.refused(asked, answer.used_up, answer.message, until)
+            failure.scope = self._throttles.refused(request, answer.used_up, answer.message, until)
         return failure
 
     def _is_from_manager(self, error: HttpResponseError) -> bool:

@@ -152,69 +152,72 @@ class StepDecision:
     disk: str = ""
 
 
-def disks_to_read(vm: Document | None, kept: VmReplacementState | None) -> list[str]:
+def disks_to_read(vm: Document | None, state: VmReplacementState | None) -> list[str]:
     """Return the ids of the disks that `decide` needs."""
-    if kept is None:
+    if state is None:
         unfit = vm is None or any(model.obstacles(vm)) or model.pending_disks(vm)
         return [] if vm is None or unfit else [_os_disk(vm)["managedDisk"]["id"]]
     if vm is None:
-        return [kept.new_disk]
-    if not model.is_made_by(vm, kept) or model.pending_disks(vm):
+        return [state.new_disk]
+    if not model.is_made_by(vm, state) or model.pending_disks(vm):
         return []
-    is_whole = _decide_new(vm, AzureObservation(vm, kept=kept), kept, "", "").next.step is None
-    return _to_clear(kept) if is_whole else []
+    is_whole = _decide_new(vm, AzureObservation(vm, kept=state), state, "", "").next.step is None
+    return _to_clear(state) if is_whole else []
 
 
-def _to_clear(kept: VmReplacementState) -> list[str]:
-    return [kept.os_disk, *kept.former_disks]
+def _to_clear(state: VmReplacementState) -> list[str]:
+    return [state.os_disk, *state.former_disks]
 
 
-def decide(seen: AzureObservation, job: Job) -> StepDecision:
+def decide(observation: AzureObservation, job: Job) -> StepDecision:
     """Decide the current step of a replacement.
 
     Raises:
         Refusal: before the first step: the replacement is impossible, or would lose something that must be kept.
         Transient: an unrelated virtual machine has the name.
     """
-    if seen.kept is None:
-        return _decide_first(seen, job)
-    found = _decide_begun(seen, seen.kept, _where(job.instance))
-    return replace(found, next=replace(found.next, still_needed=_is_needed(seen.vm, seen.kept)))
+    if observation.kept is None:
+        return _decide_first(observation, job)
+    found = _decide_begun(observation, observation.kept, _where(job.instance))
+    return replace(found, next=replace(found.next, still_needed=_is_needed(observation.vm, observation.kept)))
 
 
-def _is_needed(vm: Document | None, kept: VmReplacementState) -> bool:
+def _is_needed(vm: Document | None, state: VmReplacementState) -> bool:
     """Return whether the next replacement needs the state, as the virtual machine does not show all of it or soon will
     not.
     """
-    if vm is None or not model.is_old(vm, kept) or model.provisioning(vm) == "deleting":
+    if vm is None or not model.is_old(vm, state) or model.provisioning(vm) == "deleting":
         return True
-    return model.has_former_parts(kept) or not model.is_put_back(vm, kept)
+    return model.has_former_parts(state) or not model.is_put_back(vm, state)
 
 
-def _decide_begun(seen: AzureObservation, kept: VmReplacementState, where: str) -> StepDecision:
-    vm = seen.vm
+def _decide_begun(observation: AzureObservation, state: VmReplacementState, where: str) -> StepDecision:
+    vm = observation.vm
     again = "a new HostReplace of the Machine with its spec.providerID"
     if vm is None:
         stays = "as long as there is this operation, or that Machine"
-        words = f"VM {kept.name} does not exist: {again} continues from its model in {seen.place}, which stays {stays}"
-        words = f"{words}; {_describe_resources(kept, NOT_SEEN)}"
-        return _decide_without_vm(seen, kept, words, where)
-    is_new = model.is_made_by(vm, kept)
-    standing = _describe_resources(kept, IS_THERE if is_new else NOT_MADE)
-    words = f"VM {kept.name}: {states.describe(model.statuses(vm))}; its model is in {seen.place}; {standing}"
-    if not is_new and not model.is_old(vm, kept):
-        raise Transient(f"a VM {kept.name} exists that is neither the old one nor created by this operation; {words}")
+        source = f"its model in {observation.place}, which stays {stays}"
+        words = f"VM {state.name} does not exist: {again} continues from {source}"
+        words = f"{words}; {_describe_resources(state, NOT_SEEN)}"
+        return _decide_without_vm(observation, state, words, where)
+    is_new = model.is_made_by(vm, state)
+    standing = _describe_resources(state, IS_THERE if is_new else NOT_MADE)
+    words = f"VM {state.name}: {states.describe(model.statuses(vm))}; its model is in {observation.place}; {standing}"
+    if not is_new and not model.is_old(vm, state):
+        raise Transient(f"a VM {state.name} exists that is neither the old one nor created by this operation; {words}")
     if arriving := model.pending_disks(vm):
         words = f"{words}; not attached yet: {', '.join(arriving)}"
         return StepDecision(Next(CREATING if is_new else DETACHING, words, where, under_way=True))
     if is_new:
-        return _decide_new(vm, seen, kept, words, where)
-    return _decide_old(vm, kept, f"{words}; {again} starts again", where)
+        return _decide_new(vm, observation, state, words, where)
+    return _decide_old(vm, state, f"{words}; {again} starts again", where)
 
 
-def _decide_without_vm(seen: AzureObservation, kept: VmReplacementState, words: str, where: str) -> StepDecision:
+def _decide_without_vm(
+    observation: AzureObservation, state: VmReplacementState, words: str, where: str
+) -> StepDecision:
     """Decide the step while neither the old VM nor the new one exists."""
-    creation = seen.creation
+    creation = observation.creation
     if creation is not None and creation.state is State.RUNNING:
         return StepDecision(Next(CREATING, words, where, under_way=True, again_s=creation.again_s))
     failed = None
@@ -222,8 +225,8 @@ def _decide_without_vm(seen: AzureObservation, kept: VmReplacementState, words: 
         failed = NotDone(_failure(creation.detail), f"Azure created no VM: {creation.detail}")
     following = Next(CREATING, words, where, failed=failed)
     return (
-        StepDecision(following, AzureAction.DELETE_DISK, kept.new_disk)
-        if seen.disks
+        StepDecision(following, AzureAction.DELETE_DISK, state.new_disk)
+        if observation.disks
         else StepDecision(following, AzureAction.CREATE)
     )
 
@@ -235,33 +238,33 @@ def _failure(told: str) -> str:
     return reasons.QUOTA_EXCEEDED if "quota" in told.lower() else reasons.PROVIDER_OPERATION_FAILED
 
 
-def _decide_first(seen: AzureObservation, job: Job) -> StepDecision:
-    vm, instance, former = seen.vm, job.instance, seen.former
+def _decide_first(observation: AzureObservation, job: Job) -> StepDecision:
+    vm, instance, former = observation.vm, job.instance, observation.former
     if former is not None and _is_only_record(vm, former):
         resources = _describe_resources(former, NOT_SEEN)
-        words = f"its model is in {seen.place}, where an earlier HostReplace has left it; {resources}"
+        words = f"its model is in {observation.place}, where an earlier HostReplace has left it; {resources}"
         there = (
             f"VM {instance.name}: {states.describe(model.statuses(vm))}" if vm else f"VM {instance.id} does not exist"
         )
         return StepDecision(Next(SAVING, f"{there}; {words}", _where(instance)), AzureAction.TAKE_UP)
     if vm is None:
-        words = f"VM {instance.id} does not exist, and {seen.place} has no model of it"
-        cause = causes.of_secret(causes.MODEL_MISSING, seen.place.removeprefix("Secret "))
+        words = f"VM {instance.id} does not exist, and {observation.place} has no model of it"
+        cause = causes.of_secret(causes.MODEL_MISSING, observation.place.removeprefix("Secret "))
         raise Refusal(reasons.INSTANCE_NOT_FOUND, words, cause)
     if former is not None and not (model.is_old(vm, former) or model.is_made_by(vm, former)):
-        other = f"VM {instance.name} is not the one whose model an earlier HostReplace has left in {seen.place}"
+        other = f"VM {instance.name} is not the one whose model an earlier HostReplace has left in {observation.place}"
         words = (
             "a replacement would lose that model: remove the resources that it names and then that Secret, "
             "then create the HostReplace again"
         )
         raise Refusal(reasons.WOULD_BE_LOST, f"{other}, and {words}; of that, {_describe_resources(former, NOT_SEEN)}")
-    if wrong := [*model.obstacles(vm), *filter(None, [seen.missing])]:
+    if wrong := [*model.obstacles(vm), *filter(None, [observation.missing])]:
         raise Refusal(reasons.PROVIDER_REFUSED, f"VM {instance.name} cannot be recreated: {'; '.join(wrong)}")
     words = f"VM {instance.name}: {states.describe(model.statuses(vm))}"
     if arriving := model.pending_disks(vm):
         words = f"{words}; not attached yet: {', '.join(arriving)}"
         return StepDecision(Next(SAVING, words, _where(instance), under_way=True))
-    lost = losses(vm, next(iter(seen.disks.values()), {}), seen.unsure)
+    lost = losses(vm, next(iter(observation.disks.values()), {}), observation.unsure)
     losing = _describe_losses([each.consequence for each in lost])
     under_way = model.provisioning(vm) in _UNDER_WAY
     step = Next(
@@ -292,16 +295,16 @@ def _never_ran(vm: Document) -> bool:
 def _decide_old(vm: Document, kept: VmReplacementState, words: str, where: str) -> StepDecision:
     """Decide the step while the old VM exists. The message and the evidence of these steps name all losses."""
     state, losing = model.provisioning(vm), _describe_losses([*kept.lost, *filter(None, [kept.unsure])])
-    told = f"{where}; {losing}"[:MAX_WHERE]
+    message = f"{where}; {losing}"[:MAX_WHERE]
     if state == "deleting":
-        return StepDecision(Next(DELETING, words, told, under_way=True, progress=losing))
+        return StepDecision(Next(DELETING, words, message, under_way=True, progress=losing))
     if state in _UNDER_WAY or not model.is_put_back(vm, kept):
         words = f"{words}; deleteOption is changed, and was {model.describe_options(kept)}"
     if state in _UNDER_WAY:
-        return StepDecision(Next(DETACHING, words, told, under_way=True, progress=losing))
+        return StepDecision(Next(DETACHING, words, message, under_way=True, progress=losing))
     is_as_it_was = state == "succeeded" and model.is_put_back(vm, kept)  # after a failure, its deletion may have begun
     step = DELETING if model.is_detached_as_kept(vm, kept) else DETACHING
-    following = Next(step, words, told, progress=losing, is_as_it_was=is_as_it_was)
+    following = Next(step, words, message, progress=losing, is_as_it_was=is_as_it_was)
     return StepDecision(following, AzureAction.DELETE_OLD if step == DELETING else AzureAction.DETACH)
 
 
@@ -309,7 +312,9 @@ def _describe_losses(lost: Sequence[str]) -> str:
     return f"losses: {'; '.join(lost)}" if lost else "the new VM keeps everything in its model"
 
 
-def _decide_new(vm: Document, seen: AzureObservation, kept: VmReplacementState, words: str, where: str) -> StepDecision:
+def _decide_new(
+    vm: Document, observation: AzureObservation, kept: VmReplacementState, words: str, where: str
+) -> StepDecision:
     state = model.provisioning(vm)
     if state in ("creating", "deleting"):
         return StepDecision(Next(CREATING, words, where, under_way=True))
@@ -318,8 +323,8 @@ def _decide_new(vm: Document, seen: AzureObservation, kept: VmReplacementState, 
         following = Next(CREATING, words, where, failed=failed)
         return StepDecision(following, AzureAction.DELETE_VM if model.is_detached(vm) else AzureAction.DETACH)
     if states.os_failed(model.statuses(vm)):  # it may still report, and a further change would hide that
-        told = f"{states.describe(model.statuses(vm))}: it may still report; see its serial console"
-        return StepDecision(Next(CREATING, words, where, under_way=True, progress=told))
+        message = f"{states.describe(model.statuses(vm))}: it may still report; see its serial console"
+        return StepDecision(Next(CREATING, words, where, under_way=True, progress=message))
     if not model.is_restored(vm, kept):
         under_way = state in _UNDER_WAY
         return StepDecision(
@@ -337,7 +342,7 @@ def _decide_new(vm: Document, seen: AzureObservation, kept: VmReplacementState, 
         progress, more = f"{', '.join(absent)} to be created", len(absent) < len(kept.extensions)
         words = f"{words}; without extensions {', '.join(absent)}"
         return StepDecision(Next(EXTENDING, words, where, progress=progress, more=more), AzureAction.EXTEND)
-    return _clearing(vm, seen, kept, words, where)
+    return _clearing(vm, observation, kept, words, where)
 
 
 def _reason(vm: Document) -> str:
@@ -346,18 +351,20 @@ def _reason(vm: Document) -> str:
     return reasons.NO_CAPACITY if codes & CAPACITY else reasons.PROVIDER_OPERATION_FAILED
 
 
-def _failed_otherwise(kept: VmReplacementState, words: str, where: str) -> StepDecision:
+def _failed_otherwise(state: VmReplacementState, words: str, where: str) -> StepDecision:
     """Decide the step for a new VM whose creation, or a later change, has failed. A repeated change shows its state."""
-    if model.is_detached(kept.body):
+    if model.is_detached(state.body):
         return StepDecision(Next(CREATING, words, where, under_way=True))
     return StepDecision(Next(RESTORING, words, where), AzureAction.RESTORE)
 
 
-def _clearing(vm: Document, seen: AzureObservation, kept: VmReplacementState, words: str, where: str) -> StepDecision:
+def _clearing(
+    vm: Document, observation: AzureObservation, state: VmReplacementState, words: str, where: str
+) -> StepDecision:
     """Decide about the OS disks that remain."""
     theirs = []
-    for disk_id in _to_clear(kept):
-        disk, name = seen.disks.get(disk_id), model.last(disk_id)
+    for disk_id in _to_clear(state):
+        disk, name = observation.disks.get(disk_id), model.last(disk_id)
         if disk is None:
             continue
         owner = str(disk.get("managedBy") or "")
@@ -368,14 +375,16 @@ def _clearing(vm: Document, seen: AzureObservation, kept: VmReplacementState, wo
         under_way = str((disk.get("properties") or {}).get("provisioningState")).lower() == "deleting"
         step = Next(CLEARING, words, where, under_way=under_way)
         return StepDecision(step, AzureAction.NOTHING if under_way else AzureAction.DELETE_DISK, disk_id)
-    return StepDecision(Next(None, "; ".join((_final_message(vm, kept), *theirs, *extension_faults(vm, kept))), where))
+    return StepDecision(
+        Next(None, "; ".join((_final_message(vm, state), *theirs, *extension_faults(vm, state))), where)
+    )
 
 
-def _final_message(vm: Document, kept: VmReplacementState) -> str:
+def _final_message(vm: Document, state: VmReplacementState) -> str:
     """Return the final message of a replacement."""
-    new = f"VM {kept.name} is recreated, with OS disk {kept.new_disk_name}: {states.describe(model.statuses(vm))}"
-    old = f"the old one is gone, and the content of its OS disk {model.last(kept.os_disk)}"
-    lost = f"losses: {'; '.join(kept.lost)}" if kept.lost else "the new VM has everything in the old one's model"
+    new = f"VM {state.name} is recreated, with OS disk {state.new_disk_name}: {states.describe(model.statuses(vm))}"
+    old = f"the old one is gone, and the content of its OS disk {model.last(state.os_disk)}"
+    lost = f"losses: {'; '.join(state.lost)}" if state.lost else "the new VM has everything in the old one's model"
     return f"{new}; {old}; {lost}"
 
 
@@ -396,19 +405,19 @@ def _os_disk(vm: Document) -> Document:
     return disk
 
 
-def _describe_resources(kept: VmReplacementState, new_disk: str) -> str:
+def _describe_resources(state: VmReplacementState, new_disk: str) -> str:
     """List all resources of a replacement by name.
 
     Args:
         new_disk: phrase about the new OS disk.
     """
     old_disk = "its OS disk is" if new_disk == NOT_MADE else "its old one, unless it is gone by now, is"
-    parts = [f"its network interfaces are {', '.join(kept.nics)}"]
-    parts += [f"its data disks are {', '.join(kept.disks)}"] if kept.disks else []
-    parts += [f"{new_disk} {kept.new_disk_name}"] if new_disk != NOT_MADE else []
-    parts += [f"{old_disk} {model.last(kept.os_disk)}"]
-    parts += [f"OS disk {model.last(disk)} belongs to an earlier HostReplace" for disk in kept.former_disks]
-    parts += [_describe_losses(kept.lost)] if kept.lost else []
+    parts = [f"its network interfaces are {', '.join(state.nics)}"]
+    parts += [f"its data disks are {', '.join(state.disks)}"] if state.disks else []
+    parts += [f"{new_disk} {state.new_disk_name}"] if new_disk != NOT_MADE else []
+    parts += [f"{old_disk} {model.last(state.os_disk)}"]
+    parts += [f"OS disk {model.last(disk)} belongs to an earlier HostReplace" for disk in state.former_disks]
+    parts += [_describe_losses(state.lost)] if state.lost else []
     return "; ".join(parts)
 
 

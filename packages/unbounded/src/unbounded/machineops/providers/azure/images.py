@@ -153,8 +153,8 @@ def unreadable_loss(image: VmImage, refusal: Refusal) -> str:
         Refusal: without this right no VM can be created from the image.
     """
     if image.form.is_own:
-        told = f"image {image.name} cannot be read, so no VM can be created from it; nothing was changed; {refusal}"
-        raise Refusal(reasons.AUTH_REFUSED, told) from refusal
+        message = f"image {image.name} cannot be read, so no VM can be created from it; nothing was changed; {refusal}"
+        raise Refusal(reasons.AUTH_REFUSED, message) from refusal
     return possible_loss(image.name, str(refusal))
 
 

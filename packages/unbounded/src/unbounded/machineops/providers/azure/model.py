@@ -128,9 +128,9 @@ def adopted(former: VmReplacementState, uid: str) -> VmReplacementState:
     return msgspec.structs.replace(former, uid=uid, former_disks=[*former.former_disks, former.new_disk], refused={})
 
 
-def with_refused_extension(kept: VmReplacementState, extension: str, words: str) -> VmReplacementState:
+def with_refused_extension(state: VmReplacementState, extension: str, words: str) -> VmReplacementState:
     """Record that an extension was refused and must not be requested again."""
-    return msgspec.structs.replace(kept, refused={**kept.refused, extension: words})
+    return msgspec.structs.replace(state, refused={**state.refused, extension: words})
 
 
 def reduced_to_missing(former: VmReplacementState, vm: Document) -> VmReplacementState:
@@ -142,9 +142,9 @@ def reduced_to_missing(former: VmReplacementState, vm: Document) -> VmReplacemen
     return msgspec.structs.replace(former, extensions=lacking)
 
 
-def has_former_parts(kept: VmReplacementState) -> bool:
+def has_former_parts(state: VmReplacementState) -> bool:
     """Return whether the state contains something that the VM does not show, as an earlier replacement left it."""
-    return bool(kept.former_disks or kept.lacking)
+    return bool(state.former_disks or state.lacking)
 
 
 def completed_from_former(now: VmReplacementState, former: VmReplacementState) -> VmReplacementState:
@@ -157,20 +157,20 @@ def completed_from_former(now: VmReplacementState, former: VmReplacementState) -
     return msgspec.structs.replace(now, body=body, extensions=extensions, lacking=sorted(absent), former_disks=disks)
 
 
-def updated_state(now: VmReplacementState, kept: VmReplacementState) -> VmReplacementState | None:
+def updated_state(now: VmReplacementState, state: VmReplacementState) -> VmReplacementState | None:
     """Update the state after the old virtual machine was changed; return None if it was not.
 
     Args:
         now: state of the virtual machine directly before its deletion.
     """
-    body = _with_former_options(now.body, kept.body)
-    former = {"former_disks": kept.former_disks, "unsure": kept.unsure}
-    found = msgspec.structs.replace(completed_from_former(now, kept), body=body, **former)
-    return None if _with_all_options(found) == _with_all_options(kept) else found
+    body = _with_former_options(now.body, state.body)
+    former = {"former_disks": state.former_disks, "unsure": state.unsure}
+    found = msgspec.structs.replace(completed_from_former(now, state), body=body, **former)
+    return None if _with_all_options(found) == _with_all_options(state) else found
 
 
-def _with_all_options(kept: VmReplacementState) -> VmReplacementState:
-    return msgspec.structs.replace(kept, body=_with_former_options(kept.body, kept.body))
+def _with_all_options(state: VmReplacementState) -> VmReplacementState:
+    return msgspec.structs.replace(state, body=_with_former_options(state.body, state.body))
 
 
 def _with_former_options(body: Document, former: Document) -> dict[str, Any]:
@@ -185,16 +185,16 @@ def _with_former_options(body: Document, former: Document) -> dict[str, Any]:
     return {**body, "properties": {**properties, "storageProfile": {**storage, **disks}, "networkProfile": network}}
 
 
-def is_made_by(vm: Document, kept: VmReplacementState) -> bool:
+def is_made_by(vm: Document, state: VmReplacementState) -> bool:
     """Return whether a virtual machine is the new one of a replacement."""
-    return str(vm["properties"]["storageProfile"]["osDisk"].get("name")).lower() == kept.new_disk_name.lower()
+    return str(vm["properties"]["storageProfile"]["osDisk"].get("name")).lower() == state.new_disk_name.lower()
 
 
-def is_old(vm: Document, kept: VmReplacementState) -> bool:
+def is_old(vm: Document, state: VmReplacementState) -> bool:
     """Return whether a virtual machine is the one to replace, or a remainder of an earlier replacement."""
     os_disk = vm["properties"]["storageProfile"]["osDisk"]
-    leftovers = {last(disk).lower() for disk in kept.former_disks}
-    same = str(vm["properties"].get("vmId")).lower() == kept.vm_id.lower()
+    leftovers = {last(disk).lower() for disk in state.former_disks}
+    same = str(vm["properties"].get("vmId")).lower() == state.vm_id.lower()
     return same or str(os_disk.get("name")).lower() in leftovers
 
 
@@ -229,14 +229,14 @@ def losses(vm: Document, os_disk: Document) -> Iterator[Loss]:
     """Yield what the new virtual machine loses, besides the content of the OS disk."""
     identity, profile = vm.get("identity") or {}, vm["properties"].get("osProfile") or {}
     if "SystemAssigned" in str(identity.get("type")):
-        told = f"the principal {identity.get('principalId')} of its system-assigned identity, with its roles"
-        yield Loss("identity.principalId", told)
+        message = f"the principal {identity.get('principalId')} of its system-assigned identity, with its roles"
+        yield Loss("identity.principalId", message)
     if _has_password(profile):
-        told = f"the password of {profile.get('adminUsername')}, replaced by a random one"
-        yield Loss("osProfile.adminPassword", told)
+        message = f"the password of {profile.get('adminUsername')}, replaced by a random one"
+        yield Loss("osProfile.adminPassword", message)
     for extension in vm.get("resources") or []:
-        told = f"the protected settings of extension {extension['name']}, if it has any"
-        yield Loss(f"extensions[{extension['name']}].protectedSettings", told)
+        message = f"the protected settings of extension {extension['name']}, if it has any"
+        yield Loss(f"extensions[{extension['name']}].protectedSettings", message)
     if vm.get("placement"):
         yield Loss("placement", "the policy that selected its zone; the new VM stays in that zone")
     settings = (vm["properties"].get("storageProfile") or {}).get("osDisk", {}).get("encryptionSettings")

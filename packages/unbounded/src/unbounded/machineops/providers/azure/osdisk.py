@@ -38,8 +38,8 @@ def losses(disk: Mapping[str, Any], *, encrypted: bool) -> Iterator[Loss]:
     properties = disk.get("properties") or {}
     collection = properties.get("encryptionSettingsCollection") or {}
     if encrypted or collection.get("enabled"):
-        told = "the encryption settings of its OS disk; the new disk has none"
-        yield Loss("osDisk.encryptionSettings", told, lessens_security=True)
+        message = "the encryption settings of its OS disk; the new disk has none"
+        yield Loss("osDisk.encryptionSettings", message, lessens_security=True)
     if disk.get("tags"):
         yield Loss("osDisk.tags", "the tags of its OS disk")
     for name, usual in DEFAULTS.items():

@@ -82,8 +82,8 @@ class AzureSession:
         return Record(states.power(statuses), f"VM {instance.name}: {states.describe(statuses)}", where)
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
-        asked = ArmRequest(f"{VERBS[action]} VM", job.instance.name, job.instance, changes=True)
-        answer = await self._calls.change(asked, _power_call(job, action, vm_id(job.instance.id)), before=before)
+        request = ArmRequest(f"{VERBS[action]} VM", job.instance.name, job.instance, changes=True)
+        answer = await self._calls.change(request, _power_call(job, action, vm_id(job.instance.id)), before=before)
         return _handle(answer.http_response.headers)
 
     async def follow(self, job: Job, handle: str) -> Progress:
@@ -91,9 +91,9 @@ class AzureSession:
             raise Transient(
                 f"the URL of the asynchronous operation is not one of {self._calls.endpoint}: {said(handle)}"
             )
-        asked = ArmRequest("read the asynchronous operation for VM", job.instance.name, job.instance)
+        request = ArmRequest("read the asynchronous operation for VM", job.instance.name, job.instance)
         where = f"Azure, status of the asynchronous operation for {job.instance.id}"
-        status, headers, content = await self._calls.get(asked, handle)
+        status, headers, content = await self._calls.get(request, handle)
         again_s = retry_after(headers)
         if status == 404:
             return Progress(State.FORGOTTEN, "Azure has no status of the asynchronous operation any more", where)
@@ -167,8 +167,8 @@ class AzureSession:
         if vm is not None and kept is None and not any(model.obstacles(vm)):
             missing, unsure = await self._image(job.instance, vm)
         creation = await self.follow(job, job.handle) if vm is None and kept is not None and job.handle else None
-        seen = AzureObservation(vm, disks, kept, former, keep.place, missing, unsure, creation)
-        found = _ObservedDecision(flow.decide(seen, job), seen)
+        observation = AzureObservation(vm, disks, kept, former, keep.place, missing, unsure, creation)
+        found = _ObservedDecision(flow.decide(observation, job), observation)
         if waiting_with is not None and not found.position.next.under_way and _decoded(await keep.load()) != kept:
             return await self._observe(job, keep)
         return found
@@ -193,7 +193,7 @@ class AzureSession:
         self,
         do: AzureAction,
         job: Job,
-        kept: VmReplacementState,
+        state: VmReplacementState,
         vm: model.Document | None,
         disk: str,
         user_data: str,
@@ -201,23 +201,23 @@ class AzureSession:
     ) -> Taken:
         match do:
             case AzureAction.DETACH if vm is not None:
-                return await self._update("detach the resources of VM", job, kept, vm, model.detached(vm), before)
+                return await self._update("detach the resources of VM", job, state, vm, model.detached(vm), before)
             case AzureAction.RESTORE if vm is not None:
                 return await self._update(
-                    "restore the delete options of VM", job, kept, vm, model.restored(vm, kept), before
+                    "restore the delete options of VM", job, state, vm, model.restored(vm, state), before
                 )
             case AzureAction.DELETE_VM:
-                return await self._delete_vm(job, kept, before)
+                return await self._delete_vm(job, state, before)
             case AzureAction.CREATE:
-                return await self._create(job, kept, user_data, before)
+                return await self._create(job, state, user_data, before)
             case AzureAction.DELETE_DISK:
                 return await self._delete_disk(job, disk, before)
         return None
 
-    async def _save(self, job: Job, keep: Keep, seen: AzureObservation) -> None:
+    async def _save(self, job: Job, keep: Keep, observation: AzureObservation) -> None:
         vm, kept, lost = await self._current_state(job)
         check_losses(lost, job.parameters, f"VM {kept.name}")
-        kept, former = msgspec.structs.replace(kept, unsure=seen.unsure), seen.former
+        kept, former = msgspec.structs.replace(kept, unsure=observation.unsure), observation.former
         if former is not None and (model.is_old(vm, former) or model.is_made_by(vm, former)):
             kept = model.completed_from_former(kept, model.reduced_to_missing(former, vm))
         await keep.store(kept.encoded())
@@ -230,59 +230,61 @@ class AzureSession:
         disk = await self._disk(job.instance, vm["properties"]["storageProfile"]["osDisk"]["managedDisk"]["id"])
         return vm, model.build_state(vm, disk or {}, vm_id(str(vm["id"])).group, job.uid), flow.losses(vm, disk or {})
 
-    async def _delete_old(self, job: Job, keep: Keep, kept: VmReplacementState, before: float) -> float | None:
+    async def _delete_old(self, job: Job, keep: Keep, state: VmReplacementState, before: float) -> float | None:
         """Delete the old VM unless it was changed since its state was saved. Azure checks no etag on deletion."""
         vm, now, lost = await self._current_state(job)
-        if not model.is_old(vm, kept):
-            raise Transient(f"VM {kept.name} is not the same one any more")
+        if not model.is_old(vm, state):
+            raise Transient(f"VM {state.name} is not the same one any more")
         # A successful change leaves it succeeded. A failed VM may be half deleted and shows less than it had.
-        anew = None if model.provisioning(vm) == "failed" else model.updated_state(now, kept)
+        anew = None if model.provisioning(vm) == "failed" else model.updated_state(now, state)
         if anew is not None:
-            check_losses(lost, job.parameters, f"VM {kept.name}")
+            check_losses(lost, job.parameters, f"VM {state.name}")
         if not model.is_detached(vm):
-            await self._update("detach the resources of VM", job, kept, vm, model.detached(vm), before)
+            await self._update("detach the resources of VM", job, state, vm, model.detached(vm), before)
         if anew is not None:
             await keep.store(anew.encoded())
         if anew is not None or not model.is_detached(vm):
             raise Transient(
-                f"VM {kept.name} was changed since its model was stored; storing and detaching the changes first"
+                f"VM {state.name} was changed since its model was stored; storing and detaching the changes first"
             )
-        return await self._delete_vm(job, kept, before)
+        return await self._delete_vm(job, state, before)
 
-    async def _delete_vm(self, job: Job, kept: VmReplacementState, before: float) -> float | None:
+    async def _delete_vm(self, job: Job, state: VmReplacementState, before: float) -> float | None:
         return await self._change(
             "delete VM",
-            kept.name,
+            state.name,
             job,
-            lambda client: client.virtual_machines.begin_delete(kept.group, kept.name, polling=FirstResponsePolling()),
-            before,
-        )
-
-    async def _update(
-        self, verb: str, job: Job, kept: VmReplacementState, vm: model.Document, body: dict[str, Any], before: float
-    ) -> float | None:
-        unchanged = {"etag": vm["etag"], "match_condition": MatchConditions.IfNotModified}
-        return await self._change(
-            verb,
-            kept.name,
-            job,
-            lambda client: client.virtual_machines.begin_update(
-                kept.group, kept.name, body, polling=FirstResponsePolling(), **unchanged
+            lambda client: client.virtual_machines.begin_delete(
+                state.group, state.name, polling=FirstResponsePolling()
             ),
             before,
         )
 
-    async def _create(self, job: Job, kept: VmReplacementState, user_data: str, before: float) -> Taken:
+    async def _update(
+        self, verb: str, job: Job, state: VmReplacementState, vm: model.Document, body: dict[str, Any], before: float
+    ) -> float | None:
+        unchanged = {"etag": vm["etag"], "match_condition": MatchConditions.IfNotModified}
+        return await self._change(
+            verb,
+            state.name,
+            job,
+            lambda client: client.virtual_machines.begin_update(
+                state.group, state.name, body, polling=FirstResponsePolling(), **unchanged
+            ),
+            before,
+        )
+
+    async def _create(self, job: Job, state: VmReplacementState, user_data: str, before: float) -> Taken:
         """Create the VM and follow its long call: if that fails and removes the VM, no other record shows it."""
         # for a login that needs one; Azure requires three kinds of characters
         password = f"aA1-{secrets.token_urlsafe(32)}"
-        body = model.created(kept, user_data, password)
+        body = model.created(state, user_data, password)
         headers = await self._headers(
             "create VM",
-            kept.name,
+            state.name,
             job,
             lambda client: client.virtual_machines.begin_create_or_update(
-                kept.group, kept.name, body, polling=FirstResponsePolling(), match_condition=MatchConditions.IfMissing
+                state.group, state.name, body, polling=FirstResponsePolling(), match_condition=MatchConditions.IfMissing
             ),
             before,
         )
@@ -291,15 +293,15 @@ class AzureSession:
         return handle if followed else retry_after(headers)
 
     async def _extend(
-        self, job: Job, keep: Keep, kept: VmReplacementState, vm: model.Document, before: float
+        self, job: Job, keep: Keep, state: VmReplacementState, vm: model.Document, before: float
     ) -> float | None:
         """Request all missing extensions. Each is a call of its own, and Azure may refuse those after the first for
         now.
         """
         again_s: float | None = None
-        for number, name in enumerate(flow.extensions_to_add(vm, kept)):
+        for number, name in enumerate(flow.extensions_to_add(vm, state)):
             try:
-                again_s = await self._put_extension(job, kept, name, before)
+                again_s = await self._put_extension(job, state, name, before)
             except Transient:
                 if number == 0:
                     raise
@@ -307,17 +309,17 @@ class AzureSession:
             except Refusal as refusal:
                 if refusal.reason == reasons.AUTH_REFUSED or isinstance(refusal, Closed):
                     raise
-                kept = model.with_refused_extension(kept, name, str(refusal))
-                await keep.store(kept.encoded())
+                state = model.with_refused_extension(state, name, str(refusal))
+                await keep.store(state.encoded())
         return again_s
 
-    async def _put_extension(self, job: Job, kept: VmReplacementState, name: str, before: float) -> float | None:
+    async def _put_extension(self, job: Job, state: VmReplacementState, name: str, before: float) -> float | None:
         return await self._change(
             f"add extension {name} to VM",
-            kept.name,
+            state.name,
             job,
             lambda client: client.virtual_machine_extensions.begin_create_or_update(
-                kept.group, kept.name, name, kept.extensions[name], polling=FirstResponsePolling()
+                state.group, state.name, name, state.extensions[name], polling=FirstResponsePolling()
             ),
             before,
         )
@@ -351,8 +353,8 @@ class AzureSession:
         return headers
 
     async def _vm(self, instance: Instance, expand: str) -> model.Document | None:
-        asked = ArmRequest("read VM", instance.name, instance)
-        return await self._get(asked, instance.id, {"$expand": expand})
+        request = ArmRequest("read VM", instance.name, instance)
+        return await self._get(request, instance.id, {"$expand": expand})
 
     async def _disk(self, instance: Instance, disk_id: str) -> model.Document | None:
         group, name = model.disk_place(disk_id)
@@ -378,10 +380,10 @@ class AzureSession:
             return str(refusal), ""
         return image.missing(versions), ""
 
-    async def _get(self, asked: ArmRequest, resource_id: str, query: Mapping[str, str]) -> model.Document | None:
+    async def _get(self, request: ArmRequest, resource_id: str, query: Mapping[str, str]) -> model.Document | None:
         """Return a resource; None if it does not exist."""
         try:
-            return await self._calls.show(asked, resource_id, **query)
+            return await self._calls.show(request, resource_id, **query)
         except Refusal as refusal:
             if refusal.reason != reasons.INSTANCE_NOT_FOUND:
                 raise

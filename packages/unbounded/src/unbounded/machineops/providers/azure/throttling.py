@@ -55,21 +55,24 @@ class Throttles:
     policies: dict[str, set[str]] = field(default_factory=dict)
     until: dict[str, float] = field(default_factory=dict)
 
-    def scopes(self, asked: ArmRequest, now: float) -> list[str]:
+    def scopes(self, request: ArmRequest, now: float) -> list[str]:
         """Return the scopes that a request has to wait for."""
         self.until = {scope: until for scope, until in self.until.items() if until > now}
-        mine = [_kind_scope(asked), *(_scope(asked, policy) for policy in sorted(self.policies.get(asked.verb, ())))]
+        mine = [
+            _kind_scope(request),
+            *(_scope(request, policy) for policy in sorted(self.policies.get(request.verb, ()))),
+        ]
         return [scope for scope in mine if scope in self.until]
 
-    def refused(self, asked: ArmRequest, used_up: tuple[str, ...], message: str, until: float) -> str | None:
+    def refused(self, request: ArmRequest, used_up: tuple[str, ...], message: str, until: float) -> str | None:
         """Record a refusal; return its scope, None for the whole subscription."""
         found = _KIND.search(message)
-        if found is not None and found["kind"] == asked.kind:
-            scope = _kind_scope(asked)
+        if found is not None and found["kind"] == request.kind:
+            scope = _kind_scope(request)
         elif used_up:
             policy = next((one for one in used_up if not one.endswith(_OF_ONE)), used_up[0])
-            self.policies.setdefault(asked.verb, set()).add(policy)
-            scope = _scope(asked, policy)
+            self.policies.setdefault(request.verb, set()).add(policy)
+            scope = _scope(request, policy)
         else:
             return None
         self.until[scope] = until
@@ -84,10 +87,10 @@ def used_up(headers: Mapping[str, str], details: list[dict[str, str]]) -> tuple[
     return tuple(shown or filter(None, (one.get("target") for one in details if one.get("code") == DETAIL)))
 
 
-def _kind_scope(asked: ArmRequest) -> str:
-    return f"{asked.instance.scope}: {asked.kind} requests"
+def _kind_scope(request: ArmRequest) -> str:
+    return f"{request.instance.scope}: {request.kind} requests"
 
 
-def _scope(asked: ArmRequest, policy: str) -> str:
-    whose = f"{asked.name} of {asked.instance.id}" if policy.endswith(_OF_ONE) else asked.instance.scope
+def _scope(request: ArmRequest, policy: str) -> str:
+    whose = f"{request.name} of {request.instance.id}" if policy.endswith(_OF_ONE) else request.instance.scope
     return f"{whose}: {policy}"

@@ -266,8 +266,8 @@ class OciCalls:
         try:
             signer = _signer_of(kind, self._wire)
         except Exception as error:  # any error of the SDK in a process without the expected principal
-            told = f"MachineOperationCredential {self.credential}: no login as {kind.value}: {said(str(error))}"
-            raise Refusal(reasons.AUTH_REFUSED, told) from error
+            message = f"MachineOperationCredential {self.credential}: no login as {kind.value}: {said(str(error))}"
+            raise Refusal(reasons.AUTH_REFUSED, message) from error
         return OciIdentity(signer, {}, str(getattr(signer, "region", "") or ""))
 
     def _new_client(self, kind: Callable[..., Any], identity: OciIdentity) -> Any:
@@ -340,5 +340,5 @@ def _check_region(instance: Instance, region: str, credential: str) -> None:
     named = region_key(instance)
     named = REGIONS_SHORT_NAMES.get(named, named)
     if region and named != region and named in REGIONS_SHORT_NAMES.values():
-        told = f"MachineOperationCredential {credential} is for region {region}, and {instance.name} is in {named}"
-        raise Refusal(reasons.AUTH_INVALID, told, causes.of_credential(causes.CREDENTIAL_INVALID, credential))
+        message = f"MachineOperationCredential {credential} is for region {region}, and {instance.name} is in {named}"
+        raise Refusal(reasons.AUTH_INVALID, message, causes.of_credential(causes.CREDENTIAL_INVALID, credential))

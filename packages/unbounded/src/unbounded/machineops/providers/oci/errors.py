@@ -59,19 +59,19 @@ def failure(answered: OciErrorResponse, *, call: str, changes: bool, scope: str,
     words = f"{call}: {answered.words}"
     match answered.status:
         case 400 if answered.code == NO_PART:
-            told = (
+            message = (
                 f"the resource does not exist, or MachineOperationCredential {credential} has no permission for "
                 f"it; {words}"
             )
-            return Refusal(reasons.AUTH_REFUSED, told)
+            return Refusal(reasons.AUTH_REFUSED, message)
         case 401:
             hint = "its key is unknown or invalid, or the clocks differ by more than 5 minutes"
             return Refusal(
                 reasons.AUTH_REFUSED, f"OCI rejected MachineOperationCredential {credential} ({hint}); {words}"
             )
         case 403:
-            told = f"MachineOperationCredential {credential} has no permission; {words}"
-            return Refusal(reasons.AUTH_REFUSED, told)
+            message = f"MachineOperationCredential {credential} has no permission; {words}"
+            return Refusal(reasons.AUTH_REFUSED, message)
         case 404:
             return OciNotFound(f"does not exist, or MachineOperationCredential {credential} has no permission; {words}")
         case 429:

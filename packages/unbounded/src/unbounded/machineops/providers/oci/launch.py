@@ -100,15 +100,17 @@ def check(old: Body, volumes: Sequence[str], subnet: Body, job: Job) -> None:
     Raises:
         Refusal: it cannot; the message names the remedy.
     """
-    told = f"instance {job.instance.id}"
+    message = f"instance {job.instance.id}"
     if missing := [name for name in NEEDED if not old.get(name)]:
-        raise _refused(f"{told} has no {', '.join(missing)}, which the launch of another one needs")
+        raise _refused(f"{message} has no {', '.join(missing)}, which the launch of another one needs")
     if volumes:
-        words = f"{told} has data volumes, which a replacement would not have; detach them first: {', '.join(volumes)}"
+        words = (
+            f"{message} has data volumes, which a replacement would not have; detach them first: {', '.join(volumes)}"
+        )
         raise Refusal(reasons.WOULD_BE_LOST, words)
     if pool := _tag(old, TAG_POOL):
         raise _refused(
-            f"{told} belongs to instance pool {pool}, which would launch another one in its place: detach it "
+            f"{message} belongs to instance pool {pool}, which would launch another one in its place: detach it "
             f"from the pool, and remove its freeform tag {TAG_POOL} if that remains"
         )
     forbids = subnet.get("prohibitPublicIpOnVnic") or subnet.get("prohibitInternetIngress")
@@ -119,7 +121,7 @@ def check(old: Body, volumes: Sequence[str], subnet: Body, job: Job) -> None:
         )
     if len(_tags(old, job)) > TAGS:
         raise _refused(
-            f"{told} has too many freeform tags: a replacement needs room for its own among the {TAGS} allowed"
+            f"{message} has too many freeform tags: a replacement needs room for its own among the {TAGS} allowed"
         )
 
 

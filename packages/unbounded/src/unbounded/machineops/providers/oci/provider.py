@@ -75,17 +75,17 @@ class OciSession:
         """Request an action. Only a RESET has a handle; the effect of the others shows in the instance's lifecycle
         state.
         """
-        wanted = (FORCED if job.says("force") else ACTIONS)[action]
+        desired = (FORCED if job.says("force") else ACTIONS)[action]
         await self._budget.write(self._calls.scope(job.instance), before=before)
-        call = ("instance_action", job.instance.id, wanted)
+        call = ("instance_action", job.instance.id, desired)
         self._clock.asked_s(job.uid)
         try:
             reply = await self._calls.write(job.instance, *call, before=before, **_key(job, action))
         except TokenUsed as error:
-            told = f"{wanted} of {job.instance.id} was done, and something else changed since: {error}"
-            raise Refusal(OUTCOME_UNKNOWN, told) from error
+            message = f"{desired} of {job.instance.id} was done, and something else changed since: {error}"
+            raise Refusal(OUTCOME_UNKNOWN, message) from error
         except OciNotFound as error:  # the last observation showed it
-            raise Refusal(reasons.AUTH_REFUSED, f"{wanted} of {job.instance.id}: {error}") from error
+            raise Refusal(reasons.AUTH_REFUSED, f"{desired} of {job.instance.id}: {error}") from error
         except WrongState:
             if action not in REACHED or (await self.look(job.instance)).power is not REACHED[action]:
                 raise

@@ -88,9 +88,9 @@ class OciReplacement:
             old = await self._old_instance()
             kept, lost = await self._build_state(old, "")
             losing = plan.describe_losses(kept.lost)
-            told = f"instance {kept.old}, which is {_state(old)}, can be replaced; {losing}"
+            message = f"instance {kept.old}, which is {_state(old)}, can be replaced; {losing}"
             room = launch.user_data_room(kept.launch or {})
-            return Next(SAVING, told, self._where, progress=losing, most_user_data=room, losses=tuple(lost))
+            return Next(SAVING, message, self._where, progress=losing, most_user_data=room, losses=tuple(lost))
         try:
             seen = await self._observe(kept)
             return next_step(
@@ -135,38 +135,38 @@ class OciReplacement:
         mine = [each for each in await self._replacements_of(bound) if launch.operation_of(each) == self._job.uid]
         return OciReplacementState(bound["id"], new=mine[0]["id"]) if mine else None
 
-    async def _store(self, kept: OciReplacementState) -> None:
-        await self._keep.store(msgspec.json.encode(kept))
+    async def _store(self, state: OciReplacementState) -> None:
+        await self._keep.store(msgspec.json.encode(state))
 
-    async def _observe(self, kept: OciReplacementState) -> OciObservation:
+    async def _observe(self, state: OciReplacementState) -> OciObservation:
         async with _concurrently() as calls:
             found, replacement = (
-                calls.create_task(self._get("get_instance", kept.old)),
-                calls.create_task(self._find_replacement(kept)),
+                calls.create_task(self._get("get_instance", state.old)),
+                calls.create_task(self._find_replacement(state)),
             )
         self._old_shown, (new_id, new) = found.result(), replacement.result()
         bound = self._job.instance.id
-        landing = kept.launching and not new and self._clock.launched_s(self._job.uid) < LANDING_S
-        seen = OciObservation(
-            bound, _state(self._old_shown), new_id, _state(new), orphans=kept.orphans, landing=landing
+        landing = state.launching and not new and self._clock.launched_s(self._job.uid) < LANDING_S
+        observation = OciObservation(
+            bound, _state(self._old_shown), new_id, _state(new), orphans=state.orphans, landing=landing
         )
-        if bound == kept.old or seen.is_old_there:
-            return seen
+        if bound == state.old or observation.is_old_there:
+            return observation
         async with _concurrently() as calls:
-            of_volumes = calls.create_task(self._remaining(BOOT_VOLUMES, kept.boot_volumes, new))
-            of_vnics = calls.create_task(self._remaining(VNICS, kept.vnics, new))
-            of_orphans = calls.create_task(self._remaining(BOOT_VOLUMES, kept.orphans, new))
+            of_volumes = calls.create_task(self._remaining(BOOT_VOLUMES, state.boot_volumes, new))
+            of_vnics = calls.create_task(self._remaining(VNICS, state.vnics, new))
+            of_orphans = calls.create_task(self._remaining(BOOT_VOLUMES, state.orphans, new))
         (volumes, unsure), (vnics, unsure_too) = of_volumes.result(), of_vnics.result()
         orphans = of_orphans.result()[0]
-        return replace(seen, boot_volumes=volumes, vnics=vnics, orphans=orphans, hidden=unsure + unsure_too)
+        return replace(observation, boot_volumes=volumes, vnics=vnics, orphans=orphans, hidden=unsure + unsure_too)
 
-    async def _find_replacement(self, kept: OciReplacementState) -> tuple[str, Body | None]:
+    async def _find_replacement(self, state: OciReplacementState) -> tuple[str, Body | None]:
         """Return the replacement: the known one, else one with the operation's tags."""
-        known = self._job.instance.id if self._job.instance.id != kept.old else kept.new
+        known = self._job.instance.id if self._job.instance.id != state.old else state.new
         if known is not None:
             return known, await self._get("get_instance", known)
-        assert kept.launch is not None  # noqa: S101  # without it the replacement is known
-        found = await self._replacements_of({**kept.launch, "id": kept.old})
+        assert state.launch is not None  # noqa: S101  # without it the replacement is known
+        found = await self._replacements_of({**state.launch, "id": state.old})
         mine = [each for each in found if launch.operation_of(each) == self._job.uid]
         return (str(mine[0]["id"]), mine[0]) if mine else ("", None)
 
@@ -210,18 +210,18 @@ class OciReplacement:
         ident = self._job.instance.id
         old = await self._get("get_instance", ident)
         if old is None:
-            told = f"instance {ident} does not exist, or {self._calls.credential} has no permission to read it"
-            raise Refusal(reasons.INSTANCE_NOT_FOUND, told)
+            message = f"instance {ident} does not exist, or {self._calls.credential} has no permission to read it"
+            raise Refusal(reasons.INSTANCE_NOT_FOUND, message)
         if _state(old) in ENDED:
-            told = f"instance {ident} is {_state(old)}"
+            message = f"instance {ident} is {_state(old)}"
             made = await self._replacements_of(old)
             for each in made:
-                told += (
+                message += (
                     f"; instance {each['id']}, which is {_state(each)}, was launched in its place by operation "
                     f"{launch.operation_name(each)}: have spec.providerID of Machine {self._job.machine} name "
                     f"{provider_id(each['id'])}"
                 )
-            raise Refusal(reasons.INSTANCE_NOT_FOUND, told, _replaced_by(made))
+            raise Refusal(reasons.INSTANCE_NOT_FOUND, message, _replaced_by(made))
         return old
 
     async def _build_state(self, old: Body, user_data: str) -> tuple[OciReplacementState, list[Loss]]:
@@ -243,8 +243,8 @@ class OciReplacement:
             raise Refusal(reasons.PROVIDER_REFUSED, f"instance {ident} has no primary VNIC with a subnet")
         launch.check(old, of_volumes.result(), await self._require("get_subnet", primary["subnetId"]), self._job)
         if not boot_volumes:
-            told = f"instance {ident} has no boot volume, which determines the size of the new one: attach one"
-            raise Refusal(reasons.PROVIDER_REFUSED, told)
+            message = f"instance {ident} has no boot volume, which determines the size of the new one: attach one"
+            raise Refusal(reasons.PROVIDER_REFUSED, message)
         boot_volume = await self._require("get_boot_volume", boot_volumes[0])
         lost = launch.losses(old, vnics, image, boot_volume)
         body = launch.details(old, primary, image, boot_volume, job=self._job, user_data=user_data)
@@ -282,8 +282,8 @@ class OciReplacement:
     async def _image(self, old: Body) -> Body:
         """Return the image of the parameter, else the newest Ubuntu 24.04 for the shape."""
         compartment, shape = str(old["compartmentId"]), str(old["shape"])
-        wanted = self._job.parameters.get("imageID")
-        if wanted is None:
+        desired = self._job.parameters.get("imageID")
+        if desired is None:
             newest = {"sort_by": "TIMECREATED", "sort_order": "DESC", "lifecycle_state": "AVAILABLE"}
             found = await self._list("list_images", compartment, shape=shape, **UBUNTU, **newest)
             # without custom images of the tenancy
@@ -292,13 +292,13 @@ class OciReplacement:
                 words = f"no Canonical Ubuntu 24.04 is there for shape {shape}: name an image in the parameter imageID"
                 raise Refusal(reasons.PROVIDER_REFUSED, words)
             return found[0]
-        image = await self._get("get_image", wanted)
+        image = await self._get("get_image", desired)
         if image is None or image.get("lifecycleState") != "AVAILABLE":
-            words = f"the image {wanted[:255]!r} of the parameter imageID is {_state(image) or 'missing'}"
+            words = f"the image {desired[:255]!r} of the parameter imageID is {_state(image) or 'missing'}"
             raise Refusal(reasons.PROVIDER_REFUSED, words)
-        shapes = await self._list("list_shapes", compartment, image_id=wanted)
+        shapes = await self._list("list_shapes", compartment, image_id=desired)
         if shape not in [each.get("shape") for each in shapes]:
-            words = f"the image {wanted} of the parameter imageID does not fit shape {shape}"
+            words = f"the image {desired} of the parameter imageID does not fit shape {shape}"
             raise Refusal(reasons.PROVIDER_REFUSED, words)
         return image
 
@@ -309,14 +309,14 @@ class OciReplacement:
         if state not in (STOPPED, STOPPING, *ENDED):
             await self._write("instance_action", kept.old, "STOP", before=before)
 
-    async def _put_back(self, kept: OciReplacementState, before: float) -> None:
+    async def _put_back(self, state: OciReplacementState, before: float) -> None:
         """Start the old instance again unless a replacement exists or is being launched."""
-        seen = await self._observe(kept)
+        seen = await self._observe(state)
         if seen.landing:
-            told = f"a launch was sent, and its instance may still appear: the old one stays for {LANDING_S:.0f} s"
-            raise Transient(f"{told}; {describe(seen, kept)}")
-        if seen.bound == kept.old and not seen.has_new and seen.old == STOPPED and not kept.was_off:
-            await self._write("instance_action", kept.old, "START", before=before)
+            message = f"a launch was sent, and its instance may still appear: the old one stays for {LANDING_S:.0f} s"
+            raise Transient(f"{message}; {describe(seen, state)}")
+        if seen.bound == state.old and not seen.has_new and seen.old == STOPPED and not state.was_off:
+            await self._write("instance_action", state.old, "START", before=before)
 
     async def _launch_once(self, kept: OciReplacementState, before: float) -> None:
         seen = await self._observe(kept)
@@ -347,97 +347,101 @@ class OciReplacement:
             raise why
         await self._store(kept)
 
-    async def _launch_now(self, kept: OciReplacementState, body: Body, before: float) -> OciReply:
+    async def _launch_now(self, state: OciReplacementState, body: Body, before: float) -> OciReply:
         self._clock.launches(self._job.uid)
         try:
-            token = kept.retry_token(self._job.uid)
+            token = state.retry_token(self._job.uid)
             return await self._write("launch_instance", body, before=before, opc_retry_token=token)
         finally:
             self._clock.launches(self._job.uid)
 
-    async def _with_launch_progress(self, seen: OciObservation, kept: OciReplacementState) -> OciObservation:
+    async def _with_launch_progress(self, observation: OciObservation, state: OciReplacementState) -> OciObservation:
         """Return the observation with the progress of the last launch, or its failure."""
-        if seen.new in ENDED:
-            return replace(seen, failed=await self._launch_failure(kept, seen.new_id, seen.new))
-        if seen.new != PROVISIONING or not kept.work:
-            return seen
-        work = await self._works.get(self._job.instance, kept.work)
-        return seen if work is None else replace(seen, work=work.how_far, again_s=work.again_s)
+        if observation.new in ENDED:
+            return replace(observation, failed=await self._launch_failure(state, observation.new_id, observation.new))
+        if observation.new != PROVISIONING or not state.work:
+            return observation
+        work = await self._works.get(self._job.instance, state.work)
+        return observation if work is None else replace(observation, work=work.how_far, again_s=work.again_s)
 
     async def _launch_failure(self, kept: OciReplacementState, ident: str, state: str) -> NotDone:
         """Return the failure of an ended launch, from its work request if one is shown."""
-        told = f"instance {ident} was launched and is {state}"
+        message = f"instance {ident} was launched and is {state}"
         work = await self._works.get(self._job.instance, kept.work) if kept.work else None
         if work is None:
             place = {"id": ident, "compartmentId": (kept.launch or {}).get("compartmentId")}
             work = await self._works.first_of(self._job.instance, place, WorkOperation.LAUNCH)
         if work is None:
-            return NotDone(reasons.NO_CAPACITY, f"{told}: there may be no host for it")
+            return NotDone(reasons.NO_CAPACITY, f"{message}: there may be no host for it")
         if work.status not in FAILED:
             return NotDone(
-                reasons.PROVIDER_OPERATION_FAILED, f"{told}: {work.words}, and it was terminated from outside"
+                reasons.PROVIDER_OPERATION_FAILED, f"{message}: {work.words}, and it was terminated from outside"
             )
         why = await self._works.why(self._job.instance, work)
-        return NotDone(why.reason, f"{told}: {why}")
+        return NotDone(why.reason, f"{message}: {why}")
 
-    async def _next_launch(self, kept: OciReplacementState, ident: str | None, why: str) -> OciReplacementState:
+    async def _next_launch(self, state: OciReplacementState, ident: str | None, why: str) -> OciReplacementState:
         """Store the state for the next launch, with the remains of the last one's instance, if that is known."""
-        orphans = kept.orphans
+        orphans = state.orphans
         if ident is not None:
-            owner = {**(kept.launch or {}), "id": ident}
+            owner = {**(state.launch or {}), "id": ident}
             orphans += await self._attached(BOOT_VOLUMES, owner, held=False)
-        kept = msgspec.structs.replace(kept, orphans=orphans, ended=kept.ended + 1, new=None, work="", failed=why)
-        await self._store(kept)
-        return kept
+        state = msgspec.structs.replace(state, orphans=orphans, ended=state.ended + 1, new=None, work="", failed=why)
+        await self._store(state)
+        return state
 
-    async def _terminate(self, kept: OciReplacementState, before: float) -> None:
-        seen = await self._observe(kept)
+    async def _terminate(self, state: OciReplacementState, before: float) -> None:
+        seen = await self._observe(state)
         if seen.new in ENDED:
-            told = f"the replacement {seen.new_id} is {seen.new}: the resources of the old instance stay as they are"
-            raise Refusal(reasons.INSTANCE_NOT_FOUND, told)
-        if seen.bound == kept.old or seen.new != RUNNING:
-            raise Transient(f"no termination in this state: {describe(seen, kept)}")
+            message = f"the replacement {seen.new_id} is {seen.new}: the resources of the old instance stay as they are"
+            raise Refusal(reasons.INSTANCE_NOT_FOUND, message)
+        if seen.bound == state.old or seen.new != RUNNING:
+            raise Transient(f"no termination in this state: {describe(seen, state)}")
         if seen.is_old_there:
-            await self._store(await self._current_state(kept))
+            await self._store(await self._current_state(state))
             keeps = {"preserve_boot_volume": False, "preserve_data_volumes_created_at_launch": True}
-            await self._write("terminate_instance", kept.old, before=before, **keeps)
+            await self._write("terminate_instance", state.old, before=before, **keeps)
             return
-        if seen.boot_volumes and not kept.terminating:
-            told = (
-                f"{kept.old} was terminated from outside and its boot volume was preserved: delete that if you do "
+        if seen.boot_volumes and not state.terminating:
+            message = (
+                f"{state.old} was terminated from outside and its boot volume was preserved: delete that if you do "
                 "not need it"
             )
-            raise Refusal(reasons.WOULD_BE_LOST, told)
-        for each in seen.boot_volumes if plan.is_gone(seen, kept) else ():
+            raise Refusal(reasons.WOULD_BE_LOST, message)
+        for each in seen.boot_volumes if plan.is_gone(seen, state) else ():
             await self._write("delete_boot_volume", each, before=before)
 
-    async def _current_state(self, kept: OciReplacementState) -> OciReplacementState:
+    async def _current_state(self, state: OciReplacementState) -> OciReplacementState:
         """Return the state with the parts that the termination of the old instance deletes now.
 
         Raises:
             NotDone: a part would be lost or left behind without notice.
         """
-        old = self._old_shown or await self._require("get_instance", kept.old)
+        old = self._old_shown or await self._require("get_instance", state.old)
         async with _concurrently() as calls:
             of_boot_volumes = calls.create_task(self._attached(BOOT_VOLUMES, old))
             of_vnics = calls.create_task(self._attached(VNICS, old))
             of_volumes = calls.create_task(self._attached(VOLUMES, old))
         boot_volumes, vnics, volumes = of_boot_volumes.result(), of_vnics.result(), of_volumes.result()
-        away = tuple(each for each in kept.boot_volumes if each not in boot_volumes)
+        away = tuple(each for each in state.boot_volumes if each not in boot_volumes)
         came = changes_since_start(
-            kept,
+            state,
             boot_volumes=boot_volumes,
             detached=(await self._remaining(BOOT_VOLUMES, away, old))[0],
             vnics=vnics,
             volumes=volumes,
         )
-        changes = tuple(launch.changes(old, kept.launch, self._job)) if kept.launch else ()
+        changes = tuple(launch.changes(old, state.launch, self._job)) if state.launch else ()
         came += [f"{each} was changed" for each in launch.unaccepted_changes(changes, self._job)]
         if came:
-            told = f"{', '.join(came)} since the replacement of {kept.old} began; it is terminated once that is undone"
-            raise NotDone(reasons.WOULD_BE_LOST, told)
-        lost = dict.fromkeys((*kept.lost, *(f"its {each} as changed since" for each in changes)))
-        return msgspec.structs.replace(kept, boot_volumes=boot_volumes, vnics=vnics, lost=tuple(lost), terminating=True)
+            message = (
+                f"{', '.join(came)} since the replacement of {state.old} began; it is terminated once that is undone"
+            )
+            raise NotDone(reasons.WOULD_BE_LOST, message)
+        lost = dict.fromkeys((*state.lost, *(f"its {each} as changed since" for each in changes)))
+        return msgspec.structs.replace(
+            state, boot_volumes=boot_volumes, vnics=vnics, lost=tuple(lost), terminating=True
+        )
 
     # Calls
 

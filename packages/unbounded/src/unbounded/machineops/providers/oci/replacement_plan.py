@@ -157,51 +157,61 @@ class OciObservation:
         return self.new != "" and self.new not in ENDED
 
 
-def next_step(seen: OciObservation, kept: OciReplacementState, where: str) -> Next:
+def next_step(observation: OciObservation, state: OciReplacementState, where: str) -> Next:
     """Decide the next step of a replacement."""
-    told = describe(seen, kept)
-    if seen.bound != kept.old:
-        return _final_steps(seen, kept, told, where)
-    if seen.new == RUNNING:
-        return Next(HANDING_OVER, told, where, new_instance=provider_id(seen.new_id))
-    if seen.has_new:
-        how_far = f" ({seen.work})" if seen.work else ""
-        parts = (f"the replacement {seen.new_id} is {seen.new}{how_far}", *_earlier(kept), describe_losses(kept.lost))
+    told = describe(observation, state)
+    if observation.bound != state.old:
+        return _final_steps(observation, state, told, where)
+    if observation.new == RUNNING:
+        return Next(HANDING_OVER, told, where, new_instance=provider_id(observation.new_id))
+    if observation.has_new:
+        how_far = f" ({observation.work})" if observation.work else ""
+        parts = (
+            f"the replacement {observation.new_id} is {observation.new}{how_far}",
+            *_earlier(state),
+            describe_losses(state.lost),
+        )
         progress = "; ".join(parts)
-        under_way = seen.new != STOPPED
-        return Next(LAUNCHING, told, where, under_way=under_way, progress=progress, again_s=seen.again_s)
-    as_it_was = seen.old == (STOPPED if kept.was_off else RUNNING) and not seen.landing
-    if kept.may_launch(seen.old):
-        return Next(LAUNCHING, told, where, is_as_it_was=as_it_was, failed=seen.failed)
-    progress = f"it is {seen.old}; {describe_losses(kept.lost)}"
-    under_way = seen.old in (STOPPING, STARTING)
+        under_way = observation.new != STOPPED
+        return Next(LAUNCHING, told, where, under_way=under_way, progress=progress, again_s=observation.again_s)
+    as_it_was = observation.old == (STOPPED if state.was_off else RUNNING) and not observation.landing
+    if state.may_launch(observation.old):
+        return Next(LAUNCHING, told, where, is_as_it_was=as_it_was, failed=observation.failed)
+    progress = f"it is {observation.old}; {describe_losses(state.lost)}"
+    under_way = observation.old in (STOPPING, STARTING)
     return Next(STOPPING_OLD, told, where, under_way=under_way, progress=progress, is_as_it_was=as_it_was)
 
 
-def _final_steps(seen: OciObservation, kept: OciReplacementState, told: str, where: str) -> Next:
+def _final_steps(observation: OciObservation, state: OciReplacementState, told: str, where: str) -> Next:
     """Decide the last steps, after the Machine names its replacement.
 
     A part that is not shown does not count as deleted by that alone: the login may have lost the right to see it.
     """
     asked = Next(TERMINATING_OLD, told, where)
     waited_for = Next(TERMINATING_OLD, told, where, under_way=True, progress=told)
-    if seen.new in ENDED:
+    if observation.new in ENDED:
         return asked  # and refused
-    if seen.new == RUNNING and (seen.is_old_there or (seen.boot_volumes and is_gone(seen, kept))):
+    if observation.new == RUNNING and (
+        observation.is_old_there or (observation.boot_volumes and is_gone(observation, state))
+    ):
         return asked
-    is_over = seen.new == RUNNING and is_gone(seen, kept) and not seen.vnics and not seen.hidden
-    return Next(None, final_message(seen, kept), where) if is_over else waited_for  # a VNIC cannot be deleted by itself
+    is_over = (
+        observation.new == RUNNING and is_gone(observation, state) and not observation.vnics and not observation.hidden
+    )
+    return (
+        Next(None, final_message(observation, state), where) if is_over else waited_for
+    )  # a VNIC cannot be deleted by itself
 
 
-def is_gone(seen: OciObservation, kept: OciReplacementState) -> bool:
+def is_gone(observation: OciObservation, state: OciReplacementState) -> bool:
     """Return whether the old instance has ended. After its termination was requested, a hidden instance counts as
     ended.
     """
-    return seen.old == TERMINATED or (seen.old == "" and kept.terminating)
+    return observation.old == TERMINATED or (observation.old == "" and state.terminating)
 
 
 def changes_since_start(
-    kept: OciReplacementState,
+    state: OciReplacementState,
     *,
     boot_volumes: Sequence[str],
     detached: Sequence[str],
@@ -215,10 +225,10 @@ def changes_since_start(
         detached: boot volumes that were attached and still exist.
     """
     came = [f"volume {each} was attached" for each in volumes]
-    if kept.launch is not None:  # else the original parts are unknown
-        came += [f"boot volume {each} was attached" for each in boot_volumes if each not in kept.boot_volumes]
+    if state.launch is not None:  # else the original parts are unknown
+        came += [f"boot volume {each} was attached" for each in boot_volumes if each not in state.boot_volumes]
         came += [f"boot volume {each} was detached" for each in detached]
-        came += [f"VNIC {each} was attached" for each in vnics if each not in kept.vnics]
+        came += [f"VNIC {each} was attached" for each in vnics if each not in state.vnics]
     return came
 
 
@@ -227,13 +237,13 @@ def describe_losses(lost: Sequence[str]) -> str:
     return f"losses: {', '.join(lost)}" if lost else "no losses"
 
 
-def final_message(seen: OciObservation, kept: OciReplacementState) -> str:
+def final_message(observation: OciObservation, state: OciReplacementState) -> str:
     """Return the final message of a replacement."""
-    if kept.launch is None:  # the losses are unknown
-        return describe(seen, kept)
-    gone = f"instance {seen.new_id} runs; the old one {kept.old} is gone, and its boot volume"
-    loss = f"losses: {', '.join(kept.lost)}" if kept.lost else "no losses"
-    return "; ".join((gone, loss, *_describe_orphans(seen.orphans)))
+    if state.launch is None:  # the losses are unknown
+        return describe(observation, state)
+    gone = f"instance {observation.new_id} runs; the old one {state.old} is gone, and its boot volume"
+    loss = f"losses: {', '.join(state.lost)}" if state.lost else "no losses"
+    return "; ".join((gone, loss, *_describe_orphans(observation.orphans)))
 
 
 def _describe_orphans(orphans: Sequence[str]) -> list[str]:
@@ -241,40 +251,40 @@ def _describe_orphans(orphans: Sequence[str]) -> list[str]:
     return [f"boot volume {each} may remain of a launch without a result" for each in orphans]
 
 
-def _earlier(kept: OciReplacementState) -> list[str]:
-    return [f"the launch before that had no result: {kept.failed}"] if kept.failed else []
+def _earlier(state: OciReplacementState) -> list[str]:
+    return [f"the launch before that had no result: {state.failed}"] if state.failed else []
 
 
-def _describe_launched(seen: OciObservation, kept: OciReplacementState) -> list[str]:
+def _describe_launched(observation: OciObservation, state: OciReplacementState) -> list[str]:
     """Describe the launched instances to check before the old instance is started again.
 
     This may be the last observation before a launch.
     """
-    if seen.has_new:
+    if observation.has_new:
         return []
-    if seen.bound != kept.old:
-        bind = f"bind the Machine to {provider_id(kept.old)} again, and start the old one with HostPowerOn"
-        return [bind] if seen.old == STOPPED else []
-    if kept.launch is None or not kept.may_launch(seen.old):
+    if observation.bound != state.old:
+        bind = f"bind the Machine to {provider_id(state.old)} again, and start the old one with HostPowerOn"
+        return [bind] if observation.old == STOPPED else []
+    if state.launch is None or not state.may_launch(observation.old):
         return []
-    body = kept.launch
+    body = state.launch
     found = f"{TAG_UID}: {body['freeformTags'][TAG_UID]}, name {body['displayName']}, in {body['compartmentId']}"
-    only = "; HostPowerOn starts the old one again once no such instance exists" if seen.old == STOPPED else ""
+    only = "; HostPowerOn starts the old one again once no such instance exists" if observation.old == STOPPED else ""
     return [f"what is launched has freeform tag {found}{only}"]
 
 
-def describe(seen: OciObservation, kept: OciReplacementState) -> str:
+def describe(observation: OciObservation, state: OciReplacementState) -> str:
     """Describe the resources of this replacement by name, the important ones first, as a status cuts long text."""
-    parts = [f"the old instance {kept.old} is {seen.old or 'not listed'}"]
-    new = f"its replacement {seen.new_id} is {seen.new or 'not listed'}"
-    parts.append(new if seen.new_id else "no replacement exists")
-    parts += _describe_launched(seen, kept)
-    parts += _earlier(kept) if seen.bound == kept.old else []
-    parts += [f"boot volume {each} is left" for each in seen.boot_volumes]
-    parts += _describe_orphans(seen.orphans)
-    parts += [f"VNIC {each} is left" for each in seen.vnics]
-    parts += [f"{each} may be left, and is not listed" for each in seen.hidden]
-    if kept.launch is None and not kept.terminating and seen.old in ENDED:
+    parts = [f"the old instance {state.old} is {observation.old or 'not listed'}"]
+    new = f"its replacement {observation.new_id} is {observation.new or 'not listed'}"
+    parts.append(new if observation.new_id else "no replacement exists")
+    parts += _describe_launched(observation, state)
+    parts += _earlier(state) if observation.bound == state.old else []
+    parts += [f"boot volume {each} is left" for each in observation.boot_volumes]
+    parts += _describe_orphans(observation.orphans)
+    parts += [f"VNIC {each} is left" for each in observation.vnics]
+    parts += [f"{each} may be left, and is not listed" for each in observation.hidden]
+    if state.launch is None and not state.terminating and observation.old in ENDED:
         parts.append("the stored state is lost, so it is unknown whether its boot volume is left")
-    parts += [describe_losses(kept.lost)] if kept.lost else []
+    parts += [describe_losses(state.lost)] if state.lost else []
     return "; ".join(parts)

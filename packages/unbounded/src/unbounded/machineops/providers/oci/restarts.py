@@ -69,8 +69,8 @@ def of_handle(handle: str) -> OciResetHandle:
     try:
         return msgspec.json.decode(handle, type=OciResetHandle)
     except msgspec.DecodeError as error:
-        told = f"OCIInstance issues no such handle: {handle[:64]!r}"
-        raise Refusal(reasons.PROVIDER_OPERATION_FAILED, told) from error
+        message = f"OCIInstance issues no such handle: {handle[:64]!r}"
+        raise Refusal(reasons.PROVIDER_OPERATION_FAILED, message) from error
 
 
 class CallTimes:
@@ -132,10 +132,10 @@ class Restart:
         if self.quiet_s < QUIET_S:
             return Progress(State.RUNNING, f"RESET was accepted, and has no visible effect yet; {instance}", where)
         if self.known.shown in RESTARTING:
-            told = f"the answer to RESET showed it {self.known.shown}; {instance}"
-            return Progress(State.DONE, told, f"{where}, InstanceAction")
-        told = f"RESET was accepted, and had no visible effect for {self.quiet_s:.0f} s"
-        return Progress(State.FORGOTTEN, told, where)
+            message = f"the answer to RESET showed it {self.known.shown}; {instance}"
+            return Progress(State.DONE, message, f"{where}, InstanceAction")
+        message = f"RESET was accepted, and had no visible effect for {self.quiet_s:.0f} s"
+        return Progress(State.FORGOTTEN, message, where)
 
     async def _work(self, shown: Body, state: str) -> OciWorkRequest | None:
         """Return its work request. Without an OCID it is searched once the instance runs, as only then it can have
@@ -153,5 +153,5 @@ class Restart:
             why = await self.works.why(self.job.instance, work)
             return Progress(State.FAILED, f"RESET has failed: {why}; {instance}", where)
         done = work.status == SUCCEEDED and state == RUNNING
-        told = f"{work.words}; {instance}"
-        return Progress(State.DONE if done else State.RUNNING, told, where, work.again_s)
+        message = f"{work.words}; {instance}"
+        return Progress(State.DONE if done else State.RUNNING, message, where, work.again_s)

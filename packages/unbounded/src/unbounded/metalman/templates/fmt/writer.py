@@ -155,9 +155,9 @@ def _all_digits(text: str, verb: str, precision: int) -> str:
     if "." not in number:
         number += "."
     if verb in "gG":
-        wanted = 6 if precision == -1 else max(precision, 1)
+        desired = 6 if precision == -1 else max(precision, 1)
         significant = number[1:].replace(".", "").lstrip("0")
-        number += "0" * (wanted - max(len(significant), 1 if not significant else 0))
+        number += "0" * (desired - max(len(significant), 1 if not significant else 0))
     return number + tail
 
 
