@@ -76,8 +76,8 @@ async def test_an_agent_carries_its_operation_out_as_executors_do(served: tuple[
             machine="m1",
             machine_uid=machine["metadata"]["uid"],
             executor="unbounded-agent/m1",
-            incarnation="i",
-            binding="b",
+            epoch="i",
+            target_digest="b",
             stage="Starting",
             started_at=NOW,
         )

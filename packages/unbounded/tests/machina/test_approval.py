@@ -38,13 +38,13 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.credentials import AuthInfo, StaticCredentials
 from unbounded.kube.errors import Forbidden, NotFound, ServerUnreachable
+from unbounded.kube.events import event_sink
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.kube.tls import ClientCertificate
 from unbounded.machina.approval import controller
 from unbounded.machina.approval.controller import Approver
-from unbounded.operations.announcing import event_sink
 
 pytestmark = pytest.mark.slow
 

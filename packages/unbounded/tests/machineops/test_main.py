@@ -99,8 +99,8 @@ async def test_what_is_not_served_is_published_until_it_is(tmp_path: Path) -> No
     await asyncio.sleep(0)
     starting = Unavailability("its process was started", is_trouble=False)
     for told in (Unavailability("gone", "`unbounded up` looks for it"), Unavailability("gone"), starting, None):
-        absences.tell("Other", starting)
-        absences.tell("Acme", told)
+        absences.report("Other", starting)
+        absences.report("Acme", told)
         expected = {"Other": starting} | ({"Acme": replace(told, text=told.whole, then="")} if told else {})
 
         async def published(now: dict[str, Unavailability] = expected) -> bool:

@@ -144,7 +144,7 @@ async def answers_that_are_lost(world: Recorded) -> None:
 @course
 async def a_machine_edited_before_an_ask(world: Recorded) -> None:
     class Bound(RecordedPower):
-        def binding(self, machine: Any) -> str:
+        def target_digest(self, machine: Any) -> str:
             return f"host:{machine.spec.pxe.redfish.url}"
 
     await world.machine("m1")
@@ -508,7 +508,7 @@ class SlowLooks(RecordedPower):
             await asyncio.sleep(8)
         return await super().observe(target)
 
-    def binding(self, machine: Any) -> str:
+    def target_digest(self, machine: Any) -> str:
         return f"host:{machine.spec.pxe.redfish.url}"
 
 

@@ -83,14 +83,14 @@ FAULTS: Final = (
     Fault(
         "executor_status",
         "lock ignored at the intent's write",
-        "if active.uid != seen.operation.metadata.uid:",
+        "if active.uid != context.operation.metadata.uid:",
         "if False:",
     ),
     Fault(
         "executor_status",
         "acts on an observation older than 5 s",
-        "is_stale = looked is None or sent_at - looked.ended_at > ACT_ON_S",
-        "is_stale = looked is None",
+        "is_stale = observed is None or sent_at - observed.ended_at > ACT_ON_S",
+        "is_stale = observed is None",
     ),
     Fault(
         "executor_status",
@@ -198,7 +198,7 @@ def _can_go(statement: ast.stmt) -> bool:
         case ast.Raise():
             return True
         case ast.Expr(value=ast.Call() | ast.Await() as value):
-            return not ast.unparse(value).startswith(("log.", "await self._ledger.show"))
+            return not ast.unparse(value).startswith(("log.", "await self._status.show"))
         case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
             return True
         case ast.Assign(targets=[ast.Tuple(elts=targets)]):

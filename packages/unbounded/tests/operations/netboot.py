@@ -48,7 +48,7 @@ class NetbootExecutor(PowerExecutor):
     def procedure(self, operation: MachineOperation) -> Procedure:
         return PROCEDURES[OperationKind(operation.spec.operation_kind)](operation)
 
-    def rests_on(self, operation: MachineOperation, machine: Machine) -> object:
+    def observation_key(self, operation: MachineOperation, machine: Machine) -> object:
         return observed_parts(machine) if operation.spec.operation_kind == OperationKind.HOST_REPLACE else None
 
     async def observe(self, target: Target) -> Observation:

@@ -142,19 +142,19 @@ class SimulatedExecutor:
     def claims(self, kind: OperationKind, machine: Machine) -> bool:
         return kind in self.kinds
 
-    def place(self, machine: Machine) -> str:
+    def endpoint(self, machine: Machine) -> str:
         return f"the outside of {machine.name}"
 
-    def binding(self, machine: Machine) -> str:
+    def target_digest(self, machine: Machine) -> str:
         return f"host:{machine.name}"
 
-    def lane(self, machine: Machine) -> str:
+    def concurrency_group(self, machine: Machine) -> str:
         return ""
 
     def claim_gate(self, operation: MachineOperation, machine: Machine) -> Gate | None:
         return None
 
-    def rests_on(self, operation: MachineOperation, machine: Machine) -> object:
+    def observation_key(self, operation: MachineOperation, machine: Machine) -> object:
         return None
 
     async def reach(self, before: float) -> None:
@@ -281,7 +281,7 @@ class ReplaceExecutor(SimulatedExecutor):
         super().__init__(name, life, outside)
         self.api = api
 
-    def binding(self, machine: Machine) -> str:
+    def target_digest(self, machine: Machine) -> str:
         return f"instance:{machine.spec.provider_id}"
 
     def procedure(self, operation: MachineOperation) -> Procedure:

@@ -121,7 +121,7 @@ def announcing_steward(world: World, announced: Announced, metrics: OperationMet
             nodes=Cache(api, NODES, indexes={INDEX_MACHINE: lambda _node: ()}),
             pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
         )
-        steward = Supervisor(api, caches, announce=announced, now=virtual_now, metrics=metrics)
+        steward = Supervisor(api, caches, emit_event=announced, now=virtual_now, metrics=metrics)
         async with asyncio.TaskGroup() as tasks:
             for cache in (caches.operations, caches.machines, caches.nodes, caches.pause):
                 tasks.create_task(cache.run())

@@ -53,7 +53,7 @@ class StormExecutor(PowerExecutor):
         super().__init__(name, life, world.outside)
         self.judge = world.verdict
 
-    def binding(self, machine: Machine) -> str:
+    def target_digest(self, machine: Machine) -> str:
         return f"host:{host_of(machine)}"
 
     async def observe(self, target: Target) -> Observation:

@@ -23,63 +23,63 @@ def _order(number: int) -> tuple[str, str]:
 
 
 def test_there_are_no_more_inside_than_places() -> None:
-    places, _woken = _places(2)
-    assert [places.take(f"u{n}", f"n{n}", _order(n)) for n in range(3)] == [True, True, False]
-    assert places.taken == 2
+    limiter, _woken = _places(2)
+    assert [limiter.acquire(f"u{n}", f"n{n}", _order(n)) for n in range(3)] == [True, True, False]
+    assert limiter.in_use == 2
 
 
 def test_who_is_inside_stays_inside() -> None:
-    places, _woken = _places(1)
-    assert places.take("u1", "n1", _order(1))
-    assert places.take("u1", "n1", _order(1))
-    assert places.taken == 1
+    limiter, _woken = _places(1)
+    assert limiter.acquire("u1", "n1", _order(1))
+    assert limiter.acquire("u1", "n1", _order(1))
+    assert limiter.in_use == 1
 
 
 def test_whoever_leaves_wakes_the_oldest() -> None:
-    places, woken = _places(1)
-    assert places.take("u0", "n0", _order(0))
-    assert not places.take("u9", "n9", _order(9))
-    assert not places.take("u5", "n5", _order(5))
-    places.leave("u0")
+    limiter, woken = _places(1)
+    assert limiter.acquire("u0", "n0", _order(0))
+    assert not limiter.acquire("u9", "n9", _order(9))
+    assert not limiter.acquire("u5", "n5", _order(5))
+    limiter.release("u0")
     assert woken == ["n5"]
-    assert not places.take("u9", "n9", _order(9))  # the older one is first, although it has not come yet
-    assert places.take("u5", "n5", _order(5))
+    assert not limiter.acquire("u9", "n9", _order(9))  # the older one is first, although it has not come yet
+    assert limiter.acquire("u5", "n5", _order(5))
 
 
 def test_a_lent_place_lets_somebody_in_and_its_owner_comes_back() -> None:
-    places, woken = _places(1)
-    assert places.take("slow", "slow", _order(0))
-    assert not places.take("next", "next", _order(1))
-    places.lend("slow")
+    limiter, woken = _places(1)
+    assert limiter.acquire("slow", "slow", _order(0))
+    assert not limiter.acquire("next", "next", _order(1))
+    limiter.yield_("slow")
     assert woken == ["next"]
-    assert places.take("next", "next", _order(1))
-    places.resume("slow")
-    assert places.taken == 2  # for a moment
-    places.leave("slow")
-    assert places.taken == 1
+    assert limiter.acquire("next", "next", _order(1))
+    limiter.resume("slow")
+    assert limiter.in_use == 2  # for a moment
+    limiter.release("slow")
+    assert limiter.in_use == 1
 
 
 def test_who_gives_up_waiting_holds_nobody_up() -> None:
-    places, woken = _places(1)
-    assert places.take("in", "in", _order(0))
-    assert not places.take("gives up", "gives up", _order(1))
-    assert not places.take("waits", "waits", _order(2))
-    places.leave("in")
-    places.leave("gives up")
-    assert places.take("waits", "waits", _order(2))
+    limiter, woken = _places(1)
+    assert limiter.acquire("in", "in", _order(0))
+    assert not limiter.acquire("gives up", "gives up", _order(1))
+    assert not limiter.acquire("waits", "waits", _order(2))
+    limiter.release("in")
+    limiter.release("gives up")
+    assert limiter.acquire("waits", "waits", _order(2))
     assert woken[-1] == "waits"
 
 
 def test_what_was_claimed_before_is_inside_without_asking() -> None:
-    places, _woken = _places(1)
-    places.enter("u1")
-    places.enter("u2")
-    assert places.taken == 2
-    assert not places.take("u3", "u3", _order(3))
-    places.leave("u1")
-    assert not places.take("u3", "u3", _order(3))
-    places.leave("u2")
-    assert places.take("u3", "u3", _order(3))
+    limiter, _woken = _places(1)
+    limiter.adopt("u1")
+    limiter.adopt("u2")
+    assert limiter.in_use == 2
+    assert not limiter.acquire("u3", "u3", _order(3))
+    limiter.release("u1")
+    assert not limiter.acquire("u3", "u3", _order(3))
+    limiter.release("u2")
+    assert limiter.acquire("u3", "u3", _order(3))
 
 
 DOES = ["take", "leave", "lend", "resume", "wait"]
@@ -90,11 +90,11 @@ STEPS = st.lists(st.tuples(st.sampled_from(DOES), st.integers(0, 7)), max_size=6
 @given(st.integers(1, 4), STEPS)
 def test_in_the_end_everybody_gets_in(count: int, steps: list[tuple[str, int]]) -> None:
     """Whatever went before: once the inside is empty, those who wait are woken one after the other."""
-    places, woken = _places(count)
+    limiter, woken = _places(count)
     inside: set[int] = set()
 
     def take(number: int) -> bool:
-        return places.take(f"u{number}", f"u{number}", _order(number), ("", "a", "b")[number % 3])
+        return limiter.acquire(f"u{number}", f"u{number}", _order(number), ("", "a", "b")[number % 3])
 
     for step, number in steps:
         uid = f"u{number}"
@@ -103,127 +103,127 @@ def test_in_the_end_everybody_gets_in(count: int, steps: list[tuple[str, int]]) 
                 if take(number):
                     inside.add(number)
             case "leave":
-                places.leave(uid)
+                limiter.release(uid)
                 inside.discard(number)
             case _:
-                getattr(places, step)(uid)
+                getattr(limiter, step)(uid)
     for number in inside:
-        places.lend(f"u{number}")
+        limiter.yield_(f"u{number}")
     waiting = [number for number in range(8) if number not in inside and not take(number)]
     inside = set(range(8)) - set(waiting)
     for number in sorted(inside):
-        places.leave(f"u{number}")
+        limiter.release(f"u{number}")
     for number in waiting:
         assert f"u{number}" in woken
         assert take(number)
-        places.leave(f"u{number}")
-    assert places.taken == 0
+        limiter.release(f"u{number}")
+    assert limiter.in_use == 0
 
 
 def test_who_lends_for_long_goes_on_when_there_is_a_place_again() -> None:
-    places, woken = _places(1)
+    limiter, woken = _places(1)
     for number in range(3):
-        assert places.take(f"u{number}", f"n{number}", _order(number))
-        places.lend(f"u{number}")
-    assert places.taken == 0
-    assert places.retake("u2", "n2", _order(2))
-    assert not places.retake("u1", "n1", _order(1))
-    assert not places.retake("u0", "n0", _order(0))
-    places.enter("u0")  # it is looked at meanwhile, and still waits
+        assert limiter.acquire(f"u{number}", f"n{number}", _order(number))
+        limiter.yield_(f"u{number}")
+    assert limiter.in_use == 0
+    assert limiter.reacquire("u2", "n2", _order(2))
+    assert not limiter.reacquire("u1", "n1", _order(1))
+    assert not limiter.reacquire("u0", "n0", _order(0))
+    limiter.adopt("u0")  # it is looked at meanwhile, and still waits
     woken.clear()
-    places.leave("u2")
+    limiter.release("u2")
     assert woken == ["n0"]
-    assert not places.retake("u1", "n1", _order(1))
-    assert places.retake("u0", "n0", _order(0))
-    assert places.taken == 1
+    assert not limiter.reacquire("u1", "n1", _order(1))
+    assert limiter.reacquire("u0", "n0", _order(0))
+    assert limiter.in_use == 1
 
 
 def test_who_has_to_wait_again_stands_in_nobodys_way() -> None:
-    places, woken = _places(1)
+    limiter, woken = _places(1)
     for number in range(2):
-        assert places.take(f"u{number}", f"n{number}", _order(number))
-        places.lend(f"u{number}")
-    assert places.take("in", "in", _order(5))
-    assert not places.retake("u0", "n0", _order(0))
-    assert not places.retake("u1", "n1", _order(1))
+        assert limiter.acquire(f"u{number}", f"n{number}", _order(number))
+        limiter.yield_(f"u{number}")
+    assert limiter.acquire("in", "in", _order(5))
+    assert not limiter.reacquire("u0", "n0", _order(0))
+    assert not limiter.reacquire("u1", "n1", _order(1))
     woken.clear()
-    places.lend("u0")
-    places.leave("in")
+    limiter.yield_("u0")
+    limiter.release("in")
     assert woken[-1] == "n1"
-    assert places.retake("u1", "n1", _order(1))
-    assert places.retake("u1", "n1", _order(1))
+    assert limiter.reacquire("u1", "n1", _order(1))
+    assert limiter.reacquire("u1", "n1", _order(1))
 
 
 def test_of_what_is_slowed_by_the_same_no_more_begin_than_there_are_places() -> None:
-    places, woken = _places(2)
+    limiter, woken = _places(2)
     for number in (0, 1):
-        assert places.take(f"a{number}", f"a{number}", _order(number), "account-a")
-        places.wait(f"a{number}")
-    assert places.taken == 0
-    assert not places.take("a2", "a2", _order(2), "account-a")
-    assert places.take("b3", "b3", _order(3), "account-b")  # younger, and has nothing to wait for
-    assert places.take("c4", "c4", _order(4))
-    assert not places.take("b5", "b5", _order(5), "account-b")
-    places.leave("c4")
+        assert limiter.acquire(f"a{number}", f"a{number}", _order(number), "account-a")
+        limiter.yield_waiting(f"a{number}")
+    assert limiter.in_use == 0
+    assert not limiter.acquire("a2", "a2", _order(2), "account-a")
+    assert limiter.acquire("b3", "b3", _order(3), "account-b")  # younger, and has nothing to wait for
+    assert limiter.acquire("c4", "c4", _order(4))
+    assert not limiter.acquire("b5", "b5", _order(5), "account-b")
+    limiter.release("c4")
     assert woken[-1] == "b5"
-    places.lend("a0")
+    limiter.yield_("a0")
     assert woken[-1] == "a2"
-    assert places.take("a2", "a2", _order(2), "account-a")
-    assert not places.take("b5", "b5", _order(5), "account-b")
+    assert limiter.acquire("a2", "a2", _order(2), "account-a")
+    assert not limiter.acquire("b5", "b5", _order(5), "account-b")
 
 
 def test_who_works_beside_others_counts_where_it_is_slow_again() -> None:
-    places, _woken = _places(1)
-    assert places.take("a0", "a0", _order(0), "account-a")
-    places.lend("a0")
-    places.wait("a0")
-    assert not places.take("a1", "a1", _order(1), "account-a")
-    places.resume("a0")
-    assert not places.take("a1", "a1", _order(1), "account-a")
-    places.lend("a0")
-    assert places.take("a1", "a1", _order(1), "account-a")
+    limiter, _woken = _places(1)
+    assert limiter.acquire("a0", "a0", _order(0), "account-a")
+    limiter.yield_("a0")
+    limiter.yield_waiting("a0")
+    assert not limiter.acquire("a1", "a1", _order(1), "account-a")
+    limiter.resume("a0")
+    assert not limiter.acquire("a1", "a1", _order(1), "account-a")
+    limiter.yield_("a0")
+    assert limiter.acquire("a1", "a1", _order(1), "account-a")
 
 
 def test_who_waits_for_an_answer_and_leaves_is_not_waited_for() -> None:
-    places, woken = _places(1)
-    assert places.take("a0", "a0", _order(0), "account-a")
-    places.wait("a0")
-    assert not places.take("a1", "a1", _order(1), "account-a")
-    places.leave("a0")
+    limiter, woken = _places(1)
+    assert limiter.acquire("a0", "a0", _order(0), "account-a")
+    limiter.yield_waiting("a0")
+    assert not limiter.acquire("a1", "a1", _order(1), "account-a")
+    limiter.release("a0")
     assert woken == ["a1"]
-    assert places.take("a1", "a1", _order(1), "account-a")
+    assert limiter.acquire("a1", "a1", _order(1), "account-a")
 
 
 def test_who_was_woken_and_finds_its_lane_full_leaves_the_place_to_another_lane() -> None:
-    places, woken = _places(2)
-    assert places.take("x0", "x0", _order(0))
-    assert places.take("x1", "x1", _order(1))
+    limiter, woken = _places(2)
+    assert limiter.acquire("x0", "x0", _order(0))
+    assert limiter.acquire("x1", "x1", _order(1))
     for number in (2, 3):
-        assert not places.take(f"a{number}", f"a{number}", _order(number), "account-a")
-    assert not places.take("b4", "b4", _order(4), "account-b")
-    places.enter("a5", "account-a")
-    places.wait("a5")
-    places.leave("x0")
-    places.leave("x1")
-    assert places.take("a2", "a2", _order(2), "account-a")
-    assert not places.take("a3", "a3", _order(3), "account-a")
+        assert not limiter.acquire(f"a{number}", f"a{number}", _order(number), "account-a")
+    assert not limiter.acquire("b4", "b4", _order(4), "account-b")
+    limiter.adopt("a5", "account-a")
+    limiter.yield_waiting("a5")
+    limiter.release("x0")
+    limiter.release("x1")
+    assert limiter.acquire("a2", "a2", _order(2), "account-a")
+    assert not limiter.acquire("a3", "a3", _order(3), "account-a")
     assert woken[-1] == "b4"
-    assert places.take("b4", "b4", _order(4), "account-b")
+    assert limiter.acquire("b4", "b4", _order(4), "account-b")
 
 
 def test_who_goes_on_without_asking_waits_for_no_place_any_more() -> None:
-    places, woken = _places(2)
-    assert places.take("u0", "u0", _order(0))
-    places.lend("u0")
-    assert places.take("u1", "u1", _order(1))
-    assert places.take("u2", "u2", _order(2))
-    assert not places.retake("u0", "u0", _order(0))
-    assert not places.take("u3", "u3", _order(3))
-    places.resume("u0")
-    places.leave("u1")
-    places.leave("u2")
+    limiter, woken = _places(2)
+    assert limiter.acquire("u0", "u0", _order(0))
+    limiter.yield_("u0")
+    assert limiter.acquire("u1", "u1", _order(1))
+    assert limiter.acquire("u2", "u2", _order(2))
+    assert not limiter.reacquire("u0", "u0", _order(0))
+    assert not limiter.acquire("u3", "u3", _order(3))
+    limiter.resume("u0")
+    limiter.release("u1")
+    limiter.release("u2")
     assert woken == ["u3"]
-    assert places.take("u3", "u3", _order(3))
+    assert limiter.acquire("u3", "u3", _order(3))
 
 
 @dataclass
@@ -236,7 +236,7 @@ class _Schedule:
     inside: set[str] = field(default_factory=set)  # they may have lent their place
 
     def __post_init__(self) -> None:
-        self.places = FairLimiter(self.chance.randint(2, 3), self.woken.append)
+        self.limiter = FairLimiter(self.chance.randint(2, 3), self.woken.append)
         self.lanes = {f"u{number}": self.chance.choice("ab") for number in range(12)}
 
     def step(self) -> None:
@@ -247,15 +247,15 @@ class _Schedule:
             case "ask":
                 self.asks(uid)
             case "enter" if uid not in self.inside:
-                self.places.enter(uid, self.lanes[uid])
+                self.limiter.adopt(uid, self.lanes[uid])
                 self.inside.add(uid)
                 self.waiting.discard(uid)
             case "leave":
-                self.places.leave(uid)
+                self.limiter.release(uid)
                 self.inside.discard(uid)
                 self.waiting.discard(uid)
             case "resume" | "wait" | "lend" as does if uid in self.inside:
-                getattr(self.places, does)(uid)
+                getattr(self.limiter, does)(uid)
                 self.waiting.discard(uid)
             case _ if uid in self.waiting:
                 self.asks(uid)
@@ -263,9 +263,9 @@ class _Schedule:
     def asks(self, uid: str) -> bool:
         order = _order(int(uid[1:]))
         if uid in self.inside:
-            has_place = self.places.retake(uid, uid, order)
+            has_place = self.limiter.reacquire(uid, uid, order)
         else:
-            has_place = self.places.take(uid, uid, order, self.lanes[uid])
+            has_place = self.limiter.acquire(uid, uid, order, self.lanes[uid])
         if has_place:
             self.inside.add(uid)
             self.waiting.discard(uid)

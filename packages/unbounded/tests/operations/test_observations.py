@@ -87,18 +87,18 @@ async def test_a_look_serves_the_next_claim_unless_somebody_could_have_had_the_m
     ("version", "age_s", "good"), [("7", ACT_ON_S, True), ("7", ACT_ON_S + 0.1, False), ("8", 0.0, False)]
 )
 def test_a_look_is_used_again_for_as_long_as_it_may_be_acted_on(version: str, age_s: float, good: bool) -> None:
-    memory = RunState("uid", unused=TimedObservation(100.0, 101.0, NotObservable("Reason", "text"), ("on",), "7"))
-    assert (memory.take_unused(("on",), version, 101.0 + age_s) is not None) is good
-    assert memory.take_unused(("on",), "7", 101.0) is None  # once
+    state = RunState("uid", unused=TimedObservation(100.0, 101.0, NotObservable("Reason", "text"), ("on",), "7"))
+    assert (state.reuse_observation(("on",), version, 101.0 + age_s) is not None) is good
+    assert state.reuse_observation(("on",), "7", 101.0) is None  # once
 
 
 def test_a_slot_that_was_taken_on_another_version_makes_no_look_newer() -> None:
     looked = TimedObservation(100.0, 101.0, NotObservable("Reason", "text"), ("on",), "7")
     for before, version in (("7", "9"), ("8", "7")):
-        memory = RunState("uid", looked=looked)
-        memory.slot_taken(before, "9")
-        assert memory.looked is not None
-        assert memory.looked.version == version
+        state = RunState("uid", observed=looked)
+        state.lock_taken(before, "9")
+        assert state.observed is not None
+        assert state.observed.version == version
 
 
 class Unmoved(PowerExecutor):

@@ -187,7 +187,7 @@ def test_without_a_number_of_attempts_it_is_asked_until_the_limit_and_says_what_
     run = replace(GOING, attempt=40)
     asked = _decide(run, procedure=patient, answer=answer, in_stage_s=99.0, since_call_s=21.0)
     assert isinstance(asked, CallAction)
-    why = f"; the last attempt failed: {answer.text}" if answer.reply is CallOutcome.NOT_DONE else ""
+    why = f"; the last attempt failed: {answer.text}" if answer.outcome is CallOutcome.NOT_DONE else ""
     assert (asked.attempt, asked.text) == (41, f"Go requested (attempt 41); waiting for green{why}")
     over = _decide(run, procedure=patient, answer=answer, in_stage_s=100.0, since_call_s=21.0)
     assert (_failure(over), over.text) == (reason, words)
@@ -557,7 +557,7 @@ def test_an_open_call_that_must_not_be_sent_twice_is_not_repeated() -> None:
 
 
 def test_what_a_late_arrival_could_undo_is_watched_before_the_end() -> None:
-    done = replace(GOING, stage="Back", action="Stop", incarnation="p2")
+    done = replace(GOING, stage="Back", action="Stop", epoch="p2")
     times: tuple[dict[str, Any], ...] = (
         {"in_stage_s": 9.0, "observed_from_s": 9.0},
         {"in_stage_s": 6.0, "observed_from_s": 6.0},
@@ -571,7 +571,7 @@ def test_what_a_late_arrival_could_undo_is_watched_before_the_end() -> None:
 
 
 def test_the_end_that_the_late_call_itself_asks_for_is_not_watched() -> None:
-    run = replace(GOING, attempt=2, incarnation="p2")
+    run = replace(GOING, attempt=2, epoch="p2")
     decision = _decide(run, GREEN, answer=ACCEPTED, late=LATE)
     assert isinstance(decision, Finish)
     assert decision.phase is OperationPhase.COMPLETE
@@ -579,17 +579,17 @@ def test_the_end_that_the_late_call_itself_asks_for_is_not_watched() -> None:
 
 def test_a_failure_does_not_wait_for_what_may_arrive() -> None:
     refused = Answer(CallOutcome.REFUSED, "No", "no")
-    assert _failure(_decide(replace(GOING, incarnation="p2"), answer=refused, late=LATE)) == "No"
+    assert _failure(_decide(replace(GOING, epoch="p2"), answer=refused, late=LATE)) == "No"
 
 
 def test_after_what_would_destroy_others_come_when_it_can_no_longer_arrive() -> None:
     undo: dict[str, Any] = {"procedure": SETTLED, "cancel": True, "answer": ACCEPTED}
-    held = _decide(replace(GOING, incarnation="p2"), late=LATE, **undo)
+    held = _decide(replace(GOING, epoch="p2"), late=LATE, **undo)
     assert isinstance(held, Wait)
     assert (held.reason, held.until_s) == (reasons.SETTLING, 7.0)
     assert "which would disturb the next step" in held.text
-    assert isinstance(_decide(replace(GOING, incarnation="p2"), **undo), CallAction)
-    harmless = _decide(replace(GOING, incarnation="p2"), late=LATE, cancel=True, answer=ACCEPTED)
+    assert isinstance(_decide(replace(GOING, epoch="p2"), **undo), CallAction)
+    harmless = _decide(replace(GOING, epoch="p2"), late=LATE, cancel=True, answer=ACCEPTED)
     assert isinstance(harmless, CallAction)
 
 

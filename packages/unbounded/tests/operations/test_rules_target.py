@@ -44,7 +44,7 @@ class BareMetal(PowerExecutor):
             raise Refusal(reasons.UNSUPPORTED_OPERATION, "metalman does not support HostReplace yet")
         return super().procedure(operation)
 
-    def binding(self, machine: Machine) -> str:
+    def target_digest(self, machine: Machine) -> str:
         return binding_of(machine)
 
     async def perform(self, target: Target, action: str, *, before: float) -> None:

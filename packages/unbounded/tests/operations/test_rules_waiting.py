@@ -32,7 +32,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.calls import CallOutcome
-from unbounded.operations.claim import PAUSE_LOOK_S
+from unbounded.operations.claim import PAUSE_RECHECK_S
 from unbounded.operations.ports import Target
 from unbounded.operations.record import run_of
 
@@ -255,10 +255,10 @@ async def test_who_does_not_watch_the_pause_reads_it_before_a_claim_and_while_it
     await waits(world, "op", reasons.PAUSED)
     await asyncio.sleep(600)
     assert not (await world.get("op")).claimed
-    assert 600 / PAUSE_LOOK_S - 2 <= len(reads) <= 600 / PAUSE_LOOK_S + 3, reads
+    assert 600 / PAUSE_RECHECK_S - 2 <= len(reads) <= 600 / PAUSE_RECHECK_S + 3, reads
     free = {"metadata": {"annotations": {ANNOTATION_PAUSED: None}}}
     await api.patch(CONFIG_MAPS, "unbounded-operations", free, namespace="unbounded-kube")
-    claimed = await world.until("op", lambda op: op.claimed, within_s=2 * PAUSE_LOOK_S)
+    claimed = await world.until("op", lambda op: op.claimed, within_s=2 * PAUSE_RECHECK_S)
     assert claimed.status.started_at
     count = len(reads)
     await asyncio.sleep(3600)
@@ -332,7 +332,7 @@ async def test_a_clean_stop_stores_the_answer_also_when_a_user_has_just_written_
     await running.terminate()
     run = run_of(await world.get("op"))
     assert run is not None
-    assert (run.action, run.answer.reply) == (power.SWITCH_OFF, CallOutcome.ACCEPTED)
+    assert (run.action, run.answer.outcome) == (power.SWITCH_OFF, CallOutcome.ACCEPTED)
 
 
 @story

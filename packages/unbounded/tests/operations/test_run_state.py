@@ -19,8 +19,8 @@ BEFORE: Final = Run(
     machine="m",
     machine_uid="uid",
     executor="cloud",
-    incarnation=ME,
-    binding="vm",
+    epoch=ME,
+    target_digest="vm",
     stage="Starting",
     started_at="2026-01-01T00:00:00Z",
 )
@@ -29,84 +29,84 @@ ACCEPTED: Final = Answer(CallOutcome.ACCEPTED)
 
 
 def _asked() -> RunState:
-    """The memory of a process that has written its intent and sent its request."""
-    memory = RunState("uid")
-    memory.wrote(BEFORE, ME, 0.0)
-    memory.wrote(ASKED, ME, 1.0)
-    memory.asks(2.0)
-    return memory
+    """The state of a process that has written its intent and sent its request."""
+    state = RunState("uid")
+    state.record_written(BEFORE, ME, 0.0)
+    state.record_written(ASKED, ME, 1.0)
+    state.record_call(2.0)
+    return state
 
 
 def test_an_answer_is_not_forgotten_for_a_record_that_is_read_late() -> None:
-    memory = _asked()
-    memory.answered(CallEvent.ACCEPT, "", "", 3.0)
+    state = _asked()
+    state.record_answer(CallEvent.ACCEPT, "", "", 3.0)
 
-    memory.follow(BEFORE, RecordReader(ME, 4.0))
-    memory.follow(ASKED, RecordReader(ME, 5.0))
+    state.update(BEFORE, RecordReader(ME, 4.0))
+    state.update(ASKED, RecordReader(ME, 5.0))
 
-    assert (memory.answer, memory.asked_at, memory.late) == (ACCEPTED, 3.0, {})
+    assert (state.answer, state.answered_at, state.late) == (ACCEPTED, 3.0, {})
 
 
 def test_an_answer_that_comes_while_the_record_is_late_is_known_when_it_is_not_any_more() -> None:
-    memory = _asked()
+    state = _asked()
 
-    memory.follow(BEFORE, RecordReader(ME, 3.0))
-    memory.answered(CallEvent.ACCEPT, "", "", 4.0)
-    late = memory.answer
-    memory.follow(ASKED, RecordReader(ME, 5.0))
+    state.update(BEFORE, RecordReader(ME, 3.0))
+    state.record_answer(CallEvent.ACCEPT, "", "", 4.0)
+    late = state.answer
+    state.update(ASKED, RecordReader(ME, 5.0))
 
-    assert [late.reply, memory.answer.reply, memory.asked_at] == [CallOutcome.NONE, CallOutcome.ACCEPTED, 4.0]
+    assert [late.outcome, state.answer.outcome, state.answered_at] == [CallOutcome.NONE, CallOutcome.ACCEPTED, 4.0]
 
 
 def test_what_is_on_its_way_is_not_taken_for_never_sent() -> None:
-    memory = _asked()
+    state = _asked()
 
-    memory.follow(BEFORE, RecordReader(ME, 3.0))
-    memory.follow(ASKED, RecordReader(ME, 4.0))
+    state.update(BEFORE, RecordReader(ME, 3.0))
+    state.update(ASKED, RecordReader(ME, 4.0))
 
-    assert memory.answer.reply is CallOutcome.SENT
+    assert state.answer.outcome is CallOutcome.SENT
 
 
 def test_what_was_written_and_not_sent_is_known_as_that() -> None:
-    memory = RunState("uid")
+    state = RunState("uid")
 
-    memory.wrote(ASKED, ME, 1.0)
+    state.record_written(ASKED, ME, 1.0)
 
-    assert memory.answer.reply is CallOutcome.WRITTEN
+    assert state.answer.outcome is CallOutcome.WRITTEN
 
 
 def test_the_answer_to_an_earlier_ask_of_the_same_words_is_not_that_to_this_one() -> None:
-    memory = _asked()
-    memory.answered(CallEvent.ACCEPT, "", "", 3.0)
+    state = _asked()
+    state.record_answer(CallEvent.ACCEPT, "", "", 3.0)
 
-    memory.wrote(BEFORE, ME, 4.0)
-    memory.wrote(ASKED, ME, 5.0)
-    memory.follow(BEFORE, RecordReader(ME, 6.0))
-    memory.follow(ASKED, RecordReader(ME, 7.0))
+    state.record_written(BEFORE, ME, 4.0)
+    state.record_written(ASKED, ME, 5.0)
+    state.update(BEFORE, RecordReader(ME, 6.0))
+    state.update(ASKED, RecordReader(ME, 7.0))
 
-    assert memory.answer.reply is CallOutcome.WRITTEN
+    assert state.answer.outcome is CallOutcome.WRITTEN
 
 
 @pytest.mark.parametrize("incarnation", [ME, "another"])
 def test_a_handle_that_is_read_later_than_its_intent_tells_that_it_was_accepted(incarnation: str) -> None:
-    memory, run = RunState("uid"), replace(ASKED, incarnation=incarnation)
-    memory.follow(run, RecordReader(ME, 1.0))
-    first = memory.answer.reply
+    state, run = RunState("uid"), replace(ASKED, epoch=incarnation)
+    state.update(run, RecordReader(ME, 1.0))
+    first = state.answer.outcome
 
-    memory.follow(replace(run, handle="call-7"), RecordReader(ME, 2.0))
+    state.update(replace(run, handle="call-7"), RecordReader(ME, 2.0))
 
     assert first is not CallOutcome.ACCEPTED
-    assert (memory.answer.reply, memory.late, memory.asked_at) == (CallOutcome.ACCEPTED, {}, 2.0)
-    assert memory.answer.lost is (incarnation != ME)
+    assert (state.answer.outcome, state.late, state.answered_at) == (CallOutcome.ACCEPTED, {}, 2.0)
+    assert state.answer.lost is (incarnation != ME)
 
 
 def test_a_stage_that_asks_for_nothing_takes_no_answer_from_the_handle_of_the_one_before() -> None:
-    memory, moved = RunState("uid"), replace(BEFORE, handle="call-7")
+    state, moved = RunState("uid"), replace(BEFORE, handle="call-7")
 
-    memory.follow(moved, RecordReader(ME, 1.0))
-    memory.follow(moved, RecordReader(ME, 2.0))
+    state.update(moved, RecordReader(ME, 1.0))
+    state.update(moved, RecordReader(ME, 2.0))
 
-    assert (memory.answer.reply, memory.asked_at) == (CallOutcome.NONE, 1.0)
+    assert (state.answer.outcome, state.answered_at) == (CallOutcome.NONE, 1.0)
 
 
 # What another process has left
@@ -118,18 +118,18 @@ def _reader(now: float, *, ended: bool = True, down_s: float = 0.0) -> RecordRea
     return RecordReader("successor", now, ENDED if ended else ACTS, landing_s=30.0, settle_s=45.0, down_s=down_s)
 
 
-def _late(memory: RunState, at: float) -> list[tuple[str, str, float]]:
-    return [(one.epoch, one.action, one.left_s) for one in memory.late_calls(at)]
+def _late(state: RunState, at: float) -> list[tuple[str, str, float]]:
+    return [(one.epoch, one.action, one.left_s) for one in state.late_calls(at)]
 
 
 @pytest.mark.parametrize(("ended", "left_s"), [(True, 30.0), (False, 45.0)])
 def test_a_call_without_an_answer_may_arrive_for_as_long_as_a_call_can_last(*, ended: bool, left_s: float) -> None:
-    memory = RunState("uid")
-    memory.follow(ASKED, _reader(100.0, ended=ended))
-    assert memory.answer.reply is CallOutcome.OPEN
-    assert _late(memory, 110.0) == [(ME, "Restart", left_s - 10.0)]
-    assert memory.timing(110.0).settles_in_s == (0.0 if ended else left_s - 10.0)
-    assert _late(memory, 100.0 + left_s) == []
+    state = RunState("uid")
+    state.update(ASKED, _reader(100.0, ended=ended))
+    assert state.answer.outcome is CallOutcome.OPEN
+    assert _late(state, 110.0) == [(ME, "Restart", left_s - 10.0)]
+    assert state.timing(110.0).settles_in_s == (0.0 if ended else left_s - 10.0)
+    assert _late(state, 100.0 + left_s) == []
 
 
 @pytest.mark.parametrize(
@@ -143,42 +143,42 @@ def test_a_call_without_an_answer_may_arrive_for_as_long_as_a_call_can_last(*, e
     ],
 )
 def test_what_was_answered_needs_no_wait(stored: Run, reply: CallOutcome) -> None:
-    memory = RunState("uid")
-    memory.follow(stored, _reader(100.0))
-    assert (memory.answer.reply, memory.late) == (reply, {})
+    state = RunState("uid")
+    state.update(stored, _reader(100.0))
+    assert (state.answer.outcome, state.late) == (reply, {})
 
 
 def test_an_answer_that_its_process_stored_late_ends_the_wait() -> None:
-    memory = RunState("uid")
-    memory.follow(ASKED, _reader(100.0))
-    memory.follow(replace(ASKED, answer=ACCEPTED), _reader(101.0))
-    assert (memory.answer.reply, memory.late) == (CallOutcome.ACCEPTED, {})
+    state = RunState("uid")
+    state.update(ASKED, _reader(100.0))
+    state.update(replace(ASKED, answer=ACCEPTED), _reader(101.0))
+    assert (state.answer.outcome, state.late) == (CallOutcome.ACCEPTED, {})
 
 
 def test_a_stored_answer_is_as_old_as_the_first_sight_of_it() -> None:
-    memory, run = RunState("uid"), replace(ASKED, answer=Answer(CallOutcome.UNKNOWN, "NoAnswer", "503"))
-    memory.follow(run, _reader(100.0))
-    memory.follow(run, _reader(170.0))
-    assert memory.timing(170.0).since_call_s == 70.0
+    state, run = RunState("uid"), replace(ASKED, answer=Answer(CallOutcome.UNKNOWN, "NoAnswer", "503"))
+    state.update(run, _reader(100.0))
+    state.update(run, _reader(170.0))
+    assert state.timing(170.0).since_call_s == 70.0
 
 
 def test_the_time_in_which_a_call_may_arrive_is_counted_over_all_processes() -> None:
     second, third = RunState("uid"), RunState("uid")
-    second.follow(ASKED, _reader(100.0))
+    second.update(ASKED, _reader(100.0))
     record = second.recorded(ASKED, 120.5, "2026-01-01T00:01:00Z")
     assert record.late == (LateCall(ME, "Restart", 9.5),)
 
-    third.follow(record, _reader(7.0))
+    third.update(record, _reader(7.0))
     assert _late(third, 7.0) == [(ME, "Restart", 9.5)]
 
 
 def test_each_process_that_ends_with_an_open_call_is_waited_for() -> None:
     second, third = RunState("uid"), RunState("uid")
-    second.follow(ASKED, _reader(100.0))
-    again = replace(ASKED, attempt=2, incarnation="successor", answer=replace(NO_ANSWER, lost=True))
+    second.update(ASKED, _reader(100.0))
+    again = replace(ASKED, attempt=2, epoch="successor", answer=replace(NO_ANSWER, lost=True))
     record = second.recorded(again, 110.0, "2026-01-01T00:01:00Z")
 
-    third.follow(record, RecordReader("third", 0.0, ENDED, landing_s=30.0))
+    third.update(record, RecordReader("third", 0.0, ENDED, landing_s=30.0))
     assert _late(third, 0.0) == [("successor", "Restart", 30.0), (ME, "Restart", 20.0)]
     assert third.answer.lost
 
@@ -189,42 +189,42 @@ def _slot(seconds: int = 0, uid: str = "uid-lost") -> ActiveOperation:
 
 
 def test_the_time_since_an_executor_was_lost_goes_on_from_what_was_counted_before() -> None:
-    memory = RunState("uid")
-    lost = memory.count_lost(_slot(20), 100.0, ended=False)
+    state = RunState("uid")
+    lost = state.count_lost(_slot(20), 100.0, ended=False)
     assert (lost.count_s(110.0), lost.left_s(110.0, 45.0, 35.0)) == (30.0, 15.0)
-    assert memory.count_lost(_slot(25), 110.0, ended=False).count_s(110.0) == 30.0  # it is read late
-    assert memory.count_lost(_slot(40), 110.0, ended=False).count_s(110.0) == 40.0  # another one knows it for longer
-    assert memory.count_lost(_slot(0, "uid-next"), 110.0, ended=False).count_s(110.0) == 0.0
+    assert state.count_lost(_slot(25), 110.0, ended=False).count_s(110.0) == 30.0  # it is read late
+    assert state.count_lost(_slot(40), 110.0, ended=False).count_s(110.0) == 40.0  # another one knows it for longer
+    assert state.count_lost(_slot(0, "uid-next"), 110.0, ended=False).count_s(110.0) == 0.0
 
 
 def test_the_call_of_an_executor_that_has_ended_lands_from_the_sight_of_its_end_on() -> None:
-    memory = RunState("uid")
-    lost = memory.count_lost(_slot(2), 100.0, ended=True)
+    state = RunState("uid")
+    lost = state.count_lost(_slot(2), 100.0, ended=True)
     assert [lost.left_s(at, 45.0, 35.0) for at in (100.0, 134.0)] == [35.0, 1.0]
-    counted = memory.count_lost(_slot(30), 110.0, ended=True)
+    counted = state.count_lost(_slot(30), 110.0, ended=True)
     assert [counted.left_s(at, 45.0, 35.0) for at in (110.0, 125.0)] == [15.0, 0.0]
 
 
 def test_times_go_on_where_the_process_before_left_them() -> None:
-    memory, run = RunState("uid"), replace(ASKED, spent_s=40, stage_s=25)
-    memory.follow(run, _reader(100.0, down_s=12.0))
-    timing = memory.timing(101.0)
+    state, run = RunState("uid"), replace(ASKED, spent_s=40, stage_s=25)
+    state.update(run, _reader(100.0, down_s=12.0))
+    timing = state.timing(101.0)
     assert (timing.spent_s, timing.in_stage_s) == (53, 26.0)
 
 
 @pytest.mark.parametrize(("down_s", "counted"), [(-7200.0, 0), (86400.0, DOWN_S)])
 def test_a_wall_clock_that_jumped_counts_for_little(down_s: float, counted: float) -> None:
-    memory = RunState("uid")
-    memory.follow(replace(ASKED, spent_s=40), _reader(100.0, down_s=down_s))
-    assert memory.spent(100.0) == 40 + counted
+    state = RunState("uid")
+    state.update(replace(ASKED, spent_s=40), _reader(100.0, down_s=down_s))
+    assert state.spent(100.0) == 40 + counted
 
 
 def test_an_answer_is_kept_for_the_next_write_of_the_record() -> None:
-    memory = _asked()
-    assert not memory.keeps_answer
-    memory.answered(CallEvent.ACCEPT, "", "", 3.0)
-    assert memory.keeps_answer
-    record = memory.recorded(ASKED, 4.0, "2026-01-01T00:01:00Z")
+    state = _asked()
+    assert not state.has_unstored_answer
+    state.record_answer(CallEvent.ACCEPT, "", "", 3.0)
+    assert state.has_unstored_answer
+    record = state.recorded(ASKED, 4.0, "2026-01-01T00:01:00Z")
     assert record.answer == ACCEPTED
-    memory.follow(record, RecordReader(ME, 5.0))
-    assert not memory.keeps_answer
+    state.update(record, RecordReader(ME, 5.0))
+    assert not state.has_unstored_answer

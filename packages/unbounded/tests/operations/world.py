@@ -33,9 +33,9 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.epoch import Epoch, ProcessEpoch
 from unbounded.kube.errors import NotFound
+from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.port import Api
 from unbounded.metalman import power
-from unbounded.operations.announcing import EventSink, no_events
 from unbounded.operations.caches import (
     INDEX_BMC,
     INDEX_EXECUTOR,
@@ -426,7 +426,7 @@ async def run_engine(
         concurrent=concurrent,
         alone=alone,
         now=virtual_now,
-        announce=announce,
+        emit_event=announce,
         **options,
     )
     await _live(engine.run, caches.followed)
@@ -440,7 +440,7 @@ async def steward_of(api: Api, announce: EventSink = no_events, absences: Execut
         nodes=Cache(api, NODES, indexes={INDEX_MACHINE: lambda node: (node.metadata.labels.get(LABEL_MACHINE, ""),)}),
         pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
     )
-    steward = Supervisor(api, caches, announce=announce, absences=absences, now=virtual_now)
+    steward = Supervisor(api, caches, emit_event=announce, absences=absences, now=virtual_now)
     await _live(steward.run, (caches.operations, caches.machines, caches.nodes, caches.pause))
 
 

@@ -59,19 +59,19 @@ class AgentExecutor:
     def procedure(self, operation: MachineOperation) -> Procedure:
         return self._work(operation).procedure(operation)
 
-    def place(self, machine: Machine) -> str:
+    def endpoint(self, machine: Machine) -> str:
         return f"the host of {machine.name}"
 
-    def lane(self, machine: Machine) -> str:  # noqa: ARG002  # there is one host
+    def concurrency_group(self, machine: Machine) -> str:  # noqa: ARG002  # there is one host
         return ""
 
-    def binding(self, machine: Machine) -> str:  # noqa: ARG002  # the UID is compared by itself
+    def target_digest(self, machine: Machine) -> str:  # noqa: ARG002  # the UID is compared by itself
         return self._binding
 
     def claim_gate(self, operation: MachineOperation, machine: Machine) -> Gate | None:  # noqa: ARG002  # as above
         return None
 
-    def rests_on(self, operation: MachineOperation, machine: Machine) -> object:  # noqa: ARG002  # only the host counts
+    def observation_key(self, operation: MachineOperation, machine: Machine) -> object:  # noqa: ARG002  # only the host counts
         return None
 
     async def observe(self, target: Target) -> Observation:

@@ -197,14 +197,14 @@ class ProviderProcesses:
     async def _run_provider(self, name: str, machines: Cache[Machine]) -> None:
         """Run the provider's process, and restart it whenever it ends."""
         while name not in await asyncio.to_thread(installed):
-            self._absences.tell(name, self._absence_of(name, machines))
+            self._absences.report(name, self._absence_of(name, machines))
             await asyncio.sleep(POLL_S)
         self._served.add(name)
         await self._may_log_in.wait()
         loop, failures, how = asyncio.get_running_loop(), 0, ""
         while True:
             self._print(name, "its process has been started; no other machine-ops-controller is needed for it")
-            self._absences.tell(name, _starting(how))
+            self._absences.report(name, _starting(how))
             began = loop.time()
             epoch = await asyncio.to_thread(self._next_epoch)
             ended = await self._run_process(name, epoch, trouble=how if failures >= FAILURES_IN_A_ROW else "")
@@ -213,7 +213,7 @@ class ProviderProcesses:
             wait_s = BACKOFF.after(failures)
             how = _end_text(ended)
             again = rfc3339(utc_now() + timedelta(seconds=wait_s))
-            self._absences.tell(name, Unavailability(how, f"the next start is at {again}"))
+            self._absences.report(name, Unavailability(how, f"the next start is at {again}"))
             self._print(name, f"{how}; restarting in {wait_s:.0f} s")
             await asyncio.sleep(wait_s)
 
@@ -228,20 +228,20 @@ class ProviderProcesses:
         loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
 
         def is_steady() -> None:
-            self._absences.tell(name, None)
+            self._absences.report(name, None)
 
         def serves() -> None:
             if not trouble:
                 is_steady()
                 return
             then = f"it was restarted, and counts as served after {STEADY_S:.0f} s without a failure"
-            self._absences.tell(name, Unavailability(trouble, then, is_trouble=False))
+            self._absences.report(name, Unavailability(trouble, then, is_trouble=False))
             timers.append(loop.call_later(STEADY_S, is_steady))
 
         def hangs(why: str) -> None:
             what = f"its process does not answer, as {why}"
             log.warning("provider does not respond", provider=name, why=why)
-            self._absences.tell(name, Unavailability(what, "it is stopped and restarted"))
+            self._absences.report(name, Unavailability(what, "it is stopped and restarted"))
             self._print(name, f"{what}; it is stopped and restarted")
 
         config = ("--kubeconfig", str(self._kubeconfig), "--leader-elect", "false", "--epoch", str(epoch))

@@ -128,10 +128,10 @@ async def up(settings: UpSettings, screen: Screen) -> int:
 
 
 async def _install(admin: Api, screen: Screen) -> None:
-    """Install definitions, rights and policies. If a policy of the user rejects them, continue with what is installed:
-    the
+    """Install definitions, rights and policies.
 
-    user can remove the policy only on a running server.
+    If a policy of the user rejects them, continue with the installed ones: only a running server lets the user remove
+    the policy.
     """
     for install in (install_definitions, install_manifests):
         try:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from unbounded.api.core import EVENTS, ObjectReference
 from unbounded.api.kinds import Kind
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.errors import ApiError, NotFound
 from unbounded.kube.logs import Log
@@ -23,6 +26,9 @@ WRITE_INTERVAL_S: Final = 0.1  # pause after each write: ten a second at most
 ATTEMPTS: Final = 3
 MESSAGE_CHARACTERS: Final = 1024  # kube-apiserver's limit
 CLUSTER_SCOPED: Final = "default"  # the namespace in which clients search for Events of cluster-scoped objects
+
+EventSink = Callable[[MachineOperation | Machine, str, str, str], None]
+"""A function that creates an Event: (object, Normal or Warning, reason, message)."""
 
 log = Log(__name__)
 
@@ -174,3 +180,19 @@ class EventRecorder:
             "source": {"component": self._component},
             "reportingComponent": self._component,
         }
+
+
+def no_events(_about: MachineOperation | Machine, _type: str, _reason: str, _message: str) -> None:
+    """Create no Event."""
+
+
+def event_sink(events: EventRecorder | None) -> EventSink:
+    """Return a function that creates Events through the process's recorder; one without effect where there is none."""
+    if events is None:
+        return no_events
+
+    def emit(about: MachineOperation | Machine, type_: str, reason: str, message: str) -> None:
+        kind = MACHINES if isinstance(about, Machine) else MACHINE_OPERATIONS
+        events.event(object_reference(kind, about), type_, reason, message)
+
+    return emit

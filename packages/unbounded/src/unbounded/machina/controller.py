@@ -17,6 +17,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.join.facts import FactsFollower
 from unbounded.kube.cache import Cache
 from unbounded.kube.epoch import ProcessEpoch
+from unbounded.kube.events import event_sink
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.machina.approval.controller import Approver
@@ -38,7 +39,6 @@ from unbounded.machina.release_key import publish_release_key
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machina.ssh.lazy_client import LazySshClient
 from unbounded.machina.ssh.model import Ssh
-from unbounded.operations.announcing import event_sink
 from unbounded.operations.caches import (
     INDEX_BMC,
     INDEX_EXECUTOR,
@@ -169,7 +169,7 @@ class MachinaTerm:
         return Supervisor(
             runtime.api,
             self._caches.steward,
-            announce=event_sink(runtime.events),
+            emit_event=event_sink(runtime.events),
             absences=self._absences,
             now=runtime.now,
             metrics=self._metrics,

@@ -22,6 +22,7 @@ from unbounded.join.install import HostDefaults
 from unbounded.join.token_finder import TokenFinder
 from unbounded.kube.cache import Cache
 from unbounded.kube.epoch import ProcessEpoch
+from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
@@ -32,7 +33,6 @@ from unbounded.machineops.instances import INDEX_INSTANCE, by_instance
 from unbounded.machineops.provider import Provider
 from unbounded.machineops.settings import Settings
 from unbounded.machineops.user_data import UncachedSecrets, UserDataBuilder
-from unbounded.operations.announcing import event_sink
 from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
 from unbounded.operations.engine import Engine
 from unbounded.operations.metrics import OperationMetrics
@@ -156,7 +156,7 @@ class MachineOpsTerm:
             concurrent=self.settings.concurrent,
             brief_s=BRIEF_S,
             now=self.runtime.now,
-            announce=event_sink(self.runtime.events),
+            emit_event=event_sink(self.runtime.events),
             metrics=self.metrics,
             loop_metrics=self.runtime.metrics,
         )

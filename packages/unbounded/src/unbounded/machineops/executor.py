@@ -126,7 +126,7 @@ class CloudExecutor:
     def procedure(self, operation: MachineOperation) -> Procedure:
         return procedure_of(self._provider, operation)
 
-    def place(self, machine: Machine) -> str:
+    def endpoint(self, machine: Machine) -> str:
         told = self._waits.get(machine.name)
         why = (
             f", as its rate limits delay {told.waits_for}: nothing was sent"
@@ -135,13 +135,13 @@ class CloudExecutor:
         )
         return f"{self._provider.name} {machine.spec.provider_id or 'without spec.providerID'}{why}"
 
-    def lane(self, machine: Machine) -> str:
+    def concurrency_group(self, machine: Machine) -> str:
         try:
             return self._instance(machine).scope
         except Refusal:
             return ""
 
-    def binding(self, machine: Machine) -> str:
+    def target_digest(self, machine: Machine) -> str:
         """Return the target digest; empty for an invalid spec.providerID, whose fault the observation reports."""
         try:
             return self._instance(machine).binding
@@ -151,7 +151,7 @@ class CloudExecutor:
     def claim_gate(self, _operation: MachineOperation, _machine: Machine) -> Gate | None:
         return None
 
-    def rests_on(self, _operation: MachineOperation, _machine: Machine) -> object:
+    def observation_key(self, _operation: MachineOperation, _machine: Machine) -> object:
         return None
 
     async def observe(self, target: Target) -> Observation:
@@ -333,10 +333,10 @@ class CloudExecutor:
     async def _hand_over(self, target: Target, job: Job, found: Next, before: float) -> None:
         """Bind the Machine to its new instance, which is the one in the intent."""
         provider_id, name = found.new_instance, target.machine.name
-        if provider_id is None or self._provider.instance(provider_id).binding != target.run.next_binding:
+        if provider_id is None or self._provider.instance(provider_id).binding != target.run.next_target_digest:
             raise Transient(f"the instance for the Machine has changed: {found.detail}")
         machine = await self._api.get(MACHINES, name)  # read live: agents write its status all the time
-        if machine.metadata.uid != job.machine_uid or self.binding(machine) != job.instance.binding:
+        if machine.metadata.uid != job.machine_uid or self.target_digest(machine) != job.instance.binding:
             raise Stale(f"Machine {name} has changed")
         _check_deadline(before)
         meta = {"uid": machine.metadata.uid, "resourceVersion": machine.metadata.resource_version}
@@ -379,7 +379,7 @@ class CloudExecutor:
         )
 
     def _state(self, target: Target) -> ReplacementSecret:
-        return ReplacementSecret(self._api, target.operation, target.machine, target.run.binding)
+        return ReplacementSecret(self._api, target.operation, target.machine, target.run.target_digest)
 
     def _poll_pause(self, target: Target) -> _PollPause | None:
         rest = self._poll_pauses.get(target.operation.metadata.uid)
@@ -430,7 +430,7 @@ def _boots(target: Target) -> power.BootIDs:
     """Return the boot IDs of the host: the current one, and the one at the first request; equal before a request."""
     agent, run = target.machine.status.agent, target.run
     now = agent.host_boot_id if agent is not None else None
-    before = now if run.asked_at is None else run.boot_id
+    before = now if run.called_at is None else run.boot_id
     return power.BootIDs(before, now, f"Machine {target.machine.name} status.agent.hostBootID")
 
 

@@ -15,6 +15,7 @@ from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.epoch import ProcessEpoch
+from unbounded.kube.events import event_sink
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.metalman.access import BmcAccess
@@ -25,7 +26,6 @@ from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import BmcLimits
 from unbounded.metalman.settings import MetalmanSettings
 from unbounded.metalman.shared_bmcs import SharedBmcController, SharedBmcs
-from unbounded.operations.announcing import event_sink
 from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, Caches, by_bmc, by_machine
 from unbounded.operations.engine import Engine
 from unbounded.operations.metrics import OperationMetrics
@@ -167,7 +167,7 @@ class LeaderTerm:
             epoch=epoch,
             concurrent=settings.concurrent,
             now=self.runtime.now,
-            announce=event_sink(self.runtime.events),
+            emit_event=event_sink(self.runtime.events),
             metrics=self.metrics,
             loop_metrics=self.runtime.metrics,
         )

@@ -143,20 +143,20 @@ class RedfishExecutor:
         parameters = frozenset(operation.spec.parameters.items())
         return _procedure_of(kind, parameters, attempts=self._attempts, longest_pause_s=self._poll_s)
 
-    def place(self, machine: Machine) -> str:
+    def endpoint(self, machine: Machine) -> str:
         redfish = redfish_of(machine)
         return f"{redfish.url} Systems/{redfish.device_id}"
 
-    def lane(self, machine: Machine) -> str:  # noqa: ARG002  # each has a BMC of its own
+    def concurrency_group(self, machine: Machine) -> str:  # noqa: ARG002  # each has a BMC of its own
         return ""
 
-    def binding(self, machine: Machine) -> str:
+    def target_digest(self, machine: Machine) -> str:
         return binding_of(machine)
 
     def claim_gate(self, operation: MachineOperation, machine: Machine) -> Gate | None:
         return None if self._sharing is None else self._sharing.claim_gate(operation, machine)
 
-    def rests_on(self, operation: MachineOperation, machine: Machine) -> object:
+    def observation_key(self, operation: MachineOperation, machine: Machine) -> object:
         if operation.spec.operation_kind != OperationKind.HOST_REPLACE:
             return None
         return observed_parts(machine)

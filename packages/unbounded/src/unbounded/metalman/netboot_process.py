@@ -14,6 +14,7 @@ from unbounded.fetch.store import ImageStore
 from unbounded.fetch.web import Web
 from unbounded.join.facts import FactsFollower
 from unbounded.kube.backoff import Backoff
+from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime, StartupError
 from unbounded.metalman.attest.chain import TrustedRoots
@@ -31,7 +32,6 @@ from unbounded.metalman.netboot_servers import NetbootServers
 from unbounded.metalman.reachability import HostNetwork, KernelNetwork, reach
 from unbounded.metalman.settings import MetalmanSettings, NetbootSettings
 from unbounded.metalman.template_context import ClusterTemplateContext
-from unbounded.operations.announcing import event_sink
 from unbounded.operations.caches import Caches
 
 CHALLENGES: Final = "attestation challenges"

@@ -97,7 +97,7 @@ class BatchController:
         targets = snapshot(operation, (await self._api.list(MACHINES)).items)
         if isinstance(targets, BatchRejection):
             return EndOperation(targets.reason, targets.text)
-        operation = await self._desk.hold(operation)
+        operation = await self._desk.add_finalizer(operation)
         text = f"{len(targets)} targets"
         written = await self._desk.write(
             operation,

@@ -18,8 +18,9 @@ Intent = tuple[str, str | None, int, str]
 
 
 class CallOutcome(StrEnum):
-    """The state of a call. The first four are not stored: the reader of a record without an answer derives them from
-    the epoch.
+    """The state of a call.
+
+    The first four are not stored: the reader of a record without an answer derives them from the epoch.
     """
 
     NONE = "None"  # the stage has no action
@@ -52,13 +53,13 @@ _ANSWERS: Final = {
 STORED: Final = frozenset(_ANSWERS.values())
 TRANSITIONS: Final[Mapping[tuple[CallOutcome, CallEvent], CallOutcome]] = {
     (CallOutcome.WRITTEN, CallEvent.SEND): CallOutcome.SENT,
-    **{(CallOutcome.SENT, event): reply for event, reply in _ANSWERS.items()},
+    **{(CallOutcome.SENT, event): outcome for event, outcome in _ANSWERS.items()},
     (CallOutcome.NONE, CallEvent.TAKE_OVER): CallOutcome.NONE,
     (CallOutcome.WRITTEN, CallEvent.TAKE_OVER): CallOutcome.OPEN,  # its process may have sent it since
     (CallOutcome.SENT, CallEvent.TAKE_OVER): CallOutcome.OPEN,
     (CallOutcome.OPEN, CallEvent.TAKE_OVER): CallOutcome.OPEN,
-    **{(reply, CallEvent.TAKE_OVER): reply for reply in STORED},
-    **{(CallOutcome.OPEN, event): reply for event, reply in _ANSWERS.items()},  # its process stored it late
+    **{(outcome, CallEvent.TAKE_OVER): outcome for outcome in STORED},
+    **{(CallOutcome.OPEN, event): outcome for event, outcome in _ANSWERS.items()},  # its process stored it late
 }
 
 
@@ -71,7 +72,7 @@ class Answer:
             known outcome, or this one was accepted from a process that has ended.
     """
 
-    reply: CallOutcome
+    outcome: CallOutcome
     reason: str = ""
     text: str = ""
     lost: bool = False
@@ -79,22 +80,22 @@ class Answer:
 
     def after(self, event: CallEvent, reason: str = "", text: str = "", cause: Cause | None = None) -> Answer:
         """Return the state after an event."""
-        return replace(self, reply=TRANSITIONS[self.reply, event], reason=reason, text=text, cause=cause)
+        return replace(self, outcome=TRANSITIONS[self.outcome, event], reason=reason, text=text, cause=cause)
 
     @property
     def is_open(self) -> bool:
         """Return whether the last call may have taken effect."""
-        return self.reply in (CallOutcome.SENT, CallOutcome.OPEN, CallOutcome.UNKNOWN)
+        return self.outcome in (CallOutcome.SENT, CallOutcome.OPEN, CallOutcome.UNKNOWN)
 
     @property
     def is_not_done(self) -> bool:
         """Return whether the last call certainly had no effect."""
-        return self.reply in (CallOutcome.WRITTEN, CallOutcome.NOT_DONE)
+        return self.outcome in (CallOutcome.WRITTEN, CallOutcome.NOT_DONE)
 
     @property
     def leaves_open(self) -> bool:
         """Return whether this call, or an earlier one for the same action, may have taken effect."""
-        return self.is_open or (self.lost and self.reply is not CallOutcome.ACCEPTED)
+        return self.is_open or (self.lost and self.outcome is not CallOutcome.ACCEPTED)
 
 
 NO_ANSWER: Final = Answer(CallOutcome.NONE)

@@ -30,9 +30,9 @@ from unbounded.operations.procedure import NotObservable, Observation
 from unbounded.operations.record import run_of
 from unbounded.operations.run_state import ACT_WITHIN_S, RunState
 
-PAUSE_LOOK_S: Final = 5.0  # between reads of a pause that is not watched, while it blocks an operation
-TARGET_LOOK_S: Final = 2.0  # between checks, in memory, of another Machine with the same BMC
-AFRESH_LOOK_S: Final = 5.0  # between observations of a machine whose executor was lost, until one succeeds
+PAUSE_RECHECK_S: Final = 5.0  # between reads of a pause that is not watched, while it blocks an operation
+TARGET_RECHECK_S: Final = 2.0  # between checks, in memory, of another Machine with the same BMC
+LOST_RECHECK_S: Final = 5.0  # between observations of a machine whose executor was lost, until one succeeds
 MARGIN_S: Final = 5.0  # beyond a call's limit, for its answer to be noticed
 LEAST_S: Final = 0.01  # the shortest wait that a clock can measure
 
@@ -44,7 +44,7 @@ class ClaimCheck:
     """The check that an engine makes before it claims.
 
     Args:
-        look: observes the executor's target; None where there is no answer yet.
+        observe: observes the executor's target; None where there is no answer yet.
         epoch: of this process; knows the ended epochs of other processes.
         count: stores the seconds since an executor was lost.
     """
@@ -54,7 +54,7 @@ class ClaimCheck:
         api: Api,
         executor: Executor,
         caches: Caches,
-        look: ObserveTarget,
+        observe: ObserveTarget,
         *,
         epoch: ProcessEpoch,
         count: StoreLostSeconds,
@@ -62,37 +62,37 @@ class ClaimCheck:
         self._api = api
         self._executor = executor
         self._caches = caches
-        self._look = look
+        self._observe = observe
         self._epoch = epoch
         self._count = count
 
-    async def closed_gate(self, target: Target, memory: RunState) -> Gate | None:
+    async def closed_gate(self, target: Target, state: RunState) -> Gate | None:
         """Return the gate that blocks the operation; None when it may be claimed."""
         operation, machine = target.operation, target.machine
         others = self._caches.operations.by(INDEX_MACHINE, machine.name)
         watched = self._caches.pause
         gate = closed_gate(operation, machine, others, pause_of(watched) if watched is not None else None)
         if gate is not None:
-            held = gate.reason != reasons.SLOT_HELD
-            if held or not await self._slot_freed(gate, target, memory):
+            is_lock = gate.reason == reasons.SLOT_HELD
+            if not is_lock or not await self._is_lock_free(gate, target, state):
                 return gate
         gate = None if watched is not None else paused(machine, await self._pause())
         return gate or self._executor.claim_gate(operation, machine)
 
-    def opens_s(self, gate: Gate, target: Target, memory: RunState) -> float | None:
+    def recheck_s(self, gate: Gate, target: Target, state: RunState) -> float | None:
         """Return the seconds until the next check of a gate that no event may open; None where an event opens it."""
         if self._caches.pause is None and gate.reason == reasons.PAUSED:
-            return PAUSE_LOOK_S
+            return PAUSE_RECHECK_S
         if gate.reason == reasons.TARGET_IN_USE:
-            return TARGET_LOOK_S
+            return TARGET_RECHECK_S
         holder = target.machine.status.active_operation
         if gate.reason == reasons.SLOT_HELD and holder is not None and is_recreation(holder):
-            left_s = NO_PROGRESS_S - self._recreation_still_s(target.machine, memory)
+            left_s = NO_PROGRESS_S - self._recreation_stalled_s(target.machine, state)
             return max(left_s, LEAST_S) if is_host(target.operation) else None
-        return self.afresh_s(memory) if holder is not None and holder.lost else None
+        return self.lost_recheck_s(state) if holder is not None and holder.lost else None
 
-    async def looked_afresh(
-        self, active: ActiveOperation, holder: MachineOperation | None, target: Target, memory: RunState
+    async def observe_lost(
+        self, active: ActiveOperation, holder: MachineOperation | None, target: Target, state: RunState
     ) -> Observation | None:
         """Return an observation of the machine once the calls of a lost executor can no longer arrive; None before
         that.
@@ -102,10 +102,10 @@ class ClaimCheck:
             holder: its operation, which has ended; None where the object is gone.
         """
         now = _loop_time()
-        lost = memory.count_lost(active, now, ended=holder is not None and self._has_ended(holder))
+        lost = state.count_lost(active, now, ended=holder is not None and self._has_ended(holder))
         if lost.left_s(now, self.settle_s, self.landing_s) <= 0:
-            sight = await self._look(target, memory)
-            return sight if isinstance(sight, Observation) else None
+            observation = await self._observe(target, state)
+            return observation if isinstance(observation, Observation) else None
         if lost.count_s(now) - active.lost_seconds >= COUNT_S - LEAST_S:
             await self._count(target.machine, int(lost.count_s(now) + LEAST_S))
         return None
@@ -113,19 +113,19 @@ class ClaimCheck:
     def _has_ended(self, holder: MachineOperation) -> bool:
         """Return whether all processes have ended whose calls for the operation may still arrive."""
         run = run_of(holder)
-        epochs = [] if run is None else [run.incarnation, *(call.epoch for call in run.late)]
+        epochs = [] if run is None else [run.epoch, *(call.epoch for call in run.late)]
         own = self._epoch.identity  # it has ended the operation, and sends nothing more for it
         return bool(epochs) and all(epoch == own or self._epoch.has_ended(epoch) for epoch in epochs)
 
-    def afresh_s(self, memory: RunState) -> float | None:
+    def lost_recheck_s(self, state: RunState) -> float | None:
         """Return the seconds until the next check of a lost lock; None for a lock that is not lost.
 
         The first check is due once no call can arrive any more; later ones repeat until an observation succeeds.
         """
-        if memory.lost is None:
+        if state.lost is None:
             return None
-        left_s = memory.lost.left_s(_loop_time(), self.settle_s, self.landing_s)
-        return min(max(left_s, LEAST_S), COUNT_S) if left_s > 0 else AFRESH_LOOK_S
+        left_s = state.lost.left_s(_loop_time(), self.settle_s, self.landing_s)
+        return min(max(left_s, LEAST_S), COUNT_S) if left_s > 0 else LOST_RECHECK_S
 
     @property
     def landing_s(self) -> float:
@@ -134,7 +134,7 @@ class ClaimCheck:
 
     @property
     def settle_s(self) -> float:
-        """The seconds from first sight for which a process that is not known to have ended may act on its intent."""
+        """The seconds for which a process that is not known to have ended may act on its intent."""
         return ACT_WITHIN_S + self.landing_s
 
     async def _pause(self) -> ConfigMap | None:
@@ -144,7 +144,7 @@ class ClaimCheck:
         except NotFound:
             return None
 
-    async def _slot_freed(self, gate: Gate, target: Target, memory: RunState) -> bool:
+    async def _is_lock_free(self, gate: Gate, target: Target, state: RunState) -> bool:
         """Return whether a live read shows that the holder is gone; a lost lock also needs a fresh observation."""
         holder = target.machine.status.active_operation
         if holder is None:
@@ -152,7 +152,7 @@ class ClaimCheck:
         if holder.kind == PROVISIONING:  # machina, or the process that resumes its work, releases the lock
             return False
         if is_recreation(holder):  # its agent releases it; host operations need not wait for an agent that hangs
-            return is_host(target.operation) and self._recreation_still_s(target.machine, memory) >= NO_PROGRESS_S
+            return is_host(target.operation) and self._recreation_stalled_s(target.machine, state) >= NO_PROGRESS_S
         try:
             live: MachineOperation | None = await self._api.get(MACHINE_OPERATIONS, gate.held_by)
         except NotFound:
@@ -161,10 +161,10 @@ class ClaimCheck:
         gone = ended is None or ended.terminal
         if not gone or not holder.lost:
             return gone
-        return await self.looked_afresh(holder, ended, target, memory) is not None
+        return await self.observe_lost(holder, ended, target, state) is not None
 
-    def _recreation_still_s(self, machine: Machine, memory: RunState) -> float:
-        return memory.recreation_stands_still(recreation_state(machine), _loop_time())
+    def _recreation_stalled_s(self, machine: Machine, state: RunState) -> float:
+        return state.recreation_stalled_s(recreation_state(machine), _loop_time())
 
 
 def _loop_time() -> float:

@@ -17,8 +17,7 @@ class FairLimiter:
     """A concurrency limit that operations acquire in order of age.
 
     An operation that waits for a slow outside yields its capacity, so that only this operation is slow. Operations of
-    one
-    lane share a bottleneck: at most `count` of a lane run or wait for an answer at once.
+    one group share a bottleneck: at most `count` of a group run or wait for an answer at once.
 
     Args:
         count: the number of operations that run at once.
@@ -28,117 +27,116 @@ class FairLimiter:
     def __init__(self, count: int, wake: Callable[[str], None]) -> None:
         self.count = count
         self._wake = wake
-        self._inside: dict[str, str] = {}  # lane by UID; empty for an operation without a shared bottleneck
-        self._lent: set[str] = set()  # of those inside: UIDs that have yielded
-        self._busy: dict[str, set[str]] = {}  # by lane: UIDs that run or wait for an answer
-        self._waiting: dict[str, tuple[str, Turn]] = {}  # lane and turn by UID
-        self._in_order: dict[str, list[Turn]] = {}  # the turns of each lane; there may be thousands
+        self._inside: dict[str, str] = {}  # group by UID; empty for an operation without a shared bottleneck
+        self._yielded: set[str] = set()  # of those inside: UIDs that have yielded
+        self._busy: dict[str, set[str]] = {}  # by group: UIDs that run or wait for an answer
+        self._waiting: dict[str, tuple[str, Turn]] = {}  # group and turn by UID
+        self._in_order: dict[str, list[Turn]] = {}  # the turns of each group; there may be thousands
         self._woken: set[Turn] = set()  # of those that wait: woken, and not back since
 
     @property
-    def taken(self) -> int:
-        return len(self._inside) - len(self._lent)
+    def in_use(self) -> int:
+        return len(self._inside) - len(self._yielded)
 
-    def take(self, uid: str, name: str, order: Order, lane: str = "") -> bool:
+    def acquire(self, uid: str, name: str, order: Order, group: str = "") -> bool:
         """Return whether the operation has acquired capacity; else `wake` calls it at its turn, oldest first."""
-        return uid in self._inside or self._queue(uid, (order, name), lane)
+        return uid in self._inside or self._queue(uid, (order, name), group)
 
-    def enter(self, uid: str, lane: str = "") -> None:
+    def adopt(self, uid: str, group: str = "") -> None:
         """Adopt an operation that was claimed before this process started, even beyond the limit."""
         if uid not in self._inside:
-            self._come_in(uid, lane)
+            self._admit(uid, group)
             self._wake_next()
 
-    def lend(self, uid: str) -> None:
+    def yield_(self, uid: str) -> None:
         """Yield the capacity of an operation that has nothing to do."""
-        self._busy_no_longer(uid)
-        self._lend(uid)
+        self._remove_busy(uid)
+        self._yield(uid)
         self._wake_next()
 
-    def wait(self, uid: str) -> None:
-        """Yield the capacity of an operation that waits for an answer; it still counts in its lane."""
-        self._lend(uid)
+    def yield_waiting(self, uid: str) -> None:
+        """Yield the capacity of an operation that waits for an answer; it still counts in its group."""
+        self._yield(uid)
         if uid in self._inside:
             self._busy.setdefault(self._inside[uid], set()).add(uid)
         self._wake_next()
 
     def resume(self, uid: str) -> None:
         """Run again at once; for a moment, more than `count` operations may run."""
-        if uid in self._lent:
-            self._come_in(uid, self._inside[uid])
+        if uid in self._yielded:
+            self._admit(uid, self._inside[uid])
             self._wake_next()
 
-    def retake(self, uid: str, name: str, order: Order) -> bool:
+    def reacquire(self, uid: str, name: str, order: Order) -> bool:
         """Return whether the operation may run again after it yielded; else `wake` calls it at its turn."""
-        return uid not in self._lent or self._queue(uid, (order, name), self._inside[uid])
+        return uid not in self._yielded or self._queue(uid, (order, name), self._inside[uid])
 
-    def leave(self, uid: str) -> None:
+    def release(self, uid: str) -> None:
         """Release the capacity, or stop waiting for it."""
-        self._busy_no_longer(uid)
-        self._wait_no_longer(uid)
+        self._remove_busy(uid)
+        self._remove_waiting(uid)
         self._inside.pop(uid, None)
-        self._lent.discard(uid)
+        self._yielded.discard(uid)
         self._wake_next()
 
-    def _queue(self, uid: str, turn: Turn, lane: str) -> bool:
+    def _queue(self, uid: str, turn: Turn, group: str) -> bool:
         """Acquire capacity where no older operation could use it; else wait for it."""
-        self._wait_no_longer(uid)
-        older = sum(bisect_left(turns, turn[0], key=itemgetter(0)) for turns in self._open())
-        has_place = not self._is_full(lane) and self.taken + older < self.count
-        if has_place:
-            self._come_in(uid, lane)
+        self._remove_waiting(uid)
+        older = sum(bisect_left(turns, turn[0], key=itemgetter(0)) for turns in self._helped_groups())
+        is_free = not self._is_full(group) and self.in_use + older < self.count
+        if is_free:
+            self._admit(uid, group)
         else:
-            self._waiting[uid] = (lane, turn)
-            insort(self._in_order.setdefault(lane, []), turn)
+            self._waiting[uid] = (group, turn)
+            insort(self._in_order.setdefault(group, []), turn)
         self._wake_next()
-        return has_place
+        return is_free
 
-    def _come_in(self, uid: str, lane: str) -> None:
-        self._wait_no_longer(uid)
-        self._inside[uid] = lane
-        self._lent.discard(uid)
-        self._busy.setdefault(lane, set()).add(uid)
+    def _admit(self, uid: str, group: str) -> None:
+        self._remove_waiting(uid)
+        self._inside[uid] = group
+        self._yielded.discard(uid)
+        self._busy.setdefault(group, set()).add(uid)
 
-    def _is_full(self, lane: str) -> bool:
-        return lane != "" and len(self._busy.get(lane, ())) >= self.count
+    def _is_full(self, group: str) -> bool:
+        return group != "" and len(self._busy.get(group, ())) >= self.count
 
-    def _open(self) -> list[list[Turn]]:
-        """Return the turns of the lanes that free capacity would help."""
-        return [turns for lane, turns in self._in_order.items() if not self._is_full(lane)]
+    def _helped_groups(self) -> list[list[Turn]]:
+        """Return the turns of the groups that free capacity would help."""
+        return [turns for group, turns in self._in_order.items() if not self._is_full(group)]
 
-    def _lend(self, uid: str) -> None:
+    def _yield(self, uid: str) -> None:
         """Yield the capacity, or stop waiting for it."""
-        self._wait_no_longer(uid)
+        self._remove_waiting(uid)
         if uid in self._inside:
-            self._lent.add(uid)
+            self._yielded.add(uid)
 
-    def _busy_no_longer(self, uid: str) -> None:
-        lane = self._inside.get(uid, "")
-        busy = self._busy.get(lane, set())
+    def _remove_busy(self, uid: str) -> None:
+        group = self._inside.get(uid, "")
+        busy = self._busy.get(group, set())
         busy.discard(uid)
         if not busy:
-            self._busy.pop(lane, None)
+            self._busy.pop(group, None)
 
-    def _wait_no_longer(self, uid: str) -> None:
+    def _remove_waiting(self, uid: str) -> None:
         waited = self._waiting.pop(uid, None)
         if waited is None:
             return
-        lane, turn = waited
+        group, turn = waited
         self._woken.discard(turn)
-        turns = self._in_order[lane]
+        turns = self._in_order[group]
         del turns[bisect_left(turns, turn)]
         if not turns:
-            del self._in_order[lane]
+            del self._in_order[group]
 
     def _wake_next(self) -> None:
         """Wake the operations that could acquire capacity now.
 
         Each change wakes them, not only a release: a woken operation that does not come leaves its turn to the next,
-        and
-        one that fills a lane leaves the rest to other lanes.
+        and one that fills a group leaves the rest to other groups.
         """
-        free = self.count - self.taken
-        for turn in list(islice(merge(*self._open()), max(free, 0))):
+        free = self.count - self.in_use
+        for turn in list(islice(merge(*self._helped_groups()), max(free, 0))):
             if turn not in self._woken:
                 self._woken.add(turn)
                 self._wake(turn[1])

@@ -13,7 +13,7 @@ from unbounded.operations.record import PendingFailure
 
 class TargetState(Enum):
     SAME = "the Machine that was claimed"
-    CHANGED = "another UID or another binding"
+    CHANGED = "another UID or target digest"
     GONE = "no such Machine"
 
 
@@ -32,14 +32,14 @@ class Timing:
     """Seconds on the observer's own clock.
 
     Attributes:
-        in_stage_s: since this observer first saw the operation in its stage.
-        since_call_s: since its call was answered, or another process's call was first seen.
+        in_stage_s: since this observer first observed the operation in its stage.
+        since_call_s: since its call was answered, or another process's call was first observed.
         spent_s: of the deadline, including the time that earlier observers recorded.
         settles_in_s: until a process that is not known to have ended can no longer act; 0 when there is none.
         late: calls of other processes that may still arrive after the begin of the current observation.
         observations: the number of observations in this stage.
         observed_from_s: begin of the current observation, in the stage.
-        stalled_s: since this observer saw the progress change, or the stage begin.
+        stalled_s: since this observer observed a change of progress, or the begin of the stage.
     """
 
     in_stage_s: float

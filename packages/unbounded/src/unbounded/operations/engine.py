@@ -22,12 +22,12 @@ from unbounded.kube.clock import WallClock, seconds_since, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.errors import Conflict
+from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import lock, reasons
-from unbounded.operations.announcing import EventSink, no_events
 from unbounded.operations.caches import INDEX_MACHINE, Caches
 from unbounded.operations.calls import NO_ANSWER, CallOutcome
 from unbounded.operations.claim import ClaimCheck
@@ -71,7 +71,7 @@ class _NoFact(StrEnum):
 log = Log("operations")
 
 _NO_PROCEDURE: Final = Procedure(start="", facts=_NoFact, stages={}, table={}, actions={}, proof=frozenset())
-_NOT_LOOKED_AT: Final = NotObservable(reasons.NO_ANSWER, "not observed")
+_NOT_OBSERVED: Final = NotObservable(reasons.NO_ANSWER, "not observed")
 
 
 class Engine:
@@ -80,9 +80,8 @@ class Engine:
     Args:
         epoch: of this process; fences its calls, and knows the ended epochs of other processes.
         concurrent: the number of operations that are worked on at once.
-        alone: an earlier process, and all its calls, have ended before this process runs. A host guarantees that for
-            its
-            agent.
+        alone: an earlier process, and all its calls, have ended before this process runs. A host
+            guarantees that for its agent.
         brief_s: the seconds for which an operation keeps its capacity, and a worker, while it waits for one answer.
     """
 
@@ -97,7 +96,7 @@ class Engine:
         alone: bool = False,
         brief_s: float = REPORT_AFTER_S,
         now: WallClock = utc_now,
-        announce: EventSink = no_events,
+        emit_event: EventSink = no_events,
         metrics: OperationMetrics | None = None,
         loop_metrics: ControllerMetrics | None = None,
     ) -> None:
@@ -108,10 +107,10 @@ class Engine:
         self._alone = alone
         self._brief_s = brief_s
         self._wall = now
-        self._ledger = ExecutorStatus(api, executor, caches, identity=epoch.identity, now=now)
-        self._announce = announce
+        self._status = ExecutorStatus(api, executor, caches, identity=epoch.identity, now=now)
+        self._emit_event = emit_event
         self._metrics = metrics or OperationMetrics()
-        self._memories: dict[str, RunState] = {}
+        self._states: dict[str, RunState] = {}
         self._controller: Controller[str] = Controller(
             f"operations {executor.name}",
             self._reconcile,
@@ -119,15 +118,15 @@ class Engine:
             queue=WorkQueue(failed=RETRY_BACKOFF),
             metrics=loop_metrics,
         )
-        self._places = FairLimiter(concurrent, self._wake)
-        self._admission = ClaimCheck(api, executor, caches, self._look, epoch=epoch, count=self._ledger.count_lost)
+        self._limiter = FairLimiter(concurrent, self._wake)
+        self._claim_check = ClaimCheck(api, executor, caches, self._observe, epoch=epoch, count=self._status.count_lost)
         self._running: ExecutorCalls | None = None
 
     async def run(self) -> None:
         """Run until cancelled; then wait briefly for the answers to open calls, and store them."""
         caches = self._caches
         pause = (
-            nullcontext() if caches.pause is None else caches.pause.subscribed(lambda _old, _new: self._look_at_all())
+            nullcontext() if caches.pause is None else caches.pause.subscribed(lambda _old, _new: self._enqueue_all())
         )
         with (
             caches.operations.subscribed(self._operation_changed),
@@ -136,46 +135,48 @@ class Engine:
         ):
             async with asyncio.TaskGroup() as tasks:
                 self._running = ExecutorCalls(
-                    self._executor, tasks, self._wake, slow=self._places.wait, brief_s=self._brief_s
+                    self._executor, tasks, self._wake, slow=self._limiter.yield_waiting, brief_s=self._brief_s
                 )
                 try:
                     await self._controller.run()
                 except asyncio.CancelledError:
-                    await self._leave_answers()
+                    await self._store_answers()
                     raise
 
-    async def _leave_answers(self) -> None:
+    async def _store_answers(self) -> None:
         """Store the answers that the status lacks, so that the next process has them."""
-        calls = [memory.call for memory in self._memories.values() if memory.call is not None]
+        calls = [state.call for state in self._states.values() if state.call is not None]
         if calls:
             await asyncio.wait(calls, timeout=ANSWERS_S)
-        writes = [self._leave_answer(name, memory) for name, memory in self._memories.items() if memory.keeps_answer]
+        writes = [
+            self._store_answer_safely(name, state) for name, state in self._states.items() if state.has_unstored_answer
+        ]
         with suppress(TimeoutError):
             async with asyncio.timeout(STORES_S):
                 await asyncio.gather(*writes)
 
-    async def _leave_answer(self, name: str, memory: RunState) -> None:
+    async def _store_answer_safely(self, name: str, state: RunState) -> None:
         try:
-            await self._store_answer(name, memory)
+            await self._store_answer(name, state)
         except Conflict:  # also from a write of this process whose response the stop has cut off
-            await self._ledger.see_anew(name)
-            await self._leave_answer(name, memory)
+            await self._status.refresh(name)
+            await self._store_answer_safely(name, state)
         except Failure as failure:
             log.warning("cannot store an answer", operation=name, error=failure)
 
-    async def _store_answer(self, name: str, memory: RunState) -> None:
+    async def _store_answer(self, name: str, state: RunState) -> None:
         operation = self._caches.operations.get(name)
         run = None if operation is None or operation.terminal else run_of(operation)
-        if operation is None or run is None or run.intent != memory.intent:
+        if operation is None or run is None or run.intent != state.intent:
             return
         machine = self._caches.machines.get(run.machine)
         procedure, _refused = self._procedure(operation)
-        await self._ledger.store_answer(ReconcileContext(operation, machine, procedure, run, memory, claimed=True))
+        await self._status.store_answer(ReconcileContext(operation, machine, procedure, run, state, claimed=True))
 
     def _wake(self, name: str) -> None:
-        memory = self._memories.get(name)
-        if memory is not None:
-            memory.decided_on, memory.nudged = None, True
+        state = self._states.get(name)
+        if state is not None:
+            state.decided_on, state.woken = None, True
         self._controller.enqueue(name)
 
     def _operation_changed(self, old: MachineOperation | None, new: MachineOperation | None) -> None:
@@ -196,7 +197,7 @@ class Engine:
         for operation in self._caches.operations.by(INDEX_MACHINE, machine):
             self._controller.enqueue(operation.name)
 
-    def _look_at_all(self) -> None:
+    def _enqueue_all(self) -> None:
         for operation in self._caches.operations.all():
             self._controller.enqueue(operation.name)
 
@@ -207,94 +208,94 @@ class Engine:
         if operation is None or operation.spec.machine_ref is None:
             self._forget(name)
             return None
-        memory = self._memories.get(name)
-        if memory is None or memory.uid != operation.metadata.uid:
+        state = self._states.get(name)
+        if state is None or state.uid != operation.metadata.uid:
             self._forget(name)
-            memory = self._memories[name] = RunState(operation.metadata.uid)
+            state = self._states[name] = RunState(operation.metadata.uid)
         run = run_of(operation)
         if operation.terminal:
             return await self._settle(operation, run)
         if run is None:
-            return await self._claim(operation, memory)
+            return await self._claim(operation, state)
         if run.executor != self._executor.name:
-            self._places.leave(memory.uid)
+            self._limiter.release(state.uid)
             return None
-        self._places.enter(memory.uid, self._lane(self._caches.machines.get(run.machine)))
-        return await self._advance_when_due(operation, run, memory)
+        self._limiter.adopt(state.uid, self._concurrency_group(self._caches.machines.get(run.machine)))
+        return await self._advance_when_due(operation, run, state)
 
     def _forget(self, name: str) -> None:
-        memory = self._memories.pop(name, None)
-        if memory is not None:
-            memory.drop_calls()
-            self._places.leave(memory.uid)
+        state = self._states.pop(name, None)
+        if state is not None:
+            state.cancel_observation()
+            self._limiter.release(state.uid)
 
-    async def _advance_when_due(self, operation: MachineOperation, run: Run, memory: RunState) -> float | None:
-        """Skip a pass that an echo of this process's own writes causes: nothing that the decision depends on has
-        changed.
-        """
-        left_s = memory.due - self._loop_time()
-        if memory.decided_on == self._decides(operation, run.intent, run.machine) and left_s > RESOLUTION_S:
+    async def _advance_when_due(self, operation: MachineOperation, run: Run, state: RunState) -> float | None:
+        """Skip a pass that this process's own writes have triggered: the inputs of the decision are unchanged."""
+        left_s = state.due - self._loop_time()
+        if state.decided_on == self._inputs(operation, run.intent, run.machine) and left_s > RESOLUTION_S:
             return None if left_s == math.inf else left_s
-        return await self._pass(operation, memory, run.machine, self._advance(operation, run, memory))
+        return await self._pass(operation, state, run.machine, self._advance(operation, run, state))
 
     async def _pass(
-        self, operation: MachineOperation, memory: RunState, machine: str, work: Coroutine[Any, Any, float | None]
+        self, operation: MachineOperation, state: RunState, machine: str, work: Coroutine[Any, Any, float | None]
     ) -> float | None:
         """Run a pass; record its inputs and the time at which the next one is due."""
-        memory.decided_on, memory.nudged = None, False
-        again_s = await work
-        if memory.nudged:
+        state.decided_on, state.woken = None, False
+        requeue_s = await work
+        if state.woken:
             return 0.0
-        if again_s and not memory.left_alone and self._rests_in(operation, memory.stage):
-            self._places.lend(memory.uid)
-        memory.decided_on = self._decides(operation, memory.intent, machine)
-        memory.due = math.inf if again_s is None else self._loop_time() + again_s
-        return again_s
+        if requeue_s and not state.outlasted and self._yields_in(operation, state.stage):
+            self._limiter.yield_(state.uid)
+        state.decided_on = self._inputs(operation, state.intent, machine)
+        state.due = math.inf if requeue_s is None else self._loop_time() + requeue_s
+        return requeue_s
 
-    def _rests_in(self, operation: MachineOperation, stage: str) -> bool:
+    def _yields_in(self, operation: MachineOperation, stage: str) -> bool:
         """Return whether the operation yields its capacity while it waits in a stage."""
         procedure, _refused = self._procedure(operation)
         return stage in procedure.stages and procedure.stages[stage].capacity is not Capacity.HOLD
 
-    def _lane(self, machine: Machine | None) -> str:
-        return "" if machine is None else self._executor.lane(machine)
+    def _concurrency_group(self, machine: Machine | None) -> str:
+        return "" if machine is None else self._executor.concurrency_group(machine)
 
-    def _decides(self, operation: MachineOperation, intent: object, machine: str) -> tuple[object, ...]:
-        there = self._caches.machines.get(machine)
-        if there is not None:
-            bound = (there.metadata.uid, self._executor.binding(there), self._executor.rests_on(operation, there))
-        else:
-            bound = None
-        return (operation.metadata.generation, operation.metadata.deletion_timestamp, intent, bound)
+    def _inputs(self, operation: MachineOperation, intent: object, machine: str) -> tuple[object, ...]:
+        """Return all that a decision depends on beside observations and times."""
+        request = (operation.metadata.generation, operation.metadata.deletion_timestamp, intent)
+        target = self._caches.machines.get(machine)
+        if target is None:
+            return (*request, None)
+        executor = self._executor
+        key = executor.observation_key(operation, target)
+        return (*request, (target.metadata.uid, executor.target_digest(target), key))
 
     # Claim
 
-    async def _claim(self, operation: MachineOperation, memory: RunState) -> float | None:
+    async def _claim(self, operation: MachineOperation, state: RunState) -> float | None:
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
-        if machine is None or not self._takes(operation, machine):
-            self._places.leave(memory.uid)
+        if machine is None or not self._may_claim(operation, machine):
+            self._limiter.release(state.uid)
             return None
         fresh = self._fresh_run(operation, machine)
         procedure, refused = self._procedure(operation)
-        seen = ReconcileContext(operation, machine, procedure, fresh, memory, claimed=False)
+        context = ReconcileContext(operation, machine, procedure, fresh, state, claimed=False)
         if refused is not None:
-            return await self._finish(seen, refused)
+            return await self._finish(context, refused)
         target = Target(operation, machine, fresh)
-        gate = await self._admission.closed_gate(target, memory)
+        gate = await self._claim_check.closed_gate(target, state)
         if gate is not None:
-            self._places.leave(memory.uid)
-            return self._admission.opens_s(gate, target, memory)
-        if not self._places.take(memory.uid, operation.name, order(operation), self._lane(machine)):
+            self._limiter.release(state.uid)
+            return self._claim_check.recheck_s(gate, target, state)
+        if not self._limiter.acquire(state.uid, operation.name, order(operation), self._concurrency_group(machine)):
             return None
-        memory.begin_anew()
+        state.reset_claim()
         try:
-            return await self._pass(operation, memory, machine.name, self._decide(seen, TargetState.SAME))
+            return await self._pass(operation, state, machine.name, self._decide(context, TargetState.SAME))
         except Stale:  # the supervisor, or another client, has written at the same time
-            memory.unused = memory.looked
-            await self._ledger.see_anew(operation.name)
+            state.unused = state.observed
+            await self._status.refresh(operation.name)
             raise
 
-    def _takes(self, operation: MachineOperation, machine: Machine) -> bool:
+    def _may_claim(self, operation: MachineOperation, machine: Machine) -> bool:
         """Return whether to claim an operation; the supervisor handles cancelled, deleted and invalid ones."""
         kind = OperationKind(operation.spec.operation_kind)
         given_up = operation.spec.cancel or operation.spec.abandon or operation.metadata.deletion_timestamp
@@ -318,215 +319,219 @@ class Engine:
             machine=machine.name,
             machine_uid=machine.metadata.uid,
             executor=self._executor.name,
-            incarnation=self._identity,
-            binding=self._executor.binding(machine),
+            epoch=self._identity,
+            target_digest=self._executor.target_digest(machine),
             stage="",
-            started_at=self._ledger.now(),
+            started_at=self._status.now(),
             generation=machine.metadata.generation,
             counters=counters_of(operation, machine),
         )
 
-    def _follow(self, run: Run, memory: RunState) -> None:
+    def _follow(self, run: Run, state: RunState) -> None:
         reader = RecordReader(
             self._identity,
             self._loop_time(),
             self._epoch.has_ended,
-            landing_s=0.0 if self._alone else self._admission.landing_s,
-            settle_s=0.0 if self._alone else self._admission.settle_s,
-            down_s=seconds_since(run.recorded_at, self._wall()) if memory.spent_s < 0 else 0.0,
+            landing_s=0.0 if self._alone else self._claim_check.landing_s,
+            settle_s=0.0 if self._alone else self._claim_check.settle_s,
+            down_s=seconds_since(run.recorded_at, self._wall()) if state.spent_s < 0 else 0.0,
         )
-        memory.follow(run, reader)
+        state.update(run, reader)
 
-    def _timing(self, memory: RunState) -> Timing:
-        return memory.timing(self._loop_time())
+    def _timing(self, state: RunState) -> Timing:
+        return state.timing(self._loop_time())
 
     # Advance
 
-    async def _advance(self, operation: MachineOperation, run: Run, memory: RunState) -> float | None:
-        machine = self._caches.machines.get(run.machine) or await self._ledger.find(run.machine)
+    async def _advance(self, operation: MachineOperation, run: Run, state: RunState) -> float | None:
+        machine = self._caches.machines.get(run.machine) or await self._status.read_machine(run.machine)
         procedure, refused = self._procedure(operation)
         run = replace(run, stage=procedure.former_stages.get(run.stage, run.stage))
-        seen = ReconcileContext(operation, machine, procedure, run, memory, claimed=True)
+        context = ReconcileContext(operation, machine, procedure, run, state, claimed=True)
         if refused is None and run.stage not in procedure.stages:
             text = f"this version of {self._executor.name} does not know stage {run.stage!r}"
             refused = Finish(OperationPhase.FAILED, reasons.OUTCOME_UNKNOWN, text)
-        self._follow(run, memory)
+        self._follow(run, state)
         if refused is not None:
-            return await self._finish(seen, refused)
-        if memory.handle is not None:
-            await self._ledger.store_answer(seen)
+            return await self._finish(context, refused)
+        if state.handle is not None:
+            await self._status.store_answer(context)
             return procedure.poll_s(0)
-        if memory.calling:
-            return await self._wait_for_call(seen)
-        return await self._decide(seen, target_state(self._executor, run, machine))
+        if state.calling:
+            return await self._wait_for_call(context)
+        return await self._decide(context, target_state(self._executor, run, machine))
 
-    async def _decide(self, seen: ReconcileContext, target: TargetState) -> float | None:
+    async def _decide(self, context: ReconcileContext, target: TargetState) -> float | None:
         """Observe the machine, decide, and execute the decision."""
-        memory = seen.memory
-        run = seen.run if seen.run.stage else replace(seen.run, stage=seen.procedure.start)
-        seen = replace(seen, run=run)
-        self._follow(run, memory)
-        memory.looked = None
+        state = context.state
+        run = context.run if context.run.stage else replace(context.run, stage=context.procedure.start)
+        context = replace(context, run=run)
+        self._follow(run, state)
+        state.observed = None
         if target is TargetState.SAME:
-            memory.machine = seen.machine
+            state.machine = context.machine
         elif run.action is None:
-            memory.machine = None  # without an action, nothing can have changed since the last observation
+            state.machine = None  # without an action, nothing can have changed since the last observation
         waits_s = REPORT_AFTER_S if target is TargetState.SAME else self._executor.call_limit_s
-        sight = await self._sight(seen, waits_s)
-        if sight is None:
-            return self._outside.patience_s(memory, waits_s)
-        memory.saw(sight, self._loop_time())
-        run = memory.with_sight(run, sight, self._ledger.now)
-        seen = replace(seen, run=run)
-        orders = OwnerRequest(
-            deadline_s=deadline_s(seen.operation),
-            cancel=_is_cancelled(seen.operation),
+        observation = await self._observation(context, waits_s)
+        if observation is None:
+            return self._calls.remaining_s(state, waits_s)
+        state.update_progress(observation, self._loop_time())
+        run = state.with_observation(run, observation, self._status.now)
+        context = replace(context, run=run)
+        request = OwnerRequest(
+            deadline_s=deadline_s(context.operation),
+            cancel=_is_cancelled(context.operation),
             target=target,
-            was="" if memory.machine is None else self._executor.place(memory.machine),
+            was="" if state.machine is None else self._executor.endpoint(state.machine),
         )
-        decision = decide(seen.procedure, run, sight, self._timing(memory), memory.answer, orders)
-        decision = self._with_place(seen, decision)
+        decision = decide(context.procedure, run, observation, self._timing(state), state.answer, request)
+        decision = self._with_capacity(context, decision)
         try:
-            return await self._carry_out(seen, decision, sight)
+            return await self._execute(context, decision, observation)
         except CRDOutdated as outdated:
-            seen = replace(seen, operation=outdated.operation)
-            return await self._finish(seen, Finish(OperationPhase.FAILED, reasons.CRD_OUTDATED, str(outdated)))
+            context = replace(context, operation=outdated.operation)
+            return await self._finish(context, Finish(OperationPhase.FAILED, reasons.CRD_OUTDATED, str(outdated)))
 
-    async def _sight(self, seen: ReconcileContext, waits_s: float) -> Observation | NotObservable | None:
+    async def _observation(self, context: ReconcileContext, waits_s: float) -> Observation | NotObservable | None:
         """Observe the Machine as it was claimed; None while the answer is out and `waits_s` has not passed."""
-        machine = seen.memory.machine
+        machine = context.state.machine
         if machine is None:
-            return _NOT_LOOKED_AT
-        target = Target(seen.operation, machine, seen.run, self._ends_at(seen))
+            return _NOT_OBSERVED
+        target = Target(context.operation, machine, context.run, self._ends_at(context))
         version = machine.metadata.resource_version
-        unused = (
-            None if seen.claimed else seen.memory.take_unused(observation_identity(target), version, self._loop_time())
-        )
-        if unused is not None:
-            seen.memory.looked = unused
-            return unused.sight
-        sight = await self._outside.look(target, seen.memory)
-        if sight is None:
-            no_answer = NotObservable(reasons.NO_ANSWER, f"no answer yet from {self._executor.place(machine)}")
-            return None if self._outside.patience_s(seen.memory, waits_s) > 0 else no_answer
-        if isinstance(sight, NotObservable):  # also where it failed at once: the outside may stay unreadable for long
-            self._places.lend(seen.memory.uid)
-        elif seen.stage.capacity is Capacity.HOLD and not seen.memory.settles:
-            self._places.resume(seen.memory.uid)
-        return sight
+        if not context.claimed:
+            unused = context.state.reuse_observation(observation_identity(target), version, self._loop_time())
+            if unused is not None:
+                context.state.observed = unused
+                return unused.result
+        observation = await self._calls.observe(target, context.state)
+        if observation is None:
+            no_answer = NotObservable(reasons.NO_ANSWER, f"no answer yet from {self._executor.endpoint(machine)}")
+            return None if self._calls.remaining_s(context.state, waits_s) > 0 else no_answer
+        if isinstance(observation, NotObservable):  # also after a quick failure: it may stay unreadable for long
+            self._limiter.yield_(context.state.uid)
+        elif context.stage.capacity is Capacity.HOLD and not context.state.awaits_late:
+            self._limiter.resume(context.state.uid)
+        return observation
 
-    def _ends_at(self, seen: ReconcileContext) -> float:
+    def _ends_at(self, context: ReconcileContext) -> float:
         """Return the loop time at which the stage, or the operation, reaches its limit."""
-        stage, timing = seen.procedure.stages[seen.run.stage], self._timing(seen.memory)
-        deadline_in_s = math.inf if stage.is_cleanup else deadline_s(seen.operation) - timing.spent_s
+        stage, timing = context.procedure.stages[context.run.stage], self._timing(context.state)
+        deadline_in_s = math.inf if stage.is_cleanup else deadline_s(context.operation) - timing.spent_s
         return self._loop_time() + min(stage.limit_s - timing.in_stage_s, deadline_in_s)
 
-    def _with_place(self, seen: ReconcileContext, decision: Decision) -> Decision:
+    def _with_capacity(self, context: ReconcileContext, decision: Decision) -> Decision:
         """Return the decision, or the wait for capacity where the operation has yielded its own."""
-        memory = seen.memory
-        if isinstance(decision, Finish | Wait) or not (seen.stage.capacity is not Capacity.HOLD or memory.settles):
+        state = context.state
+        capacity = context.stage.capacity
+        if isinstance(decision, Finish | Wait) or (capacity is Capacity.HOLD and not state.awaits_late):
             return decision
-        if seen.stage.capacity is Capacity.BACKGROUND and not memory.settles:
-            self._places.resume(memory.uid)
+        if capacity is Capacity.BACKGROUND and not state.awaits_late:
+            self._limiter.resume(state.uid)
             return decision
-        if self._places.retake(memory.uid, seen.operation.name, order(seen.operation)):
-            memory.settles = False
+        if self._limiter.reacquire(state.uid, context.operation.name, order(context.operation)):
+            state.awaits_late = False
             return decision
-        text = f"ready to continue; waiting for capacity: {self._places.count} other operations are in progress"
+        text = f"ready to continue; waiting for capacity: {self._limiter.count} other operations are in progress"
         return Wait(reasons.WAITING_FOR_TURN, text, TURN_S)
 
-    async def _carry_out(
-        self, seen: ReconcileContext, decision: Decision, sight: Observation | NotObservable
+    async def _execute(
+        self, context: ReconcileContext, decision: Decision, observation: Observation | NotObservable
     ) -> float | None:
-        where = sight.where if isinstance(sight, Observation) else ""
+        where = observation.where if isinstance(observation, Observation) else ""
         match decision:
             case Wait():
-                self._lend_while_settling(seen.memory, decision)
-                again_s = await self._ledger.say(seen, decision)
-                await self._ledger.show(seen)
-                return again_s
+                self._yield_while_settling(context.state, decision)
+                requeue_s = await self._status.write_wait(context, decision)
+                await self._status.show_condition(context)
+                return requeue_s
             case EnterStage():
-                run = self._moved(seen, decision, where)
-                entered = await self._ledger.enter(seen, run, decision.text, decision.until_s)
-                stage = seen.procedure.stages[run.stage]
+                run = self._record_of(context, decision, where)
+                entered = await self._status.enter_stage(context, run, decision.text, decision.until_s)
+                stage = context.procedure.stages[run.stage]
                 dwell_s = 0.0 if stage.is_cleanup else stage.dwell_s  # in a cleanup stage, an action may be due at once
-                wanted_s = dwell_s or seen.procedure.poll_s(0)
-                return max(min(wanted_s, self._ends_at(entered.seen) - self._loop_time()), 0.0)
+                poll_s = dwell_s or context.procedure.poll_s(0)
+                return max(min(poll_s, self._ends_at(entered.context) - self._loop_time()), 0.0)
             case CallAction():
-                return await self._ask(seen, decision, sight)
+                return await self._call(context, decision, observation)
             case Finish():
-                return await self._finish(seen, decision, where)
+                return await self._finish(context, decision, where)
 
-    def _lend_while_settling(self, memory: RunState, wait: Wait) -> None:
+    def _yield_while_settling(self, state: RunState, wait: Wait) -> None:
         """Yield capacity while the operation only waits for calls of other processes to arrive."""
         if wait.reason != reasons.WAITING_FOR_TURN:
-            memory.settles = wait.reason == reasons.SETTLING
-        if memory.settles:
-            self._places.lend(memory.uid)
+            state.awaits_late = wait.reason == reasons.SETTLING
+        if state.awaits_late:
+            self._limiter.yield_(state.uid)
 
-    def _moved(self, seen: ReconcileContext, step: EnterStage | CallAction, where: str) -> Run:
+    def _record_of(self, context: ReconcileContext, step: EnterStage | CallAction, where: str) -> Run:
         """Return the record of the stage that a step leads to."""
-        memory = seen.memory
-        if shows_arrival(seen.procedure, seen.run, memory.answer, step):
-            memory.has_arrived(seen.run.incarnation)
+        state = context.state
+        if shows_arrival(context.procedure, context.run, state.answer, step):
+            state.drop_late(context.run.epoch)
         return replace(
-            seen.run,
+            context.run,
             stage=step.stage,
             action=step.action if isinstance(step, CallAction) else None,
             attempt=step.attempt if isinstance(step, CallAction) else 0,
-            incarnation=self._identity,
+            epoch=self._identity,
             handle=None,
             answer=NO_ANSWER,
-            evidence=seen.run.with_evidence(step.evidence, at=self._ledger.now(), where=where),
-            failing=step.failing or seen.run.failing,
+            evidence=context.run.with_evidence(step.evidence, at=self._status.now(), where=where),
+            failing=step.failing or context.run.failing,
         )
 
-    async def _ask(self, seen: ReconcileContext, step: CallAction, sight: Observation | NotObservable) -> float | None:
+    async def _call(
+        self, context: ReconcileContext, step: CallAction, observation: Observation | NotObservable
+    ) -> float | None:
         """Write the intent, and act on it if the write did not take too long."""
-        looked, is_again = sight if isinstance(sight, Observation) else None, step.stage == seen.run.stage
-        is_again &= step.action == seen.run.action
+        observed = observation if isinstance(observation, Observation) else None
+        is_again = (step.stage, step.action) == (context.run.stage, context.run.action)
         run = replace(
-            self._moved(seen, step, looked.where if looked else ""),
-            asked_at=self._ledger.now(),
-            boot_id=looked.boot_id if looked else None,
-            next_binding=(looked.target_digest if looked else None) or seen.run.next_binding,
-            answer=replace(NO_ANSWER, lost=is_again and seen.memory.answer.leaves_open),
+            self._record_of(context, step, observed.where if observed else ""),
+            called_at=self._status.now(),
+            boot_id=observed.boot_id if observed else None,
+            next_target_digest=(observed.target_digest if observed else None) or context.run.next_target_digest,
+            answer=replace(NO_ANSWER, lost=is_again and context.state.answer.leaves_open),
         )
         blind = step.failing is not None
-        entered = await self._ledger.enter(seen, run, step.text, step.until_s, blind=blind)
+        entered = await self._status.enter_stage(context, run, step.text, step.until_s, blind=blind)
         machine = self._caches.machines.get(run.machine)
         before = min(entered.sent_at + ACT_WITHIN_S, self._epoch.acts_until())
         # it may have changed since the lock was checked
         same = target_state(self._executor, run, machine) is TargetState.SAME
         if machine is None or not same or self._loop_time() > before:
             return 0.0
-        self._outside.call(Target(entered.seen.operation, machine, run), step.action, seen.memory, before=before)
-        return await self._wait_for_call(entered.seen)
+        self._calls.perform(Target(entered.context.operation, machine, run), step.action, context.state, before=before)
+        return await self._wait_for_call(entered.context)
 
-    async def _wait_for_call(self, seen: ReconcileContext) -> float | None:
-        memory = seen.memory
-        if not await self._outside.answer_in_time(memory):
-            if (left_s := self._outside.patience_s(memory, REPORT_AFTER_S)) > 0:
+    async def _wait_for_call(self, context: ReconcileContext) -> float | None:
+        state = context.state
+        if not await self._calls.wait_answer(state):
+            if (left_s := self._calls.remaining_s(state, REPORT_AFTER_S)) > 0:
                 return left_s
             limit_s = self._executor.call_limit_s
-            left_s = max(memory.asked_at + limit_s - self._loop_time(), 0.0)
-            text = f"no answer yet: {waiting_text(seen.procedure, seen.run, cancel=_is_cancelled(seen.operation))}"
-            return await self._ledger.say(seen, Wait(reasons.NO_ANSWER, text, limit_s, left_s))
-        self._places.resume(memory.uid)
-        if memory.handle is not None:
+            left_s = max(state.answered_at + limit_s - self._loop_time(), 0.0)
+            waiting = waiting_text(context.procedure, context.run, cancel=_is_cancelled(context.operation))
+            wait = Wait(reasons.NO_ANSWER, f"no answer yet: {waiting}", limit_s, left_s)
+            return await self._status.write_wait(context, wait)
+        self._limiter.resume(state.uid)
+        if state.handle is not None:
             return 0.0
-        return seen.procedure.poll_s(0) if memory.answer.reply in (CallOutcome.ACCEPTED, CallOutcome.UNKNOWN) else 0.0
+        was_sent = state.answer.outcome in (CallOutcome.ACCEPTED, CallOutcome.UNKNOWN)
+        return context.procedure.poll_s(0) if was_sent else 0.0
 
     # Ending
 
-    async def _finish(self, seen: ReconcileContext, decision: Finish, where: str = "") -> float | None:
-        if seen.memory.late_calls(self._loop_time()):
-            await self._ledger.keep_slot(seen)
-        written = await self._ledger.finish(seen, decision, where)
+    async def _finish(self, context: ReconcileContext, decision: Finish, where: str = "") -> float | None:
+        if context.state.late_calls(self._loop_time()):
+            await self._status.keep_lock(context)
+        written = await self._status.finish(context, decision, where)
         complete = decision.phase is OperationPhase.COMPLETE
-        self._announce(written, "Normal" if complete else "Warning", decision.reason, decision.text)
-        self._metrics.ended(written, seen.memory.spent(self._loop_time()))
-        return await self._settle(written, seen.run)
+        self._emit_event(written, "Normal" if complete else "Warning", decision.reason, decision.text)
+        self._metrics.ended(written, context.state.spent(self._loop_time()))
+        return await self._settle(written, context.run)
 
     async def _settle(self, operation: MachineOperation, run: Run | None) -> float | None:
         """Release capacity and lock after the terminal write, and add the result to the history."""
@@ -535,38 +540,36 @@ class Engine:
         if run is None or machine is None or not mine or not lock.holds_lock(operation, machine):
             self._forget(operation.name)
             return None
-        memory = self._memories[operation.name]
-        self._places.leave(memory.uid)
+        state = self._states[operation.name]
+        self._limiter.release(state.uid)
         active, read = machine.status.active_operation, None
         if active is not None and active.lost:
-            read = await self._admission.looked_afresh(active, operation, Target(operation, machine, run), memory)
+            read = await self._claim_check.observe_lost(active, operation, Target(operation, machine, run), state)
             if read is None:
-                return self._admission.afresh_s(memory)
+                return self._claim_check.lost_recheck_s(state)
         self._forget(operation.name)
         procedure, refused = self._procedure(operation)
-        forgotten = await self._ledger.release(operation, None if refused else procedure, read, memory.live)
+        forgotten = await self._status.release(operation, None if refused else procedure, read, state.live)
         if forgotten is not None:
             text = f"{operation.name} replaced the host, so its first-use SSH host key {forgotten} is no longer trusted"
-            self._announce(machine, "Normal", reasons.HOST_KEY_FORGOTTEN, text)
+            self._emit_event(machine, "Normal", reasons.HOST_KEY_FORGOTTEN, text)
         return None
 
     # Helpers
 
     @property
-    def _outside(self) -> ExecutorCalls:
+    def _calls(self) -> ExecutorCalls:
         if self._running is None:
             raise RuntimeError("the engine is not running")
         return self._running
 
-    async def _look(self, target: Target, memory: RunState) -> Observation | NotObservable | None:
-        return await self._outside.look(target, memory)
+    async def _observe(self, target: Target, state: RunState) -> Observation | NotObservable | None:
+        return await self._calls.observe(target, state)
 
     def _loop_time(self) -> float:
         return asyncio.get_running_loop().time()
 
 
 def _is_cancelled(operation: MachineOperation) -> bool:
-    """Return whether the operation is cancelled; the deletion of a running operation, which its finalizer delays, is a
-    cancel.
-    """
+    """Return whether the operation is cancelled; the deletion of a running one, held by a finalizer, cancels it."""
     return operation.spec.cancel or operation.metadata.deletion_timestamp is not None

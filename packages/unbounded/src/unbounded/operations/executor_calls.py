@@ -48,57 +48,59 @@ class ExecutorCalls:
         self._slow = slow
         self._brief_s = brief_s
 
-    async def look(self, target: Target, memory: RunState) -> Observation | NotObservable | None:
+    async def observe(self, target: Target, state: RunState) -> Observation | NotObservable | None:
         """Observe the target; None when the observation outlasts the pass's wait, and continues."""
-        bound = self._executor.binding(target.machine)
+        digest = self._executor.target_digest(target.machine)
         # the target is another host, whose state the old observation does not show
-        if memory.look is not None and memory.look_of != bound:
-            memory.drop_calls()
-        if memory.look is not None and memory.look.done() and _loop_time() - memory.look.result().ended_at > FRESH_S:
-            memory.look = None
-        if memory.look is None:
-            memory.look_of = bound
-            memory.look = self._beside(self._look_out(target), memory, target.operation.name)
-            memory.looks += 1
-        if not await self._in_time(memory.look, memory):
+        if state.observing is not None and state.observing_digest != digest:
+            state.cancel_observation()
+        task = state.observing
+        if task is not None and task.done() and _loop_time() - task.result().ended_at > FRESH_S:
+            state.observing = None
+        if state.observing is None:
+            state.observing_digest = digest
+            state.observing = self._start(self._observe(target), state, target.operation.name)
+            state.observations += 1
+        if not await self._ends_in_time(state.observing, state):
             return None
-        memory.looked, memory.look = memory.look.result(), None
-        return memory.looked.sight
+        state.observed, state.observing = state.observing.result(), None
+        return state.observed.result
 
-    async def _look_out(self, target: Target) -> TimedObservation:
+    async def _observe(self, target: Target) -> TimedObservation:
         """Observe without a time limit."""
         began_at = _loop_time()
-        sight: Observation | NotObservable
+        observation: Observation | NotObservable
         try:
-            sight = await self._executor.observe(target)
+            observation = await self._executor.observe(target)
         except Refusal as refusal:
-            sight = NotObservable(refusal.reason, str(refusal), final=True, cause=refusal.cause)
+            observation = NotObservable(refusal.reason, str(refusal), final=True, cause=refusal.cause)
         except Failure as failure:
-            sight = NotObservable(reasons.NO_ANSWER, str(failure))
+            observation = NotObservable(reasons.NO_ANSWER, str(failure))
         except Exception as error:
             log.exception("cannot observe", operation=target.operation.name, machine=target.machine.name)
-            sight = NotObservable(reasons.INTERNAL_ERROR, f"{type(error).__name__} during the observation; see the log")
+            text = f"{type(error).__name__} during the observation; see the log"
+            observation = NotObservable(reasons.INTERNAL_ERROR, text)
         return TimedObservation(
-            began_at, _loop_time(), sight, observation_identity(target), target.machine.metadata.resource_version
+            began_at, _loop_time(), observation, observation_identity(target), target.machine.metadata.resource_version
         )
 
-    def call(self, target: Target, action: str, memory: RunState, *, before: float) -> None:
-        """Start the call of an action; `answer_in_time` waits for it."""
-        memory.asks(_loop_time())
-        memory.call = self._beside(self._perform(target, action, memory, before), memory, target.operation.name)
+    def perform(self, target: Target, action: str, state: RunState, *, before: float) -> None:
+        """Start the call of an action; `wait_answer` waits for it."""
+        state.record_call(_loop_time())
+        state.call = self._start(self._call(target, action, state, before), state, target.operation.name)
 
-    async def answer_in_time(self, memory: RunState) -> bool:
+    async def wait_answer(self, state: RunState) -> bool:
         """Return whether the last call has been answered."""
-        if memory.call is not None and not await self._in_time(memory.call, memory):
+        if state.call is not None and not await self._ends_in_time(state.call, state):
             return False
-        memory.call = None
+        state.call = None
         return True
 
-    async def _perform(self, target: Target, action: str, memory: RunState, before: float) -> None:
+    async def _call(self, target: Target, action: str, state: RunState, before: float) -> None:
         facts = {"operation": target.operation.name, "machine": target.machine.name, "action": action}
         event, reason, text, cause = CallEvent.ACCEPT, "", "", None
         try:
-            memory.handle = await self._executor.perform(target, action, before=before)
+            state.handle = await self._executor.perform(target, action, before=before)
         except Refusal as refusal:
             event, reason, text, cause = CallEvent.REFUSE, refusal.reason, str(refusal), refusal.cause
         except NotDone as failure:
@@ -109,33 +111,30 @@ class ExecutorCalls:
             event, reason, text = CallEvent.LOSE, reasons.NO_ANSWER, str(failure)
         except Exception as error:
             log.exception("action failed", **facts)
-            event, reason, text = (
-                CallEvent.LOSE,
-                reasons.INTERNAL_ERROR,
-                f"{type(error).__name__} during the action; see the log",
-            )
-        memory.answered(event, reason, text, _loop_time(), cause)
+            event, reason = CallEvent.LOSE, reasons.INTERNAL_ERROR
+            text = f"{type(error).__name__} during the action; see the log"
+        state.record_answer(event, reason, text, _loop_time(), cause)
         log.info("action answered", reply=event.value, text=text, **facts)
 
-    def patience_s(self, memory: RunState, waits_s: float) -> float:
+    def remaining_s(self, state: RunState, waits_s: float) -> float:
         """Return the seconds that are left of `waits_s` since the observation or call began."""
-        return max(memory.beside_since + waits_s - _loop_time(), 0.0)
+        return max(state.task_since + waits_s - _loop_time(), 0.0)
 
-    async def _in_time(self, task: asyncio.Task[Any], memory: RunState) -> bool:
+    async def _ends_in_time(self, task: asyncio.Task[Any], state: RunState) -> bool:
         """Return whether the task ends within `brief_s`.
 
         A pass waits for a task only once: the end of a task that outlasted the wait triggers a pass.
         """
-        done, _pending = await asyncio.wait({task}, timeout=0 if memory.left_alone else self._brief_s)
-        memory.left_alone = not done
+        done, _pending = await asyncio.wait({task}, timeout=0 if state.outlasted else self._brief_s)
+        state.outlasted = not done
         if not done:
-            self._slow(memory.uid)
+            self._slow(state.uid)
         return bool(done)
 
-    def _beside(self, work: Coroutine[Any, Any, T], memory: RunState, name: str) -> asyncio.Task[T]:
+    def _start(self, work: Coroutine[Any, Any, T], state: RunState, name: str) -> asyncio.Task[T]:
         task = self._tasks.create_task(work)
-        memory.left_alone, memory.beside_since = False, _loop_time()
-        task.add_done_callback(lambda _task: self._wake(name) if memory.left_alone else None)
+        state.outlasted, state.task_since = False, _loop_time()
+        task.add_done_callback(lambda _task: self._wake(name) if state.outlasted else None)
         return task
 
 

@@ -38,7 +38,7 @@ class ExecutorHealth:
         self._absent: dict[str, Unavailability] = {}
         self._changed: list[Callable[[str, Unavailability | None], None]] = []
 
-    def tell(self, provider: str, absence: Unavailability | None) -> None:
+    def report(self, provider: str, absence: Unavailability | None) -> None:
         """Record that a provider is not served, or (None) that it is."""
         if self._absent.get(provider) == absence:
             return

@@ -54,7 +54,7 @@ class ReconcileContext:
     machine: Machine | None
     procedure: Procedure
     run: Run
-    memory: RunState
+    state: RunState
     claimed: bool
 
     @property
@@ -66,7 +66,7 @@ class ReconcileContext:
 class EnteredStage:
     """A stage whose record is stored in the status."""
 
-    seen: ReconcileContext
+    context: ReconcileContext
     sent_at: float  # loop time of the write's request: other clients can know of the intent no earlier
 
 
@@ -80,7 +80,7 @@ class CRDOutdated(Exception):
 
 def _recorded(run: Run) -> object:
     """Return the part of a record that the server must store for another process to resume the operation."""
-    return run.intent, run.binding, run.failing is None
+    return run.intent, run.target_digest, run.failing is None
 
 
 def target_state(executor: Executor, run: Run, machine: Machine | None) -> TargetState:
@@ -88,7 +88,7 @@ def target_state(executor: Executor, run: Run, machine: Machine | None) -> Targe
     if machine is None:
         return TargetState.GONE
     same = machine.metadata.uid == run.machine_uid
-    bound = executor.binding(machine) in (run.binding, run.next_binding)
+    bound = executor.target_digest(machine) in (run.target_digest, run.next_target_digest)
     return TargetState.SAME if same and bound else TargetState.CHANGED
 
 
@@ -107,9 +107,9 @@ class ExecutorStatus:
     def now(self) -> str:
         return rfc3339(self._wall())
 
-    async def enter(
+    async def enter_stage(
         self,
-        seen: ReconcileContext,
+        context: ReconcileContext,
         run: Run,
         text: str,
         until_s: float | None,
@@ -127,57 +127,57 @@ class ExecutorStatus:
             Stale: the Machine has changed since the observation, or the observation is too old to act on.
             Outdated: the server's CRD does not store the record.
         """
-        operation = await self._hold(seen, run)
-        sent_at, looked = _loop_time(), seen.memory.looked
-        is_stale = looked is None or sent_at - looked.ended_at > ACT_ON_S
+        operation = await self._verify_lock(context, run)
+        sent_at, observed = _loop_time(), context.state.observed
+        is_stale = observed is None or sent_at - observed.ended_at > ACT_ON_S
         if run.action is not None and is_stale and not blind:
             raise Stale(f"the observation of Machine {run.machine} is too old to act on")
-        waiting = self._waiting(operation, reason, until_s, renew=run.stage != seen.run.stage)
-        run = seen.memory.recorded(run, sent_at, self.now())
+        waiting = self._waiting(operation, reason, until_s, renew=run.stage != context.run.stage)
+        run = context.state.recorded(run, sent_at, self.now())
         written = await self._write(
             operation, self._running(operation, run, wait_message(text, waiting), waiting, cause)
         )
-        kept = run_of(written)
-        if kept is None or _recorded(kept) != _recorded(run):
+        stored = run_of(written)
+        if stored is None or _recorded(stored) != _recorded(run):
             raise CRDOutdated(written)
-        seen.memory.wrote(run, self._identity, _loop_time())
+        context.state.record_written(run, self._identity, _loop_time())
         log.info("stage", operation=operation.name, machine=run.machine, stage=run.stage, action=run.action)
-        return EnteredStage(replace(seen, operation=written, run=run, claimed=True), sent_at)
+        return EnteredStage(replace(context, operation=written, run=run, claimed=True), sent_at)
 
-    async def say(self, seen: ReconcileContext, wait: Wait) -> float:
+    async def write_wait(self, context: ReconcileContext, wait: Wait) -> float:
         """Write the wait if the status differs; return the seconds until the next pass."""
-        status, now = seen.operation.status, _loop_time()
-        if not seen.claimed:
-            await self.enter(seen, seen.run, wait.text, wait.until_s, wait.reason, cause=wait.cause)
+        status, now = context.operation.status, _loop_time()
+        if not context.claimed:
+            await self.enter_stage(context, context.run, wait.text, wait.until_s, wait.reason, cause=wait.cause)
             return wait.requeue_s
         same_reason = status.waiting is not None and status.waiting.reason == wait.reason
-        waiting = self._waiting(seen.operation, wait.reason, wait.until_s, renew=not same_reason)
-        if same_reason and status.message == wait_message(wait.text, waiting) and not self._counts(seen.memory, now):
+        waiting = self._waiting(context.operation, wait.reason, wait.until_s, renew=not same_reason)
+        if same_reason and status.message == wait_message(wait.text, waiting) and not self._counts(context.state, now):
             return wait.requeue_s
         progress_only = bool(wait.bare) and status.message == wait_message(wait.bare, waiting)
-        is_soon = progress_only and now - seen.memory.stage_since < PROGRESS_S
-        if same_reason and (is_soon or now - seen.memory.said_at < REPORT_EVERY_S):
+        is_soon = progress_only and now - context.state.stage_since < PROGRESS_S
+        if same_reason and (is_soon or now - context.state.reported_at < REPORT_EVERY_S):
             return min(wait.requeue_s, REPORT_EVERY_S)
-        seen.memory.said_at = now
-        await self._write_run(seen, wait_message(wait.text, waiting), waiting, wait.cause)
+        context.state.reported_at = now
+        await self._write_run(context, wait_message(wait.text, waiting), waiting, wait.cause)
         return wait.requeue_s
 
-    def _counts(self, memory: RunState, now: float) -> bool:
+    def _counts(self, state: RunState, now: float) -> bool:
         """Return whether to write the remaining time of late calls alone: the next process resumes the count."""
-        return bool(memory.late_calls(now)) and now - memory.stored_at >= COUNT_S
+        return bool(state.late_calls(now)) and now - state.stored_at >= COUNT_S
 
-    async def store_answer(self, seen: ReconcileContext) -> None:
+    async def store_answer(self, context: ReconcileContext) -> None:
         """Store the answer to the last call; the handle of a long call is stored before its first poll."""
-        status = seen.operation.status
-        await self._write_run(seen, status.message or "", status.waiting, status.cause)
+        status = context.operation.status
+        await self._write_run(context, status.message or "", status.waiting, status.cause)
 
-    async def finish(self, seen: ReconcileContext, decision: Finish, where: str = "") -> MachineOperation:
+    async def finish(self, context: ReconcileContext, decision: Finish, where: str = "") -> MachineOperation:
         """Write the terminal status."""
         now = self.now()
-        run = seen.memory.recorded(seen.run, _loop_time(), now)
+        run = context.state.recorded(context.run, _loop_time(), now)
         run = replace(run, evidence=run.with_evidence(decision.evidence, at=now, where=where))
         conditions = completed_condition(
-            seen.operation.status.conditions,
+            context.operation.status.conditions,
             status="True" if decision.phase is OperationPhase.COMPLETE else "False",
             reason=decision.reason,
             message=decision.text,
@@ -191,20 +191,20 @@ class ExecutorStatus:
             now=now,
             conditions=conditions,
             cause=decision.cause,
-            before=seen.operation.status,
+            before=context.operation.status,
         )
-        written = await self._write(seen.operation, status)
+        written = await self._write(context.operation, status)
         how = {"phase": str(decision.phase), "reason": decision.reason}
         log.info("operation ended", operation=written.name, machine=run.machine, **how)
         return written
 
-    async def keep_slot(self, seen: ReconcileContext) -> None:
+    async def keep_lock(self, context: ReconcileContext) -> None:
         """Keep the lock beyond the end of the operation, until its calls can no longer arrive."""
         try:
-            machine = msgspec.convert(await self._live(seen.run.machine), Machine)
+            machine = msgspec.convert(await self._live(context.run.machine), Machine)
         except NotFound:
             return
-        if lock.holds_lock(seen.operation, machine):
+        if lock.holds_lock(context.operation, machine):
             await self._machine_status.write(machine, lock.lost_change())
 
     async def count_lost(self, machine: Machine, seconds: int) -> None:
@@ -219,15 +219,15 @@ class ExecutorStatus:
         read: Observation | None,
         live: dict[str, Any] | None = None,
     ) -> str | None:
-        """Give the slot back, if the operation still has it, and leave the result in the Machine's history.
+        """Release the lock, if the operation still holds it, and add the result to the Machine's history.
 
         Args:
-            read: what was seen when nothing of the operation could arrive any more. None where nothing was waited for:
-                a slot that another process keeps stays then.
+            read: the observation after all late calls could have arrived. None where the engine did not wait for them:
+                a lock that another process keeps then stays.
             live: the Machine as last read. It is read again where the cache shows another change than of other fields.
 
         Returns:
-            The SSH host key that is no longer trusted with that.
+            The SSH host key that is no longer trusted.
         """
         known = self._caches.machines.get(operation.spec.machine_ref or "")
         try:
@@ -247,7 +247,7 @@ class ExecutorStatus:
 
     # The Machine
 
-    async def find(self, name: str) -> Machine | None:
+    async def read_machine(self, name: str) -> Machine | None:
         """Read a Machine that the cache lacks: the watch may lag, and an end is final."""
         try:
             machine = await self._api.get(MACHINES, name)
@@ -256,46 +256,46 @@ class ExecutorStatus:
         self._caches.machines.observe(machine)
         return machine
 
-    async def show(self, seen: ReconcileContext) -> None:
+    async def show_condition(self, context: ReconcileContext) -> None:
         """Set the stage's condition on the Machine once the stage lasts; a short stage sets none."""
-        mark = seen.procedure.stages[seen.run.stage].condition
-        lasts = _loop_time() - seen.memory.stage_since >= SHOW_AFTER_S
-        if mark is None or not lasts or seen.machine is None or not seen.claimed:
+        condition = context.procedure.stages[context.run.stage].condition
+        lasts = _loop_time() - context.state.stage_since >= SHOW_AFTER_S
+        if condition is None or not lasts or context.machine is None or not context.claimed:
             return
-        if lock.holds_lock(seen.operation, seen.machine):
-            shown = lock.update_conditions(lock.as_read(seen.machine), (mark,), now=self.now())
-            await self._machine_status.write(seen.machine, shown)
+        if lock.holds_lock(context.operation, context.machine):
+            shown = lock.update_conditions(lock.as_read(context.machine), (condition,), now=self.now())
+            await self._machine_status.write(context.machine, shown)
 
-    async def _hold(self, seen: ReconcileContext, run: Run) -> MachineOperation:
+    async def _verify_lock(self, context: ReconcileContext, run: Run) -> MachineOperation:
         """Verify lock and target digest on the live Machine before the record is written; take a free lock."""
-        has_slot = seen.machine is not None and lock.holds_lock(seen.operation, seen.machine)
-        if not seen.claimed and not has_slot:
-            return await self._take(seen, run)
-        raw = seen.memory.live = await self._live(run.machine)
+        has_lock = context.machine is not None and lock.holds_lock(context.operation, context.machine)
+        if not context.claimed and not has_lock:
+            return await self._take_lock(context, run)
+        raw = context.state.live = await self._live(run.machine)
         machine = msgspec.convert(raw, Machine)
         self._caches.machines.observe(machine)
         active = machine.status.active_operation
         if active is None:
-            return await self._take(replace(seen, machine=machine), run)
-        if active.uid != seen.operation.metadata.uid:
+            return await self._take_lock(replace(context, machine=machine), run)
+        if active.uid != context.operation.metadata.uid:
             raise Stale(f"{active.name} holds the lock of Machine {run.machine}")
         if target_state(self._executor, run, machine) is not TargetState.SAME:
             raise Stale(f"Machine {run.machine} has changed since the observation")
-        return seen.operation if seen.claimed else await self._hold_deletion(seen.operation)
+        return context.operation if context.claimed else await self._add_finalizer(context.operation)
 
-    async def _take(self, seen: ReconcileContext, run: Run) -> MachineOperation:
+    async def _take_lock(self, context: ReconcileContext, run: Run) -> MachineOperation:
         """Set the finalizer and take the lock, on the Machine as observed: no other holder had the lock in between."""
-        machine = seen.machine
+        machine = context.machine
         if machine is None or target_state(self._executor, run, machine) is not TargetState.SAME:
             raise Stale(f"Machine {run.machine} has changed since the observation")
-        operation = await self._hold_deletion(seen.operation)
-        first = () if seen.claimed else seen.procedure.start_conditions
-        marks = (*first, seen.procedure.stages[run.stage].condition)
-        change = lock.take_change(lock.as_read(machine), operation, self._executor.name, marks, now=self.now())
+        operation = await self._add_finalizer(context.operation)
+        first = () if context.claimed else context.procedure.start_conditions
+        conditions = (*first, context.procedure.stages[run.stage].condition)
+        change = lock.take_change(lock.as_read(machine), operation, self._executor.name, conditions, now=self.now())
         taken = await self._machine_status.write(machine, change)
         if taken is None or not lock.holds_lock(operation, taken):
             raise CRDOutdated(operation)
-        seen.memory.slot_taken(machine.metadata.resource_version, taken.metadata.resource_version)
+        context.state.lock_taken(machine.metadata.resource_version, taken.metadata.resource_version)
         return operation
 
     async def _live(self, machine: str) -> dict[str, Any]:
@@ -303,42 +303,42 @@ class ExecutorStatus:
 
     # The operation
 
-    async def see_anew(self, name: str) -> None:
+    async def refresh(self, name: str) -> None:
         """Read an operation that another client has written: the watch may lag, and the next write would fail."""
         with suppress(Failure):
             self._caches.operations.observe(await self._api.get(MACHINE_OPERATIONS, name))
 
-    async def _hold_deletion(self, operation: MachineOperation) -> MachineOperation:
+    async def _add_finalizer(self, operation: MachineOperation) -> MachineOperation:
         if FINALIZER_OPERATION in operation.metadata.finalizers:
             return operation
         finalizers = [*operation.metadata.finalizers, FINALIZER_OPERATION]
         metadata = {"resourceVersion": operation.metadata.resource_version, "finalizers": finalizers}
-        held = await self._api.patch(MACHINE_OPERATIONS, operation.name, {"metadata": metadata})
-        self._caches.operations.observe(held)
-        return held
+        updated = await self._api.patch(MACHINE_OPERATIONS, operation.name, {"metadata": metadata})
+        self._caches.operations.observe(updated)
+        return updated
 
     def _waiting(self, operation: MachineOperation, reason: str, until_s: float | None, *, renew: bool) -> Waiting:
-        """Return the wait for the status; keep the stored one while it holds, as `until` may only move later after a
-        restart.
-        """
+        """Return the wait for the status; the stored one while it holds, as `until` may only move later."""
         before = operation.status.waiting
         until = None if until_s is None else self._wall() + timedelta(seconds=until_s)
         if before is None or before.reason != reason or renew:
-            told_until = None if until is None else rfc3339(until)
-            return Waiting(reason=reason, held_by=self._executor.name, since=self.now(), until=told_until)
+            until_text = None if until is None else rfc3339(until)
+            return Waiting(reason=reason, held_by=self._executor.name, since=self.now(), until=until_text)
         if until is None or not _is_before(before.until, until):
             return before
         return msgspec.structs.replace(before, until=rfc3339(until))
 
-    async def _write_run(self, seen: ReconcileContext, text: str, waiting: Waiting | None, cause: Cause | None) -> None:
+    async def _write_run(
+        self, context: ReconcileContext, text: str, waiting: Waiting | None, cause: Cause | None
+    ) -> None:
         """Write the record with the current times and the known state of the last call."""
-        memory, now, handle = seen.memory, _loop_time(), seen.memory.handle
-        run = memory.recorded(seen.run, now, self.now())
+        state, now, handle = context.state, _loop_time(), context.state.handle
+        run = state.recorded(context.run, now, self.now())
         run = replace(run, handle=run.handle if handle is None else handle)
-        await self._write(seen.operation, self._running(seen.operation, run, text, waiting, cause))
+        await self._write(context.operation, self._running(context.operation, run, text, waiting, cause))
         if handle is not None:  # a handle may have come during the write
-            memory.handle = None
-        memory.stored, memory.stored_at = run.answer, now
+            state.handle = None
+        state.stored, state.stored_at = run.answer, now
 
     def _running(
         self, operation: MachineOperation, run: Run, text: str, waiting: Waiting | None, cause: Cause | None

@@ -58,7 +58,7 @@ def closed_gate(
     return (
         paused(machine, pause)
         or _older(operation, machine, others)
-        or _slot(operation, machine, others)
+        or _lock_held(operation, machine, others)
         or target_in_use(operation, machine, sharing)
     )
 
@@ -102,14 +102,14 @@ def _older(operation: MachineOperation, machine: Machine, others: Iterable[Machi
     An operation that holds the lock already does not wait for unclaimed ones: those wait for the lock.
     """
     holder = machine.status.active_operation
-    has_slot = holder is not None and holder.uid == operation.metadata.uid
+    has_lock = holder is not None and holder.uid == operation.metadata.uid
     older = [
         other
         for other in others
         if order(other) < order(operation)
         and not other.terminal
         and other.metadata.uid != operation.metadata.uid
-        and (other.claimed or (not has_slot and not other.metadata.deletion_timestamp and starts_on(other, machine)))
+        and (other.claimed or (not has_lock and not other.metadata.deletion_timestamp and starts_on(other, machine)))
         and not overtakes(operation, other)
     ]
     if not older:
@@ -119,7 +119,7 @@ def _older(operation: MachineOperation, machine: Machine, others: Iterable[Machi
     return Gate(reasons.WAITING_FOR_OLDER, f"waiting for the older {kind} {first.name} ({phase})", first.name)
 
 
-def _slot(operation: MachineOperation, machine: Machine, others: Iterable[MachineOperation]) -> Gate | None:
+def _lock_held(operation: MachineOperation, machine: Machine, others: Iterable[MachineOperation]) -> Gate | None:
     holder = machine.status.active_operation
     if holder is None or holder.uid == operation.metadata.uid:
         return None
@@ -152,13 +152,13 @@ def target_in_use(operation: MachineOperation, machine: Machine, sharing: Iterab
         holder = other.status.active_operation
         if holder is None or holder.lost or holder.kind not in _HOST_KINDS:
             continue
-        held = (
+        text = (
             f"{holder.kind} {holder.name} ({holder.executor}) holds the lock of Machine {other.name} since "
             f"{holder.since}"
         )
         return Gate(
             reasons.TARGET_IN_USE,
-            f"{held}; both it and Machine {machine.name} name the same BMC and device: {bmc_of(machine)}",
+            f"{text}; both it and Machine {machine.name} name the same BMC and device: {bmc_of(machine)}",
             holder.name,
         )
     return None
@@ -174,5 +174,5 @@ def is_recreation(holder: ActiveOperation) -> bool:
 
 def recreation_state(machine: Machine) -> object:
     """Return a value that changes whenever the recreation that holds the lock makes progress."""
-    said = [one for one in machine.status.conditions if one.type == ConditionType.NODE_UPDATED]
-    return (machine.status.active_operation, [(one.status, one.reason, one.message) for one in said])
+    updated = [one for one in machine.status.conditions if one.type == ConditionType.NODE_UPDATED]
+    return (machine.status.active_operation, [(one.status, one.reason, one.message) for one in updated])

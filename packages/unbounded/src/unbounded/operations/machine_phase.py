@@ -30,35 +30,34 @@ _HOST_KINDS: Final = frozenset(kind for kind in OperationKind if kind.is_host)
 def _finalizers(machine: Machine) -> list[str] | None:
     """Return the finalizers that a Machine should have; None where it has them.
 
-    A Machine gets the finalizer with its first host operation. A deleted Machine loses it once no host operation holds
-    the
-    lock. A lost executor does not count, as it could delay the deletion without limit.
+    A Machine gets the finalizer with its first host operation. A deleted Machine loses it once no host operation
+    holds the lock. A lost executor does not count, as it could delay the deletion without limit.
     """
-    have, active = machine.metadata.finalizers, machine.status.active_operation
+    present, active = machine.metadata.finalizers, machine.status.active_operation
     is_used = active is not None and active.kind in _HOST_KINDS and not active.lost
-    is_held, is_going = FINALIZER_HOST_OPERATION in have, machine.metadata.deletion_timestamp is not None
-    if is_used and not is_held and not is_going:
-        return [*have, FINALIZER_HOST_OPERATION]
-    if is_going and is_held and not is_used:
-        return [one for one in have if one != FINALIZER_HOST_OPERATION]
+    has_finalizer, is_going = FINALIZER_HOST_OPERATION in present, machine.metadata.deletion_timestamp is not None
+    if is_used and not has_finalizer and not is_going:
+        return [*present, FINALIZER_HOST_OPERATION]
+    if is_going and has_finalizer and not is_used:
+        return [one for one in present if one != FINALIZER_HOST_OPERATION]
     return None
 
 
-def _marks_left(machine: Machine) -> tuple[ConditionUpdate, ...]:
+def _stale_updates(machine: Machine) -> tuple[ConditionUpdate, ...]:
     """Return the condition updates of a Machine whose stale lock is cleared.
 
-    The claim writes the first conditions with the lock. An operation without a claim has called nothing, so a host that
-    was
-    about to be switched on is off. An operation in the history has acted, and the resulting power state was not read.
+    The claim writes the first conditions with the lock. An operation without a claim has called nothing, so a host
+    that was about to be switched on is off. An operation in the history has acted, and the resulting power state was
+    not read.
     """
     active = machine.status.active_operation
     off = next((one for one in machine.status.conditions if one.type == ConditionType.POWERED_OFF), None)
-    marks = [_NOT_REPAVING] if active is not None and active.kind == OperationKind.HOST_REPLACE else []
+    updates = [_NOT_REPAVING] if active is not None and active.kind == OperationKind.HOST_REPLACE else []
     if off is None or off.reason not in (ConditionReason.POWERING_OFF, ConditionReason.POWERING_ON):
-        return tuple(marks)
+        return tuple(updates)
     acted = active is not None and any(one.uid == active.uid for one in machine.status.recent_operations)
     is_off = off.status == MarkStatus.TRUE and not acted
-    return (*marks, _IS_OFF if is_off else ConditionUpdate(ConditionType.POWERED_OFF, None))
+    return (*updates, _IS_OFF if is_off else ConditionUpdate(ConditionType.POWERED_OFF, None))
 
 
 _IS_OFF: Final = ConditionUpdate(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERED_OFF)
@@ -88,17 +87,15 @@ class MachinePhaseController:
             return None
         if (finalizers := _finalizers(machine)) is not None:
             await self._set_finalizers(machine, finalizers)
-        elif await self._slot_is_left_behind(machine):
-            marks = lock.update_conditions(lock.as_read(machine), _marks_left(machine), now=self._now())
-            await self._write_machine(machine, {"activeOperation": None, **marks})
+        elif await self._has_stale_lock(machine):
+            updates = lock.update_conditions(lock.as_read(machine), _stale_updates(machine), now=self._now())
+            await self._write_machine(machine, {"activeOperation": None, **updates})
         elif machine.spec.ssh is None:
             await self._set_phase(machine)
         return None
 
-    async def _slot_is_left_behind(self, machine: Machine) -> bool:
-        """Return whether no executor will release the lock: its operation is gone, or ended before the claim was
-        written.
-        """
+    async def _has_stale_lock(self, machine: Machine) -> bool:
+        """Return whether no executor will release the lock: its operation is gone, or ended before its claim."""
         active = machine.status.active_operation
         if active is None or active.lost or active.kind not in _KINDS:
             return False
@@ -114,10 +111,10 @@ class MachinePhaseController:
     async def _set_phase(self, machine: Machine) -> None:
         """Write `status.phase` of a Machine without `ssh`."""
         status = machine.status
-        wanted = machine_phase(
+        phase = machine_phase(
             machine.spec, conditions=status.conditions, node=self._node(machine.name), slot=status.active_operation
         )
-        if change := wanted.change(status):
+        if change := phase.change(status):
             await self._write_machine(machine, change)
 
     async def _set_finalizers(self, machine: Machine, finalizers: list[str]) -> None:

@@ -43,7 +43,7 @@ BACKOFF_S: Final = 2.0
 _LAST_FAILED: Final = "the last attempt failed"
 KEYED_RETRY_S: Final = 1.0  # the effect may end soon, and leaves no trace then
 
-_CANCEL_WORDS: Final = {
+_CANCEL_TEXT: Final = {
     Cancel.AT_ONCE: "cancel requested",
     Cancel.UNDO: "cancel requested: its changes are undone first",
     Cancel.TOO_LATE: "cancel requested after the point of no return: it continues",
@@ -80,8 +80,8 @@ def _with_cause(decision: Decision, planner: _Planner) -> Decision:
 
 def shows_arrival(procedure: Procedure, run: Run, answer: Answer, decision: Decision) -> bool:
     """Return whether a decision depends on the effect of the last call, which was sent once and has no other cause."""
-    seen = None if isinstance(decision, Wait) else decision.evidence
-    return seen is not None and run.action in procedure.settled and not answer.lost
+    evidence = None if isinstance(decision, Wait) else decision.evidence
+    return evidence is not None and run.action in procedure.settled and not answer.lost
 
 
 def _proven_answer(procedure: Procedure, run: Run, observation: Observation | NotObservable, answer: Answer) -> Answer:
@@ -89,13 +89,13 @@ def _proven_answer(procedure: Procedure, run: Run, observation: Observation | No
     if (
         isinstance(observation, NotObservable)
         or observation.failed is None
-        or not (answer.reply is CallOutcome.ACCEPTED or answer.is_open)
+        or not (answer.outcome is CallOutcome.ACCEPTED or answer.is_open)
     ):
         return answer
     if procedure.table[run.stage, observation.fact].action != run.action:
         return answer
     failed = observation.failed
-    return replace(answer, reply=CallOutcome.NOT_DONE, reason=failed.reason, text=failed.text, cause=failed.cause)
+    return replace(answer, outcome=CallOutcome.NOT_DONE, reason=failed.reason, text=failed.text, cause=failed.cause)
 
 
 def waiting_text(procedure: Procedure, run: Run, *, cancel: bool, answer: Answer = NO_ANSWER) -> str:
@@ -116,7 +116,7 @@ def _call_text(stage: Stage, run: Run, answer: Answer) -> str:
 
 
 def _with_cancel(text: str, stage: Stage, *, cancel: bool) -> str:
-    return f"{text} ({_CANCEL_WORDS[stage.cancel]})" if cancel and not stage.is_cleanup else text
+    return f"{text} ({_CANCEL_TEXT[stage.cancel]})" if cancel and not stage.is_cleanup else text
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class _Planner:
 
     def rejection(self) -> Decision | None:
         """Follow the stage's timeout step, or fail, where the call was rejected: to repeat it is useless."""
-        if self.answer.reply is not CallOutcome.REFUSED:
+        if self.answer.outcome is not CallOutcome.REFUSED:
             return None
         text = f"{self.run.action} was rejected: {self.answer.text}"
         return self._on_timeout(self.answer.reason, f"{text}{self._last_observed()}")
@@ -186,8 +186,7 @@ class _Planner:
         """Return the wait that delays a decision because of calls that other processes have sent or may send.
 
         A sent call does not delay a failure, and nothing delays the end at the deadline: the lock of the Machine
-        outlasts the
-        operation while a call may arrive.
+        outlasts the operation while a call may arrive.
         """
         is_due = isinstance(decision, Finish) and self.timing.spent_s >= self.request.deadline_s
         if isinstance(decision, Wait) or is_due:
@@ -215,7 +214,7 @@ class _Planner:
         return frozenset(again | keyed) | (self.procedure.final if decision.phase is OperationPhase.COMPLETE else set())
 
     def _has_arrived(self, late: LateCall, decision: Decision) -> bool:
-        return late.epoch == self.run.incarnation and shows_arrival(self.procedure, self.run, self.answer, decision)
+        return late.epoch == self.run.epoch and shows_arrival(self.procedure, self.run, self.answer, decision)
 
     def _until_process_ended(self, left_s: float) -> Wait:
         text = (
@@ -293,19 +292,19 @@ class _Planner:
             return ""
         return f"; it {'may be' if is_right or row is None else 'is'} {after.left}"
 
-    def _wait_for_observation(self, unseen: NotObservable) -> Decision:
+    def _wait_for_observation(self, failed: NotObservable) -> Decision:
         untouched = self.run.action is None and self.run.stage == self.procedure.start
-        if unseen.final and untouched:
-            return _failed(unseen.reason, unseen.text)
+        if failed.final and untouched:
+            return _failed(failed.reason, failed.text)
         limit_s = self.stage.limit_s
         if not self.stage.is_cleanup:
             limit_s = max(limit_s, self.procedure.unobservable_limit_s)
         if self.timing.in_stage_s >= limit_s:
-            return self._give_up(unseen.reason, f"{unseen.text}; gave up after {limit_s:.0f} s{self._last_observed()}")
+            return self._give_up(failed.reason, f"{failed.text}; gave up after {limit_s:.0f} s{self._last_observed()}")
         left_s = limit_s - self.timing.in_stage_s
         # only a person can fix it, and needs the names of existing resources
-        known = self._last_observed() if unseen.final else ""
-        return Wait(unseen.reason, f"{unseen.text}{known}; {self._waiting()}", self._poll_in_s(left_s), left_s)
+        known = self._last_observed() if failed.final else ""
+        return Wait(failed.reason, f"{failed.text}{known}; {self._waiting()}", self._poll_in_s(left_s), left_s)
 
     def _take(self, step: Step) -> Decision:
         """Follow a step, unless its dwell is not over, or its action was called already."""
@@ -324,8 +323,8 @@ class _Planner:
             # The text of the failure describes the state at its time: it follows the current state.
             now = f"in the end, {step.evidence}{self._last_observed()}; before that: " if step.evidence else ""
             return _failed(failing.reason, f"{now}{failing.text}", step.evidence)
-        words = step.message or f"while {self._waiting_for()}"
-        return self._give_up(reason, f"{words}: {self._observed()}", step.evidence)
+        message = step.message or f"while {self._waiting_for()}"
+        return self._give_up(reason, f"{message}: {self._observed()}", step.evidence)
 
     def _leave(self, step: Step) -> Decision:
         if step.stage == COMPLETE:
@@ -341,18 +340,18 @@ class _Planner:
         return CallAction(step.stage, step.action, 1, text, step.evidence, limit_s)
 
     def _complete(self, step: Step, but: str = "") -> Finish:
-        have = {evidence.what for evidence in self.run.evidence} | {step.evidence}
-        missing = self.procedure.proof - have
+        recorded = {evidence.what for evidence in self.run.evidence} | {step.evidence}
+        missing = self.procedure.proof - recorded
         if missing:  # a gap in a table must never report an effect without evidence
             return _failed(reasons.OUTCOME_UNKNOWN, f"evidence is missing: {', '.join(sorted(missing))}")
         return Finish(OperationPhase.COMPLETE, reasons.SUCCEEDED, f"{self._observed()}{but}", step.evidence)
 
     def _stay(self, step: Step) -> Decision:
-        ask = step.action or self._unanswered()
-        if ask is None:
+        action = step.action or self._unanswered()
+        if action is None:
             return self._wait_or_limit()
-        if self.run.action != ask:
-            return self._call(ask, 1)
+        if self.run.action != action:
+            return self._call(action, 1)
         if self._is_not_repeated():
             return self._outcome_unknown() if self._has_ended_unobserved() else self._wait_or_limit()
         is_over = self.timing.in_stage_s >= self.stage.limit_s
@@ -363,12 +362,12 @@ class _Planner:
             return self._on_timeout(*self._without_effect())
         if self._has_used_its_attempts():  # a call that was sent may take effect until the limit
             return self._wait_or_limit()
-        return self._call(ask, self.run.attempt + 1)
+        return self._call(action, self.run.attempt + 1)
 
     def _has_used_its_attempts(self) -> bool:
         """Return whether the attempts are used up; a call of unknown outcome from another process does not count."""
         most = self.stage.attempts
-        return most is not None and self.run.attempt >= most and self.answer.reply is not CallOutcome.OPEN
+        return most is not None and self.run.attempt >= most and self.answer.outcome is not CallOutcome.OPEN
 
     def _unanswered(self) -> str | None:
         """Return the keyed action that needs an answer; None where there is none.
@@ -382,7 +381,7 @@ class _Planner:
             case Repeat.ONCE:
                 return not self.answer.is_not_done
             case Repeat.KEYED:
-                return self.answer.reply is CallOutcome.ACCEPTED
+                return self.answer.outcome is CallOutcome.ACCEPTED
         return False
 
     def _has_ended_unobserved(self) -> bool:
@@ -395,20 +394,20 @@ class _Planner:
         return self._give_up(reasons.OUTCOME_UNKNOWN, text)
 
     def _call(self, action: str, attempt: int) -> CallAction:
-        asked = replace(self.run, action=action, attempt=attempt)
-        text = waiting_text(self.procedure, asked, cancel=self.request.cancel)
+        called = replace(self.run, action=action, attempt=attempt)
+        text = waiting_text(self.procedure, called, cancel=self.request.cancel)
         if attempt > 1 and self.answer.is_not_done and self.answer.text:
             text += f"; {_LAST_FAILED}: {self.answer.text}"
         until_s = max(self.stage.limit_s - self.timing.in_stage_s, 0.0)
         return CallAction(self.run.stage, action, attempt, text, None, until_s)
 
     def _retry_after_s(self) -> float:
-        if self.answer.reply is CallOutcome.OPEN:  # its process may not have sent it
+        if self.answer.outcome is CallOutcome.OPEN:  # its process may not have sent it
             return -math.inf
         if self._repeat is Repeat.KEYED and self.answer.leaves_open:
             return min(KEYED_RETRY_S * (1 << self.run.attempt - 1), self.stage.retry_after_s)
         if (
-            self.answer.reply is CallOutcome.ACCEPTED
+            self.answer.outcome is CallOutcome.ACCEPTED
             and isinstance(self.observation, Observation)
             and self.observation.more
         ):
@@ -419,19 +418,17 @@ class _Planner:
 
     def _without_effect(self) -> tuple[str, str]:
         """Return reason and message for an action without effect, by the last answer."""
-        asked, times = self.run.action, "once" if self.run.attempt == 1 else f"{self.run.attempt} times"
+        action, times = self.run.action, "once" if self.run.attempt == 1 else f"{self.run.attempt} times"
         if self._repeat is Repeat.KEYED and self.answer.leaves_open:
-            text = f"{asked} was requested {times}, and its outcome is unknown: {self.answer.text}"
+            text = f"{action} was requested {times}, and its outcome is unknown: {self.answer.text}"
             return reasons.OUTCOME_UNKNOWN, f"{text}{self._last_observed()}"
         if self.answer.is_not_done:
-            text = (
-                f"{asked} was requested {times}, and the last attempt failed: {self.answer.text}{self._last_observed()}"
-            )
-            return self.answer.reason or reasons.NO_ANSWER, text
-        if self.answer.is_open:
-            text = f"{asked} was requested {times}, and the outcome of the last attempt is unknown: {self.answer.text}"
+            text = f"{action} was requested {times}, and the last attempt failed: {self.answer.text}"
             return self.answer.reason or reasons.NO_ANSWER, f"{text}{self._last_observed()}"
-        return reasons.NO_EFFECT, f"{asked} was requested {times} and accepted, without effect: {self._observed()}"
+        if self.answer.is_open:
+            text = f"{action} was requested {times}, and the outcome of the last attempt is unknown: {self.answer.text}"
+            return self.answer.reason or reasons.NO_ANSWER, f"{text}{self._last_observed()}"
+        return reasons.NO_EFFECT, f"{action} was requested {times} and accepted, without effect: {self._observed()}"
 
     def _wait_or_limit(self) -> Decision:
         left_s = self._limit_s - self.timing.in_stage_s
@@ -462,49 +459,49 @@ class _Planner:
         return self.stage.limit_s + (self.stage.late_s if is_on_its_way else 0.0)
 
     def _on_timeout(self, reason: str, text: str) -> Decision:
-        otherwise = self.stage.on_timeout
-        if otherwise is not None and otherwise.fail is not None:
+        on_timeout = self.stage.on_timeout
+        if on_timeout is not None and on_timeout.fail is not None:
             return self._give_up(
-                otherwise.fail, f"{otherwise.message}: {self._observed()}" if otherwise.message else text
+                on_timeout.fail, f"{on_timeout.message}: {self._observed()}" if on_timeout.message else text
             )
-        if otherwise is None or isinstance(self.observation, NotObservable):
+        if on_timeout is None or isinstance(self.observation, NotObservable):
             return self._give_up(reason, text)
-        return self._complete_on_timeout() if self._completes_on_timeout() else self._leave(otherwise)
+        return self._complete_on_timeout() if self._completes_on_timeout() else self._leave(on_timeout)
 
     def _completes_on_timeout(self) -> bool:
         """Return whether the operation completes although this stage fails: its purpose does not need the stage."""
-        otherwise = self.stage.on_timeout
-        return otherwise is not None and otherwise.stage == COMPLETE and isinstance(self.observation, Observation)
+        on_timeout = self.stage.on_timeout
+        return on_timeout is not None and on_timeout.stage == COMPLETE and isinstance(self.observation, Observation)
 
     def _complete_on_timeout(self) -> Finish:
         why = f": {self.answer.text}" if self.answer.text else ""
         return self._complete(Step(COMPLETE), f"; timed out waiting for {self.stage.waits_for}{why}")
 
-    def _give_up(self, reason: str, text: str, seen: str | None = None) -> Decision:
+    def _give_up(self, reason: str, text: str, evidence: str | None = None) -> Decision:
         """Fail, or enter the cleanup stage; in a cleanup stage, fail with the earlier failure."""
         failing = self.run.failing
         if failing is not None:
             left = f"; the host is {self.stage.left}" if self.stage.left else ""
-            return _failed(failing.reason, f"{failing.text}; after that, {text}{left}", seen)
+            return _failed(failing.reason, f"{failing.text}; after that, {text}{left}", evidence)
         if self.stage.lingers and self.run.action is not None:
             text = f"{text}; {self.stage.lingers}"
         if self.stage.cleanup_stage is None:
-            return _failed(reason, text, seen)
+            return _failed(reason, text, evidence)
         after = self.procedure.stages[self.stage.cleanup_stage]
         blind = after.blind if isinstance(self.observation, NotObservable) else None
         entered = replace(self.run, stage=self.stage.cleanup_stage, action=blind, attempt=1 if blind else 0)
-        words = f"{waiting_text(self.procedure, entered, cancel=False)}, before it fails as {reason}: {text}"
+        message = f"{waiting_text(self.procedure, entered, cancel=False)}, before it fails as {reason}: {text}"
         if blind is not None:
             return CallAction(
-                self.stage.cleanup_stage, blind, 1, words, seen, after.limit_s, PendingFailure(reason, text)
+                self.stage.cleanup_stage, blind, 1, message, evidence, after.limit_s, PendingFailure(reason, text)
             )
-        return EnterStage(self.stage.cleanup_stage, words, seen, after.limit_s, PendingFailure(reason, text))
+        return EnterStage(self.stage.cleanup_stage, message, evidence, after.limit_s, PendingFailure(reason, text))
 
     def _poll_in_s(self, left_s: float) -> float:
-        again_s = self.observation.next_poll_s if isinstance(self.observation, Observation) else None
-        wanted_s = max(self.procedure.poll_s(self.timing.observations), again_s or 0.0)
+        next_poll_s = self.observation.next_poll_s if isinstance(self.observation, Observation) else None
+        poll_s = max(self.procedure.poll_s(self.timing.observations), next_poll_s or 0.0)
         deadline_in_s = self.request.deadline_s - self.timing.spent_s
-        return max(min(wanted_s, left_s, deadline_in_s if deadline_in_s > 0 else math.inf), 0.05)
+        return max(min(poll_s, left_s, deadline_in_s if deadline_in_s > 0 else math.inf), 0.05)
 
     def _waiting_for(self) -> str:
         return waiting_text(self.procedure, self.run, cancel=self.request.cancel, answer=self.answer)
@@ -547,5 +544,5 @@ def _is_by_table(finish: Finish) -> bool:
     return finish.phase is OperationPhase.COMPLETE or finish.is_undone
 
 
-def _failed(reason: str, text: str, seen: str | None = None) -> Finish:
-    return Finish(OperationPhase.FAILED, reason, text, seen)
+def _failed(reason: str, text: str, evidence: str | None = None) -> Finish:
+    return Finish(OperationPhase.FAILED, reason, text, evidence)

@@ -54,9 +54,8 @@ class Executor(Protocol):
     """A component that executes operations. Its procedures make the decisions.
 
     `observe` and `perform` raise Refusal where only a person can help, and Uncertain when the answer was lost. They
-    raise
-    Transient, or NotDone with a reason, when the call certainly had no effect. Both may take long: the engine runs them
-    beside other operations.
+    raise Transient, or NotDone with a reason, when the call certainly had no effect. Both may take long: the engine
+    runs them beside other operations.
     """
 
     @property
@@ -77,17 +76,15 @@ class Executor(Protocol):
         """Return the operation's procedure; raise Refusal for an unsupported kind."""
         ...
 
-    def place(self, machine: Machine) -> str:
+    def endpoint(self, machine: Machine) -> str:
         """Return the endpoint of observations and actions, for messages: `https://bmc-01 Systems/1`."""
         ...
 
-    def lane(self, machine: Machine) -> str:
-        """Return the name of a bottleneck that several Machines share, such as the rate limits of an account; else
-        empty.
-        """
+    def concurrency_group(self, machine: Machine) -> str:
+        """Return the name of a bottleneck that several Machines share, such as an account's rate limits; else empty."""
         ...
 
-    def binding(self, machine: Machine) -> str:
+    def target_digest(self, machine: Machine) -> str:
         """Return a digest of the target of actions on this Machine; another digest is another target."""
         ...
 
@@ -98,7 +95,7 @@ class Executor(Protocol):
         """
         ...
 
-    def rests_on(self, operation: MachineOperation, machine: Machine) -> object:
+    def observation_key(self, operation: MachineOperation, machine: Machine) -> object:
         """Return the part of the Machine that an observation depends on; a change, by `==`, triggers an observation."""
         ...
 

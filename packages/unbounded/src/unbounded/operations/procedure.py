@@ -167,8 +167,8 @@ class Procedure:
     final: frozenset[str] = frozenset()
     former_stages: Mapping[str, str] = field(default_factory=dict)
 
-    def poll_s(self, looks: int) -> float:
-        return self.polls_s[min(looks, len(self.polls_s) - 1)]
+    def poll_s(self, observations: int) -> float:
+        return self.polls_s[min(observations, len(self.polls_s) - 1)]
 
     def tuned(self, *, attempts: int, longest_pause_s: float) -> Procedure:
         """Return the procedure with another default of attempts and a shortest poll interval; stages keep their own
@@ -193,9 +193,9 @@ class Procedure:
                     yield f"{what} of {name}", extra
 
     def _holes(self) -> Iterable[str]:
-        wanted = set(product(self.stages, self.facts))
-        yield from (f"no row for {row}" for row in sorted(wanted - self.table.keys()))
-        yield from (f"row {row} names no stage or fact" for row in sorted(self.table.keys() - wanted))
+        expected = set(product(self.stages, self.facts))
+        yield from (f"no row for {row}" for row in sorted(expected - self.table.keys()))
+        yield from (f"row {row} names no stage or fact" for row in sorted(self.table.keys() - expected))
 
     def _dangling(self) -> Iterable[str]:
         if self.start not in self.stages:
@@ -244,14 +244,14 @@ class Procedure:
 
     def _ways_out(self) -> Iterable[str]:
         """Yield the steps of cleanup stages that would not end with the failure that led there."""
-        last = {name for name, stage in self.stages.items() if stage.is_cleanup}
+        cleanups = {name for name, stage in self.stages.items() if stage.is_cleanup}
         leading_on = {here for (here, _fact), step in self.table.items() if step.stage != here and step.fail is None}
         rows = ((f"({here}, {fact})", here, step) for (here, fact), step in self.table.items())
         limits = ((f"on_timeout of {name}", name, stage.on_timeout) for name, stage in self.stages.items())
         for where, here, step in (*rows, *limits):
-            if here not in last or step is None or step.fail is not None or step.stage == here:
+            if here not in cleanups or step is None or step.fail is not None or step.stage == here:
                 continue
-            if step.stage not in last or step.stage in leading_on:
+            if step.stage not in cleanups or step.stage in leading_on:
                 yield f"{where} leads out of a cleanup stage to {step.stage}"
 
     def _unprovable(self) -> Iterable[str]:

@@ -60,14 +60,14 @@ class Run:
     machine: str
     machine_uid: str
     executor: str
-    incarnation: str
-    binding: str
+    epoch: str
+    target_digest: str
     stage: str
     started_at: str
     action: str | None = None
     attempt: int = 0
-    asked_at: str | None = None
-    next_binding: str | None = None
+    called_at: str | None = None
+    next_target_digest: str | None = None
     boot_id: str | None = None
     handle: str | None = None
     answer: Answer = NO_ANSWER
@@ -86,14 +86,14 @@ class Run:
     @property
     def intent(self) -> Intent:
         """The identity of a call, by which two observers compare it."""
-        return (self.stage, self.action, self.attempt, self.incarnation)
+        return (self.stage, self.action, self.attempt, self.epoch)
 
     def with_evidence(self, what: str | None, *, at: str, where: str) -> tuple[Evidence, ...]:
         """Return the evidence with one more entry, which replaces an older one of the same words."""
         if what is None:
             return self.evidence
-        kept = [evidence for evidence in self.evidence if evidence.what != what]
-        return (*kept, Evidence(what=what, at=at, where=where))[-MAX_EVIDENCE:]
+        others = [evidence for evidence in self.evidence if evidence.what != what]
+        return (*others, Evidence(what=what, at=at, where=where))[-MAX_EVIDENCE:]
 
 
 def run_of(operation: MachineOperation) -> Run | None:
@@ -106,14 +106,14 @@ def run_of(operation: MachineOperation) -> Run | None:
         machine=target.machine_ref,
         machine_uid=execution.machine_uid,
         executor=execution.executor,
-        incarnation=execution.incarnation,
-        binding=execution.binding,
-        next_binding=execution.next_binding,
+        epoch=execution.incarnation,
+        target_digest=execution.binding,
+        next_target_digest=execution.next_binding,
         stage=target.stage or "",
         started_at=target.started_at or "",
         action=execution.action,
         attempt=target.attempts or 0,
-        asked_at=target.last_attempt_at,
+        called_at=target.last_attempt_at,
         boot_id=execution.boot_id,
         handle=execution.handle,
         answer=_answer_of(execution),
@@ -157,10 +157,10 @@ def _answer_of(execution: Execution) -> Answer:
 
 
 def _stored(answer: Answer) -> CallAnswer | None:
-    if answer.reply not in STORED:
+    if answer.outcome not in STORED:
         return None
     reason, message = answer.reason[:256] or None, answer.text[:MAX_MESSAGE] or None
-    return CallAnswer(reply=answer.reply, reason=reason, message=message, cause=answer.cause)
+    return CallAnswer(reply=answer.outcome, reason=reason, message=message, cause=answer.cause)
 
 
 def with_nulls(struct: ApiStruct) -> dict[str, Any]:
@@ -252,14 +252,14 @@ def _common(
         observed_generation=run.generation,
         target_operations=run.counters,
         attempts=run.attempt,
-        last_attempt_at=run.asked_at,
+        last_attempt_at=run.called_at,
     )
     execution = Execution(
         executor=run.executor,
-        incarnation=run.incarnation,
+        incarnation=run.epoch,
         machine_uid=run.machine_uid,
-        binding=run.binding,
-        next_binding=run.next_binding,
+        binding=run.target_digest,
+        next_binding=run.next_target_digest,
         action=run.action,
         boot_id=run.boot_id,
         handle=run.handle,
@@ -300,5 +300,5 @@ def completed_condition(
     completed = Condition(
         type="Completed", status=status, reason=reason, message=message[:MAX_MESSAGE], last_transition_time=since
     )
-    kept = [condition for condition in old if condition.type != "Completed"]
-    return [msgspec.to_builtins(condition) for condition in (*kept, completed)]
+    others = [condition for condition in old if condition.type != "Completed"]
+    return [msgspec.to_builtins(condition) for condition in (*others, completed)]

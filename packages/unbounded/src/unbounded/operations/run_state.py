@@ -1,4 +1,4 @@
-"""The in-memory state of an operation in one process of an executor, beyond its status: times, answers, open calls."""
+"""The in-memory state of an operation in one process of an executor: times, answers and open calls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TimedObservation:
 
     began_at: float
     ended_at: float
-    sight: Observation | NotObservable
+    result: Observation | NotObservable
     on: tuple[object, ...]
     version: str
 
@@ -132,46 +132,45 @@ class RunState:
     uid: str
     stage: str = ""
     stage_since: float = 0.0
-    looks: int = 0
+    observations: int = 0
     progress: str = ""
     read: tuple[str, str, str] | None = None  # detail, fact and time of the last observation
     moved_at: float = 0.0  # loop time of the last change of progress, or of the stage's begin
     intent: Intent | None = None
-    asked: OwnCall | None = None
-    asked_at: float = 0.0  # when our call was answered, or the call of another process was first seen
+    own_call: OwnCall | None = None
+    answered_at: float = 0.0  # when our call was answered, or the call of another process was first observed
     answer: Answer = NO_ANSWER
-    late: dict[str, PendingArrival] = field(
-        default_factory=dict
-    )  # by epoch: only the last call of a process can lack an answer
+    # by epoch: only the last call of a process can lack an answer
+    late: dict[str, PendingArrival] = field(default_factory=dict)
     stored: Answer = NO_ANSWER  # the last call as the status has it
     stored_at: float = -math.inf  # when this process last wrote it
     spent_s: int = -1
     spent_since: float = 0.0
     call: asyncio.Task[None] | None = None
-    look: asyncio.Task[TimedObservation] | None = None
-    look_of: str = ""  # target digest of the observation under way
-    looked: TimedObservation | None = None  # the last completed one
+    observing: asyncio.Task[TimedObservation] | None = None
+    observing_digest: str = ""  # target digest of the observation under way
+    observed: TimedObservation | None = None  # the last completed one
     machine: Machine | None = None  # as of the last observation; it may be gone or replaced by now
     live: dict[str, Any] | None = None  # the Machine as last read live: its lists are written back whole
     unused: TimedObservation | None = None  # observation of a claim that failed
     handle: str | None = None  # came with an answer; not stored yet
-    said_at: float = -math.inf
+    reported_at: float = -math.inf
     lost: LostLock | None = None
     # state of the recreation that holds the lock; the next field is the time of its last change
     recreation: object = None
     recreation_since: float = 0.0
     decided_on: tuple[object, ...] | None = None
-    nudged: bool = False
-    left_alone: bool = False
-    settles: bool = False  # waits only for calls of another process to arrive, and yields its capacity
-    beside_since: float = 0.0  # begin of the observation or call that a pass waits for
+    woken: bool = False
+    outlasted: bool = False
+    awaits_late: bool = False  # waits only for calls of another process to arrive, and yields its capacity
+    task_since: float = 0.0  # begin of the observation or call that a pass waits for
     due: float = -math.inf
 
-    def follow(self, run: Run, reader: RecordReader) -> None:
+    def update(self, run: Run, reader: RecordReader) -> None:
         """Update from the record in the status."""
         now, is_first = reader.now, self.intent is None
         if run.stage != self.stage:
-            self.stage, self.stage_since, self.looks = run.stage, now - (run.stage_s if is_first else 0), 0
+            self.stage, self.stage_since, self.observations = run.stage, now - (run.stage_s if is_first else 0), 0
             self.moved_at = now
         if self.spent_s < 0:
             self.spent_s, self.spent_since = run.spent_s, now - min(max(reader.down_s, 0.0), DOWN_S)
@@ -179,53 +178,53 @@ class RunState:
             self.spent_s, self.spent_since = run.spent_s, now
         self.stored = run.answer
         if run.intent != self.intent:
-            self._begin_to_follow(run, reader)
+            self._begin_call(run, reader)
         elif self._is_news(run):
             self._take_stored(run, reader, lost=self.answer.lost)  # the record that was read before was older
 
-    def _begin_to_follow(self, run: Run, reader: RecordReader) -> None:
-        self.drop_calls()
+    def _begin_call(self, run: Run, reader: RecordReader) -> None:
+        self.cancel_observation()
         again = self.intent is not None and self.intent[:2] == run.intent[:2]
         lost, self.intent = again and self.answer.leaves_open, run.intent
         # the process's earlier call: it was answered, else the process would not have continued
-        self.late.pop(run.incarnation, None)
+        self.late.pop(run.epoch, None)
         self._take_late(run, reader)
-        if self.asked is not None and self.asked.intent == run.intent:
-            self._take_answer(self.asked.answer, self.asked.at)
+        if self.own_call is not None and self.own_call.intent == run.intent:
+            self._take_answer(self.own_call.answer, self.own_call.at)
             return
         self._take_stored(run, reader, lost=lost)
 
     def _is_news(self, run: Run) -> bool:
         """Return whether the record has a newer state of the same call: its process has stored that late."""
-        if run.action is None or self.answer.reply is CallOutcome.ACCEPTED:
+        if run.action is None or self.answer.outcome is CallOutcome.ACCEPTED:
             return False
-        return run.handle is not None or (self.answer.reply is CallOutcome.OPEN and run.answer.reply in STORED)
+        return run.handle is not None or (self.answer.outcome is CallOutcome.OPEN and run.answer.outcome in STORED)
 
     def _take_stored(self, run: Run, reader: RecordReader, *, lost: bool) -> None:
         """Take the recorded state of the last call; an unanswered call of another process may still arrive."""
-        answer = _stored_answer(run, is_own=run.incarnation == reader.identity)
+        answer = _stored_answer(run, is_own=run.epoch == reader.identity)
         self._take_answer(replace(answer, lost=answer.lost or lost), reader.now)
-        if answer.reply is not CallOutcome.OPEN:
-            self.late.pop(run.incarnation, None)
-        elif run.incarnation not in self.late:
-            ended = reader.has_ended(run.incarnation)
+        if answer.outcome is not CallOutcome.OPEN:
+            self.late.pop(run.epoch, None)
+        elif run.epoch not in self.late:
+            ended = reader.has_ended(run.epoch)
             wait_s = reader.landing_s if ended else reader.settle_s
             if wait_s > 0:
-                self._add_late(LateCall(run.incarnation, run.action or "", wait_s), reader, acts=not ended)
+                self._add_late(LateCall(run.epoch, run.action or "", wait_s), reader, acts=not ended)
 
     def _take_late(self, run: Run, reader: RecordReader) -> None:
         for call in run.late:
             if call.epoch not in self.late and call.epoch != reader.identity:
-                acts = call.epoch == run.incarnation and not reader.has_ended(call.epoch)
+                acts = call.epoch == run.epoch and not reader.has_ended(call.epoch)
                 self._add_late(call, reader, acts=acts)
 
     def _add_late(self, call: LateCall, reader: RecordReader, *, acts: bool) -> None:
         self.late[call.epoch] = PendingArrival(call.epoch, call.action, reader.now + call.left_s, acts)
 
     def _take_answer(self, answer: Answer, at: float) -> None:
-        self.answer, self.asked_at = answer, at
+        self.answer, self.answered_at = answer, at
 
-    def has_arrived(self, epoch: str) -> None:
+    def drop_late(self, epoch: str) -> None:
         """Drop the last call of a process from the late calls: its effect was observed."""
         self.late.pop(epoch, None)
 
@@ -238,7 +237,7 @@ class RunState:
         known = run.intent == self.intent
         return replace(
             run,
-            answer=self.answer if known else replace(run.answer, reply=CallOutcome.NONE),
+            answer=self.answer if known else replace(run.answer, outcome=CallOutcome.NONE),
             late=self.late_calls(now),
             spent_s=self.spent(now),
             stage_s=int(now - self.stage_since) if run.stage == self.stage else 0,
@@ -246,26 +245,26 @@ class RunState:
         )
 
     @property
-    def keeps_answer(self) -> bool:
+    def has_unstored_answer(self) -> bool:
         """Return whether this process knows an answer to its own call that the status lacks."""
-        own = self.asked is not None and self.asked.intent == self.intent
-        return own and self.answer.reply in STORED and self.answer != self.stored
+        own = self.own_call is not None and self.own_call.intent == self.intent
+        return own and self.answer.outcome in STORED and self.answer != self.stored
 
-    def wrote(self, run: Run, identity: str, now: float) -> None:
+    def record_written(self, run: Run, identity: str, now: float) -> None:
         """Update after this process has written the record of a stage; its action is not called yet.
 
         Another process can no longer write an intent; only a call that it was about to send remains.
         """
-        self.asked, self.stored_at = None, now
+        self.own_call, self.stored_at = None, now
         self.late = {epoch: replace(one, acts=False) for epoch, one in self.late.items()}
-        self.follow(run, RecordReader(identity, now))
+        self.update(run, RecordReader(identity, now))
 
-    def slot_taken(self, before: str, version: str) -> None:
+    def lock_taken(self, before: str, version: str) -> None:
         """Update after the lock was taken: an observation of the Machine just before counts for the new version."""
-        if self.looked is not None and self.looked.version == before:
-            self.looked = replace(self.looked, version=version)
+        if self.observed is not None and self.observed.version == before:
+            self.observed = replace(self.observed, version=version)
 
-    def take_unused(self, on: tuple[object, ...], version: str, now: float) -> TimedObservation | None:
+    def reuse_observation(self, on: tuple[object, ...], version: str, now: float) -> TimedObservation | None:
         """Return the observation of a failed claim if the next claim can use it; None where it cannot.
 
         It must be recent enough to act on, and no other holder may have had the Machine since.
@@ -284,13 +283,13 @@ class RunState:
         self.lost = lost
         return lost
 
-    def recreation_stands_still(self, state: object, now: float) -> float:
+    def recreation_stalled_s(self, state: object, now: float) -> float:
         """Return the seconds since the recreation that holds the lock last made progress."""
         if state != self.recreation:
             self.recreation, self.recreation_since = state, now
         return now - self.recreation_since
 
-    def begin_anew(self) -> None:
+    def reset_claim(self) -> None:
         """Reset stage and spent time: an earlier attempt to claim does not count."""
         self.stage, self.spent_s = "", -1
 
@@ -299,65 +298,63 @@ class RunState:
 
         A retry, or the end of a dwell, needs an observation that began when it was due.
         """
-        began_at = now if self.looked is None else self.looked.began_at
+        began_at = now if self.observed is None else self.observed.began_at
         acts = [one.until - began_at for one in self.late.values() if one.acts]
         return Timing(
             in_stage_s=now - self.stage_since,
-            since_call_s=began_at - self.asked_at,
+            since_call_s=began_at - self.answered_at,
             spent_s=self.spent(now),
             settles_in_s=max([*acts, 0.0]),
             late=self.late_calls(began_at),
-            observations=self.looks,
+            observations=self.observations,
             observed_from_s=began_at - self.stage_since,
             stalled_s=now - self.moved_at,
         )
 
-    def saw(self, sight: Observation | NotObservable, now: float) -> None:
+    def update_progress(self, observation: Observation | NotObservable, now: float) -> None:
         """Update the progress from an observation."""
-        if not isinstance(sight, Observation):
+        if not isinstance(observation, Observation):
             return
-        if sight.progress != self.progress:
-            self.progress, self.moved_at = sight.progress, now
+        if observation.progress != self.progress:
+            self.progress, self.moved_at = observation.progress, now
 
-    def with_sight(self, run: Run, sight: Observation | NotObservable, now: Callable[[], str]) -> Run:
+    def with_observation(self, run: Run, observation: Observation | NotObservable, now: Callable[[], str]) -> Run:
         """Return the record with detail, fact and time of the last observation."""
-        if isinstance(sight, Observation):
-            self.read = (sight.detail, str(sight.fact), now())
+        if isinstance(observation, Observation):
+            self.read = (observation.detail, str(observation.fact), now())
         if self.read is None:
             return run
         standing, fact, read_at = self.read
         return replace(run, standing=standing or run.standing, fact=fact, read_at=read_at)
 
-    def asks(self, now: float) -> None:
+    def record_call(self, now: float) -> None:
         """Record that this process calls the action of the intent."""
         if self.intent is None:
             raise ValueError("no intent is recorded")
         answer = self.answer.after(CallEvent.SEND, text=NO_ANSWER_YET)
-        self.asked, self.answer = OwnCall(self.intent, answer, now), answer
+        self.own_call, self.answer = OwnCall(self.intent, answer, now), answer
 
-    def answered(self, event: CallEvent, reason: str, text: str, now: float, cause: Cause | None = None) -> None:
+    def record_answer(self, event: CallEvent, reason: str, text: str, now: float, cause: Cause | None = None) -> None:
         """Record the answer to this process's call; the wait for its effect begins now."""
-        if self.asked is None:  # it came after the record of the next call was written
+        if self.own_call is None:  # it came after the record of the next call was written
             return
-        self.asked = replace(self.asked, answer=self.asked.answer.after(event, reason, text, cause), at=now)
-        if self.asked.intent == self.intent:
-            self._take_answer(self.asked.answer, now)
+        self.own_call = replace(self.own_call, answer=self.own_call.answer.after(event, reason, text, cause), at=now)
+        if self.own_call.intent == self.intent:
+            self._take_answer(self.own_call.answer, now)
 
     def spent(self, now: float) -> int:
-        """Return the seconds of the deadline that are spent, rounded up, so that restarts cannot extend it without
-        limit.
-        """
+        """Return the spent seconds of the deadline; rounded up, so that restarts cannot extend it without limit."""
         return max(self.spent_s, 0) + math.ceil(now - self.spent_since)
 
     @property
     def calling(self) -> bool:
         return self.call is not None and not self.call.done()
 
-    def drop_calls(self) -> None:
+    def cancel_observation(self) -> None:
         """Cancel the observation; a call that was sent ends by itself."""
-        if self.look is not None:
-            self.look.cancel()
-            self.look = None
+        if self.observing is not None:
+            self.observing.cancel()
+            self.observing = None
 
 
 def _stored_answer(run: Run, *, is_own: bool) -> Answer:
@@ -366,8 +363,8 @@ def _stored_answer(run: Run, *, is_own: bool) -> Answer:
         return NO_ANSWER
     if run.handle is not None:  # the handle came with the answer
         return Answer(CallOutcome.ACCEPTED, lost=run.answer.lost or not is_own)
-    if run.answer.reply in STORED:
-        accepted = run.answer.reply is CallOutcome.ACCEPTED
+    if run.answer.outcome in STORED:
+        accepted = run.answer.outcome is CallOutcome.ACCEPTED
         return replace(run.answer, lost=run.answer.lost or (accepted and not is_own))
     written = replace(NOT_SENT, lost=run.answer.lost)
     return written if is_own else written.after(CallEvent.TAKE_OVER, text=TAKEN_OVER)

@@ -16,11 +16,11 @@ from unbounded.kube.backoff import Backoff
 from unbounded.kube.clock import WallClock, rfc3339, seconds_since, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import NotFound
+from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import reasons
-from unbounded.operations.announcing import EventSink, no_events
 from unbounded.operations.batch_controller import BatchController, BatchTimes
 from unbounded.operations.caches import (
     INDEX_EXECUTOR,
@@ -59,10 +59,10 @@ NODE_LEASES: Final = "kube-node-lease"
 
 @dataclass
 class TrackedOperation:
-    """In-memory state of one operation: the times of this supervisor's first sights."""
+    """In-memory state of one operation: the times at which this supervisor first observed its changes."""
 
     uid: str
-    seen_at: float
+    first_observed_at: float
     created_at: float = 0.0  # and `ended_at`: on this supervisor's clock, also for times before its start
     missing_since: float | None = None
     claimed_at: float | None = None
@@ -72,7 +72,7 @@ class TrackedOperation:
     fanned: BatchTimes = field(default_factory=BatchTimes)
     heard: str | None = None  # last lease renewal of a host that expects_silence selects
     heard_at: float | None = None
-    told: set[str] = field(default_factory=set)  # reasons of the Events created
+    warned: set[str] = field(default_factory=set)  # reasons of the Events created
 
     def silent_s(self, heard: str | None, now: float) -> float:
         """Return the seconds since the host's lease last changed."""
@@ -80,7 +80,7 @@ class TrackedOperation:
             self.heard, self.heard_at = heard, now
         return now - self.heard_at
 
-    def follow(self, operation: MachineOperation, machine: Machine | None, now: float, wall: datetime) -> None:
+    def update(self, operation: MachineOperation, machine: Machine | None, now: float, wall: datetime) -> None:
         if operation.terminal and self.ended_at is None:
             ended_at = now - max(seconds_since(operation.status.completed_at, wall), 0.0)
             self.ended_at = ended_at if self.status is None else max(ended_at, self.changed_at)
@@ -97,7 +97,7 @@ class TrackedOperation:
             return 0.0 if since is None else now - since
 
         return OperationAges(
-            known_s=age(self.seen_at),
+            known_s=age(self.first_observed_at),
             created_s=age(self.created_at),
             machine_missing_s=age(self.missing_since),
             claimed_s=age(self.claimed_at),
@@ -110,7 +110,7 @@ class TrackedOperation:
 class ExecutorActivity:
     """The last change of an executor's operations: on this process's clock, and as a timestamp for messages."""
 
-    seen_at: float
+    changed_at: float
     shown: str
 
 
@@ -126,7 +126,7 @@ class Supervisor:
         api: Api,
         caches: SupervisorCaches,
         *,
-        announce: EventSink = no_events,
+        emit_event: EventSink = no_events,
         absences: ExecutorHealth | None = None,
         now: WallClock = utc_now,
         metrics: OperationMetrics | None = None,
@@ -134,14 +134,14 @@ class Supervisor:
     ) -> None:
         self._api = api
         self._caches = caches
-        self._announce = announce
+        self._emit_event = emit_event
         self._absences = absences or ExecutorHealth()
         self._wall = now
         self._metrics = metrics or OperationMetrics()
-        self._desk = SupervisorStatus(api, caches, announce, now, ended=self._count)
-        self._parents = BatchController(api, caches, self._desk)
+        self._status = SupervisorStatus(api, caches, emit_event, now, ended=self._count)
+        self._batches = BatchController(api, caches, self._status)
         self._known: dict[str, TrackedOperation] = {}
-        self._at_work: dict[str, ExecutorActivity] = {}  # by executor
+        self._activity: dict[str, ExecutorActivity] = {}  # by executor
         self._operations: Controller[str] = Controller(
             "supervisor operations",
             self._reconcile,
@@ -151,7 +151,7 @@ class Supervisor:
         )
         self._machines: Controller[str] = Controller(
             "supervisor machines",
-            MachinePhaseController(api, caches, self._desk.now).reconcile,
+            MachinePhaseController(api, caches, self._status.now).reconcile,
             workers=2,
             metrics=loop_metrics,
         )
@@ -163,14 +163,14 @@ class Supervisor:
             caches.operations.subscribed(self._operation_changed),
             caches.machines.subscribed(self._machine_changed),
             caches.nodes.subscribed(self._node_changed),
-            caches.pause.subscribed(lambda _old, _new: self._look_at_all()),
+            caches.pause.subscribed(lambda _old, _new: self._enqueue_all()),
             self._absences.subscribed(self._absence_changed),
         ):
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._operations.run())
                 tasks.create_task(self._machines.run())
 
-    def _look_at_all(self) -> None:
+    def _enqueue_all(self) -> None:
         for operation in self._caches.operations.all():
             self._operations.enqueue(operation.name)
         for machine in self._caches.machines.all():
@@ -181,32 +181,33 @@ class Supervisor:
         if operation is None:
             return
         self._operations.enqueue(operation.name)
-        self._note_at_work(new)
+        self._note_activity(new)
         for owner in operation.metadata.owner_references:
             if owner.kind == "MachineOperation":
                 self._operations.enqueue(owner.name)
         if old is None or new is None or old.status.phase != new.status.phase:
-            self._look_at_machine(operation.spec.machine_ref)
+            self._enqueue_for(operation.spec.machine_ref)
             self._machines.enqueue(operation.spec.machine_ref or "")
             for child in self._caches.operations.by(INDEX_PARENT, operation.metadata.uid):
                 self._operations.enqueue(child.name)
 
-    def _note_at_work(self, operation: MachineOperation | None) -> None:
+    def _note_activity(self, operation: MachineOperation | None) -> None:
         """Record that an executor is at work; after a silence, wake the operations that wait for it."""
         execution = operation.status.execution if operation is not None and not operation.terminal else None
         if execution is None:
             return
-        before, now = self._at_work.get(execution.executor), self._loop_time()
-        self._at_work[execution.executor] = ExecutorActivity(now, rfc3339(self._wall()))
-        if before is None or now - before.seen_at >= BUSY_FOR_S:
+        before, now = self._activity.get(execution.executor), self._loop_time()
+        self._activity[execution.executor] = ExecutorActivity(now, rfc3339(self._wall()))
+        if before is None or now - before.changed_at >= BUSY_FOR_S:
             for other in self._caches.operations.all():
                 waiting = other.status.waiting
                 if waiting is not None and waiting.held_by == execution.executor and not other.claimed:
                     self._operations.enqueue(other.name)
 
     def _absence_changed(self, provider: str, absence: Unavailability | None) -> None:
-        """Enqueue the operations that wait for the provider; create an Event for claimed ones, whose executor owns the
-        status.
+        """Enqueue the operations that wait for the provider.
+
+        A claimed one gets an Event, as its executor owns the status.
         """
         for operation in self._caches.operations.all():
             execution, waiting = operation.status.execution, operation.status.waiting
@@ -216,20 +217,20 @@ class Supervisor:
                 if waiting is None or provider_of(waiting.held_by or "") == provider:
                     self._operations.enqueue(operation.name)
             elif absence is not None and absence.is_trouble and provider_of(execution.executor) == provider:
-                self._announce(operation, "Warning", reasons.PROVIDER_NOT_SERVED, absence.text)
+                self._emit_event(operation, "Warning", reasons.PROVIDER_NOT_SERVED, absence.text)
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
         machine = new or old
         if machine is not None:
             self._machines.enqueue(machine.name)
-            self._look_at_machine(machine.name)
+            self._enqueue_for(machine.name)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
         if node is not None:
             self._machines.enqueue(node.metadata.labels.get(LABEL_MACHINE, node.metadata.name))
 
-    def _look_at_machine(self, name: str | None) -> None:
+    def _enqueue_for(self, name: str | None) -> None:
         for operation in self._caches.operations.by(INDEX_MACHINE, name or ""):
             self._operations.enqueue(operation.name)
 
@@ -246,16 +247,16 @@ class Supervisor:
             age_s = max(seconds_since(operation.metadata.creation_timestamp, self._wall()), 0.0)
             known = self._known[name] = TrackedOperation(operation.metadata.uid, now, now - age_s)
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
-        known.follow(operation, machine, now, self._wall())
+        known.update(operation, machine, now, self._wall())
         if operation.spec.machine_ref is None:
-            return await self._carry_out(operation, await self._about_parent(operation, known))
+            return await self._execute(operation, await self._batch_action(operation, known))
         view = await self._view(operation, machine, known)
-        return await self._carry_out(operation, plan_action(view))
+        return await self._execute(operation, plan_action(view))
 
-    async def _about_parent(self, operation: MachineOperation, known: TrackedOperation) -> SupervisorAction:
+    async def _batch_action(self, operation: MachineOperation, known: TrackedOperation) -> SupervisorAction:
         if operation.terminal:
             return plan_cleanup(operation, known.ages(self._loop_time()).ended_s)
-        return await self._parents.advance(operation, known.fanned)
+        return await self._batches.advance(operation, known.fanned)
 
     async def _view(
         self, operation: MachineOperation, machine: Machine | None, known: TrackedOperation
@@ -304,13 +305,12 @@ class Supervisor:
         return any(one is not None and now - one.changed_at < BUSY_FOR_S for one in known)
 
     async def _last_heard(self, machine: Machine | None, kind: OperationKind, executor: str | None) -> str:
-        """Return the last signs of life of an executor that does not claim: its last write, and for an agent its Node's
-        lease.
-        """
+        """Return the last activity of an executor that does not claim: its last write, and an agent's Node lease."""
         if machine is None or executor is None:
             return ""
-        wrote = self._at_work.get(executor)
-        heard = f"its last write was at {wrote.shown}" if wrote else "it has not written since this supervisor started"
+        heard = "it has not written since this supervisor started"
+        if (activity := self._activity.get(executor)) is not None:
+            heard = f"its last write was at {activity.shown}"
         if executor_of(kind, machine) is not ExecutorKind.AGENT:
             return heard
         try:
@@ -331,35 +331,35 @@ class Supervisor:
             return all(target.completed_at for target in targets)
         return True
 
-    async def _carry_out(self, operation: MachineOperation, decided: SupervisorAction) -> float | None:
+    async def _execute(self, operation: MachineOperation, decided: SupervisorAction) -> float | None:
         match decided:
-            case NoAction(requeue_s=again_s):
-                return _at_least(again_s)
+            case NoAction(requeue_s=requeue_s):
+                return _at_least(requeue_s)
             case ReportWait():
-                await self._desk.say(operation, decided)
+                await self._status.write_wait(operation, decided)
                 return _at_least(decided.requeue_s)
             case EndOperation():
-                await self._desk.end(operation, decided)
+                await self._status.end(operation, decided)
             case WarnOnce():
-                self._tell(operation, decided)
+                self._warn_once(operation, decided)
                 return _at_least(decided.until_s)
             case AddEvidence():
                 where = f"Lease {NODE_LEASES}/{operation.spec.machine_ref}"
-                await self._desk.note(operation, decided.what, where)
+                await self._status.add_evidence(operation, decided.what, where)
             case RecordResult():
-                await self._desk.leave_result(operation)
+                await self._status.record_result(operation)
             case RemoveOperationFinalizer():
-                await self._desk.unhold(operation)
+                await self._status.remove_finalizer(operation)
             case DeleteOperation():
-                await self._desk.delete(operation)
+                await self._status.delete(operation)
         return None
 
-    def _tell(self, operation: MachineOperation, said: WarnOnce) -> None:
+    def _warn_once(self, operation: MachineOperation, warning: WarnOnce) -> None:
         known = self._known.get(operation.name)
-        if known is not None and said.reason not in known.told:
-            known.told.add(said.reason)
-            until = rfc3339(self._wall() + timedelta(seconds=said.until_s))
-            self._announce(operation, "Warning", said.reason, f"{said.text}; not before {until}")
+        if known is not None and warning.reason not in known.warned:
+            known.warned.add(warning.reason)
+            until = rfc3339(self._wall() + timedelta(seconds=warning.until_s))
+            self._emit_event(operation, "Warning", warning.reason, f"{warning.text}; not before {until}")
 
     def _count(self, ended: MachineOperation) -> None:
         known = self._known.get(ended.name)

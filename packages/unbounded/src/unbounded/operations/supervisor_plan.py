@@ -42,11 +42,11 @@ class OperationAges:
     """Seconds on the supervisor's own clock.
 
     Attributes:
-        known_s: since the operation was first seen.
+        known_s: since the operation was first observed.
         created_s: since its creation. For this and `ended_s`, since its end, the server's timestamps count where this
             supervisor has not seen the event: a restart makes neither longer.
         machine_missing_s: since its Machine was first missing; 0 when it exists.
-        claimed_s: since its claim was first seen.
+        claimed_s: since its claim was first observed.
         unchanged_s: since its status last changed.
     """
 
@@ -168,9 +168,7 @@ def _ended(view: SupervisorView) -> SupervisorAction:
     if view.machine is not None and active is not None and active.uid == view.operation.metadata.uid:
         left_s = (LOST_SLOT_S if active.lost else AFTERMATH_S) - view.ages.ended_s
         known = any(one.uid == active.uid for one in view.machine.status.recent_operations)
-        if (
-            active.lost and has_finalizer(view.operation) and not known
-        ):  # the next operation may take the slot at any time
+        if active.lost and has_finalizer(view.operation) and not known:  # the next operation may take the lock soon
             return RecordResult()
         if left_s > 0:
             return NoAction(left_s)
@@ -199,7 +197,7 @@ def expects_silence(operation: MachineOperation, machine: Machine | None, ended_
         and machine.status.active_operation is None
         and _nothing_since(operation, machine)
         and ended_s < LISTEN_FOR_S
-        and all(seen.what != SEEN_SILENT for seen in status.evidence)
+        and all(evidence.what != SEEN_SILENT for evidence in status.evidence)
     )
 
 

@@ -22,11 +22,11 @@ from unbounded.api.operation import (
 )
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.errors import Conflict, NotFound
+from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import lock, reasons
-from unbounded.operations.announcing import EventSink
 from unbounded.operations.batch_plan import failed_target
 from unbounded.operations.caches import SupervisorCaches
 from unbounded.operations.record import completed_condition, wait_message, with_nulls
@@ -51,7 +51,7 @@ class SupervisorStatus:
         self,
         api: Api,
         caches: SupervisorCaches,
-        announce: EventSink,
+        emit_event: EventSink,
         now: WallClock,
         *,
         ended: Callable[[MachineOperation], None],
@@ -60,39 +60,39 @@ class SupervisorStatus:
         self._machine_status = StatusWriter(api, MACHINES, fields=lock.FIELDS, cache=caches.machines)
         self._operation_status = StatusWriter(api, MACHINE_OPERATIONS, fields=None, cache=caches.operations)
         self._caches = caches
-        self._announce = announce
+        self._emit_event = emit_event
         self._wall = now
         self._ended = ended
 
     def now(self) -> str:
         return rfc3339(self._wall())
 
-    async def say(self, operation: MachineOperation, said: ReportWait) -> None:
+    async def write_wait(self, operation: MachineOperation, wait: ReportWait) -> None:
         status = operation.status
         before = status.waiting
-        same = before is not None and (before.reason, before.held_by) == (said.reason, said.held_by)
-        waiting = before if same and before is not None else self._waiting(said)
-        text = wait_message(said.text, waiting)
+        same = before is not None and (before.reason, before.held_by) == (wait.reason, wait.held_by)
+        waiting = before if same and before is not None else self._waiting(wait)
+        text = wait_message(wait.text, waiting)
         if status.message == text and status.phase == OperationPhase.PENDING:
             return
         await self.write(
             operation,
             {
                 "phase": str(OperationPhase.PENDING),
-                "reason": said.reason,
+                "reason": wait.reason,
                 "message": text,
                 "waiting": with_nulls(waiting),
-                "conditions": self.conditions(operation, "False", said.reason, text),
+                "conditions": self.conditions(operation, "False", wait.reason, text),
             },
         )
 
-    def _waiting(self, said: ReportWait) -> Waiting:
-        until = None if said.until_s is None else rfc3339(self._wall() + timedelta(seconds=said.until_s))
-        return Waiting(reason=said.reason, held_by=said.held_by, since=self.now(), until=until)
+    def _waiting(self, wait: ReportWait) -> Waiting:
+        until = None if wait.until_s is None else rfc3339(self._wall() + timedelta(seconds=wait.until_s))
+        return Waiting(reason=wait.reason, held_by=wait.held_by, since=self.now(), until=until)
 
     async def end(self, operation: MachineOperation, end: EndOperation) -> None:
         if end.reason in _FOR_THE_MACHINES_SAKE and operation.spec.machine_ref is not None:
-            await self._make_sure_of(operation.spec.machine_ref)
+            await self._check_machine(operation.spec.machine_ref)
         if end.lost:
             await self._mark_lost(operation)
         try:
@@ -106,7 +106,7 @@ class SupervisorStatus:
         targets = operation.status.targets if operation.spec.machine_ref else ()
         ended = tuple(failed_target(target, end.reason, end.text, self.now()) for target in targets)
         await self.write_end(operation, OperationPhase.FAILED, end.reason, end.text, ended)
-        self._announce(operation, "Warning", end.reason, end.text)
+        self._emit_event(operation, "Warning", end.reason, end.text)
 
     async def write_end(
         self,
@@ -132,21 +132,21 @@ class SupervisorStatus:
             self._ended(written)
         log.info("operation ended", operation=operation.name, phase=str(phase), reason=reason)
 
-    async def note(self, operation: MachineOperation, what: str, where: str) -> None:
+    async def add_evidence(self, operation: MachineOperation, what: str, where: str) -> None:
         """Add evidence to an operation that has ended."""
-        seen = Evidence(what=what, at=self.now(), where=where)
-        evidence = [msgspec.to_builtins(one) for one in (*operation.status.evidence, seen)][-MAX_EVIDENCE:]
+        added = Evidence(what=what, at=self.now(), where=where)
+        evidence = [msgspec.to_builtins(one) for one in (*operation.status.evidence, added)][-MAX_EVIDENCE:]
         await self.write(operation, {"evidence": evidence})
-        self._announce(operation, "Normal", reasons.HOST_SILENT, f"{what} ({where})")
+        self._emit_event(operation, "Normal", reasons.HOST_SILENT, f"{what} ({where})")
 
-    async def hold(self, operation: MachineOperation) -> MachineOperation:
+    async def add_finalizer(self, operation: MachineOperation) -> MachineOperation:
         if has_finalizer(operation):
             return operation
         finalizers = [*operation.metadata.finalizers, FINALIZER_OPERATION]
         return await self._set_finalizers(operation, finalizers)
 
-    async def unhold(self, operation: MachineOperation) -> None:
-        await self.leave_result(operation)
+    async def remove_finalizer(self, operation: MachineOperation) -> None:
+        await self.record_result(operation)
         rest = [finalizer for finalizer in operation.metadata.finalizers if finalizer != FINALIZER_OPERATION]
         await self._set_finalizers(operation, rest)
 
@@ -167,15 +167,15 @@ class SupervisorStatus:
         old = operation.status.conditions
         return completed_condition(old, status=status, reason=reason, message=text, now=self.now())
 
-    async def _make_sure_of(self, name: str) -> None:
+    async def _check_machine(self, name: str) -> None:
         """Raise Stale if the Machine differs from the cached one: a watch can lag, and an end is final."""
-        seen = self._caches.machines.get(name)
+        cached = self._caches.machines.get(name)
         try:
             live = await self._api.get(MACHINES, name)
         except NotFound:
-            same = seen is None
+            same = cached is None
         else:
-            same = seen is not None and seen.metadata.resource_version == live.metadata.resource_version
+            same = cached is not None and cached.metadata.resource_version == live.metadata.resource_version
             self._caches.machines.observe(live)
         if not same:
             raise Stale(f"Machine {name} has changed since the observation")
@@ -189,7 +189,7 @@ class SupervisorStatus:
         if lock.holds_lock(operation, machine):
             await self._machine_status.write(machine, lock.lost_change(lost=lost))
 
-    async def leave_result(self, operation: MachineOperation) -> None:
+    async def record_result(self, operation: MachineOperation) -> None:
         """Write the result to the Machine's history before an operation is deleted, if its executor has not."""
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
         if machine is None or not operation.terminal or operation.status.execution is None:

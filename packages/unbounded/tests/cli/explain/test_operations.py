@@ -114,7 +114,7 @@ async def test_its_provider_is_served_by_nobody(world: World) -> None:
     absence = Unavailability(
         "no provider 'azurevm' is installed (did you mean AzureVM?)", "`unbounded up` looks for it every 60 s"
     )
-    world.absences.tell("azurevm", absence)
+    world.absences.report("azurevm", absence)
     await components.publish_absent(world.api, {"azurevm": absence})
     await world.operation("op", "HostReboot", "m1")
     await waits(world, "op", reasons.PROVIDER_NOT_SERVED)
@@ -123,7 +123,7 @@ async def test_its_provider_is_served_by_nobody(world: World) -> None:
     assert abouts(links) == ["operation/op", executor]
     assert links[0].what == f"HostReboot, not started: {executor} does not serve: {absence.whole}"
     assert links[1].what.endswith(f"does not serve: {absence.whole}")
-    world.absences.tell("azurevm", None)
+    world.absences.report("azurevm", None)
     await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
     await components.publish(world.api, {})  # as it is started anew
     assert "is running: it works on other operations" in (await why(world.api, "op", alive=[]))[1].what
@@ -136,7 +136,7 @@ async def test_the_process_of_its_provider_is_starting(world: World) -> None:
     await components.publish(world.api, {})
     await world.machine("m1", provider="azurevm", providerID="azure://x")
     absence = Unavailability("its process was started, and is not ready yet", is_trouble=False)
-    world.absences.tell("azurevm", absence)
+    world.absences.report("azurevm", absence)
     await components.publish_absent(world.api, {"azurevm": absence})
     await world.operation("op", "HostReboot", "m1")
     executor = "machine-ops-controller/lab/azurevm"
@@ -146,7 +146,7 @@ async def test_the_process_of_its_provider_is_starting(world: World) -> None:
     links = await why(world.api, "op", alive=[])
     assert links[0].what == f"HostReboot, not started: {starting}"
     assert links[1].what == f"is a process of `unbounded up`, and is starting: {absence.text}"
-    world.absences.tell("azurevm", None)
+    world.absences.report("azurevm", None)
     await world.until("op", lambda op: "has not claimed it within 5 s" in (op.status.message or ""), within_s=15)
 
 
@@ -165,7 +165,7 @@ async def test_the_process_that_carries_it_out_does_not_answer(world: World) -> 
         Unavailability("its process was started", is_trouble=False),
         Unavailability("its process does not answer", "it is stopped and restarted"),
     ):
-        world.absences.tell("Sim", absence)
+        world.absences.report("Sim", absence)
         await components.publish_absent(world.api, {"Sim": absence})
     assert world.announced[announced:] == [("op", "Warning", reasons.PROVIDER_NOT_SERVED)]
     links = await why(world.api, "op", alive=[])

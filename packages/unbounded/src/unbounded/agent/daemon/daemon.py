@@ -60,11 +60,10 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.epoch import ProcessEpoch
-from unbounded.kube.events import EventRecorder
+from unbounded.kube.events import EventRecorder, event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches, until_signal
-from unbounded.operations.announcing import event_sink
 from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
 from unbounded.operations.engine import Engine
 
@@ -375,7 +374,7 @@ class AgentDaemon:
             epoch=ProcessEpoch(),
             alone=True,
             now=self._now,
-            announce=event_sink(self._events),
+            emit_event=event_sink(self._events),
         )
 
     def _settled(self) -> bool:

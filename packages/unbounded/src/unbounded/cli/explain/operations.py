@@ -153,7 +153,7 @@ def _explain_claimed(operation: MachineOperation, run: Run, facts: ExplainFacts)
         _about(operation),
         f"{operation.spec.operation_kind} on Machine {run.machine}, stage {run.stage}: {text}{going}",
         held_by=run.executor,
-        since=(waiting.since if waiting is not None else run.asked_at or run.started_at) or "",
+        since=(waiting.since if waiting is not None else run.called_at or run.started_at) or "",
         until=(waiting.until if waiting is not None else None) or "",
         next_step=_after_silence(operation, run)
         if away or operation.spec.abandon
@@ -194,7 +194,7 @@ def _after_limit(procedure: Procedure | None, stage: Stage | None, run: Run, rea
     if run.failing is not None:
         return f"it fails as {run.failing.reason}"
     if reason not in (reasons.IN_PROGRESS, reasons.SETTLING, reasons.WAITING_FOR_TURN):
-        if run.answer.reply is CallOutcome.NOT_DONE:
+        if run.answer.outcome is CallOutcome.NOT_DONE:
             return f"the executor retries it; after {stage.limit_s:.0f} s at most it fails as {reason}"
         limit_s = stage.limit_s if stage.is_cleanup else max(stage.limit_s, procedure.unobservable_limit_s)
         return f"the executor observes again; after {limit_s:.0f} s it fails as {reason}"

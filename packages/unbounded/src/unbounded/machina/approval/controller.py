@@ -18,6 +18,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import NotFound
+from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
@@ -44,7 +45,6 @@ from unbounded.machina.approval.serving import (
     normalize,
     plan_serving,
 )
-from unbounded.operations.announcing import EventSink, no_events
 
 MACHINE_WAIT_S: Final = 60.0  # as long as an operation waits for its Machine
 NODE_POLL_S: Final = 2.0  # between reads for addresses that a Node has not reported yet

@@ -17,7 +17,7 @@ from unbounded.join.token_finder import TokenFinder
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import NotFound
-from unbounded.kube.events import MESSAGE_CHARACTERS
+from unbounded.kube.events import MESSAGE_CHARACTERS, EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
@@ -50,7 +50,6 @@ from unbounded.machina.machines.runs import HostRun, HostRuns, MachineMetrics, P
 from unbounded.machina.provisioning.model import Installer, ObservedRun
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machina.ssh.model import Ssh, SshRejected, SshRoute, SshTransient
-from unbounded.operations.announcing import EventSink, no_events
 
 WORKERS: Final = 8
 

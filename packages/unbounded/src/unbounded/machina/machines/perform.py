@@ -28,6 +28,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.errors import AlreadyExists, NotFound
+from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
@@ -53,7 +54,6 @@ from unbounded.machina.machines.model import (
 )
 from unbounded.machina.machines.observe import AttemptInputs
 from unbounded.machina.machines.pins import untrusted, without_untrusted
-from unbounded.operations.announcing import EventSink
 from unbounded.operations.reasons import CRD_OUTDATED_TEXT
 
 Raw = dict[str, Any]

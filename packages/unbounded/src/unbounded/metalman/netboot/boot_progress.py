@@ -10,6 +10,7 @@ from unbounded.api.conditions import ConditionReason, ConditionType
 from unbounded.api.machine import Machine, NetbootMilestone
 from unbounded.api.operation import BOOT_CONTESTED
 from unbounded.kube.cache import Cache
+from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
 from unbounded.metalman.http.ports import NotReadyYet, ProgressReport
 from unbounded.metalman.netboot import duplicate_host
@@ -20,7 +21,6 @@ from unbounded.metalman.netboot.finding_reporter import SERVED, unserved_reason
 from unbounded.metalman.netboot.milestones import repaved_condition
 from unbounded.metalman.netboot.model import BootObservation, BootRequest, BootWindow, ConditionState, milestone_rank
 from unbounded.metalman.netboot.ports import BootImages, BootImageSource, MacLookup
-from unbounded.operations.announcing import EventSink
 
 LONGEST_STAGE: Final = 64
 MILESTONES: Final = {FileRole.LOADER: NetbootMilestone.LOADER_FETCHED, FileRole.KERNEL: NetbootMilestone.KERNEL_FETCHED}

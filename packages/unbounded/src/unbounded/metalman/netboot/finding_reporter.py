@@ -12,10 +12,10 @@ from typing import Final
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import Machine
 from unbounded.kube.cache import Cache
+from unbounded.kube.events import EventSink
 from unbounded.metalman.dhcp.model import DhcpFinding, DhcpFindingKind
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.model import BootObservation, ConditionState
-from unbounded.operations.announcing import EventSink
 
 FOREIGN_SERVER: Final = "ForeignDHCPServer"
 MOST_EVENTS: Final = 20  # limit on the Machines that get an Event for a problem of their network

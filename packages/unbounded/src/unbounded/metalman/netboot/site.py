@@ -18,6 +18,7 @@ from unbounded.api.operation import MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.errors import ApiError
+from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
@@ -65,7 +66,6 @@ from unbounded.metalman.packet_counters import RepeatFilter
 from unbounded.metalman.templates import TemplateError
 from unbounded.metalman.tftp.packet import ErrorCode
 from unbounded.metalman.tftp.ports import TftpContent, TftpRejection
-from unbounded.operations.announcing import EventSink, no_events
 
 TEMPLATE_FAILED: Final = "TemplateFailed"
 USER_DATA_MISSING: Final = "UserDataMissing"
