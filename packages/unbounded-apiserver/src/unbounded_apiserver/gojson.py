@@ -1,4 +1,4 @@
-"""Decode JSON and YAML from clients into plain Python values, with the error messages of Go's decoder."""
+"""Decode JSON and YAML from clients into plain Python values, with the messages of Go's decoder for common errors."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import msgspec
 from unbounded_apiserver import yamldoc
 
 MAX_DEPTH: Final = yamldoc.MAX_DEPTH  # code that walks objects recurses one to three calls for each level
-EXPLAINED_BYTES: Final = 128 * 1024
-_SPACES: Final = re.compile(r"[ \t\r\n]*")
-_TEXT: Final = re.compile(r'[^"\\\x00-\x1f]*')
-_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_AT: Final = re.compile(r"JSON is malformed: (.*) \(byte (\d+)\)")
+_CONTEXTS: Final = {  # msgspec's words for what clients send by mistake, and those of Go's decoder
+    "invalid character": "looking for beginning of value",
+    "object keys must be strings": "looking for beginning of object key string",
+}
 
 
 class MalformedJson(Exception):
-    """Not JSON (or YAML); the message is Go's."""
+    """Not JSON (or YAML), with a message for the client."""
 
 
 def _number(text: str) -> int | float:
@@ -40,11 +41,20 @@ def decode(data: bytes) -> Any:
     except RecursionError:
         raise MalformedJson("exceeded max depth") from None
     except (msgspec.DecodeError, ValueError) as error:
-        why = syntax_error(data.decode(errors="replace")) if len(data) <= EXPLAINED_BYTES else ""
-        raise MalformedJson(why or str(error)) from error
+        raise MalformedJson(_go_message(data, str(error))) from error
     if data.count(b"{") + data.count(b"[") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
         raise MalformedJson("exceeded max depth")
     return value
+
+
+def _go_message(data: bytes, error: str) -> str:
+    """Return the message of Go's decoder where a document ends early or has a wrong word; else that of msgspec."""
+    if error == "Input data was truncated":
+        return "unexpected end of JSON input"
+    found = _AT.fullmatch(error)
+    if found is None or found[1] not in _CONTEXTS or int(found[2]) >= len(data):
+        return error
+    return f"invalid character {chr(data[int(found[2])])!r} {_CONTEXTS[found[1]]}"
 
 
 def _deeper_than(value: Any, limit: int) -> bool:
@@ -109,103 +119,3 @@ def _locate(value: Any, path: str, found: dict[int, tuple[Any, list[str]]], path
     elif isinstance(value, list):
         for index, item in enumerate(value):
             _locate(item, f"{path}[{index}]", found, paths)
-
-
-def syntax_error(text: str) -> str:
-    """Return the message of Go's decoder about this text; '' if this scanner finds no error."""
-    try:
-        end = _skip(text, _value(text, 0, 0))
-    except MalformedJson as error:
-        return str(error)
-    except RecursionError:
-        return "exceeded max depth"
-    return f"invalid character {_char(text[end])} after top-level value" if end < len(text) else ""
-
-
-def _skip(text: str, at: int) -> int:
-    match = _SPACES.match(text, at)
-    return match.end() if match else at
-
-
-def _char(char: str) -> str:
-    return {"'": r"'\''", '"': "'\"'"}.get(char) or (f"'{char}'" if char.isprintable() else repr(char))
-
-
-def _expect(text: str, at: int, allowed: str, context: str) -> int:
-    at = _skip(text, at)
-    if at >= len(text):
-        raise MalformedJson("unexpected end of JSON input")
-    if text[at] not in allowed:
-        raise MalformedJson(f"invalid character {_char(text[at])} {context}")
-    return at
-
-
-def _value(text: str, at: int, depth: int) -> int:
-    at = _skip(text, at)
-    if at >= len(text):
-        raise MalformedJson("unexpected end of JSON input")
-    first = text[at]
-    if first == "{":
-        return _object(text, at + 1, depth + 1)
-    if first == "[":
-        return _array(text, at + 1, depth + 1)
-    if first == '"':
-        return _string(text, at + 1)
-    for word in ("true", "false", "null"):
-        if first == word[0]:
-            return _literal(text, at, word)
-    number = _NUMBER.match(text, at)
-    if number is None:
-        raise MalformedJson(f"invalid character {_char(first)} looking for beginning of value")
-    return number.end()
-
-
-def _object(text: str, at: int, depth: int) -> int:
-    at = _expect(text, at, '"}', "looking for beginning of object key string")
-    if text[at] == "}":
-        return at + 1
-    while True:
-        at = _string(text, at + 1)
-        at = _expect(text, at, ":", "after object key")
-        at = _value(text, at + 1, depth)
-        at = _expect(text, at, ",}", "after object key:value pair")
-        if text[at] == "}":
-            return at + 1
-        at = _expect(text, at + 1, '"', "looking for beginning of object key string")
-
-
-def _array(text: str, at: int, depth: int) -> int:
-    at = _skip(text, at)
-    if at < len(text) and text[at] == "]":
-        return at + 1
-    while True:
-        at = _value(text, at, depth)
-        at = _expect(text, at, ",]", "after array element")
-        if text[at] == "]":
-            return at + 1
-        at += 1
-
-
-def _string(text: str, at: int) -> int:
-    while (run := _TEXT.match(text, at)) is not None and (at := run.end()) < len(text):
-        char = text[at]
-        if char == '"':
-            return at + 1
-        if char == "\\":
-            if at + 1 < len(text) and text[at + 1] not in '"\\/bfnrtu':
-                raise MalformedJson(f"invalid character {_char(text[at + 1])} in string escape code")
-            at += 1
-        elif char < " ":
-            raise MalformedJson(f"invalid character {_char(char)} in string literal")
-        at += 1
-    raise MalformedJson("unexpected end of JSON input")
-
-
-def _literal(text: str, at: int, word: str) -> int:
-    for offset, expected in enumerate(word):
-        if at + offset >= len(text):
-            raise MalformedJson("unexpected end of JSON input")
-        if text[at + offset] != expected:
-            got = _char(text[at + offset])
-            raise MalformedJson(f"invalid character {got} in literal {word} (expecting '{expected}')")
-    return at + len(word)
