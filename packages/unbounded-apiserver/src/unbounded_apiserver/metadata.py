@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded_apiserver import field_errors, name_validation, type_desc
-from unbounded_apiserver.core_types import OBJECT_META
+from unbounded_apiserver.notation import OBJECT_META
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.status import bad_request
 

@@ -10,10 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded_apiserver import field_errors, type_desc
+from unbounded_apiserver import field_errors, notation, type_desc
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.status import StatusError, bad_request, invalid
-from unbounded_apiserver.type_desc import BOOL, INT64, STRING, STRINGS, StructField, StructType
 
 META: Final = "meta.k8s.io"
 INT64_DIGITS: Final = 20  # more than any of them has
@@ -117,21 +116,21 @@ def _agent_name(agent: str) -> str:
 
 
 POLICIES: Final = ("Foreground", "Background", "Orphan")
-_PRECONDITIONS: Final = StructType(
-    "Preconditions", {"uid": StructField(STRING), "resourceVersion": StructField(STRING)}
-)
-_DELETE_OPTIONS: Final = StructType(
-    "DeleteOptions",
-    {
-        "kind": StructField(STRING),
-        "apiVersion": StructField(STRING),
-        "gracePeriodSeconds": StructField(INT64, keep=True),
-        "preconditions": StructField(_PRECONDITIONS),
-        "orphanDependents": StructField(BOOL, keep=True),
-        "propagationPolicy": StructField(STRING),
-        "dryRun": StructField(STRINGS),
-    },
-)
+_DELETE_OPTIONS: Final = notation.read(
+    """
+DeleteOptions
+  kind string
+  apiVersion string
+  gracePeriodSeconds int64*
+  preconditions Preconditions
+  orphanDependents bool*
+  propagationPolicy string
+  dryRun [string]
+Preconditions
+  uid string
+  resourceVersion string
+"""
+)["DeleteOptions"]
 
 
 @dataclass(frozen=True)

@@ -5,69 +5,49 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from unbounded_apiserver import columns, field_errors, name_validation
+from unbounded_apiserver import columns, field_errors, name_validation, notation
 from unbounded_apiserver.admission import labels
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, DEFINITION, NAME
-from unbounded_apiserver.core_types import LABEL_SELECTOR, kind_shape
 from unbounded_apiserver.schema import FieldError
-from unbounded_apiserver.type_desc import STRING, STRINGS, ListType, StructField, StructType
 from unbounded_apiserver.types import Object, Resource, TableColumn
 
 GROUP: Final = "rbac.authorization.k8s.io"
-PACKAGE: Final = "io.k8s.api.rbac.v1"
 SUBJECT_KINDS: Final = ("ServiceAccount", "User", "Group")
 
-POLICY_RULE: Final = StructType(
-    "PolicyRule",
-    {
-        "verbs": StructField(STRINGS, "What may be done: get, list, watch, create, …; * is everything.", always=True),
-        "apiGroups": StructField(STRINGS, 'The groups of the resources; "" is the core group, * is all.'),
-        "resources": StructField(STRINGS, "Resources and subresources, such as machines/status; * is all."),
-        "resourceNames": StructField(STRINGS, "The objects that are meant; all when this is empty."),
-        "nonResourceURLs": StructField(STRINGS, "Paths that are no resources; a * at the end stands for the rest."),
-    },
-    "What may be done with which things.",
-    PACKAGE,
+_TYPES: Final = notation.read(
+    """
+ClusterRoleBinding: Gives a role to users, groups and service accounts.
+  subjects [Subject]  Who gets the role.
+  roleRef RoleRef!  The role; it cannot change.
+Subject atomic: Who gets the role.
+  kind string!  User, Group or ServiceAccount.
+  apiGroup string  "" for ServiceAccount, rbac.authorization.k8s.io for User and Group.
+  name string!  The name of the subject.
+  namespace string  The namespace of a ServiceAccount.
+RoleRef atomic: Points to a role.
+  apiGroup string!  The group of the role.
+  kind string!  Role or ClusterRole.
+  name string!  The name of the role.
+ClusterRole: What may be done in the cluster, or in a namespace.
+  rules [PolicyRule]!  What the role allows.
+  aggregationRule AggregationRule*  Gathers the rules of other cluster roles: `rules` is then kept by the server.
+PolicyRule: What may be done with which things.
+  verbs [string]!  What may be done: get, list, watch, create, …; * is everything.
+  apiGroups [string]  The groups of the resources; "" is the core group, * is all.
+  resources [string]  Resources and subresources, such as machines/status; * is all.
+  resourceNames [string]  The objects that are meant; all when this is empty.
+  nonResourceURLs [string]  Paths that are no resources; a * at the end stands for the rest.
+AggregationRule: Whose rules a role gathers.
+  clusterRoleSelectors [LabelSelector]  Select by labels; any of them is enough.
+RoleBinding: Gives a role to users, groups and service accounts in one namespace.
+  subjects [Subject]  Who gets the role.
+  roleRef RoleRef!  The role; it cannot change.
+Role: What may be done in one namespace.
+  rules [PolicyRule]!  What the role allows.
+""",
+    package="io.k8s.api.rbac.v1",
 )
-_RULES: Final = StructField(ListType(POLICY_RULE), "What the role allows.", always=True)
-_AGGREGATION: Final = StructField(
-    StructType(
-        "AggregationRule",
-        {"clusterRoleSelectors": StructField(ListType(LABEL_SELECTOR), "Select by labels; any of them is enough.")},
-        "Whose rules a role gathers.",
-        PACKAGE,
-    ),
-    "Gathers the rules of other cluster roles: `rules` is then kept by the server.",
-    keep=True,
-)
-_ROLE_REF: Final = StructType(
-    "RoleRef",
-    {
-        "apiGroup": StructField(STRING, "The group of the role.", always=True),
-        "kind": StructField(STRING, "Role or ClusterRole.", always=True),
-        "name": StructField(STRING, "The name of the role.", always=True),
-    },
-    "Points to a role.",
-    PACKAGE,
-    atomic=True,
-)
-_SUBJECT: Final = StructType(
-    "Subject",
-    {
-        "kind": StructField(STRING, "User, Group or ServiceAccount.", always=True),
-        "apiGroup": StructField(STRING, f'"" for ServiceAccount, {GROUP} for User and Group.'),
-        "name": StructField(STRING, "The name of the subject.", always=True),
-        "namespace": StructField(STRING, "The namespace of a ServiceAccount."),
-    },
-    "Who gets the role.",
-    PACKAGE,
-    atomic=True,
-)
-_BINDING: Final = {
-    "subjects": StructField(ListType(_SUBJECT), "Who gets the role."),
-    "roleRef": StructField(_ROLE_REF, "The role; it cannot change.", always=True),
-}
 
 
 def rules_of_role(obj: Object, *, namespaced: bool) -> list[FieldError]:
@@ -178,12 +158,8 @@ BINDING_COLUMNS: Final = (
 
 
 def _role(kind: str, plural: str, *, namespaced: bool) -> Resource:
-    about = (
-        "What may be done in one namespace." if namespaced else "What may be done in the cluster, or in a namespace."
-    )
-    more = {} if namespaced else {"aggregationRule": _AGGREGATION}
     rules = BuiltInType(
-        kind_shape(kind, about, PACKAGE, {"rules": _RULES, **more}),
+        notation.kind(_TYPES, kind),
         name_check=name_validation.path_segment,
         create_on_update=True,
         rules=lambda obj, _old: rules_of_role(obj, namespaced=namespaced),
@@ -192,9 +168,8 @@ def _role(kind: str, plural: str, *, namespaced: bool) -> Resource:
 
 
 def _binding(kind: str, plural: str, *, namespaced: bool) -> Resource:
-    about = "Gives a role to users, groups and service accounts" + (" in one namespace." if namespaced else ".")
     rules = BuiltInType(
-        kind_shape(kind, about, PACKAGE, _BINDING),
+        notation.kind(_TYPES, kind),
         name_check=name_validation.path_segment,
         create_on_update=True,
         defaults=default_binding,

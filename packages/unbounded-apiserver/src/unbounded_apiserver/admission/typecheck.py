@@ -24,7 +24,7 @@ from unbounded_apiserver.cel.types import (
     list_of,
     map_of,
 )
-from unbounded_apiserver.core_types import OBJECT_META
+from unbounded_apiserver.notation import OBJECT_META
 from unbounded_apiserver.type_desc import ListType, MapType, ScalarType, StructType, TypeDesc
 from unbounded_apiserver.types import Resource
 

@@ -6,76 +6,43 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from unbounded_apiserver import metadata, name_validation
+from unbounded_apiserver import metadata, name_validation, notation
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.certificates import rules
 from unbounded_apiserver.certificates.rules import APPROVED, DENIED, FAILED
 from unbounded_apiserver.columns import AGE, NAME, duration
-from unbounded_apiserver.core_types import kind_shape
-from unbounded_apiserver.type_desc import (
-    BYTES,
-    INT32,
-    STRING,
-    STRINGS,
-    TIME,
-    ListType,
-    MapType,
-    StructField,
-    StructType,
-)
 from unbounded_apiserver.types import Object, Resource, Subresource, TableColumn
 
 GROUP: Final = "certificates.k8s.io"
-PACKAGE: Final = "io.k8s.api.certificates.v1"
 
-_CONDITION: Final = StructType(
-    "CertificateSigningRequestCondition",
-    {
-        "type": StructField(STRING, "Approved, Denied, Failed, or another one.", always=True),
-        "status": StructField(STRING, "True, False or Unknown; the three known types can only be True.", always=True),
-        "reason": StructField(STRING, "One word for why."),
-        "message": StructField(STRING, "A sentence for people."),
-        "lastUpdateTime": StructField(TIME, "When the condition was last written.", always=True),
-        "lastTransitionTime": StructField(TIME, "When the status last changed.", always=True),
-    },
-    "What was decided about a request.",
-    PACKAGE,
+_TYPES: Final = notation.read(
+    """
+CertificateSigningRequest: Asks for an X.509 certificate: it is approved or denied, and then signed.
+  spec CertificateSigningRequestSpec!  What is asked for.
+  status CertificateSigningRequestStatus!  What became of it.
+CertificateSigningRequestSpec: What is asked for; it cannot change.
+  request bytes!  The request (PKCS #10) in PEM, in base64.
+  signerName string!  Who is to sign, such as kubernetes.io/kube-apiserver-client.
+  expirationSeconds int32*  How long the certificate is wanted for; the signer may give less.
+  usages [string]  What the key is for, such as digital signature and client auth.
+  username string  Who asks; set by the server.
+  uid string  The UID of who asks; set by the server.
+  groups [string]  The groups of who asks; set by the server.
+  extra {[string]}  What else is known of who asks; set by the server.
+CertificateSigningRequestStatus: What became of a request.
+  conditions [CertificateSigningRequestCondition]+type  What was decided.
+  certificate bytes  The certificate in PEM, in base64, once it is signed.
+CertificateSigningRequestCondition: What was decided about a request.
+  type string!  Approved, Denied, Failed, or another one.
+  status string!  True, False or Unknown; the three known types can only be True.
+  reason string  One word for why.
+  message string  A sentence for people.
+  lastUpdateTime time!  When the condition was last written.
+  lastTransitionTime time!  When the status last changed.
+""",
+    package="io.k8s.api.certificates.v1",
 )
-_SPEC: Final = StructType(
-    "CertificateSigningRequestSpec",
-    {
-        "request": StructField(BYTES, "The request (PKCS #10) in PEM, in base64.", always=True),
-        "signerName": StructField(STRING, "Who is to sign, such as kubernetes.io/kube-apiserver-client.", always=True),
-        "expirationSeconds": StructField(
-            INT32, "How long the certificate is wanted for; the signer may give less.", keep=True
-        ),
-        "usages": StructField(STRINGS, "What the key is for, such as digital signature and client auth."),
-        "username": StructField(STRING, "Who asks; set by the server."),
-        "uid": StructField(STRING, "The UID of who asks; set by the server."),
-        "groups": StructField(STRINGS, "The groups of who asks; set by the server."),
-        "extra": StructField(MapType(STRINGS), "What else is known of who asks; set by the server."),
-    },
-    "What is asked for; it cannot change.",
-    PACKAGE,
-)
-_STATUS: Final = StructType(
-    "CertificateSigningRequestStatus",
-    {
-        "conditions": StructField(ListType(_CONDITION, map_keys=("type",)), "What was decided."),
-        "certificate": StructField(BYTES, "The certificate in PEM, in base64, once it is signed."),
-    },
-    "What became of a request.",
-    PACKAGE,
-)
-SHAPE: Final = kind_shape(
-    "CertificateSigningRequest",
-    "Asks for an X.509 certificate: it is approved or denied, and then signed.",
-    PACKAGE,
-    {
-        "spec": StructField(_SPEC, "What is asked for.", always=True),
-        "status": StructField(_STATUS, "What became of it.", always=True),
-    },
-)
+SHAPE: Final = notation.kind(_TYPES, "CertificateSigningRequest")
 
 Conditions = list[Object]
 

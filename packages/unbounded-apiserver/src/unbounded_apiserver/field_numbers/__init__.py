@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
-from unbounded_apiserver.core_types import CORE as CORE_PACKAGE
 from unbounded_apiserver.field_numbers.core import CORE
 from unbounded_apiserver.field_numbers.groups import GROUPS
+from unbounded_apiserver.notation import CORE as CORE_PACKAGE
 
 INLINE: Final = "*"
 Numbers: TypeAlias = Mapping[int, str]  # the name of a field, or `*` and the name of a type

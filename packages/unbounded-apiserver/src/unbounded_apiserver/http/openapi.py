@@ -9,27 +9,25 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded_apiserver import patches, type_desc
+from unbounded_apiserver import notation, patches, type_desc
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.catalog import Catalog
-from unbounded_apiserver.core_types import API_VERSION, KIND, META, OBJECT_META
 from unbounded_apiserver.http import openapi_facts, openapi_proto, openapi_v2
+from unbounded_apiserver.notation import API_VERSION, KIND, META, OBJECT_META
 from unbounded_apiserver.types import Resource
 
 Schema = dict[str, Any]
 V3: Final = "#/components/schemas/"
 V2: Final = "#/definitions/"
-LIST_META: Final = type_desc.StructType(
-    "ListMeta",
-    {
-        "continue": type_desc.StructField(type_desc.STRING, "Continues a list that was cut by a limit."),
-        "remainingItemCount": type_desc.StructField(type_desc.INT64, "How many items follow."),
-        "resourceVersion": type_desc.StructField(type_desc.STRING, "The version of the whole list."),
-        "selfLink": type_desc.StructField(type_desc.STRING, "Not used any more."),
-    },
-    "Metadata of a list.",
-    META,
-)
+LIST_META: Final = notation.read(
+    """
+ListMeta meta: Metadata of a list.
+  continue string  Continues a list that was cut by a limit.
+  remainingItemCount int64  How many items follow.
+  resourceVersion string  The version of the whole list.
+  selfLink string  Not used any more.
+"""
+)["ListMeta"]
 _STATUS: Final = f"{META}.Status"
 _PATCH: Final = f"{META}.Patch"
 _DELETE_OPTIONS: Final = f"{META}.DeleteOptions"

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from unbounded_apiserver import field_errors, name_validation
+from unbounded_apiserver import field_errors, name_validation, notation
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
 from unbounded_apiserver.infrastructure.storage import driver_name, immutable
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.schema.messages import too_many
 from unbounded_apiserver.types import Object, Resource, TableColumn
-from unbounded_apiserver.workloads import notation
 from unbounded_apiserver.workloads.pods import TYPES as POD_TYPES
 
 GROUP: Final = "resource.k8s.io"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from unbounded_apiserver import field_errors, name_validation
+from unbounded_apiserver import field_errors, name_validation, notation
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.types import STATUS, Object, Resource, TableColumn
-from unbounded_apiserver.workloads import notation
 
 FIELDS: Final = """
 CSINode: The CSI drivers on a node.

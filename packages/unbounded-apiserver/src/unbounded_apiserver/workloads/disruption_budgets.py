@@ -15,16 +15,14 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded_apiserver import field_errors, metadata, name_validation
+from unbounded_apiserver import field_errors, metadata, name_validation, notation
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
-from unbounded_apiserver.core_types import LABEL_SELECTOR
 from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.types import STATUS, Object, Resource, TableColumn
-from unbounded_apiserver.workloads import notation
 from unbounded_apiserver.workloads.pods import ENDED, PODS
 
 GROUP: Final = "policy"
@@ -58,7 +56,6 @@ PodDisruptionBudgetStatus: What the budget allows at the moment.
   observedGeneration int64  The generation that the status is about.
 """,
     package="io.k8s.api.policy.v1",
-    known={"LabelSelector": LABEL_SELECTOR},
 )
 
 

@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from unbounded_apiserver import notation
 from unbounded_apiserver.type_desc import StructType
-from unbounded_apiserver.workloads import notation
 
 FIELDS: Final = """
 Node: A machine that runs pods.

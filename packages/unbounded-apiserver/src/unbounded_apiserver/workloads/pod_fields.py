@@ -3,6 +3,9 @@
 from typing import Final
 
 FIELDS: Final = """
+Pod: Containers that run together on one node.
+  spec PodSpec!  The desired state.
+  status PodStatus!  The observed state.
 PodSpec: The desired state of a pod.
   activeDeadlineSeconds int64*  Seconds after which the pod is ended.
   affinity Affinity*  Where the pod should run.

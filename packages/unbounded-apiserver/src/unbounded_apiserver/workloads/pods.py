@@ -5,15 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from unbounded_apiserver import quantity
+from unbounded_apiserver import notation, quantity
 from unbounded_apiserver.builtin import BuiltInType
-from unbounded_apiserver.core_types import CORE, kind_shape
-from unbounded_apiserver.type_desc import StructField
 from unbounded_apiserver.types import Object, ProxiedSubresource, Resource, Subresource, keep_all_but_status
 from unbounded_apiserver.workloads import (
     columns,
     container_fields,
-    notation,
     pod_fields,
     pod_status_fields,
     volume_fields,
@@ -25,15 +22,7 @@ ENDED: Final = frozenset({"Succeeded", "Failed"})
 _COMPUTED: Final = frozenset({"cpu", "memory"})  # the resources that determine the QoS class
 
 TYPES: Final = notation.read(pod_fields.FIELDS, container_fields.FIELDS, volume_fields.FIELDS, pod_status_fields.FIELDS)
-POD: Final = kind_shape(
-    "Pod",
-    "Containers that run together on one node.",
-    CORE,
-    {
-        "spec": StructField(TYPES["PodSpec"], "The desired state.", always=True),
-        "status": StructField(TYPES["PodStatus"], "The observed state.", always=True),
-    },
-)
+POD: Final = notation.kind(TYPES, "Pod")
 _OPTIONS: Final = notation.read(
     """
 Preconditions meta: What has to be true of the object.
@@ -51,11 +40,16 @@ DeleteOptions meta: How to delete an object.
 """
 )
 DELETE_OPTIONS: Final = _OPTIONS["DeleteOptions"]
-EVICTION: Final = kind_shape(
+EVICTION: Final = notation.kind(
+    notation.read(
+        """
+Eviction: Asks for a pod to leave its node.
+  deleteOptions DeleteOptions*  How to delete the pod.
+""",
+        package="io.k8s.api.policy.v1",
+        known=_OPTIONS,
+    ),
     "Eviction",
-    "Asks for a pod to leave its node.",
-    "io.k8s.api.policy.v1",
-    {"deleteOptions": StructField(DELETE_OPTIONS, "How to delete the pod.", keep=True)},
 )
 
 

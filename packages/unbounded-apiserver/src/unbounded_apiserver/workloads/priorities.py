@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded_apiserver import field_errors, status
+from unbounded_apiserver import field_errors, notation, status
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
-from unbounded_apiserver.core_types import kind_shape
 from unbounded_apiserver.decoding import normalize
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.type_desc import BOOL, INT32, STRING, StructField
 from unbounded_apiserver.types import Object, Resource, TableColumn
 from unbounded_apiserver.writes import Writes
 
@@ -31,6 +29,18 @@ SYSTEM_CLASSES: Final = {
         "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
     ),
 }
+
+
+_TYPES: Final = notation.read(
+    """
+PriorityClass: The importance of Pods.
+  value int32!  The priority; more is more important.
+  globalDefault bool  Whether Pods without a class get this one.
+  description string  The purpose of the class.
+  preemptionPolicy string*  Never or PreemptLowerPriority.
+""",
+    package="io.k8s.api.scheduling.v1",
+)
 
 
 def _default(obj: Object) -> None:
@@ -71,17 +81,7 @@ PRIORITY_CLASSES: Final = Resource(
     "priorityclass",
     False,
     BuiltInType(
-        kind_shape(
-            "PriorityClass",
-            "The importance of Pods.",
-            "io.k8s.api.scheduling.v1",
-            {
-                "value": StructField(INT32, "The priority; more is more important.", always=True),
-                "globalDefault": StructField(BOOL, "Whether Pods without a class get this one."),
-                "description": StructField(STRING, "The purpose of the class."),
-                "preemptionPolicy": StructField(STRING, "Never or PreemptLowerPriority.", keep=True),
-            },
-        ),
+        notation.kind(_TYPES, "PriorityClass"),
         generation=True,
         defaults=_default,
         rules=_rules,

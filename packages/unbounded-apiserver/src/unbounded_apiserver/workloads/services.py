@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded_apiserver import name_validation
+from unbounded_apiserver import name_validation, notation
 from unbounded_apiserver.builtin import BuiltInType
-from unbounded_apiserver.core_types import CORE, kind_shape
-from unbounded_apiserver.type_desc import StructField
 from unbounded_apiserver.types import STATUS, Object, Resource
-from unbounded_apiserver.workloads import columns, notation
+from unbounded_apiserver.workloads import columns
 from unbounded_apiserver.workloads.defaults import default_service
 from unbounded_apiserver.workloads.pod_rules import is_address
 from unbounded_apiserver.workloads.service_rules import HEADLESS, rules_of_service
 
 FIELDS: Final = """
+Service: A name, and in a cluster an address, for pods that do the same.
+  spec ServiceSpec!  The desired state.
+  status ServiceStatus!  The observed state.
 ServiceSpec: The desired state of a service.
   allocateLoadBalancerNodePorts bool*  Whether a load balancer gets node ports.
   clusterIP string  Its address; none is given out here, what was written stands.
@@ -66,15 +67,7 @@ PortStatus: The state of a port.
 
 _FAMILIES: Final = ("ipFamilies", "ipFamilyPolicy")
 TYPES: Final = notation.read(FIELDS)
-SERVICE: Final = kind_shape(
-    "Service",
-    "A name, and in a cluster an address, for pods that do the same.",
-    CORE,
-    {
-        "spec": StructField(TYPES["ServiceSpec"], "The desired state.", always=True),
-        "status": StructField(TYPES["ServiceStatus"], "The observed state.", always=True),
-    },
-)
+SERVICE: Final = notation.kind(TYPES, "Service")
 
 
 def _decide(service: Object, old: Object | None) -> None:

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from unbounded_apiserver import patches, type_desc
+from unbounded_apiserver import notation, patches, type_desc
 from unbounded_apiserver.type_desc import AnyType, ListType, MapType, ScalarType, StructType, TypeDesc
-from unbounded_apiserver.workloads import notation
 from unbounded_apiserver.workloads.pods import POD
 from unbounded_apiserver.workloads.services import SERVICE
 

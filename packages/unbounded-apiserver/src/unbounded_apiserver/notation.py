@@ -1,0 +1,193 @@
+"""The notation of the built-in types, and the types that all of them share.
+
+    Probe: How kubelet finds out whether a container works.
+      exec ExecAction*  Runs a command.
+      periodSeconds int32  Seconds from one to the next.
+
+A line without indentation begins a type: its name, modifiers, and its description. Modifiers are:
+- `of OTHER`: has all fields of another type,
+- `atomic`: has one owner as a whole,
+- `meta`: belongs to the package of metadata.
+
+The lines below are its fields: name, type and, after two spaces, a description. A type is one of:
+- a scalar,
+- `port`: a number or a name,
+- `set` of strings, or `mergeset`, which strategic patches merge,
+- `any`: kept unchanged,
+- another type,
+- `[T]`: a list, or `[T]key+key`, whose elements are identified by these fields, and merged by the first; `[T]+key`
+  identifies them for server-side apply alone,
+- `{T}`: a map.
+
+After a type, `*` marks a pointer in Go, so that an empty value is kept; `!` marks a field that is always printed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from unbounded_apiserver.type_desc import (
+    ANYTHING,
+    BOOL,
+    BYTES,
+    FLOAT,
+    INT32,
+    INT64,
+    INT_OR_STRING,
+    MICRO_TIME,
+    QUANTITY,
+    STRING,
+    TIME,
+    ListType,
+    MapType,
+    StructField,
+    StructType,
+    TypeDesc,
+)
+
+META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
+CORE: Final = "io.k8s.api.core.v1"
+
+_SCALARS: Final[Mapping[str, TypeDesc]] = {
+    "any": ANYTHING,
+    "bool": BOOL,
+    "bytes": BYTES,
+    "float": FLOAT,
+    "int32": INT32,
+    "int64": INT64,
+    "mergeset": ListType(STRING, ""),
+    "microtime": MICRO_TIME,
+    "port": INT_OR_STRING,
+    "quantity": QUANTITY,
+    "set": ListType(STRING, as_set=True),
+    "string": STRING,
+    "time": TIME,
+}
+COMMON: Final[dict[str, StructType]] = {}  # types that others refer to, from _COMMON
+_COMMON: Final = """
+ObjectMeta meta: What every object has: name, labels, versions, owners.
+  name string  Unique within its namespace and kind; it cannot change.
+  generateName string  A prefix: with it and without a name, the server makes a unique name.
+  namespace string  The space within which the name is unique; empty for cluster-wide objects.
+  uid string  Unique in time and space, given by the server.
+  resourceVersion string  Opaque; changes with every write. Sent back, it detects conflicts.
+  generation int64  Counts the changes of the desired state.
+  creationTimestamp time  When the object was created.
+  deletionTimestamp time  When deletion was asked for; the object goes with its last finalizer.
+  deletionGracePeriodSeconds int64*  Seconds that the object has left when it is deleted.
+  labels {string}  Keys and values to organise and select objects by.
+  annotations {string}  Keys and values for tools; they cannot be selected by.
+  ownerReferences [OwnerReference]uid  Objects that this one depends on.
+  finalizers mergeset  Who has to act before the object may go.
+  managedFields [any]  Which manager set which fields.
+  selfLink string  Not used any more.
+OwnerReference atomic meta: Points to an object that owns this one; when all owners are gone, this is deleted.
+  apiVersion string!  API version of the owner.
+  kind string!  Kind of the owner.
+  name string!  Name of the owner.
+  uid string!  UID of the owner.
+  controller bool*  Whether the owner is the managing controller.
+  blockOwnerDeletion bool*  Whether a foreground deletion of the owner waits until this is gone.
+LabelSelector atomic meta: Selects objects by their labels; an empty one selects all.
+  matchLabels {string}  Labels that have to be there.
+  matchExpressions [LabelSelectorRequirement]  Requirements that all have to hold.
+LabelSelectorRequirement meta: One requirement on labels.
+  key string!  The key of the label.
+  operator string!  In, NotIn, Exists or DoesNotExist.
+  values [string]  The values, for In and NotIn.
+Condition meta: One aspect of the object's state.
+  type string!  What is told.
+  status string!  True, False or Unknown.
+  observedGeneration int64  The generation that is spoken of.
+  lastTransitionTime time!  When the status last changed.
+  reason string!  One word for the last change.
+  message string!  A sentence for people.
+ObjectReference atomic: Points to an object.
+  kind string  Kind of the object.
+  namespace string  Namespace of the object.
+  name string  Name of the object.
+  uid string  UID of the object.
+  apiVersion string  API version of the object.
+  resourceVersion string  The version of the object that is meant, if one is.
+  fieldPath string  A part of the object, such as spec.containers[0].
+LocalObjectReference atomic: Points to an object of the same namespace.
+  name string  Name of the object.
+"""
+_HEAD: Final = re.compile(
+    r"(?P<name>\w+)(?: of (?P<base>\w+))?(?P<atomic> atomic)?(?P<meta> meta)?(?:: (?P<about>.*))?"
+)
+_FIELD: Final = re.compile(r"  (?P<name>\S+) (?P<type>\S+?)(?P<mark>[!*]?)(?:  (?P<about>.*))?")
+_LIST: Final = re.compile(r"\[(?P<item>\w+)\](?P<keys>[\w+]*)")
+
+
+def read(*texts: str, package: str = CORE, known: Mapping[str, TypeDesc] | None = None) -> Mapping[str, StructType]:
+    """Return the types of some texts by name; they may reference each other, in any order.
+
+    Args:
+        package: the package of the types in OpenAPI.
+        known: further types that fields may have.
+    """
+    last = ""
+    members: dict[str, dict[str, StructField]] = {}
+    found: dict[str, TypeDesc] = {**_SCALARS, **COMMON, **(known or {})}
+    begun: list[tuple[str, str]] = []  # a type, and the line of one of its fields
+    for line in "\n".join(texts).splitlines():
+        if line.startswith("  "):
+            begun.append((last, line))
+        elif line:
+            last, base = _begin(line, members, found, package)
+            begun += [(last, inherited) for owner, inherited in begun if owner == base]
+    for name, line in begun:
+        field = _match(_FIELD, line)
+        shape = _shape(field["type"], found)
+        members[name][field["name"]] = StructField(
+            shape, field["about"] or "", keep=field["mark"] == "*", always=field["mark"] == "!"
+        )
+    return {name: shape for name, shape in found.items() if isinstance(shape, StructType) and name in members}
+
+
+def kind(types: Mapping[str, StructType], name: str) -> StructType:
+    """Return the shape of a kind: apiVersion, kind, metadata, and its own fields, which the notation gives."""
+    own = types[name]
+    head = {"apiVersion": API_VERSION, "kind": KIND, "metadata": METADATA}
+    return StructType(name, {**head, **own.fields}, own.about, own.package)
+
+
+def _begin(
+    line: str, members: dict[str, dict[str, StructField]], found: dict[str, TypeDesc], package: str
+) -> tuple[str, str]:
+    """Add a type without its fields; return its name, and that of the type whose fields it also has."""
+    head = _match(_HEAD, line)
+    name: str = head["name"]
+    members[name] = {}
+    where = META if head["meta"] else package
+    found[name] = StructType(name, members[name], head["about"] or "", where, atomic=bool(head["atomic"]))
+    return name, head["base"] or ""
+
+
+def _shape(text: str, found: Mapping[str, TypeDesc]) -> TypeDesc:
+    if text.startswith("{"):
+        return MapType(_shape(text[1:-1], found))
+    listed = _LIST.fullmatch(text)
+    if listed is None:
+        return found[text]
+    item, keys = found[listed["item"]], tuple(listed["keys"].split("+"))
+    if keys[0]:
+        return ListType(item, keys[0], keys if len(keys) > 1 else ())
+    return ListType(item, map_keys=keys[1:])
+
+
+def _match(pattern: re.Pattern[str], line: str) -> re.Match[str]:
+    match = pattern.fullmatch(line)
+    if match is None:
+        raise ValueError(f"not in the notation of shapes: {line!r}")
+    return match
+
+
+COMMON.update(read(_COMMON))
+OBJECT_META: Final = COMMON["ObjectMeta"]
+API_VERSION: Final = StructField(STRING, "The group and version of the schema that this object follows.")
+KIND: Final = StructField(STRING, "The type of this object, in CamelCase; it cannot change.")
+METADATA: Final = StructField(OBJECT_META, "Standard metadata of the object.")
