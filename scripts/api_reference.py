@@ -1,4 +1,4 @@
-"""docs/reference/api.md: the fields, rules and columns of every kind, as the CustomResourceDefinitions have them."""
+"""Generator of docs/reference/api.md: fields, rules and columns of every kind, from its CustomResourceDefinition."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ API version: `{API_VERSION}`. Every kind is cluster-scoped. `kubectl explain KIN
 
 
 def files() -> dict[str, str]:
-    """The page under its path."""
+    """Return the page by its path."""
     about_all = (_reasons_part(), _phase_part(), _conditions_part(), _marks_part())
     return {PAGE: "\n".join((INTRODUCTION, *map(_kind_part, DEFINITIONS), *about_all))}
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A Markdown table; cells may hold anything but line breaks."""
+    """Return a Markdown table; cells may contain anything but line breaks."""
     titles = list(head)
     lines = [titles, ["---"] * len(titles), *([cell.replace("|", r"\|") for cell in row] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def field_rows(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, str, str, str, str]]:
-    """Path, type, whether it is required, default, description: of every field below a schema."""
+    """Yield path, type, required, default and description of every field below a schema."""
     required = schema.get("required", ())
     for name, field in schema.get("properties", {}).items():
         place = f"{path}.{name}" if path else name
@@ -61,7 +61,7 @@ def field_rows(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, st
 
 
 def rules(schema: dict[str, Any]) -> Iterator[str]:
-    """The messages of all rules below a schema."""
+    """Yield the messages of all rules below a schema."""
     for rule in schema.get("x-kubernetes-validations", ()):
         yield rule["message"]
     for child in (*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")):
@@ -98,7 +98,7 @@ def _reasons_part() -> str:
     rows = ((f"`{reason}`", meanings[reason]) for reason in sorted(meanings))
     of_clouds = ((f"`{code}`", causes.MEANING[code]) for code in sorted(causes.MEANING))
     words = (
-        "## Causes of a MachineOperation\n\nWhat `status.reason` is about, on clouds: `status.cause.code`, with"
+        "## Causes of a MachineOperation\n\nOn clouds `status.cause.code` refines `status.reason`, with details in"
         " `status.cause.about`. With `ProviderRefused` it is the cloud's own error code.\n\n"
     )
     return (
@@ -122,11 +122,11 @@ def _conditions_part() -> str:
 
 def _marks_part() -> str:
     rows = ((f"`{name}`", kind, meaning) for name, (kind, meaning) in MARKS.items())
-    return "## Labels, annotations, finalizers\n\n" + table(("Name", "Stands on", "Meaning"), rows)
+    return "## Labels, annotations, finalizers\n\n" + table(("Name", "Object", "Meaning"), rows)
 
 
 def _value(default: object) -> str:
-    """A default as YAML has it."""
+    """Return a default in the form of YAML."""
     if isinstance(default, dict):
         return "{" + ", ".join(f"{name}: {_value(value)}" for name, value in default.items()) + "}"
     return str(default).lower() if isinstance(default, bool) else str(default)

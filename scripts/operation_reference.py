@@ -1,4 +1,4 @@
-"""docs/reference/operations.md, from the code: executors, evidence, parameters and the stages of each procedure."""
+"""Generator of docs/reference/operations.md: executors, evidence, parameters and the stages of each procedure."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ HEAD: Final = """\
 The tables that the controllers run: executors, evidence, deadlines, parameters, actions and stages.
 [Operations](../operations.md) is the guide, [the life of an operation](../design/operations.md) explains the engine.
 
-How to read a picture: each box is a stage, each line in it a way onward. The facts of an observation stand first, the
-action that they lead to follows after `/`. ↻ stays in the stage. A dashed way is a limit, a failure or a cancel. What
-is written after a colon is the reason of a failure.
+In a picture each box is a stage, and each line in it a transition: the facts of an observation, then the action after
+`/`. ↻ stays in the stage. A dashed arrow is a limit, a failure or a cancel. The reason of a failure follows a colon.
 """
 
-CANCEL: Final = {Cancel.AT_ONCE: "at once", Cancel.UNDO: "undone first", Cancel.TOO_LATE: "too late, said so"}
+CANCEL: Final = {Cancel.AT_ONCE: "at once", Cancel.UNDO: "undone first", Cancel.TOO_LATE: "too late, reported"}
 
 
 def files() -> Mapping[str, str]:
@@ -75,7 +74,7 @@ def ownership() -> str:
     def item(kinds: frozenset[OperationKind], has: str, executor: ExecutorKind | None) -> str:
         named = ", ".join(kind for kind in OperationKind if kind in kinds)
         ends = f"`{executor}`" if executor else "no executor: `Failed/UnsupportedTarget`, at once"
-        return _item(f"{named}, where the Machine has {has}: {ends}")
+        return _item(f"{named}, if the Machine has {has}: {ends}")
 
     return intro + "".join(item(one.kinds, one.the_machine_has, one.executor) for one in TABLE)
 
@@ -94,7 +93,7 @@ def parameters() -> str:
 
 
 def deadlines() -> str:
-    intro = "Seconds from the claim, where `spec.deadlineSeconds` is left out.\n\n"
+    intro = "Seconds from the claim, if `spec.deadlineSeconds` is not set.\n\n"
     return intro + _table(("kind", "seconds"), ((str(kind), str(seconds)) for kind, seconds in DEADLINE_S.items()))
 
 
@@ -130,7 +129,7 @@ def _words(step: Step) -> str:
         return f"Failed/{step.fail}"
     parts = [
         step.stage,
-        f"asks {step.action}" if step.action else "",
+        f"requests {step.action}" if step.action else "",
         f"records “{step.evidence}”" if step.evidence else "",
     ]
     return ", ".join(part for part in parts if part)
