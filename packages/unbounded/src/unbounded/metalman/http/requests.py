@@ -102,7 +102,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 MOST_HOPS: Final = 32
 
 
-def client_of(peer: str, message: Sequence[str], trusted: Sequence[Network]) -> str:
+def client_of(peer: str, forwarded: Sequence[str], trusted: Sequence[Network]) -> str:
     """Return the client's address in its shortest form.
 
     Only a trusted proxy is believed, and only about the hop before it. The result is the first address from the right
@@ -111,14 +111,14 @@ def client_of(peer: str, message: Sequence[str], trusted: Sequence[Network]) -> 
 
     Args:
         peer: the other end of the connection.
-        message: the values of X-Forwarded-For, in their order.
+        forwarded: the values of X-Forwarded-For, in their order.
     """
     found = address(peer)
     if found is None:
         return peer
     if not trusted:
         return str(found)
-    hops = [hop for value in message for hop in value.split(",")][-MOST_HOPS:]
+    hops = [hop for value in forwarded for hop in value.split(",")][-MOST_HOPS:]
     while hops and any(found in network for network in trusted):
         earlier = address(hops.pop().strip())
         if earlier is None:
