@@ -65,7 +65,7 @@ class MadeUpUnits:
     units: dict[str, UnitFacts] = field(default_factory=dict)
     did: list[str] = field(default_factory=list)
 
-    async def look(self, unit: str) -> UnitFacts:
+    async def observe(self, unit: str) -> UnitFacts:
         facts = self.units.get(unit, UnitFacts(unit))
         path = self.layout.units / unit
         if path.is_symlink():
@@ -77,7 +77,7 @@ class MadeUpUnits:
         self.units[unit] = replace(self.units.get(unit, UnitFacts(unit)), **facts)  # type: ignore[arg-type]
 
     async def start(self, unit: str, *, timeout_s: float = 90.0) -> None:
-        if (await self.look(unit)).load in ("masked", "not-found"):
+        if (await self.observe(unit)).load in ("masked", "not-found"):
             raise Transient(f"systemctl start {unit}: Unit {unit} is masked or not found")
         self._set(unit, "start", active="active")
 

@@ -45,7 +45,7 @@ class MadeUpNodes:
         if what in self.stubborn:
             raise Transient(f"{what}: it does not")
 
-    async def look(self, slot: Slot) -> SlotFacts:
+    async def observe(self, slot: Slot) -> SlotFacts:
         runs = self.running.get(slot, False)
         there = self.layout.rootfs(slot).exists()
         facts = SlotFacts(slot, exists=there, applied=self.applied(slot))

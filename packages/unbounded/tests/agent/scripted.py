@@ -68,7 +68,7 @@ class ScriptedUnits:
     on_start: Callable[[str], None] = lambda _unit: None
     silent: bool = False
 
-    async def look(self, unit: str) -> UnitFacts:
+    async def observe(self, unit: str) -> UnitFacts:
         if self.silent:
             raise Transient(f"systemctl show {unit}: not complete within 60 s")
         return self.states.get(unit, UnitFacts(unit))

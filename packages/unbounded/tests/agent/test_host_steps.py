@@ -151,7 +151,7 @@ async def test_a_unit_that_somebody_wrote_is_disabled_and_not_masked(made: MadeU
     await add_all((docker.DOCKER,), made.host, lambda _words: None)
     assert await docker.DOCKER.present(made.host)
     await remove_all((docker.DOCKER,), made.host)
-    facts = await made.units.look("docker.service")
+    facts = await made.units.observe("docker.service")
     assert (facts.active, facts.enabled, facts.load) == ("active", "enabled", "loaded")
 
 
@@ -159,7 +159,7 @@ async def test_docker_that_was_masked_and_down_stays_so(made: MadeUpHost) -> Non
     await made.units.mask(*docker.UNITS)
     await add_all((docker.DOCKER,), made.host, lambda _words: None)
     await remove_all((docker.DOCKER,), made.host)
-    assert [(await made.units.look(unit)).load for unit in docker.UNITS] == ["masked", "masked"]
+    assert [(await made.units.observe(unit)).load for unit in docker.UNITS] == ["masked", "masked"]
     assert not made.layout.at("/etc/docker").exists()
 
 
@@ -251,6 +251,6 @@ def test_what_was_kept_first_stays(tmp_path: Path) -> None:
     kept: OriginalState[swap.FoundSwap] = swap.BEFORE
     layout = made_up_host(tmp_path).layout
     first = swap.FoundSwap((swap.SwapArea("/dev/sda2", -2),))
-    assert kept.keep(layout, first) == first
-    assert kept.keep(layout, swap.FoundSwap(())) == first
+    assert kept.record(layout, first) == first
+    assert kept.record(layout, swap.FoundSwap(())) == first
     assert kept.path(layout).stat().st_mode & 0o777 == 0o600

@@ -311,7 +311,7 @@ async def test_a_host_that_cannot_have_machines_has_none_to_stop(parts: Parts) -
     await parts.nodes.stop(KUBE1)
     await parts.nodes.remove(KUBE1)
     parts.units.states[UNIT] = RUNS
-    assert (await parts.nodes.look(KUBE1)).running is False
+    assert (await parts.nodes.observe(KUBE1)).running is False
 
 
 async def test_a_machine_that_cannot_be_ended_is_said_within_the_limit(parts: Parts) -> None:
@@ -324,14 +324,14 @@ async def test_a_machine_that_cannot_be_ended_is_said_within_the_limit(parts: Pa
 
 
 async def test_a_slot_is_seen_as_it_is(parts: Parts) -> None:
-    assert await parts.nodes.look(KUBE1) == SlotFacts(KUBE1)
+    assert await parts.nodes.observe(KUBE1) == SlotFacts(KUBE1)
     whole(parts.layout)
-    assert await parts.nodes.look(KUBE1) == SlotFacts(KUBE1, exists=True, applied=APPLIED)
+    assert await parts.nodes.observe(KUBE1) == SlotFacts(KUBE1, exists=True, applied=APPLIED)
     runs(parts)
     parts.inside.states["kubelet.service"] = RUNS
-    seen = await parts.nodes.look(KUBE1)
+    seen = await parts.nodes.observe(KUBE1)
     assert seen == SlotFacts(KUBE1, True, APPLIED, running=True, boot_id="b00t", kubelet=True, containerd=False)
-    assert await parts.nodes.look(KUBE2) == SlotFacts(KUBE2)
+    assert await parts.nodes.observe(KUBE2) == SlotFacts(KUBE2)
 
 
 @pytest.mark.parametrize("seen", [pytest.param("", id="the-host-s-boot-id"), pytest.param(None, id="no-process")])
@@ -339,13 +339,13 @@ async def test_a_machine_that_is_only_being_set_up_does_not_run_yet(parts: Parts
     runs(parts, mounts=seen or "")
     if seen is None:
         parts.layout.at("/proc/7/mountinfo").unlink()
-    assert (await parts.nodes.look(KUBE1)).running is False
+    assert (await parts.nodes.observe(KUBE1)).running is False
 
 
 async def test_a_machine_that_hangs_runs_without_services(parts: Parts) -> None:
     runs(parts)
     parts.inside.silent = True
-    seen = await parts.nodes.look(KUBE1)
+    seen = await parts.nodes.observe(KUBE1)
     assert (seen.running, seen.boot_id, seen.kubelet, seen.containerd) == (True, "b00t", False, False)
 
 

@@ -54,7 +54,7 @@ async def test_a_slot_is_built_through_a_proxy_from_a_mirror_of_a_private_author
     with forward_proxy(tmp_path / "open", address=lan.address) as proxy:
         with pytest.raises(Rejected, match=rf"the certificate of {mirror_host} is not trusted .*CA bundle"):
             await nodes.build(Slot.KUBE1, goal(mirror, images, proxy.url, None), TOKEN, told.append)
-        assert (await nodes.look(Slot.KUBE1)).applied is None
+        assert (await nodes.observe(Slot.KUBE1)).applied is None
         wanted = goal(mirror, images, proxy.url, ca)
         await nodes.build(Slot.KUBE1, wanted, TOKEN, told.append)
         seen = proxy.asked

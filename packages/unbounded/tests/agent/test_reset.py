@@ -123,7 +123,7 @@ async def test_a_host_after_reset_is_the_host_before_start(world: MadeUpStart) -
     done = await reset(on(world), silent)
     assert done.whole
     assert seen(world) == before
-    assert (await world.made.units.look(DAEMON_UNIT)).active == "inactive"
+    assert (await world.made.units.observe(DAEMON_UNIT)).active == "inactive"
     assert not world.nodes.running.get(Slot.KUBE1)
 
 
@@ -272,7 +272,7 @@ async def test_a_daemon_that_was_stopped_in_vain_is_started_again(
     with pytest.raises(Transient, match=r"recreation \(pid \d+\) holds the lock of this host"):
         await reset(on(world), silent)
     assert f"stop {DAEMON_UNIT}" in world.made.units.did
-    assert (await world.made.units.look(DAEMON_UNIT)).active == "active"
+    assert (await world.made.units.observe(DAEMON_UNIT)).active == "active"
     assert not is_under_way(world.layout)
     free.set()
     await work
@@ -293,7 +293,7 @@ async def test_a_daemon_that_does_not_stop_keeps_its_recovery(
     monkeypatch.setattr(world.made.units, "stop", stubborn)
     with pytest.raises(Transient, match="it does not stop"):
         await reset(on(world), silent)
-    assert (await world.made.units.look(RECOVERY_TIMER)).active == "active"
+    assert (await world.made.units.observe(RECOVERY_TIMER)).active == "active"
     assert not is_under_way(world.layout)
 
 
@@ -393,7 +393,7 @@ async def _start_cut_off_at(cut_at: int, root: Path) -> bool:
         world.nodes.running.clear()
     if cut_at % 2:
         await started(world)
-        daemon, facts = await world.made.units.look(DAEMON_UNIT), await world.nodes.look(Slot.KUBE1)
+        daemon, facts = await world.made.units.observe(DAEMON_UNIT), await world.nodes.observe(Slot.KUBE1)
         assert (daemon.active, facts.running, facts.applied is not None) == ("active", True, True), cut_at
     assert (await reset(on(world), silent)).whole, cut_at
     left = seen(world)

@@ -58,13 +58,13 @@ async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(
     told: list[str] = []
     await nodes.build(KUBE1, wanted, TOKEN, told.append)
     assert any("fetch containerd" in line for line in told)
-    seen = await nodes.look(KUBE1)
+    seen = await nodes.observe(KUBE1)
     assert (seen.exists, seen.running) == (True, False)
     assert seen.applied is not None
     assert seen.applied.goal == wanted
 
     await nodes.start(KUBE1)
-    first = await nodes.look(KUBE1)
+    first = await nodes.observe(KUBE1)
     assert (first.running, first.kubelet, first.containerd) == (True, True, True)
     await _a_disk_that_comes_later_reaches_the_node(host, nodes, tmp_path)
     await _kubelet_follows_another_ca_while_its_node_runs_on(nodes, first.boot_id)
@@ -82,18 +82,18 @@ async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(
     assert (await nodes.sandbox_trouble(KUBE1)).endswith("open /etc/hosts: no such file or directory")
     hosts.write_bytes(content)
     await nodes.start(KUBE1)  # again: nothing happens
-    assert (await nodes.look(KUBE1)).boot_id == first.boot_id
+    assert (await nodes.observe(KUBE1)).boot_id == first.boot_id
 
     # NodeReboot, as its procedure does it
     files = tree(layout_of(host).rootfs(KUBE1) / "etc")
     await nodes.stop_services(KUBE1)
-    stopped = await nodes.look(KUBE1)
+    stopped = await nodes.observe(KUBE1)
     assert (stopped.running, stopped.kubelet, stopped.containerd) == (True, False, False)
     await nodes.stop(KUBE1)
-    assert not (await nodes.look(KUBE1)).running
+    assert not (await nodes.observe(KUBE1)).running
     await nodes.stop(KUBE1)
     await nodes.start(KUBE1)
-    assert (await nodes.look(KUBE1)).boot_id not in ("", first.boot_id)
+    assert (await nodes.observe(KUBE1)).boot_id not in ("", first.boot_id)
     assert tree(layout_of(host).rootfs(KUBE1) / "etc") == files
 
     # The other slot needs neither mirror nor registry
@@ -108,7 +108,7 @@ async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(
     await nodes.stop(KUBE1)
     for slot in (KUBE1, KUBE2):
         await nodes.remove(slot)
-        assert (await nodes.look(slot)).exists is False
+        assert (await nodes.observe(slot)).exists is False
     assert os.listdir(layout_of(host).machines) == []
     assert os.listdir(layout_of(host).at("/etc/systemd/nspawn")) == []
     units = await host.run("systemctl", "list-unit-files", "systemd-nspawn@kube*", check=False)
@@ -116,12 +116,12 @@ async def test_a_slot_is_built_runs_restarts_and_leaves_nothing(
 
 
 async def _kubelet_follows_another_ca_while_its_node_runs_on(nodes: HostNodes, boot_id: str) -> None:
-    before = await nodes._running._inside(KUBE1).look("kubelet.service")
+    before = await nodes._running._inside(KUBE1).observe("kubelet.service")
     access = ClusterAccess("https://10.88.0.99:6443", PEM, "10.0.0.53")
     await nodes.follow_access(KUBE1, access)
-    after = await nodes._running._inside(KUBE1).look("kubelet.service")
+    after = await nodes._running._inside(KUBE1).observe("kubelet.service")
     assert before.main_pid != after.main_pid != 0
-    assert (await nodes.look(KUBE1)).boot_id == boot_id
+    assert (await nodes.observe(KUBE1)).boot_id == boot_id
     root = nodes._layout.rootfs(KUBE1)
     assert (root / kubelet.CA.lstrip("/")).read_text() == PEM
     assert b"https://10.88.0.99:6443" in (root / kubelet.BOOTSTRAP.lstrip("/")).read_bytes()
@@ -132,12 +132,12 @@ async def _kubelet_follows_another_ca_while_its_node_runs_on(nodes: HostNodes, b
 
 
 async def _kubelet_moves_to_another_cluster_while_its_node_runs_on(nodes: HostNodes, boot_id: str) -> None:
-    before = await nodes._running._inside(KUBE1).look("kubelet.service")
+    before = await nodes._running._inside(KUBE1).observe("kubelet.service")
     access = ClusterAccess("https://10.88.0.100:6443", PEM, "10.0.0.54")
     await nodes.succeed(KUBE1, access, CertificateAccess(SecretStr("certificate and key")), "the Node there")
-    after = await nodes._running._inside(KUBE1).look("kubelet.service")
+    after = await nodes._running._inside(KUBE1).observe("kubelet.service")
     assert before.main_pid != after.main_pid != 0
-    assert (await nodes.look(KUBE1)).boot_id == boot_id
+    assert (await nodes.observe(KUBE1)).boot_id == boot_id
     root = nodes._layout.rootfs(KUBE1)
     shown = json.loads((root / kubelet.KUBECONFIG.lstrip("/")).read_bytes())
     assert shown["clusters"][0]["cluster"]["server"] == "https://10.88.0.100:6443"
@@ -176,25 +176,25 @@ async def test_a_node_comes_back_by_itself_when_the_host_boots(host: Host, mirro
     await host.reboot()
     nodes = nodes_of(host, MachineLimits(service_stop_s=3.0, stop_s=3.0))
     limit = time.monotonic() + 20
-    while not (await nodes.look(KUBE1)).kubelet:
-        assert time.monotonic() < limit, await nodes.look(KUBE1)
+    while not (await nodes.observe(KUBE1)).kubelet:
+        assert time.monotonic() < limit, await nodes.observe(KUBE1)
         await asyncio.sleep(0.1)
 
     # What hangs does not keep anybody waiting: kubelet, and the machine as a whole
-    facts = await nodes.look(KUBE1)
+    facts = await nodes.observe(KUBE1)
     leader = (await host.run("machinectl", "show", "kube1", "--property=Leader", "--value")).stdout.strip()
     layout_of(host).rootfs(KUBE1).joinpath("etc/kubelet-standin").write_text("ignore-term")
     await host.run("systemctl", "-M", "kube1", "restart", "kubelet.service")
     began = time.monotonic()
     await nodes.stop_services(KUBE1)
     assert time.monotonic() - began < 20
-    assert not (await nodes.look(KUBE1)).kubelet
+    assert not (await nodes.observe(KUBE1)).kubelet
     await host.run("kill", "-STOP", leader)
     began = time.monotonic()
     await nodes.stop(KUBE1)
     assert time.monotonic() - began < 30
     await nodes.start(KUBE1)
-    assert (await nodes.look(KUBE1)).boot_id not in ("", facts.boot_id)
+    assert (await nodes.observe(KUBE1)).boot_id not in ("", facts.boot_id)
 
 
 async def test_what_is_not_what_its_source_publishes_makes_no_slot(host: Host, mirror: Mirror, images: Images) -> None:
@@ -205,7 +205,7 @@ async def test_what_is_not_what_its_source_publishes_makes_no_slot(host: Host, m
             await nodes.build(KUBE1, wanted, TOKEN, quiet)
     finally:
         mirror.dials = {}
-    assert (await nodes.look(KUBE1)).applied is None
+    assert (await nodes.observe(KUBE1)).applied is None
     with pytest.raises(Rejected, match="the slot is incomplete"):
         await nodes.start(KUBE1)
     await nodes.build(KUBE1, wanted, TOKEN, quiet)
@@ -257,7 +257,7 @@ async def test_a_build_that_is_cut_off_anywhere_is_done_again_and_makes_the_same
         await asyncio.gather(build, return_exceptions=True)
         await host.up()
         nodes = nodes_of(host)
-        assert (await nodes.look(KUBE1)).applied is None
+        assert (await nodes.observe(KUBE1)).applied is None
         assert not (layout_of(host).rootfs(KUBE1)).exists()
     mirror.dials = {}
     await nodes.build(KUBE1, wanted, TOKEN, quiet)

@@ -197,14 +197,14 @@ def test_a_node_without_a_network_is_one_and_that_is_said(tmp_path: Path) -> Non
 def _looks_different(waiting: Waiting, seen: Callable[[SlotFacts, bool], SlotFacts]) -> None:
     """From one look at kube1 to the next; the second argument is whether it is an odd one."""
     looks = 0
-    look = waiting.nodes.look
+    look = waiting.nodes.observe
 
     async def changed(slot: Slot) -> SlotFacts:
         nonlocal looks
         looks += slot is Slot.KUBE1
         return seen(await look(slot), looks % 2 == 1)
 
-    waiting.nodes.look = changed  # type: ignore[method-assign]
+    waiting.nodes.observe = changed  # type: ignore[method-assign]
 
 
 def test_a_kubelet_that_crashes_soon_after_it_has_registered_is_no_node(tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ def world(tmp_path: Path) -> MadeUpStart:
 
 
 async def is_ready(world: MadeUpStart) -> bool:
-    daemon = await world.made.units.look(DAEMON_UNIT)
-    facts = await world.nodes.look(Slot.KUBE1)
+    daemon = await world.made.units.observe(DAEMON_UNIT)
+    facts = await world.nodes.observe(Slot.KUBE1)
     kept = read_stored_config(world.layout) == without_token(world.config)
     return kept and facts.running and facts.applied is not None and daemon.active == "active"
 
@@ -121,7 +121,7 @@ async def test_the_slots_are_the_daemons_while_a_recreation_is_under_way(world: 
     world.layout.recreation.write_text("{}")
     await add_all(STEPS, world.starting(), silent)
     assert world.nodes.did == []
-    assert (await world.made.units.look(DAEMON_UNIT)).active == "active"
+    assert (await world.made.units.observe(DAEMON_UNIT)).active == "active"
 
 
 async def test_a_daemon_that_gave_up_is_started_again(world: MadeUpStart) -> None:

@@ -40,7 +40,7 @@ class Host:
         self.layout.at("/run/systemd/system").mkdir(parents=True)
         self.layout.etc.mkdir(parents=True)
 
-    async def look(self, unit: str) -> UnitFacts:
+    async def observe(self, unit: str) -> UnitFacts:
         return self.units.get(unit, UnitFacts(unit))
 
     async def state(self) -> HostState:
@@ -48,7 +48,7 @@ class Host:
             return NoUnits(self.inside)
 
         host: Units = NoUnits()
-        host.look = self.look  # type: ignore[method-assign]
+        host.observe = self.observe  # type: ignore[method-assign]
         return await StateReader(self.layout, host, inside).state()
 
     async def text(self) -> str:

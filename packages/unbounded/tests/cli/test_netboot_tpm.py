@@ -169,7 +169,7 @@ async def test_the_token_of_a_boot_is_for_its_tpm_and_its_machine(network: Lab, 
 
             assert await machine.attest_as_agent(tpm, url) == token
             identity = await machine.join_as_agent(running, name, token)
-            held = IdentityFiles(identity, agent_identity(name)).held()
+            held = IdentityFiles(identity, agent_identity(name)).stored()
             assert held is not None
             (asked,) = (await running.get("csr"))["items"]
             assert machine_of(tuple(asked["spec"]["groups"])) == uid

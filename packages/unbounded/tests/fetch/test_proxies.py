@@ -65,9 +65,9 @@ async def proxy(status: str, asked: list[str]) -> AsyncIterator[str]:
 
 
 async def get(web: Web, url: str) -> int:
-    async with web.ask("GET", URL(url)) as response:
+    async with web.request("GET", URL(url)) as response:
         if response.status != 200:
-            raise web.refusal(response, f"GET {url}")
+            raise web.failure_of(response, f"GET {url}")
         return response.status
 
 

@@ -38,7 +38,7 @@ def test_references_have_dockers_defaults(text: str, whole: str, host: str) -> N
     reference = Reference.parse(text)
     assert (str(reference), reference.host) == (whole, host)
     assert Reference.parse(str(reference)) == reference
-    assert reference.asked == (f"sha256:{HEX}" if "@" in text else reference.tag)
+    assert reference.tag_or_digest == (f"sha256:{HEX}" if "@" in text else reference.tag)
 
 
 REFUSED = ("", "/", "A", "r.io/", "r.io/A", "a:", "a:-x", "a//b", "../a", "r.io/a/../b", "a@sha256:00", "a@", "a?x=y",

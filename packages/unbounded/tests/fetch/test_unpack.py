@@ -204,7 +204,7 @@ def test_the_limit_is_for_all_layers_together(tmp_path: Path) -> None:
 
 def test_an_unpacking_stops_when_it_is_told_to(tmp_path: Path) -> None:
     stop = StopSignal()
-    stop.asked.set()
+    stop.event.set()
     layer = tmp_path / "layer"
     layer.write_bytes(files({"x": b"y"}))
     with pytest.raises(Stopped):

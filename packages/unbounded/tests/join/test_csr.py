@@ -88,7 +88,7 @@ def test_the_certificate_and_its_key_are_in_one_file_that_only_root_reads(tmp_pa
     files = IdentityFiles(folder, AGENT)
     held = issued(tmp_path, files)
     assert modes(folder) == {"identity": "0o700", "agent.pem": "0o600"}
-    assert files.held() == held
+    assert files.stored() == held
     leaf = x509.load_pem_x509_certificate(held.certificate.chain)
     assert leaf.subject.rfc4514_string() == "CN=system:node:m1,O=unbounded-agent-daemons"
     assert parse_certificate(held.pem().reveal().encode(), AGENT) == held
@@ -206,7 +206,7 @@ def test_a_certificate_that_is_not_for_what_was_asked_is_not_kept(tmp_path: Path
         await signer.set(mine.name, certificate=base64.b64encode(other).decode())
         with pytest.raises(Rejected, match="for another key"):
             await certificate(api, files, AGENT)
-        assert files.held() is None
+        assert files.stored() is None
 
     def issued_text(folder: Path) -> bytes:
         return CertificateAuthority(folder).issue_client("system:node:m1", "unbounded-agent-daemons").certificate
@@ -219,13 +219,13 @@ def test_what_is_broken_on_disk_counts_as_nothing(tmp_path: Path, content: bytes
     (tmp_path / "agent.pem").write_bytes(content)
     (tmp_path / "agent.next.key").write_bytes(content)
     files = IdentityFiles(tmp_path, AGENT)
-    assert files.held() is None
+    assert files.stored() is None
     assert files.next_key().public_key() == files.next_key().public_key()
 
 
 def test_the_certificate_of_another_machine_counts_as_nothing(tmp_path: Path) -> None:
     issued(tmp_path, IdentityFiles(tmp_path, AGENT))
-    assert IdentityFiles(tmp_path, agent_identity("m2")).held() is None
+    assert IdentityFiles(tmp_path, agent_identity("m2")).stored() is None
 
 
 @pytest.mark.slow
@@ -274,7 +274,7 @@ def test_what_is_signed_but_no_base64_is_refused_and_the_next_request_has_anothe
 def test_a_disk_that_refuses_is_trouble_that_may_pass(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     files = IdentityFiles(tmp_path / "file" / "identity", AGENT)
-    for call in (files.held, files.next_key, files.forget_request):
+    for call in (files.stored, files.next_key, files.forget_request):
         with pytest.raises(Transient, match="Not a directory"):
             call()
 
@@ -301,7 +301,7 @@ def test_a_full_disk_keeps_the_certificate_that_is_good_and_renewal_comes_when_t
             assert (await identity.login()).certificate == held.certificate
         await signer.sign_first(begin=NOW + timedelta(hours=9.5))
         await asyncio.sleep(10)
-        now = files.held()
+        now = files.stored()
         assert now is not None
         assert (await identity.login()).certificate == now.certificate != held.certificate
         renewing.cancel()

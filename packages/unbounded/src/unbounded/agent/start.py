@@ -257,7 +257,7 @@ async def wait_node(api: Api, nodes: Nodes, name: str, report: OnProgress, *, wi
     until = loop.time() + within_s
     before: SlotFacts | None = None
     while True:
-        slots = [await nodes.look(slot) for slot in Slot]
+        slots = [await nodes.observe(slot) for slot in Slot]
         running = next((one for one in slots if one.running), None)
         seen = await _observe_node(api, nodes, running, name)
         if isinstance(seen, Node):

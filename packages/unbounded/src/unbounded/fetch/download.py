@@ -74,9 +74,9 @@ async def _from(web: Web, url: URL, partial: Partial, expected: Expected, told: 
 
     @asynccontextmanager
     async def opened(headers: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        async with web.ask("GET", url, headers=headers) as response:
+        async with web.request("GET", url, headers=headers) as response:
             if response.status not in (200, 206, 416):
-                raise web.refusal(response, redacted_url(url))
+                raise web.failure_of(response, redacted_url(url))
             yield response
 
     transfer = BodyTransfer(web, redacted_url(url), opened, partial, expected)

@@ -55,7 +55,7 @@ class ImageDir:
     def opened(self) -> Iterator[None]:
         """Own the folder while inside. Raises Rejected when another process does."""
         try:
-            self.stand()
+            self.create()
             self._look()
             yield
         finally:
@@ -63,7 +63,7 @@ class ImageDir:
                 self._lock.close()
                 self._lock = None
 
-    def stand(self) -> None:
+    def create(self) -> None:
         """Create missing folders and own them: they may have been removed in between.
 
         Raises:
@@ -112,12 +112,12 @@ class ImageDir:
         folder.mkdir(exist_ok=True)
         return folder
 
-    def added(self, digest: Digest, size: int) -> None:
+    def record_image(self, digest: Digest, size: int) -> None:
         """Record an image that has its name now; remove its blobs."""
         self.sizes[digest] = size
         shutil.rmtree(self._work / digest.file_name, ignore_errors=True)
 
-    def touch(self, digest: Digest) -> bool:
+    def record_use(self, digest: Digest) -> bool:
         """Record a request for an image; return whether it exists. An image whose folder was removed is forgotten."""
         if digest not in self.sizes:
             return False
@@ -129,7 +129,7 @@ class ImageDir:
             return False
         return True
 
-    def remember(self, meaning: ReferenceRecord) -> None:
+    def record_reference(self, meaning: ReferenceRecord) -> None:
         """Record a resolution durably; write nothing where it is recorded already."""
         key = (meaning.reference, meaning.platform)
         if self.meanings.get(key) != meaning or not (self.root / _REFERENCES).exists():

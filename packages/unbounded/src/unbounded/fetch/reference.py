@@ -60,7 +60,7 @@ class Reference:
         return _HUB_HOST if self.registry == DOCKER_HUB else self.registry
 
     @property
-    def asked(self) -> str:
+    def tag_or_digest(self) -> str:
         """Reference for the registry's API: the digest where there is one, else the tag."""
         return str(self.digest) if self.digest else self.tag
 

@@ -126,7 +126,7 @@ class RegistryClient:
         if self.reference.digest:
             return self.reference.digest
         accept = {"Accept": manifest.ACCEPT}
-        async with self._asked("HEAD", f"manifests/{self.reference.asked}", accept) as response:
+        async with self._asked("HEAD", f"manifests/{self.reference.tag_or_digest}", accept) as response:
             said = response.headers.get("Docker-Content-Digest")
             return Digest.parse(said) if said else None
 
@@ -138,7 +138,7 @@ class RegistryClient:
             Corrupt: a manifest does not match its digest.
             UnusableContent: no image for this platform, or an invalid manifest.
         """
-        content, top, found = await self._manifest(self.reference.asked, self.reference.digest)
+        content, top, found = await self._manifest(self.reference.tag_or_digest, self.reference.digest)
         digest = top
         for _ in range(DEEPEST_INDEX):
             if isinstance(found, ImageManifest):
@@ -161,7 +161,7 @@ class RegistryClient:
                 kind = response.headers.get("Content-Type", "")
                 return body, kind, response.headers.get("Docker-Content-Digest")
 
-        content, media_type, said = await self._web.again(what, once)
+        content, media_type, said = await self._web.retry(what, once)
         digest = desired or (Digest.parse(said) if said else Digest.of(content))
         if not digest.matches(content):
             raise Corrupt(f"{what}: the manifest that {self.reference.host} sent is not {digest}")
@@ -203,7 +203,7 @@ class RegistryClient:
         tried = 0
         while True:
             sent = self._session.current()
-            async with self._web.ask(method, url, headers=headers, authorization=sent) as response:
+            async with self._web.request(method, url, headers=headers, authorization=sent) as response:
                 if response.status in fine:
                     yield response
                     return
@@ -240,7 +240,7 @@ class RegistryClient:
                 f"image {self.reference}: its token server {redacted_url(realm)} would get the login without TLS"
             )
         asked_at = asyncio.get_running_loop().time()
-        answer = await self._web.again(
+        answer = await self._web.retry(
             f"token for {self.reference}", lambda: self._request_token(realm, challenge, login)
         )
         token = answer.token or answer.access_token
@@ -255,14 +255,14 @@ class RegistryClient:
             fields["service"] = service
         if login.identity_token:
             secret = {"grant_type": "refresh_token", "refresh_token": login.identity_token.reveal()}
-            asking = self._web.ask("POST", realm, form=fields | secret | {"client_id": _CLIENT_ID})
+            asking = self._web.request("POST", realm, form=fields | secret | {"client_id": _CLIENT_ID})
         else:
-            asking = self._web.ask("GET", realm.extend_query(fields), authorization=login.basic())
+            asking = self._web.request("GET", realm.extend_query(fields), authorization=login.basic())
         async with asking as response:
             if response.status in (401, 403):
                 raise Denied(f"image {self.reference}: the token server {redacted_url(realm)} {self._who()}")
             if response.status != 200:
-                raise self._web.refusal(response, f"image {self.reference}: token server {redacted_url(realm)}")
+                raise self._web.failure_of(response, f"image {self.reference}: token server {redacted_url(realm)}")
             body = await _bounded(response, _ANSWER_BYTES, "a token")
         try:
             return msgspec.json.decode(body, type=_Token)
@@ -285,7 +285,7 @@ class RegistryClient:
         except (msgspec.DecodeError, TooLarge):
             errors = []
         message = "; ".join(_one_line(f"{error.code}: {error.message}") for error in errors[:3])
-        return self._web.refusal(response, f"{what}: {self.reference.host}", message)
+        return self._web.failure_of(response, f"{what}: {self.reference.host}", message)
 
     def _who(self) -> str:
         if not self._logins:

@@ -118,14 +118,14 @@ class ImageStore:
         """Return the image of a reference's last resolution, if it is stored. Sends no request."""
         parsed = Reference.parse(reference)
         meaning = self._shelf.meanings.get((str(parsed), str(platform)))
-        if meaning is None or not self._shelf.touch(Digest.parse(meaning.digest)):
+        if meaning is None or not self._shelf.record_use(Digest.parse(meaning.digest)):
             return None
         digest = Digest.parse(meaning.digest)
         return Stored(str(parsed), digest, self._shelf.path(digest))
 
     def at(self, digest: Digest) -> Path | None:
         """Return the directory of an image, pulled by any reference; None where it is not stored."""
-        return self._shelf.path(digest) if self._shelf.touch(digest) else None
+        return self._shelf.path(digest) if self._shelf.record_use(digest) else None
 
     def pulls(self) -> list[PullProgress]:
         """Return the active pulls."""
@@ -155,8 +155,8 @@ class ImageStore:
             log.warning("cannot look up image; using the local one", error=failure, image=held.reference)
             return replace(held, stale=str(failure))
         meaning = ReferenceRecord(str(parsed), str(platform), str(resolved.top), str(resolved.digest))
-        await self._write(self._shelf.remember, meaning)
-        if not self._shelf.touch(resolved.digest):
+        await self._write(self._shelf.record_reference, meaning)
+        if not self._shelf.record_use(resolved.digest):
             raise Unavailable(f"image {parsed}: it was removed immediately after its pull")
         return Stored(str(parsed), resolved.digest, self._shelf.path(resolved.digest))
 
@@ -165,7 +165,7 @@ class ImageStore:
 
     async def _wait_pull(self, registry: RegistryClient, resolved: Resolved) -> None:
         """Wait for the one pull of a digest, which is cancelled when no request waits for it any more."""
-        if self._shelf.touch(resolved.digest):
+        if self._shelf.record_use(resolved.digest):
             return
         pull = self._pulls.get(resolved.digest)
         if pull is None or pull.task is None or pull.task.done():
@@ -187,11 +187,11 @@ class ImageStore:
         bound = log.bind(image=str(resolved.reference), digest=str(resolved.digest))
         bound.info("image pull started", bytes=resolved.image.size, layers=len(resolved.image.layers))
         try:
-            await self._write(self._shelf.stand)
+            await self._write(self._shelf.create)
             await self._make_room(resolved)
             layers = await self._fetch(pull, registry, resolved)
             size = await self._unpack(pull, resolved.digest, layers)
-            await self._write(self._shelf.added, resolved.digest, size)
+            await self._write(self._shelf.record_image, resolved.digest, size)
             bound.info("image pulled", bytes=size)
         finally:
             self._end(pull)
@@ -240,7 +240,7 @@ class ImageStore:
         sizes: list[int] = []
         work = partial(unpack, layers, target, only=self._only, bounds=bounds, stop=stop, told=told)
         try:
-            await run_stoppable(lambda: sizes.append(work()), stop.asked.set)
+            await run_stoppable(lambda: sizes.append(work()), stop.event.set)
         finally:  # also after a cancellation: an image that has its name cannot be unpacked again
             self._shelf.sizes.update((digest, size) for size in sizes)
         return sizes[0]
@@ -277,7 +277,7 @@ class ImageStore:
             kept -= self._shelf.sizes[digest]
             await self._drop(digest)
             gone.append(digest)
-        await self._write(self._shelf.stand)
+        await self._write(self._shelf.create)
         await self._write(self._shelf.forget_lost, set(self._pulls))
         return gone
 

@@ -79,7 +79,7 @@ class BodyTransfer:
                     return
             except Unavailable as failure:
                 failures = 1 if self.partial.size >= before + STEP_BYTES else failures + 1
-                await self.web.pause(self.what, failures, failure)
+                await self.web.wait_retry(self.what, failures, failure)
 
     async def _attempt(self) -> bool:
         """Send one request; return whether the body is complete then."""

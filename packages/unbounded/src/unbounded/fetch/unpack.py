@@ -47,10 +47,10 @@ class UnpackLimits:
 class StopSignal:
     """Cancels an unpacking from another thread; the unpacking raises `Stopped` at its next read."""
 
-    asked: threading.Event = field(default_factory=threading.Event)
+    event: threading.Event = field(default_factory=threading.Event)
 
     def check(self) -> None:
-        if self.asked.is_set():
+        if self.event.is_set():
             raise Stopped
 
 

@@ -111,7 +111,7 @@ class Web:
             await self._session.close()
 
     @asynccontextmanager
-    async def ask(
+    async def request(
         self,
         method: str,
         url: URL,
@@ -204,7 +204,7 @@ class Web:
                 raise Denied(f"the CA bundle for {_host(url)} contains no PEM certificate") from error
         return self._contexts[bundle]
 
-    async def again(self, what: str, once: Callable[[], Awaitable[T]]) -> T:
+    async def retry(self, what: str, once: Callable[[], Awaitable[T]]) -> T:
         """Retry with backoff until the call succeeds; raise the last Unavailable."""
         failures = 0
         while True:
@@ -212,9 +212,9 @@ class Web:
                 return await once()
             except Unavailable as failure:
                 failures += 1
-                await self.pause(what, failures, failure)
+                await self.wait_retry(what, failures, failure)
 
-    async def pause(self, what: str, failures: int, failure: Unavailable) -> None:
+    async def wait_retry(self, what: str, failures: int, failure: Unavailable) -> None:
         """Wait before the next attempt: the server's Retry-After, else a backoff. Raise the failure after the last
         attempt.
         """
@@ -226,7 +226,7 @@ class Web:
         log.debug("retrying fetch", what=what, attempt=failures + 1, wait_s=round(wait_s, 1), error=str(failure))
         await asyncio.sleep(wait_s)
 
-    def refusal(self, response: aiohttp.ClientResponse, what: str, told: str = "") -> Exception:
+    def failure_of(self, response: aiohttp.ClientResponse, what: str, told: str = "") -> Exception:
         """Return the failure of a response with an unexpected status."""
         message = f"{what}{self.by_proxy(response.url)}: {response.status} {response.reason or ''}".rstrip() + (
             f" ({told})" if told else ""

@@ -118,7 +118,7 @@ class IdentityFiles:
         self._pem = certificate_file(folder, desired.purpose)
         self._next = folder / f"{desired.purpose}.next.key"
 
-    def held(self) -> StoredCertificate | None:
+    def stored(self) -> StoredCertificate | None:
         """Return the stored certificate, also an expired one; None while there is no usable one."""
         content = _content(self._pem)
         try:
@@ -142,7 +142,7 @@ class IdentityFiles:
             write_durably(self._next, _pem(key))
         return key
 
-    def keep(self, chain: bytes, key: ec.EllipticCurvePrivateKey) -> StoredCertificate:
+    def store(self, chain: bytes, key: ec.EllipticCurvePrivateKey) -> StoredCertificate:
         """Replace the stored certificate."""
         content = chain.rstrip() + b"\n" + _pem(key)
         held = parse_certificate(content, self._wanted)
@@ -230,7 +230,7 @@ async def certificate(
     name = request_name(desired, key)
     try:
         request = await _asked(api, name, desired, key)
-        held = files.keep(await _issued(api, request, desired, report, within_s, approver), key)
+        held = files.store(await _issued(api, request, desired, report, within_s, approver), key)
     except Rejected as error:
         if not isinstance(error, Forbidden):  # these credentials may not read the request's state
             _forget(files)
@@ -262,7 +262,7 @@ async def good_certificate(
     """Return the certificate on disk; request another one when there is none or its renewal is due. Raises as
     `certificate`.
     """
-    held = files.held()
+    held = files.stored()
     if held is not None and now() < held.renewal():
         return held
     return await certificate(api, files, desired, report=report, within_s=within_s, approver=approver)

@@ -102,7 +102,7 @@ class Place:
         )  # fmt: skip
 
     async def look(self) -> None:
-        await self.follower().look()
+        await self.follower().poll()
 
     def use(self, server: str, ca_pem: str) -> None:
         ca = base64.b64encode(ca_pem.encode()).decode()

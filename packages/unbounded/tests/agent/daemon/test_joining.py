@@ -177,14 +177,14 @@ async def test_the_agent_renews_its_certificate_by_itself_and_goes_on_with_the_n
     clock = [datetime.now(UTC)]
     async with approving(admin) as decided:
         await join(layout, config)
-        before = IdentityFiles(layout.identity, agent_identity("m1")).held()
+        before = IdentityFiles(layout.identity, agent_identity("m1")).stored()
         clock[0] += timedelta(days=365 * 0.95)
         identity = identity_of(layout, "m1", now=lambda: clock[0])
         async with HttpApi(client_config(config, identity)) as api:
             renewing = asyncio.create_task(identity.keep_renewed(api))
 
             async def renewed() -> bool:
-                return IdentityFiles(layout.identity, agent_identity("m1")).held() != before
+                return IdentityFiles(layout.identity, agent_identity("m1")).stored() != before
 
             await eventually(renewed)
             renewing.cancel()

@@ -72,10 +72,10 @@ async def place(tmp_path: Path) -> Place:
 
 
 async def test_a_key_that_is_published_reaches_a_host_that_joined_without(place: Place) -> None:
-    await place.key.look()
+    await place.key.poll()
     assert (await place.api.get(MACHINES, "m1")).status.conditions == ()
     await place.publish(pem_of(KEY))
-    await place.key.look()
+    await place.key.poll()
     assert place.kept == await place.key.current() == PUBLIC_KEY
     assert require_stored_config(place.layout) == with_release_key(require_stored_config(place.layout), PUBLIC_KEY)
     words = f"releases of the agent must be signed with the key {fingerprint(PUBLIC_KEY)}"
@@ -84,12 +84,12 @@ async def test_a_key_that_is_published_reaches_a_host_that_joined_without(place:
 
 async def test_another_key_follows_and_none_is_taken_away(place: Place) -> None:
     await place.publish(pem_of(KEY))
-    await place.key.look()
+    await place.key.poll()
     await place.publish(pem_of(ANOTHER))
     assert await place.key.current() == place.kept == OTHER
     for gone in ("", None):
         await place.publish(gone)
-        await place.key.look()
+        await place.key.poll()
         assert await place.key.current() == place.kept == OTHER
         status, _, words = await place.condition()
         assert (status, fingerprint(OTHER) in words) == ("True", True)
@@ -98,11 +98,11 @@ async def test_another_key_follows_and_none_is_taken_away(place: Place) -> None:
 
 async def test_a_key_that_root_takes_away_is_reported_as_gone(place: Place) -> None:
     await place.publish(pem_of(KEY))
-    await place.key.look()
+    await place.key.poll()
     place.reported = True
     await place.publish(None)
     store_config(place.layout, CONFIG)
-    await place.key.look()
+    await place.key.poll()
     words = "any release may run: neither this host nor the cluster names a key"
     assert await place.condition() == ("True", "Applied", words)
 
@@ -111,7 +111,7 @@ async def test_a_key_that_root_takes_away_is_reported_as_gone(place: Place) -> N
 async def test_what_is_no_key_is_named_and_holds_upgrades_up(place: Place, own: str) -> None:
     store_config(place.layout, with_release_key(CONFIG, own))
     await place.publish("-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----\n")
-    for call in (place.key.look, place.key.current):
+    for call in (place.key.poll, place.key.current):
         with pytest.raises(Rejected, match=r"^ConfigMap unbounded-kube/unbounded-releases, key publicKey: expected"):
             await call()
     assert place.kept == own

@@ -95,7 +95,7 @@ class SimulatedNodes:
         self.host = host
         self.life = life
 
-    async def look(self, slot: Slot) -> SlotFacts:
+    async def observe(self, slot: Slot) -> SlotFacts:
         async def seen() -> SlotFacts:
             host = self.host
             if slot is Slot.KUBE2:

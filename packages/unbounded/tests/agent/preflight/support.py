@@ -49,7 +49,7 @@ class NoUnits:
     def __init__(self, active: Mapping[str, bool] | None = None) -> None:
         self._active = active or {}
 
-    async def look(self, unit: str) -> UnitFacts:
+    async def observe(self, unit: str) -> UnitFacts:
         return UnitFacts(unit, active="active" if self._active.get(unit) else "inactive")
 
     def __getattr__(self, name: str) -> Any:

@@ -237,7 +237,7 @@ class SimNodes:
         if self._life.dice(self._host.trouble):
             raise Transient(f"{what}: trouble")
 
-    async def look(self, slot: Slot) -> SlotFacts:
+    async def observe(self, slot: Slot) -> SlotFacts:
         await self._do(f"look {slot}")
         it = self._host.slots[slot]
         return SlotFacts(slot, it.exists, it.applied, it.running, it.boot_id, it.kubelet, it.containerd)

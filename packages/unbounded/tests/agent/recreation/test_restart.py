@@ -238,7 +238,7 @@ def test_a_start_for_which_the_disk_is_full_is_tried_ever_more_rarely() -> None:
     class FullDisk:
         starts = 0
 
-        async def look(self, slot: Slot) -> SlotFacts:
+        async def observe(self, slot: Slot) -> SlotFacts:
             return SlotFacts(slot, exists=True)
 
         async def start(self, _slot: Slot) -> None:
@@ -249,7 +249,7 @@ def test_a_start_for_which_the_disk_is_full_is_tried_ever_more_rarely() -> None:
         disk: Any = FullDisk()
         keeper = NodeRestarter(disk, unlocked, LIMITS, lambda: "")
         for _ in range(6):
-            await asyncio.sleep(await keeper.keep(Slot.KUBE1) + 0.01)
+            await asyncio.sleep(await keeper.ensure_running(Slot.KUBE1) + 0.01)
         assert disk.starts == 5
         assert asyncio.get_running_loop().time() >= sum(10.0 * 2**tries for tries in range(5))
 

@@ -91,7 +91,7 @@ class TrialHost:
 
     async def running(self) -> str:
         """The version whose daemon runs and is ready; empty while none is."""
-        facts = await self.ground.units.look(DAEMON_UNIT)
+        facts = await self.ground.units.observe(DAEMON_UNIT)
         if facts.active != "active" or not facts.main_pid:
             return ""
         said = await self.host.run(

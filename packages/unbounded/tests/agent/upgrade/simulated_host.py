@@ -320,7 +320,7 @@ class SimulatedUnits:
 
         await self._life.through(what, take)
 
-    async def look(self, unit: str) -> UnitFacts:
+    async def observe(self, unit: str) -> UnitFacts:
         return UnitFacts(unit, active="active")
 
     async def start(self, unit: str, *, timeout_s: float = 90.0) -> None:

@@ -67,7 +67,7 @@ async def _a_proven_agent_that_fails_comes_back(host: TrialHost) -> None:
     await host.ground.units.reload()
     await host.ground.units.restart(DAEMON_UNIT, block=False)
     async with asyncio.timeout(60):
-        while (await host.ground.units.look(RECOVERY_UNIT)).active == "inactive":  # noqa: ASYNC110  # of another system
+        while (await host.ground.units.observe(RECOVERY_UNIT)).active == "inactive":  # noqa: ASYNC110  # of another system
             await asyncio.sleep(0.2)
     host.host.put("/healed", b"")
     await host.wait_running("1", within_s=60.0)
@@ -80,10 +80,10 @@ async def _a_proven_agent_that_hangs_is_started_again(host: TrialHost) -> None:
     host.host.put(f"/etc/systemd/system/{DAEMON_UNIT}.d/quick.conf", b"[Service]\nWatchdogSec=3\n")
     await ground.units.reload()
     await ground.units.restart(DAEMON_UNIT)
-    hung = (await ground.units.look(DAEMON_UNIT)).main_pid
+    hung = (await ground.units.observe(DAEMON_UNIT)).main_pid
     host.host.put("/hang", b"")
     async with asyncio.timeout(60):
-        while (await ground.units.look(DAEMON_UNIT)).main_pid in (None, 0, hung):  # noqa: ASYNC110  # of another system
+        while (await ground.units.observe(DAEMON_UNIT)).main_pid in (None, 0, hung):  # noqa: ASYNC110  # of another system
             await asyncio.sleep(0.2)
     await host.wait_running("1", within_s=60.0)
     assert "watchdog" in (await host.host.journal("--lines=40", f"--unit={DAEMON_UNIT}")).lower()

@@ -168,7 +168,7 @@ async def test_a_digest_that_failed_here_is_refused(
         await stage(ground, wish, _tell)
     assert refused.value.reason == "FailedBefore"
     assert len(server.exchanges) == (0 if known else 1), "what is known to be bad is not fetched"
-    assert (await stage(ground, replace(wish, again=True), _tell)).progress is TrialProgress.STAGED
+    assert (await stage(ground, replace(wish, retry_failed=True), _tell)).progress is TrialProgress.STAGED
 
 
 PROGRAMS = {

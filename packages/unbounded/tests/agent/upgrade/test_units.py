@@ -22,7 +22,7 @@ class RecordingUnits:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    async def look(self, unit: str) -> UnitFacts:
+    async def observe(self, unit: str) -> UnitFacts:
         return UnitFacts(unit)
 
     async def start(self, unit: str, *, timeout_s: float = 90.0) -> None:

@@ -127,7 +127,7 @@ class ArtifactCache:
         url, named = artifact.checksum_url, redacted_url(artifact.checksum_url)
         web = self._brief if held else self._web
         try:
-            text = await web.again(named, lambda: _text(web, url))
+            text = await web.retry(named, lambda: _text(web, url))
         except (NotPublished, Denied):  # object stores answer 403 for missing objects
             return None
         return Digest("sha256", sha256_in(text, artifact.file_name, named))
@@ -204,9 +204,9 @@ def _told(what: str, report: OnProgress) -> OnBytes:
 
 async def _text(web: Web, text: str) -> str:
     url = checked_url(web, text, plain=True)
-    async with web.ask("GET", url) as response:
+    async with web.request("GET", url) as response:
         if response.status != 200:
-            raise web.refusal(response, redacted_url(text))
+            raise web.failure_of(response, redacted_url(text))
         body = bytearray()
         async for chunk in response.content.iter_any():
             body += chunk

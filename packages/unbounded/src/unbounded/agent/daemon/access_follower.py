@@ -151,13 +151,13 @@ class AccessFollower:
             wait_s = POLL_S
             try:
                 if not self._moving():
-                    await self.look()
+                    await self.poll()
             except (Failure, OSError) as error:
                 log.warning("cannot follow the cluster's address and CA", error=error)
                 wait_s = AFTER_TROUBLE_S
             await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311  # many agents, one API server
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Compare once, and follow a change."""
         published = await published_access(self._api)
         known, used = self._known(), access_of_config(self._config)

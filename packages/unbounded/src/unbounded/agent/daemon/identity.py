@@ -71,7 +71,7 @@ class AgentIdentity:
 
     def refused(self, login: AuthInfo) -> bool:
         """Return whether another process of this host has replaced the certificate, and use the new one."""
-        there = self._files.held()
+        there = self._files.stored()
         if there is None or there.certificate == login.certificate:
             return False
         self._held = there
@@ -138,7 +138,7 @@ def identity_of(layout: Layout, machine: str, *, now: WallClock = utc_now) -> Ag
         Transient: the disk cannot be read.
     """
     files = IdentityFiles(layout.identity, agent_identity(machine))
-    held = files.held()
+    held = files.stored()
     if held is None:
         raise Rejected(f"no certificate of Machine {machine}'s agent in {layout.identity}: run `unbounded-agent start`")
     if not held.is_good(now()):
@@ -222,7 +222,7 @@ async def join(
     """
     desired = agent_identity(config.machine_name)
     files = IdentityFiles(layout.identity, desired)
-    held = files.held()
+    held = files.stored()
     joined = held is not None and held.is_good(now())
     if joined and await is_registered(layout, config, now=now):
         return
@@ -254,7 +254,7 @@ async def is_set_up(layout: Layout, config: AgentConfig, *, now: WallClock = utc
     """Return whether `join` has nothing to do. An API server that does not answer counts as yes, so that a start
     continues.
     """
-    held = IdentityFiles(layout.identity, agent_identity(config.machine_name)).held()
+    held = IdentityFiles(layout.identity, agent_identity(config.machine_name)).stored()
     if held is None or not held.is_good(now()):
         return False
     try:

@@ -32,7 +32,7 @@ class SystemdNotifier:
         told = environ.get("WATCHDOG_USEC", "")
         return cls(environ.get("NOTIFY_SOCKET", ""), int(told) / 1e6 if told.isdigit() else None)
 
-    def tell(self, *states: str) -> None:
+    def send(self, *states: str) -> None:
         """Send states such as READY=1; an error is only logged, as there is no remedy."""
         if not self._address:
             return
@@ -47,7 +47,7 @@ class SystemdNotifier:
         """Report readiness at once, and then from the event loop that it is alive. A hanging loop sends nothing; an API
         server that does not answer is no reason to stop.
         """
-        self.tell("READY=1", "WATCHDOG=1")
+        self.send("READY=1", "WATCHDOG=1")
         while self._every_s is not None:
             await asyncio.sleep(self._every_s)
-            self.tell("WATCHDOG=1")
+            self.send("WATCHDOG=1")

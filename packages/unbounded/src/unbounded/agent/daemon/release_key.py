@@ -55,13 +55,13 @@ class ReleaseKeyFollower:
         while True:
             wait_s = POLL_S
             try:
-                await self.look()
+                await self.poll()
             except (Failure, OSError) as error:
                 log.warning("cannot follow the public key of releases", error=error)
                 wait_s = AFTER_TROUBLE_S
             await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))  # noqa: S311  # many agents, one API server
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Adopt the published key once, and report it in the condition ReleaseKeyCurrent."""
         try:
             key, published = await self._adopt()

@@ -27,7 +27,7 @@ class Systemctl:
         ran = await self._commands.run(*self._prefix, *arguments, timeout_s=timeout_s, check=check)
         return ran.stdout if ran.ok else ran.stderr
 
-    async def look(self, unit: str) -> UnitFacts:
+    async def observe(self, unit: str) -> UnitFacts:
         told = await self._call("show", f"--property={_PROPERTIES}", "--", unit)
         said = dict(line.partition("=")[::2] for line in told.splitlines() if "=" in line)
         return UnitFacts(
@@ -48,7 +48,7 @@ class Systemctl:
         try:
             await self._call("stop", "--", unit, timeout_s=timeout_s)
         except Transient:
-            if (await self.look(unit)).load == "not-found":
+            if (await self.observe(unit)).load == "not-found":
                 return
             raise
 

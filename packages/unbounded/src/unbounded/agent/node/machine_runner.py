@@ -97,7 +97,7 @@ class MachineRunner:
 
     async def active(self, slot: Slot) -> bool:
         """Return whether the machine's unit is active, activating or deactivating."""
-        return (await self._units.look(unit_of(slot))).active in _UP
+        return (await self._units.observe(unit_of(slot))).active in _UP
 
     async def run_inside(self, slot: Slot, *argv: str, timeout_s: float) -> str:
         """Run a command in the machine and return its output. Raises Transient as Commands.run."""
@@ -113,7 +113,7 @@ class MachineRunner:
 
     async def service_active(self, slot: Slot, unit: str) -> bool:
         try:
-            return (await self._inside(slot).look(unit)).active == "active"
+            return (await self._inside(slot).observe(unit)).active == "active"
         except Failure:  # no machine, or one that does not answer
             return False
 
@@ -189,7 +189,7 @@ class MachineRunner:
 
     async def _answers(self, slot: Slot) -> bool:
         try:
-            await self._inside(slot).look(containerd.UNIT)
+            await self._inside(slot).observe(containerd.UNIT)
         except Failure:
             return False
         return True

@@ -85,7 +85,7 @@ class HostNodes:
         self._durations = Durations(layout)
         self._running = MachineRunner(layout, commands, units, managers, limits or MachineLimits(), self._durations)
 
-    async def look(self, slot: Slot) -> SlotFacts:
+    async def observe(self, slot: Slot) -> SlotFacts:
         """Return the observed state of a slot. Raises Rejected as `applied` does."""
         applied = self.applied(slot)
         seen = SlotFacts(slot, exists=_filled(self._layout, slot), applied=applied)

@@ -64,7 +64,7 @@ async def unpack_image(layers: Sequence[Path], target: Path, report: OnProgress)
         loop.call_soon_threadsafe(report, f"unpacking layer {number} of {len(layers)}")
 
     work = partial(unpack, layers, target, bounds=LIMITS, stop=stop, told=told, tree=SystemTree)
-    await run_stoppable(work, stop.asked.set)
+    await run_stoppable(work, stop.event.set)
 
 
 def add_hosts(root: Path) -> None:

@@ -244,7 +244,7 @@ class AgentUpgrade:
     async def _locked(self, before: float) -> AsyncIterator[None]:
         """Hold the host's lock, if it is free while the action may still begin. Values read before may be stale."""
         left_s = before - asyncio.get_running_loop().time()
-        async with self._ground.held(WHO, within_s=min(max(left_s, 0.0), WITHIN_S)):
+        async with self._ground.locked(WHO, within_s=min(max(left_s, 0.0), WITHIN_S)):
             yield
 
     def _trial_of(self, target: Target) -> Trial:
@@ -271,7 +271,7 @@ class AgentUpgrade:
             operation=operation.name,
             uid=operation.metadata.uid,
             sha256=given.get("sha256", "").lower().removeprefix("sha256:"),
-            again=given.get("retryFailedDigest") == "true",
+            retry_failed=given.get("retryFailedDigest") == "true",
             plain=self._settings.allow_http,
             window_s=self._window_s,
             public_key=await self._current_key(),

@@ -248,7 +248,7 @@ class NodeReboot:
 
     async def _observe_slot(self) -> SlotFacts:
         """Observe the node's slot."""
-        facts = [await self._nodes.look(slot) for slot in self._whole()]
+        facts = [await self._nodes.observe(slot) for slot in self._whole()]
         if len(facts) == 1:
             return facts[0]
         home = choose_home(facts, self._node())
@@ -301,7 +301,7 @@ class NodeReboot:
 
     async def _take_settings(self, slot: Slot) -> None:
         """Apply its configuration's newest settings to the stopped slot. On an error, the reboot continues."""
-        if (await self._nodes.look(slot)).running:
+        if (await self._nodes.observe(slot)).running:
             return
         try:
             applied = self._nodes.applied(slot)

@@ -187,7 +187,7 @@ _REFUSED: Final = (401, 403)
 def api_server(reached: ServiceAnswer) -> PreflightFinding:
     """Accept any answer but a 5xx as that of an API server: before the host has joined, 401 and 403 are expected."""
     name = "api-server-reachable"
-    if reached.trouble:
+    if reached.fault:
         return error(name, reached.key, _said(reached))
     if reached.status >= 500:
         return error(name, reached.key, f"it answers {reached.status}: it is not ready")
@@ -237,10 +237,10 @@ def sandbox(reached: ServiceAnswer | None, *, has_image: bool) -> PreflightFindi
 
 
 def _artifact(name: str, reached: ServiceAnswer) -> PreflightFinding:
-    if not reached.kept and (reached.trouble or not 200 <= reached.status < 300):
-        authority = ": CaBundle must contain its authority" if reached.trouble is NetworkFault.UNTRUSTED else ""
+    if not reached.cached and (reached.fault or not 200 <= reached.status < 300):
+        authority = ": CaBundle must contain its authority" if reached.fault is NetworkFault.UNTRUSTED else ""
         return error(name, reached.what, f"{_said(reached)}{authority} ({_named(reached)})")
-    there = "it is on this host" if reached.kept else "available"
+    there = "it is on this host" if reached.cached else "available"
     if reached.unchecked:
         remedy = (
             "publish it there" if name == "kubernetes-artifacts" else f"publish it there, or set {reached.key}.SHA256"
@@ -255,8 +255,8 @@ def _named(reached: ServiceAnswer) -> str:
 
 
 def _said(reached: ServiceAnswer) -> str:
-    if reached.trouble:
-        return reached.trouble.value
+    if reached.fault:
+        return reached.fault.value
     if reached.status in (404, 410):
         return f"it does not exist: {reached.status}"
     if reached.status in _REFUSED:
@@ -296,10 +296,8 @@ def attestation(
     if not host.tpm:
         yield error(name, "TPM", "/dev/tpmrm0 does not exist: enable the TPM 2.0 in the firmware, or configure a token")
     if reached is not None:
-        told = (
-            error if reached.trouble in (NetworkFault.WRONG, NetworkFault.UNTRUSTED, NetworkFault.NO_TLS) else warning
-        )
-        if reached.trouble:
+        told = error if reached.fault in (NetworkFault.WRONG, NetworkFault.UNTRUSTED, NetworkFault.NO_TLS) else warning
+        if reached.fault:
             yield told(name, reached.key, f"{_said(reached)}; the URL exists only during a replacement of the host")
         elif host.tpm:
             yield fine(name, reached.key, f"it answers {reached.status}")

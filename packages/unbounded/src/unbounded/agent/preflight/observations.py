@@ -116,7 +116,7 @@ class ServiceAnswer:
     what: str
     key: str
     status: int = 0
-    trouble: NetworkFault = NetworkFault.NONE
-    kept: bool = False
+    fault: NetworkFault = NetworkFault.NONE
+    cached: bool = False
     unchecked: bool = False
     proxy: str = ""

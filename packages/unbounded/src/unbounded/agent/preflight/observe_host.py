@@ -128,6 +128,6 @@ async def _systemd(commands: Commands) -> int:
 
 async def _active(units: Units, unit: str) -> bool:
     try:
-        return (await units.look(unit)).active in ("active", "activating", "reloading")
+        return (await units.observe(unit)).active in ("active", "activating", "reloading")
     except Failure:
         return False

@@ -42,8 +42,8 @@ async def api_server(url: str, ca_pem: bytes) -> ServiceAnswer:
     what, key = "API server", "Kubelet.ApiServer"
     async with Web(Trust(authorities={"": ca_pem}), PATIENCE) as web:
         found = await _answer_of(web, f"{url.rstrip('/')}/readyz", what, key)
-    if found.trouble is NetworkFault.UNTRUSTED:
-        return ServiceAnswer(what, key, trouble=NetworkFault.UNTRUSTED_CA)
+    if found.fault is NetworkFault.UNTRUSTED:
+        return ServiceAnswer(what, key, fault=NetworkFault.UNTRUSTED_CA)
     return found
 
 
@@ -57,9 +57,9 @@ async def artifact(web: Web, shelf: BlobStore, desired: Artifact) -> ServiceAnsw
     """Request the artifact and its checksum, unless this host has the artifact."""
     what, key = f"{desired.name} {desired.version}", f"Downloads.{_KEYS.get(desired.name, 'Kubernetes')}"
     if (there := await asyncio.to_thread(find_cached, shelf, desired)) is not None:
-        return ServiceAnswer(what, key, kept=True, unchecked=not there.checked)
+        return ServiceAnswer(what, key, cached=True, unchecked=not there.checked)
     found = replace(await _answer_of(web, desired.url, what, key), proxy=_proxy(web, desired.url))
-    if found.trouble or not 200 <= found.status < 300 or desired.sha256:
+    if found.fault or not 200 <= found.status < 300 or desired.sha256:
         return found
     published = await _answer_of(web, desired.checksum_url, what, key)
     return replace(found, unchecked=published.status in UNPUBLISHED)
@@ -73,11 +73,11 @@ async def image(
     try:
         desired = Reference.parse(reference)
     except UnusableContent:
-        return ServiceAnswer(what, key, trouble=NetworkFault.NO_IMAGE)
+        return ServiceAnswer(what, key, fault=NetworkFault.NO_IMAGE)
     proxy = _proxy(web, f"{web.trust.scheme(desired.host)}://{desired.host}")
     try:
         if await asyncio.to_thread(is_image_cached, shelf, desired, platform):
-            return ServiceAnswer(what, key, kept=True)
+            return ServiceAnswer(what, key, cached=True)
         async with asyncio.timeout(CALL_S):
             await RegistryClient(web, desired, logins).resolve(platform)
     except (Failure, OSError) as failure:
@@ -100,7 +100,7 @@ async def _answer_of(web: Web, text: str, what: str, key: str) -> ServiceAnswer:
         if url.scheme == "file":
             there = await asyncio.to_thread(Path(unquote(url.raw_path)).is_file)
             return ServiceAnswer(what, key, status=200 if there else 404)
-        async with asyncio.timeout(CALL_S), web.ask("GET", url) as response:
+        async with asyncio.timeout(CALL_S), web.request("GET", url) as response:
             return ServiceAnswer(what, key, status=response.status)
     except (Failure, OSError) as failure:
         return _failed(what, key, failure)
@@ -114,7 +114,7 @@ def _failed(what: str, key: str, failure: BaseException) -> ServiceAnswer:
         return ServiceAnswer(what, key, status=403)
     if trouble is None:
         trouble = NetworkFault.UNREACHABLE if isinstance(failure, Unavailable) else NetworkFault.WRONG
-    return ServiceAnswer(what, key, trouble=trouble)
+    return ServiceAnswer(what, key, fault=trouble)
 
 
 def _fault_of(failure: BaseException) -> NetworkFault | None:

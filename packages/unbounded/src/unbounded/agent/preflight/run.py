@@ -129,7 +129,7 @@ async def _request_all(
         if not spec.image:
             return None
         if made:
-            return ServiceAnswer("image of the root file system", "OCIImage", kept=True)
+            return ServiceAnswer("image of the root file system", "OCIImage", cached=True)
         return await requests.image(web, shelf, spec.image, Platform("linux", arch), logins)
 
     async def attestation() -> ServiceAnswer | None:
@@ -140,7 +140,7 @@ async def _request_all(
 
     async def file(web: Web, one: Artifact) -> ServiceAnswer:
         return (
-            ServiceAnswer(f"{one.name} {one.version}", "", kept=True)
+            ServiceAnswer(f"{one.name} {one.version}", "", cached=True)
             if made
             else await requests.artifact(web, shelf, one)
         )

@@ -194,7 +194,7 @@ class RecreationController:
         """Return the node's slot; None while no slot is complete."""
         if len(whole) < 2:
             return whole[0] if whole else None
-        facts = [await self._nodes.look(slot) for slot in whole]
+        facts = [await self._nodes.observe(slot) for slot in whole]
         return choose_home(facts, node)
 
     async def _reconcile_node(
@@ -206,21 +206,21 @@ class RecreationController:
         check_s = await self._ensure_running(machine, home)  # before any API read, as the API server may not answer
         desired = await self._desired(machine, applied)
         again_s = self._resolver.again_s(machine)
-        boot_id = (await self._nodes.look(home)).boot_id if needs_boot_id(applied, failed, node) else ""
+        boot_id = (await self._nodes.observe(home)).boot_id if needs_boot_id(applied, failed, node) else ""
         view = NodeObservation(
             applied=applied,
             node=node,
-            wanted=desired if isinstance(desired, DesiredNode) else None,
+            desired=desired if isinstance(desired, DesiredNode) else None,
             failed=failed,
             boot_id=boot_id,
             joining_s=self._age(f"joining {home}", so=not applied.node_uid),
             failed_s=0.0 if failed is None else self._age(f"failed {failed.uid}"),
         )
-        if view.ours and node is not None:
+        if view.is_own_node and node is not None:
             self._time_first_ready(node)
         refused = ""
-        if view.ours and isinstance(desired, DesiredNode) and labels_differ(applied.goal, desired.goal):
-            refused = await self._follower.follow(home, applied.node_uid, applied.goal, desired.goal)
+        if view.is_own_node and isinstance(desired, DesiredNode) and labels_differ(applied.goal, desired.goal):
+            refused = await self._follower.sync(home, applied.node_uid, applied.goal, desired.goal)
             if not refused:
                 return 0.0
         decided = verdict(view, self._limits)
@@ -249,7 +249,7 @@ class RecreationController:
 
     async def _ensure_running(self, machine: Machine, home: Slot) -> float | None:
         """Start stopped parts of the node; return the seconds until the next check, None without a node to run."""
-        return max(await self._keeper.keep(home), RESOLUTION_S) if _is_node(machine) else None
+        return max(await self._keeper.ensure_running(home), RESOLUTION_S) if _is_node(machine) else None
 
     def _blocked_reason(self) -> str:
         """Return why this loop may not start the node's parts; empty where it may."""

@@ -57,7 +57,7 @@ class LabelSync:
         self._requested: object = None
         self._refused = ""
 
-    async def follow(self, home: Slot, uid: str, made: NodeGoal, desired: NodeGoal) -> str:
+    async def sync(self, home: Slot, uid: str, made: NodeGoal, desired: NodeGoal) -> str:
         """Update labels and taints of the Node, and those with which the slot would register. Return why the API server
         rejects them. A rejected update is not repeated until the desired ones change.
 

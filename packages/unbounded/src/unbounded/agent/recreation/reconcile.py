@@ -107,13 +107,13 @@ class _PhaseState:
     failures: int = 0
     error: str = ""
     hopeless: bool = False
-    said: str = ""
-    witness: EvidenceCollector = field(default_factory=EvidenceCollector)
+    reported: str = ""
+    evidence: EvidenceCollector = field(default_factory=EvidenceCollector)
 
     def enter(self, phase: RecreationPhase, now: float) -> None:
         if phase is not self.phase:
             self.phase, self.spent_s, self.observed_at = phase, 0.0, now
-            self.failures, self.error, self.hopeless, self.said = 0, "", False, ""
+            self.failures, self.error, self.hopeless, self.reported = 0, "", False, ""
 
     def count(self, now: float, *, readable: bool) -> None:
         """Count the time in this phase. Time without the API server does not count: nothing can be proven then."""
@@ -182,15 +182,15 @@ class RecreationReconciler:
     async def _observe(self, transition: Transition, node: Node | None) -> RecreationObservation:
         """Observe both slots, and the node where it is to be proven."""
         memory = self._memory
-        source = await self._nodes.look(transition.source)
-        target = await self._nodes.look(transition.target)
+        source = await self._nodes.observe(transition.source)
+        target = await self._nodes.observe(transition.target)
         row, evidence = TABLE[transition.phase], NodeEvidence()
         if row.do is PhaseAction.PROVE:
             here = source if row.side is Side.SOURCE else target
-            memory.witness.begin(transition.phase, here.boot_id)
+            memory.evidence.begin(transition.phase, here.boot_id)
             trouble = await self._nodes.kubelet_trouble(here.slot) if here.running else ""
             sandbox = await self._sandbox_trouble(transition, here)
-            seen = memory.witness.look(node, await self._renewal())
+            seen = memory.evidence.look(node, await self._renewal())
             evidence = replace(seen, trouble=trouble, sandbox_trouble=sandbox)
         memory.count(asyncio.get_running_loop().time(), readable=True)
         return RecreationObservation(source, target, evidence, memory.spent_s, memory.error, memory.hopeless)
@@ -201,7 +201,7 @@ class RecreationReconciler:
             return ""
         if not here.kubelet or not here.containerd:
             return f"containerd in {here.slot} is not running"
-        return await self._memory.witness.prove_sandbox(self._nodes, here.slot)
+        return await self._memory.evidence.prove_sandbox(self._nodes, here.slot)
 
     async def _renewal(self) -> str | None:
         try:
@@ -230,7 +230,7 @@ class RecreationReconciler:
         if isinstance(step, ChangePhase):
             return await self._change_phase(step, transition)
         if isinstance(step, RegisterNode):
-            memory.witness.forget_node()
+            memory.evidence.forget_node()
         then = getattr(step, "then", transition.phase)
         if then is None:
             return await self._complete(transition)
@@ -252,9 +252,9 @@ class RecreationReconciler:
         return 0.0
 
     async def _report(self, transition: Transition, text: str) -> None:
-        if text != self._memory.said:
+        if text != self._memory.reported:
             await self._status.report_progress(transition, report.in_progress(transition, report.one_line(text)))
-            self._memory.said = text
+            self._memory.reported = text
 
     async def _complete(self, transition: Transition, left: str = "") -> float | None:
         """End after the last phase: report the result, release the claim, and remove the record."""

@@ -47,12 +47,12 @@ class NodeRestarter:
         self._not_before: float | None = None  # earliest time of the next start; None while it is not known to be down
         self._up_since: float | None = None
 
-    async def keep(self, home: Slot) -> float:
+    async def ensure_running(self, home: Slot) -> float:
         """Observe the node, and start stopped parts; return the seconds until the next check."""
         if self._blocked_by():
             self._not_before = None
             return self._limits.check_s
-        lacks = stopped_part(await self._nodes.look(home))
+        lacks = stopped_part(await self._nodes.observe(home))
         now = asyncio.get_running_loop().time()
         if not lacks:
             return self._record_serving(now)
@@ -78,7 +78,7 @@ class NodeRestarter:
     async def _start(self, home: Slot) -> None:
         try:
             async with self._lock("start of a node that is down"):
-                lacks = stopped_part(await self._nodes.look(home))
+                lacks = stopped_part(await self._nodes.observe(home))
                 if lacks and not self._blocked_by():  # both may have changed while the lock was awaited
                     log.warning("node is down; starting it", slot=str(home), why=lacks, attempt=self._starts)
                     await self._nodes.start(home)

@@ -26,14 +26,14 @@ class NodeObservation:
 
     applied: BuildRecord
     node: Node | None
-    wanted: DesiredNode | None
+    desired: DesiredNode | None
     failed: FailedRecreation | None = None
     boot_id: str = ""
     joining_s: float = 0.0
     failed_s: float = 0.0
 
     @property
-    def ours(self) -> bool:
+    def is_own_node(self) -> bool:
         """True where the Node is the one that this slot registered."""
         return self.node is not None and bool(self.uid) and self.node.metadata.uid == self.uid
 
@@ -96,7 +96,7 @@ def needs_boot_id(applied: BuildRecord, failed: FailedRecreation | None, node: N
 def verdict(view: NodeObservation, limits: RecreationLimits) -> Verdict:
     """Return the verdict about a node while no recreation is under way."""
     failed = view.failed
-    if view.ours:
+    if view.is_own_node:
         return _about_failure(view, failed, limits) if failed is not None else NoRecreation()
     if failed is not None and failed.stranded:
         return _stranded(view, failed, limits)
@@ -119,7 +119,7 @@ def _stranded(view: NodeObservation, failed: FailedRecreation, limits: Recreatio
     """Decide while no node works: retry without end, at growing intervals, as there is nothing to lose."""
     if view.node is not None and view.is_reported_by_slot and view.node.ready:
         return Registered(view.node.metadata.uid)
-    if view.wanted is not None and not same_node(view.wanted.goal, failed.goal):
+    if view.desired is not None and not same_node(view.desired.goal, failed.goal):
         return Recreate("no node works, and the requested one has changed", view.uid)
     left_s = limits.retry_after(failed.attempts) - view.failed_s
     if left_s > 0:
@@ -129,11 +129,11 @@ def _stranded(view: NodeObservation, failed: FailedRecreation, limits: Recreatio
 
 def _about_failure(view: NodeObservation, failed: FailedRecreation, limits: RecreationLimits) -> Verdict:
     """Decide while the old node works: retry when the desired goal has changed, and a bounded number of times."""
-    if view.wanted is None:
+    if view.desired is None:
         return NoRecreation()
-    if view.wanted.same:
+    if view.desired.same:
         return ForgetFailure()
-    if not same_node(view.wanted.goal, failed.goal):
+    if not same_node(view.desired.goal, failed.goal):
         return Recreate("the requested node differs from the one that failed")
     if failed.attempts >= limits.attempts:
         return NoRecreation()

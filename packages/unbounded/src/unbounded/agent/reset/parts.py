@@ -72,7 +72,7 @@ async def _stop_machines(resetting: ResetContext) -> list[Leftover]:
 async def _stop(resetting: ResetContext, slot: Slot) -> None:
     """Stop the services gently where possible; `stop` kills what remains."""
     try:
-        if (await resetting.nodes.look(slot)).running:
+        if (await resetting.nodes.observe(slot)).running:
             await resetting.nodes.stop_services(slot)
     except Failure as error:  # or the slot's state is unknown
         log.warning("cannot stop services", slot=slot, error=error)

@@ -111,7 +111,7 @@ async def reset(resetting: ResetContext, report: OnProgress) -> ResetResult:
 
 async def _daemon_holds(resetting: ResetContext) -> bool:
     pid = holder_pid(resetting.layout)
-    return pid != 0 and pid == (await resetting.host.units.look(DAEMON_UNIT)).main_pid
+    return pid != 0 and pid == (await resetting.host.units.observe(DAEMON_UNIT)).main_pid
 
 
 async def _stop_daemon(resetting: ResetContext, stopped: list[str]) -> None:
@@ -122,7 +122,7 @@ async def _stop_daemon(resetting: ResetContext, stopped: list[str]) -> None:
     """
     units = resetting.host.units
     for unit in (RECOVERY_TIMER, RECOVERY_UNIT, DAEMON_UNIT):
-        if (await units.look(unit)).active in _RUNS:
+        if (await units.observe(unit)).active in _RUNS:
             stopped.append(unit)
         await units.stop(unit)  # also ends a unit that waits for its restart
 

@@ -101,7 +101,7 @@ class StateReader:
         return path.read_text().strip() if _there(path) else ""
 
     def _ends(self, machine: str) -> str:
-        held = IdentityFiles(self._layout.identity, agent_identity(machine)).held()
+        held = IdentityFiles(self._layout.identity, agent_identity(machine)).stored()
         return rfc3339(held.ends) if held else ""
 
     async def _node(self, slot: Slot) -> SlotState:
@@ -126,7 +126,7 @@ class StateReader:
 
     async def _running(self, node: SlotState) -> SlotState:
         async def unit(units: Units, name: str) -> str:
-            return (await units.look(name)).active
+            return (await units.observe(name)).active
 
         machine = await self._query(node.slot, lambda: unit(self._units, unit_of(node.slot)), "")
         if machine != "active" or os.geteuid() != 0:
@@ -139,7 +139,7 @@ class StateReader:
         return msgspec.structs.replace(node, machine=machine, **states)
 
     async def _daemon(self) -> DaemonState:
-        unit = await self._units.look(DAEMON_UNIT)
+        unit = await self._units.observe(DAEMON_UNIT)
         active = "not-found" if unit.load == "not-found" else unit.active
         return DaemonState(active=active, enabled=unit.enabled, pid=unit.main_pid, restarts=unit.restarts)
 

@@ -42,7 +42,7 @@ def apply(layout: Layout, desired: Mapping[str, str]) -> None:
     if desired:
         _file(desired).put(layout)
         return
-    _file({}).take_back(layout)
+    _file({}).revert(layout)
     BEFORE.forget(layout)
 
 

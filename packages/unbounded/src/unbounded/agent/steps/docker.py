@@ -81,7 +81,7 @@ async def _present(host: StepHost) -> bool:
     config = found_file(host.layout.at(CONFIG)).content
     if config is None or without_iptables(config) != config:
         return False
-    return all([_is_masked(host.layout, await host.units.look(unit)) for unit in UNITS])
+    return all([_is_masked(host.layout, await host.units.observe(unit)) for unit in UNITS])
 
 
 def _is_masked(layout: Layout, unit: UnitFacts) -> bool:
@@ -100,12 +100,12 @@ async def _add(host: StepHost, report: OnProgress) -> None:
     config = found_file(path)
     desired = without_iptables(config.content)
     units = tuple([await _found(host, unit) for unit in UNITS])
-    BEFORE.keep(host.layout, FoundDocker(config=config, written=desired, units=units))
+    BEFORE.record(host.layout, FoundDocker(config=config, written=desired, units=units))
     if desired != config.content:
         make_folders(path.parent)
         write_durably(path, desired, mode=config.mode)
     for unit in UNITS:
-        if (await host.units.look(unit)).active not in ("inactive", "failed"):
+        if (await host.units.observe(unit)).active not in ("inactive", "failed"):
             report(f"stopping {unit}")
             await host.units.stop(unit)
         if _is_own(host.layout, unit):
@@ -115,7 +115,7 @@ async def _add(host: StepHost, report: OnProgress) -> None:
 
 
 async def _found(host: StepHost, unit: str) -> FoundUnit:
-    seen = await host.units.look(unit)
+    seen = await host.units.observe(unit)
     active = seen.active in ("active", "activating", "reloading")
     return FoundUnit(name=unit, active=active, enabled=seen.enabled, masked=seen.load == "masked")
 
@@ -128,7 +128,7 @@ async def _remove(host: StepHost) -> None:
     for unit in found.units:
         if not unit.masked and not _is_own(host.layout, unit.name):
             await host.units.unmask(unit.name)
-    there = [unit for unit in found.units if (await host.units.look(unit.name)).load == "loaded"]  # or removed since
+    there = [unit for unit in found.units if (await host.units.observe(unit.name)).load == "loaded"]  # or removed since
     for unit in there:
         if unit.enabled == "enabled":
             await host.units.enable(unit.name)

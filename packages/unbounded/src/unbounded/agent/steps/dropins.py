@@ -27,7 +27,7 @@ FILES: Final = (APT, NEEDRESTART)
 
 
 async def _present(host: StepHost) -> bool:
-    return not host.has("apt-get") or all(file.stands(host.layout) for file in FILES)
+    return not host.has("apt-get") or all(file.is_present(host.layout) for file in FILES)
 
 
 async def _add(host: StepHost, _tell: OnProgress) -> None:
@@ -37,7 +37,7 @@ async def _add(host: StepHost, _tell: OnProgress) -> None:
 
 async def _remove(host: StepHost) -> None:
     for file in FILES:
-        file.take_back(host.layout)
+        file.revert(host.layout)
 
 
 DROP_INS: Final = ReversibleStep(NAME, _present, _add, _remove)

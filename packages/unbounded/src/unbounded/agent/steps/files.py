@@ -40,7 +40,7 @@ class OwnFile:
     content: bytes
     mode: int = 0o644
 
-    def stands(self, layout: Layout) -> bool:
+    def is_present(self, layout: Layout) -> bool:
         """Return whether the file exists with its content and mode."""
         path = layout.at(self.path)
         try:
@@ -50,21 +50,21 @@ class OwnFile:
 
     def put(self, layout: Layout) -> None:
         path = layout.at(self.path)
-        if self.stands(layout):
+        if self.is_present(layout):
             return
-        self._before.keep(layout, found_file(path))
+        self._before.record(layout, found_file(path))
         make_folders(path.parent)
         sweep(path)
         write_durably(path, self.content, mode=self.mode)
 
-    def take_back(self, layout: Layout) -> None:
+    def revert(self, layout: Layout) -> None:
         """Restore the former file; without a record of it, remove a file that is certainly the agent's."""
         path = layout.at(self.path)
         found = self._before.read(layout)
         if found is not None:
             restore_file(path, found)
             self._before.forget(layout)
-        elif self.stands(layout):
+        elif self.is_present(layout):
             remove_durably(path)
 
     @property

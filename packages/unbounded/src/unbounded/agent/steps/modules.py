@@ -37,11 +37,11 @@ def loaded(layout: Layout) -> tuple[str, ...]:
 
 
 async def _present(host: StepHost) -> bool:
-    return FILE.stands(host.layout)  # written last; the load of an unavailable module is not retried at each start
+    return FILE.is_present(host.layout)  # written last; the load of an unavailable module is not retried at each start
 
 
 async def _add(host: StepHost, report: OnProgress) -> None:
-    found = BEFORE.keep(host.layout, FoundModules(loaded(host.layout)))
+    found = BEFORE.record(host.layout, FoundModules(loaded(host.layout)))
     for name in MODULES:
         if name not in found.loaded and not await _modprobe(host, "modprobe", name):
             report(f"{name} is not a module of this kernel: built in, or missing")
@@ -49,7 +49,7 @@ async def _add(host: StepHost, report: OnProgress) -> None:
 
 
 async def _remove(host: StepHost) -> None:
-    FILE.take_back(host.layout)
+    FILE.revert(host.layout)
     found = BEFORE.read(host.layout)
     if found is None:
         return

@@ -58,7 +58,7 @@ class OriginalState(Generic[T]):
         except msgspec.DecodeError as error:
             raise Rejected(f"cannot read {path}: {error}") from error
 
-    def keep(self, layout: Layout, found: T) -> T:
+    def record(self, layout: Layout, found: T) -> T:
         """Write the original state, unless an earlier run has: only the first run observes it."""
         earlier = self.read(layout)
         if earlier is not None:

@@ -110,7 +110,7 @@ async def _present(host: StepHost) -> bool:
 
 async def _add(host: StepHost, report: OnProgress) -> None:
     manager = manager_of(host)
-    before = BEFORE.keep(host.layout, FoundPackages(await _names(host, manager)))
+    before = BEFORE.record(host.layout, FoundPackages(await _names(host, manager)))
     if programs := missing(host):
         packages = tuple(manager.packages[program] for program in programs)
         report(f"installing {', '.join(packages)}")

@@ -171,8 +171,8 @@ WantedBy={_MACHINES}
 
 
 async def _present(host: StepHost) -> bool:
-    files = RULES.stands(host.layout) and UNIT_FILE.stands(host.layout)
-    return files and (await host.units.look(UNIT)).enabled == "enabled"
+    files = RULES.is_present(host.layout) and UNIT_FILE.is_present(host.layout)
+    return files and (await host.units.observe(UNIT)).enabled == "enabled"
 
 
 async def _add(host: StepHost, _tell: OnProgress) -> None:
@@ -185,8 +185,8 @@ async def _add(host: StepHost, _tell: OnProgress) -> None:
 async def _remove(host: StepHost) -> None:
     if _unit_is_there(host.layout):
         await host.units.disable(UNIT)
-    UNIT_FILE.take_back(host.layout)
-    RULES.take_back(host.layout)
+    UNIT_FILE.revert(host.layout)
+    RULES.revert(host.layout)
     await host.units.reload()
     if host.has("nft"):
         await host.commands.run("nft", "-f", "-", stdin=cleared().encode())

@@ -62,7 +62,7 @@ class StartContext:
         return self.host.layout
 
     async def choice(self) -> SlotChoice:
-        one, two = await self.nodes.look(Slot.KUBE1), await self.nodes.look(Slot.KUBE2)
+        one, two = await self.nodes.observe(Slot.KUBE1), await self.nodes.observe(Slot.KUBE2)
         return choose_slot(one, two, self.goal if has_registered(one, two) else await self.wanted())
 
     async def certificate_ended(self, slot: Slot) -> bool:
@@ -112,7 +112,7 @@ async def _make_slot(starting: StartContext, report: OnProgress) -> None:
     slot = (await starting.choice()).slot
     await starting.says(f"`unbounded-agent start` builds {slot}")
     access = await starting.access(report)
-    if (await starting.nodes.look(slot)).exists:
+    if (await starting.nodes.observe(slot)).exists:
         report(f"{slot} is incomplete, or built from something else; building it again")
         await starting.nodes.stop(slot)
     await starting.nodes.build(slot, await starting.wanted(), access, report)
@@ -148,7 +148,7 @@ async def _use_release(starting: StartContext, _tell: OnProgress) -> None:
 
 
 async def _daemon_runs(starting: StartContext) -> bool:
-    daemon = await starting.host.units.look(DAEMON_UNIT)
+    daemon = await starting.host.units.observe(DAEMON_UNIT)
     return units_present(starting.layout) and daemon.enabled == "enabled" and daemon.active == "active"
 
 
@@ -157,7 +157,7 @@ async def _start_daemon(starting: StartContext, _tell: OnProgress) -> None:
     if install_units(starting.layout):
         await units.reload()
     await units.enable(DAEMON_UNIT)
-    if (await units.look(DAEMON_UNIT)).active == "failed":
+    if (await units.observe(DAEMON_UNIT)).active == "failed":
         await units.reset_failed(DAEMON_UNIT)
     await units.start(DAEMON_UNIT)
 

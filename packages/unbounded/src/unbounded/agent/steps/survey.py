@@ -61,8 +61,8 @@ async def _add(host: StepHost, _tell: OnProgress) -> None:
     layout = host.layout
     missing = tuple(str(folder) for folder in folders(layout) if not folder.is_dir())
     network = await observe_network(layout, host.commands, with_routes=host.has("ip"))
-    idle = tuple([unit for unit in MACHINE_UNITS if (await host.units.look(unit)).active != "active"])
-    BEFORE.keep(layout, HostSurvey(network=network, folders=missing, idle=idle))
+    idle = tuple([unit for unit in MACHINE_UNITS if (await host.units.observe(unit)).active != "active"])
+    BEFORE.record(layout, HostSurvey(network=network, folders=missing, idle=idle))
 
 
 async def _remove(host: StepHost) -> None:

@@ -91,7 +91,7 @@ async def _present(host: StepHost) -> bool:
 
 async def _add(host: StepHost, report: OnProgress) -> None:
     active = in_use(host.layout)
-    BEFORE.keep(host.layout, FoundSwap(active))
+    BEFORE.record(host.layout, FoundSwap(active))
     _write_fstab(host.layout, disabled_swap(_fstab(host.layout)))
     await host.units.reload()  # systemd still has the units of these lines otherwise, and starts them again
     for area in active:

@@ -123,14 +123,14 @@ def refused_by_kubelet(layout: Layout) -> tuple[RejectedParameter, ...]:
 
 async def _present(host: StepHost) -> bool:
     layout = host.layout
-    return FILE.stands(layout) and not to_set(layout) and not refused_by_kubelet(layout)
+    return FILE.is_present(layout) and not to_set(layout) and not refused_by_kubelet(layout)
 
 
 async def _add(host: StepHost, report: OnProgress) -> None:
     layout = host.layout
     keys = [*DESIRED, _SIDE, *_forwarding(layout)]
     found = {key: value for key in keys if (value := read(layout, key)) is not None}
-    BEFORE.keep(layout, FoundValues(found))
+    BEFORE.record(layout, FoundValues(found))
     for key, value in to_set(layout).items():
         try:
             await _write(layout, key, value)
@@ -146,7 +146,7 @@ async def _add(host: StepHost, report: OnProgress) -> None:
 
 async def _remove(host: StepHost) -> None:
     layout = host.layout
-    FILE.take_back(layout)
+    FILE.revert(layout)
     found = BEFORE.read(layout)
     if found is None:
         return

@@ -70,7 +70,7 @@ class UpgradeContext:
         return cls(layout, units, ReleaseSlots(layout), TrialStore(layout), running)
 
     @contextlib.asynccontextmanager
-    async def held(self, who: str, *, within_s: float = WITHIN_S) -> AsyncIterator[None]:
+    async def locked(self, who: str, *, within_s: float = WITHIN_S) -> AsyncIterator[None]:
         """Hold the host's lock while its agent changes.
 
         Args:
@@ -216,7 +216,7 @@ class ReleaseHealth:
     async def _start_rollback(self, why: str) -> None:
         """Start the rollback; its unit ends this process."""
         self._note(why)
-        async with self._ground.held(_WHO):
+        async with self._ground.locked(_WHO):
             await self._ground.units.start(RECOVERY_UNIT)
 
     def _note(self, words: str) -> None:

@@ -66,7 +66,7 @@ class ReleaseRequest:
     operation: str
     uid: str
     sha256: str = ""
-    again: bool = False
+    retry_failed: bool = False
     plain: bool = False
     window_s: int = 0
     public_key: str = ""
@@ -115,7 +115,7 @@ async def stage(
     sha256 = await (fetch or fetch_release)(wish, archive, limits, told)
     try:
         _refuse_failed(ground, wish, sha256)
-        async with ground.held(WHO):
+        async with ground.locked(WHO):
             return await _placed(ground, wish, archive, sha256, limits)
     finally:
         archive.unlink(missing_ok=True)
@@ -123,7 +123,7 @@ async def stage(
 
 def _refuse_failed(ground: UpgradeContext, wish: ReleaseRequest, sha256: str) -> None:
     failed = ground.store.failed().get(sha256)
-    if failed is not None and not wish.again:
+    if failed is not None and not wish.retry_failed:
         text = (
             f"the release sha256:{sha256} ({failed.version or 'version unknown'}) failed on this host before: "
             f'{failed.cause}; retryFailedDigest: "true" retries it'
@@ -196,7 +196,7 @@ async def _placed(
 ) -> Trial:
     stop = StopSignal()
     try:
-        return await run_stoppable(partial(_place, ground, wish, archive, sha256, limits, stop), stop.asked.set)
+        return await run_stoppable(partial(_place, ground, wish, archive, sha256, limits, stop), stop.event.set)
     except Unavailable as failure:
         raise Refusal(DOWNLOAD_FAILED, str(failure)) from failure
     except Rejected as failure:
@@ -233,12 +233,12 @@ async def verify(ground: UpgradeContext, commands: Commands, trial: Trial) -> Tr
     try:
         version = _version_of(await _run(commands, executable))
     except (Transient, Rejected) as failure:
-        async with ground.held(WHO):
+        async with ground.locked(WHO):
             _remember(ground, trial, str(failure))
             discard(ground, trial)
         raise Refusal(PREFLIGHT_FAILED, str(failure)) from failure
     verified = msgspec.structs.replace(trial, progress=TrialProgress.VERIFIED, version=version)
-    async with ground.held(WHO):
+    async with ground.locked(WHO):
         ground.releases.describe(trial.release, ReleaseInfo(version=version, sha256=trial.sha256))
         ground.store.write(verified)
     return verified

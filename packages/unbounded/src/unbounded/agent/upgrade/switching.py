@@ -148,5 +148,5 @@ async def _take_over(ground: UpgradeContext, version: str, window_s: int) -> Non
         ground, release=_copy(ground, version), version=version, window_s=window_s, progress=TrialProgress.VERIFIED
     )
     await put_on_trial(ground, trial)
-    if (await ground.units.look(DAEMON_UNIT)).active in ("active", "activating", "failed"):
+    if (await ground.units.observe(DAEMON_UNIT)).active in ("active", "activating", "failed"):
         await restart_daemon(ground)
