@@ -1,14 +1,20 @@
-"""The wall clock, for display only: the event loop's monotonic time measures durations.
+"""Two clocks: the event loop's monotonic time measures durations, and the wall clock is for display only.
 
 Code that displays times takes a `WallClock`, `utc_now` by default, so that tests can set it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 WallClock = Callable[[], datetime]
+
+
+def loop_time() -> float:
+    """Return the event loop's monotonic time in seconds, which tests with virtual time advance."""
+    return asyncio.get_running_loop().time()
 
 
 def utc_now() -> datetime:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from unbounded.api.failures import Transient
+from unbounded.kube.clock import loop_time
 from unbounded.machineops.provider import Rate, Rates
 
 MAX_PAUSE_S: Final = 300.0
@@ -96,7 +97,7 @@ class ScopeBudget:
         Raises:
             Transient: the wait would be too long; nothing was sent.
         """
-        before = _loop_time() + MAX_READ_WAIT_S
+        before = loop_time() + MAX_READ_WAIT_S
         await _wait_turn(self._bucket(self._reads, self._rates.reads, scope), f"reads of {scope}", before)
 
     async def write(self, scope: str, *, before: float) -> None:
@@ -109,7 +110,7 @@ class ScopeBudget:
 
     def left(self, scope: str, *, reads: float | None = None, writes: float | None = None) -> None:
         """Apply the remainders of a response."""
-        now = _loop_time()
+        now = loop_time()
         for buckets, rate, count in (
             (self._reads, self._rates.reads, reads),
             (self._writes, self._rates.writes, writes),
@@ -119,7 +120,7 @@ class ScopeBudget:
 
     def throttled(self, scope: str, after_s: float) -> None:
         """Send nothing for so many seconds."""
-        now = _loop_time()
+        now = loop_time()
         until = now + min(max(after_s, 1.0), MAX_PAUSE_S)
         self._bucket(self._reads, self._rates.reads, scope).close(now, until)
         self._bucket(self._writes, self._rates.writes, scope).close(now, until)
@@ -130,10 +131,10 @@ class ScopeBudget:
 
 async def _wait_turn(bucket: TokenBucket, what: str, before: float) -> None:
     """Wait for a turn; return it if it does not come in time."""
-    turn, used, wait = bucket.take_turn(_loop_time()), False, _WAIT.get() or BudgetWait()
+    turn, used, wait = bucket.take_turn(loop_time()), False, _WAIT.get() or BudgetWait()
     try:
-        while (left_s := max(turn, bucket.closed_until) - _loop_time()) > 0:
-            if _loop_time() + left_s > before:
+        while (left_s := max(turn, bucket.closed_until) - loop_time()) > 0:
+            if loop_time() + left_s > before:
                 raise Transient(f"the rate limits delay {what} for {left_s:.0f} s; nothing was sent")
             wait.waits_for = what
             await asyncio.sleep(left_s)
@@ -142,7 +143,3 @@ async def _wait_turn(bucket: TokenBucket, what: str, before: float) -> None:
         wait.waits_for = ""
         if not used:
             bucket.return_turn()
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

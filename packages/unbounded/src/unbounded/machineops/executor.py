@@ -17,6 +17,7 @@ from unbounded.api.failures import Failure, Stale, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MAX_HANDLE, Cause, MachineOperation, OperationKind
 from unbounded.kube.cache import Cache
+from unbounded.kube.clock import loop_time
 from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
@@ -165,7 +166,7 @@ class CloudExecutor:
                 self._waits.pop(target.machine.name, None)
 
     async def _observe(self, target: Target) -> Observation:
-        rest, now = self._poll_pause(target), _loop_time()
+        rest, now = self._poll_pause(target), loop_time()
         if rest is not None and rest.until > now and target.ends_at > now:
             return replace(rest.sight, next_poll_s=rest.until + RESOLUTION_S - now)
         job = self._job(target)
@@ -394,7 +395,7 @@ class CloudExecutor:
 
     def _pause_polls(self, target: Target, observation: Observation, again_s: float | None) -> Observation:
         """Store an observation until the cloud wants to be polled again."""
-        uid, now = target.operation.metadata.uid, _loop_time()
+        uid, now = target.operation.metadata.uid, loop_time()
         past = now - MAX_POLL_PAUSE_S
         self._poll_pauses = {key: rest for key, rest in self._poll_pauses.items() if rest.until > past and key != uid}
         if again_s is None:
@@ -457,9 +458,5 @@ def _state_is_gone(keep: ReplacementSecret) -> Refusal:
 
 
 def _check_deadline(before: float) -> None:
-    if _loop_time() > before:
+    if loop_time() > before:
         raise Transient("the time limit for the request has passed")
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -15,7 +14,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NODE_USER
 from unbounded.join.facts import FactsFollower
 from unbounded.kube.cache import Cache
-from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.clock import WallClock, loop_time, rfc3339, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import NotFound
 from unbounded.kube.events import EventSink, no_events
@@ -189,13 +188,13 @@ class Approver:
     def _wait(self, request: CertificateRequest) -> float:
         uid, machine = request.metadata.uid, _machine_of(request) or ""
         if request.name not in self._waiting or self._waiting[request.name].uid != uid:
-            self._waiting[request.name] = _WaitingRequest(uid, machine, _loop_time())
+            self._waiting[request.name] = _WaitingRequest(uid, machine, loop_time())
         left_s = max(MACHINE_WAIT_S - self._waited_s(request), 0.01)
         return min(left_s, NODE_POLL_S) if is_serving(request) else left_s
 
     def _waited_s(self, request: CertificateRequest) -> float:
         waiting = self._waiting.get(request.name)
-        return 0.0 if waiting is None or waiting.uid != request.metadata.uid else _loop_time() - waiting.since
+        return 0.0 if waiting is None or waiting.uid != request.metadata.uid else loop_time() - waiting.since
 
     async def _carry_out(
         self, raw: dict[str, Any], request: CertificateRequest, machine: Machine | None, decided: Verdict
@@ -259,7 +258,3 @@ def _is_ours(request: CertificateRequest) -> bool:
 
 def _machine_of(request: CertificateRequest) -> str | None:
     return machine_serving(request) if is_serving(request) else machine_concerned(request)
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -17,6 +17,7 @@ from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine, SecretKeySelector, SSHHop, SSHSpec
 from unbounded.api.names import NAMESPACE
+from unbounded.kube.clock import loop_time
 from unbounded.kube.errors import READ_FORBIDDEN, Forbidden, NotFound
 from unbounded.kube.logs import SecretStr
 from unbounded.kube.port import Api
@@ -68,14 +69,14 @@ class SecretReader:
         kept = self._entry(namespace, name)
         oldest_s = max(READ_EVERY_S, self.every_s / 2) if max_age_s is None else max_age_s
         async with kept.lock:
-            if kept.read_at is None or _now() - kept.read_at > oldest_s:
+            if kept.read_at is None or loop_time() - kept.read_at > oldest_s:
                 await self.pace()
-                kept.secret, kept.read_at = await self._read(namespace, name), _now()
+                kept.secret, kept.read_at = await self._read(namespace, name), loop_time()
             return kept.secret
 
     async def pace(self) -> None:
         """Wait until the limit allows one more read."""
-        now = _now()
+        now = loop_time()
         at = max(self._next_at, now)
         self._next_at = at + self._apart_s
         if at > now:
@@ -89,7 +90,7 @@ class SecretReader:
 
     def _entry(self, namespace: str, name: str) -> _CachedSecret:
         """Return the cache entry of one Secret, and drop entries that were not requested for a while."""
-        now, keep_s = _now(), max(CACHE_S, 2 * self.every_s)
+        now, keep_s = loop_time(), max(CACHE_S, 2 * self.every_s)
         kept = self._cache.pop((namespace, name), None) or _CachedSecret()
         kept.requested_at = now
         self._cache[(namespace, name)] = kept  # at the end, so that the entry with the oldest request is first
@@ -273,7 +274,3 @@ def _value(secret: core.Secret, where: str, key: str) -> str | None:
         return None if raw is None else raw.decode()
     except ValueError as error:
         raise Rejected(f"{where}, key {key}: is not text") from error
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

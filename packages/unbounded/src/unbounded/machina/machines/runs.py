@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from unbounded.api.conditions import fit_message
 from unbounded.api.failures import Failure, Transient
 from unbounded.api.machine import SSHHop
+from unbounded.kube.clock import loop_time
 from unbounded.kube.logs import Log
 from unbounded.machina.machines.model import Attempt
 from unbounded.machina.provisioning.model import ObservedRun
@@ -82,7 +83,7 @@ class HostRuns:
 
     def of(self, machine: str) -> Attempt | None:
         known = self._runs.get(machine)
-        return None if known is None else known[0].snapshot(_now())
+        return None if known is None else known[0].snapshot(loop_time())
 
     @property
     def active(self) -> int:
@@ -121,7 +122,7 @@ class HostRuns:
         known = self._runs.get(machine)
         if known is not None and known[0].ended is None:
             return
-        run = HostRun(attempt, _now())
+        run = HostRun(attempt, loop_time())
         task = group.create_task(self._carry(machine, run, work), name=f"{machine}: {attempt}")
         self._runs[machine] = (run, task)
 
@@ -163,10 +164,6 @@ class HostRuns:
         """Wake as many Machines as the limit allows. A woken one stays queued until its pass: another may be faster."""
         for machine in islice(self._waiting, self.free if self._waiting else 0):
             self._wake(machine, 0.0)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 PROBE_S: Final = 90.0  # of one probe, through a bastion and with the write of a pin: beyond the limits of SSH itself

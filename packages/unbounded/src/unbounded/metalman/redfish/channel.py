@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unbounded.api.failures import Failure, Transient
+from unbounded.kube.clock import loop_time
 from unbounded.kube.logs import Log
 from unbounded.metalman.redfish.auth import BmcAuth, complete_despite_cancel
 from unbounded.metalman.redfish.failures import BmcBusy, CircuitOpen
@@ -25,7 +26,7 @@ class BmcChannel:
         self._auth = auth
         self._gate = gate
         self._limits = limits
-        self._last_used = _now()
+        self._last_used = loop_time()
         self._open_calls = 0
 
     def unused_s(self, now: float) -> float:
@@ -53,7 +54,7 @@ class BmcChannel:
         """Return the time until which a change that is decided now may be sent; a successor process relies on this
         limit.
         """
-        return _now() + self._limits.start_s
+        return loop_time() + self._limits.start_s
 
     async def get(self, reference: str) -> BmcResponse:
         return await self.send("GET", reference)
@@ -77,7 +78,7 @@ class BmcChannel:
             return await self._send(method, reference, body, headers or {}, leave_by)
         finally:
             self._open_calls -= 1
-            self._last_used = _now()
+            self._last_used = loop_time()
 
     async def _send(
         self,
@@ -89,10 +90,10 @@ class BmcChannel:
     ) -> BmcResponse:
         changes = leave_by is not None
         async with self._gate.call(within_s=self._limits.queue_s if leave_by is None else _left(leave_by)):
-            deadline = _now() + self._limits.call_s
+            deadline = loop_time() + self._limits.call_s
             for last in (False, True):
                 credentials = await self._auth.headers(within_s=_left(deadline))
-                if leave_by is not None and _now() > leave_by:
+                if leave_by is not None and loop_time() > leave_by:
                     raise BmcBusy(
                         f"{self.where}: the time limit passed before the request could be sent; nothing was sent"
                     )
@@ -128,13 +129,9 @@ class BmcChannel:
 
     async def _delete_session(self, unused_s: float, limit_s: float) -> None:
         async with asyncio.timeout(limit_s), self._gate.call(within_s=limit_s):
-            if self.unused_s(_now()) >= unused_s:
+            if self.unused_s(loop_time()) >= unused_s:
                 await self._auth.end(within_s=limit_s)
 
 
-def _now() -> float:
-    return asyncio.get_running_loop().time()
-
-
 def _left(deadline: float) -> float:
-    return max(deadline - _now(), 0.001)
+    return max(deadline - loop_time(), 0.001)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from unbounded.api.failures import Failure
+from unbounded.kube.clock import loop_time
 from unbounded.metalman.redfish.failures import BmcAnswerLost, BmcBusy, BmcUnreachable, CircuitOpen
 
 SILENCES: Final = 3  # in a row, before it opens
@@ -99,7 +100,7 @@ class BmcGate:
             try:
                 yield
             except (BmcUnreachable, BmcAnswerLost) as silence:
-                self._breaker.call_unanswered(_now(), str(silence))
+                self._breaker.call_unanswered(loop_time(), str(silence))
                 raise
             except Failure:
                 self._breaker.call_answered()
@@ -112,7 +113,7 @@ class BmcGate:
             self._lock.release()
 
     def _check_circuit(self) -> None:
-        now = _now()
+        now = loop_time()
         pause = self._breaker.pause(now)
         if pause is None:
             return
@@ -123,7 +124,3 @@ class BmcGate:
             f"({pause.why}); next attempt at {until:%Y-%m-%dT%H:%M:%SZ}",
             retry_after_s=max(pause.until - now, 0.1),
         )
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

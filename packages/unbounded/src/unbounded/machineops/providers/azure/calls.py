@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -18,6 +17,7 @@ from azure.core.rest import HttpRequest
 from azure.mgmt.compute.aio import ComputeManagementClient
 
 from unbounded.api.failures import Failure
+from unbounded.kube.clock import loop_time
 from unbounded.machineops import causes
 from unbounded.machineops.provider import Budget, Throttled, Transient, Uncertain, said
 from unbounded.machineops.providers.azure import errors
@@ -143,7 +143,7 @@ class AzureCalls:
     ) -> T:
         scope = request.instance.scope
         try:
-            for narrower in self._throttles.scopes(request, _loop_time()):
+            for narrower in self._throttles.scopes(request, loop_time()):
                 await turn(narrower)
             await turn(scope)
             try:
@@ -176,7 +176,7 @@ class AzureCalls:
         """Return the failure for an error. An error of a rate limit blocks its scope and no other."""
         failure = errors.failure(answer, str(request), self._login, changes=request.changes)
         if isinstance(failure, Throttled):
-            until = _loop_time() + failure.after_s
+            until = loop_time() + failure.after_s
             failure.scope = self._throttles.refused(request, answer.used_up, answer.message, until)
         return failure
 
@@ -265,10 +265,6 @@ def _number(text: str | None) -> float | None:
         return max(float(text), 0.0) if text else None
     except ValueError:  # a date, which Azure does not send
         return None
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _content(response: Any) -> bytes:
