@@ -1,7 +1,10 @@
-"""How many examples property tests try: as many as `make test` has time for, fewer in `make quick`; in a soak more, and
-others each time. And in which order tests run beside each other: those that take minutes first, some in each process.
-`tests/support/skips.py` judges tests that are skipped, `tests/support/reruns.py` those that pass on a rerun only;
-`tests/support/selection.py` decides which modules are imported at all.
+"""Settings of all tests: the number of examples of property tests, and the order of tests.
+
+- `make test` tries as many examples as it has time for, `make quick` fewer, a soak more, and different ones each time.
+- Tests that take minutes start first, some in each process.
+
+`tests/support/skips.py` judges skipped tests, `tests/support/reruns.py` those that pass on a rerun only.
+`tests/support/selection.py` selects the imported modules.
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported and collected stays to the end: looking for garbage in it takes a fifth of the time."""
+    """Freeze the garbage collector after collection: imported and collected objects stay to the end, and their scans
+    take a fifth of the time.
+    """
     gc.disable()
     try:
         return (yield)

@@ -1,4 +1,4 @@
-"""A machine on the bench: QEMU behind a BMC, and metalman's own Redfish client to ask for things."""
+"""A machine on the bench: QEMU behind a BMC, and metalman's own Redfish client for its requests."""
 
 from __future__ import annotations
 

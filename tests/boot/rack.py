@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass
 class Rack:
-    """What stands and runs; `registry` is `host:port`."""
+    """The running parts of a rack; `registry` is `host:port`."""
 
     up: Up
     bmc: LabBmc
@@ -61,7 +61,7 @@ class Rack:
         await self.apply(manifests.secret(self.bmc), body)
 
     async def ask(self, kind: str) -> None:
-        """Ask for an operation, which is named after its kind."""
+        """Request an operation, named after its kind."""
         spec = {"machineRef": MACHINE, "operationKind": kind}
         await self.apply(
             {
@@ -73,10 +73,10 @@ class Rack:
         )
 
     async def until(self, look: Callable[[], Awaitable[T | None]], what: str, *, within_s: float) -> T:
-        """Look every second, until there is something.
+        """Observe every second, until there is a result.
 
         Raises:
-            AssertionError: there was nothing in time, or the machine died.
+            AssertionError: there was none in time, or the machine died.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
@@ -102,7 +102,7 @@ class Rack:
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """Let a failure inside tell what the machine showed and what the control plane printed."""
+        """Add the machine's console and the control plane's output to a failure inside."""
         try:
             yield
         except BaseException as error:

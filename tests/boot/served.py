@@ -34,7 +34,7 @@ LOADERS: Final = {
 
 @dataclass
 class Served:
-    """What is served, and what was asked of the TFTP server, in its order."""
+    """The served files, and the requests to the TFTP server in their order."""
 
     files: Mapping[str, bytes]
     boots: FixedBoots
@@ -47,7 +47,7 @@ class Served:
 
     @property
     def by_tftp(self) -> list[str]:
-        """The files, without those that are not there; firmware asks for the size first, and so twice."""
+        """Return the requested files that exist; firmware requests the size first, and so each file twice."""
         return [name for name in dict.fromkeys(self.asked) if name in self.files]
 
     @property

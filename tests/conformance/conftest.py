@@ -110,7 +110,7 @@ async def namespace(any_server: Path) -> AsyncIterator[str]:
 
 @pytest.fixture(scope="session")
 def discovery_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What kubectl remembers from one command to the next."""
+    """The cache of kubectl between two commands."""
     return tmp_path_factory.mktemp("kubectl")
 
 

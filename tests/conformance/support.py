@@ -26,7 +26,7 @@ needs_kubectl: Final = [
 
 
 def unique(prefix: str) -> str:
-    """A name that nobody else has."""
+    """Return a unique name."""
     return f"{prefix}-{secrets.token_hex(4)}"
 
 
@@ -84,11 +84,11 @@ class Kubectl:
         return out.decode(), err.decode()
 
     async def __call__(self, *arguments: str, stdin: Any = None, **environment: str) -> str:
-        """What a command prints that succeeds."""
+        """Run a command that succeeds, and return its output."""
         return (await self.both(*arguments, stdin=stdin, code=0, **environment))[0]
 
     async def fails(self, *arguments: str, stdin: Any = None, code: int = 1, **environment: str) -> str:
-        """What a command says that fails."""
+        """Run a command that fails, and return its error."""
         return (await self.both(*arguments, stdin=stdin, code=code, **environment))[1]
 
     async def apply(self, *objects: dict[str, Any]) -> str:

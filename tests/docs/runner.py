@@ -1,9 +1,9 @@
-"""Runs what a document says: code that has no language is shell, and is run as it stands there.
+"""Runner of the commands in documents: code blocks without a language are shell, and run unchanged.
 
-Other code (```text, ```json) is shown, and no command. A test may give a block its circumstances before it is run, by
-the heading that it stands under, and replace what is different where the tests are: addresses, files, digests. Nothing
-takes the place of a command. One that does not end (`unbounded up`) may be started by the test, which stops it later.
-A command that CI cannot run stands in a block of ```sh, and the page says so below it, with the test that covers it.
+Other code (```text, ```json) is not run. A test may prepare the circumstances of a block, by its heading, and replace
+what differs in the tests: addresses, files, digests. It replaces no command. The test may start a command that does not
+end (`unbounded up`), and stop it later. A command that CI cannot run is in a ```sh block. The page notes that below the
+block, with the test that covers it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def blocks(document: Path, language: str = "") -> list[Block]:
 
 
 def unexcused(document: Path) -> list[str]:
-    """Places of blocks that are not run, and below which the page does not say so with a test that there is."""
+    """Return the places of blocks that do not run and have no note below with an existing test."""
     lines, found = document.read_text().splitlines(), []
     for block in blocks(document, NOT_RUN):
         end = block.line - 1 + block.code.count("\n") + 1
@@ -129,7 +129,7 @@ class Shell:
     more: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     async def run(self, command: str, *, within_s: float = LIMIT_S) -> str:
-        """What it prints, both kinds in one; it has to succeed."""
+        """Run a command that has to succeed, and return its output, stdout and stderr together."""
         command = self.changed(command)
         process = await asyncio.create_subprocess_exec(
             *("bash", "-euo", "pipefail", "-c", command),
@@ -160,7 +160,7 @@ class Shell:
 
 
 def user_environment(home: Path, kubeconfig: Path) -> dict[str, str]:
-    """What a user's shell has: the plugin and kubectl in the PATH, and a kubeconfig."""
+    """Return the environment of a user's shell: the plugin and kubectl in the PATH, and a kubeconfig."""
     path = f"{Path(sys.prefix) / 'bin'}{os.pathsep}{Path(sys.prefix) / 'tools' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     known = {"PATH": path, "HOME": str(home), "KUBECONFIG": str(kubeconfig), "PYTHONPATH": PYTHONPATH}
     return known | {"LC_ALL": "C.UTF-8"}
@@ -183,7 +183,7 @@ async def running(command: Sequence[str], folder: Path) -> AsyncIterator[asyncio
 
 
 async def printed_until(process: asyncio.subprocess.Process, words: str, *, within_s: float) -> str:
-    """What it has printed when it printed these words."""
+    """Return the output of a process up to these words."""
     assert process.stdout is not None
     said = ""
     try:

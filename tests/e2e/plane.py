@@ -1,4 +1,4 @@
-"""A control plane in a process of its own, a user's shell, and Machines that are looked at through the API."""
+"""A control plane in a process of its own, a user's shell, and Machines observed through the API."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Plane:
     shell: Shell
 
     async def wait(self, name: str, wanted: Callable[[Machine], bool], *, within_s: float = LIMIT_S) -> Machine:
-        """Until a Machine is as wanted."""
+        """Wait until a Machine has the desired state."""
         seen: Machine | None = None
         try:
             async with asyncio.timeout(within_s):

@@ -1,10 +1,10 @@
-"""What stands in for the agent on hosts that are only an SSH server: it writes down that it was started, and does
-what a test says. And what stands in for kubelets: Nodes of Machines that are Joining, which are Ready at once.
+"""Stand-ins for the agent and for kubelets, on hosts that are only an SSH server.
 
-On such a host /srv is a folder of its own:
+The agent's stand-in records its starts and does what a test sets. The kubelets' stand-in makes Nodes of Joining
+Machines, which are Ready at once. On such a host /srv is a folder of its own:
 
     /srv/started     a line for each `start`, with the Machine's name
-    /srv/behaviour   shell that a start runs first, if a test has put it there
+    /srv/behaviour   shell that a start runs first, if a test has written it
     /srv/reset       a line for each `reset`
 """
 
@@ -95,7 +95,7 @@ def behave(host: Server, shell: str) -> None:
 
 
 def unpack_half(host: Server) -> None:
-    """What comes first is unpacked in part, with what is secret, and the rest is waited for, for ever."""
+    """Unpack the first upload in part, secrets included, and wait forever for the rest."""
     tar = host.folder / "bin" / "tar"
     tar.write_text(_HALF)
     tar.chmod(0o755)
@@ -111,10 +111,10 @@ def _lines(file: Path) -> list[str]:
 
 @asynccontextmanager
 async def kubelets(api: HttpApi, *, but: Collection[str] = ()) -> AsyncIterator[None]:
-    """Whoever is Joining gets a Ready Node, which goes on reporting, while inside.
+    """Give each Joining Machine a Ready Node that continues to report, while inside.
 
     Args:
-        but: Machines whose kubelet is not there.
+        but: Machines without a kubelet.
     """
     reported: dict[str, float] = {}
 
@@ -150,7 +150,7 @@ async def make_node(api: HttpApi, machine: str) -> None:
 
 
 async def report_ready(api: HttpApi, machine: str) -> None:
-    """Report a Node's status, without which the server would tell it Unknown."""
+    """Report a Node's status, without which the server would set it to Unknown."""
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "well"}
     ready |= {"lastHeartbeatTime": rfc3339(), "lastTransitionTime": rfc3339()}
     with suppress(NotFound):

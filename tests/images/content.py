@@ -1,4 +1,4 @@
-"""What stands on disks, byte for byte: partition tables, file systems, LVM, RAID, and disk images."""
+"""Content of disks, byte for byte: partition tables, file systems, LVM, RAID, and disk images."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def lvm() -> bytes:
 
 
 def raid(sector: int) -> bytes:
-    """A superblock of Linux software RAID, version 1, for the sector where it is to stand."""
+    """Return a superblock of Linux software RAID, version 1, for its sector."""
     told = struct.pack("<IIII16s32s", 0xA92B4EFC, 1, 0, 0, uuid.UUID(int=7).bytes, b"rack1:0")
     told += struct.pack("<QIIQIIII", 0, 1, 0, 131072, 0, 2, 0, 0)
     told = told.ljust(128, b"\0") + struct.pack("<QQQQ", 2048, 131072 - 2048, sector, 0)
@@ -84,7 +84,7 @@ def swap() -> bytes:
 
 
 FOREIGN: Final[Mapping[str, tuple[Callable[[int], list[tuple[int, bytes]]], str]]] = {
-    # what is written where, by the size of the disk; and a word of what must be said of it
+    # what is written where, by the size of the disk; and a word of the expected message
     "a GUID partition table": (lambda size: [(0, gpt(size // SECTOR, (2048, 4095)))], "gpt"),
     "a table without partitions": (lambda size: [(0, gpt(size // SECTOR))], "gpt"),
     "a DOS partition table": (lambda size: [(0, mbr())], "dos"),

@@ -12,7 +12,7 @@ from unbounded.fetch.digests import Digest
 
 
 def architecture(layout: Path) -> str:
-    """Return what the index says, which the image's configuration has to say as well."""
+    """Return the architecture in the index; the image's configuration has to have the same."""
     (named,) = json.loads((layout / "index.json").read_text())["manifests"]
     config = json.loads(_blob(layout, _manifest(layout)["config"]["digest"]).read_bytes())
     assert config["architecture"] == named["platform"]["architecture"]

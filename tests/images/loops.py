@@ -1,4 +1,4 @@
-"""Disks of the host that is installed which are loop devices of this one, and what stands on them."""
+"""Disks of the installed host, as loop devices of this one, and their content."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Attach = Callable[[Path], str]
 
 @contextmanager
 def loop_devices() -> Iterator[Attach]:
-    """Makes loop devices of files, until the end; partitions are looked for when the installer asks for it."""
+    """Make loop devices of files, until the end; the kernel reads partitions at the installer's request."""
     losetup, made = needed("losetup"), []
 
     def loop(file: Path) -> str:
@@ -43,7 +43,7 @@ def loop_devices() -> Iterator[Attach]:
 
 
 def system(folder: Path, *, cloud_init: bool = True) -> bytes:
-    """A disk with two partitions: an empty one, and ext4 with what stands in `folder`."""
+    """Return a disk with two partitions: an empty one, and ext4 with the content of `folder`."""
     root = folder / "root"
     (root / "etc" / ("cloud" if cloud_init else "nothing")).mkdir(parents=True)
     if cloud_init:
@@ -58,9 +58,9 @@ def system(folder: Path, *, cloud_init: bool = True) -> bytes:
 
 
 class Disk:
-    """A disk of the host that is a loop device: its name, and where its second partition will be.
+    """A disk of the host that is a loop device: its name, and the place of its second partition.
 
-    The kernel that tests run on may not read partition tables; then `blockdev --rereadpt` tells it of that partition.
+    The kernel of the tests may not read partition tables; then `blockdev --rereadpt` adds that partition.
     """
 
     def __init__(self, host: Host, device: str) -> None:
@@ -101,7 +101,7 @@ LOOPS: Final = 'disks() { set +f; for d in "$SYS"/block/*; do echo "${d##*/}"; d
 
 
 def that_takes_loops(host: Host) -> Path:
-    """The installer's parts, for a host whose disk is a loop device: no disk that it would look at by itself."""
+    """Return the installer's parts for a host whose disk is a loop device; the installer itself would ignore it."""
     folder = host.root / "lib"
     if not folder.exists():
         shutil.copytree(INSTALLER, folder)

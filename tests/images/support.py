@@ -44,12 +44,12 @@ def needed(tool: str, how: str = "install it") -> str:
 
 @dataclass
 class Site:
-    """What a boot is served, with dials for what goes wrong. Everything lies under `/boot/token`.
+    """The files of a boot below `/boot/token`, with dials for faults.
 
     Args:
         refusals: how often a path is still answered with that status.
         cuts: how many of the next answers with a piece of the image end half way.
-        reports: what was posted to `/progress`.
+        reports: the bodies of posts to `/progress`.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -131,7 +131,7 @@ async def site() -> AsyncIterator[Site]:
 
 @dataclass
 class Host:
-    """The machine that is installed. Disks are files below `dev`; sysfs says how large they are.
+    """The machine to install. Disks are files below `dev`; sysfs has their sizes.
 
     Args:
         within: a command that runs others, such as `ip netns exec NAME`.
@@ -148,7 +148,7 @@ class Host:
     def disk(
         self, name: str, mib: int = 16, *, serial: str = "", device: Path | None = None, sector: int = 512, **facts: str
     ) -> Path:
-        """A new disk of zeros; `device` stands in for it where it is to be a real one. Facts are files of sysfs."""
+        """Return a new disk of zeros; `device` replaces it with a real one. Facts are files of sysfs."""
         told = self.root / "sys/block" / name
         (told / "holders").mkdir(parents=True)
         sectors = {"size": str(mib * MIB // 512), "queue/logical_block_size": str(sector)}
@@ -169,7 +169,7 @@ class Host:
         (self.root / "sys/block" / disk / name).mkdir()
 
     async def sh(self, script: str, **environment: str) -> tuple[int, str]:
-        """Run a script of busybox's own shell with the installer's parts at hand: its exit code and output."""
+        """Run a script of busybox's own shell with the installer's parts; return its exit code and output."""
         line = " ".join(f"unbounded.{name}={value}" for name, value in self.arguments.items())
         env = {
             "PATH": f"{self._applets()}:{os.environ['PATH']}:/usr/sbin:/sbin",
@@ -218,7 +218,7 @@ class Host:
         return folder
 
     def command(self, name: str) -> Path:
-        """Where the installer finds a command of busybox; a test may put another there."""
+        """Return the installer's path of a busybox command; a test may put another one there."""
         return self._applets() / name
 
     async def parts(self, script: str, **environment: str) -> tuple[int, str]:

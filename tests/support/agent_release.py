@@ -1,4 +1,4 @@
-"""The agent as it is released, built once for each state of its sources, and releases made from it that fail.
+"""The released agent, built once for each state of its sources, and releases derived from it that fail.
 
 release = agent_release()                                 # release.archive, release.file, release.folder
 newer = release_like(release, into, version="9.9.9")      # the same program under another version
@@ -106,8 +106,11 @@ def release_like(
 
 
 def system_libraries(release: AgentRelease) -> dict[str, bytes]:
-    """What the release takes from the system below it, by paths without the first slash: the C library's parts, and
-    zlib, with which the executable gets at what it brings. They are of the system that it was built on."""
+    """Return the system libraries of the release, by paths without the first slash.
+
+    They are the parts of the C library, and zlib, with which the executable reads its own content. They come from the
+    system of the build.
+    """
     inside = release.folder / "_internal"
     brought = {path for path in _loaded(inside.rglob("*.so*")) if not (inside / path.name).exists()}
     found = _loaded([release.folder / NAME]) | brought
@@ -125,7 +128,7 @@ def _archive(place: Path) -> Path:
 
 @contextmanager
 def _alone(place: Path) -> Iterator[None]:
-    """Nobody else builds these sources; other ones may be built at the same time, and share runtimes."""
+    """Hold the build lock of these sources; others can be built at the same time, and share runtimes."""
     BUILDS.mkdir(parents=True, exist_ok=True)
     with place.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

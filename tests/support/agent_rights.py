@@ -1,4 +1,4 @@
-"""What an agent may not do, as a table: what it tries, and the words in which a server refuses it."""
+"""The limits of an agent, as a table: its requests, and the messages with which a server refuses them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def status(admin: Client, path: str, name: str, content: dict[str, Any]) -
 
 @dataclass(frozen=True)
 class Refused:
-    """Something that an agent tries, and what it is told; `policy` is '' where its role already says no."""
+    """A request of an agent and its refusal; `policy` is '' if the agent's role already refuses."""
 
     what: str
     path: str
@@ -353,7 +353,7 @@ TABLE = [
 
 
 def expected(row: Refused) -> str:
-    """The whole message; policies say which they are, before what they say."""
+    """Return the whole message; a policy's message starts with the policy's name."""
     parts = row.path.strip("/").split("/")
     group, place = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
     plural, *rest = place[2:] if place[0] == "namespaces" else place

@@ -1,4 +1,4 @@
-"""What the code under test logs as a bug of its own, which a loop that goes on all the same would hide."""
+"""Detection of bugs that the code under test logs, and that a loop that continues would hide."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Installs on hosts, without a host: how long they take and how they end are dials. For virtual time too.
+"""Simulated installs on hosts: their duration and end are dials. For virtual time, too.
 
-It asks its questions through the `Shell`, so that the dials of `tests.support.machina` count: a line that is cut, a
-host that is silent. `tests.machina.provisioning.test_contract` holds it to what the real one does with real shells.
+Its requests go through the `Shell`, so that the dials of `tests.support.machina` apply: a broken connection, a silent
+host. `tests.machina.provisioning.test_contract` compares it with the real one, which uses real shells.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ CALL_S = 60.0
 
 @dataclass
 class FakeInstalls:
-    """What one host knows of the installs of one Machine. It goes on while nobody is connected.
+    """The state of one Machine's installs on one host. It continues without a connection.
 
     Attributes:
         takes_s, status, tail: of the next one.
-        refuses, why: what the host says to one that would be begun, and the reason of it.
-        takes_nothing: what every command meets, such as a user who may not become root.
-        loses_answer: the next one is begun, and nobody hears that.
+        refuses, why: the host's refusal of the next one, and its reason.
+        takes_nothing: the error of every command, such as of a user without root.
+        loses_answer: the next one starts, and its answer is lost.
         begun: attempts that were begun, in order.
         cleared, resets: how often.
         reset_status: of a reset.
@@ -72,7 +72,7 @@ class FakeInstalls:
         self.status, self.tail, self._ends_at = status, tail, _now()
 
     def clear(self) -> None:
-        """How it ended stays, and what it said goes."""
+        """Remove the output of the last install; its result stays."""
         self.cleared += 1
         if isinstance(now := self.now(), Finished):
             self._ended = replace(now, tail="")

@@ -1,9 +1,8 @@
-"""A model of files that forgets what was not synced: it stands in for `os` under functions that promise durability.
+"""A model of files that forgets unsynced writes: it replaces `os` under functions that promise durability.
 
-What a loss of power may leave follows what POSIX promises, and no more: of a file's bytes and mode, and of a folder's
-names, everything since the last sync of that very file or folder may be there or not, each on its own and in any order,
-and a write may be torn at any byte, with zeros where a later part of it arrived first. A name changes at once: it means
-the old file, the new one, or none.
+A loss of power may leave what POSIX promises, and no more. Everything since the last sync of a file (bytes, mode) or a
+folder (names) may be there or not, each on its own and in any order. A write may be torn at any byte, with zeros where
+a later part of it arrived first. A name changes at once: it means the old file, the new one, or none.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class PowerLost(BaseException):
 
 @dataclass(frozen=True)
 class Content:
-    """What a name leads to: bytes with their mode, or the target of a link."""
+    """The target of a name: bytes with their mode, or the target of a link."""
 
     data: bytes = b""
     mode: int = 0
@@ -33,7 +32,7 @@ class Content:
 
 @dataclass(eq=False)
 class Inode:
-    """A file: how it is on the disk, and what was asked for since then."""
+    """A file: its state on the disk, and the writes since then."""
 
     durable: Content
     now: Content

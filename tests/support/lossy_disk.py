@@ -1,9 +1,9 @@
-"""A disk that forgets what was not synced, under SQLite: a VFS of apsw that keeps a model of what is on the platter.
+"""A disk that forgets unsynced writes, under SQLite: a VFS of apsw with a model of the platter.
 
-What a loss of power may leave behind follows what POSIX and SQLite's unix VFS promise: a write that was not synced may
-be there, or not, or in part, sector by sector, and a sector may be torn; a name that was created or removed is sure
-only after its directory was synced, which the unix VFS does with the first sync of a log, and when it deletes one that
-has to be gone. The SQLite below is the one that apsw carries, which is not the one of Python's sqlite3.
+A loss of power may leave what POSIX and SQLite's unix VFS promise. An unsynced write may be there, or not, or in part,
+sector by sector, and a sector may be torn. A created or removed name is sure only after a sync of its directory. The
+unix VFS syncs it with the first sync of a log, and when it deletes one that has to be gone. The SQLite below is that
+of apsw, and not that of Python's sqlite3.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Files = dict[str, bytes]
 
 @dataclass(eq=False)
 class Inode:
-    """A file: what is on the platter, and what was asked for since then; bytes at an offset, or a size."""
+    """A file: the state of the platter, and the writes since then; bytes at an offset, or a size."""
 
     durable: bytearray = field(default_factory=bytearray)
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
@@ -92,7 +92,7 @@ class LossyDisk:
         return LossyConnection(path, self.name)
 
     def mount(self, path: Path) -> None:
-        """What is there before the disk is used is on the platter."""
+        """Put existing files on the platter before the disk is used."""
         for found in path.parent.iterdir():
             if found.name.startswith(path.name) and not found.name.endswith("-shm"):
                 self._names[found.name] = self._sure[found.name] = Inode(bytearray(found.read_bytes()))
@@ -106,7 +106,7 @@ class LossyDisk:
         """The files that the next start would find."""
         survival = self._chance.choice((0.0, 0.3, 0.7, 0.95, 1.0))
         names = self._names if self._chance.random() < survival else self._sure
-        with self._lock:  # a thread that copies the log may go on
+        with self._lock:  # a thread that copies the log may continue
             return {name: inode.after_loss(self._chance, survival) for name, inode in names.items()}
 
     def opened(self, name: str) -> Inode:
@@ -214,7 +214,7 @@ class LossyConnection:
 
 
 class LossyRows:
-    """What a statement answers."""
+    """The rows of a statement."""
 
     def __init__(self, cursor: apsw.Cursor) -> None:
         self._cursor = cursor

@@ -33,7 +33,7 @@ MODIFIED: Final = "the object has been modified; please apply your changes to th
 
 
 def has_status(kind: Kind[Any]) -> bool:
-    """Whether the kind has a status subresource."""
+    """Return whether the kind has a status subresource."""
     if kind.group in BUILT_IN_GROUPS:
         return kind.plural in BUILT_IN_WITH_STATUS
     return kind.plural not in CUSTOM_WITHOUT_STATUS
@@ -298,10 +298,10 @@ def _specification(kind: Kind[Any], body: Body) -> Body:
 
 
 def _writable(kind: Kind[Any], old: Body, wanted: Body, subresource: str) -> Body:
-    """`wanted` with everything as it was that this request may not write; a dict (and metadata) of its own.
+    """Return `wanted` with everything unchanged that this request may not write; a dict (and metadata) of its own.
 
     Raises:
-        Invalid: it changes what never changes.
+        Invalid: it changes an immutable field.
     """
     custom = kind.group not in BUILT_IN_GROUPS
     if subresource == "status":
@@ -359,7 +359,9 @@ def _selects(kind: Kind[Any], namespace: str, labels: str, fields: str) -> Test:
 
 
 def _event(change: Change, selects: Test, to: type[T]) -> WatchEvent[T] | None:
-    """What a watch with this selector sees of a change; an object that leaves the selection is seen as it last was."""
+    """Return the event of a change for a watch with this selector; an object that leaves the selection has its last
+    state.
+    """
     before = change.old is not None and selects(change.old.body)
     after = change.new is not None and selects(change.new.body)
     if change.new is not None and after:

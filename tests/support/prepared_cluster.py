@@ -1,7 +1,7 @@
-"""A cluster that our controllers can run on: with the project's definitions and rights, which are taken away again.
+"""A cluster for our controllers: with the project's definitions and rights, which are removed afterwards.
 
-The definitions are the cluster's as a whole, and so is the steward: it looks after every Machine that there is. So a
-cluster that has them already is left alone.
+The definitions belong to the whole cluster, and so does the supervisor, which handles all Machines. So the tests do not
+use a cluster that has them already.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ async def _is_there(api: Api, kind: Kind[Any], name: str, namespace: str = "") -
 
 
 async def _remove(api: Api, kind: Kind[Any], name: str, namespace: str = "") -> None:
-    """Delete it if it is there, and wait until it is gone: the next test may bring it anew."""
+    """Delete the object if it exists, and wait until it is gone: the next test may create it again."""
     with suppress(NotFound):
         await api.delete(kind, name, namespace=namespace)
     async with asyncio.timeout(GONE_S):

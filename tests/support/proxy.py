@@ -12,15 +12,15 @@ CHUNK = 65536
 
 
 class Proxy:
-    """Passes bytes on, TLS or not; its dials may be turned at any time.
+    """A proxy of bytes, TLS or not; its dials may be changed at any time.
 
     Attributes:
         refuse: new connections are closed at once.
-        mute: what the server says is dropped from now on.
+        mute: bytes of the server are dropped from now on.
         stall: nothing passes in either direction.
-        delay_s: each piece waits for so long before it passes on.
-        room: so many bytes of the server still pass; with the last of them, in the middle of whatever it is, the
-            connection breaks. None for no limit.
+        delay_s: the delay of each piece.
+        room: the number of bytes of the server that still pass. With the last of them the connection breaks, possibly
+            in the middle of a message. None for no limit.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -41,7 +41,7 @@ class Proxy:
             task.cancel()
 
     def half_close(self) -> None:
-        """Tell all clients that nothing more comes, and leave their own direction open."""
+        """End the server's direction for all clients, and leave their own direction open."""
         for end in self._ends:
             if not end.is_closing():
                 end.write_eof()

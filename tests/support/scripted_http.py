@@ -1,4 +1,4 @@
-"""A server that answers as a script says, byte by byte: for what no healthy server does."""
+"""A server that answers by a script, byte by byte: for behaviour that no healthy server has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READ_S = 10.0
 
 @dataclass
 class Exchange:
-    """One request that arrived, and the means to answer it."""
+    """One received request, and the means to answer it."""
 
     method: str
     target: str
@@ -64,7 +64,7 @@ Handler = Callable[[Exchange], Awaitable[None]]
 
 @dataclass
 class ScriptedServer:
-    """What arrived, and where to send more."""
+    """The received requests, and the address for more."""
 
     url: str
     exchanges: list[Exchange] = field(default_factory=list)

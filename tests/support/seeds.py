@@ -1,4 +1,4 @@
-"""Where the seeds of random schedules begin."""
+"""The first seed of random schedules."""
 
 from __future__ import annotations
 

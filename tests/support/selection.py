@@ -1,6 +1,6 @@
-"""Which test modules a session imports: imports are a large part of the time of `make quick`.
+"""Selection of the test modules that a session imports: imports are a large part of the time of `make quick`.
 
-A module whose `pytestmark` is `slow` is left out where slow tests are not asked for. `--part N/M` takes one of M parts,
+A module whose `pytestmark` is `slow` is omitted from a session without slow tests. `--part N/M` takes one of M parts,
 for processes that share nothing.
 """
 

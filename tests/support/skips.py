@@ -1,7 +1,6 @@
-"""With `CI` in the environment a test that is skipped has failed: a run that is green has proven all that it says.
+"""Failure of skipped tests with `CI` in the environment, so that a green run proves everything.
 
-What lacks a tool is skipped for whoever works without it. Where everything has to pass, a tool that is lost would take
-its proofs with it, and nobody would see it.
+Without `CI` a missing tool skips a test. Where everything has to pass, a lost tool would silently remove its proofs.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Report = pytest.TestReport | pytest.CollectReport
 
 
 def must_not_be_skipped(report: Report) -> str | None:
-    """Why a report of a skip is one of a failure; None when it is as it should be."""
+    """Return why a report of a skip is a failure; None when it is allowed."""
     if report.outcome != "skipped" or hasattr(report, "wasxfail"):
         return None
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

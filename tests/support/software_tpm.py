@@ -80,7 +80,7 @@ class SoftwareTpm:
         return (self.folder / "ek.pub").read_bytes(), (self.folder / "srk.pub").read_bytes()
 
     def activate(self, blob: bytes, secret: bytes) -> bytes:
-        """What was wrapped for the keys that `public_keys` gave, opened by the tools."""
+        """Open what was wrapped for the keys of `public_keys`, with the tools, and return it."""
         (self.folder / "credential").write_bytes(CREDENTIAL_HEAD + blob + secret)
         self.tools("startauthsession", "--policy-session", "-S", "session.ctx")
         self.tools("policysecret", "-Q", "-S", "session.ctx", "-c", "e")

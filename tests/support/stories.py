@@ -1,4 +1,4 @@
-"""Tests that are told: `async def test(world, …)`, run in virtual time in a world that each gets for itself."""
+"""Tests as stories: `async def test(world, …)`, run in virtual time in a world of their own."""
 
 from __future__ import annotations
 

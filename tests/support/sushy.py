@@ -27,7 +27,7 @@ START_S: Final = 30.0
 LISTENING: Final = re.compile(r"Running on https://127\.0\.0\.1:(\d+)")
 
 # The driver waits a random 1..11 s before power changes; `random` is its own module's name, so only that is replaced.
-# Each change of power that it is told of is noted, with the time at which the driver lets it come true.
+# Each requested change of power is recorded, with the time at which the driver carries it out.
 _LAUNCHER: Final = """
 import json, sys, types
 import sushy_tools.emulator.resources.systems.fakedriver as driver
@@ -113,7 +113,7 @@ def _configure(folder: Path, ca: trustme.CA, device_ids: tuple[str, ...]) -> Pat
 
 
 async def _wait_listening(process: asyncio.subprocess.Process, log: Path) -> int:
-    """The port that the emulator took, as its log says."""
+    """Return the port of the emulator, from its log."""
     async with asyncio.timeout(START_S):
         while True:
             assert process.returncode is None, f"the emulator ended, see {log}"

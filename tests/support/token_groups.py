@@ -1,4 +1,4 @@
-"""Whose bootstrap token somebody shows, by the groups that the API server has seen."""
+"""Owners of bootstrap tokens, by the groups that the API server has received."""
 
 from __future__ import annotations
 

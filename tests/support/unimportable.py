@@ -1,3 +1,3 @@
-"""A module of somebody else that cannot be imported."""
+"""A third-party module whose import fails."""
 
 raise RuntimeError("broken")

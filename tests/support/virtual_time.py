@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-EPOCH: Final = datetime(2030, 1, 1, tzinfo=UTC)  # what `virtual_now()` shows when the dial stands at 0
+EPOCH: Final = datetime(2030, 1, 1, tzinfo=UTC)  # the value of `virtual_now()` with the dial at 0
 TEAR_DOWN_S: Final = 3600.0  # virtual seconds that cancelled tasks have for their clean-up
 BUSY_TURNS: Final = 1_000_000  # turns of the loop at one moment, after which something is taken to spin
 
@@ -56,7 +56,7 @@ class VirtualLoop(BaseEventLoop):
         """There are none."""
 
     def _write_to_self(self) -> None:
-        """Nobody else's thread could wait for being woken."""
+        """Do nothing: no other thread waits for a wake-up."""
 
     def run_in_executor(  # type: ignore[override]  # typed for our use: the base class takes TypeVarTuples
         self, executor: object, func: Callable[..., Any], *args: Any

@@ -96,7 +96,7 @@ class NodeHost:
         return await self.plane.ready(self.machine, within_s=within_s)
 
     async def agent_version(self) -> str:
-        """What the command on the host says."""
+        """Return the version that the command on the host prints."""
         return (await self.host.run(COMMAND, "version")).stdout.split()[-1]
 
     async def daemon_active(self) -> bool:
@@ -109,12 +109,12 @@ class NodeHost:
         return sorted(line.split()[0] for line in listed.stdout.splitlines() if line.split())
 
     async def inside(self, slot: str, *argv: str) -> str:
-        """What a command prints in an nspawn machine."""
+        """Run a command in an nspawn machine, and return its output."""
         told = ("systemd-run", f"--machine={slot}", "--quiet", "--wait", "--pipe", "--collect", "--", *argv)
         return (await self.host.run(*told)).stdout
 
     async def trouble(self) -> str:
-        """What its journals say, for the message of a failure."""
+        """Return the journals, for the message of a failure."""
         daemon = await self.host.journal("--unit=unbounded-agent-daemon", "--unit=unbounded-agent-daemon-recovery")
         return daemon[-6000:]
 

@@ -65,7 +65,7 @@ class Cgroup:
 
 
 def _is_first(pid: int) -> bool:
-    """Whether it is PID 1 of a namespace directly below ours."""
+    """Return whether it is PID 1 of a namespace directly below ours."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

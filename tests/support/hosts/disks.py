@@ -1,4 +1,4 @@
-"""Where the disks of hosts lie: in memory. On a busy disk, removing a root file system takes longer than booting it."""
+"""Disks of hosts, in memory: on a busy disk, removing a root file system takes longer than booting it."""
 
 from __future__ import annotations
 

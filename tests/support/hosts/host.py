@@ -21,7 +21,7 @@ from tests.support.hosts.tools import AgentTools
 from tests.support.qemu import Segment
 
 BOOT_S: Final = 240.0  # a host that goes off meanwhile is noticed at once
-REBOOTS: Final = 133  # what nspawn ends with when its payload asked for a reboot
+REBOOTS: Final = 133  # the exit status of nspawn after a reboot of its payload
 _POLL_S: Final = 0.03
 _AWAKE_S: Final = 0.5
 _ENVIRONMENT: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
@@ -55,7 +55,7 @@ WantedBy=sysinit.target
 
 
 class HostFailed(AssertionError):
-    """It did not do what was asked; with the end of its console or journal."""
+    """The host did not do what a test required; with the end of its console or journal."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class Host:
         return (await self._within("cat", "/proc/sys/kernel/random/boot_id")).stdout.strip()
 
     async def journal(self, *arguments: str) -> str:
-        """What its journal holds of this boot; arguments are those of journalctl."""
+        """Return the journal of this boot; arguments are those of journalctl."""
         return (await self._within("journalctl", "--boot", "--no-pager", "--output=short-precise", *arguments)).stdout
 
     def put(self, path: str, content: bytes, *, mode: int = 0o644) -> None:
@@ -254,7 +254,7 @@ class Host:
         return self.outside(path).exists() or self.outside(path).is_symlink()
 
     def outside(self, path: str) -> Path:
-        """Where a path of the host lies for us. Absolute links on the way lead into our own system: ask inside then."""
+        """Return our path of a host's path. Absolute links in it lead into our system: run a command inside then."""
         if path.startswith("/var/lib/machines/"):
             return self.folder / "machines" / path.removeprefix("/var/lib/machines/")
         leader = self.cgroup.leader()
@@ -286,8 +286,11 @@ class Host:
 
 
 async def keep_awake(nsenter: asyncio.subprocess.Process, *, every_s: float = _AWAKE_S) -> None:
-    """A systemd that shuts down stops all of its host's processes before it kills them. nsenter stops itself when its
-    command is stopped, and waits to be woken: it stands outside, where that systemd does not reach.
+    """Wake nsenter, which waits for a signal, from outside, where the host's systemd does not reach.
+
+    A systemd that shuts down stops all of its host's processes before it kills them. nsenter stops itself when its
+    command
+    is stopped.
     """
     while nsenter.returncode is None:
         with contextlib.suppress(ProcessLookupError):
@@ -307,7 +310,9 @@ async def booted(tools: AgentTools, net: Segment, folder: Path, name: str, addre
 
 
 async def until(true: Callable[[], Awaitable[bool]], *, within_s: float, every_s: float = 0.3) -> None:
-    """Wait until something is so; a look that runs a command on a host takes a tenth of a second of a processor."""
+    """Wait until a condition holds; an observation that runs a command on a host takes a tenth of a second of a
+    processor.
+    """
     limit = time.monotonic() + within_s
     while not await true():
         assert time.monotonic() < limit, f"not so within {within_s:g} s"

@@ -1,8 +1,8 @@
-"""A mirror of what the agent downloads, at the paths of the projects that publish it, with dials for what goes wrong.
+"""A mirror of the agent's downloads, at the paths of their projects, with dials for faults.
 
-containerd, runc and the CNI plugins are Debian's, the sandbox image is our own. Of Debian there is no kubelet and no
-crictl: those, kubectl and kube-proxy are stand-ins that say so. A real kubelet is put in place by another URL for
-Kubernetes in the agent's configuration: UNBOUNDED_TEST_KUBERNETES_URL, such as https://dl.k8s.io.
+containerd, runc and the CNI plugins are Debian's, the sandbox image is our own. Debian has no kubelet and no crictl:
+these, kubectl and kube-proxy are stand-ins that report it. To use a real kubelet, set another URL for Kubernetes in the
+agent's configuration: UNBOUNDED_TEST_KUBERNETES_URL, such as https://dl.k8s.io.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ def kubelet_program(version: str, dials: str = "") -> bytes:
 
 @dataclass(frozen=True)
 class Dial:
-    """How a path misbehaves.
+    """The misbehaviour of a path.
 
     Args:
-        bytes_per_s: at most so fast; None for no limit.
+        bytes_per_s: the maximum rate; None for no limit.
         cut_after: the connection breaks after so many bytes of each answer.
-        cuts: how many answers are cut; then all is well. None for all.
-        status: instead of an answer.
-        wrong: the content is other than what its sha256 says, and as long.
-        hangs: nothing is answered.
+        cuts: how many answers are cut; later ones are whole. None for all.
+        status: in place of an answer.
+        wrong: the content differs from its sha256, and has the same length.
+        hangs: there is no answer.
     """
 
     bytes_per_s: int | None = None
@@ -83,14 +83,14 @@ class Dial:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request; `begins` where a range was asked for."""
+    """A request; `begins` is the start of a requested range."""
 
     path: str
     begins: int = 0
 
 
 class Mirror:
-    """What is served. Fields may be changed while it runs.
+    """The served artifacts. Fields may be changed while it runs.
 
     Args:
         base: http://address:port; base_tls: https, with a certificate of `ca`.
@@ -115,7 +115,11 @@ class Mirror:
         return self.base + path
 
     def add_kubernetes(self, version: str, *, dials: str = "") -> None:
-        """Serve a version of Kubernetes. Args: dials: of the stand-in for kubelet, as kubelet_standin has them."""
+        """Serve a version of Kubernetes.
+
+        Args:
+            dials: of the stand-in for kubelet, as kubelet_standin has them.
+        """
         folder = f"/v{version}/bin/linux/{ARCH}"
         self.add(f"{folder}/kubelet", kubelet_program(version, dials))
         for name, says in (("kubectl", f"Client Version: v{version}"), ("kube-proxy", f"Kubernetes v{version}")):

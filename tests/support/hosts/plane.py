@@ -1,7 +1,6 @@
-"""A control plane for hosts: `unbounded up` as a process of its own on the segment, spoken to with kubectl.
+"""A control plane for hosts: `unbounded up` as a process of its own on the segment, used through kubectl.
 
-What tests look at again and again until it is so is read by the client of these sources: a kubectl costs as much as
-thirty reads.
+The client of these sources polls for conditions: a kubectl costs as much as thirty reads.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class ControlPlane:
             yield admin
 
     async def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
-        """What kubectl prints; with `check` false also when it fails, and then what it complains of."""
+        """Run kubectl and return its output; with `check` false also when it fails, with its errors."""
         process = await asyncio.create_subprocess_exec(
             command("kubectl"),
             f"--kubeconfig={self.kubeconfig}",
@@ -106,7 +105,7 @@ class ControlPlane:
         return f"{identity}.{secret}"
 
     async def operate(self, name: str, machine: str, kind: str, **parameters: str) -> None:
-        """Ask for an operation, as a user does."""
+        """Request an operation, as a user does."""
         spec: dict[str, Any] = {"machineRef": machine, "operationKind": kind}
         if parameters:
             spec["parameters"] = parameters
@@ -120,7 +119,7 @@ class ControlPlane:
         )
 
     async def forget(self, machine: str) -> None:
-        """Delete the Machine, its operations and its Node, as far as there are any; nobody may be left to end them."""
+        """Delete the Machine, its operations and its Node, as far as they exist, without waiting for an executor."""
         found = json.loads(await self.kubectl("get", _OPERATION, "-o", "json"))["items"]
         for name in [one["metadata"]["name"] for one in found if one["spec"].get("machineRef") == machine]:
             alone = '{"metadata": {"finalizers": null}}'
@@ -153,7 +152,7 @@ class ControlPlane:
         namespace: str = "",
         within_s: float,
     ) -> dict[str, Any]:
-        """Wait until an object is as wanted; where there is none, `wanted` is asked about {}."""
+        """Wait until an object has the desired state; a missing one is passed as {}."""
         limit = time.monotonic() + within_s
         async with self.api() as admin:
             while not wanted(seen := await _read(admin, kind, name, namespace)):

@@ -1,4 +1,4 @@
-"""What a host is, at one moment, so that two moments can be compared: files, units, network, mounts, parameters."""
+"""Snapshot of a host, to compare two moments: files, units, network, mounts, parameters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PRUNED: Final = (
     "/etc/lab",  # its configuration
 )
 _PRUNE: Final = " -o ".join(f"-path {path}" for path in _PRUNED)
-# What one prints is sorted here; what changes by itself from one second to the next is left out.
+# Output is sorted here; values that change by themselves from one second to the next are omitted.
 SECTIONS: Final = {
     "files": rf"find / -xdev \( {_PRUNE} \) -prune -o -printf '%p %y %m %U:%G %l\n'",
     "contents": "find /etc /usr/local /var/lib -xdev \\( -path /etc/lab -o -path /var/lib/systemd \\) -prune "

@@ -1,4 +1,4 @@
-"""What `scripts/agent-tools` has made."""
+"""The parts that `scripts/agent-tools` has made."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class AgentTools:
 
 
 def missing() -> str | None:
-    """What tests on hosts lack here; None when they can run."""
+    """Return what tests on hosts lack here; None when they can run."""
     if os.geteuid() != 0:
         return "root"
     if built("agent/built") is None:
@@ -65,7 +65,7 @@ def missing() -> str | None:
 
 
 def agent_tools() -> AgentTools:
-    """The test that asks is skipped when they are not there."""
+    """Return the tools; skip the test without them."""
     lacking = missing()
     folder = built("agent/built")
     if lacking is not None or folder is None:

@@ -175,7 +175,7 @@ class VirtualHost:
         await self._monitor.execute("device_add", driver="virtio-blk-pci", **where)
 
     async def unplug_disk(self, name: str) -> None:
-        """Ask the running host to let go of a disk that was plugged in; it does so a few seconds later."""
+        """Request the running host to release a plugged-in disk; it does so a few seconds later."""
         await self._monitor.execute("device_del", id=name)
 
     async def unpack(self, archive: Path, folder: str) -> None:

@@ -1,4 +1,4 @@
-"""What a machine is made of, and the command that runs it. Pure: nothing is started here."""
+"""Hardware of a machine, and the command that runs it. Pure: nothing is started here."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Wires:
-    """What ties one run to its surroundings."""
+    """The connections of one run to its environment."""
 
     tap: str
     console: Path
@@ -58,9 +58,10 @@ class Wires:
 
 
 def qemu(hardware: Hardware, boot: HostBootOverride, wires: Wires) -> list[str]:
-    """The command for a run that boots from where `boot` says; a disk comes after the network, as on real boards.
+    """Return the command for a run that boots from the source in `boot`; a disk comes after the network, as on real
+    boards.
 
-    A reset ends the process, as the next boot may be from elsewhere.
+    A reset ends the process, as the next boot may have another source.
     """
     return [
         command("setpriv"),

@@ -1,4 +1,4 @@
-"""A machine in QEMU whose power is a simulated BMC's: what the BMC is asked for happens to a real process."""
+"""A machine in QEMU whose power is a simulated BMC's: requests to the BMC act on a real process."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Run:
     tpm: subprocess.Popen[bytes] | None
     monitor: socket.socket
     follower: asyncio.Task[None] | None = None
-    commands: asyncio.StreamWriter | None = None  # None until QEMU has said that it listens
+    commands: asyncio.StreamWriter | None = None  # None until QEMU has reported that it listens
 
 
 class QemuMachine:
-    """A machine on a segment, off until its BMC is told otherwise; whatever runs ends with the block.
+    """A machine on a segment, off until its BMC switches it on; every run ends with the block.
 
     Args:
-        bmc: the BMC, serving and with its host off; it is this machine's from now on.
+        bmc: the BMC, serving and with its host off; it belongs to this machine from now on.
         folder: keeps the console, the firmware's variables and the TPM's state.
     """
 
@@ -55,7 +55,7 @@ class QemuMachine:
         self._variables = folder / "variables.fd"
         self._tpm_state = folder / "tpm"
         self._run: Run | None = None
-        self._death = ""  # how a run ended that nothing in it and nobody here has ended
+        self._death = ""  # the cause of a run's end that neither the guest nor a test requested
         self._ended: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -76,7 +76,7 @@ class QemuMachine:
         await asyncio.gather(*self._ended, return_exceptions=True)
         self._segment.unplug(self._tap)
 
-    # What its BMC tells it
+    # Calls of its BMC
 
     def start(self, boot: HostBootOverride) -> None:
         self.halt()
@@ -114,7 +114,7 @@ class QemuMachine:
         if self._run is not None and self._run.commands is not None:
             self._run.commands.write(b'{"execute": "system_powerdown"}\n')
 
-    # What a test asks
+    # Calls of a test
 
     @property
     def running(self) -> bool:
@@ -153,7 +153,7 @@ class QemuMachine:
         raise AssertionError(f"not off within {within_s:g} s\n{self.story()}")
 
     def check(self) -> None:
-        """Raise AssertionError with the last words of a run that died: nothing comes of waiting for its guest."""
+        """Raise AssertionError with the last words of a run that died: its guest will not answer any more."""
         if self._death:
             raise AssertionError(f"{self._death}\n{self.story()}")
 
@@ -184,7 +184,7 @@ class QemuMachine:
         return process, ours
 
     async def _follow(self, run: Run) -> None:
-        """Listen to one run until it ends, and tell its host when it has ended by itself."""
+        """Follow one run until it ends, and update its host if it ended by itself."""
         reader, writer = await asyncio.open_connection(sock=run.monitor)
         resets = False
         try:

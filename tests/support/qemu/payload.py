@@ -1,4 +1,4 @@
-"""Files to boot from the network: the loaders of Debian, its kernel, and a RAM disk that says how it got there."""
+"""Files to boot from the network: the loaders of Debian, its kernel, and a RAM disk that reports how it was booted."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def kernel() -> bytes:
 
 
 def ram_disk(goes_on: str = REPORT, more: Mapping[str, bytes] | None = None) -> bytes:
-    """About 1.5 MB: busybox, drivers of QEMU's devices, and an init that goes on with a script when it has an address.
+    """Return about 1.5 MB: busybox, drivers of QEMU's devices, and an init that runs a script when it has an address.
 
-    That of REPORT reads from the kernel's command line what `command_line` writes.
+    That of REPORT reads the arguments of `command_line` from the kernel's command line.
 
     Args:
         more: further files, by their paths without the first slash.
@@ -90,7 +90,9 @@ def ram_disk(goes_on: str = REPORT, more: Mapping[str, bytes] | None = None) -> 
 
 
 def command_line(*, report: str, then: str) -> str:
-    """What the kernel is told: where it reports, and how it ends (`off`, `reset`, or `wait` for the power button)."""
+    """Return the kernel's arguments: the target of the report, and the end (`off`, `reset`, or `wait` for the power
+    button).
+    """
     return f"console=ttyS0 quiet panic=1 report={report} then={then}"
 
 

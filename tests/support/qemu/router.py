@@ -1,4 +1,4 @@
-"""Answers to IPv6 router solicitations: without one, the iPXE of Debian waits 16 s in each boot before it goes on."""
+"""Answers to IPv6 router solicitations: without one, the iPXE of Debian waits 16 s in each boot."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ class Segment:
 
 @contextmanager
 def segment() -> Iterator[Segment]:
-    """Move this thread, and what it starts, into a new namespace with loopback and the bridge. Needs root.
+    """Move this thread, and its children, into a new namespace with loopback and the bridge. Needs root.
 
-    The namespace has no name: it is gone when nobody is in it any more, however the test ends.
+    The namespace has no name: it is gone when its last process has ended, however the test ends.
     """
     made = Segment()
     before = os.open(OWN, os.O_RDONLY)

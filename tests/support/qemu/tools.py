@@ -1,4 +1,4 @@
-"""Where the parts of a machine are: what `scripts/boot-tools` unpacked, or what the system has."""
+"""Paths of the parts of a machine: those of `scripts/boot-tools`, or those of the system."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def found(pattern: str) -> Path | None:
 
 
 def needed(pattern: str) -> Path:
-    """As `found`; the test that asks is skipped when there is none."""
+    """Return the path as `found` does; skip the test if there is none."""
     path = found(pattern)
     if path is None:
         pytest.skip(f"/{pattern} is not there; scripts/boot-tools gets it")
@@ -34,7 +34,7 @@ def built(path: str) -> Path | None:
 
 
 def command(name: str) -> str:
-    """A program in PATH; the test that asks is skipped when there is none."""
+    """Return a program in PATH; skip the test if there is none."""
     path = shutil.which(name)
     if path is None:
         pytest.skip(f"{name} is not installed; scripts/boot-tools gets it")

@@ -1,8 +1,7 @@
-"""Real OpenSSH servers, each a host of its own as far as its processes, mounts and accounts go, on loopback addresses.
+"""Real OpenSSH servers on loopback addresses, each a host of its own as to processes, mounts and accounts.
 
-Each has an own init, so that the host can go down at once with all that runs on it, another boot id after each start,
-and own accounts `root` and `ubuntu`, whose `sudo` is a script that does what a test says. On the host its folder is
-/srv, wherever it is outside.
+Each has an own init, so that the host can go down at once with all of its processes. It has another boot id after each
+start, and own accounts `root` and `ubuntu`, whose `sudo` is a script of the test. On the host its folder is /srv.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ exec /srv/bin/root-shell -p -c 'exec setpriv --reuid 0 --regid 0 --clear-groups 
 
 
 def missing() -> str | None:
-    """What tests with these servers lack here; None when they can run."""
+    """Return what tests with these servers lack here; None when they can run."""
     if os.geteuid() != 0:
         return "root"
     if sshd_program() is None:
@@ -65,7 +64,7 @@ def missing() -> str | None:
 
 
 def is_taken(listeners: str) -> bool:
-    """Whether somebody listens on our port on all addresses, so that none is left for us, by the kernel's tables."""
+    """Return whether the kernel's tables have a listener on our port on all addresses, so that none is left for us."""
     rows = (line.split() for line in listeners.splitlines())
     sockets = {row[1] for row in rows if len(row) > 3 and row[3] == _LISTENS}
     return any(f"{address}:{PORT:04X}" in sockets for address in ("0" * 8, "0" * 32))
@@ -111,7 +110,7 @@ class Server:
 
     @property
     def log(self) -> str:
-        """What the server said so far, at level VERBOSE."""
+        """Return the server's log, at level VERBOSE."""
         place = self.folder / "log"
         return place.read_text(errors="replace") if place.exists() else ""
 
@@ -122,7 +121,7 @@ class Server:
 
     @property
     def install(self) -> Path:
-        """What UNBOUNDED_INSTALL_DIR says in every session, seen from outside."""
+        """Return UNBOUNDED_INSTALL_DIR of every session, as a path outside."""
         return self.folder / "install"
 
     def sudo(self, mode: str) -> None:
@@ -202,7 +201,7 @@ class Server:
             self.wait()
 
     def wait(self) -> None:
-        """Until it says that it listens: somebody else may do so on the same port."""
+        """Wait until the server reports that it listens: another process may listen on the same port."""
         end = time.monotonic() + _START_S
         while time.monotonic() < end:
             assert self._init is not None
@@ -215,11 +214,11 @@ class Server:
         raise AssertionError(f"{self.name} does not listen: {self.log}")
 
     def close(self) -> None:
-        """The server alone stops to listen; sessions and what runs on the host go on."""
+        """Close the listener alone; sessions and processes on the host continue."""
         subprocess.run([*self._inside(), "sh", "-c", f"kill $(cat '{self.folder}/pid')"], check=True, timeout=_START_S)
 
     def close_sessions(self) -> None:
-        """All connections break; what was started in a session of its own goes on, and the server too."""
+        """Break all connections; processes in sessions of their own continue, and the server, too."""
         script = f"for p in $(pgrep -x sshd); do [ $p = $(cat '{self.folder}/pid') ] || kill -9 $p; done"
         subprocess.run([*self._inside(), "sh", "-c", script], check=False, timeout=_START_S)
 
@@ -315,7 +314,7 @@ def keygen(place: Path, kind: str, *, passphrase: str = "", options: Sequence[st
 
 
 def sign(authority: Path, public: Path, *, users: str = f"root,{USER}", valid: str = "+1d") -> Path:
-    """The certificate of a public key, which stands beside it."""
+    """Return the certificate of a public key, which is stored next to it."""
     command = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test", "-n", users, "-V", valid, str(public)]
     subprocess.run(command, check=True, timeout=60)
     return public.with_name(f"{public.stem}-cert.pub")

@@ -21,7 +21,7 @@ CALL_S = 10.0
 
 
 class Refused(Exception):
-    """The API server said no: its status and words."""
+    """The API server refused a request: its status and message."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"{status}: {text}")

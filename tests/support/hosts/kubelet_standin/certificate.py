@@ -1,4 +1,4 @@
-"""The client certificate, asked for with a bootstrap token."""
+"""The client certificate, requested with a bootstrap token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _openssl(*arguments: str) -> bytes:
 
 
 def usable(kubeconfig: Path, current: Path) -> bool:
-    """Whether there is a kubeconfig, and what it names can still be used."""
+    """Return whether there is a kubeconfig whose certificate is still usable."""
     if not kubeconfig.exists():
         return False
     if str(current) not in kubeconfig.read_text():
@@ -36,7 +36,7 @@ def usable(kubeconfig: Path, current: Path) -> bool:
 
 
 def bootstrap(flags: argparse.Namespace, name: str, current: Path) -> None:
-    """Ask for a client certificate, wait for it, and write it with a kubeconfig that names it."""
+    """Request a client certificate, wait for it, and write it with a kubeconfig that names it."""
     api = Api(Path(flags.bootstrap_kubeconfig))
     key = Path(flags.cert_dir) / "kubelet-client.key.tmp"
     if not key.exists():
@@ -65,7 +65,7 @@ def _by_file(current: Path) -> dict[str, str]:
 
 
 def _certificate(api: Api, request: bytes) -> bytes:
-    """Ask for a certificate, and wait for it: by a list of one name, and by a watch of it."""
+    """Request a certificate, and wait for it: by a list of one name, and by a watch of it."""
     path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
     made = api.call("POST", path, wire.signing_request(request, SIGNER, ("digital signature", "client auth")))
     name = made["metadata"]["name"]

@@ -1,4 +1,4 @@
-"""What the mirror of artifacts, or a file on the host, says of how the stand-in behaves."""
+"""Settings of the stand-in's behaviour, from the mirror of artifacts or a file on the host."""
 
 from __future__ import annotations
 

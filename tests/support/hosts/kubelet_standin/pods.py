@@ -1,4 +1,4 @@
-"""Pods of the Node: nothing runs, but all that kubelet asks for a Pod is asked for before it counts as running."""
+"""Pods of the Node: no container runs, but a Pod counts as running only after all of kubelet's requests for it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _Pod:
             reflector.stop()
 
     def follow(self, pod: dict[str, Any]) -> None:
-        """Bring the Pod to where its object says."""
+        """Bring the Pod to the state of its object."""
         if pod["metadata"].get("deletionTimestamp"):
             self._end()
         elif not self._phase:

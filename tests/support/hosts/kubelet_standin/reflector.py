@@ -18,10 +18,10 @@ Watch = Callable[[str, float], Iterator[dict[str, Any]]]
 
 
 def watch_path(path: str, selector: str, version: str = "") -> tuple[str, float]:
-    """Return path and query of a watch, and how many seconds it lasts at most.
+    """Return path and query of a watch, and its maximum duration in seconds.
 
     Args:
-        version: from which it goes on; '' for what there is, first.
+        version: the version after which it begins; '' to begin with the existing objects.
     """
     seconds = random.randint(300, 600)
     options = {"allowWatchBookmarks": "true", "timeout": f"{seconds}s", "timeoutSeconds": str(seconds), "watch": "true"}

@@ -39,7 +39,7 @@ def runtime_answers(path: str) -> bool:
 
 
 class Status:
-    """What is reported; `since` moves when the Node becomes Ready, or is no longer."""
+    """The reported status; `since` changes when the Node becomes Ready or not Ready."""
 
     def __init__(self, name: str, pods: int) -> None:
         self._name, self._pods = name, pods

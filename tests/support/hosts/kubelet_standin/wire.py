@@ -1,7 +1,7 @@
-"""What kubelet sends in protobuf, with the standard library alone.
+"""kubelet's requests in protobuf, with the standard library alone.
 
-Numbers of fields are those of Kubernetes' generated.proto files. As Go writes them, fields that are no pointers are
-there even when they are empty. A test holds the bytes against those of a real kubelet.
+Numbers of fields are those of Kubernetes' generated.proto files. As in Go, fields that are no pointers are present even
+when they are empty. A test compares the bytes with those of a real kubelet.
 """
 
 from __future__ import annotations
