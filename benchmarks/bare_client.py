@@ -15,7 +15,7 @@ import msgspec
 
 from unbounded.api.operation import MachineOperation, MachineOperationSpec, OperationKind
 from unbounded.metalman import power
-from unbounded.operations.procedure import Procedure
+from unbounded.workflow.procedure import Procedure
 from unbounded_lab.bmc.fleet import FleetBmc
 
 SESSIONS: Final = "/redfish/v1/SessionService/Sessions"

@@ -21,7 +21,7 @@ from unbounded.metalman.executor import PROCEDURES
 from unbounded.operations.deadlines import DEADLINE_S
 from unbounded.operations.ownership import TABLE, ExecutorKind
 from unbounded.operations.parameters import TABLE as PARAMETERS
-from unbounded.operations.procedure import Cancel, Procedure, Repeat, Stage, Step
+from unbounded.workflow.procedure import Cancel, Procedure, Repeat, Stage, Step
 
 PAGE: Final = "docs/reference/operations.md"
 WIDTH: Final = 120

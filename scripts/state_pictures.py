@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from scripts.drawing import BLUE, GREEN, PLAIN, RED, Drawing, text_width
-from unbounded.operations.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Stage, Step
+from unbounded.workflow.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Stage, Step
 
 FAILED: Final = "Failed"
 COLOURS: Final = ("#2563a8", "#a8552b", "#2f855a", "#7b3fa0", "#8a6d1a", "#b83280", "#0f766e")

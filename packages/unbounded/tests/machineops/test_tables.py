@@ -33,7 +33,7 @@ from unbounded.machineops.provider import (
 )
 from unbounded.machineops.reasons import MEANING
 from unbounded.operations import reasons as common
-from unbounded.operations.procedure import COMPLETE, Procedure
+from unbounded.workflow.procedure import COMPLETE, Procedure
 
 PROVIDER = SimProvider(Cloud(), Incarnation("one", random.Random(0), FAIR))
 NAMELESS = object()

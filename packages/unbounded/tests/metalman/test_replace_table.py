@@ -31,9 +31,9 @@ from unbounded.metalman.replace_observation import (
 from unbounded.metalman.replace_stages import WINDOW_CLOSES_S, replace
 from unbounded.operations import reasons as operations_reasons
 from unbounded.operations.claim import MARGIN_S
-from unbounded.operations.procedure import ENDS, Cancel, Step
-from unbounded.operations.run_state import ACT_WITHIN_S
 from unbounded.operations.supervisor_plan import LOST_AFTER_S
+from unbounded.workflow.procedure import ENDS, Cancel, Step
+from unbounded.workflow.run_state import ACT_WITHIN_S
 
 PROCEDURE: Final = replace(MachineOperation(spec=MachineOperationSpec(operation_kind="HostReplace")))
 UID: Final = "op-uid"

@@ -18,7 +18,7 @@ from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPA
 from unbounded.api.operation import MACHINE_OPERATIONS, Cause
 from unbounded.metalman import power
 from unbounded.operations.ports import NotDone, Refusal, Target
-from unbounded.operations.procedure import Observation, Procedure
+from unbounded.workflow.procedure import Observation, Procedure
 
 Failure = Callable[[], Exception]
 GRACE: Final[dict[str, Any]] = {"parameters": {"graceSeconds": "15"}}

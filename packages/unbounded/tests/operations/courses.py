@@ -26,7 +26,7 @@ from unbounded.api.operation import OperationKind
 from unbounded.kube.errors import ApiError, ServerUnreachable
 from unbounded.kube.port import Api
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import Observation, Procedure
+from unbounded.workflow.procedure import Observation, Procedure
 
 METALMAN: Final = "metalman/lab"
 

@@ -20,8 +20,8 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.metalman import power
 from unbounded.operations.deadlines import DEADLINE_S
-from unbounded.operations.run_state import ACT_ON_S, ACT_WITHIN_S
 from unbounded.operations.supervisor_plan import LOST_SLOT_S
+from unbounded.workflow.run_state import ACT_ON_S, ACT_WITHIN_S
 
 TERMINAL: Final = ("Complete", "Failed")
 CLOCK_S: Final = 2.0  # timestamps of the API have no fractions, and are taken before the write

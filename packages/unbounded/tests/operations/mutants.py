@@ -18,8 +18,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-MODULES: Final = ("plan", "executor_status", "engine", "run_state", "calls", "executor_calls")
-PACKAGE: Final = "unbounded.operations"
+MODULES: Final = (
+    "workflow.planner",
+    "operations.executor_status",
+    "operations.engine",
+    "workflow.run_state",
+    "workflow.calls",
+    "operations.executor_calls",
+)
+PACKAGE: Final = "unbounded"
 CONTROL: Final = -1
 _OPPOSITE: Final = {
     ast.Lt: ast.GtE,
@@ -40,7 +47,7 @@ class Mutant:
     """One change.
 
     Attributes:
-        module: the short name of the module.
+        module: its name below the package.
         line: in its source.
         what: the change, for people.
         source: the whole module with the change.
@@ -81,31 +88,31 @@ class Fault:
 
 FAULTS: Final = (
     Fault(
-        "executor_status",
+        "operations.executor_status",
         "lock ignored at the intent's write",
         "if active.uid != context.operation.metadata.uid:",
         "if False:",
     ),
     Fault(
-        "executor_status",
+        "operations.executor_status",
         "acts on an observation older than 5 s",
         "is_stale = observed is None or sent_at - observed.ended_at > ACT_ON_S",
         "is_stale = observed is None",
     ),
     Fault(
-        "executor_status",
+        "operations.executor_status",
         "live target check dropped",
         "if target_state(self._executor, run, machine) is not TargetState.SAME:\n            raise Stale",
         "if False:\n            raise Stale",
     ),
     Fault(
-        "run_state",
+        "workflow.run_state",
         "spentSeconds never recorded",
         "spent_s=self.spent(now),\n            stage_s",
         "spent_s=0,\n            stage_s",
     ),
     Fault(
-        "engine",
+        "operations.engine",
         "acts late after the intent",
         "before = min(entered.sent_at + ACT_WITHIN_S, self._epoch.acts_until())",
         "before = math.inf",

@@ -29,7 +29,7 @@ from unbounded.metalman.replace_observation import (
 )
 from unbounded.operations import reasons
 from unbounded.operations.ports import NotDone, Target
-from unbounded.operations.procedure import Observation, Procedure
+from unbounded.workflow.procedure import Observation, Procedure
 
 REIMAGE: Final = "Reimage"  # what the judge calls a HostReplace of metalman's
 PROOF[REIMAGE] = {power.SEEN_OFF, replace.SEEN_LOADER, replace.SEEN_WRITTEN, replace.SEEN_CLOUD_INIT}

@@ -15,7 +15,7 @@ from unbounded.kube.port import Api
 from unbounded.metalman import power, replace
 from unbounded.operations.gates import Gate
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import COMPLETE, Observation, Procedure, Repeat, Stage, Step
+from unbounded.workflow.procedure import COMPLETE, Observation, Procedure, Repeat, Stage, Step
 
 
 class Violation(AssertionError):

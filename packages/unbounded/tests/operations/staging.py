@@ -35,8 +35,8 @@ from unbounded.operations.caches import (
 )
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import Observation
 from unbounded.operations.supervisor import Supervisor
+from unbounded.workflow.procedure import Observation
 
 T = TypeVar("T")
 Body = dict[str, Any]

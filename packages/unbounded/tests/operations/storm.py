@@ -28,7 +28,7 @@ from unbounded.kube.clock import rfc3339
 from unbounded.kube.errors import ApiError, NotFound
 from unbounded.metalman import power
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import Observation
+from unbounded.workflow.procedure import Observation
 
 KINDS: Final = ("HostReboot", "HostReboot", "HostReboot", "HostPowerOff", "HostPowerOn")
 VANISHES: Final = 0.3  # of what is on its way when its process dies

@@ -11,11 +11,11 @@ import pytest
 
 from tests.operations.building import claim, ended, machine_of, operation_of
 from tests.operations.staging import story
-from tests.operations.test_procedure import SOUND
 from tests.operations.world import World
+from tests.workflow.test_procedure import SOUND
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.operations import lock
-from unbounded.operations.procedure import ConditionUpdate, MarkStatus, Procedure
+from unbounded.workflow.procedure import ConditionUpdate, MarkStatus, Procedure
 
 NOW: Final = "2030-01-01T00:00:00Z"
 PENDING: Final = ConditionUpdate("Repaved", MarkStatus.FALSE, "Pending")

@@ -15,8 +15,8 @@ from tests.operations.world import World
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import NotObservable, Observation
-from unbounded.operations.run_state import ACT_ON_S, RunState, TimedObservation
+from unbounded.workflow.procedure import NotObservable, Observation
+from unbounded.workflow.run_state import ACT_ON_S, RunState, TimedObservation
 
 NOTE = {"metadata": {"annotations": {"example.com/note": "written during the look"}}}
 EXECUTOR = "metalman/lab"

@@ -15,7 +15,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import Observation
+from unbounded.workflow.procedure import Observation
 
 ANSWER_S = 5  # one pass, with its poll
 

@@ -21,7 +21,7 @@ from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.caches import Caches
 from unbounded.operations.executor_status import COUNT_S, ExecutorStatus
-from unbounded.operations.procedure import Observation
+from unbounded.workflow.procedure import Observation
 
 HELD = [reasons.WAITING_FOR_OLDER, reasons.SLOT_HELD]
 

@@ -24,7 +24,7 @@ from unbounded.metalman.access import binding_of
 from unbounded.operations import reasons
 from unbounded.operations.ownership import ExecutorKind, executor_of
 from unbounded.operations.ports import Refusal, Target
-from unbounded.operations.procedure import Observation, Procedure, Stage, Step
+from unbounded.workflow.procedure import Observation, Procedure, Stage, Step
 
 ELSEWHERE = {"spec": {"pxe": {"redfish": {"url": "https://elsewhere"}}}}
 

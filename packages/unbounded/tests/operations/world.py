@@ -51,8 +51,8 @@ from unbounded.operations.caches import (
 from unbounded.operations.engine import Engine
 from unbounded.operations.executor_health import ExecutorHealth
 from unbounded.operations.ports import Executor
-from unbounded.operations.run_state import ACT_WITHIN_S
 from unbounded.operations.supervisor import Supervisor
+from unbounded.workflow.run_state import ACT_WITHIN_S
 
 TERMINAL: Final = ("Complete", "Failed")
 

@@ -15,7 +15,7 @@ from unbounded.operations import reasons
 from unbounded.operations.gates import Gate
 from unbounded.operations.ownership import ExecutorKind, executor_of
 from unbounded.operations.ports import Refusal, Target
-from unbounded.operations.procedure import Observation, Procedure
+from unbounded.workflow.procedure import Observation, Procedure
 
 CALL_LIMIT_S: Final = 900.0  # the download of a release and the start of a node have limits below it
 

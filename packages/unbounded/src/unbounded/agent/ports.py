@@ -10,7 +10,7 @@ from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess,
 from unbounded.api.node_settings import NodeSettings
 from unbounded.api.operation import MachineOperation
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import Observation, Procedure
+from unbounded.workflow.procedure import Observation, Procedure
 
 OnProgress = Callable[[str], None]  # progress message for a user: "containerd 2.1.8: 42 %"
 

@@ -48,7 +48,7 @@ from unbounded.machineops.sessions import Sessions
 from unbounded.operations.gates import Gate
 from unbounded.operations.ownership import ExecutorKind, executor_name
 from unbounded.operations.ports import NotDone, Refusal, Target
-from unbounded.operations.procedure import Observation, Procedure
+from unbounded.workflow.procedure import Observation, Procedure
 
 MAX_POLL_PAUSE_S: Final = 300.0  # whatever a cloud requests
 RESOLUTION_S: Final = 0.05  # of the engine's timers, which may fire a little early

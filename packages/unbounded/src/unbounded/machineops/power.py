@@ -21,7 +21,7 @@ from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Action, Power, Progress, Record, State
 from unbounded.operations import reasons as common
-from unbounded.operations.procedure import COMPLETE, Cancel, Capacity, Observation, Procedure, Repeat, Stage, Step
+from unbounded.workflow.procedure import COMPLETE, Cancel, Capacity, Observation, Procedure, Repeat, Stage, Step
 
 STARTING: Final = "Starting"
 RESTARTING: Final = "Restarting"

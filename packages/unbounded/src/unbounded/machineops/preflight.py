@@ -11,7 +11,7 @@ from unbounded.operations import reasons as common
 from unbounded.operations.ownership import ExecutorKind
 from unbounded.operations.parameters import invalid
 from unbounded.operations.ports import Refusal
-from unbounded.operations.procedure import Procedure
+from unbounded.workflow.procedure import Procedure
 
 
 def procedure_of(provider: Provider, operation: MachineOperation) -> Procedure:

@@ -31,7 +31,7 @@ from unbounded.api.operation import Cause, OperationKind
 from unbounded.kube.logs import SecretStr
 from unbounded.machineops.losses import Loss, check_losses
 from unbounded.operations.ports import NotDone, Refusal
-from unbounded.operations.procedure import Cancel
+from unbounded.workflow.procedure import Cancel
 
 __all__ = [
     "API_VERSION",

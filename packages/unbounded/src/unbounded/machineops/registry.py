@@ -16,7 +16,7 @@ from unbounded.machineops import replacement
 from unbounded.machineops.provider import API_VERSION, GROUP, Provider
 from unbounded.operations.ownership import ExecutorKind
 from unbounded.operations.parameters import names
-from unbounded.operations.run_state import ACT_WITHIN_S
+from unbounded.workflow.run_state import ACT_WITHIN_S
 
 EXTRAS: Final = {"AzureVM": "azure", "OCIInstance": "oci"}
 

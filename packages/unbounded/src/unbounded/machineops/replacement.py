@@ -13,7 +13,8 @@ from typing import Final
 
 from unbounded.machineops.provider import PUT_BACK, Next, ReplaceStep
 from unbounded.operations import reasons
-from unbounded.operations.procedure import (
+from unbounded.operations.record import Run
+from unbounded.workflow.procedure import (
     COMPLETE,
     CallFailure,
     Cancel,
@@ -24,7 +25,6 @@ from unbounded.operations.procedure import (
     Stage,
     Step,
 )
-from unbounded.operations.record import Run
 
 CHECKING: Final = "Checking"
 CHECK_LIMIT_S: Final = 300.0

@@ -13,7 +13,7 @@ from unbounded.api.failures import Failure
 from unbounded.api.fields import CONDITION_REASON
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Instance, Loss, NotDone, Provider, Refusal, one_line
-from unbounded.operations.procedure import Observation
+from unbounded.workflow.procedure import Observation
 
 DETAIL_CHARS: Final = 3072  # of a detail, which may list disks; leaves space for the rest of a message
 FIELD_CHARS: Final = 256

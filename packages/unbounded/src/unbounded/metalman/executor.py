@@ -64,7 +64,7 @@ from unbounded.operations import reasons
 from unbounded.operations.gates import Gate
 from unbounded.operations.ownership import ExecutorKind, executor_of
 from unbounded.operations.ports import NotDone, Refusal, Target
-from unbounded.operations.procedure import Observation, Procedure
+from unbounded.workflow.procedure import Observation, Procedure
 
 RESETS: Final = {
     power.SHUT_DOWN: ResetType.GRACEFUL_SHUTDOWN,

@@ -14,7 +14,8 @@ from unbounded.api.conditions import ConditionReason, ConditionType
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.metalman.reasons import DOES_NOT_STAY_OFF, DOES_NOT_STAY_ON
 from unbounded.operations.parameters import grace_s, is_forced
-from unbounded.operations.procedure import (
+from unbounded.operations.reasons import NO_EFFECT
+from unbounded.workflow.procedure import (
     CANCELLED,
     COMPLETE,
     Cancel,
@@ -25,7 +26,6 @@ from unbounded.operations.procedure import (
     Stage,
     Step,
 )
-from unbounded.operations.reasons import NO_EFFECT
 
 STARTING: Final = "Starting"
 SHUTTING_DOWN: Final = "ShuttingDown"

@@ -31,8 +31,8 @@ from unbounded.metalman.power import (
     WAITING_ON,
     WAITING_ON_AGAIN,
 )
-from unbounded.operations.procedure import CANCELLED, COMPLETE, Step
 from unbounded.operations.reasons import OUTCOME_UNKNOWN
+from unbounded.workflow.procedure import CANCELLED, COMPLETE, Step
 
 WAITING_IMAGE: Final = "WaitingImage"
 SETTING_BOOT: Final = "SettingBoot"

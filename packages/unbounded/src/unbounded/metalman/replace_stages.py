@@ -54,7 +54,7 @@ from unbounded.metalman.replace import (
     ReplaceFact,
 )
 from unbounded.operations.parameters import grace_s
-from unbounded.operations.procedure import (
+from unbounded.workflow.procedure import (
     COMPLETE,
     Cancel,
     Capacity,

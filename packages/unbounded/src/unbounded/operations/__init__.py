@@ -1,8 +1,7 @@
 """The lifecycle of a MachineOperation, implemented once for every executor.
 
-`ownership` maps an operation to its executor. `procedure` defines the state machine of a kind, `plan` decides its next
-step, and `record` stores in the status what has to survive a crash. `gates` lists the conditions of a claim;
-`claim` adds those that need a live read. `engine` is the executor's loop around them, behind the small port of
-`ports`. `supervisor` writes before a claim and for lost executors. It validates, explains waiting,
-fans selectors out, reaps and cleans up.
+`ownership` maps an operation to its executor. `unbounded.workflow` has the state machines and decides the next step;
+`record` stores in the status what has to survive a crash. `gates` lists the conditions of a claim; `claim` adds those
+that need a live read. `engine` is the executor's loop around them, behind the small port of `ports`. `supervisor`
+writes before a claim and for lost executors. It validates, explains waiting, fans selectors out, reaps and cleans up.
 """

@@ -26,9 +26,9 @@ from unbounded.operations.gates import (
     recreation_state,
 )
 from unbounded.operations.ports import Executor, Target
-from unbounded.operations.procedure import NotObservable, Observation
 from unbounded.operations.record import run_of
-from unbounded.operations.run_state import ACT_WITHIN_S, RunState
+from unbounded.workflow.procedure import NotObservable, Observation
+from unbounded.workflow.run_state import ACT_WITHIN_S, RunState
 
 PAUSE_RECHECK_S: Final = 5.0  # between reads of a pause that is not watched, while it blocks an operation
 TARGET_RECHECK_S: Final = 2.0  # between checks, in memory, of another Machine with the same BMC

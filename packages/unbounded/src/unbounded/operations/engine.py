@@ -1,4 +1,4 @@
-"""The executor's loop: observe, let `plan` decide, write the intent, act, and report the wait.
+"""The executor's loop: observe, let the planner decide, write the intent, act, and report the wait.
 
 No action is called before its intent is in the operation's status, nor more than ACT_WITHIN_S after that.
 `executor_calls` observes and acts, `executor_status` writes; this module orders the calls.
@@ -29,12 +29,20 @@ from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import lock, reasons
 from unbounded.operations.caches import INDEX_MACHINE, Caches
-from unbounded.operations.calls import NO_ANSWER, CallOutcome
 from unbounded.operations.claim import ClaimCheck
-from unbounded.operations.concurrency import FairLimiter
 from unbounded.operations.counters import counters_of
 from unbounded.operations.deadlines import deadline_s
-from unbounded.operations.decisions import (
+from unbounded.operations.executor_calls import REPORT_AFTER_S, ExecutorCalls, observation_identity
+from unbounded.operations.executor_status import CRDOutdated, ExecutorStatus, ReconcileContext, target_state
+from unbounded.operations.gates import is_meant_for, order, starts_on
+from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.ownership import executor_of
+from unbounded.operations.parameters import invalid
+from unbounded.operations.ports import Executor, Refusal, Target
+from unbounded.operations.record import Run, run_of
+from unbounded.workflow.calls import NO_ANSWER, CallOutcome
+from unbounded.workflow.concurrency import FairLimiter
+from unbounded.workflow.decisions import (
     CallAction,
     Decision,
     EnterStage,
@@ -44,17 +52,9 @@ from unbounded.operations.decisions import (
     Timing,
     Wait,
 )
-from unbounded.operations.executor_calls import REPORT_AFTER_S, ExecutorCalls, observation_identity
-from unbounded.operations.executor_status import CRDOutdated, ExecutorStatus, ReconcileContext, target_state
-from unbounded.operations.gates import is_meant_for, order, starts_on
-from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.ownership import executor_of
-from unbounded.operations.parameters import invalid
-from unbounded.operations.plan import decide, shows_arrival, waiting_text
-from unbounded.operations.ports import Executor, Refusal, Target
-from unbounded.operations.procedure import Capacity, NotObservable, Observation, Procedure
-from unbounded.operations.record import Run, run_of
-from unbounded.operations.run_state import ACT_WITHIN_S, RecordReader, RunState
+from unbounded.workflow.planner import decide, shows_arrival, waiting_text
+from unbounded.workflow.procedure import Capacity, NotObservable, Observation, Procedure
+from unbounded.workflow.run_state import ACT_WITHIN_S, RecordReader, RunState
 
 RESOLUTION_S: Final = 0.01  # a wait that ends within this is due now
 # A host may be off while its operation waits: it must not stay off for minutes once the API is back.

@@ -13,10 +13,10 @@ from typing import Any, Final, TypeVar
 from unbounded.api.failures import Failure, Stale, Transient, Uncertain
 from unbounded.kube.logs import Log
 from unbounded.operations import reasons
-from unbounded.operations.calls import CallEvent
 from unbounded.operations.ports import Executor, NotDone, Refusal, Target
-from unbounded.operations.procedure import NotObservable, Observation
-from unbounded.operations.run_state import FRESH_S, RunState, TimedObservation
+from unbounded.workflow.calls import CallEvent
+from unbounded.workflow.procedure import NotObservable, Observation
+from unbounded.workflow.run_state import FRESH_S, RunState, TimedObservation
 
 REPORT_AFTER_S: Final = 3.0
 

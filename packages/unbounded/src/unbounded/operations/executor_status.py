@@ -24,9 +24,7 @@ from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import lock, reasons
 from unbounded.operations.caches import Caches
-from unbounded.operations.decisions import Finish, TargetState, Wait
 from unbounded.operations.ports import Executor
-from unbounded.operations.procedure import Observation, Procedure, Stage
 from unbounded.operations.record import (
     Run,
     completed_condition,
@@ -35,7 +33,9 @@ from unbounded.operations.record import (
     terminal_patch,
     wait_message,
 )
-from unbounded.operations.run_state import ACT_ON_S, RunState
+from unbounded.workflow.decisions import Finish, TargetState, Wait
+from unbounded.workflow.procedure import Observation, Procedure, Stage
+from unbounded.workflow.run_state import ACT_ON_S, RunState
 
 SHOW_AFTER_S: Final = 6.0  # longer than the confirmation of a power state
 COUNT_S: Final = 5.0  # between two writes of nothing but a count that the next process needs

@@ -14,8 +14,8 @@ import msgspec
 from unbounded.api.conditions import find_condition, remove_condition, set_condition
 from unbounded.api.machine import ActiveOperation, Machine, RecentOperation
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase, OperationsStatus
-from unbounded.operations.procedure import ConditionUpdate, Observation, Procedure
 from unbounded.operations.record import with_nulls
+from unbounded.workflow.procedure import ConditionUpdate, Observation, Procedure
 
 KEPT: Final = 10
 FIELDS: Final = ("activeOperation", "conditions", "operations", "recentOperations", "ssh")

@@ -21,7 +21,7 @@ from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import lock
 from unbounded.operations.caches import INDEX_MACHINE, SupervisorCaches
-from unbounded.operations.procedure import ConditionUpdate, MarkStatus
+from unbounded.workflow.procedure import ConditionUpdate, MarkStatus
 
 _KINDS: Final = frozenset(OperationKind)
 _HOST_KINDS: Final = frozenset(kind for kind in OperationKind if kind.is_host)

@@ -10,8 +10,8 @@ from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import Machine
 from unbounded.api.operation import Cause, MachineOperation, OperationKind
 from unbounded.operations.gates import Gate
-from unbounded.operations.procedure import Observation, Procedure
 from unbounded.operations.record import Run
+from unbounded.workflow.procedure import Observation, Procedure
 
 
 class Refusal(Rejected):

@@ -30,7 +30,7 @@ from unbounded.api.operation import (
     Waiting,
 )
 from unbounded.operations import reasons
-from unbounded.operations.calls import NO_ANSWER, STORED, Answer, CallOutcome, Intent, LateCall
+from unbounded.workflow.calls import NO_ANSWER, STORED, Answer, CallOutcome, Intent, LateCall
 
 NOTHING: Final = MachineOperationStatus()
 MAX_EVIDENCE: Final = 32

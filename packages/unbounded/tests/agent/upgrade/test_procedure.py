@@ -8,7 +8,7 @@ import pytest
 
 from unbounded.agent.upgrade import procedure as table
 from unbounded.agent.upgrade.procedure import UpgradeState, procedure
-from unbounded.operations.procedure import CANCELLED, COMPLETE, Cancel
+from unbounded.workflow.procedure import CANCELLED, COMPLETE, Cancel
 
 PROCEDURE = procedure(trial_s=270.0)
 BEFORE_THE_SWITCH: Final = (table.DOWNLOADING, table.STAGED)

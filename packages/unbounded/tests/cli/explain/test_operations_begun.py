@@ -23,7 +23,7 @@ from unbounded.metalman import power, replace
 from unbounded.metalman import reasons as metal
 from unbounded.operations import reasons
 from unbounded.operations.ports import Refusal, Target
-from unbounded.operations.procedure import Observation
+from unbounded.workflow.procedure import Observation
 
 
 @story

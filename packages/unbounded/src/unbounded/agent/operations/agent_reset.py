@@ -24,7 +24,7 @@ from unbounded.api.failures import Failure, Transient
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.logs import Log
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import COMPLETE, Observation, Procedure, Repeat, Stage, Step
+from unbounded.workflow.procedure import COMPLETE, Observation, Procedure, Repeat, Stage, Step
 
 log = Log("agent")
 

@@ -32,9 +32,9 @@ from unbounded.operations.deadlines import deadline_s
 from unbounded.operations.ownership import ExecutorKind
 from unbounded.operations.parameters import invalid
 from unbounded.operations.ports import Refusal, Target
-from unbounded.operations.procedure import Observation, Procedure
 from unbounded.operations.reasons import INTERNAL_ERROR, INVALID_PARAMETERS
 from unbounded.operations.record import run_of
+from unbounded.workflow.procedure import Observation, Procedure
 
 log = Log("agent")
 

@@ -16,7 +16,7 @@ from unbounded.agent.ports import Commands
 from unbounded.api.failures import Transient, Uncertain
 from unbounded.api.operation import MachineOperation
 from unbounded.operations.ports import Target
-from unbounded.operations.procedure import COMPLETE, Cancel, Observation, Procedure, Repeat, Stage, Step
+from unbounded.workflow.procedure import COMPLETE, Cancel, Observation, Procedure, Repeat, Stage, Step
 
 LOOKING: Final = "Looking"
 REBOOTING: Final = "Rebooting"

@@ -29,7 +29,7 @@ from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.operations.ports import NotDone, Refusal, Target
-from unbounded.operations.procedure import CANCELLED, COMPLETE, Cancel, Observation, Procedure, Repeat, Stage, Step
+from unbounded.workflow.procedure import CANCELLED, COMPLETE, Cancel, Observation, Procedure, Repeat, Stage, Step
 
 log = Log("agent")
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from unbounded.operations.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Repeat, Stage, Step
 from unbounded.operations.reasons import OUTCOME_UNKNOWN
+from unbounded.workflow.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Repeat, Stage, Step
 
 DOWNLOADING: Final = "Downloading"
 STAGED: Final = "Staged"

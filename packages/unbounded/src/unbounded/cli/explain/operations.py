@@ -17,12 +17,9 @@ from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, Lin
 from unbounded.cli.explain.procedures import procedure_of
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import is_child_of, plan_batch
-from unbounded.operations.calls import CallOutcome
 from unbounded.operations.deadlines import deadline_s
 from unbounded.operations.gates import order
 from unbounded.operations.ownership import ExecutorKind, executor_name
-from unbounded.operations.plan import waiting_text
-from unbounded.operations.procedure import ENDS, Cancel, Procedure, Stage
 from unbounded.operations.record import Run, run_of, wait_message
 from unbounded.operations.supervisor_plan import (
     ABANDON_AFTER_S,
@@ -35,6 +32,9 @@ from unbounded.operations.supervisor_plan import (
     has_finalizer,
     plan_action,
 )
+from unbounded.workflow.calls import CallOutcome
+from unbounded.workflow.planner import waiting_text
+from unbounded.workflow.procedure import ENDS, Cancel, Procedure, Stage
 
 _FOLLOWED: Final = {
     reasons.PAUSED: Topic.PAUSE,

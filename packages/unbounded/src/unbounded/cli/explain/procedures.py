@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations.ownership import ExecutorKind
-from unbounded.operations.procedure import Procedure
+from unbounded.workflow.procedure import Procedure
 
 
 def procedure_of(operation: MachineOperation, executor: str) -> Procedure | None:

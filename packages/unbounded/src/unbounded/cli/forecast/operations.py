@@ -20,7 +20,6 @@ from unbounded.operations import reasons
 from unbounded.operations.batch_plan import BatchRejection, child_manifest, snapshot
 from unbounded.operations.deadlines import deadline_s
 from unbounded.operations.ownership import ExecutorKind, executor_name
-from unbounded.operations.procedure import ENDS, Procedure
 from unbounded.operations.supervisor_plan import (
     QUIET_S,
     EndOperation,
@@ -29,6 +28,7 @@ from unbounded.operations.supervisor_plan import (
     SupervisorView,
     plan_action,
 )
+from unbounded.workflow.procedure import ENDS, Procedure
 
 UID: Final = "planned"  # no existing object has it
 LAST: Final = "9999-12-31T23:59:59Z"  # later than all existing objects, whatever this machine's clock shows

@@ -18,9 +18,9 @@ from unbounded.machina.approval.causes import open_causes
 from unbounded.machina.machines.eligibility import is_set_up_by_join
 from unbounded.operations.counters import Due, due
 from unbounded.operations.gates import paused
-from unbounded.operations.procedure import Cancel
 from unbounded.operations.record import run_of
 from unbounded.operations.supervisor_plan import ABANDON_AFTER_S
+from unbounded.workflow.procedure import Cancel
 
 Raw = Mapping[str, Any]
 

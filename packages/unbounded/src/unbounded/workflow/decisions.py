@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from unbounded.api.operation import Cause, OperationPhase
-from unbounded.operations.calls import LateCall
 from unbounded.operations.record import PendingFailure
+from unbounded.workflow.calls import LateCall
 
 
 class TargetState(Enum):

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from unbounded.api.machine import ActiveOperation, Machine
 from unbounded.api.operation import MAX_LATE, Cause
-from unbounded.operations.calls import (
+from unbounded.operations.record import Run
+from unbounded.workflow.calls import (
     NO_ANSWER,
     NO_ANSWER_YET,
     NOT_SENT,
@@ -23,9 +24,8 @@ from unbounded.operations.calls import (
     LateCall,
     longest,
 )
-from unbounded.operations.decisions import Timing
-from unbounded.operations.procedure import NotObservable, Observation
-from unbounded.operations.record import Run
+from unbounded.workflow.decisions import Timing
+from unbounded.workflow.procedure import NotObservable, Observation
 
 ACT_WITHIN_S: Final = 10.0  # an executor acts on its intent within this time of the write, or not at all
 FRESH_S: Final = 2.0  # no decision uses an older observation: the machine is observed again

@@ -1,7 +1,7 @@
 """The state machine of an operation kind: stages, facts, and a table that maps them to the next step.
 
-Rules of all operations are not in the tables: deadline, attempts, backoff, cancel, and recovery after a crash. `plan`
-adds them.
+Rules of all operations are not in the tables: deadline, attempts, backoff, cancel, and recovery after a crash.
+`planner` adds them.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tests.support.memory_api import MemoryApi
 from unbounded.api.conditions import CONDITIONS, ConditionType
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.metalman import power
-from unbounded.operations.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Repeat, Stage, Step
+from unbounded.workflow.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Repeat, Stage, Step
 
 PARAMETERS: tuple[dict[str, str], ...] = ({}, {"force": "true"}, {"graceSeconds": "0"}, {"graceSeconds": "3600"})
 POWER_OPERATIONS = [

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.operations.building import operation_of
-from tests.operations.test_procedure import SOUND, Light
+from tests.workflow.test_procedure import SOUND, Light
 from unbounded.api.operation import Evidence, OperationKind, OperationPhase
 from unbounded.metalman import power
 from unbounded.operations import reasons
-from unbounded.operations.calls import NO_ANSWER, Answer, CallOutcome, LateCall
-from unbounded.operations.decisions import (
+from unbounded.operations.record import PendingFailure, Run
+from unbounded.workflow.calls import NO_ANSWER, Answer, CallOutcome, LateCall
+from unbounded.workflow.decisions import (
     CallAction,
     Decision,
     EnterStage,
@@ -26,8 +27,8 @@ from unbounded.operations.decisions import (
     Timing,
     Wait,
 )
-from unbounded.operations.plan import decide
-from unbounded.operations.procedure import (
+from unbounded.workflow.planner import decide
+from unbounded.workflow.procedure import (
     COMPLETE,
     CallFailure,
     Cancel,
@@ -38,7 +39,6 @@ from unbounded.operations.procedure import (
     Stage,
     Step,
 )
-from unbounded.operations.record import PendingFailure, Run
 
 NOW = "2030-01-01T00:00:00Z"
 START = Run("m1", "uid-m1", "metalman/lab", "p1", "b", "Start", NOW)

@@ -10,9 +10,9 @@ import pytest
 
 from tests.operations.building import slot_of
 from unbounded.api.machine import ActiveOperation
-from unbounded.operations.calls import NO_ANSWER, Answer, CallEvent, CallOutcome, LateCall
 from unbounded.operations.record import Run
-from unbounded.operations.run_state import DOWN_S, RecordReader, RunState
+from unbounded.workflow.calls import NO_ANSWER, Answer, CallEvent, CallOutcome, LateCall
+from unbounded.workflow.run_state import DOWN_S, RecordReader, RunState
 
 ME: Final = "me"
 BEFORE: Final = Run(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.seeds import first_seed
-from unbounded.operations.concurrency import FairLimiter
+from unbounded.workflow.concurrency import FairLimiter
 
 
 def _places(count: int) -> tuple[FairLimiter, list[str]]:

@@ -14,8 +14,9 @@ from typing import Final
 
 from unbounded.api.operation import OperationPhase
 from unbounded.operations import reasons
-from unbounded.operations.calls import NO_ANSWER, Answer, CallOutcome, LateCall
-from unbounded.operations.decisions import (
+from unbounded.operations.record import PendingFailure, Run
+from unbounded.workflow.calls import NO_ANSWER, Answer, CallOutcome, LateCall
+from unbounded.workflow.decisions import (
     CallAction,
     Decision,
     EnterStage,
@@ -25,7 +26,7 @@ from unbounded.operations.decisions import (
     Timing,
     Wait,
 )
-from unbounded.operations.procedure import (
+from unbounded.workflow.procedure import (
     CANCELLED,
     COMPLETE,
     ENDS,
@@ -37,7 +38,6 @@ from unbounded.operations.procedure import (
     Stage,
     Step,
 )
-from unbounded.operations.record import PendingFailure, Run
 
 BACKOFF_S: Final = 2.0
 _LAST_FAILED: Final = "the last attempt failed"
