@@ -22,12 +22,12 @@ from tests.support.authority import PEM
 from tests.support.memory_api import MemoryApi
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
 from unbounded.api.core import CONFIG_MAPS, SECRETS
+from unbounded.api.evidence import Cause
 from unbounded.api.failures import Rejected
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import Machine
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_CONFIGURATION
 from unbounded.api.node_settings import NodeSettings
-from unbounded.api.operation import Cause
 from unbounded.join.bootstrap import site_token_manifest, token_in
 from unbounded.join.facts import FactsFollower
 from unbounded.join.install import AgentOrigin, HostDefaults

@@ -11,8 +11,8 @@ from tests.machineops.world import SITE, CloudWorld, cloud_story
 from tests.operations.staging import result
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
+from unbounded.api.evidence import Cause
 from unbounded.api.names import NAMESPACE
-from unbounded.api.operation import Cause
 from unbounded.machineops import causes, reasons
 from unbounded.machineops.causes import of_credential, of_secret
 from unbounded.machineops.provider import Refusal

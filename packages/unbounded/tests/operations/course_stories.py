@@ -12,10 +12,11 @@ from tests.operations.faults import Weather
 from tests.operations.staging import in_stage, machine, pause, resume
 from tests.operations.world import Process, Running
 from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.evidence import Cause
 from unbounded.api.failures import Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
-from unbounded.api.operation import MACHINE_OPERATIONS, Cause
+from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman import power
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.workflow.procedure import Observation, Procedure

@@ -25,6 +25,7 @@ MODULES: Final = (
     "workflow.run_state",
     "workflow.calls",
     "operations.executor_calls",
+    "operations.operation_state",
 )
 PACKAGE: Final = "unbounded"
 CONTROL: Final = -1

@@ -96,7 +96,7 @@ def test_a_slot_that_was_taken_on_another_version_makes_no_look_newer() -> None:
     looked = TimedObservation(100.0, 101.0, NotObservable("Reason", "text"), ("on",), "7")
     for before, version in (("7", "9"), ("8", "7")):
         state = RunState("uid", observed=looked)
-        state.lock_taken(before, "9")
+        state.target_written(before, "9")
         assert state.observed is not None
         assert state.observed.version == version
 

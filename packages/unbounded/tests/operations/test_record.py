@@ -12,19 +12,20 @@ from hypothesis import strategies as st
 
 from tests.operations.building import operation_of
 from tests.support.memory_store import merged
+from unbounded.api.evidence import MAX_EVIDENCE, Cause, Evidence
 from unbounded.api.meta import Condition
-from unbounded.api.operation import Cause, Evidence, MachineOperation, OperationPhase, OperationsStatus, Waiting
+from unbounded.api.operation import MAX_LATE, MachineOperation, OperationPhase, OperationsStatus, Waiting
 from unbounded.operations import reasons
 from unbounded.operations.record import (
-    MAX_EVIDENCE,
     MAX_MESSAGE,
-    PendingFailure,
     Run,
     completed_condition,
     run_of,
     running_patch,
     terminal_patch,
 )
+from unbounded.workflow.calls import LateCall
+from unbounded.workflow.record import PendingFailure
 
 NOW = "2030-01-01T00:00:00Z"
 WORDS = st.text(min_size=1, max_size=20)
@@ -53,6 +54,7 @@ RUNS = st.builds(
     evidence=st.lists(EVIDENCE, max_size=4).map(tuple),
     failing=st.none() | st.builds(PendingFailure, reason=WORDS, text=st.text(max_size=20), cause=st.none() | CAUSES),
 )
+RUN = Run("m1", "u", "e", "b", NOW, epoch="p", stage="S")
 WAITING = Waiting(reason="NoAnswer", held_by="metalman/lab", since=NOW, until=NOW)
 
 
@@ -95,7 +97,7 @@ def test_the_last_status_keeps_the_record_and_ends_the_wait(run: Run) -> None:
 @pytest.mark.slow
 @given(st.none() | CAUSES, st.none() | CAUSES)
 def test_a_later_cause_leaves_nothing_of_an_earlier_one(before: Cause | None, after: Cause | None) -> None:
-    run, operation = Run("m1", "u", "e", "p", "b", "S", NOW), operation_of()
+    run, operation = RUN, operation_of()
     for cause in (before, after):
         patch = running_patch(run, message="m", waiting=None, conditions=[], cause=cause, before=operation.status)
         operation = _stored(operation, patch)
@@ -116,7 +118,7 @@ def test_a_parent_has_no_record() -> None:
 
 
 def test_a_wait_that_is_over_is_cleared() -> None:
-    run = Run("m1", "u", "e", "p", "b", "S", NOW)
+    run = RUN
     waiting = _written(run)
     assert waiting.status.waiting == WAITING
     going_on = _stored(waiting, running_patch(run, message="m", waiting=None, conditions=[]))
@@ -124,7 +126,7 @@ def test_a_wait_that_is_over_is_cleared() -> None:
 
 
 def test_evidence_of_the_same_words_is_kept_once_and_the_newest() -> None:
-    run = Run("m1", "u", "e", "p", "b", "S", NOW, evidence=(Evidence(what="Off", at="early", where="x"),))
+    run = replace(RUN, evidence=(Evidence(what="Off", at="early", where="x"),))
     evidence = run.with_evidence("Off", at="late", where="y")
     assert [(one.what, one.at) for one in evidence] == [("Off", "late")]
     assert run.with_evidence(None, at="late", where="y") == run.evidence
@@ -133,7 +135,7 @@ def test_evidence_of_the_same_words_is_kept_once_and_the_newest() -> None:
 @pytest.mark.slow
 @given(st.lists(WORDS, max_size=3 * MAX_EVIDENCE))
 def test_evidence_never_exceeds_what_the_schema_admits(words: list[str]) -> None:
-    run = Run("m1", "u", "e", "p", "b", "S", NOW)
+    run = RUN
     for what in words:
         run = replace(run, evidence=run.with_evidence(what, at=NOW, where=""))
     assert len(run.evidence) <= MAX_EVIDENCE
@@ -141,8 +143,15 @@ def test_evidence_never_exceeds_what_the_schema_admits(words: list[str]) -> None
         assert run.evidence[-1].what == words[-1]
 
 
+def test_of_the_late_calls_the_schema_admits_those_of_the_longest_time_are_stored() -> None:
+    late = tuple(LateCall(f"p{number}", "On", float(number)) for number in range(MAX_LATE + 9))
+    stored = run_of(_written(replace(RUN, late=late)))
+    assert stored is not None
+    assert stored.late == tuple(reversed(late[-MAX_LATE:]))
+
+
 def test_a_message_is_cut_to_what_the_schema_admits() -> None:
-    run = Run("m1", "u", "e", "p", "b", "S", NOW)
+    run = RUN
     patch = running_patch(run, message="x" * 10_000, waiting=None, conditions=[])
     assert len(patch["message"]) == len(patch["targets"][0]["message"]) == MAX_MESSAGE
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.operations.building import operation_of
 from tests.workflow.test_procedure import SOUND, Light
-from unbounded.api.operation import Evidence, OperationKind, OperationPhase
+from unbounded.api.evidence import Evidence
+from unbounded.api.operation import OperationKind
 from unbounded.metalman import power
-from unbounded.operations import reasons
-from unbounded.operations.record import PendingFailure, Run
+from unbounded.workflow import reasons
 from unbounded.workflow.calls import NO_ANSWER, Answer, CallOutcome, LateCall
 from unbounded.workflow.decisions import (
     CallAction,
@@ -23,7 +23,7 @@ from unbounded.workflow.decisions import (
     EnterStage,
     Finish,
     OwnerRequest,
-    TargetState,
+    TargetLoss,
     Timing,
     Wait,
 )
@@ -39,9 +39,11 @@ from unbounded.workflow.procedure import (
     Stage,
     Step,
 )
+from unbounded.workflow.record import PendingFailure, RunRecord
 
 NOW = "2030-01-01T00:00:00Z"
-START = Run("m1", "uid-m1", "metalman/lab", "p1", "b", "Start", NOW)
+START = RunRecord(epoch="p1", stage="Start")
+OTHER = TargetLoss("TargetChanged", "Machine m1 is not the claimed one any more")
 GOING = replace(START, stage="Going", action="Go", attempt=1)
 RED, GREEN = Observation(Light.RED, detail="it is red"), Observation(Light.GREEN, detail="it is green")
 BLIND = NotObservable("NoAnswer", "nobody answers")
@@ -50,23 +52,23 @@ FULL = Answer(CallOutcome.NOT_DONE, "NoRoom", "no room")
 
 
 def _decide(
-    run: Run = START,
+    run: RunRecord = START,
     sight: Observation | NotObservable = RED,
     *,
     procedure: Procedure = SOUND,
     answer: Answer = NO_ANSWER,
     cancel: bool = False,
-    target: TargetState = TargetState.SAME,
+    lost: TargetLoss | None = None,
     deadline_s: float = 1000.0,
     **timing: Any,
 ) -> Decision:
     when = Timing(**{"in_stage_s": 0.0, "since_call_s": 0.0, "spent_s": 0.0, **timing})
-    return decide(procedure, run, sight, when, answer, OwnerRequest(deadline_s, cancel, target))
+    return decide(procedure, run, sight, when, answer, OwnerRequest(deadline_s, cancel, lost))
 
 
 def _failure(decision: Decision) -> str:
     assert isinstance(decision, Finish), decision
-    assert decision.phase is OperationPhase.FAILED
+    assert not decision.is_complete
     assert decision.text
     return decision.reason
 
@@ -90,7 +92,7 @@ def test_a_row_that_only_moves_moves() -> None:
 def test_complete_carries_the_evidence_that_was_seen() -> None:
     decision = _decide(GOING, GREEN, answer=ACCEPTED)
     assert isinstance(decision, Finish)
-    assert (decision.phase, decision.reason, decision.evidence) == (OperationPhase.COMPLETE, "Succeeded", "green")
+    assert (decision.is_complete, decision.reason, decision.evidence) == (True, "Succeeded", "green")
 
 
 def test_complete_without_its_proof_is_an_unknown_outcome() -> None:
@@ -99,7 +101,7 @@ def test_complete_without_its_proof_is_an_unknown_outcome() -> None:
     have = replace(GOING, evidence=(Evidence(what="seen elsewhere", at=NOW, where=""),))
     decision = _decide(have, GREEN, procedure=unproven)
     assert isinstance(decision, Finish)
-    assert decision.phase is OperationPhase.COMPLETE
+    assert decision.is_complete
 
 
 def test_a_row_can_fail_with_its_reason() -> None:
@@ -370,12 +372,12 @@ def test_a_stage_on_which_nothing_rests_does_not_fail_what_is_complete(given: di
         **{"run": GOING, "procedure": spare, "answer": Answer(CallOutcome.NOT_DONE, "No", "no way"), **given}
     )
     assert isinstance(decision, Finish)
-    assert decision.phase is OperationPhase.COMPLETE
+    assert decision.is_complete
     assert decision.text == f"it is red; timed out waiting for {stages['Going'].waits_for}: no way"
 
 
 def test_a_target_that_is_another_one_has_no_aftermath() -> None:
-    assert _failure(_decide(GOING, procedure=TIDY, target=TargetState.CHANGED)) == reasons.TARGET_CHANGED
+    assert _failure(_decide(GOING, procedure=TIDY, lost=OTHER)) == OTHER.reason
 
 
 def test_an_aftermath_asks_although_the_deadline_is_over_and_ends_as_what_was_noted() -> None:
@@ -429,38 +431,33 @@ def test_what_only_a_person_can_change_ends_an_untouched_operation_at_once() -> 
 # The right machine, cancel, settling
 
 
-@pytest.mark.parametrize(
-    ("target", "reason"),
-    [(TargetState.CHANGED, reasons.TARGET_CHANGED), (TargetState.GONE, reasons.MACHINE_NOT_FOUND)],
-)
-def test_another_machine_comes_before_everything(target: TargetState, reason: str) -> None:
+def test_another_machine_comes_before_everything() -> None:
     for sight in (RED, GREEN, BLIND):
-        assert _failure(_decide(GOING, sight, target=target, cancel=True, spent_s=9999.0)) == reason
+        assert _failure(_decide(GOING, sight, lost=OTHER, cancel=True, spent_s=9999.0)) == OTHER.reason
 
 
-@pytest.mark.parametrize("target", [TargetState.CHANGED, TargetState.GONE])
-def test_who_loses_its_machine_says_what_had_been_asked_of_it(target: TargetState) -> None:
+def test_who_loses_its_machine_says_what_had_been_asked_of_it() -> None:
     asked, unseen = f"{GOING.action} had been requested", ", and its result was not observed"
     for run, sight, words in (
         (GOING, BLIND, f"{asked}{unseen}"),
         (GOING, GREEN, f"{asked}; it is green"),
         (START, BLIND, "no action had been requested"),
     ):
-        decision = _decide(run, sight, target=target)
+        decision = _decide(run, sight, lost=OTHER)
         assert isinstance(decision, Finish)
+        assert decision.text.startswith(f"{OTHER.text}; ")
         assert decision.text.endswith(words)
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        {"target": TargetState.GONE},
-        {"target": TargetState.CHANGED},
+        {"lost": OTHER},
         {"in_stage_s": SOUND.unobservable_limit_s},
         {"spent_s": 1000.0},
         {"answer": Answer(CallOutcome.REFUSED, "Forbidden", "not with me")},
     ],
-    ids=["deleted", "bound anew", "unseen", "deadline", "refused"],
+    ids=["bound anew", "unseen", "deadline", "refused"],
 )
 def test_a_failure_that_sees_nothing_ends_with_what_was_seen_last(given: dict[str, Any]) -> None:
     decision = _decide(replace(GOING, standing="disk-1 is there"), BLIND, **given)
@@ -489,8 +486,7 @@ EVERYTHING: list[dict[str, Any]] = [
     {"sight": RED},
     {"sight": GREEN},
     {"sight": BLIND, "in_stage_s": 9999.0},
-    {"target": TargetState.CHANGED},
-    {"target": TargetState.GONE},
+    {"lost": OTHER},
     {"cancel": True},
     {"in_stage_s": 9999.0},
     {"answer": Answer(CallOutcome.REFUSED, "No", "no")},
@@ -574,7 +570,7 @@ def test_the_end_that_the_late_call_itself_asks_for_is_not_watched() -> None:
     run = replace(GOING, attempt=2, epoch="p2")
     decision = _decide(run, GREEN, answer=ACCEPTED, late=LATE)
     assert isinstance(decision, Finish)
-    assert decision.phase is OperationPhase.COMPLETE
+    assert decision.is_complete
 
 
 def test_a_failure_does_not_wait_for_what_may_arrive() -> None:
@@ -735,7 +731,7 @@ def test_any_sequence_ends_within_its_limits_and_complete_has_its_proof(
     else:
         raise AssertionError(f"no end after {walk.now} s in {walk.run}")
     assert walk.now <= walk.deadline_s + max(stage.limit_s for stage in procedure.stages.values())
-    if ended.phase is OperationPhase.COMPLETE:
+    if ended.is_complete:
         assert procedure.proof <= {evidence.what for evidence in walk.run.evidence}
     assert ended.text
     for stage, _action, attempt in walk.asks:

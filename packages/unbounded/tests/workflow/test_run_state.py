@@ -5,25 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-import msgspec
 import pytest
 
-from tests.operations.building import slot_of
-from unbounded.api.machine import ActiveOperation
-from unbounded.operations.record import Run
 from unbounded.workflow.calls import NO_ANSWER, Answer, CallEvent, CallOutcome, LateCall
+from unbounded.workflow.record import RunRecord
 from unbounded.workflow.run_state import DOWN_S, RecordReader, RunState
 
 ME: Final = "me"
-BEFORE: Final = Run(
-    machine="m",
-    machine_uid="uid",
-    executor="cloud",
-    epoch=ME,
-    target_digest="vm",
-    stage="Starting",
-    started_at="2026-01-01T00:00:00Z",
-)
+BEFORE: Final = RunRecord(epoch=ME, stage="Starting")
 ASKED: Final = replace(BEFORE, stage="Restarting", action="Restart", attempt=1)
 ACCEPTED: Final = Answer(CallOutcome.ACCEPTED)
 
@@ -142,7 +131,7 @@ def test_a_call_without_an_answer_may_arrive_for_as_long_as_a_call_can_last(*, e
         (BEFORE, CallOutcome.NONE),
     ],
 )
-def test_what_was_answered_needs_no_wait(stored: Run, reply: CallOutcome) -> None:
+def test_what_was_answered_needs_no_wait(stored: RunRecord, reply: CallOutcome) -> None:
     state = RunState("uid")
     state.update(stored, _reader(100.0))
     assert (state.answer.outcome, state.late) == (reply, {})
@@ -181,28 +170,6 @@ def test_each_process_that_ends_with_an_open_call_is_waited_for() -> None:
     third.update(record, RecordReader("third", 0.0, ENDED, landing_s=30.0))
     assert _late(third, 0.0) == [("successor", "Restart", 30.0), (ME, "Restart", 20.0)]
     assert third.answer.lost
-
-
-def _slot(seconds: int = 0, uid: str = "uid-lost") -> ActiveOperation:
-    given = slot_of("lost", lost=True) | {"uid": uid, "lostSeconds": seconds}
-    return msgspec.convert(given, ActiveOperation)
-
-
-def test_the_time_since_an_executor_was_lost_goes_on_from_what_was_counted_before() -> None:
-    state = RunState("uid")
-    lost = state.count_lost(_slot(20), 100.0, ended=False)
-    assert (lost.count_s(110.0), lost.left_s(110.0, 45.0, 35.0)) == (30.0, 15.0)
-    assert state.count_lost(_slot(25), 110.0, ended=False).count_s(110.0) == 30.0  # it is read late
-    assert state.count_lost(_slot(40), 110.0, ended=False).count_s(110.0) == 40.0  # another one knows it for longer
-    assert state.count_lost(_slot(0, "uid-next"), 110.0, ended=False).count_s(110.0) == 0.0
-
-
-def test_the_call_of_an_executor_that_has_ended_lands_from_the_sight_of_its_end_on() -> None:
-    state = RunState("uid")
-    lost = state.count_lost(_slot(2), 100.0, ended=True)
-    assert [lost.left_s(at, 45.0, 35.0) for at in (100.0, 134.0)] == [35.0, 1.0]
-    counted = state.count_lost(_slot(30), 110.0, ended=True)
-    assert [counted.left_s(at, 45.0, 35.0) for at in (110.0, 125.0)] == [15.0, 0.0]
 
 
 def test_times_go_on_where_the_process_before_left_them() -> None:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 from unbounded.api.base import ApiStruct
+from unbounded.api.evidence import MAX_EVIDENCE, Evidence
 from unbounded.api.fields import (
     RELEASE_VERSION,
     SHA256,
@@ -30,7 +31,7 @@ from unbounded.api.fields import (
 from unbounded.api.kinds import Kind
 from unbounded.api.meta import Condition, LocalObjectReference, Object
 from unbounded.api.names import ANNOTATION_PROVIDER, GROUP, LABEL_SITE, VERSION
-from unbounded.api.operation import MAX_EVIDENCE, Evidence, OperationsStatus
+from unbounded.api.operation import OperationsStatus
 
 MAX_RECENT_OPERATIONS: Final = 10
 # holds the lock like an operation, without an object: the agent releases the lock

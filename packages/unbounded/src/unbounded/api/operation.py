@@ -6,13 +6,13 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 from unbounded.api.base import ApiStruct
+from unbounded.api.evidence import MAX_EVIDENCE, Cause, Evidence
 from unbounded.api.fields import Count, Field, Int32, Message, ObjectName, Time
 from unbounded.api.kinds import Kind
 from unbounded.api.meta import Condition, LabelSelector, Object
 from unbounded.api.names import GROUP, VERSION
 
 MAX_TARGETS: Final = 1000
-MAX_EVIDENCE: Final = 32
 MAX_HANDLE: Final = 4096
 MAX_LATE: Final = 16
 CALL_REPLIES: Final = ("Accepted", "NotDone", "Unknown", "Refused")
@@ -65,14 +65,6 @@ class OperationsStatus(ApiStruct, frozen=True, kw_only=True):
             defaulted=True,
         ),
     ] = 0
-
-
-class Evidence(ApiStruct, frozen=True, kw_only=True):
-    """Evidence of a step: the observation, its time (RFC 3339), and its source."""
-
-    what: Annotated[str, Field("Observation, such as PowerState=Off.")]
-    at: Annotated[Time, Field("Time of the observation, by the observer's clock.")]
-    where: Annotated[str, Field("Source of the observation: a URL, a file, an object.", max_length=2048)]
 
 
 class ProviderReference(ApiStruct, frozen=True, kw_only=True):
@@ -129,16 +121,6 @@ class TargetStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Annotated[
         tuple[Condition, ...], Field("Conditions of this target.", map_keys=("type",), max_items=32)
     ] = ()
-
-
-class Cause(ApiStruct, frozen=True, kw_only=True):
-    """The objects or values that a reason is about, for programs: the message has the same for people."""
-
-    code: Annotated[str, Field("Cause within the reason, in CamelCase.", min_length=1, max_length=256)]
-    about: Annotated[
-        dict[str, Annotated[str, Field(max_length=1024)]],
-        Field("Subject of the cause, by kind: secret (NAMESPACE/NAME), keys, credential, instance.", max_properties=16),
-    ] = {}
 
 
 class CallAnswer(ApiStruct, frozen=True, kw_only=True):

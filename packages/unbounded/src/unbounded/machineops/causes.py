@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from unbounded.api.conditions import ConditionReason
+from unbounded.api.evidence import Cause
 from unbounded.api.fields import CONDITION_REASON
-from unbounded.api.operation import Cause
 
 _CODE: Final = re.compile(CONDITION_REASON)
 

@@ -10,8 +10,8 @@ from typing import Final, Protocol
 from unbounded.api import core
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import AuthMode, MachineOperationCredential
+from unbounded.api.evidence import Cause
 from unbounded.api.machine import SecretReference
-from unbounded.api.operation import Cause
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.logs import SecretStr
 from unbounded.kube.port import Api

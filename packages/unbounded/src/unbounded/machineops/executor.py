@@ -13,9 +13,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from unbounded.api.evidence import Cause
 from unbounded.api.failures import Failure, Stale, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.operation import MACHINE_OPERATIONS, MAX_HANDLE, Cause, MachineOperation, OperationKind
+from unbounded.api.operation import MACHINE_OPERATIONS, MAX_HANDLE, MachineOperation, OperationKind
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import loop_time
 from unbounded.kube.errors import ApiError

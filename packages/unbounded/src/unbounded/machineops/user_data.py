@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from unbounded.api import core
 from unbounded.api.core import SECRETS
+from unbounded.api.evidence import Cause
 from unbounded.api.machine import Machine
 from unbounded.api.node_settings import NodeSettings, node_settings
-from unbounded.api.operation import Cause
 from unbounded.join.cloud_config import cloud_config
 from unbounded.join.configurations import NoVersion, bound_version
 from unbounded.join.facts import FactsFollower

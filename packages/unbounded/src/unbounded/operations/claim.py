@@ -25,10 +25,11 @@ from unbounded.operations.gates import (
     paused,
     recreation_state,
 )
+from unbounded.operations.operation_state import OperationState
 from unbounded.operations.ports import Executor, Target
 from unbounded.operations.record import run_of
 from unbounded.workflow.procedure import NotObservable, Observation
-from unbounded.workflow.run_state import ACT_WITHIN_S, RunState
+from unbounded.workflow.run_state import ACT_WITHIN_S
 
 PAUSE_RECHECK_S: Final = 5.0  # between reads of a pause that is not watched, while it blocks an operation
 TARGET_RECHECK_S: Final = 2.0  # between checks, in memory, of another Machine with the same BMC
@@ -36,7 +37,7 @@ LOST_RECHECK_S: Final = 5.0  # between observations of a machine whose executor 
 MARGIN_S: Final = 5.0  # beyond a call's limit, for its answer to be noticed
 LEAST_S: Final = 0.01  # the shortest wait that a clock can measure
 
-ObserveTarget = Callable[[Target, RunState], Awaitable[Observation | NotObservable | None]]
+ObserveTarget = Callable[[Target, OperationState], Awaitable[Observation | NotObservable | None]]
 StoreLostSeconds = Callable[[Machine, int], Awaitable[None]]
 
 
@@ -66,7 +67,7 @@ class ClaimCheck:
         self._epoch = epoch
         self._count = count
 
-    async def closed_gate(self, target: Target, state: RunState) -> Gate | None:
+    async def closed_gate(self, target: Target, state: OperationState) -> Gate | None:
         """Return the gate that blocks the operation; None when it may be claimed."""
         operation, machine = target.operation, target.machine
         others = self._caches.operations.by(INDEX_MACHINE, machine.name)
@@ -79,7 +80,7 @@ class ClaimCheck:
         gate = None if watched is not None else paused(machine, await self._pause())
         return gate or self._executor.claim_gate(operation, machine)
 
-    def recheck_s(self, gate: Gate, target: Target, state: RunState) -> float | None:
+    def recheck_s(self, gate: Gate, target: Target, state: OperationState) -> float | None:
         """Return the seconds until the next check of a gate that no event may open; None where an event opens it."""
         if self._caches.pause is None and gate.reason == reasons.PAUSED:
             return PAUSE_RECHECK_S
@@ -92,7 +93,7 @@ class ClaimCheck:
         return self.lost_recheck_s(state) if holder is not None and holder.lost else None
 
     async def observe_lost(
-        self, active: ActiveOperation, holder: MachineOperation | None, target: Target, state: RunState
+        self, active: ActiveOperation, holder: MachineOperation | None, target: Target, state: OperationState
     ) -> Observation | None:
         """Return an observation of the machine once the calls of a lost executor can no longer arrive; None before
         that.
@@ -117,7 +118,7 @@ class ClaimCheck:
         own = self._epoch.identity  # it has ended the operation, and sends nothing more for it
         return bool(epochs) and all(epoch == own or self._epoch.has_ended(epoch) for epoch in epochs)
 
-    def lost_recheck_s(self, state: RunState) -> float | None:
+    def lost_recheck_s(self, state: OperationState) -> float | None:
         """Return the seconds until the next check of a lost lock; None for a lock that is not lost.
 
         The first check is due once no call can arrive any more; later ones repeat until an observation succeeds.
@@ -144,7 +145,7 @@ class ClaimCheck:
         except NotFound:
             return None
 
-    async def _is_lock_free(self, gate: Gate, target: Target, state: RunState) -> bool:
+    async def _is_lock_free(self, gate: Gate, target: Target, state: OperationState) -> bool:
         """Return whether a live read shows that the holder is gone; a lost lock also needs a fresh observation."""
         holder = target.machine.status.active_operation
         if holder is None:
@@ -163,7 +164,7 @@ class ClaimCheck:
             return gone
         return await self.observe_lost(holder, ended, target, state) is not None
 
-    def _recreation_stalled_s(self, machine: Machine, state: RunState) -> float:
+    def _recreation_stalled_s(self, machine: Machine, state: OperationState) -> float:
         return state.recreation_stalled_s(recreation_state(machine), _loop_time())
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from unbounded.api.failures import Failure, Stale
 from unbounded.api.machine import Machine
-from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
+from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.backoff import Backoff
 from unbounded.kube.clock import WallClock, seconds_since, utc_now
 from unbounded.kube.controller import Controller
@@ -33,9 +33,17 @@ from unbounded.operations.claim import ClaimCheck
 from unbounded.operations.counters import counters_of
 from unbounded.operations.deadlines import deadline_s
 from unbounded.operations.executor_calls import REPORT_AFTER_S, ExecutorCalls, observation_identity
-from unbounded.operations.executor_status import CRDOutdated, ExecutorStatus, ReconcileContext, target_state
+from unbounded.operations.executor_status import (
+    CRDOutdated,
+    ExecutorStatus,
+    ReconcileContext,
+    TargetState,
+    target_loss,
+    target_state,
+)
 from unbounded.operations.gates import is_meant_for, order, starts_on
 from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.operation_state import OperationState
 from unbounded.operations.ownership import executor_of
 from unbounded.operations.parameters import invalid
 from unbounded.operations.ports import Executor, Refusal, Target
@@ -48,13 +56,12 @@ from unbounded.workflow.decisions import (
     EnterStage,
     Finish,
     OwnerRequest,
-    TargetState,
     Timing,
     Wait,
 )
 from unbounded.workflow.planner import decide, shows_arrival, waiting_text
 from unbounded.workflow.procedure import Capacity, NotObservable, Observation, Procedure
-from unbounded.workflow.run_state import ACT_WITHIN_S, RecordReader, RunState
+from unbounded.workflow.run_state import ACT_WITHIN_S, RecordReader
 
 RESOLUTION_S: Final = 0.01  # a wait that ends within this is due now
 # A host may be off while its operation waits: it must not stay off for minutes once the API is back.
@@ -110,7 +117,7 @@ class Engine:
         self._status = ExecutorStatus(api, executor, caches, identity=epoch.identity, now=now)
         self._emit_event = emit_event
         self._metrics = metrics or OperationMetrics()
-        self._states: dict[str, RunState] = {}
+        self._states: dict[str, OperationState] = {}
         self._controller: Controller[str] = Controller(
             f"operations {executor.name}",
             self._reconcile,
@@ -155,7 +162,7 @@ class Engine:
             async with asyncio.timeout(STORES_S):
                 await asyncio.gather(*writes)
 
-    async def _store_answer_safely(self, name: str, state: RunState) -> None:
+    async def _store_answer_safely(self, name: str, state: OperationState) -> None:
         try:
             await self._store_answer(name, state)
         except Conflict:  # also from a write of this process whose response the stop has cut off
@@ -164,7 +171,7 @@ class Engine:
         except Failure as failure:
             log.warning("cannot store an answer", operation=name, error=failure)
 
-    async def _store_answer(self, name: str, state: RunState) -> None:
+    async def _store_answer(self, name: str, state: OperationState) -> None:
         operation = self._caches.operations.get(name)
         run = None if operation is None or operation.terminal else run_of(operation)
         if operation is None or run is None or run.intent != state.intent:
@@ -211,7 +218,7 @@ class Engine:
         state = self._states.get(name)
         if state is None or state.uid != operation.metadata.uid:
             self._forget(name)
-            state = self._states[name] = RunState(operation.metadata.uid)
+            state = self._states[name] = OperationState(operation.metadata.uid)
         run = run_of(operation)
         if operation.terminal:
             return await self._settle(operation, run)
@@ -229,7 +236,7 @@ class Engine:
             state.cancel_observation()
             self._limiter.release(state.uid)
 
-    async def _advance_when_due(self, operation: MachineOperation, run: Run, state: RunState) -> float | None:
+    async def _advance_when_due(self, operation: MachineOperation, run: Run, state: OperationState) -> float | None:
         """Skip a pass that this process's own writes have triggered: the inputs of the decision are unchanged."""
         left_s = state.due - self._loop_time()
         if state.decided_on == self._inputs(operation, run.intent, run.machine) and left_s > RESOLUTION_S:
@@ -237,7 +244,7 @@ class Engine:
         return await self._pass(operation, state, run.machine, self._advance(operation, run, state))
 
     async def _pass(
-        self, operation: MachineOperation, state: RunState, machine: str, work: Coroutine[Any, Any, float | None]
+        self, operation: MachineOperation, state: OperationState, machine: str, work: Coroutine[Any, Any, float | None]
     ) -> float | None:
         """Run a pass; record its inputs and the time at which the next one is due."""
         state.decided_on, state.woken = None, False
@@ -270,7 +277,7 @@ class Engine:
 
     # Claim
 
-    async def _claim(self, operation: MachineOperation, state: RunState) -> float | None:
+    async def _claim(self, operation: MachineOperation, state: OperationState) -> float | None:
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
         if machine is None or not self._may_claim(operation, machine):
             self._limiter.release(state.uid)
@@ -312,7 +319,7 @@ class Engine:
         try:
             return self._executor.procedure(operation), None
         except Refusal as refusal:
-            return _NO_PROCEDURE, Finish(OperationPhase.FAILED, refusal.reason, str(refusal), cause=refusal.cause)
+            return _NO_PROCEDURE, Finish(refusal.reason, str(refusal), cause=refusal.cause)
 
     def _fresh_run(self, operation: MachineOperation, machine: Machine) -> Run:
         return Run(
@@ -327,7 +334,7 @@ class Engine:
             counters=counters_of(operation, machine),
         )
 
-    def _follow(self, run: Run, state: RunState) -> None:
+    def _follow(self, run: Run, state: OperationState) -> None:
         reader = RecordReader(
             self._identity,
             self._loop_time(),
@@ -338,19 +345,19 @@ class Engine:
         )
         state.update(run, reader)
 
-    def _timing(self, state: RunState) -> Timing:
+    def _timing(self, state: OperationState) -> Timing:
         return state.timing(self._loop_time())
 
     # Advance
 
-    async def _advance(self, operation: MachineOperation, run: Run, state: RunState) -> float | None:
+    async def _advance(self, operation: MachineOperation, run: Run, state: OperationState) -> float | None:
         machine = self._caches.machines.get(run.machine) or await self._status.read_machine(run.machine)
         procedure, refused = self._procedure(operation)
         run = replace(run, stage=procedure.former_stages.get(run.stage, run.stage))
         context = ReconcileContext(operation, machine, procedure, run, state, claimed=True)
         if refused is None and run.stage not in procedure.stages:
             text = f"this version of {self._executor.name} does not know stage {run.stage!r}"
-            refused = Finish(OperationPhase.FAILED, reasons.OUTCOME_UNKNOWN, text)
+            refused = Finish(reasons.OUTCOME_UNKNOWN, text)
         self._follow(run, state)
         if refused is not None:
             return await self._finish(context, refused)
@@ -382,8 +389,7 @@ class Engine:
         request = OwnerRequest(
             deadline_s=deadline_s(context.operation),
             cancel=_is_cancelled(context.operation),
-            target=target,
-            was="" if state.machine is None else self._executor.endpoint(state.machine),
+            lost=target_loss(target, run, "" if state.machine is None else self._executor.endpoint(state.machine)),
         )
         decision = decide(context.procedure, run, observation, self._timing(state), state.answer, request)
         decision = self._with_capacity(context, decision)
@@ -391,7 +397,7 @@ class Engine:
             return await self._execute(context, decision, observation)
         except CRDOutdated as outdated:
             context = replace(context, operation=outdated.operation)
-            return await self._finish(context, Finish(OperationPhase.FAILED, reasons.CRD_OUTDATED, str(outdated)))
+            return await self._finish(context, Finish(reasons.CRD_OUTDATED, str(outdated)))
 
     async def _observation(self, context: ReconcileContext, waits_s: float) -> Observation | NotObservable | None:
         """Observe the Machine as it was claimed; None while the answer is out and `waits_s` has not passed."""
@@ -458,7 +464,7 @@ class Engine:
             case Finish():
                 return await self._finish(context, decision, where)
 
-    def _yield_while_settling(self, state: RunState, wait: Wait) -> None:
+    def _yield_while_settling(self, state: OperationState, wait: Wait) -> None:
         """Yield capacity while the operation only waits for calls of other processes to arrive."""
         if wait.reason != reasons.WAITING_FOR_TURN:
             state.awaits_late = wait.reason == reasons.SETTLING
@@ -528,8 +534,7 @@ class Engine:
         if context.state.late_calls(self._loop_time()):
             await self._status.keep_lock(context)
         written = await self._status.finish(context, decision, where)
-        complete = decision.phase is OperationPhase.COMPLETE
-        self._emit_event(written, "Normal" if complete else "Warning", decision.reason, decision.text)
+        self._emit_event(written, "Normal" if decision.is_complete else "Warning", decision.reason, decision.text)
         self._metrics.ended(written, context.state.spent(self._loop_time()))
         return await self._settle(written, context.run)
 
@@ -563,7 +568,7 @@ class Engine:
             raise RuntimeError("the engine is not running")
         return self._running
 
-    async def _observe(self, target: Target, state: RunState) -> Observation | NotObservable | None:
+    async def _observe(self, target: Target, state: OperationState) -> Observation | NotObservable | None:
         return await self._calls.observe(target, state)
 
     def _loop_time(self) -> float:

@@ -9,14 +9,16 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Any, Final
 
 import msgspec
 
+from unbounded.api.evidence import Cause
 from unbounded.api.failures import Failure, Stale
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import FINALIZER_OPERATION
-from unbounded.api.operation import MACHINE_OPERATIONS, Cause, MachineOperation, OperationPhase, Waiting
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase, Waiting
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
@@ -24,6 +26,7 @@ from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import lock, reasons
 from unbounded.operations.caches import Caches
+from unbounded.operations.operation_state import OperationState
 from unbounded.operations.ports import Executor
 from unbounded.operations.record import (
     Run,
@@ -33,9 +36,9 @@ from unbounded.operations.record import (
     terminal_patch,
     wait_message,
 )
-from unbounded.workflow.decisions import Finish, TargetState, Wait
+from unbounded.workflow.decisions import Finish, TargetLoss, Wait
 from unbounded.workflow.procedure import Observation, Procedure, Stage
-from unbounded.workflow.run_state import ACT_ON_S, RunState
+from unbounded.workflow.run_state import ACT_ON_S
 
 SHOW_AFTER_S: Final = 6.0  # longer than the confirmation of a power state
 COUNT_S: Final = 5.0  # between two writes of nothing but a count that the next process needs
@@ -54,7 +57,7 @@ class ReconcileContext:
     machine: Machine | None
     procedure: Procedure
     run: Run
-    state: RunState
+    state: OperationState
     claimed: bool
 
     @property
@@ -81,6 +84,30 @@ class CRDOutdated(Exception):
 def _recorded(run: Run) -> object:
     """Return the part of a record that the server must store for another process to resume the operation."""
     return run.intent, run.target_digest, run.failing is None
+
+
+class TargetState(Enum):
+    SAME = "the Machine that was claimed"
+    CHANGED = "another UID or target digest"
+    GONE = "no such Machine"
+
+
+def target_loss(target: TargetState, run: Run, endpoint: str) -> TargetLoss | None:
+    """Return the failure of an operation that has lost its Machine.
+
+    Args:
+        endpoint: of the host that was claimed, where it is known.
+    """
+    match target:
+        case TargetState.SAME:
+            return None
+        case TargetState.GONE:
+            return TargetLoss(reasons.MACHINE_NOT_FOUND, f"Machine {run.machine} was deleted during the operation")
+    text = (
+        f"Machine {run.machine} is not the claimed one any more: it was recreated, or its spec names "
+        f"another address or identity of the host{f' (was {endpoint})' if endpoint else ''}"
+    )
+    return TargetLoss(reasons.TARGET_CHANGED, text)
 
 
 def target_state(executor: Executor, run: Run, machine: Machine | None) -> TargetState:
@@ -162,7 +189,7 @@ class ExecutorStatus:
         await self._write_run(context, wait_message(wait.text, waiting), waiting, wait.cause)
         return wait.requeue_s
 
-    def _counts(self, state: RunState, now: float) -> bool:
+    def _counts(self, state: OperationState, now: float) -> bool:
         """Return whether to write the remaining time of late calls alone: the next process resumes the count."""
         return bool(state.late_calls(now)) and now - state.stored_at >= COUNT_S
 
@@ -173,19 +200,19 @@ class ExecutorStatus:
 
     async def finish(self, context: ReconcileContext, decision: Finish, where: str = "") -> MachineOperation:
         """Write the terminal status."""
-        now = self.now()
+        now, phase = self.now(), OperationPhase.COMPLETE if decision.is_complete else OperationPhase.FAILED
         run = context.state.recorded(context.run, _loop_time(), now)
         run = replace(run, evidence=run.with_evidence(decision.evidence, at=now, where=where))
         conditions = completed_condition(
             context.operation.status.conditions,
-            status="True" if decision.phase is OperationPhase.COMPLETE else "False",
+            status="True" if decision.is_complete else "False",
             reason=decision.reason,
             message=decision.text,
             now=now,
         )
         status = terminal_patch(
             run,
-            decision.phase,
+            phase,
             decision.reason,
             decision.text,
             now=now,
@@ -194,7 +221,7 @@ class ExecutorStatus:
             before=context.operation.status,
         )
         written = await self._write(context.operation, status)
-        how = {"phase": str(decision.phase), "reason": decision.reason}
+        how = {"phase": str(phase), "reason": decision.reason}
         log.info("operation ended", operation=written.name, machine=run.machine, **how)
         return written
 
@@ -295,7 +322,7 @@ class ExecutorStatus:
         taken = await self._machine_status.write(machine, change)
         if taken is None or not lock.holds_lock(operation, taken):
             raise CRDOutdated(operation)
-        context.state.lock_taken(machine.metadata.resource_version, taken.metadata.resource_version)
+        context.state.target_written(machine.metadata.resource_version, taken.metadata.resource_version)
         return operation
 
     async def _live(self, machine: str) -> dict[str, Any]:

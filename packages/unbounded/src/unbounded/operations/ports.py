@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from unbounded.api.evidence import Cause
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import Machine
-from unbounded.api.operation import Cause, MachineOperation, OperationKind
+from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations.gates import Gate
 from unbounded.operations.record import Run
 from unbounded.workflow.procedure import Observation, Procedure

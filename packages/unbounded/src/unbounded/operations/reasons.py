@@ -6,12 +6,14 @@ An executor has additional reasons. Each set has a table of meanings, which the 
 from collections.abc import Mapping
 from typing import Final
 
+from unbounded.workflow import reasons as workflow
+
 # Ends
-SUCCEEDED: Final = "Succeeded"
-CANCELLED: Final = "Cancelled"
+SUCCEEDED: Final = workflow.SUCCEEDED
+CANCELLED: Final = workflow.CANCELLED
 CRD_OUTDATED: Final = "CRDOutdated"
 CRD_OUTDATED_TEXT: Final = "the CRDs on the server are older than this controller and drop fields: apply deploy/crd/"
-DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
+DEADLINE_EXCEEDED: Final = workflow.DEADLINE_EXCEEDED
 EXECUTOR_LOST: Final = "ExecutorLost"
 INTERNAL_ERROR: Final = "InternalError"
 INVALID_PARAMETERS: Final = "InvalidParameters"
@@ -21,22 +23,22 @@ MACHINE_NOT_FOUND: Final = "MachineNotFound"
 NAME_TAKEN: Final = "NameTaken"
 NO_MATCHING_MACHINES: Final = "NoMatchingMachines"
 NOT_STARTED: Final = "NotStarted"
-NO_EFFECT: Final = "NoEffect"
-OUTCOME_UNKNOWN: Final = "OutcomeUnknown"
+NO_EFFECT: Final = workflow.NO_EFFECT
+OUTCOME_UNKNOWN: Final = workflow.OUTCOME_UNKNOWN
 PREEMPTED: Final = "Preempted"
 TARGET_CHANGED: Final = "TargetChanged"
 TARGET_FAILED: Final = "TargetFailed"
-TIMED_OUT: Final = "TimedOut"
+TIMED_OUT: Final = workflow.TIMED_OUT
 TOO_MANY_TARGETS: Final = "TooManyTargets"
 UNSUPPORTED_OPERATION: Final = "UnsupportedOperation"
 UNSUPPORTED_TARGET: Final = "UnsupportedTarget"
 
 # Waits
-IN_PROGRESS: Final = "InProgress"
-NO_ANSWER: Final = "NoAnswer"
+IN_PROGRESS: Final = workflow.IN_PROGRESS
+NO_ANSWER: Final = workflow.NO_ANSWER
 PAUSED: Final = "Paused"
 PROVIDER_NOT_SERVED: Final = "ProviderNotServed"
-SETTLING: Final = "Settling"
+SETTLING: Final = workflow.SETTLING
 SLOT_HELD: Final = "SlotHeld"
 TARGET_IN_USE: Final = "TargetInUse"
 WAITING_FOR_EXECUTOR: Final = "WaitingForExecutor"

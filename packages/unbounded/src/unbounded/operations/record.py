@@ -15,11 +15,11 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.base import ApiStruct
+from unbounded.api.evidence import Cause, Evidence
 from unbounded.api.meta import Condition
 from unbounded.api.operation import (
+    MAX_LATE,
     CallAnswer,
-    Cause,
-    Evidence,
     Execution,
     MachineOperation,
     MachineOperationStatus,
@@ -30,70 +30,26 @@ from unbounded.api.operation import (
     Waiting,
 )
 from unbounded.operations import reasons
-from unbounded.workflow.calls import NO_ANSWER, STORED, Answer, CallOutcome, Intent, LateCall
+from unbounded.workflow.calls import NO_ANSWER, STORED, Answer, CallOutcome, LateCall, longest
+from unbounded.workflow.record import PendingFailure, RunRecord
 
 NOTHING: Final = MachineOperationStatus()
-MAX_EVIDENCE: Final = 32
 MAX_MESSAGE: Final = 4096
 
 
 @dataclass(frozen=True)
-class PendingFailure:
-    """The failure with which an operation ends after its cleanup stage."""
-
-    reason: str
-    text: str
-    cause: Cause | None = None
-
-
-@dataclass(frozen=True)
-class Run:
-    """The record of one operation from its claim on: its stage, its last call, and the calling process.
-
-    Attributes:
-        answer: the stored answer to the last call; NO_ANSWER where there is none.
-        late: calls of ended processes that may still arrive, as of the last write.
-        spent_s, stage_s: duration of the operation and of its stage at the last write.
-        recorded_at: the time of that write, RFC 3339.
-    """
+class Run(RunRecord):
+    """The record of one operation from its claim on: its stage, its last call, its target and its process."""
 
     machine: str
     machine_uid: str
     executor: str
-    epoch: str
     target_digest: str
-    stage: str
     started_at: str
-    action: str | None = None
-    attempt: int = 0
     called_at: str | None = None
     next_target_digest: str | None = None
-    boot_id: str | None = None
-    handle: str | None = None
-    answer: Answer = NO_ANSWER
-    late: tuple[LateCall, ...] = ()
-    spent_s: int = 0
-    stage_s: int = 0
-    recorded_at: str | None = None
     generation: int | None = None
     counters: OperationsStatus | None = None
-    evidence: tuple[Evidence, ...] = ()
-    failing: PendingFailure | None = None
-    standing: str = ""  # detail of the last observation
-    fact: str = ""  # its fact, in the procedure's terms
-    read_at: str | None = None
-
-    @property
-    def intent(self) -> Intent:
-        """The identity of a call, by which two observers compare it."""
-        return (self.stage, self.action, self.attempt, self.epoch)
-
-    def with_evidence(self, what: str | None, *, at: str, where: str) -> tuple[Evidence, ...]:
-        """Return the evidence with one more entry, which replaces an older one of the same words."""
-        if what is None:
-            return self.evidence
-        others = [evidence for evidence in self.evidence if evidence.what != what]
-        return (*others, Evidence(what=what, at=at, where=where))[-MAX_EVIDENCE:]
 
 
 def run_of(operation: MachineOperation) -> Run | None:
@@ -265,7 +221,10 @@ def _common(
         handle=run.handle,
         answer=_stored(run.answer),
         lost=run.answer.lost,
-        late=tuple(PendingCall(epoch=one.epoch, action=one.action, seconds=ceil(one.left_s)) for one in run.late),
+        late=tuple(
+            PendingCall(epoch=one.epoch, action=one.action, seconds=ceil(one.left_s))
+            for one in longest(run.late)[:MAX_LATE]
+        ),
         spent_seconds=run.spent_s,
         stage_seconds=run.stage_s,
         recorded_at=run.recorded_at,

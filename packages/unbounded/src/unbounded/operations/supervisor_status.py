@@ -8,13 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded.api.evidence import MAX_EVIDENCE, Evidence
 from unbounded.api.failures import Stale
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import (
     MACHINE_OPERATIONS,
-    MAX_EVIDENCE,
-    Evidence,
     MachineOperation,
     OperationPhase,
     TargetStatus,

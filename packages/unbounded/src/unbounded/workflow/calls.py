@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from typing import Final
 
-from unbounded.api.operation import Cause
+from unbounded.api.evidence import Cause
 
 Intent = tuple[str, str | None, int, str]
 """Stage, action, attempt and the process that has written it."""
@@ -113,6 +113,6 @@ class LateCall:
     left_s: float
 
 
-def longest(late: Iterable[LateCall], most: int) -> tuple[LateCall, ...]:
-    """Return the calls that may still arrive, longest remaining time first; `most` at most."""
-    return tuple(sorted((call for call in late if call.left_s > 0), key=lambda call: -call.left_s)[:most])
+def longest(late: Iterable[LateCall]) -> tuple[LateCall, ...]:
+    """Return the calls that may still arrive, longest remaining time first."""
+    return tuple(sorted((call for call in late if call.left_s > 0), key=lambda call: -call.left_s))

@@ -1,4 +1,4 @@
-"""A fair limit on the operations that an executor works on at once."""
+"""A fair limit on concurrent runs."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from operator import itemgetter
 
 Order = tuple[str, str]
 Turn = tuple[Order, str]
-"""When an operation is due, and its name."""
+"""When a run is due, and its name."""
 
 
 class FairLimiter:
-    """A concurrency limit that operations acquire in order of age.
+    """A concurrency limit that runs acquire in order of age.
 
-    An operation that waits for a slow outside yields its capacity, so that only this operation is slow. Operations of
-    one group share a bottleneck: at most `count` of a group run or wait for an answer at once.
+    A run that waits for a slow outside yields its capacity, so that only this run is slow. Runs of one group share a
+    bottleneck: at most `count` of a group work or wait for an answer at once.
 
     Args:
-        count: the number of operations that run at once.
-        wake: called with the name of the operation whose turn has come.
+        count: the number of runs that work at once.
+        wake: called with the name of the run whose turn has come.
     """
 
     def __init__(self, count: int, wake: Callable[[str], None]) -> None:
         self.count = count
         self._wake = wake
-        self._inside: dict[str, str] = {}  # group by UID; empty for an operation without a shared bottleneck
+        self._inside: dict[str, str] = {}  # group by UID; empty for a run without a shared bottleneck
         self._yielded: set[str] = set()  # of those inside: UIDs that have yielded
         self._busy: dict[str, set[str]] = {}  # by group: UIDs that run or wait for an answer
         self._waiting: dict[str, tuple[str, Turn]] = {}  # group and turn by UID
@@ -39,36 +39,36 @@ class FairLimiter:
         return len(self._inside) - len(self._yielded)
 
     def acquire(self, uid: str, name: str, order: Order, group: str = "") -> bool:
-        """Return whether the operation has acquired capacity; else `wake` calls it at its turn, oldest first."""
+        """Return whether the run has acquired capacity; else `wake` calls it at its turn, oldest first."""
         return uid in self._inside or self._queue(uid, (order, name), group)
 
     def adopt(self, uid: str, group: str = "") -> None:
-        """Adopt an operation that was claimed before this process started, even beyond the limit."""
+        """Adopt a run that was claimed before this process started, even beyond the limit."""
         if uid not in self._inside:
             self._admit(uid, group)
             self._wake_next()
 
     def yield_(self, uid: str) -> None:
-        """Yield the capacity of an operation that has nothing to do."""
+        """Yield the capacity of a run that has nothing to do."""
         self._remove_busy(uid)
         self._yield(uid)
         self._wake_next()
 
     def yield_waiting(self, uid: str) -> None:
-        """Yield the capacity of an operation that waits for an answer; it still counts in its group."""
+        """Yield the capacity of a run that waits for an answer; it still counts in its group."""
         self._yield(uid)
         if uid in self._inside:
             self._busy.setdefault(self._inside[uid], set()).add(uid)
         self._wake_next()
 
     def resume(self, uid: str) -> None:
-        """Run again at once; for a moment, more than `count` operations may run."""
+        """Work again at once; for a moment, more than `count` runs may work."""
         if uid in self._yielded:
             self._admit(uid, self._inside[uid])
             self._wake_next()
 
     def reacquire(self, uid: str, name: str, order: Order) -> bool:
-        """Return whether the operation may run again after it yielded; else `wake` calls it at its turn."""
+        """Return whether the run may work again after it yielded; else `wake` calls it at its turn."""
         return uid not in self._yielded or self._queue(uid, (order, name), self._inside[uid])
 
     def release(self, uid: str) -> None:
@@ -80,7 +80,7 @@ class FairLimiter:
         self._wake_next()
 
     def _queue(self, uid: str, turn: Turn, group: str) -> bool:
-        """Acquire capacity where no older operation could use it; else wait for it."""
+        """Acquire capacity where no older run could use it; else wait for it."""
         self._remove_waiting(uid)
         older = sum(bisect_left(turns, turn[0], key=itemgetter(0)) for turns in self._helped_groups())
         is_free = not self._is_full(group) and self.in_use + older < self.count
@@ -130,9 +130,9 @@ class FairLimiter:
             del self._in_order[group]
 
     def _wake_next(self) -> None:
-        """Wake the operations that could acquire capacity now.
+        """Wake the runs that could acquire capacity now.
 
-        Each change wakes them, not only a release: a woken operation that does not come leaves its turn to the next,
+        Each change wakes them, not only a release: a woken run that does not come leaves its turn to the next,
         and one that fills a group leaves the rest to other groups.
         """
         free = self.count - self.in_use

@@ -1,30 +1,30 @@
-"""Inputs and results of `plan.decide`: the owner's request, the times, and the possible decisions."""
+"""Inputs and results of `planner.decide`: the owner's request, the times, and the possible decisions."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import Enum
 
-from unbounded.api.operation import Cause, OperationPhase
-from unbounded.operations.record import PendingFailure
+from unbounded.api.evidence import Cause
 from unbounded.workflow.calls import LateCall
+from unbounded.workflow.record import PendingFailure
 
 
-class TargetState(Enum):
-    SAME = "the Machine that was claimed"
-    CHANGED = "another UID or target digest"
-    GONE = "no such Machine"
+@dataclass(frozen=True)
+class TargetLoss:
+    """The reason and message of a run whose target is gone, or is another one now."""
+
+    reason: str
+    text: str
 
 
 @dataclass(frozen=True)
 class OwnerRequest:
-    """The owner's current request, and the state of the target."""
+    """The owner's current request, and the loss of the target, if any."""
 
     deadline_s: float
     cancel: bool = False
-    target: TargetState = TargetState.SAME
-    was: str = ""  # endpoint of the host that was claimed, where it is known
+    lost: TargetLoss | None = None
 
 
 @dataclass(frozen=True)
@@ -92,16 +92,17 @@ class EnterStage:
 
 @dataclass(frozen=True)
 class Finish:
-    """End the operation.
+    """End the run.
 
     Attributes:
+        is_complete: False for a failure.
         is_undone: it fails because it was cancelled, and the observation shows that all its effects are undone.
     """
 
-    phase: OperationPhase
     reason: str
     text: str
     evidence: str | None = None
+    is_complete: bool = False
     is_undone: bool = False
     cause: Cause | None = None
 

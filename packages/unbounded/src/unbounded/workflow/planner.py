@@ -1,4 +1,4 @@
-"""The next step of an operation: a pure function of its record, the latest observation, and the time.
+"""The next step of a run: a pure function of its record, the latest observation, and the time.
 
 RULES has the rules in their order; the last one is the procedure's table. A failure first passes through the cleanup
 stage of its stage, if any, and is reported at its end. A decision is delayed while a call of another process, sent or
@@ -12,9 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from unbounded.api.operation import OperationPhase
-from unbounded.operations import reasons
-from unbounded.operations.record import PendingFailure, Run
+from unbounded.workflow import reasons
 from unbounded.workflow.calls import NO_ANSWER, Answer, CallOutcome, LateCall
 from unbounded.workflow.decisions import (
     CallAction,
@@ -22,7 +20,7 @@ from unbounded.workflow.decisions import (
     EnterStage,
     Finish,
     OwnerRequest,
-    TargetState,
+    TargetLoss,
     Timing,
     Wait,
 )
@@ -38,6 +36,7 @@ from unbounded.workflow.procedure import (
     Stage,
     Step,
 )
+from unbounded.workflow.record import PendingFailure, RunRecord
 
 BACKOFF_S: Final = 2.0
 _LAST_FAILED: Final = "the last attempt failed"
@@ -52,13 +51,13 @@ _CANCEL_TEXT: Final = {
 
 def decide(
     procedure: Procedure,
-    run: Run,
+    run: RunRecord,
     observation: Observation | NotObservable,
     timing: Timing,
     answer: Answer,
     request: OwnerRequest,
 ) -> Decision:
-    """Return the next step of an operation."""
+    """Return the next step of a run."""
     planner = _Planner(
         procedure, run, observation, timing, _proven_answer(procedure, run, observation, answer), request
     )
@@ -78,13 +77,15 @@ def _with_cause(decision: Decision, planner: _Planner) -> Decision:
     return decision if failing is None else replace(decision, failing=replace(failing, cause=known.get(failing.reason)))
 
 
-def shows_arrival(procedure: Procedure, run: Run, answer: Answer, decision: Decision) -> bool:
+def shows_arrival(procedure: Procedure, run: RunRecord, answer: Answer, decision: Decision) -> bool:
     """Return whether a decision depends on the effect of the last call, which was sent once and has no other cause."""
     evidence = None if isinstance(decision, Wait) else decision.evidence
     return evidence is not None and run.action in procedure.settled and not answer.lost
 
 
-def _proven_answer(procedure: Procedure, run: Run, observation: Observation | NotObservable, answer: Answer) -> Answer:
+def _proven_answer(
+    procedure: Procedure, run: RunRecord, observation: Observation | NotObservable, answer: Answer
+) -> Answer:
     """Return the answer to the last call; NOT_DONE where the observation proves that the call had no effect."""
     if (
         isinstance(observation, NotObservable)
@@ -98,7 +99,7 @@ def _proven_answer(procedure: Procedure, run: Run, observation: Observation | No
     return replace(answer, outcome=CallOutcome.NOT_DONE, reason=failed.reason, text=failed.text, cause=failed.cause)
 
 
-def waiting_text(procedure: Procedure, run: Run, *, cancel: bool, answer: Answer = NO_ANSWER) -> str:
+def waiting_text(procedure: Procedure, run: RunRecord, *, cancel: bool, answer: Answer = NO_ANSWER) -> str:
     """Return the message of a wait; it is constant until the state changes."""
     stage = procedure.stages[run.stage]
     text = f"waiting for {stage.waits_for}"
@@ -107,7 +108,7 @@ def waiting_text(procedure: Procedure, run: Run, *, cancel: bool, answer: Answer
     return _with_cancel(text, stage, cancel=cancel)
 
 
-def _call_text(stage: Stage, run: Run, answer: Answer) -> str:
+def _call_text(stage: Stage, run: RunRecord, answer: Answer) -> str:
     most = "" if stage.attempts is None else f" of {stage.attempts}"
     times = f" (attempt {run.attempt}{most})" if run.attempt > 1 else ""
     if answer.is_open:
@@ -122,7 +123,7 @@ def _with_cancel(text: str, stage: Stage, *, cancel: bool) -> str:
 @dataclass(frozen=True)
 class _Planner:
     procedure: Procedure
-    run: Run
+    run: RunRecord
     observation: Observation | NotObservable
     timing: Timing
     answer: Answer
@@ -135,8 +136,8 @@ class _Planner:
     # The rules, in the order of RULES: each returns a decision, or None where it does not apply
 
     def another_target(self) -> Decision | None:
-        """End the operation where its Machine was deleted, replaced or pointed to another host since the claim."""
-        return None if self.request.target is TargetState.SAME else self._wrong_target()
+        """End the run where its target is gone, or another one than at the start."""
+        return None if self.request.lost is None else self._target_lost(self.request.lost)
 
     def cancel(self) -> Decision | None:
         """End a cancelled operation where its stage permits that, after the cleanup stage if there is one."""
@@ -185,8 +186,8 @@ class _Planner:
     def delay(self, decision: Decision) -> Wait | None:
         """Return the wait that delays a decision because of calls that other processes have sent or may send.
 
-        A sent call does not delay a failure, and nothing delays the end at the deadline: the lock of the Machine
-        outlasts the operation while a call may arrive.
+        A sent call does not delay a failure, and nothing delays the end at the deadline: the lock of the
+        target outlasts the run while a call may arrive.
         """
         is_due = isinstance(decision, Finish) and self.timing.spent_s >= self.request.deadline_s
         if isinstance(decision, Wait) or is_due:
@@ -211,7 +212,7 @@ class _Planner:
         actions = self.procedure.actions
         again = {self.run.action or ""} if self._repeat is not Repeat.ONCE else set()
         keyed = {action for action, repeat in actions.items() if repeat is Repeat.KEYED}
-        return frozenset(again | keyed) | (self.procedure.final if decision.phase is OperationPhase.COMPLETE else set())
+        return frozenset(again | keyed) | (self.procedure.final if decision.is_complete else set())
 
     def _has_arrived(self, late: LateCall, decision: Decision) -> bool:
         return late.epoch == self.run.epoch and shows_arrival(self.procedure, self.run, self.answer, decision)
@@ -259,25 +260,17 @@ class _Planner:
         following = self.procedure.stages.get(step.stage)
         return following is not None and step.stage != self.run.stage and following.cancel is Cancel.TOO_LATE
 
-    def _wrong_target(self) -> Finish:
+    def _target_lost(self, lost: TargetLoss) -> Finish:
         nothing = (
             f"it was about to fail as {self.run.failing.reason}" if self.run.failing else "no action had been requested"
         )
         done = f"{self.run.action} had been requested" if self.run.action else nothing
         if self.run.action and isinstance(self.observation, NotObservable):
             done = f"{done}, and its result was not observed"
-        if self.request.target is TargetState.GONE:
-            text = f"Machine {self.run.machine} was deleted during the operation; {done}"
-            return _failed(reasons.MACHINE_NOT_FOUND, f"{text}{self._last_observed()}{self._left()}")
-        was = self.request.was
-        text = (
-            f"Machine {self.run.machine} is not the claimed one any more: it was recreated, or its spec names "
-            f"another address or identity of the host{f' (was {was})' if was else ''}; {done}"
-        )
-        return _failed(reasons.TARGET_CHANGED, f"{text}{self._last_observed()}{self._left()}")
+        return _failed(lost.reason, f"{lost.text}; {done}{self._last_observed()}{self._left()}")
 
     def _left(self) -> str:
-        """Return the state in which the host stays where its cleanup stage may not run or has not finished."""
+        """Return the state in which the target stays where its cleanup stage may not run or has not finished."""
         name = self.run.stage if self.stage.is_cleanup else self.stage.cleanup_stage or ""
         after = self.procedure.stages.get(name)
         if after is None or not after.left or (self.run.action is None and not self.stage.is_cleanup):
@@ -344,7 +337,7 @@ class _Planner:
         missing = self.procedure.proof - recorded
         if missing:  # a gap in a table must never report an effect without evidence
             return _failed(reasons.OUTCOME_UNKNOWN, f"evidence is missing: {', '.join(sorted(missing))}")
-        return Finish(OperationPhase.COMPLETE, reasons.SUCCEEDED, f"{self._observed()}{but}", step.evidence)
+        return Finish(reasons.SUCCEEDED, f"{self._observed()}{but}", step.evidence, is_complete=True)
 
     def _stay(self, step: Step) -> Decision:
         action = step.action or self._unanswered()
@@ -536,13 +529,13 @@ RULES: Final[tuple[Callable[[_Planner], Decision | None], ...]] = (
     _Planner.undo,
     _Planner.table_row,
 )
-"""The rules of all operations: the first that applies decides."""
+"""The rules of all procedures: the first that applies decides."""
 
 
 def _is_by_table(finish: Finish) -> bool:
-    """Return whether the end reports that the host has the requested state, or its former one."""
-    return finish.phase is OperationPhase.COMPLETE or finish.is_undone
+    """Return whether the end reports that the target has the requested state, or its former one."""
+    return finish.is_complete or finish.is_undone
 
 
 def _failed(reason: str, text: str, evidence: str | None = None) -> Finish:
-    return Finish(OperationPhase.FAILED, reason, text, evidence)
+    return Finish(reason, text, evidence)

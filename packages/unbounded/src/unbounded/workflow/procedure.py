@@ -1,6 +1,6 @@
-"""The state machine of an operation kind: stages, facts, and a table that maps them to the next step.
+"""The state machine of a long-running procedure: stages, facts, and a table that maps them to the next step.
 
-Rules of all operations are not in the tables: deadline, attempts, backoff, cancel, and recovery after a crash.
+Rules of all procedures are not in the tables: deadline, attempts, backoff, cancel, and recovery after a crash.
 `planner` adds them.
 """
 
@@ -12,7 +12,7 @@ from enum import Enum, StrEnum
 from itertools import product
 from typing import Final
 
-from unbounded.api.operation import Cause
+from unbounded.api.evidence import Cause
 
 COMPLETE: Final = "Complete"
 CANCELLED: Final = "Cancelled"
@@ -61,7 +61,7 @@ class MarkStatus(StrEnum):
 
 @dataclass(frozen=True)
 class ConditionUpdate:
-    """A condition that is set on the Machine while the operation is in a stage, or (status None) removed.
+    """A condition that is set on the target while the run is in a stage, or (status None) removed.
 
     Attributes:
         where: update only a condition that has this status now; other writers' values stay.
@@ -98,7 +98,7 @@ class Stage:
         on_timeout: the step on limit, spent attempts or rejection; None fails with that reason. Where it completes, the
             deadline takes it, too, and the message has the reason why the stage failed.
         undo: with Cancel.UNDO, the step that starts the undoing; None where the cleanup stage undoes.
-        condition: the condition of the Machine in this stage.
+        condition: the condition of the target in this stage.
         capacity: what the operation does with its capacity while it waits.
         cleanup_stage: a failure here enters this stage, and the operation then ends with that failure. None fails at
             once.
@@ -130,17 +130,17 @@ class Stage:
 
 @dataclass(frozen=True)
 class Procedure:
-    """The state machine of one operation kind on one executor.
+    """The state machine of one kind of run.
 
     Attributes:
-        start: the stage of an operation that has just been claimed.
+        start: the stage of a run that has just begun.
         facts: the possible results of an observation.
         table: the next step for every stage and fact.
         actions: the actions, and their repeatability.
         proof: the evidence that Complete requires.
         unobservable_limit_s: how long the outside may be unreadable in one stage.
-        start_conditions: the conditions of the Machine from the claim on; written together with the lock.
-        end_conditions: the conditions of the Machine when the operation is Complete.
+        start_conditions: the conditions of the target from the claim on; written together with the lock.
+        end_conditions: the conditions of the target when the operation is Complete.
         failure_conditions: and when it has failed; None removes all that the stages may have set.
         fact_conditions: the condition for the fact that was read last, however the operation has ended.
         polls_s: seconds between observations in a stage; the last one repeats.

@@ -1,4 +1,4 @@
-"""The in-memory state of an operation in one process of an executor: times, answers and open calls."""
+"""The in-memory state of a run in one process: times, answers and open calls."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final, TypeVar
 
-from unbounded.api.machine import ActiveOperation, Machine
-from unbounded.api.operation import MAX_LATE, Cause
-from unbounded.operations.record import Run
+from unbounded.api.evidence import Cause
 from unbounded.workflow.calls import (
     NO_ANSWER,
     NO_ANSWER_YET,
@@ -26,11 +24,14 @@ from unbounded.workflow.calls import (
 )
 from unbounded.workflow.decisions import Timing
 from unbounded.workflow.procedure import NotObservable, Observation
+from unbounded.workflow.record import RunRecord
 
-ACT_WITHIN_S: Final = 10.0  # an executor acts on its intent within this time of the write, or not at all
-FRESH_S: Final = 2.0  # no decision uses an older observation: the machine is observed again
-DOWN_S: Final = 60.0  # at most so much downtime counts against the deadline: a jump of the wall clock ends no operation
+ACT_WITHIN_S: Final = 10.0  # a process acts on its intent within this time of the write, or not at all
+FRESH_S: Final = 2.0  # no decision uses an older observation: the target is observed again
+DOWN_S: Final = 60.0  # at most so much downtime counts against the deadline: a jump of the wall clock ends no run
 ACT_ON_S: Final = 5.0  # no action uses an observation that is older than this when its intent is written
+
+Recorded = TypeVar("Recorded", bound=RunRecord)
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class TimedObservation:
     """An observation with its times; its fact held at some moment between them.
 
     Args:
-        on: identity of Machine and request at that time.
-        version: resourceVersion of the Machine; no other holder has had the lock while it is unchanged.
+        on: identity of target and request at that time.
+        version: of the target; no other run has had it while the version is unchanged.
     """
 
     began_at: float
@@ -95,39 +96,9 @@ class RecordReader:
     down_s: float = 0.0
 
 
-@dataclass(frozen=True)
-class LostLock:
-    """The lock of a lost executor, and the seconds since, counted over all processes that have waited.
-
-    Args:
-        uid: of the operation that holds the lock.
-        began_at: loop time at which this process first observed the lost lock.
-        counted_s: the count at `since`.
-        ended: all processes that may have acted for the operation have ended, as known at `began_at`.
-    """
-
-    uid: str
-    began_at: float
-    counted_s: float
-    since: float
-    ended: bool
-
-    def count_s(self, now: float) -> float:
-        """Return the seconds since the executor was lost."""
-        return self.counted_s + now - self.since
-
-    def left_s(self, now: float, settle_s: float, landing_s: float) -> float:
-        """Return the seconds for which a call of the executor may still arrive.
-
-        An ended process may have sent it at its end: `landing_s` runs from when this process first knew of that end.
-        """
-        left_s = settle_s - self.count_s(now)
-        return min(left_s, self.began_at + landing_s - now) if self.ended else left_s
-
-
 @dataclass
 class RunState:
-    """The state of one operation in this process; a crash loses it, and recovery does not need it."""
+    """The state of one run in this process; a crash loses it, and recovery does not need it."""
 
     uid: str
     stage: str = ""
@@ -150,15 +121,9 @@ class RunState:
     observing: asyncio.Task[TimedObservation] | None = None
     observing_digest: str = ""  # target digest of the observation under way
     observed: TimedObservation | None = None  # the last completed one
-    machine: Machine | None = None  # as of the last observation; it may be gone or replaced by now
-    live: dict[str, Any] | None = None  # the Machine as last read live: its lists are written back whole
     unused: TimedObservation | None = None  # observation of a claim that failed
     handle: str | None = None  # came with an answer; not stored yet
     reported_at: float = -math.inf
-    lost: LostLock | None = None
-    # state of the recreation that holds the lock; the next field is the time of its last change
-    recreation: object = None
-    recreation_since: float = 0.0
     decided_on: tuple[object, ...] | None = None
     woken: bool = False
     outlasted: bool = False
@@ -166,7 +131,7 @@ class RunState:
     task_since: float = 0.0  # begin of the observation or call that a pass waits for
     due: float = -math.inf
 
-    def update(self, run: Run, reader: RecordReader) -> None:
+    def update(self, run: RunRecord, reader: RecordReader) -> None:
         """Update from the record in the status."""
         now, is_first = reader.now, self.intent is None
         if run.stage != self.stage:
@@ -182,7 +147,7 @@ class RunState:
         elif self._is_news(run):
             self._take_stored(run, reader, lost=self.answer.lost)  # the record that was read before was older
 
-    def _begin_call(self, run: Run, reader: RecordReader) -> None:
+    def _begin_call(self, run: RunRecord, reader: RecordReader) -> None:
         self.cancel_observation()
         again = self.intent is not None and self.intent[:2] == run.intent[:2]
         lost, self.intent = again and self.answer.leaves_open, run.intent
@@ -194,13 +159,13 @@ class RunState:
             return
         self._take_stored(run, reader, lost=lost)
 
-    def _is_news(self, run: Run) -> bool:
+    def _is_news(self, run: RunRecord) -> bool:
         """Return whether the record has a newer state of the same call: its process has stored that late."""
         if run.action is None or self.answer.outcome is CallOutcome.ACCEPTED:
             return False
         return run.handle is not None or (self.answer.outcome is CallOutcome.OPEN and run.answer.outcome in STORED)
 
-    def _take_stored(self, run: Run, reader: RecordReader, *, lost: bool) -> None:
+    def _take_stored(self, run: RunRecord, reader: RecordReader, *, lost: bool) -> None:
         """Take the recorded state of the last call; an unanswered call of another process may still arrive."""
         answer = _stored_answer(run, is_own=run.epoch == reader.identity)
         self._take_answer(replace(answer, lost=answer.lost or lost), reader.now)
@@ -212,7 +177,7 @@ class RunState:
             if wait_s > 0:
                 self._add_late(LateCall(run.epoch, run.action or "", wait_s), reader, acts=not ended)
 
-    def _take_late(self, run: Run, reader: RecordReader) -> None:
+    def _take_late(self, run: RunRecord, reader: RecordReader) -> None:
         for call in run.late:
             if call.epoch not in self.late and call.epoch != reader.identity:
                 acts = call.epoch == run.epoch and not reader.has_ended(call.epoch)
@@ -230,9 +195,9 @@ class RunState:
 
     def late_calls(self, at: float) -> tuple[LateCall, ...]:
         """Return the calls that may still arrive after a loop time."""
-        return longest((LateCall(one.epoch, one.action, one.until - at) for one in self.late.values()), MAX_LATE)
+        return longest(LateCall(one.epoch, one.action, one.until - at) for one in self.late.values())
 
-    def recorded(self, run: Run, now: float, at: str) -> Run:
+    def recorded(self, run: Recorded, now: float, at: str) -> Recorded:
         """Return the record with the current times and the known state of the last call."""
         known = run.intent == self.intent
         return replace(
@@ -250,7 +215,7 @@ class RunState:
         own = self.own_call is not None and self.own_call.intent == self.intent
         return own and self.answer.outcome in STORED and self.answer != self.stored
 
-    def record_written(self, run: Run, identity: str, now: float) -> None:
+    def record_written(self, run: RunRecord, identity: str, now: float) -> None:
         """Update after this process has written the record of a stage; its action is not called yet.
 
         Another process can no longer write an intent; only a call that it was about to send remains.
@@ -259,35 +224,19 @@ class RunState:
         self.late = {epoch: replace(one, acts=False) for epoch, one in self.late.items()}
         self.update(run, RecordReader(identity, now))
 
-    def lock_taken(self, before: str, version: str) -> None:
-        """Update after the lock was taken: an observation of the Machine just before counts for the new version."""
+    def target_written(self, before: str, version: str) -> None:
+        """Update after this process wrote to the target: an observation just before counts for the new version."""
         if self.observed is not None and self.observed.version == before:
             self.observed = replace(self.observed, version=version)
 
     def reuse_observation(self, on: tuple[object, ...], version: str, now: float) -> TimedObservation | None:
         """Return the observation of a failed claim if the next claim can use it; None where it cannot.
 
-        It must be recent enough to act on, and no other holder may have had the Machine since.
+        It must be recent enough to act on, and no other run may have had the target since.
         """
         unused, self.unused = self.unused, None
         good = unused is not None and (unused.on, unused.version) == (on, version) and now - unused.ended_at <= ACT_ON_S
         return unused if good else None
-
-    def count_lost(self, active: ActiveOperation, now: float, *, ended: bool) -> LostLock:
-        """Count the seconds since an executor was lost, continuing another process's count."""
-        lost = self.lost
-        if lost is None or lost.uid != active.uid:
-            lost = LostLock(active.uid, now, active.lost_seconds, now, ended)
-        elif active.lost_seconds > lost.count_s(now):
-            lost = replace(lost, counted_s=active.lost_seconds, since=now)
-        self.lost = lost
-        return lost
-
-    def recreation_stalled_s(self, state: object, now: float) -> float:
-        """Return the seconds since the recreation that holds the lock last made progress."""
-        if state != self.recreation:
-            self.recreation, self.recreation_since = state, now
-        return now - self.recreation_since
 
     def reset_claim(self) -> None:
         """Reset stage and spent time: an earlier attempt to claim does not count."""
@@ -318,7 +267,9 @@ class RunState:
         if observation.progress != self.progress:
             self.progress, self.moved_at = observation.progress, now
 
-    def with_observation(self, run: Run, observation: Observation | NotObservable, now: Callable[[], str]) -> Run:
+    def with_observation(
+        self, run: Recorded, observation: Observation | NotObservable, now: Callable[[], str]
+    ) -> Recorded:
         """Return the record with detail, fact and time of the last observation."""
         if isinstance(observation, Observation):
             self.read = (observation.detail, str(observation.fact), now())
@@ -357,7 +308,7 @@ class RunState:
             self.observing = None
 
 
-def _stored_answer(run: Run, *, is_own: bool) -> Answer:
+def _stored_answer(run: RunRecord, *, is_own: bool) -> Answer:
     """Return the recorded state of the last call."""
     if run.action is None:
         return NO_ANSWER

@@ -61,7 +61,7 @@ class Story:
         }
         made = await self.api.create(MACHINE_OPERATIONS, {"metadata": {"name": name}, "spec": spec})
         machine = await self.api.create(MACHINES, {"metadata": {"name": f"{MACHINE}-{name}"}, "spec": {}})
-        return Target(made, machine, Run(MACHINE, machine.metadata.uid, "agent", "i", "b", stage, ""))
+        return Target(made, machine, Run(MACHINE, machine.metadata.uid, "agent", "b", "", epoch="i", stage=stage))
 
     async def do(self, target: Target, action: str) -> None:
         await self.work.perform(target, action, before=asyncio.get_running_loop().time() + ACT_WITHIN_S)

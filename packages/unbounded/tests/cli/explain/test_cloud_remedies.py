@@ -9,8 +9,8 @@ from msgspec import to_builtins
 
 from tests.cli.explain.staging import can_be_typed
 from tests.operations.building import claim, machine_of, operation_of
+from unbounded.api.evidence import Cause
 from unbounded.api.names import LABEL_SITE
-from unbounded.api.operation import Cause
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.fixes import OPERATION, fixes_for
 from unbounded.machineops import causes, reasons

@@ -19,10 +19,11 @@ from tests.operations.staging import in_stage, result
 from tests.operations.world import Running
 from tests.support.waiting import eventually
 from unbounded.api.core import SECRETS
+from unbounded.api.evidence import Cause
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
-from unbounded.api.operation import MACHINE_OPERATIONS, Cause, MachineOperation
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.errors import Forbidden
 from unbounded.machineops import causes, reasons, replacement
 from unbounded.machineops.causes import of_credential

@@ -11,9 +11,9 @@ import pytest
 from tests.machineops.oci.world import NearOci, OciWorld, oci_story, wait
 from tests.operations.staging import result
 from unbounded.api.core import SECRETS
+from unbounded.api.evidence import Cause
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
-from unbounded.api.operation import Cause
 from unbounded.machineops import causes, reasons
 from unbounded.operations import reasons as common
 from unbounded_lab.cloud.oci.lifecycle import InstanceAction
