@@ -24,7 +24,7 @@ ADDRESSES = frozenset({"clusterIP", "clusterIPs"})
 
 @dataclass
 class Identities:
-    """What the recorded server gave out, and what the server under test gave out in its place."""
+    """The identities of the recorded server, and those of the server under test in their place."""
 
     uids: dict[str, str] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Identities:
         return GENERATED.sub(lambda found: self.names.get(found[0], found[0]), replaced)
 
     def version(self, recorded: str) -> str:
-        """Return the version that stands for a recorded one, or for the last one before it."""
+        """Return the version that corresponds to a recorded one, or to the last one before it."""
         known = [number for number in self.versions if number <= int(recorded)]
         return str(self.versions[max(known)]) if known else recorded
 

@@ -70,7 +70,7 @@ class KubeletReplay:
 
     async def all(self, exchanges: Sequence[Exchange]) -> AsyncIterator[tuple[Exchange, list[str]]]:
         """Yield each exchange with its differences; a watch when it ends."""
-        # One shift for all: two times that the recording tells apart stay apart, however fast the replay is.
+        # One shift for all: two times that differ in the recording still differ, however fast the replay is.
         self.identities.later = datetime.now(UTC) - STARTED - timedelta(seconds=exchanges[-1]["t"])
         for exchange in exchanges:
             for watch in [w for w in self.watches if w.recorded["ended"]["t"] <= exchange["t"]]:

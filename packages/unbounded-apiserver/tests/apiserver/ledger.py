@@ -1,4 +1,4 @@
-"""What clients have asked a server to write and what it has acknowledged, held against what is there after a crash.
+"""Writes that clients have requested and a server has acknowledged, compared with its content after a crash.
 
 Every write carries a token of its own, a deletion an empty one. Each key has one writer, so that its writes have an
 order.
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Seen(NamedTuple):
-    """One change, as a watch tells it."""
+    """One change, as reported by a watch."""
 
     revision: int
     key: str
@@ -22,7 +22,7 @@ class Seen(NamedTuple):
 
 @dataclass(eq=False)
 class Step:
-    """One write that was asked for. `revision` is 0 until somebody has said it."""
+    """One requested write. `revision` is 0 until the server has reported it."""
 
     key: str
     token: str
@@ -65,7 +65,7 @@ class Ledger:
         return {key: step for key, step in last.items() if step.token}
 
     def newest(self) -> int:
-        """The newest revision that a client has been told."""
+        """Return the newest revision that a client has received."""
         return max((step.revision for step in self.begun), default=0)
 
     def settle(self, changes: Iterable[Seen], since: int) -> None:
@@ -113,7 +113,7 @@ class Ledger:
 
 
 def _agree(steps: list[Step], told: list[Seen], since: int) -> bool:
-    """Whether what was told is exactly what came last of the steps, and all that came after `since`."""
+    """Return whether the reported changes are exactly the last of the steps, and all of those after `since`."""
     if len(told) > len(steps):
         return False
     split = len(steps) - len(told)

@@ -96,7 +96,7 @@ class Parent:
 
 @asynccontextmanager
 async def parent() -> AsyncIterator[Parent]:
-    """Where servers are started from, while inside."""
+    """A process from which servers are started, while inside."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, stdin=PIPE, stdout=PIPE)
     try:
         yield Parent(process)

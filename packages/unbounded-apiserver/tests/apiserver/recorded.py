@@ -1,4 +1,4 @@
-"""What a real API server answered to a real kubelet, by the number of the exchange, and how to compare with it."""
+"""Answers of a real API server to a real kubelet, by the number of the exchange, and their comparison with ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays recorded exchanges with a kube-apiserver and says where ours answers otherwise."""
+"""Replay of recorded exchanges with a kube-apiserver, with the differences of our answers."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Replay:
         task = asyncio.create_task(self._send(recorded["request"]))
         differences = []
         if during:
-            await asyncio.sleep(0.3)  # the watch has begun; what comes earlier it would tell all the same
+            await asyncio.sleep(0.3)  # the watch has begun; it would report earlier changes in any case
         for other in during:
             differences += [f"{other['id']}: {d}" for d in await self.exchange(other, [])]
         return differences + self._compare_events(recorded, await task)
@@ -142,7 +142,7 @@ class Replay:
         return differences + self.match(expected.get("bodyText", ""), answer.text, "")
 
     def match(self, expected: Any, actual: Any, path: str) -> list[str]:
-        """Where `actual` differs from `expected`."""
+        """Return the paths at which `actual` differs from `expected`."""
         if isinstance(expected, dict) and isinstance(actual, dict):
             expected, actual = {self.fill(k): v for k, v in strip(expected).items()}, strip(actual)
             found = [f"{path}.{k}: missing {json.dumps(expected[k])[:200]}" for k in expected.keys() - actual.keys()]
@@ -186,7 +186,9 @@ class Replay:
 
 
 def _is_recorded(key: str, value: Any) -> bool:
-    """What a request holds of the recorded object, not of ours: times, and owners of fields with them."""
+    """Return whether a request has this from the recorded object, and not from ours: times, and the fields' managers
+    with them.
+    """
     return value == "$time" or (key == "managedFields" and any("time" in entry for entry in value))
 
 
@@ -196,7 +198,7 @@ def _owner(entry: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _background(key: str, value: Any) -> bool:
-    """What controllers of a whole cluster wrote beside the exchange."""
+    """Return whether a controller of a whole cluster wrote this in addition to the exchange."""
     return key == "annotations" and isinstance(value, dict) and value.keys() == {"node.alpha.kubernetes.io/ttl"}
 
 

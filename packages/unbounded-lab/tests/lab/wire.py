@@ -75,7 +75,7 @@ class Wire:
 
 @asynccontextmanager
 async def wire(profile: str, **settings: Any) -> AsyncIterator[Wire]:
-    """A BMC of a profile whose clock stands still, and a client for it."""
+    """A BMC of a profile with a fixed clock, and a client for it."""
     clock = ManualClock()
     connector = aiohttp.TCPConnector(ssl=False)
     async with (

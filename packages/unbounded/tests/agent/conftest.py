@@ -16,20 +16,20 @@ from tests.support.qemu import Segment, segment
 
 @pytest.fixture(scope="session")
 def hosts() -> AgentTools:
-    """What hosts are made from; without it the test is skipped."""
+    """The tools that hosts are made from; without them the test is skipped."""
     return agent_tools()
 
 
 @pytest.fixture(scope="module")
 def lan(hosts: AgentTools) -> Iterator[Segment]:
-    """A segment that the tests of a module live in, with all that they start; hosts stand on its bridge."""
+    """A segment for the tests of a module, with all that they start; hosts are on its bridge."""
     with segment() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def disks(hosts: AgentTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the disks of hosts lie."""
+    """The place of the hosts' disks."""
     with fast_disk(tmp_path_factory.mktemp("hosts") / "disks") as folder:
         yield folder
 
@@ -43,7 +43,7 @@ async def host(hosts: AgentTools, lan: Segment, disks: Path) -> AsyncIterator[Ho
 
 @pytest.fixture(scope="module")
 def mirror(hosts: AgentTools, lan: Segment) -> Iterator[Mirror]:
-    """What nodes are made from, on the segment; with Kubernetes 1.34.0."""
+    """The artifacts of nodes, on the segment; with Kubernetes 1.34.0."""
     with mirror_on(lan.address, hosts) as running:
         running.add_kubernetes("1.34.0")
         yield running

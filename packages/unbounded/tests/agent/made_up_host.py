@@ -28,7 +28,7 @@ def in_memory() -> Iterator[Path]:
 
 @dataclass
 class MadeUpCommands:
-    """Answers by the first words of a command; what has no answer succeeds and says nothing."""
+    """Answers by the first words of a command; a command without an answer succeeds and prints nothing."""
 
     answers: dict[str, Answer] = field(default_factory=dict)
     ran: list[tuple[str, ...]] = field(default_factory=list)
@@ -225,7 +225,7 @@ def with_swap(made: MadeUpHost) -> None:
 
 
 def with_apt(made: MadeUpHost, *, broken: str = "") -> None:
-    """An apt that installs what is asked for, and libraries besides, unless its mirror is dead."""
+    """Add an apt that installs the requested packages, and libraries in addition, unless its mirror is dead."""
     installed = ["ii bash", "rc gone"]
 
     def install(argv: tuple[str, ...]) -> tuple[int, str]:

@@ -27,7 +27,7 @@ GOAL = NodeGoal(machine="m1", kubernetes_version="1.34.0", api_server="https://1
 
 @dataclass
 class MadeUpNodes:
-    """Slots with real folders, and machines that are only said to run."""
+    """Slots with real folders, and machines that only count as running."""
 
     layout: Layout
     running: dict[Slot, bool] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class MadeUpNodes:
     certificates: set[Slot] = field(default_factory=set)  # slots whose kubelet has one that is good
     trouble: str = ""  # of kubelet
     sandbox: str = ""  # why no Pod sandbox runs
-    proven: list[Slot] = field(default_factory=list)  # in which a sandbox was asked for
+    proven: list[Slot] = field(default_factory=list)  # slots in which a sandbox was requested
 
     def _do(self, what: str) -> None:
         self.did.append(what)
@@ -132,8 +132,8 @@ class MadeUpStart:
     did: list[str] = field(default_factory=list)
     config: AgentConfig = CONFIG
     goal: NodeGoal = GOAL
-    wanted: NodeGoal | None = None  # as the Machine says; None for the configuration's own
-    asked: int = 0  # how often that was asked for
+    wanted: NodeGoal | None = None  # from the Machine; None for the configuration's own
+    asked: int = 0  # how often it was requested
     said: list[str] = field(default_factory=list)
 
     @property

@@ -1,4 +1,4 @@
-"""Commands and a service manager for tests that answer as they are told, and remember what was asked."""
+"""Commands and a service manager with scripted answers, which record their calls."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ScriptedCommands:
         return ran
 
     def ran(self, *start: str) -> int:
-        """How often a command that begins so was run."""
+        """Return how often a command that begins so was run."""
         return sum(argv[: len(start)] == start for argv in self.asked)
 
 
@@ -53,12 +53,12 @@ def failed(words: str = "", status: int = 1) -> HostCommandResult:
 
 @dataclass
 class ScriptedUnits:
-    """A service manager; units are as they are put in `states`. `stop` and `start` change them unless told otherwise.
+    """A service manager; `states` has the states of the units. `stop` and `start` change them, with these exceptions.
 
     Args:
         hang: units whose stop has no end within its limit.
         fail: units whose start fails, with these words; each word is used once.
-        silent: it does not say how units are.
+        silent: it does not report the states of units.
     """
 
     states: dict[str, UnitFacts] = field(default_factory=dict)

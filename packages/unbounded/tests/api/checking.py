@@ -37,7 +37,7 @@ def made(kind: str, spec: str, *, name: str = "w", status: Object | None = None,
 
 
 def causes(kind: str, new: Object, old: Object | None = None) -> list[FieldError]:
-    """What is wrong with an object, without the remark that its rules were not looked at because of that."""
+    """Return the errors of an object, without the note that its rules were skipped because of them."""
     return [cause for cause in SCHEMAS[kind].validate(new, old) if "rules were not checked" not in cause.message]
 
 

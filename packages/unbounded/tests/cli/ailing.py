@@ -1,4 +1,4 @@
-"""A process for tests of those that watch others: it ails as it is told to."""
+"""A process with selectable faults, for tests of watchers."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ MACHINA_WATCHES = {
 
 
 def watches(metrics: str) -> dict[str, int]:
-    """How many watches a process that has just started has opened for each kind; each has a connection of its own."""
+    """Return the number of watches of a newly started process for each kind; each has a connection of its own."""
     found = re.findall(
         r'^unbounded_api_requests_total\{.*kind="(\w+)",verb="watch"\} ([0-9.]+)$', metrics, re.MULTILINE
     )
@@ -79,7 +79,7 @@ class Up:
         self.process.send_signal(number)
 
     async def kubectl(self, *arguments: str) -> str:
-        """What kubectl prints, with the kubeconfig that this server has written."""
+        """Run kubectl with the kubeconfig that this server has written, and return its output."""
         process = await asyncio.create_subprocess_exec(
             *self.within,
             KUBECTL or "kubectl",
@@ -128,7 +128,7 @@ class Up:
         return found
 
     async def stops(self, number: Signals = SIGINT) -> float:
-        """Signal it, see it end well, with nothing left of it, and say how long that took."""
+        """Signal it, wait for its end without remains, and return the time that it took."""
         began = time.monotonic()
         self.signal(number)
         assert await self.ended() == 0

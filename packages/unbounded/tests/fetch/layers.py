@@ -18,7 +18,7 @@ from unbounded.fetch.manifest import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST
 
 
 def entry(name: str, content: bytes | None = None, **attributes: Any) -> tuple[tarfile.TarInfo, bytes]:
-    """A member; a file where there is content, else what `type` says, else a directory."""
+    """Return a member: a file with content, else of the given `type`, else a directory."""
     info = tarfile.TarInfo(name)
     info.type = tarfile.DIRTYPE if content is None else tarfile.REGTYPE
     info.size = len(content or b"")

@@ -65,7 +65,7 @@ class Registry:
         self.blobs.update(built.blobs)
 
     def count(self, part: str) -> int:
-        """How many requests had this in their path."""
+        """Return how many requests had this in their path."""
         return sum(part in path for _, path, _ in self.seen)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -89,7 +89,7 @@ class Registry:
 
 
 def part_of(request: web.BaseRequest, content: bytes, **headers: str) -> web.Response:
-    """The content, or the part of it that Range asks for."""
+    """Return the content, or the part of it that Range requests."""
     start = request.http_range.start
     if start is None:
         return web.Response(body=content, headers=headers)
@@ -100,7 +100,7 @@ def part_of(request: web.BaseRequest, content: bytes, **headers: str) -> web.Res
 
 
 async def cut_after(request: web.BaseRequest, content: bytes, count: int, **headers: str) -> web.StreamResponse:
-    """An answer that promises all from where it was asked for, and breaks off after some bytes."""
+    """Send an answer that promises all from the requested offset, and breaks off after some bytes."""
     start = request.http_range.start or 0
     length = {"Content-Length": str(len(content) - start)}
     named = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}

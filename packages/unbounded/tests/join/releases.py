@@ -1,4 +1,4 @@
-"""Releases of an agent that only tells what it was started with, and a server that breaks off as it is told."""
+"""Releases of an agent that only records its arguments, and a server that breaks off as configured."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def tarball(agent: str, *, folder: bool = True) -> bytes:
 
 @dataclass
 class Releases:
-    """What is served, by path.
+    """The served releases, by path.
 
     Args:
-        cuts: how many answers break off after half of what they hold.
-        ranges: whether they can be gone on with.
+        cuts: how many answers break off after half of their content.
+        ranges: whether a client can continue them.
         wrong: statuses that come first.
     """
 
@@ -89,7 +89,7 @@ def releases(context: ssl.SSLContext | None = None) -> Iterator[Releases]:
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, *_: Any) -> None:
-            """A client that trusts nobody goes away."""
+            """Ignore a client that does not trust the server and leaves."""
 
     server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -42,7 +42,7 @@ def implementations(*, memory: bool) -> list[Any]:
 
 
 def connector(request: pytest.FixtureRequest, name: str) -> tuple[ClientConfig, Callable[..., HttpApi]]:
-    """How to reach one of the servers, and what makes a client of it from that (and options)."""
+    """Return the configuration of one of the servers, and the function that makes a client from it (and options)."""
     if name == "cluster":
         group = request.getfixturevalue("cluster_group")
         return from_kubeconfig(Path(CLUSTER)), lambda config, **options: OwnGroup(config, group, **options)

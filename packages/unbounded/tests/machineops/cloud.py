@@ -80,7 +80,7 @@ class VM:
     replaces: str = ""
     user_data: str = ""
     story: list[tuple[float, Power]] = field(default_factory=lambda: [(-100.0, Power.RUNNING)])
-    restarts: int = 0  # that were asked for
+    restarts: int = 0  # requested restarts
     boots: int = 1
 
     def power_at(self, time: float) -> Power:
@@ -93,7 +93,7 @@ class VM:
 
     @property
     def end(self) -> Power:
-        """What it will be when everything has come true."""
+        """Return the power after all changes in progress."""
         return self.story[-1][1]
 
 
@@ -128,9 +128,9 @@ class Cloud:
     shows_restarts: bool = True  # else they are accepted, and no more of them is shown anywhere
     hides_since: float | None = None  # lists do not show what was made after that
     stale_since: float | None = None  # lists show how things were then
-    deaf: bool = False  # what is asked for is accepted and not done, and nothing tells
-    takes_s: float = TAKES_S  # a change of power, and the long call that it is asked for by
-    hint_s: float | None = None  # when it wants to be asked again
+    deaf: bool = False  # requests are accepted and not carried out, without a trace
+    takes_s: float = TAKES_S  # a change of power, and its long call
+    hint_s: float | None = None  # its hint when to poll
     failing: set[Action] = field(default_factory=set)  # long calls that end as failures
     closed: dict[str, float] = field(default_factory=dict)  # scopes that are throttled, until when
     stalled: dict[str, float] = field(default_factory=dict)  # seconds that every call of a scope takes
@@ -222,7 +222,7 @@ class Cloud:
         return answer
 
     def _late(self, arrive: Callable[[], object]) -> None:
-        """A request arrives, and whoever sent it is gone: nobody hears of what becomes of it."""
+        """Let a request arrive whose sender is gone, so that its result reaches no process."""
         try:
             arrive()
         except Refusal:
@@ -309,7 +309,7 @@ class SimSession:
         return Handle(handle, self.cloud.hint_s) if handle else None
 
     async def follow(self, job: Job, handle: str) -> Progress:
-        if handle == "accepted":  # which the record tells nothing of
+        if handle == "accepted":  # the record shows nothing of it
             return Progress(State.ACCEPTED, "the restart was accepted", WHERE)
         long = self.cloud.longs[handle]
 
@@ -358,7 +358,7 @@ class SimSession:
             raise Refusal(reasons.PROVIDER_REFUSED, f"{vm.id} is left of an earlier replacement, beside {old}")
 
     def _earlier(self, job: Job, old: str) -> list[VM]:
-        """What a replacement that failed has left."""
+        """Return what a failed replacement has left."""
         before = self.cloud.vms[old].replaces
         return [vm for vm in self.cloud.alive() if vm.made_for != job.uid and (vm.replaces == old or vm.id == before)]
 
@@ -431,7 +431,7 @@ class SimProvider:
     modes: frozenset[AuthMode] = frozenset(AuthMode)
     secret_keys: tuple[str, ...] = ("token",)
     rates: Rates = Rates(Rate(100, 50), Rate(100, 50))  # noqa: RUF009  # frozen
-    call_limit_s: float = 90.0  # longer than the pause before an ask is repeated, as with real ones
+    call_limit_s: float = 90.0  # longer than the pause before a request is repeated, as with real ones
     most_user_data: int = 1000
     restarts_once: bool = False
     parameters: Mapping[OperationKind, frozenset[str]] = field(

@@ -61,12 +61,12 @@ STEPS: Final = (
 
 @dataclass
 class Front:
-    """What stands between a provider and moto.
+    """A layer between a provider and moto.
 
     Args:
         tokens: of launches, as EC2 documents them: the same token gives the same instance, other parameters an error.
-        trouble: what comes over the next calls; `lost` loses the answers of changes, `deaf` does nothing.
-        before: the instances that lists show as they were, in place of what there is.
+        trouble: of the next calls; `lost` loses the answers of changes, `deaf` does nothing.
+        before: the instances that lists show in their former state.
         hidden: whether lists show nothing but those.
     """
 
@@ -179,8 +179,10 @@ class EC2Session:
         return Progress(State.ACCEPTED, "RebootInstances was accepted; EC2 shows no more of it", f"EC2 {REGION}")
 
     async def look_replace(self, job: Job, keep: Keep) -> Next:
-        """The new instance is found by its tag; where a list does not show it yet, its launch is asked for again, and
-        ClientToken gives the same one.
+        """Find the new instance by its tag. If a list does not show it yet, its launch is requested again, and
+        ClientToken gives
+
+        the same one.
         """
         every = await self._read()
         mine = [each for each in every if _tag(each, OPERATION) == job.uid and _power(each) is not Power.GONE]
@@ -212,7 +214,7 @@ class EC2Session:
                 await self._write("terminate_instances", before, InstanceIds=[old_id])
 
     async def _launch(self, job: Job, keep: Keep, user_data: str, before: float) -> None:
-        """The user data is kept, as with one token all that is asked for has to be the same."""
+        """Launch with the stored user data, as all requests with one token have to be equal."""
         if await keep.load() is None:
             await keep.store(user_data.encode())
         kept = (await keep.load() or b"").decode()

@@ -1,4 +1,4 @@
-"""Samples with faults that only another process shows: what they need to go on is in their own memory."""
+"""Samples with faults that only another process shows: they resume from their own memory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LocalTime(LocalProcess):
 
 
 class LooksInTheModule(LocalProcess):
-    """It looks at an instance again when it has changed that itself."""
+    """A provider that observes an instance again only if it has changed that itself."""
 
     class Session(Processes):
         async def look(self, instance: Instance) -> Record:

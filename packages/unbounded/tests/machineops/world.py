@@ -42,7 +42,8 @@ SITE = "lab"
 
 @dataclass
 class CloudWorld(World):
-    """
+    """A world with a cloud.
+
     Args:
         flow: `beside` or `anew`, how instances are replaced.
     """
@@ -54,7 +55,7 @@ class CloudWorld(World):
     powers: dict[str, str] = field(default_factory=dict)  # of the instance, when its operation ended
     handles: dict[tuple[str, str], float] = field(default_factory=dict)  # when they were first written
     asked_for_user_data: int = 0
-    no_user_data_at: int = -1  # missing when it is asked for that time
+    no_user_data_at: int = -1  # number of the request for which it is missing
     no_user_data: str = ""  # what is missing for it
 
     def __post_init__(self) -> None:
@@ -79,7 +80,7 @@ class CloudWorld(World):
         versions = self.api._collection(MACHINES).versions
         return {name: version.body["spec"].get("providerID", "") for (_, name), version in versions.items()}
 
-    # What users do
+    # Actions of users
 
     async def instance(
         self, machine: str = "m1", scope: str = "sub-1", site: str = SITE, annotated: str = "", **spec: Any
@@ -115,10 +116,10 @@ class CloudWorld(World):
     async def _live(
         self, life: Incarnation, api: Api, provider: Provider, site: str, budget: ScopeBudget | None = None
     ) -> None:
-        """Look after the Machines of one site.
+        """Serve the Machines of one site.
 
         Args:
-            budget: of all sites that one process looks after.
+            budget: of all sites of one process.
         """
         budget = budget or ScopeBudget(provider.rates)
         credentials = Cache(api, MACHINE_OPERATION_CREDENTIALS)
@@ -164,7 +165,7 @@ class CloudWorld(World):
         self.outside.sent.clear()
 
     def has_arrived(self, story: Story, by: float) -> bool:
-        """Whether what an operation asked for last before that time was of the cloud, and had reached it by then."""
+        """Return whether an operation's last request before that time was to the cloud, and had reached it by then."""
         intents = [(at, action) for at, action in story.intents if at <= by]
         if not intents:
             return False
@@ -173,7 +174,7 @@ class CloudWorld(World):
         return any(since <= call.at <= by and self._action(call.what) == asked for call in self.cloud.calls)
 
     def _is_repeated(self, call: Call) -> bool:
-        """Whether it has a key by which it changes nothing."""
+        """Return whether it has a key that makes it a repetition without effect."""
         same = (one for one in self.cloud.calls if (one.what, one.operation) == (call.what, call.operation))
         return call.operation in self.cloud.keys and call is not next(same)
 

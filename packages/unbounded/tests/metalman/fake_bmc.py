@@ -130,7 +130,7 @@ class FakeBmc:
         await self._site.start()
 
     async def deafen(self) -> None:
-        """Refuse connections, and drop those that are open. The port stays ours: bound, with nobody listening."""
+        """Refuse connections, and drop open ones. The port stays ours: bound, without a listener."""
         await self._site.stop()
         if self._runner.server is not None:
             await self._runner.server.shutdown(0.1)

@@ -27,7 +27,7 @@ def operation_of(
     status: dict[str, Any] | None = None,
     **spec: Any,
 ) -> MachineOperation:
-    """An operation, unclaimed unless its status says otherwise; `spec` has the names of the API."""
+    """Return an operation, unclaimed without a status; `spec` has the names of the API."""
     meta = {"name": name, "uid": f"uid-{name}", "creationTimestamp": created, **(metadata or {})}
     target = {"machineRef": machine} if machine else {}
     body = {"metadata": meta, "spec": {"operationKind": kind, **target, **spec}, "status": status or {}}
@@ -42,7 +42,7 @@ def machine_of(
     status: dict[str, Any] | None = None,
     **spec: Any,
 ) -> Machine:
-    """A Machine of site lab with a BMC, unless `spec` says otherwise."""
+    """Return a Machine of site lab with a BMC, unless `spec` differs."""
     meta = {
         "name": name,
         "uid": f"uid-{name}",

@@ -1,4 +1,4 @@
-"""What a schedule of storms has to bring about: each end has a cause that was there, and work is taken up and done."""
+"""Results that every schedule of storms must have: each end has a cause that existed, and work is claimed and done."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXECUTOR: Final = "metalman"
 CLAIM_S: Final = 15.0  # from when nothing holds it back
-SETTLE_S: Final = 60.0  # until nothing of a lost executor can arrive, and a look after that
+SETTLE_S: Final = 60.0  # until no call of a lost executor can arrive, and an observation after that
 CLOCK_S: Final = 2.0  # seconds are counted as whole ones, from when a process has seen what it counts
 CALM_S: Final = 45.0  # of an operation with which nothing goes wrong, without the grace of a deaf host
 WRITES: Final = 12  # of the status of such an operation, and one more in FOR_EACH_S
@@ -88,7 +88,7 @@ def _settles_s(judge: Judge, since: float, until: float) -> float:
 
 
 def _calm(judge: Judge, story: Story, since: float, until: float) -> Iterator[str]:
-    """Where nothing goes wrong and nobody meddles, it is done, in time, with little work."""
+    """Yield faults of an operation without disturbances: it is done in time, with little work."""
     dies = any(life.name.startswith(EXECUTOR) and since <= life.died_at <= until for life in judge.lives)
     changed = {(one.uid, one.host) for one in judge._owned(story.machine, since, until)}
     meddled = story.spec.get("cancel") or story.spec.get("abandon") or story.deleting or len(changed) > 1
@@ -108,14 +108,14 @@ def _calm(judge: Judge, story: Story, since: float, until: float) -> Iterator[st
 
 
 def _settles(judge: Judge, machine: str, now: float) -> bool:
-    """Return whether nobody has had the time yet to give a lost slot back; its operation is there as long as that."""
+    """Return whether there was no time yet to release a lost lock; its operation exists until then."""
     states = judge.machines[machine]
     lost_at = next(one.since for one, before in zip(states[:0:-1], states[-2::-1], strict=True) if not before.lost)
     return now - lost_at <= _settles_s(judge, lost_at, now) + judge._down_s(EXECUTOR, lost_at, now) + judge._trouble_s()
 
 
 def _machines(judge: Judge, transitions: Transitions) -> Iterator[str]:
-    """At the end no slot is kept, and each Machine tells of its operations, and how its host was left."""
+    """Check that no lock is left at the end, and that each Machine lists its operations and the state of its host."""
     now = asyncio.get_running_loop().time()
     for name, machine in judge.bodies.items():
         status: Mapping[str, Any] = machine.get("status") or {}

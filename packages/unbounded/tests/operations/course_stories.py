@@ -248,7 +248,7 @@ async def another_process_of_which_nothing_is_known(world: Recorded) -> None:
 
 @course
 async def killed_after_the_shutdown(world: Recorded) -> None:
-    """What is sent once is not sent again, and counts as done perhaps."""
+    """A call that is sent once is not repeated, and counts as possibly done."""
     await world.machine("m1")
     world.outside.deaf = 1.0
     metalman = world.metalman()
@@ -279,7 +279,7 @@ async def stopped_with_an_answer_that_is_not_stored(world: Recorded) -> None:
 
 
 class Slow(RecordedPower):
-    """Calls take 12 s, and looks 6 s while a host is being switched off."""
+    """Calls take 12 s, and observations 6 s while a host is being switched off."""
 
     async def observe(self, target: Target) -> Observation:
         if target.run.stage == power.WAITING_OFF:
@@ -316,7 +316,7 @@ async def stopped_during_a_slow_call(world: Recorded) -> None:
 
 @course
 async def the_deadline_comes_with_a_late_call_under_way(world: Recorded) -> None:
-    """The slot outlasts the operation until nothing can arrive, and the next one looks afresh."""
+    """The lock outlasts the operation until nothing can arrive, and the next one observes first."""
     world.reaps = False
     await world.machine("m1")
     world.steward().start()
@@ -334,7 +334,7 @@ async def the_deadline_comes_with_a_late_call_under_way(world: Recorded) -> None
 
 @course
 async def trouble_with_the_api(world: Recorded) -> None:
-    """Each third call finds nobody, and each fifth loses its answer."""
+    """Each third call reaches no server, and each fifth loses its answer."""
     await world.machine("m1")
     world.steward().start()
     world.metalman().start(weather=Weather(unreachable=0.2, lost=0.2, conflict=0.2, staleness_s=1.0))
@@ -351,7 +351,7 @@ async def a_lagging_watch(world: Recorded) -> None:
 
 
 class Refusing(RecordedPower):
-    """Refuses one action, or one look."""
+    """Refuses one action, or one observation."""
 
     def __init__(self, name: str, life: Any, world: Recorded, refused: str, failure: Failure) -> None:
         super().__init__(name, life, world)
@@ -500,7 +500,7 @@ async def the_claim_is_written_late(world: Recorded) -> None:
 
 
 class SlowLooks(RecordedPower):
-    """Looks take 8 s from a moment on."""
+    """Observations take 8 s from a moment on."""
 
     after_s = 0.0
 
@@ -623,7 +623,7 @@ async def three_processes_one_after_the_other(world: Recorded) -> None:
 
 @course
 async def places_of_a_successor(world: Recorded) -> None:
-    """What was begun counts against its places; what settles gives its own away, and waits for one then."""
+    """Operations in progress count against its capacity; one that settles yields its place, and waits for one then."""
     world.reaps = False
     for name in ("m1", "m2", "m3"):
         await world.machine(name)
@@ -741,7 +741,7 @@ async def all_paused_and_resumed(world: Recorded) -> None:
 
 @course
 async def stopped_before_it_has_asked(world: Recorded) -> None:
-    """A successor that has only followed stops, and leaves what its predecessor was told as it is."""
+    """A successor that has only followed stops, and does not change its predecessor's answer."""
     await world.machine("m1")
     world.outside.deaf = 1.0
     metalman = world.metalman()

@@ -34,7 +34,7 @@ def _table(rows: Mapping[str, Mapping[Work, Step]]) -> Table:
 
 
 def _one(action: str = "Cut", *, proof: Iterable[str] = (DONE,), **given: Any) -> Procedure:
-    """Begin, ask for one action until it is done, and end."""
+    """Begin, request one action until it is done, and end."""
     first = Step("Working", action=action)
     rows = {
         "Beginning": {Work.ROUGH: first, Work.CUT: first, Work.DONE: Step(COMPLETE, evidence=DONE)},
@@ -226,7 +226,7 @@ async def a_limit_that_leads_on(world: Recorded) -> None:
 
 
 def _sweeping(**given: Any) -> Procedure:
-    """What it is for is done after the cut; the floor need not be clean."""
+    """Return a procedure whose purpose is done after the cut; the floor need not be clean."""
     begun = _one()
     table: Table = {
         **begun.table,

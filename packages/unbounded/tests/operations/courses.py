@@ -1,8 +1,7 @@
-"""Courses: what the engine writes and asks for in stories without chance, written down in `courses.txt`.
+"""Courses: the engine's writes and calls in stories without chance, recorded in `courses.txt`.
 
-The judge of storms has to be lenient, as much can go wrong at once. Here one thing goes wrong at a time, and each
-stage, ask, wait and word has its place: a change of what the engine does shows as a difference, to be read before it is
-kept.
+The judge of storms has to be lenient, as many faults can coincide. Here one fault occurs at a time, and each stage,
+call, wait and message has its place. A change of the engine's behaviour shows as a difference, for review.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def course(report: Tell) -> Tell:
 
 @dataclass
 class Recorded(World):
-    """A world that writes down each change of an object, and each ask."""
+    """A world that records each change of an object, and each call."""
 
     lines: list[str] = field(default_factory=list)
     api: AwayApi = field(init=False)
@@ -155,7 +154,7 @@ def _told_machine(new: Mapping[str, Any]) -> str:
 
 
 class RecordedPower(PowerExecutor):
-    """metalman's tables; its asks are written down."""
+    """An executor with metalman's tables, whose calls are recorded."""
 
     def __init__(self, name: str, life: Incarnation, world: Recorded) -> None:
         super().__init__(name, life, world.outside)
@@ -182,12 +181,13 @@ Sees = Callable[[float, int], Observation | Work | Exception | float]
 
 @dataclass
 class Plot:
-    """A made-up procedure, and what its outside shows and answers.
+    """A made-up procedure, with the states and answers of its outside.
 
     Attributes:
-        sees: what is seen so many seconds after the beginning, when so many asks were accepted; a number is how long
-            a look takes that finds the outside rough.
-        answers: to one ask after the other: None is an acceptance, text its handle, a number how long that takes, and
+        sees: the observation so many seconds after the beginning, after so many accepted calls; a number is the
+            duration of
+            an observation that fails.
+        answers: to one call after the other: None is an acceptance, text its handle, a number its duration, and
             both together a handle that comes late.
     """
 
@@ -275,7 +275,7 @@ async def until_ended(world: Recorded, *names: str, within_s: float = 3600) -> N
 
 
 def told(name: str) -> str:
-    """Tell one story, and return its course."""
+    """Run one story, and return its course."""
 
     async def run() -> str:
         world = Recorded(random.Random(1))

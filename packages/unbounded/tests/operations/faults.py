@@ -1,4 +1,4 @@
-"""What a crash takes away, and what can go wrong on the way to an API: one place through which every port goes."""
+"""Effects of a crash, and faults on the way to an API: one place through which every port goes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Weather:
-    """How bad the way to the API is: chances for each call, and delays in seconds."""
+    """The faults on the way to the API: chances for each call, and delays in seconds."""
 
     unreachable: float = 0.0
     busy: float = 0.0
-    conflict: float = 0.0  # somebody else wrote in between
+    conflict: float = 0.0  # another client wrote in between
     lost: float = 0.0  # done, and the answer never came
     broken_watch: float = 0.0  # for each event
-    freeze: float = 0.0  # the process stands still for a minute, between an answer and what it does with it
+    freeze: float = 0.0  # the process is frozen for a minute, between an answer and its use
     latency_s: float = 0.01
     staleness_s: float = 0.05  # of caches
 
@@ -48,8 +48,8 @@ class Incarnation:
     """One life of one process. Once it has crashed, no port of it has an effect, its clean-up code included.
 
     Args:
-        crash_at: the number of the await at which it is cut off; an odd one after the effect, an even one before.
-        epoch: by which it records its calls; of others nothing is known unless it says so.
+        crash_at: the number of the await at which it is interrupted; an odd one after the effect, an even one before.
+        epoch: by which it records its calls; of others it knows only what the epoch tells.
     """
 
     def __init__(
@@ -128,10 +128,10 @@ class Between:
     """Comes in between a process and the server, at each read and write of one object. This one lets all be."""
 
     async def before(self, life: Incarnation, call: str, name: str) -> None:
-        """Do what others do in the moment before a call takes effect: nobody of them is seen by who has just looked."""
+        """Let others act in the moment before a call takes effect; the caller has not observed them."""
 
     def answered(self, life: Incarnation, call: str, answer: object) -> None:
-        """Take note of what a process was told."""
+        """Record an answer that a process received."""
 
 
 class WeatheredApi:

@@ -1,7 +1,7 @@
-"""The judge of crash schedules: writes down what was stored, sent and read, and at the end finds what must never be.
+"""The judge of crash schedules: records what was stored, sent and read, and finds violations at the end.
 
-It knows the rules of the engine from the outside alone: what the API stored at which moment, what left each process and
-what reached the hosts. A time that a process was down, or stood still, is nobody's fault, and is taken off.
+It knows the rules of the engine only from outside: the API's content at each moment, the calls of each process, and the
+effects on the hosts. Time in which a process was down or frozen is subtracted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from unbounded.workflow.run_state import ACT_ON_S, ACT_WITHIN_S
 TERMINAL: Final = ("Complete", "Failed")
 CLOCK_S: Final = 2.0  # timestamps of the API have no fractions, and are taken before the write
 DEADLINE_LATE_S: Final = 10.0
-CLEANUP_S: Final = 75.0  # the last stage of a HostReboot, and its looks
+CLEANUP_S: Final = 75.0  # the last stage of a HostReboot, and its observations
 TTL_LATE_S: Final = 10.0
 GRACE_LATE_S: Final = 15.0
 RETRY_S: Final = 15.0  # the longest pause of an executor after trouble with the API
@@ -38,7 +38,7 @@ PROOF: Final = {
     "HostPowerOff": {power.SEEN_OFF, power.SEEN_OFF_AGAIN},
     "HostPowerOn": {power.SEEN_ON, power.SEEN_ON_AGAIN},
 }
-DARK_S: Final = 15.0  # of a reboot: the host takes 4 s at most to come up, and is looked at every 5 s
+DARK_S: Final = 15.0  # of a reboot: the host takes 4 s at most to come up, and is observed every 5 s
 TROUBLE_S: Final = 150.0  # that a bad way to API or host may take besides, all in all
 
 
@@ -52,7 +52,7 @@ class Act:
     operation: str  # UID
     action: str
     life: str
-    satisfied: bool = False  # the host was as it asks for already
+    satisfied: bool = False  # the host had the requested state already
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,11 @@ class Owned:
 
 @dataclass(frozen=True)
 class Intent:
-    """A stored intent: when, by which process, and what for.
+    """A stored intent: its time, its process, and its purpose.
 
     Attributes:
-        told: what the server had told that process last of the Machine; None where it had asked for nothing.
-        binding: the hosts that the record names.
+        told: the server's last answer about the Machine to that process; None without one.
+        binding: the hosts in the record.
         uid: of the claimed Machine.
     """
 
@@ -113,8 +113,8 @@ class Story:
     claimed_at: float | None = None
     ended_at: float | None = None
     gone_at: float | None = None
-    deleted: bool = False  # somebody has deleted it
-    deleting: bool = False  # and the server says so
+    deleted: bool = False  # a user has deleted it
+    deleting: bool = False  # and the server reports that
     released: str = ""  # UID of the Machine whose slot it gave back, and when
     released_at: float = 0.0
     writes: int = 0  # of its status while it was at work
@@ -159,7 +159,7 @@ class Judge:
     deaf: bool = False  # hosts may ignore a shutdown
     troubled: bool = False  # the outside loses answers, or cannot be reached, or ignores a shutdown
 
-    # What happens
+    # Events
 
     def stored(self, kind: str, old: Mapping[str, Any] | None, new: Mapping[str, Any], power: str, host: str) -> None:
         """Take note of a write.
@@ -187,7 +187,7 @@ class Judge:
             states.append(now)
 
     def tell(self, life: str, machine: Machine, host: str) -> None:
-        """Take note of a Machine that the server has told a process in an answer."""
+        """Record a Machine that a process received in an answer."""
         active = machine.status.active_operation
         uid, holder = machine.metadata.uid, "" if active is None else active.uid
         self.told[life, machine.name] = Owned(_now(), uid, host, holder, active is not None and active.lost)
@@ -278,7 +278,7 @@ class Judge:
 
     @property
     def calm(self) -> bool:
-        """Whether the ways to the API and to the hosts are good ones."""
+        """Return whether the ways to the API and to the hosts have no faults."""
         return self.weather is FAIR and not self.troubled
 
     def _sends_follow_their_intents(self) -> None:
@@ -291,7 +291,9 @@ class Judge:
                 raise Violation(f"{send} long after its intent at {intents[-1].at}")
 
     def _intents_rest_on_what_holds(self) -> None:
-        """An intent rests on a fresh look, and on the slot and the target as the server told them last."""
+        """Check that an intent depends on a fresh observation, and on the lock and the target in the server's last
+        answer.
+        """
         slack_s = 2 * self.weather.latency_s + 0.1
         for story in self.stories.values():
             for intent in story.intents:
@@ -425,7 +427,7 @@ class Judge:
         return [send.at for send in self.sends if send.host == host and send.at > (story.ended_at or 0.0)]
 
     def _hosts_are_left_well(self, transitions: Mapping[str, list[tuple[float, str]]]) -> None:
-        """A host is as the last operation that acted on it says."""
+        """Check that a host has the state that the last operation on it reports."""
         last: dict[str, Story] = {}
         for send in sorted(self.sends, key=lambda one: one.at):
             last[send.host] = self.stories[send.operation]
@@ -439,7 +441,7 @@ class Judge:
                 raise Violation(f"{host} is {state} after {story}")
 
     def _says_so(self, story: Story, transitions: Mapping[str, list[tuple[float, str]]]) -> bool:
-        """Whether it says that the host is Off; or, of one that was On at its end, that it may still go Off."""
+        """Return whether it reports the host Off; or, for one that was On at its end, that it may still go Off."""
         at_end = [state for at, state in transitions[self._host(story)] if at <= (story.ended_at or 0.0)][-1]
         lingers = at_end == "On" and power.LINGERS in str(story.status.get("message", ""))
         return _says_left_off(story) or lingers
@@ -482,7 +484,7 @@ def _dark_s(transitions: list[tuple[float, str]], since: float, until: float) ->
 
 
 def _says_left_off(story: Story) -> bool:
-    """Whether it says that the host is left Off, or that nobody knows."""
+    """Return whether it reports the host as left Off, or its state as unknown."""
     is_lost = story.status.get("reason") == "ExecutorLost"
     return is_lost or str(story.status.get("message", "")).endswith("left Off")
 

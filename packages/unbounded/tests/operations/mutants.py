@@ -142,7 +142,7 @@ def unchanged() -> Mutant:
 
 
 def _changes(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Make each change in turn, yield its line and words, and take it back when asked for the next one."""
+    """Make each change in turn, yield its line and words, and revert it before the next one."""
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_shown_only(function):
             for node in ast.walk(function):
@@ -150,7 +150,7 @@ def _changes(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def _is_shown_only(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function makes words alone, which schedules do not read."""
+    """Return whether a function makes only text, which schedules do not read."""
     returns = ast.unparse(function.returns) if function.returns is not None else ""
     return returns == "str" or function.name in ("__post_init__", "__init__")
 

@@ -117,7 +117,7 @@ class Board:
 
 
 class NetbootWorld(World):
-    """A World whose Machines have hosts that boot from the network; the API tells of them truly and at once."""
+    """A World whose Machines have hosts that boot from the network; the API reports them correctly and at once."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,7 +142,7 @@ class NetbootWorld(World):
         return self.executor(name, lambda life, api: NetbootExecutor(name, life, self.outside, api))
 
     def judge(self) -> None:
-        """What must hold of any schedule, and of installations: once for an operation, never for a cancelled one."""
+        """Check the rules of any schedule, and of installations: once for an operation, never for a cancelled one."""
         for task in self._hosts:
             if task.done():
                 task.result()

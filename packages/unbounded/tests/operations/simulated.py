@@ -30,7 +30,7 @@ class Act:
     machine: str
     operation: str  # UID
     action: str
-    doubled: bool = False  # the same process's same ask had taken effect already
+    doubled: bool = False  # an earlier equal call of the same process had taken effect already
     life: str = ""
 
 
@@ -61,13 +61,13 @@ class Host:
             self.power, self.on_at = "On", None
 
     def start(self) -> None:
-        """Boot, from where the override says; one for a single start is used up."""
+        """Boot from the override's source; one for a single start is used up."""
         self.boot += 1
         self.sources.append("Pxe" if self.armed else "Hdd")
         self.armed = "" if self.armed == "Once" else self.armed
 
     def ask(self, action: str, now: float, chance: random.Random, *, deaf: bool) -> bool:
-        """Act on an ask; whether the host was as it asks for already."""
+        """Carry out a call; return whether the host had the requested state already."""
         self.settle(now)
         match action:
             case power.SHUT_DOWN | power.SWITCH_OFF if self.power == "Off":
@@ -108,7 +108,7 @@ class Outside:
         return asyncio.get_running_loop().time()
 
     def record(self, target: Target, action: str, *, satisfied: bool, life: str) -> None:
-        """Write an act down; it is doubled if the same process asked for the same before, and it has come true."""
+        """Record an act; it is doubled if an earlier equal call of the same process has taken effect."""
         uid = target.operation.metadata.uid
         before = any((act.operation, act.action, act.life) == (uid, action, life) for act in self.acts)
         self.acts.append(Act(self.now(), target.machine.name, uid, action, before and satisfied, life))
@@ -129,7 +129,7 @@ class Instance:
 
 
 class SimulatedExecutor:
-    """What the three kinds share: a name, a life, and the way to the outside."""
+    """Shared parts of the three kinds: a name, a life, and the way to the outside."""
 
     kinds: frozenset[OperationKind]
     call_limit_s = 30.0
@@ -210,7 +210,7 @@ BOOTED = "the agent is back with another host boot id"
 
 
 class AgentExecutor(SimulatedExecutor):
-    """An executor on the machine: its own action ends it, and its successor sees what came of it."""
+    """An executor on the machine: its own action ends it, and its successor observes the result."""
 
     kinds = frozenset({OperationKind.NODE_REBOOT, OperationKind.AGENT_UPGRADE})
 

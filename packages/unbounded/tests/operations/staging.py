@@ -1,4 +1,4 @@
-"""Stories in virtual time: a test is told in a `World`, and the judge looks at it when it is over."""
+"""Stories in virtual time: a test runs in a `World`, and the judge checks it at the end."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class DeadExecutor(PowerExecutor):
 
 @dataclass
 class Announced:
-    """The Events that a steward had to tell, as (name, reason)."""
+    """The Events of a supervisor, as (name, reason)."""
 
     events: list[tuple[str, str]] = field(default_factory=list)
 
@@ -156,7 +156,7 @@ async def in_stage(world: World, name: str, stage: str, *, within_s: float = 300
 
 
 async def waits(world: World, name: str, reason: str, *, within_s: float = 5) -> MachineOperation:
-    """The operation once its status says that it waits for this, held by whom, since and until when."""
+    """Return the operation once its status has this reason to wait, with the blocker, since and until when."""
 
     def says(operation: MachineOperation) -> bool:
         waiting = operation.status.waiting

@@ -122,7 +122,7 @@ async def _nothing() -> None:
 
 
 class TracingApi(MemoryApi):
-    """Tells of every object that goes."""
+    """Reports every object that is deleted."""
 
     def __init__(self, gone: Callable[[str], None], **options: Any) -> None:
         super().__init__(**options)
@@ -154,7 +154,7 @@ class Rivals(Between):
             await self._storm.come_between(name)
 
     def answered(self, life: Incarnation, call: str, answer: object) -> None:
-        """Take note of each Machine that a process was told of, as it was then."""
+        """Record each Machine that a process received, in its state at that time."""
         if isinstance(answer, Machine | dict) and call.endswith(" Machine"):
             machine = answer if isinstance(answer, Machine) else msgspec.convert(answer, Machine)
             self._storm.world.verdict.tell(life.name, machine, host_of(machine))
@@ -346,13 +346,13 @@ class Storm:
         await self.world.api.delete(MACHINES, machine)
 
     async def _recreate(self, _name: str, machine: str) -> None:
-        """Delete a Machine with its finalizers, and register it anew: what was sent to its host is still on its way."""
+        """Delete a Machine with its finalizers, and register it again: calls to its host are still on their way."""
         self.world.verdict.forced.append((machine, self.world.outside.now()))
         await self.world.take_away(machine)
         await self.world.machine(machine)
 
     async def _take_slot(self, _name: str, machine: str) -> None:
-        """Have the Machine's agent make its node anew: it takes a slot that was lost, or taken away by hand."""
+        """Let the Machine's agent recreate its node: it takes a lock that was lost, or removed by hand."""
         uid = f"recreation-{self._rival.random()}"
         active = {
             "uid": uid,

@@ -77,7 +77,7 @@ def defaults(kind: Kind[Any], new: dict[str, Any]) -> None:
 
 @dataclass
 class Story:
-    """What the judge wrote down about one operation, at the moment of each write."""
+    """The judge's record of one operation, at the moment of each write."""
 
     name: str
     machine: str
@@ -143,7 +143,7 @@ class World:
     def announce(self, about: MachineOperation | Machine, type_: str, reason: str, _message: str) -> None:
         self.announced.append((about.name, type_, reason))
 
-    # What users do
+    # Actions of users
 
     async def machine(self, name: str, **spec: Any) -> Machine:
         labels = {"unbounded-cloud.io/site": "lab", **spec.pop("labels", {})}
@@ -155,7 +155,7 @@ class World:
         return await self.api.create(MACHINES, body)
 
     async def take_away(self, name: str) -> None:
-        """Delete a Machine as somebody does who takes off its finalizers."""
+        """Delete a Machine as a user who removes its finalizers."""
         await self.api.patch(MACHINES, name, {"metadata": {"finalizers": []}})
         await self.api.delete(MACHINES, name)
 
@@ -213,7 +213,7 @@ class World:
     # Waiting
 
     async def until(self, name: str, done: Callable[[MachineOperation], bool], *, within_s: float) -> MachineOperation:
-        """Wait for an operation, looking once a virtual second; the last state stands in the message."""
+        """Wait for an operation, once a virtual second; the message has the last state."""
         operation = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
@@ -260,7 +260,7 @@ class World:
             raise Violation(f"two replacements of one operation: {self.outside.instances}")
 
     def _once_is_once(self) -> None:
-        """What must not be sent twice was never sent a second time, whether it took effect or not."""
+        """Check that a call that must not be repeated was never sent a second time, whether it took effect or not."""
         if len(self.outside.sent) != len(set(self.outside.sent)):
             raise Violation(f"sent more than once: {self.outside.sent}")
 
@@ -270,7 +270,9 @@ class World:
                 raise Violation(f"doubled: {act}")
 
     def _acts_follow_their_intents(self) -> None:
-        """An action leaves within ACT_WITHIN_S of a write that says so, and lands within the limit of its call."""
+        """Check that an action leaves within ACT_WITHIN_S of the write of its intent, and lands within the limit of its
+        call.
+        """
         for act in self.outside.acts:
             written = [
                 at for at, action in self.stories[act.operation].intents if action == act.action and at <= act.at
@@ -279,7 +281,9 @@ class World:
                 raise Violation(f"{act} came without an intent, or long after it: {written}")
 
     def _one_operation_acts_on_a_machine(self) -> None:
-        """From an operation's first act on, as long as it has its Machine, nobody else acts on that, and then alone."""
+        """Check that from an operation's first act on, while it has its Machine, no other operation acts on that
+        Machine.
+        """
         ends = {uid: story.free_at or float("inf") for uid, story in self.stories.items()}
         spans: dict[str, tuple[str, float]] = {}
         for act in self.outside.acts:
@@ -355,11 +359,11 @@ class Process:
         stops: bool = False,
         pause_s: tuple[float, float] = (0.0, 40.0),
     ) -> None:
-        """Live, crash at the given awaits, and live again; the last life goes on.
+        """Live, crash at the given awaits, and live again; the last life continues.
 
         Args:
             ends_s: how long further lives last.
-            stops: those are told to stop, in place of being killed.
+            stops: those get a signal to stop, in place of being killed.
         """
         remaining: list[tuple[int | None, float | None]] = [
             *((at, None) for at in crashes),
@@ -391,7 +395,7 @@ class Running:
     task: asyncio.Task[Any]
 
     async def terminate(self) -> None:
-        """Tell it to stop, as a signal does, and wait for its end."""
+        """Request its stop, as a signal does, and wait for its end."""
         self.task.cancel()
         await asyncio.wait({self.task}, timeout=10.0)
 

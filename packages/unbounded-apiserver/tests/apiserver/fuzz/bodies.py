@@ -197,7 +197,7 @@ def _varint(number: int) -> bytes:
 
 
 def _gzip(ask: Ask, rng: random.Random) -> Ask:
-    """Compressed bodies, damaged and whole, and what says it is compressed and is not."""
+    """Return compressed bodies, damaged and whole, and bodies whose header wrongly declares compression."""
     body = written(ask.body)
     data = gzip.compress(body, 1)
     if rng.random() < 0.3:

@@ -25,7 +25,7 @@ SLOWEST: Final = 20
 
 @dataclass
 class Findings:
-    """What was seen. `faults` is empty when all went well."""
+    """The results of a campaign. `faults` is empty if there are none."""
 
     sent: int = 0
     answered: Counter[int] = field(default_factory=Counter)
@@ -38,7 +38,7 @@ class Findings:
 
 
 class Campaign:
-    """Sends what a seed gives. `contexts` are ways to connect: as the administrator, and as nobody."""
+    """Sends the inputs of a seed. `contexts` are ways to connect: as the administrator, and without credentials."""
 
     def __init__(self, url: str, admin: ssl.SSLContext, nobody: ssl.SSLContext, seed: int) -> None:
         self.found = Findings()
@@ -90,7 +90,7 @@ class Campaign:
         self._control()
 
     def _asked(self, line: Line, sent: Input) -> bool:
-        """Whether the connection can be used again."""
+        """Return whether the connection is usable again."""
         before, self._before = self._before, sent
         try:
             line.send(sent.data)

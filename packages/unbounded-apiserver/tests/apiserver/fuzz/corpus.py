@@ -38,7 +38,7 @@ class Ask:
 
 
 def recorded() -> list[Ask]:
-    """What the goldens ask, watches that would wait for their end left out."""
+    """Return the requests of the goldens, without watches that would wait for their end."""
     asks = []
     for file in sorted(GOLDENS.glob("*.json")):
         for exchange in json.loads(file.read_text())["exchanges"]:

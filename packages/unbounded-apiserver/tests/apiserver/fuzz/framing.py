@@ -1,4 +1,4 @@
-"""Bytes that are almost HTTP: each on a connection of its own, as nobody knows where such a message ends."""
+"""Bytes that are almost HTTP: each on a connection of its own, as the end of such a message is undefined."""
 
 from __future__ import annotations
 

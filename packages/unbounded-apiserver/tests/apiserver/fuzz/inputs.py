@@ -1,4 +1,4 @@
-"""What is sent to a server: requests as bytes, and what is known of each."""
+"""Inputs for a server: requests as bytes, and the known facts of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.apiserver.fuzz.values import written
 
 @dataclass(frozen=True)
 class Input:
-    """What is sent. `head`: no body comes back; `framed`: it is HTTP, so an answer must come."""
+    """An input. `head`: the answer has no body; `framed`: it is HTTP, so an answer must come."""
 
     family: str
     data: bytes

@@ -1,4 +1,4 @@
-"""What an answer must never be, whatever was asked."""
+"""Rules of every answer, for any input."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Final
 from tests.apiserver.fuzz.inputs import Input
 from tests.apiserver.fuzz.line import Answer
 
-TOO_NEW: Final = 504  # "Too large resource version": what was asked for may yet come
+TOO_NEW: Final = 504  # "Too large resource version": the requested version may still come
 
 
 def fault(sent: Input, answer: Answer) -> str:
-    """What is wrong with an answer, '' when nothing is."""
+    """Return the fault of an answer, '' if there is none."""
     if answer.body is None or sent.head:
         return "" if answer.code < 500 or answer.code == TOO_NEW else f"{answer.code} without a body"
     text = answer.body.decode(errors="replace")
@@ -32,7 +32,7 @@ def _refused(name: str) -> Any:
 
 
 def _status_fault(code: int, body: Any) -> str:
-    """Whether a refusal is a Status as clients decode it."""
+    """Return the fault of a refusal that is not a Status as clients decode it."""
     if not isinstance(body, dict) or (body.get("kind"), body.get("apiVersion")) != ("Status", "v1"):
         return f"{code} that is no Status: {str(body)[:300]}"
     if body.get("code") != code or body.get("status") != "Failure" or not isinstance(body.get("message"), str):

@@ -46,14 +46,14 @@ class Line:
         self._seen = bytearray()
 
     def send(self, data: bytes) -> None:
-        """What the server does not want to read is not an error: it may have answered already."""
+        """Send the data; an error is ignored, as the server may have answered and closed already."""
         try:
             self._socket.sendall(data)
         except (ConnectionError, ssl.SSLError):
             return
 
     def answer(self, *, head: bool = False) -> Answer:
-        """The next answer; `head` says that it is to a HEAD request, hence without a body."""
+        """Return the next answer; one to a HEAD request (`head`) has no body."""
         while (end := self._seen.find(b"\r\n\r\n")) < 0:
             self._more()
         lines = self._take(end + 4).decode("latin-1").split("\r\n")

@@ -1,4 +1,4 @@
-"""What is wrong around a body: paths, queries, headers, methods."""
+"""Faults around a body: paths, queries, headers, methods."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from unbounded_apiserver.type_desc import ListType, MapType, ScalarType, StructType, TypeDesc
 
-MARK: Final = "\ue000raw%d\ue000"  # stands for raw text in an object until it is written
+MARK: Final = "\ue000raw%d\ue000"  # placeholder of raw text in an object until it is written
 
 RAW: Final = (  # what JSON text may hold and Python's values do not
     "NaN",

@@ -24,12 +24,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass
 class Kubelet:
-    """What was asked of it.
+    """A kubelet of the tests, with the requests that it got.
 
     Args:
-        port: where it listens, on 127.0.0.1.
+        port: of its listener, on 127.0.0.1.
         handler: answers; it may be replaced.
-        users: the common names of the client certificates that were shown.
+        users: the common names of the client certificates.
     """
 
     port: int
@@ -45,7 +45,7 @@ class Kubelet:
 
 
 def self_signed() -> ssl.SSLContext:
-    """Return TLS as of a kubelet without serverTLSBootstrap: signed by nobody that the API server knows."""
+    """Return TLS as of a kubelet without serverTLSBootstrap: the API server does not know its signer."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
     return context

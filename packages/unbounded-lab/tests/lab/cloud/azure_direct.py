@@ -25,7 +25,7 @@ class DirectTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
 
     def __init__(self, cloud: LabAzure) -> None:
         self._cloud = cloud
-        self._exchanges: set[asyncio.Task[LabReply]] = set()  # they go on when their client has left
+        self._exchanges: set[asyncio.Task[LabReply]] = set()  # they continue when their client has left
 
     async def open(self) -> None:
         pass

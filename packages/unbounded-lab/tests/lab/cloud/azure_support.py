@@ -64,7 +64,7 @@ MODELS: Final[dict[str, Any]] = {
 
 
 def model_faults(call: str, reply: LabReply) -> list[str]:
-    """What is wrong with an answer."""
+    """Return the faults of an answer."""
     body: Any = msgspec.json.decode(reply.body) if reply.body else None
     if reply.status >= 400:
         if call.startswith("Login."):

@@ -14,10 +14,10 @@ Fields = Mapping[str, tuple[Any, bool]]
 
 
 def faults(value: Any, kind: Any, fields_of: Callable[[Any], Fields | None], path: str = "$") -> Iterator[str]:
-    """What is wrong with a decoded JSON value.
+    """Yield the faults of a decoded JSON value.
 
     Args:
-        kind: what it should be, as an annotation.
+        kind: the expected type, as an annotation.
         fields_of: the fields of one of the SDK's models; None for any other annotation.
     """
     fields = fields_of(kind)

@@ -1,4 +1,4 @@
-"""What shows over HTTPS that a misbehaviour does what its description says."""
+"""Checks over HTTPS that a misbehaviour does what its description says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts that join an embedded server: their configuration, their tokens, and a stand-in for who approves them."""
+"""Hosts that join an embedded server: their configuration, their tokens, and a stand-in for the approver."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def make_machine(admin: Client, name: str = "m1", **spec: Any) -> Any:
 
 @asynccontextmanager
 async def approving(admin: Client, kind: str = "Approved") -> AsyncIterator[list[str]]:
-    """Decide every request in this way, and tell their names."""
+    """Decide every request in this way, and collect the names."""
     decided: list[str] = []
 
     async def decide() -> None:

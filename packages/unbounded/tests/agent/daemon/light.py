@@ -98,7 +98,7 @@ def audited(server: ApiServer) -> list[dict[str, Any]]:
 
 
 def requests_of(server: ApiServer, user: str, *, conflicts: bool = True) -> list[tuple[str, str]]:
-    """What a user has asked for, as (verb, URI), in the order in which it was answered."""
+    """Return the requests of a user, as (verb, URI), in the order of their answers."""
     found = [one for one in audited(server) if one["user"]["username"] == user]
     return [(one["verb"], one["requestURI"]) for one in found if conflicts or one["responseStatus"]["code"] != 409]
 

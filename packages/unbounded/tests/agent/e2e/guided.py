@@ -15,7 +15,7 @@ VERSION: Final = "9.9.9"
 
 
 def newer(agent: AgentHost, release: AgentRelease) -> dict[str, str]:
-    """What stands in the guides for a release, and what is there in its place."""
+    """Return the placeholders of the guides for a release, and their values in the test."""
     return {RELEASE_URL: agent.mirror.add(f"/{release.version}.tar.gz", release.archive), SHA256: release.sha256}
 
 

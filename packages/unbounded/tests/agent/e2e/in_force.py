@@ -1,4 +1,4 @@
-"""Settings of a MachineConfiguration, and where they are in force: asked of the kernel, of systemd and of processes."""
+"""Settings of a MachineConfiguration, and their effect, read from the kernel, systemd and processes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from tests.support.hosts.agent import AgentHost
 NAME: Final = "chain"
 PODS: Final = "42"
 PARAMETER: Final = ("net.ipv4.tcp_keepalive_time", "601")
-OWN: Final = {"etc/sysctl.d/99-own.conf": b"net.ipv4.tcp_keepalive_time = 77\n"}  # of an image, which has no say
-_PROXY: Final = "http://192.0.2.9:3128"  # nobody's: all that is asked for is reached directly
+# of an image; the configuration overrides it
+OWN: Final = {"etc/sysctl.d/99-own.conf": b"net.ipv4.tcp_keepalive_time = 77\n"}
+_PROXY: Final = "http://192.0.2.9:3128"  # no proxy: all requests are direct
 
 
 def configuration(image: str, *direct: str) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def lenient(release: AgentRelease, into: Path) -> Path:
 
 
 def register(agent: AgentHost, key: Path, *more: str) -> str:
-    """The command line for a host of tests: where things come from is said to the control plane alone."""
+    """Return the command line for a host of tests: only the control plane has the sources of artifacts."""
     versions = {"containerd": CONTAINERD, "runc": RUNC, "cni": CNI}
     flags = [f"--{name}-version {version}" for name, version in versions.items()]
     name = agent.machine.removeprefix(f"{SITE}-")
@@ -72,7 +72,7 @@ async def joined(agent: AgentHost, release: AgentRelease, folder: Path, *more: s
 
 
 async def settled(agent: AgentHost, *, within_s: float) -> dict[str, Any]:
-    """Wait until the Node is Ready, machina has seen that, and the agent has said that it is there; the Node."""
+    """Wait until the Node is Ready, machina has observed that, and the agent has reported; return the Node."""
     node = await agent.plane.ready(agent.machine, within_s=within_s)
 
     def so(seen: dict[str, Any]) -> bool:

@@ -210,5 +210,5 @@ class SimulatedNodes:
 
 @asynccontextmanager
 async def unlocked(_who: str) -> AsyncIterator[None]:
-    """The lock of a host on which nobody else is."""
+    """The lock of a host without other holders."""
     yield

@@ -1,4 +1,4 @@
-"""What tests of the preflight share: a configuration, and a host on which nothing is run."""
+"""Shared parts of the preflight's tests: a configuration, and a host on which nothing is run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def config(*, api_server: str, ca_pem: str = PEM, **more: Any) -> AgentConfig:
 
 
 class NoCommands:
-    """Programs that all say the same."""
+    """Programs that all print the same."""
 
     def __init__(self, says: str = "") -> None:
         self._says = says
@@ -44,7 +44,7 @@ class NoCommands:
 
 
 class NoUnits:
-    """Units of which some are active, and which nobody may change."""
+    """Units of which some are active, and which a test may not change."""
 
     def __init__(self, active: Mapping[str, bool] | None = None) -> None:
         self._active = active or {}

@@ -1,4 +1,4 @@
-"""A simulated host with two slots, the kubelets in them, and a judge that looks at every change of it."""
+"""A simulated host with two slots, the kubelets in them, and a judge that checks every change of it."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from unbounded.kube.logs import SecretStr
 
 LEASE_S: Final = 10.0
 LEASE_NAMESPACE: Final = "kube-node-lease"
-# What is wrong with nodes of these versions of Kubernetes.
+# The fault of nodes of these versions of Kubernetes.
 UNBUILDABLE: Final = "9.0.0"
 WILL_NOT_START: Final = "9.1.0"
 NEVER_READY: Final = "9.2.0"
 LIES: Final = "9.3.0"  # its kubelet reports another version
 DIES: Final = "9.4.0"  # its kubelet stops soon after it was started
 NEVER_REGISTERS: Final = "9.5.0"
-UNWELL: Final = "9.6.0"  # its kubelet says so of itself
+UNWELL: Final = "9.6.0"  # its kubelet reports that it is not healthy
 NO_SANDBOX: Final = "9.7.0"  # no Pod sandbox runs in its slot
 BAD: Final = (UNBUILDABLE, WILL_NOT_START, NEVER_READY, LIES, DIES, NEVER_REGISTERS, UNWELL, NO_SANDBOX)
 
 
 @dataclass
 class SimSlot:
-    """What a slot is now; the first four survive a loss of power."""
+    """The present state of a slot; the first four fields survive a loss of power."""
 
     exists: bool = False
     applied: BuildRecord | None = None
@@ -122,12 +122,12 @@ class SimHost:
         self.check()
 
     def check(self) -> None:
-        """What must never be, at any moment."""
+        """Check the rules that hold at any moment."""
         if all(it.kubelet for it in self.slots.values()):
             self.violated("two kubelets run")
 
     def violated(self, what: str) -> None:
-        """Whoever catches it: the judge has seen it."""
+        """Record a violation, whether or not the caller catches the error."""
         self.violations.append(what)
         raise Violation(f"{what}: {self.log[-30:]}")
 

@@ -122,7 +122,7 @@ class NodeWorld(World):
             await recreation.resume()
             tasks.create_task(recreation.run())
 
-    # What users do
+    # Actions of users
 
     async def delete_node(self) -> str:
         """The UID of the Node that is gone."""
@@ -145,7 +145,7 @@ class NodeWorld(World):
         }
         await self.api.create(MACHINE_CONFIGURATION_VERSIONS, body)
 
-    # What there is
+    # Existing objects
 
     async def m1(self) -> Machine:
         return await self.api.get(MACHINES, "m1")

@@ -41,7 +41,7 @@ def host_with(root: Path, version: str) -> Layout:
 
 
 def version_in_use(layout: Layout) -> str:
-    """What the command says, as it is run by people: through all links."""
+    """Return the version that the command prints for a person: through all links."""
     return layout.command.read_text().split()[-1]
 
 

@@ -1,4 +1,4 @@
-"""What releases can be like: one that works, and every way in which one fails."""
+"""Kinds of releases: one that works, and every way in which one fails."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ WINDOW_S: Final = 40
 
 @dataclass(frozen=True)
 class Nature:
-    """What a version is like.
+    """The behaviour of a version.
 
     Args:
-        lives_s: how long it runs until it fails by itself; watched: it hangs, and the watchdog ends it then.
+        lives_s: the time until it fails by itself; watched: it hangs, and the watchdog ends it then.
         deaf: it reaches no API server.
         idle: it does nothing.
-        blind: between these seconds since its start it reads no Machine, whatever else the API lets it do.
+        blind: between these seconds since its start it reads no Machine, but uses the rest of the API.
     """
 
     lives_s: float | None = None

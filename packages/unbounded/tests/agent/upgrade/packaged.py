@@ -24,7 +24,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.join.config_file import read_agent_config
 
 WINDOW_S: Final = 4
-# What is run before the daemon of a whole release: it reaches nobody.
+# A script that runs before the daemon of a whole release, without a network.
 DEAF: Final = 'exec unshare --net "$(dirname "$(readlink -f "$0")")/unbounded-agent.whole" "$@"'
 
 # The daemons of releases that are nothing but a script.
@@ -40,7 +40,11 @@ def publish(mirror: Mirror, release: AgentRelease, folder: Path, version: str, *
 
 
 def publish_script(mirror: Mirror, folder: Path, version: str, *, daemon: str, says: str = "") -> str:
-    """A release that is a script on the mirror; its path. Args: says: what is run for `version`."""
+    """Publish a release that is a script on the mirror, and return its path.
+
+    Args:
+        says: the script for `version`.
+    """
     text = f"case $1 in version) {says or f'echo unbounded-agent {version}'} ;; daemon) {daemon} ;; esac"
     return _added(mirror, version, tarball(folder / f"{version}.tar.gz", ("unbounded-agent", program(text), 0o755)))
 
@@ -70,7 +74,7 @@ class UpgradeHost:
         return ReleaseSlots(self.layout).selection()
 
     async def install(self, release: AgentRelease, *, window_s: int = WINDOW_S) -> None:
-        """What `start` leaves, but for the node."""
+        """Install what `start` leaves, without the node."""
         config = {
             "MachineName": self.machine,
             "Cluster": {"CaCertBase64": self.plane.ca_base64, "Version": "1.34.0"},
@@ -96,7 +100,7 @@ class UpgradeHost:
         releases.name_command()
 
     async def said(self, version: str, *, within_s: float = 60.0) -> None:
-        """Wait until the Machine's status tells this version."""
+        """Wait until the Machine's status has this version."""
         await self.plane.wait(
             MACHINES,
             self.machine,
@@ -136,5 +140,5 @@ class UpgradeHost:
         return said.stdout.split()[-1] if said.ok else "", active.stdout.strip(), self.selection.on_trial, armed
 
     async def note(self) -> str:
-        """What an error of the test is to show."""
+        """Return the text for an error of the test."""
         return await self.host.journal("--lines=80", "--unit=unbounded-agent-daemon*")

@@ -1,6 +1,6 @@
-"""A host in virtual time: real folders, links and script, and in the place of systemd a table of what it would do.
+"""A host in virtual time: real folders, links and script, and a table of effects in place of systemd.
 
-An agent lives on it as a process of tests.operations.world, so it can be cut off at every call to the API or to
+An agent lives on it as a process of tests.operations.world. So it can be interrupted at every call to the API or to
 systemd, and at every change of the file system.
 """
 
@@ -117,7 +117,7 @@ class SimulatedHost:
     # systemd
 
     def job(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Something that systemd does by itself, whatever becomes of who asked for it."""
+        """Run work that systemd does by itself, regardless of the caller's life."""
         nobody = contextvars.copy_context()
         nobody.run(_living.set, None)
         task = asyncio.get_running_loop().create_task(work, context=nobody)
@@ -292,7 +292,7 @@ class SimulatedHost:
 
         return await life.through("fetch", copy)
 
-    # What always holds
+    # Rules that always hold
 
     def check(self) -> None:
         """Both links lead to a release, and the last good one was proven: an unproven one never is."""
@@ -361,7 +361,7 @@ class SimulatedUnits:
 
 
 class SimulatedCommands:
-    """Programs that say their version."""
+    """Programs that print their version."""
 
     def __init__(self, life: Incarnation) -> None:
         self._life = life

@@ -1,7 +1,7 @@
-"""Two servers for the tests of a folder: one that `unbounded up` has prepared, and one that stands for a cluster.
+"""Two servers for the tests of a folder: one that `unbounded up` has prepared, and one in place of a cluster.
 
-The cluster has definitions in the place of apps/v1 and networking.k8s.io/v1, which the embedded server does not serve:
-requests and answers are real, and the tests play the controller of Deployments.
+The cluster has definitions in place of apps/v1 and networking.k8s.io/v1, which the embedded server does not serve.
+Requests and answers are real, and the tests play the controller of Deployments.
 """
 
 from __future__ import annotations

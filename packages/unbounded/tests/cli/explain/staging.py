@@ -33,7 +33,7 @@ NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", dict[str, Any])
 
 
 async def beat(api: Api, name: str, *, holder: str = "p1", renewed: str = "") -> None:
-    """Write the Lease of a process: renewed now, unless it says otherwise."""
+    """Write the Lease of a process, renewed now by default."""
     spec = {
         "holderIdentity": holder,
         "leaseDurationSeconds": 15,
@@ -48,7 +48,7 @@ async def beat(api: Api, name: str, *, holder: str = "p1", renewed: str = "") ->
 async def why(
     api: Api, name: str, *, topic: Topic | None = Topic.OPERATION, alive: Sequence[str] = ALIVE
 ) -> tuple[ExplainLink, ...]:
-    """Ask, with these processes alive."""
+    """Return the explanation, with these processes alive."""
     for process in alive:
         await beat(api, process)
     links, _, _ = await explained(api, topic, name, now=virtual_now)
@@ -73,7 +73,7 @@ def commands(links: Sequence[ExplainLink]) -> list[str]:
 
 
 async def typed(api: Api, command: str) -> None:
-    """Do what a command does that an answer gives; only those that say all there is to say."""
+    """Run a command from an answer; only commands that are complete."""
     words = shlex.split(command)
     match words:
         case ["kubectl", "unbounded", "machine", "resume", "--all"]:

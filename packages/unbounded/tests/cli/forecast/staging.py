@@ -30,7 +30,7 @@ LAB = {"unbounded-cloud.io/site": "lab"}
 
 
 class DryApi(MemoryApi):
-    """What is staged is written before `closed`; after that a write that is no dry run is a fault."""
+    """An API in which the stage is written before `closed`; after that a write that is no dry run is a fault."""
 
     def __init__(self) -> None:
         super().__init__(now=virtual_now, defaults=defaults)

@@ -1,5 +1,7 @@
-"""Whether a copy is whole, judged apart from the code that made it: both sides are brought to one form, in which names
-stand for UIDs, and compared.
+"""Check that a copy is complete, independent of the code that made it: both sides are brought to one form, with names
+in
+
+place of UIDs, and compared.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ def _shown(body: Raw, names: Mapping[str, str], versions: Mapping[str, str]) -> 
 
 
 def _number(value: Any, generation: int) -> None:
-    """Whether a status speaks of the spec as it is, instead of its number."""
+    """Replace a generation by whether the status describes the present spec."""
     for key, one in value.items() if isinstance(value, dict) else ():
         if key in {"generation", "observedGeneration"}:
             value[key] = "now" if one == generation else "before"
@@ -94,6 +96,6 @@ async def copies_on(api: Api) -> list[str]:
 
 
 async def holders(api: Api) -> dict[str, str]:
-    """Who leads there, by Lease."""
+    """Return the leaders there, by Lease."""
     leases = (await api.list(LEASES, namespace=NAMESPACE)).items
     return {one.metadata.name: one.spec.holder_identity or "" for one in leases}

@@ -168,7 +168,7 @@ def _node_info(known: Mapping[str, str]) -> Raw:
 
 
 def status(made: Machine, replace: Any, password: Any) -> Raw:
-    """What its components know of it; much of it by UIDs."""
+    """Return its status, as its components write it; much of it by UIDs."""
     uid = replace.metadata.uid
     return {
         "phase": "Ready",

@@ -60,7 +60,7 @@ class Cli:
 
 
 class Running:
-    """A command that goes on beside the test, and what it has printed by now."""
+    """A command that runs beside the test, and its output by now."""
 
     def __init__(self, cli: Cli, *words: str) -> None:
         command, told, self.out, self.err = cli.told(*words)
@@ -80,14 +80,14 @@ class Running:
 
 
 async def make_machine(api: HttpApi, site: str, *, bmc: bool = True) -> Machine:
-    """One whose host a metalman could switch, or without a BMC one that nobody could."""
+    """Create a Machine whose host a metalman could switch, or one without a BMC that no executor could."""
     metadata = {"name": f"web-{next(_NUMBERS)}", "labels": {"unbounded-cloud.io/site": site}}
     spec: dict[str, Any] = {"pxe": {"image": "registry.example.com/i:1", "redfish": _REDFISH}} if bmc else {}
     return await api.create(MACHINES, {"metadata": metadata, "spec": spec})
 
 
 async def says(api: HttpApi, name: str, **status: Any) -> None:
-    """What an operation's status says, as its executor would write it."""
+    """Write an operation's status, as its executor would."""
     await api.patch(MACHINE_OPERATIONS, name, {"status": status}, subresource="status")
 
 

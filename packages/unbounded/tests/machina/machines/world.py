@@ -57,7 +57,7 @@ FACTS: Final = ClusterFacts("https://10.9.9.9:6443", "-----BEGIN CERTIFICATE----
 
 @dataclass
 class KnownFacts:
-    """What is known of the cluster."""
+    """The known facts of the cluster."""
 
     facts: ClusterFacts | None = FACTS
     missing: str | None = None
@@ -84,7 +84,7 @@ class CountingApi(MemoryApi):
 
 @dataclass
 class Cluster:
-    """A cluster and its hosts, and what was told about them."""
+    """A cluster and its hosts, and the reports about them."""
 
     chance: random.Random = field(default_factory=lambda: random.Random(0))
     weather: Weather = FAIR

@@ -127,7 +127,7 @@ def install(script: str, *, attempt: str = ATTEMPT, **environment: str) -> Insta
 
 
 def waits_for(file: Path, then: str = "") -> str:
-    """Shell that says so, and goes on when the file is there."""
+    """Return shell that reports, and continues when the file exists."""
     return f"echo waiting; while [ ! -e '{file}' ]; do sleep 0.05; done; echo went on\n{then}\n"
 
 

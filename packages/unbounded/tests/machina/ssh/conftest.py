@@ -32,5 +32,5 @@ async def ssh() -> AsyncIterator[SshClient]:
 
 @pytest.fixture(scope="session")
 def ed25519() -> str:
-    """A private key that nobody knows."""
+    """A private key that no server knows."""
     return asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode()

@@ -15,7 +15,7 @@ PATIENCE_S = 60.0  # for what takes a moment on a machine that has nothing else 
 
 @dataclass
 class FirstUses:
-    """What was to be pinned, in order; `fails` is raised in place of pinning."""
+    """The keys to pin, in order; `fails` is raised in place of pinning."""
 
     seen: list[tuple[SSHHop, str]] = field(default_factory=list)
     fails: Exception | None = None
@@ -42,7 +42,7 @@ def at(server: Server) -> HostPort:
 def hop_to(
     fleet: Fleet, server: Server, *, name: SSHHop = SSHHop.HOST, user: str = USER, pins: HostKeyPins | None = None
 ) -> Hop:
-    """With the fleet's key, and the server's own one pinned unless `pins` says otherwise."""
+    """Return a hop with the fleet's key, and with the server's own key pinned unless `pins` differs."""
     return Hop(name, at(server), user, identity(fleet.key), HostKeyPins((server.host_key,)) if pins is None else pins)
 
 

@@ -1,4 +1,4 @@
-"""What replaced virtual machines are judged by: what there was before, and that nothing is left."""
+"""Judgement of replaced virtual machines: their state before, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -59,6 +59,6 @@ async def nothing_is_left(world: AzureWorld) -> None:
 
 
 async def of_replacements(world: AzureWorld) -> list[Secret]:
-    """What is kept of instances."""
+    """Return the stored state of instances."""
     secrets = (await world.api.list(SECRETS, namespace=NAMESPACE)).items
     return [secret for secret in secrets if secret.type == "unbounded-cloud.io/replacement"]

@@ -37,7 +37,7 @@ ENDPOINT: Final = "https://cloud.test"
 
 
 class NearOci(LabOci):
-    """A simulated cloud that is asked without a socket; it lives by the loop's time."""
+    """A simulated cloud that is called without a socket; its clock is the loop's."""
 
     async def start(self) -> None:
         self.clock = LoopClock()

@@ -1,4 +1,4 @@
-"""Public areas for tests without a TPM: keys of software that say what a TPM's say, and what opens what is wrapped."""
+"""Public areas for tests without a TPM: software keys with the attributes of a TPM's, and the way to unwrap."""
 
 from __future__ import annotations
 

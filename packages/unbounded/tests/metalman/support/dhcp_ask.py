@@ -1,4 +1,4 @@
-"""Ask for a lease as firmware does, and print the boot file: `python -m … INTERFACE MAC MACHINE-ID [SERVER GIADDR]`.
+"""Request a lease as firmware does, and print the boot file: `python -m … INTERFACE MAC MACHINE-ID [SERVER GIADDR]`.
 
 With the last two it is a forged datagram, to the server's address and as if a relay had passed it on.
 """
@@ -38,7 +38,7 @@ def forge(mac: str, machine_id: str, server: str, giaddr: str) -> None:
 
 
 def boot_file(interface: str, mac: str, machine_id: str) -> str:
-    """The boot file of an OFFER; `none` for an OFFER without, and `silence`. It is asked for from 0.0.0.0."""
+    """Return the boot file of an OFFER, requested from 0.0.0.0; `none` for an OFFER without one, and `silence`."""
     packet = discover(mac, machine_id)
     frame = datagram(encode(packet), (bytes(4), 68), (b"\xff" * 4, 67))
     with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0) as raw, _listening(interface) as sock:

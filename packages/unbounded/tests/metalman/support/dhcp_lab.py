@@ -83,7 +83,7 @@ class Lab:
                 await started.communicate()
 
     async def run(self, role: str, *command: str, within_s: float = 30) -> str:
-        """What a command says that has to end by itself; its exit code is not asked for."""
+        """Run a command that ends by itself, and return its output; its exit code is ignored."""
         process = await asyncio.create_subprocess_exec(
             *("ip", "netns", "exec", self.ns(role), *command),
             stdin=asyncio.subprocess.DEVNULL,
@@ -101,7 +101,7 @@ class Lab:
         return said.decode(errors="replace")
 
     async def listening(self, role: str, port: int) -> None:
-        """Wait until somebody in a namespace has that UDP port."""
+        """Wait until a process in a namespace has that UDP port."""
         async with asyncio.timeout(20):
             while f":{port:04X} " not in await self.run(role, "cat", "/proc/net/udp"):  # noqa: ASYNC110 - a process
                 await asyncio.sleep(0.02)
@@ -123,7 +123,7 @@ class Lab:
 
 
 class DhcpProcess:
-    """What the server's process says."""
+    """The output of the server's process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process

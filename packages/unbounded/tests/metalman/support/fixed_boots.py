@@ -1,4 +1,4 @@
-"""Boots for tests of the HTTP server: files by name, and a list of all that was told."""
+"""Boots for tests of the HTTP server: files by name, and a list of all reports."""
 
 from __future__ import annotations
 

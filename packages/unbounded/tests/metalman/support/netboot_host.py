@@ -1,7 +1,7 @@
-"""A host behind a lab BMC that boots from the network, and the servers that see it do so, as far as the API shows.
+"""A host behind a lab BMC that boots from the network, and its servers, as far as the API shows them.
 
-What the host does when it starts follows from the boot override of its BMC alone; the servers tell of it in the
-Machine's status, and only while the operation is in a stage whose boot window is open.
+The boot override of its BMC alone decides what the host does at its start. The servers report it in the Machine's
+status, and only while the operation is in a stage whose boot window is open.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ FROM_NETWORK: Final = ("Pxe", "UefiHttp")
 
 @dataclass
 class Story:
-    """What a host does. The defaults install it.
+    """The behaviour of a host. The defaults install it.
 
     Attributes:
         image_s: when the image is on the servers' disk; None: never.
-        own_order: the firmware tries the network first, whatever the BMC says.
-        loads: how often the loader is fetched for one start; before the last one, nothing comes of it.
-        until: the last milestone; the host stands still after it.
+        own_order: the firmware tries the network first, regardless of the BMC.
+        loads: how often the loader is fetched for one start; all but the last one have no effect.
+        until: the last milestone; the host stops after it.
         writes_s: how long the image takes.
-        fails: what the installer gives up with.
-        contested: the milestone after which another client is seen: LoaderFetched or ImageWritten.
-        powers_off: the installer switches the host off in the end, instead of starting it anew.
+        fails: the error with which the installer gives up.
+        contested: the milestone after which another client appears: LoaderFetched or ImageWritten.
+        powers_off: the installer switches the host off in the end, instead of restarting it.
         comes_back: it boots its new disk.
-        cloud_init: how cloud-init ends: Succeeded, Failed, or Running for ever.
+        cloud_init: how cloud-init ends: Succeeded, Failed, or Running without end.
         cloud_init_s: and when.
         node: a Node comes.
         step_s: from one milestone to the next.
-        lag_s: from a request of the host to its milestone in the API; nothing is asked again in between.
+        lag_s: from a request of the host to its milestone in the API; the host requests nothing in between.
     """
 
     image_s: float | None = 0.0
@@ -71,7 +71,7 @@ class Hardware(Protocol):
     """The host's board."""
 
     def boots(self) -> list[str]:
-        """What every start of it was from, by its boot override."""
+        """Return the source of each of its starts, by its boot override."""
         ...
 
     def is_on(self) -> bool: ...
@@ -116,7 +116,7 @@ class NetbootHost:
             while True:
                 boots = self._hardware.boots()
                 if boot is not None and (len(boots) > self._started or not self._hardware.is_on()):
-                    boot.cancel()  # it is started anew, or off
+                    boot.cancel()  # it is restarted, or off
                     boot = None
                 if len(boots) > self._started:
                     self._started = len(boots)
@@ -141,7 +141,7 @@ class NetbootHost:
         await self._boot_network(boot)
 
     async def _window(self) -> str | None:
-        """The boot that is wanted now."""
+        """Return the boot that is requested now."""
         active = await self._active()
         if active is None or active.kind != "HostReplace" or active.uid in self.installs:
             return None

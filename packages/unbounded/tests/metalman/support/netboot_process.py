@@ -52,7 +52,7 @@ def changed(_old: Machine | None, new: Machine | None) -> None:
 
 
 async def prepared(api: MemoryApi) -> str:
-    """A Machine with the near host's MAC, and a HostReplace that nobody has claimed; the UID of the Machine."""
+    """Create a Machine with the near host's MAC, and an unclaimed HostReplace; return the UID of the Machine."""
     address, mask, gateway, _dns = LEASES[NEAR_MAC]
     lease = {"ipv4": address, "mac": NEAR_MAC, "subnetMask": mask, "gateway": gateway}
     machine = await api.create(MACHINES, machine_body(leases=[lease], pxe={"redfish": REDFISH}))

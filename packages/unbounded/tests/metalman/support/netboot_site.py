@@ -53,7 +53,7 @@ def put(root: Path, files: Mapping[str, str | bytes]) -> Path:
 
 @dataclass
 class FixedImages:
-    """What `of` says; tests turn it."""
+    """The results of `of`, which tests change."""
 
     said: BootImages | NotReadyYet
 
@@ -92,9 +92,11 @@ class CountingAttestation:
 
 @dataclass
 class World:
-    """Args:
-    macs: the MACs that the kernel knows behind addresses.
-    told: Events, as (Machine, reason, text).
+    """A site and its surroundings.
+
+    Args:
+        macs: the MACs that the kernel knows behind addresses.
+        told: Events, as (Machine, reason, text).
     """
 
     api: MemoryApi
@@ -129,7 +131,7 @@ class World:
         await self.caught_up()
 
     async def caught_up(self) -> None:
-        """Wait until the caches have what the API has, and the site was told."""
+        """Wait until the caches have the API's state, and the site was notified."""
         async with asyncio.timeout(30):
             while True:
                 machines, operations = await self.api.list(MACHINES), await self.api.list(MACHINE_OPERATIONS)
@@ -168,7 +170,7 @@ async def netboot_site(
     """A running site.
 
     Args:
-        neighbours: stands in for `World.macs`.
+        neighbours: replaces `World.macs`.
     """
     api = api or MemoryApi()
     netboot = put(folder / "netboot" / "disk", files)

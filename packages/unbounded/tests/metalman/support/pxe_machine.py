@@ -1,8 +1,8 @@
 """A machine that boots from the network, played by a script: `python -m … '{"interface": …, "mac": …}'`.
 
 It does what firmware, loader, installer and cloud-init do, with the standard library alone: DHCP, TFTP, HTTP, reports.
-Each step is printed as a line of JSON. With `until` it stops after that step; with `resume`, the URL of a boot, it is
-the installer of that boot, which goes on; with `installed`, such a URL, the system that was installed.
+It prints each step as a line of JSON. With `until` it stops after that step. With `resume`, the URL of a boot, it is
+the installer of that boot, which continues; with `installed`, such a URL, the installed system.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def answers(sock: socket.socket) -> Iterator[bytes]:
 
 
 def tftp(server: str, name: str) -> bytes:
-    """A file, or an OSError with what the server says."""
+    """Return a file; raise OSError with the server's error."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(ANSWER_S)
         request = b"\x00\x01" + name.encode() + b"\x00octet\x00blksize\x001400\x00"
@@ -117,7 +117,7 @@ def tftp(server: str, name: str) -> bytes:
 
 
 def http(url: str, body: dict[str, Any] | None = None) -> tuple[int, bytes]:
-    """The answer; 503 is asked again, as the protocol has it, and so is a server that is not there."""
+    """Return the answer; repeat the request after a 503, as in the protocol, and while the server is unreachable."""
     end = time.monotonic() + LIMIT_S
     while True:
         request = urllib.request.Request(

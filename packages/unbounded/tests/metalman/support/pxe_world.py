@@ -1,7 +1,7 @@
-"""What stands around machines that boot from the network, as a process of its own: a BMC and a registry of images.
+"""The environment of machines that boot from the network, as a process: a BMC and a registry of images.
 
 `python -m … FILE`, where FILE holds `{"images": {"lab/host:v1": {"disk/vmlinuz": "<base64>"}}}`, prints a line of JSON
-with how both are reached, and then one for each boot of the host with where it boots from.
+with the addresses of both, and then one for each boot of the host with its source.
 """
 
 from __future__ import annotations

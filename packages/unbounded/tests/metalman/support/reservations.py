@@ -47,7 +47,7 @@ class FixedBook:
 
 
 def book(*, files: Mapping[Loader, str] | None = None) -> FixedBook:
-    """A book with m1, whose boot is wanted when `files` are given."""
+    """Return a book with m1, with a requested boot when `files` are given."""
     return FixedBook({MAC: DhcpClient("m1", LEASE, None if files is None else OfferedBoot(files, URL))})
 
 
@@ -59,6 +59,6 @@ def asked(kind: MessageType, options: Mapping[int, bytes] | None = None, **field
 
 
 def pxe(architecture: int, kind: bytes = b"PXEClient") -> dict[int, bytes]:
-    """The options by which firmware says what it is."""
+    """Return the options by which firmware identifies itself."""
     named = kind + f":Arch:{architecture:05}:UNDI:003016".encode()
     return {opt.VENDOR_CLASS: named, opt.ARCHITECTURE: architecture.to_bytes(2, "big")}

@@ -96,7 +96,7 @@ class Cluster:
         return (await self.api.create(MACHINE_OPERATIONS, body)).name
 
     async def done(self, kind: str, machine: str, **spec: Any) -> MachineOperation:
-        """Ask for an operation and wait for its end."""
+        """Request an operation and wait for its end."""
         return await self.ended(await self.ask(kind, machine, **spec))
 
     async def ended(self, name: str, *, within_s: float = 3600.0) -> MachineOperation:
@@ -115,7 +115,7 @@ class Cluster:
         return active is not None and active.uid == operation.metadata.uid
 
     async def created(self, name: str, *, within_s: float = 60.0) -> str:
-        """The name of an operation that somebody else asks for, when it is there."""
+        """Return the name of an operation that another client creates, once it exists."""
 
         async def there() -> str | None:
             names = {each.name for each in (await self.api.list(MACHINE_OPERATIONS)).items}
@@ -124,7 +124,7 @@ class Cluster:
         return await self._until(there, f"{name} is there", within_s)
 
     async def in_stage(self, name: str, stage: str, *, within_s: float = 3600.0) -> MachineOperation:
-        """The operation, when it says that it is in a stage."""
+        """Return the operation, once its status has this stage."""
 
         async def there() -> MachineOperation | None:
             operation = await self.operation(name)
@@ -153,7 +153,7 @@ class Cluster:
         return await self._until(there, f"{machine} counts {reboots} reboots", within_s)
 
     async def _until(self, look: Callable[[], Awaitable[T | None]], what: str, within_s: float) -> T:
-        """Look after every write, until there is something."""
+        """Observe after every write, until there is a result."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while True:

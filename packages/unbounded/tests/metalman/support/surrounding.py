@@ -1,4 +1,4 @@
-"""What stands around machines that boot from the network, as tests meet it; see `pxe_world`."""
+"""Access of tests to the environment of machines that boot from the network; see `pxe_world`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MACS: Final = {"near": NEAR_MAC, "far": FAR_MAC}
 
 
 class Around:
-    """The BMC and the registry, through what their process says."""
+    """The BMC and the registry, through the output of their process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -59,7 +59,7 @@ def _base64(body: str | bytes) -> str:
 
 
 async def play(network: Lab, role: str = "near", **more: str) -> dict[str, dict[str, Any]]:
-    """Let the machine in a namespace boot; what it says by step."""
+    """Let the machine in a namespace boot; return its reports by step."""
     asked = json.dumps({"interface": "eth0", "mac": MACS[role], **more})
     said = await network.run(role, sys.executable, "-m", "tests.metalman.support.pxe_machine", asked, within_s=90)
     steps = {}

@@ -15,7 +15,7 @@ LOOK_S: Final = 0.1
 
 
 class SushyHardware:
-    """Follows the system by polling it, as nobody tells. Valid inside `sushy_hardware`."""
+    """Follows the system by polling it, as it sends no events. Valid inside `sushy_hardware`."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
@@ -50,7 +50,7 @@ class SushyHardware:
         await self._reset("ForceOff")
         while self._on:  # noqa: ASYNC110 - that is polled itself
             await asyncio.sleep(LOOK_S)
-        await asyncio.sleep(1)  # somebody clears the override meanwhile
+        await asyncio.sleep(1)  # another client clears the override meanwhile
         await self._reset("On")
 
     def _boot(self, system: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
-"""An asyncio event loop with real sockets whose clock moves on only while nothing is to be done.
+"""An asyncio event loop with real sockets whose clock advances only while no work is pending.
 
 The code under test keeps its production limits: half an hour of polls, graces and stalls passes in a second, over
-real TLS. Time stands (almost) still while anybody computes: a loaded machine makes a run slower, and nothing else.
-All parties of a conversation have to live in this loop: what another process answers would come too late.
+real TLS. Time (almost) stops during computation: a loaded machine makes a run slower, and nothing else. All parties of
+a conversation have to live in this loop: the answer of another process would come too late.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-EPOCH: Final = datetime(2030, 1, 1, tzinfo=UTC)  # what `swift_now()` shows when the dial stands at 0
+EPOCH: Final = datetime(2030, 1, 1, tzinfo=UTC)  # the value of `swift_now()` with the dial at 0
 QUIET_S: Final = 0.001  # real seconds that something which was sent has to arrive: loopback is faster than that
-LOOKS: Final = 3  # quiet looks in a row while something is under way
-FAR_S: Final = 10.0  # a jump that is worth a look more: no poll is so long, and most limits are longer
+LOOKS: Final = 3  # quiet observations in a row while bytes are in flight
+FAR_S: Final = 10.0  # a jump that needs one more observation: no poll is so long, and most limits are longer
 SYN_SENT: Final = 2  # of TCP's states, in the first byte of TCP_INFO
 NOTHING: Final = bytes(4)
 YES: Final = ctypes.c_int(1)
 LIBC: Final = ctypes.CDLL(None)
-TURN_S: Final = 1e-6  # what a turn of the loop takes, so that whoever waits for a rounding error does not spin
+TURN_S: Final = 1e-6  # the time of a turn of the loop, so that a wait for a rounding error does not spin
 
 
 class NotDoneError(AssertionError):
@@ -62,7 +62,7 @@ class _SwiftSelector(selectors.BaseSelector):
         return []
 
     def _is_under_way(self) -> bool:
-        """Whether something was sent that has not arrived."""
+        """Return whether sent bytes have not arrived yet."""
         descriptors = [key.fd for key in self._real.get_map().values()]
         for descriptor in descriptors:
             _confirm(descriptor)
@@ -88,12 +88,12 @@ class _SwiftSelector(selectors.BaseSelector):
 
 
 def _confirm(descriptor: int) -> None:
-    """Let the kernel tell the sender now what has arrived, as it would some milliseconds later by itself."""
+    """Let the kernel acknowledge received bytes now, as it would some milliseconds later by itself."""
     LIBC.setsockopt(descriptor, socket.IPPROTO_TCP, socket.TCP_QUICKACK, ctypes.byref(YES), ctypes.sizeof(YES))
 
 
 def _is_unconfirmed(descriptor: int) -> bool:
-    """Whether bytes were sent that the other side does not have, or a SYN, which no queue shows."""
+    """Return whether sent bytes have not reached the other side, or a SYN, which no queue shows."""
     state, size = ctypes.c_ubyte(), ctypes.c_uint(1)
     LIBC.getsockopt(descriptor, socket.IPPROTO_TCP, socket.TCP_INFO, ctypes.byref(state), ctypes.byref(size))
     if state.value == SYN_SENT:

@@ -41,7 +41,7 @@ def annotation(text: str, models: ModuleType) -> Any:
         return SIMPLE[text]
     model = getattr(models, text)
     kinds = [each for each in vars(models).values() if inspect.isclass(each) and model in each.__bases__]
-    return reduce(or_, kinds) if kinds else model  # one of those that the field which tells them apart may name
+    return reduce(or_, kinds) if kinds else model  # one of those that the discriminating field may name
 
 
 @cache
@@ -61,7 +61,7 @@ def _field(kind: Any, name: str, blank: Any, models: ModuleType) -> Any:
     text = blank.swagger_types[name]
     labels = {label: value for each in reversed(kind.__mro__) for label, value in vars(each).items()}
     values = [value for label, value in labels.items() if re.fullmatch(f"{name.upper()}_[A-Z0-9_]+", label)]
-    told = getattr(blank, name)  # what tells this model from others
+    told = getattr(blank, name)  # the discriminator of this model
     if told is not None:
         return _one_of(name, [told], label="told")
     if text in ("str", "list[str]") and values:

@@ -68,7 +68,7 @@ class Sdk:
         return client
 
     async def ask(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """What a call answers, as the SDK's Response."""
+        """Make a call, and return its answer as the SDK's Response."""
         return await asyncio.to_thread(call, *args, **kwargs)
 
     async def failure(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> oci.exceptions.ServiceError:
