@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from unbounded_apiserver import field_errors, status
-from unbounded_apiserver.admission.names import GROUP
 from unbounded_apiserver.admission.params import resource_of
-from unbounded_apiserver.admission.policy_types import BINDINGS, POLICIES
+from unbounded_apiserver.admission.policy_types import BINDINGS, GROUP, POLICIES
 from unbounded_apiserver.admission.values import Decide
 from unbounded_apiserver.auth import AuthAttributes, User
 from unbounded_apiserver.catalog import Catalog

@@ -12,8 +12,7 @@ from unbounded_apiserver.admission import params
 from unbounded_apiserver.admission.compiled import CompiledPolicy, PolicyVerdict, ValidationFailure, compile_policy
 from unbounded_apiserver.admission.environment import BUDGET
 from unbounded_apiserver.admission.matching import RequestMatch
-from unbounded_apiserver.admission.names import GROUP
-from unbounded_apiserver.admission.policy_types import BINDINGS, POLICIES, POLICY_RESOURCES
+from unbounded_apiserver.admission.policy_types import BINDINGS, GROUP, POLICIES, POLICY_RESOURCES
 from unbounded_apiserver.admission.request import AdmissionRequest
 from unbounded_apiserver.admission.values import Decide, RequestValues
 from unbounded_apiserver.builtin import NAMESPACES

@@ -7,10 +7,13 @@ from typing import Any, Final
 from unbounded_apiserver import notation
 from unbounded_apiserver.admission import rules
 from unbounded_apiserver.admission.labels import shown
-from unbounded_apiserver.admission.names import GROUP, PACKAGE
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
 from unbounded_apiserver.types import STATUS, Object, Resource, TableColumn
+
+GROUP: Final = "admissionregistration.k8s.io"
+PACKAGE: Final = "io.k8s.api.admissionregistration.v1"
+
 
 UNSET: Final = "<unset>"
 

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from unbounded_apiserver import decoding, metadata, name_validation, patches, status
 from unbounded_apiserver.access.escalation import EscalationCheck
-from unbounded_apiserver.access.nodes.identity import node_of
 from unbounded_apiserver.access.nodes.restriction import NodeRestriction
+from unbounded_apiserver.access.nodes.rules import node_of
 from unbounded_apiserver.access.rbac_types import GROUP as ROLES_GROUP
 from unbounded_apiserver.access.reviews import Answer
 from unbounded_apiserver.access.signers import SignerRights, set_requesting_user
-from unbounded_apiserver.admission.names import GROUP as POLICIES_GROUP
 from unbounded_apiserver.admission.param_rights import ParamRights
+from unbounded_apiserver.admission.policy_types import GROUP as POLICIES_GROUP
 from unbounded_apiserver.auth import AuthAttributes, AuthChain
 from unbounded_apiserver.certificates.csr_types import REQUESTS
 from unbounded_apiserver.http import auth_attributes, bodies, negotiate, render

@@ -15,11 +15,9 @@ from aiohttp import web
 
 from unbounded.kube.version_flag import add_version
 from unbounded_lab.bmc.fleet import bmc_names
-from unbounded_lab.cloud.azure.offer import OFFER as AZURE
-from unbounded_lab.cloud.cloud_offer import CloudOffer, manifests
 from unbounded_lab.cloud.control import PREFIX, CloudControl
 from unbounded_lab.cloud.local import LabCloud
-from unbounded_lab.cloud.oci.offer import OFFER as OCI
+from unbounded_lab.cloud.offers import AZURE, OCI, CloudOffer, manifests
 from unbounded_lab.command import check_writable, name, positive, print_table, stop_signal, whole_number
 from unbounded_lab.listener import HOST, PortFailed
 from unbounded_lab.machines import to_yaml

@@ -9,14 +9,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from unbounded_apiserver.access.nodes.identity import node_of
 from unbounded_apiserver.access.nodes.references import MIRROR, PODS, references
 from unbounded_apiserver.access.rules import PolicyRule
 from unbounded_apiserver.auth import AuthAttributes, AuthDecision, User
+from unbounded_apiserver.certificates.signers import NODE_PREFIX, NODES
 from unbounded_apiserver.collection import ObjectChange
 from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.selectors import BadSelector, parse_fields
 from unbounded_apiserver.store import Store
+
+
+def node_of(user: User) -> str | None:
+    """Return the name of a user's node, None for other users; a node needs both the name and the group."""
+    if not user.name.startswith(NODE_PREFIX) or NODES not in user.groups:
+        return None
+    return user.name.removeprefix(NODE_PREFIX)
+
 
 ObjectId = tuple[str, str, str]  # resource, namespace, name
 _Edge = tuple[ObjectId, str]

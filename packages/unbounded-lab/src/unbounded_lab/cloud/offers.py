@@ -1,4 +1,4 @@
-"""Description of a cloud for `unbounded lab cloud`: how to fill it, and how to log in."""
+"""Clouds of `unbounded lab cloud`: how to fill each, and how to log in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from unbounded.api.names import API_VERSION, LABEL_SITE, NAMESPACE
+from unbounded_lab.cloud.azure.local import GROUP, LabAzure
+from unbounded_lab.cloud.azure.seeding import VmShape
 from unbounded_lab.cloud.local import LabCloud
+from unbounded_lab.cloud.oci.local import LabOci
+from unbounded_lab.cloud.oci.seeding import Disks
 from unbounded_lab.machines import Manifest
 
 AGENT: Final = "https://releases.invalid/unbounded-agent.tar.gz"  # for replacements; a simulated VM runs nothing
@@ -61,3 +65,45 @@ def manifests(offer: CloudOffer[C], cloud: C, machines: Mapping[str, str], *, si
 
 def _object(kind: str, metadata: Manifest, spec: Manifest) -> Manifest:
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _add_vm(cloud: LabAzure, name: str, data_disks: int) -> str:
+    return f"azure://{cloud.add_machine(name, VmShape(data_disks=data_disks))}"
+
+
+def _add_instance(cloud: LabOci, name: str, data_disks: int) -> str:
+    return f"oci://{cloud.add_instance(name, data_volumes=Disks(count=data_disks)).id}"
+
+
+def _azure_properties(cloud: LabAzure) -> Mapping[str, str]:
+    """Return the properties of an Azure, with the content of the Secret of an ExternalPlugin credential."""
+    secret = {"tenantID": cloud.tenant, "clientID": cloud.client_id, "clientSecret": cloud.client_secret}
+    return {"subscription": cloud.subscription, "resource group": GROUP, **secret}
+
+
+def _oci_properties(cloud: LabOci) -> Mapping[str, str]:
+    tenancy = cloud.tenancy
+    return {
+        "tenancy": tenancy.id,
+        "compartment": tenancy.compartment_id,
+        "user": cloud.api_key.user,
+        "key fingerprint": cloud.api_key.fingerprint,
+    }
+
+
+AZURE: Final = CloudOffer(
+    about="Azure Resource Manager and login, for workload identities and client secrets",
+    provider="AzureVM",
+    start=LabAzure,
+    add=_add_vm,
+    secret=None,
+    shown=_azure_properties,
+)
+OCI: Final = CloudOffer(
+    about="Oracle Compute, with API keys and instance principals",
+    provider="OCIInstance",
+    start=LabOci,
+    add=_add_instance,
+    secret=lambda cloud: cloud.secret_data,
+    shown=_oci_properties,
+)
