@@ -1,4 +1,4 @@
-"""Which Machines the API refuses and accepts."""
+"""Machines that the API refuses and accepts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which settings of nodes the API refuses and accepts. The words are those of kube-apiserver, too."""
+"""Settings of nodes that the API refuses and accepts. The messages are those of kube-apiserver, too."""
 
 from __future__ import annotations
 

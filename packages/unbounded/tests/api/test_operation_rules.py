@@ -1,4 +1,4 @@
-"""Which MachineOperations the API refuses and accepts, and what of one can still change."""
+"""MachineOperations that the API refuses and accepts, and the fields that can still change."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which credentials and configuration versions the API refuses and accepts; and the examples, which it accepts."""
+"""Credentials and configuration versions that the API refuses and accepts; and the examples, which it accepts."""
 
 import copy
 

@@ -224,7 +224,7 @@ def test_every_rule_stands_in_a_definition() -> None:
 
 
 class Inner(ApiStruct, frozen=True, kw_only=True):
-    """What the type says."""
+    """Description of the type."""
 
     name: ObjectName
 

@@ -24,7 +24,7 @@ class Kubectl:
     home: Path
 
     async def __call__(self, *arguments: str, fails: bool = False) -> str:
-        """What kubectl prints, stderr too; its exit status is checked."""
+        """Run kubectl and return its output, stderr included; its exit status is checked."""
         process = await asyncio.create_subprocess_exec(
             KUBECTL or "kubectl",
             *arguments,

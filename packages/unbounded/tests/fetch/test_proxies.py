@@ -1,4 +1,4 @@
-"""Fetching through a proxy: which URLs, and what is said where it refuses or is away."""
+"""Downloads through a proxy: the URLs, and the errors of a proxy that refuses or is down."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def unpacked(folder: Path, *layers: bytes, only: str = "", bounds: UnpackLimits 
 
 
 def seen(root: Path) -> dict[str, bytes | str | None]:
-    """What lies in a tree: content of files, targets of links, None for directories."""
+    """Return the content of a tree: content of files, targets of links, None for directories."""
     found: dict[str, bytes | str | None] = {}
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
@@ -223,7 +223,7 @@ MEMBERS = st.one_of(
 
 
 def inside(root: Path) -> bool:
-    """Whether every link of a tree leads to somewhere in it."""
+    """Return whether every link of a tree leads into it."""
     real = root.resolve()
     links = [path for path in root.rglob("*") if path.is_symlink()]
     return all(Path(os.path.realpath(link)).is_relative_to(real) for link in links)
@@ -311,7 +311,7 @@ def test_headers_are_read_as_tarfile_reads_them(
 
 
 def header(reader: type[tarfile.TarInfo], block: bytes) -> dict[str, object] | str:
-    """What a header says that is used; or that it says nothing."""
+    """Return the used fields of a header, or its error."""
     try:
         found = reader.frombuf(block, "utf-8", "surrogateescape")
     except tarfile.TarError as error:

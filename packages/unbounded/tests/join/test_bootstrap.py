@@ -1,4 +1,4 @@
-"""Which bootstrap tokens let a host join, in the words of what is wrong with the others, and new ones for a site."""
+"""Bootstrap tokens that let a host join, the errors of others, and new ones for a site."""
 
 from __future__ import annotations
 

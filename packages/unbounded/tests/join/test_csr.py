@@ -38,7 +38,7 @@ AGENT = agent_identity("m1")
 
 
 class Signer:
-    """Approves, denies and signs what is asked of a MemoryApi."""
+    """Approves, denies and signs the requests in a MemoryApi."""
 
     def __init__(self, api: MemoryApi, folder: Path) -> None:
         self.api = api

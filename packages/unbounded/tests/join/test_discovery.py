@@ -75,7 +75,7 @@ def with_trust(config: AgentConfig, pem: str, server: str = "") -> AgentConfig:
 
 @dataclass
 class Impostor:
-    """A server with a CA of its own, which serves what the real one says to everybody, and notes what it is shown."""
+    """A server with a CA of its own, which serves the real one's answers to every client, and records requests."""
 
     info: dict[str, Any]
     ca: trustme.CA = field(default_factory=trustme.CA)

@@ -1,4 +1,4 @@
-"""What is known of the cluster: read strictly, followed, and kept when it can no longer be read."""
+"""Facts of the cluster: read strictly, followed, and kept when they can no longer be read."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_service_without_an_address_is_no_dns_server() -> None:
 
 
 class Server:
-    """Answers /version, until it is told not to."""
+    """Answers /version, until a test stops it."""
 
     def __init__(self) -> None:
         self.says: str | None = "v1.34.0"

@@ -1,5 +1,7 @@
-"""The agent's first file on a host has the proxy and the authorities of the Machine's configuration, and the public key
-of releases, on each way."""
+"""The agent's first file on a host, on each path.
+
+It has the proxy and the authorities of the Machine's configuration, and the public key of releases.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ class Place:
         self.facts = FactsFollower(api, said)
 
     async def user_data(self, of: Machine) -> dict[str, Any]:
-        """What a cloud's host is given: its files by their paths."""
+        """Return the files of a cloud's host by their paths."""
         tokens = TokenFinder(self.api, UncachedSecrets(self.api))
         text = await UserDataBuilder(self.api, self.facts, tokens, HostDefaults(AgentOrigin())).build(of)
         return {file["path"]: file["content"] for file in yaml.safe_load(text)["write_files"]}

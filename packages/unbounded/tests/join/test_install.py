@@ -1,4 +1,4 @@
-"""How the agent comes onto a host: the install script, with a release that tells how it was started; what wraps it."""
+"""Installation of the agent: the install script, with a release that records its arguments; and the wrappers."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Host:
 
     @property
     def left(self) -> list[str]:
-        """What stays where it works."""
+        """Return what stays in its folder."""
         return sorted(one.name for one in self.place.iterdir()) if self.place.is_dir() else []
 
     def environment(self) -> dict[str, str]:
@@ -354,7 +354,7 @@ def test_the_agent_is_started_as_one_wants_it(host: Host, told: dict[str, str], 
 
 
 def test_the_url_is_in_no_command_line(host: Host) -> None:
-    """Whoever may run ps would read what opens the door."""
+    """A user who may run ps would read the credentials."""
     host.served.files["/a.tar.gz"] = host.release()
     host.only()
     real = shutil.which("curl")
@@ -414,7 +414,7 @@ def until(true: Any, *, within_s: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-# What holds it
+# Its signature
 
 
 def rooted(script: str, host: Host) -> str:
@@ -458,7 +458,7 @@ def test_the_standalone_script_refuses_who_is_not_root(host: Host) -> None:
 
 
 def test_permissions_of_what_is_staged_let_programs_run(host: Host) -> None:
-    """The folder is nobody else's to write to, and what is in it may be run."""
+    """Only the owner can write to the folder, and its content may be run."""
     then = f'stat -c %a "$0" "$(dirname "$0")" > {host.told}/modes'
     host.served.files[f"/latest/download/{NAME}"] = host.release(then)
     assert host.install().returncode == 0

@@ -31,7 +31,7 @@ TOOLS: Final = pytest.mark.parametrize("tool", ["curl", "wget"])
 
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
-    """Nobody but a bundle has it."""
+    """An authority that only a bundle has."""
     return trustme.CA()
 
 
@@ -185,7 +185,7 @@ def test_a_wget_that_may_check_nobody_gets_no_unchecked_release(plain: Releases,
     host = host_of(plain, tmp_path / "host")
     host.only()
     wget = Path(host.path) / "wget"
-    wget.write_text("#!/bin/sh\nexit 1\n")  # as that of busybox says nothing of GNU
+    wget.write_text("#!/bin/sh\nexit 1\n")  # that of busybox does not mention GNU
     wget.chmod(0o755)
     ran = host.install(AGENT_BASE_URL="https://release.invalid", AGENT_SHA256="")
     assert ran.returncode == 1
@@ -196,7 +196,7 @@ READ: Final = '\nprintf "%s\\n" ${proxies[@]+"${proxies[@]}"} "ca:$authorities"\
 
 
 def read_by_script(content: str, folder: Path) -> str:
-    """What the script reads of a configuration."""
+    """Return what the script reads of a configuration."""
     head, _, _ = install_script().partition("machine=$(uname -m)")
     (folder / "c.json").write_text(content)
     (folder / "read.sh").write_text(head + READ)

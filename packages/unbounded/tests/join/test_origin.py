@@ -1,4 +1,4 @@
-"""Where the agent comes from, and how that and the configuration reach the script, whatever stands in them."""
+"""Source of the agent, and its path and that of the configuration to the script, for any content."""
 
 from __future__ import annotations
 

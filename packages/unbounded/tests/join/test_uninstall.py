@@ -1,4 +1,4 @@
-"""What is taken off a host that has no agent any more that could do it, and what is left alone."""
+"""Removal from a host without an agent that could do it, and the files that stay."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ OTHERS: Mapping[str, str] = {
 
 
 class Host:
-    """A folder that stands for /; what changes the running system is written down instead."""
+    """A folder in place of /; changes of the running system are recorded instead."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "root"

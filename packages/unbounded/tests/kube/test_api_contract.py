@@ -1,4 +1,4 @@
-"""What every implementation of `unbounded.kube.port.Api` does; the in-memory one is trusted as far as this reaches."""
+"""Contract of every implementation of `unbounded.kube.port.Api`; it bounds the trust in the in-memory one."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def operation(name: str, machine_ref: str = "m", **meta: Any) -> dict[str, Any]:
 
 
 async def after_list(api: Api, kind: Kind[T], **selection: str) -> AsyncIterator[WatchEvent[T]]:
-    """A watch that begins where the collection stands now."""
+    """A watch that begins at the present state of the collection."""
     listing = await api.list(kind, **selection)
     return api.watch(kind, resource_version=listing.resource_version, **selection)
 

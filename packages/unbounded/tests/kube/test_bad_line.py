@@ -1,5 +1,8 @@
-"""Caches over a line that drops, delays, truncates and half-closes, to a server that is restarted and compacts under
-them: afterwards they hold what the store holds, every time, and have told their subscribers of just that."""
+"""Caches over a connection that drops, delays, truncates and half-closes.
+
+The server is restarted and compacts meanwhile. Afterwards the caches hold what the store holds, every time, and have
+reported exactly that to their subscribers.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ State = dict[str, str]  # name -> resourceVersion
 
 @dataclass
 class Told:
-    """What a subscriber of a cache knows from what it was told alone."""
+    """Knowledge of a cache's subscriber from its reports alone."""
 
     state: State = field(default_factory=dict)
 
@@ -55,7 +58,7 @@ def state_of(items: Any) -> State:
 
 
 class World:
-    """A server, a line to it, and whoever is at either end."""
+    """A server, a connection to it, and the clients at either end."""
 
     def __init__(self, data: Path, rng: random.Random) -> None:
         self.rng = rng
@@ -94,7 +97,7 @@ class World:
         store.compact(store.revision)
 
     async def _compact_unseen(self, line: Proxy) -> None:
-        """History is gone that nobody on this line has seen: they are told 410 when they come back."""
+        """Compact history that no client on this connection has read: they get 410 when they return."""
         line.cut()
         line.refuse = True
         await self.write()

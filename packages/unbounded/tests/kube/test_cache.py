@@ -177,7 +177,7 @@ def test_an_own_write_is_read_back_before_the_watch_tells_it() -> None:
             assert item.spec.provider == "x"
             await api.create(MACHINES, machine("b"))
             await until(lambda: cache.get("b") is not None)
-        assert seen.calls == [("new", "a"), ("changed", "a"), ("new", "b")]  # not told twice
+        assert seen.calls == [("new", "a"), ("changed", "a"), ("new", "b")]  # not reported twice
 
     run_virtual(main())
 
@@ -266,7 +266,7 @@ def test_an_outage_is_not_hammered() -> None:
 
 
 class WithoutDefinitions(MemoryApi):
-    """An API to which nobody has brought the definitions of our kinds yet."""
+    """An API without the definitions of our kinds."""
 
     served = False
 
@@ -418,7 +418,7 @@ def test_a_cache_converges_to_the_store_under_any_faults(
 
 
 def test_the_faults_of_these_tests_do_happen() -> None:
-    """What the property above stands on: with a rate, reads do fail."""
+    """The condition of the property above: with a rate, reads do fail."""
 
     async def main() -> None:
         api = FaultyApi(random.Random(1), rate=1.0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from unbounded.kube.cluster_info import BadSignature, signed, verify
 
-# What kube-controller-manager 1.36.2 (bootstrap-signer-controller) put beside this text for two tokens.
+# Signatures of kube-controller-manager 1.36.2 (bootstrap-signer-controller) for this text and two tokens.
 TEXT: Final = (
     'apiVersion: v1\nkind: Config\nclusters:\n- name: ""\n  cluster:\n    server: https://10.0.0.1:6443\n'
     "    certificate-authority-data: LS0t\n"

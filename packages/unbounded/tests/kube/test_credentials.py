@@ -14,7 +14,7 @@ from unbounded.kube.errors import ApiError, NotFound, ServerUnreachable
 
 
 class Issuer:
-    """Issues tokens of an hour, one number after the other, unless it is told to fail."""
+    """Issues tokens of an hour, one number after the other, until a test makes it fail."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -140,7 +140,7 @@ def test_what_a_killed_process_had_begun_is_as_durable_when_its_successor_has_do
 def test_a_torn_write_is_one_of_the_things_that_the_model_leaves_behind(
     put_in: Callable[[LosingFiles], None],
 ) -> None:
-    """The model is as bad as it says: without both syncs of a write, halves and holes lie under the new name."""
+    """The model is as bad as described: without both syncs of a write, halves and holes are under the new name."""
     case = CASES["a file over another"]
     files = _disk(case, ignored=frozenset({0, 1}))
     put_in(files)

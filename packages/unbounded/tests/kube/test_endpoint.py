@@ -1,4 +1,4 @@
-"""Where an API server is, as people write it."""
+"""Addresses of an API server, as people write them."""
 
 from __future__ import annotations
 

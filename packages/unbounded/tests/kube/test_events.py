@@ -52,7 +52,7 @@ def test_an_event_says_what_happened_to_whom() -> None:
             "PasswordRefused",
             "the BMC refused the password",
         )
-        assert event.metadata.namespace == "default"  # where kubectl looks for those of cluster-scoped objects
+        assert event.metadata.namespace == "default"  # where kubectl reads those of cluster-scoped objects
         assert (event.involved_object.kind, event.involved_object.name) == ("Machine", "m1")
         assert event.involved_object.uid == about.uid
         assert event.involved_object.namespace is None

@@ -1,4 +1,4 @@
-"""Work side by side: the failure is the one that matters, and nothing goes on behind it."""
+"""Concurrent work: the failure is the relevant one, and no work continues after it."""
 
 from __future__ import annotations
 

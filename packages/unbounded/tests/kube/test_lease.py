@@ -1,4 +1,4 @@
-"""Leadership in virtual time: never two at once, and never nobody for long."""
+"""Leadership in virtual time: never two at once, and never none for long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the in-memory API has beyond the contract: hooks, compaction, and speed."""
+"""Features of the in-memory API beyond the contract: hooks, compaction, and speed."""
 
 from __future__ import annotations
 

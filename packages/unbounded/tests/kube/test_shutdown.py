@@ -1,4 +1,4 @@
-"""A process that is told to end does so, also where something in it does not."""
+"""A process ends at a signal, also when a part of it does not."""
 
 from __future__ import annotations
 

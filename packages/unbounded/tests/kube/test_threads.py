@@ -1,4 +1,4 @@
-"""Work in threads: whoever is cancelled gets files and locks back when the thread has let go of them."""
+"""Work in threads: a cancelled caller gets files and locks back when the thread has released them."""
 
 from __future__ import annotations
 

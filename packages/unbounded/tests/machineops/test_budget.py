@@ -65,7 +65,7 @@ def test_a_scope_that_is_throttled_waits_and_another_one_does_not() -> None:
         assert _now() == pytest.approx(15)
         budget.throttled("a", 3600.0)
         with pytest.raises(Transient, match="reads of a"):
-            await budget.read("a")  # longer than MAX_READ_WAIT_S is said, and not waited for
+            await budget.read("a")  # a wait longer than MAX_READ_WAIT_S is an error
         assert _now() == pytest.approx(15)
         await asyncio.sleep(MAX_PAUSE_S - MAX_READ_WAIT_S / 2)
         await budget.read("a")

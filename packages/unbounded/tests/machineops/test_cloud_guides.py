@@ -1,5 +1,6 @@
-"""docs/azure.md and docs/oci.md: their commands are run as they stand there, the built-in providers in the controller's
-own process, before the cloud that `unbounded lab cloud` serves.
+"""docs/azure.md and docs/oci.md: their commands run unchanged.
+
+The built-in providers run in the controller's own process, with the cloud that `unbounded lab cloud` serves.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ pytestmark = [
 
 
 class Reader:
-    """Who has a cluster, and follows a guide from its first command on."""
+    """A user with a cluster who follows a guide from its first command on."""
 
     def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
         folder.mkdir(exist_ok=True)
@@ -53,7 +54,7 @@ class Reader:
         )
 
     def _starts(self, guide: str) -> dict[str, Stage]:
-        """What does not end by itself is started, and goes on while the guide does."""
+        """Return starters of the commands that do not end by themselves; they run while the guide does."""
         found: dict[str, Stage] = {}
         for command in (plain(one) for block in blocks(DOCS / guide) for one in commands(block.code)):
             match shlex.split(command):
@@ -127,12 +128,12 @@ async def _has_oci(folder: Path) -> None:
 
 
 def _objects(folder: Path) -> list[dict[str, Any]]:
-    """What the simulator has written for `kubectl apply`."""
+    """Return what the simulator has written for `kubectl apply`."""
     return list(yaml.load_all((folder / "oci.yaml").read_bytes(), Loader=yaml.CSafeLoader))
 
 
 def _oci_changes(folder: Path) -> dict[str, str]:
-    """What a user of Oracle's cloud has, in place of what the guide cannot know."""
+    """Return a user's values for Oracle's cloud, in place of those in the guide."""
     secret, _, machine, *_ = _objects(folder)
     login = secret["stringData"]
     (folder / "oci_api_key.pem").write_text(login["privateKey"])

@@ -146,14 +146,14 @@ def _with(session: type[SimSession]) -> type[SimProvider]:
 
 
 class _Late(SimSession):
-    """Does not look at the time that it is given."""
+    """Ignores its time limit."""
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
         return await super().ask(job, action, before=before + 100)
 
 
 class _Forgetful(SimSession):
-    """Makes a new instance each time that it is asked to."""
+    """Makes a new instance at each request."""
 
     def _act(self, job: Job, step: str, old: str, user_data: str) -> None:
         if step == "Launching":
@@ -174,7 +174,7 @@ class _Leaving(SimSession):
 
 
 class _Silent(SimSession):
-    """Does not ask its budget."""
+    """Does not acquire its budget."""
 
     async def look(self, instance: Instance) -> Record:
         power = self.cloud.shown(self._vm(instance))
@@ -189,14 +189,14 @@ class _Scattered(SimSession):
 
 
 class _Unfair(SimSession):
-    """Asks the budget of an account for looks, and of another one for changes."""
+    """Acquires the budget of one account for observations, and of another one for changes."""
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
         return await super().ask(replace(job, instance=replace(job.instance, scope="?")), action, before=before)
 
 
 class _Idle(SimSession):
-    """Says that it restarts what it leaves as it is."""
+    """Reports a restart without one."""
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
         done = Action.POWER_ON if action is Action.RESTART else action
@@ -236,7 +236,7 @@ class _Sure(SimSession):
 
 
 class _Vague(SimSession):
-    """Does not say that it was throttled."""
+    """Does not report that it was throttled."""
 
     async def look(self, instance: Instance) -> Record:
         try:
@@ -263,14 +263,14 @@ class _Mute(SimSession):
 
 
 class _LateSteps(SimSession):
-    """Does not look at the time that it is given for a step."""
+    """Ignores the time limit of a step."""
 
     async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> None:
         await super().act_replace(job, step, keep, user_data, before=before + 100)
 
 
 class _Free(SimSession):
-    """Looks at the time, and does not ask its budget for what it changes."""
+    """Respects the time limit, and does not acquire its budget for changes."""
 
     async def _write(self, what: str, job: Job, effect: Callable[[], T], before: float) -> T:
         if self.cloud.now() > before:
@@ -326,7 +326,7 @@ class _Broad(SimSession):
 
 
 class _Hopeful(SimSession):
-    """Takes whatever goes wrong with a look for an instance that is gone."""
+    """Takes any error of an observation for a missing instance."""
 
     async def look(self, instance: Instance) -> Record:
         try:
@@ -354,7 +354,7 @@ class _Believing(SimSession):
 
 
 class _Tokenless(SimSession):
-    """Looks for what it made, and makes it where that is not shown: with nothing by which it would be made once."""
+    """Searches for its instance, and makes it if it is not shown, without an idempotency key."""
 
     async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> float | None:
         if step != "Launching":
@@ -369,7 +369,7 @@ class _Tokenless(SimSession):
 
 
 class _Impatient(SimSession):
-    """Takes an old one that is still listed for one that nobody can end."""
+    """Takes an old instance that is still listed for one that cannot be ended."""
 
     async def look_replace(self, job: Job, keep: Keep) -> Next:
         found = await super().look_replace(job, keep)
@@ -384,7 +384,7 @@ class _Impatient(SimSession):
 
 
 class _Blocking(SimSession):
-    """Calls the cloud as if nobody else were in its process."""
+    """Blocks the event loop during calls."""
 
     async def look(self, instance: Instance) -> Record:
         time.sleep(0.3 * self.cloud.stalled.get(instance.scope, 0.0))  # noqa: ASYNC251  # the fault
@@ -392,7 +392,7 @@ class _Blocking(SimSession):
 
 
 class _BlockingSteps(SimSession):
-    """The same, in what it looks at for a replacement."""
+    """Blocks the event loop during observations of a replacement."""
 
     async def look_replace(self, job: Job, keep: Keep) -> Next:
         time.sleep(0.3 * self.cloud.stalled.get(job.instance.scope, 0.0))  # noqa: ASYNC251  # the fault
@@ -400,7 +400,7 @@ class _BlockingSteps(SimSession):
 
 
 class _Meddling(SimSession):
-    """Does what comes next as soon as it looks."""
+    """Carries out the next step as part of an observation."""
 
     async def look_replace(self, job: Job, keep: Keep) -> Next:
         found = await super().look_replace(job, keep)
@@ -410,7 +410,7 @@ class _Meddling(SimSession):
 
 
 class _OneAtATime(SimSession):
-    """Remembers what it is asked for in the session."""
+    """Remembers requests in the session."""
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
         self.job = job
@@ -428,7 +428,7 @@ class _OneReplacementAtATime(SimSession):
 
 
 class _Stubborn(SimSession):
-    """Goes on when it is cut off."""
+    """Continues after its cancellation."""
 
     async def look(self, instance: Instance) -> Record:
         try:
@@ -438,7 +438,7 @@ class _Stubborn(SimSession):
 
 
 class _LeakingUserData(SimSession):
-    """Says what the new host was told in confidence."""
+    """Puts the new host's secrets into a message."""
 
     async def look_replace(self, job: Job, keep: Keep) -> Next:
         found, mine = await super().look_replace(job, keep), self.cloud.of(job.uid)
@@ -446,7 +446,7 @@ class _LeakingUserData(SimSession):
 
 
 class _LeakingLogin(SimSession):
-    """Says what it logs in with."""
+    """Puts its login into a message."""
 
     async def look_replace(self, job: Job, keep: Keep) -> Next:
         found = await super().look_replace(job, keep)
@@ -454,14 +454,14 @@ class _LeakingLogin(SimSession):
 
 
 class _Lasting(SimProvider):
-    """Goes on with the login of the first session."""
+    """Continues to use the login of the first session."""
 
     def connect(self, login: Login, budget: Budget) -> SimSession:
         return super().connect(self.sessions[0].login if self.sessions else login, budget)
 
 
 class _Careless(SimProvider):
-    """Says that all its steps can be left off."""
+    """Declares that all its steps can be cancelled."""
 
     @property
     def replacement(self) -> tuple[ReplaceStep, ...]:
@@ -477,7 +477,7 @@ class _Hasty(SimProvider):
 
 
 class _Chatty(SimProvider):
-    """Connects at once, and says the secret when it cannot."""
+    """Connects at once, and puts the secret into its error."""
 
     def connect(self, login: Login, budget: Budget) -> SimSession:
         if login.secret["token"].reveal() != "open-sesame":
@@ -486,7 +486,7 @@ class _Chatty(SimProvider):
 
 
 class _Boasting(_Sessions):
-    """Says that it restarts once, and sends no key."""
+    """Declares that it restarts once, and sends no key."""
 
     session = SimSession
 
@@ -495,7 +495,7 @@ class _Boasting(_Sessions):
 
 
 class _Cached(SimSession):
-    """Looks once."""
+    """Observes once."""
 
     async def look(self, instance: Instance) -> Record:
         seen: dict[str, Record] = vars(self).setdefault("seen", {})
@@ -514,7 +514,7 @@ class _ByName(SimSession):
 
 
 class _Raw(SimSession):
-    """Gives what the cloud says as it came."""
+    """Passes the cloud's words on unchanged."""
 
     async def look(self, instance: Instance) -> Record:
         found = await super().look(instance)
@@ -522,7 +522,7 @@ class _Raw(SimSession):
 
 
 class _Babbling(SimSession):
-    """Says its request whole when it fails, with what it logs in with."""
+    """Puts its whole request, with its login, into an error."""
 
     async def look(self, instance: Instance) -> Record:
         try:
@@ -534,7 +534,7 @@ class _Babbling(SimSession):
 
 
 class _Absolute(SimSession):
-    """Takes the time at which the cloud wants to be asked again for how long that is."""
+    """Takes the cloud's time of the next poll for a duration."""
 
     async def look(self, instance: Instance) -> Record:
         try:
@@ -544,7 +544,7 @@ class _Absolute(SimSession):
 
 
 class _Elsewhen(SimSession):
-    """Takes the time at which it is to look again for one of another zone."""
+    """Takes the time of its next observation for one of another zone."""
 
     async def follow(self, job: Job, handle: str) -> Progress:
         return replace(await super().follow(job, handle), again_s=5.0 - 7200.0)
@@ -575,7 +575,7 @@ class _ByContent(SimSession):
 
 
 class _Busy(SimSession):
-    """Says that nobody can do what can be done in a moment."""
+    """Refuses for good what is possible a moment later."""
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
         if self.cloud.shown(self._vm(job.instance)) is Power.CHANGING:
@@ -584,7 +584,7 @@ class _Busy(SimSession):
 
 
 class _Unseen(SimSession):
-    """Has no long calls, and a record that shows what is asked for as if it were done."""
+    """Has no long calls, and a record that shows a request as done at once."""
 
     async def look(self, instance: Instance) -> Record:
         found = await super().look(instance)
@@ -596,14 +596,14 @@ class _Unseen(SimSession):
 
 
 class _Nameless(SimSession):
-    """Does not say what it has made."""
+    """Does not name what it has made."""
 
     async def look_replace(self, job: Job, keep: Keep) -> Next:
         return replace(await super().look_replace(job, keep), detail="the replacement goes on")
 
 
 class _Remembering(SimSession):
-    """Looks into what it keeps, and not at the cloud."""
+    """Reads its stored state, and not the cloud."""
 
     async def look_replace(self, job: Job, keep: Keep) -> Next:
         found = self._beside(job, json.loads(kept)["old"], is_kept=True) if (kept := await keep.load()) else None
@@ -633,7 +633,7 @@ class _Loose(SimProvider):
 
 
 class _GivingUp(SimSession):
-    """Takes a cloud that is down for one that will never do what was asked for."""
+    """Takes a cloud that is down for a permanent refusal."""
 
     async def act_replace(self, job: Job, step: str, keep: Keep, user_data: str, *, before: float) -> float | None:
         try:
@@ -643,7 +643,7 @@ class _GivingUp(SimSession):
 
 
 class _FirstPage(SimSession):
-    """Looks for what it made among the first that it is shown."""
+    """Searches only the first page for what it made."""
 
     def _beside(self, job: Job, old: str, *, is_kept: bool) -> Next:
         page = self.cloud.alive()[: self.cloud.page_size]
@@ -652,7 +652,7 @@ class _FirstPage(SimSession):
 
 
 class _Locked(SimSession):
-    """Does one thing after the other, and never goes on when one was cut off."""
+    """Holds a lock that it never releases after a cancellation."""
 
     async def look(self, instance: Instance) -> Record:
         lock: asyncio.Lock = vars(self).setdefault("lock", asyncio.Lock())
@@ -693,7 +693,7 @@ class _Dropping(_Holding):
 
 
 class _Renewing(SimSession):
-    """Goes on renewing its login when it is closed."""
+    """Continues to renew its login after its close."""
 
     async def look(self, instance: Instance) -> Record:
         self.renewing = asyncio.create_task(asyncio.sleep(3600))
@@ -701,7 +701,7 @@ class _Renewing(SimSession):
 
 
 class _Threading(SimSession):
-    """Has a thread of its own, which goes on when it is closed."""
+    """Has a thread of its own, which continues after its close."""
 
     async def look(self, instance: Instance) -> Record:
         if not hasattr(self, "threads"):
@@ -718,14 +718,14 @@ class _Heedless(SimSession):
 
 
 class _LookingAhead(SimSession):
-    """Looks for what was launched in place of an instance, and not for the one in whose place that was launched."""
+    """Searches for the instance launched in place of another, and not for the one that it replaced."""
 
     def _earlier(self, job: Job, old: str) -> list[VM]:
         return [vm for vm in super()._earlier(job, old) if vm.replaces == old]
 
 
 class _Curt(SimSession):
-    """Does not say what an earlier replacement has left."""
+    """Does not name what an earlier replacement has left."""
 
     def _check_earlier(self, job: Job, old: str) -> None:
         if self._earlier(job, old):
@@ -733,7 +733,7 @@ class _Curt(SimSession):
 
 
 class _LateChecks(_Heedless):
-    """Looks for what an earlier replacement has left when the old instance is off."""
+    """Searches for what an earlier replacement has left only when the old instance is off."""
 
     def _act(self, job: Job, step: str, old: str, user_data: str) -> None:
         if step == "Launching":
@@ -759,7 +759,7 @@ class _Removing(_Heedless):
 
 
 class _PuttingBack(_Sessions):
-    """What it launches is off at first; where that was all, it is ended and the old one started again."""
+    """Launches an instance that is off at first; if that was all, a rollback ends it and starts the old one again."""
 
     class session(SimSession):  # noqa: N801  # as the attribute is called
         async def look_replace(self, job: Job, keep: Keep) -> Next:

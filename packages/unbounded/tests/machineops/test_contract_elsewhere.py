@@ -1,4 +1,4 @@
-"""What the contract finds by another process: providers that remember what only one can know."""
+"""Faults that the contract finds with another process: providers with state that only one process has."""
 
 from __future__ import annotations
 

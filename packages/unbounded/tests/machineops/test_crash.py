@@ -32,7 +32,7 @@ SCHEDULES = 5_000 if os.environ.get("UNBOUNDED_SOAK") else 60
 
 
 async def _tell(world: CloudWorld, kind: str, *, crashes: list[int], pause_s: tuple[float, float]) -> str:
-    """One operation, whose controller is cut off; gives back how it ended."""
+    """Run one operation whose controller is interrupted; return its end."""
     await world.credential()
     await world.instance()
     keeper = asyncio.create_task(world.controller().keep(crashes=crashes, pause_s=pause_s))
@@ -47,11 +47,11 @@ async def _tell(world: CloudWorld, kind: str, *, crashes: list[int], pause_s: tu
 
 @dataclass(frozen=True)
 class Told:
-    """How a schedule went.
+    """The result of a schedule.
 
     Args:
         awaits: of the life that came furthest.
-        arrived: what the first life had asked of the cloud last had arrived there when it was cut off.
+        arrived: the first life's last call to the cloud had arrived when it was interrupted.
     """
 
     ended: str
@@ -62,9 +62,10 @@ class Told:
 
 @dataclass(frozen=True)
 class Schedule:
-    """
+    """A schedule of crashes.
+
     Args:
-        reaps: whoever starts the controller has waited for the end of the one before, and says so.
+        reaps: the starter of the controller has waited for the end of the one before, and reports it.
         late_s: how late a request may arrive that was on its way when its process was killed; soonest_s: and does.
     """
 
@@ -129,7 +130,7 @@ def test_a_request_that_arrives_as_late_as_one_can_costs_nothing() -> None:
 
 @pytest.mark.slow
 def test_a_request_that_arrives_later_than_is_waited_for_costs_a_machine() -> None:
-    """So it has to be waited for before anything is asked for again; and the judge would see it."""
+    """The wait before another request is needed; the judge would find its absence."""
     schedule = Schedule("HostReplace", "anew", long_calls=True, reaps=True, late_s=300.0)
     for crash_at in range(schedule.run([]).awaits):
         try:

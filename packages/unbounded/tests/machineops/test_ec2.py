@@ -1,4 +1,4 @@
-"""A provider for EC2 keeps the contract, on moto: an EC2 that others wrote, asked with today's SDK."""
+"""A provider for EC2 meets the contract, on moto: a third-party EC2, called with the current SDK."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class TestEC2(ProviderContract):
 
 
 class _Believing(EC2Session):
-    """Takes a request for what it asks for."""
+    """Takes a request for its result."""
 
     async def follow(self, job: Job, handle: str) -> Progress:
         return Progress(State.DONE, (await self.look(job.instance)).detail, "EC2")
 
 
 class _Tokenless(EC2Session):
-    """Looks for what it has launched, and launches it where that is not shown, without a ClientToken."""
+    """Searches for its launched instance, and launches it if it is not shown, without a ClientToken."""
 
     async def _launch(self, job: Job, keep: Keep, user_data: str, before: float) -> None:
         if not any(_tag(each, OPERATION) == job.uid for each in await self._read()):

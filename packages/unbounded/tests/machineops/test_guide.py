@@ -1,4 +1,4 @@
-"""docs/providers.md: its commands are run as they stand there, and its code is that of the sample."""
+"""docs/providers.md: its commands run unchanged, and its code is that of the sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process of the controller, where it cannot start, and what `unbounded up` tells of that."""
+"""The controller's process if it cannot start, and the report of `unbounded up`."""
 
 from __future__ import annotations
 

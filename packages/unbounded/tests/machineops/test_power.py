@@ -129,7 +129,7 @@ async def _boots(world: CloudWorld, boot_id: str) -> None:
 
 @cloud_story()
 async def test_a_restart_that_nothing_shows_is_not_taken_for_proven(world: CloudWorld) -> None:
-    """As of EC2's RebootInstances: the instance is "running" all along, and no record of it says more."""
+    """As of EC2's RebootInstances: the instance stays "running", and no record shows more."""
     world.cloud.shows_restarts = False
     await _start(world, "HostReboot")
     ended = await world.ended("op", within_s=60)
@@ -327,7 +327,7 @@ async def test_a_call_is_cut_off_at_the_providers_limit(world: CloudWorld) -> No
     await in_stage(world, "op", power.STOPPING, within_s=10)
     asked = asyncio.get_running_loop().time()
     await world.until("op", lambda one: "attempt 2" in (one.status.message or ""), within_s=200)
-    assert 100 <= asyncio.get_running_loop().time() - asked <= 110  # the limit, then the wait between two asks
+    assert 100 <= asyncio.get_running_loop().time() - asked <= 110  # the limit, then the wait between two calls
     await world.ended("op", within_s=60)
 
 
@@ -356,7 +356,7 @@ async def test_what_cannot_be_done_is_said_at_once(
     assert result(ended) == ("Failed", reason)
     assert words in (ended.status.message or "")
     assert _asked(world) == []
-    world.cloud.vms.clear()  # the Machine is bound to what the story says
+    world.cloud.vms.clear()  # the Machine is bound to the instance of the story
     await world.api.delete(MACHINES, "m1")
 
 

@@ -52,7 +52,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, AuthAttributes]]:
-    """What the controller has asked for, and whether it was given."""
+    """The requests of the controller, and whether they were allowed."""
     found: list[tuple[bool, AuthAttributes]] = []
     decide = AuthChain.decide
 
@@ -200,7 +200,7 @@ async def test_the_rights_that_the_sample_has_no_use_for_are_used_too(
     await admin.merge(f"{OURS}/machines/m1", {"spec": {"kubernetes": kubernetes}})
     await admin.create(OPERATIONS, operation("op", {"machineRef": "m1", "operationKind": "HostReplace"}))
     async with as_account(server, COMPONENT) as api:
-        # what a replacement could not go on without
+        # the resume state of a replacement
         machine = await api.get(MACHINES, "m1")
         keep = ReplacementSecret(api, await api.get(MACHINE_OPERATIONS, "op"), machine, "instance:0")
         await keep.store(b"one")
@@ -211,7 +211,7 @@ async def test_the_rights_that_the_sample_has_no_use_for_are_used_too(
         assert (await bound_version(api, ConfigurationRef(name="edge"))).spec.version == 1
         # a Machine that names its token
         assert (await TokenFinder(api, UncachedSecrets(api)).find(machine)).token is not None
-        # the same that is told a second time
+        # the same event a second time
         recorder = EventRecorder(api, COMPONENT)
         writing = asyncio.create_task(recorder.run())
         for count in (1, 2):
@@ -229,7 +229,7 @@ async def test_the_rights_that_the_sample_has_no_use_for_are_used_too(
 
 
 def _unused(asked: Iterable[tuple[bool, AuthAttributes]]) -> Iterable[tuple[str, str, str]]:
-    """The rights of the controller that nothing has asked for."""
+    """Return the rights of the controller that no request has used."""
     rights: list[Right] = list(given((COMPONENT,)))
     assert rights
     for right in rights:

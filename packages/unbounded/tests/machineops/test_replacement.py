@@ -130,7 +130,7 @@ def test_what_a_new_host_needs_may_be_gone_for_once_when_it_is_made() -> None:
 def test_a_cloud_is_not_asked_how_far_a_step_is_before_it_wants_to_be(flow: str) -> None:
     @cloud_story(flow=flow)
     async def story(world: CloudWorld) -> None:
-        world.cloud.hint_s = 2.6  # less than each step takes, and between two looks of its own accord
+        world.cloud.hint_s = 2.6  # less than each step takes, and between two regular observations
         await _start(world)
         assert result(await world.ended("op", within_s=300)) == ("Complete", "Succeeded")
         calls = world.cloud.calls

@@ -1,4 +1,4 @@
-"""One account that is throttled, or does not answer, holds up nobody else."""
+"""One account that is throttled, or does not answer, delays no other."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_an_account_that_is_throttled_waits_and_another_one_goes_on(world:
     assert "rate limits" in (waits.status.message or "") or "too many requests" in (waits.status.message or "")
     assert result(await world.ended("op-sub-1-0", within_s=200)) == ("Complete", "Succeeded")
     assert asyncio.get_running_loop().time() - started >= 119
-    assert world.cloud.turned_away == 1  # who is told so does not ask again and again
+    assert world.cloud.turned_away == 1  # a throttled client does not repeat its request at once
 
 
 @cloud_story()
@@ -72,7 +72,7 @@ async def test_an_ask_that_is_throttled_again_and_again_is_still_made(world: Clo
 
 
 def _took_s(*, stalled: bool) -> float:
-    """How long the operations of one account take, while another one is well or answers after 28 s."""
+    """Return the duration of the operations of one account, while another one is healthy or answers after 28 s."""
     found: list[float] = []
 
     @cloud_story()
@@ -133,7 +133,7 @@ async def test_no_more_begin_than_the_rate_limits_of_their_account_have_room_for
 @pytest.mark.parametrize("at", [power.STARTING, power.RESTARTING])
 @cloud_story()
 async def test_more_instances_than_places_that_take_long_hold_up_no_other(world: CloudWorld, at: str) -> None:
-    """What they are at began before they were asked, or is what they were asked for."""
+    """Their changes began before the requests, or are the requested ones."""
     world.cloud.takes_s = 280.0
     for number in range(MACHINES):
         vm = await world.instance(f"m{number}")

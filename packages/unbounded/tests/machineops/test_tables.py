@@ -1,4 +1,4 @@
-"""The tables of host operations on clouds, and what a provider may say of itself."""
+"""The tables of host operations on clouds, and the declarations of a provider."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ async def instance(tmp_path: Path, example: dict[str, str]) -> AsyncIterator[Pat
 
 @pytest.fixture
 def within(example: dict[str, str]) -> tuple[str, ...]:
-    """What runs a command with the sample provider installed."""
+    """Return the wrapper that runs a command with the sample provider installed."""
     return ("env", f"PYTHONPATH={example['PYTHONPATH']}")
 
 

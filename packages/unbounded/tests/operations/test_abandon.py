@@ -1,4 +1,4 @@
-"""Abandoning: what nobody carries on ends when somebody says so, and what is at work is left to its executor."""
+"""Abandoning: an operation without an executor ends by a user's request, and one in progress stays with its own."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def abandon(world: World, name: str) -> None:
 
 @story
 async def test_an_operation_of_a_dead_executor_is_given_up_within_a_minute(world: World) -> None:
-    """The next one takes the slot after a look of its own, and what was lost is in the history."""
+    """The next one takes the lock after an observation of its own, and the history has the loss."""
     await world.machine("m1")
     world.steward().start()
     world.outside.deaf = 1.0
@@ -101,7 +101,7 @@ async def test_an_operation_of_a_dead_executor_is_given_up_within_a_minute(world
 
 @story
 async def test_an_executor_that_is_at_work_is_not_cut_off(world: World) -> None:
-    """What it says again and again while it works holds it; the operation ends as if nobody had given it up."""
+    """Its regular writes keep the operation, which ends as if it had not been abandoned."""
     await world.machine("m1")
     announced = Announced()
     announcing_steward(world, announced).start()

@@ -222,7 +222,7 @@ def test_after_max_failures_nothing_more_is_started_and_the_rest_says_why() -> N
     fleet.step()
     assert set(fleet.children) == {"m0", "m1"}
     assert [fleet.targets[m].reason for m in ("m2", "m3")] == [reasons.NOT_STARTED] * 2
-    assert not fleet.parent.terminal  # m1 goes on
+    assert not fleet.parent.terminal  # m1 continues
     fleet.end("m1", "Complete")
     fleet.step()
     assert (fleet.parent.status.phase, fleet.parent.status.reason) == ("Failed", reasons.TARGET_FAILED)

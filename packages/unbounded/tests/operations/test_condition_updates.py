@@ -1,4 +1,4 @@
-"""What a Machine carries of an operation: marks from its claim to its end, and what a host that is new forgets."""
+"""Conditions of an operation on its Machine, from its claim to its end, and those that a new host loses."""
 
 from __future__ import annotations
 

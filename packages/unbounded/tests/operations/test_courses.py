@@ -1,4 +1,4 @@
-"""What the engine does in each story is what was written down."""
+"""The engine's behaviour in each story is the recorded one."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ FOUND = (92, 254, 340, 3092, 20261448)  # seeds that have found something once
 
 
 def _awaits(kind: str) -> int:
-    """How many awaits the executor makes when nothing goes wrong."""
+    """Return the number of the executor's awaits without faults."""
 
     async def story() -> int:
         world = World(random.Random(0))
@@ -64,7 +64,7 @@ def test_an_executor_is_cut_off_at_every_await(kind: str) -> None:
 
 
 async def _fan_story(crashes: list[int], pause_s: tuple[float, float]) -> int:
-    """A selector operation whose steward is cut off; gives back how many awaits the longest steward made."""
+    """Run a selector operation whose supervisor is interrupted; return the awaits of the longest supervisor."""
     world = World(random.Random(0))
     for number in range(3):
         await world.machine(f"m{number}")

@@ -26,7 +26,7 @@ BATCH = 50
 
 
 async def _calm(crashes: list[int], pause_s: tuple[float, float]) -> int:
-    """One replacement whose executor is cut off; gives back how many awaits the longest life made."""
+    """Run one replacement whose executor is interrupted; return the awaits of the longest life."""
     world = NetbootWorld(random.Random(0))
     await world.netboot("m1", Story(image_s=2.0, writes_s=10.0))
     keeper = asyncio.create_task(world.metalman().keep(crashes=crashes, pause_s=pause_s))

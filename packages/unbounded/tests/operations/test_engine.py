@@ -1,4 +1,4 @@
-"""The engine on a fair day: each kind of executor carries its operation out, and the status says what happened."""
+"""The engine without faults: each kind of executor carries its operation out, and the status reports it."""
 
 from __future__ import annotations
 

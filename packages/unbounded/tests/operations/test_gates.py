@@ -1,4 +1,4 @@
-"""What holds a claim back: pause, older operations, the slot; the first closed gate is the wait reason."""
+"""Gates of a claim: pause, older operations, the lock; the first closed gate is the reason of the wait."""
 
 from __future__ import annotations
 

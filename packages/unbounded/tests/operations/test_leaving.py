@@ -76,7 +76,7 @@ class Resetting(AgentExecutor):
 
 @story
 async def test_an_agent_resets_the_host_of_a_machine_that_waits_for_it(world: World) -> None:
-    """It is the only one to start, also before what was asked for earlier, and nothing more than that is started."""
+    """It is the only one to start, also before earlier ones, and nothing more than that starts."""
     await world.machine("m1")
     await world.api.patch(MACHINES, "m1", {"metadata": {"finalizers": [FINALIZER_RESET]}})
     await world.operation("older", "NodeReboot", "m1")
@@ -97,7 +97,7 @@ async def test_an_agent_resets_the_host_of_a_machine_that_waits_for_it(world: Wo
 
 @story
 async def test_a_reset_that_was_asked_for_of_a_machine_before_it_touches_no_host(world: World) -> None:
-    """Somebody has deleted a Machine by mistake, and made it again while its reset still waited."""
+    """A user has deleted a Machine by mistake, and created it again while its reset still waited."""
     before = await world.machine("m1")
     mark = {"metadata": {"annotations": {ANNOTATION_MACHINE_UID: before.metadata.uid}}}
     await world.operation("reset", "AgentReset", "m1")
@@ -116,7 +116,9 @@ async def test_a_reset_that_was_asked_for_of_a_machine_before_it_touches_no_host
 
 @story
 async def test_an_operation_that_has_the_slot_goes_on_with_a_machine_that_is_being_deleted(world: World) -> None:
-    """Its process died between the slot and the claim: the slot holds the Machine, and nobody else can give it back."""
+    """Its process died between the lock and the claim: the lock keeps the Machine, and only its executor can release
+    it.
+    """
     await world.machine("m1")
     operation = await world.operation("op", "HostReboot", "m1")
     slot = {**slot_of("op"), "uid": operation.metadata.uid}

@@ -1,4 +1,7 @@
-"""What the steward ends is counted as what executors end: by kind, phase and reason, with the time since the claim."""
+"""Metrics of operations that the supervisor ends, as those of executors: by kind, phase and reason, with the time since
+
+the claim.
+"""
 
 from __future__ import annotations
 

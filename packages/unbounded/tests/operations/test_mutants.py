@@ -1,7 +1,7 @@
 """The mutation check: schedules, and courses after them, find small changes of the engine. Its score is printed.
 
-It resumes: what a mutant of the same source has come to before is not run again. Nothing is taken off the score for
-changes that cannot be seen, such as one of a value that is only read where another one does not matter.
+It resumes: a mutant of the same source is not run again. The score counts every change, also one without a visible
+effect, such as of a value that is only read where another one decides.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How often is looked before anything is asked for, and written what a look has found: both cost calls."""
+"""Number of observations before a call, and of writes after an observation: both cost calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXECUTOR = "metalman/lab"
 
 
 class Watched(PowerExecutor):
-    """Keeps what is done in its order; something else happens during the first look."""
+    """Records events in their order; another event occurs during the first observation."""
 
     def __init__(self, life: Incarnation, world: World, meanwhile: Callable[[], Awaitable[object]]) -> None:
         super().__init__(EXECUTOR, life, world.outside)
@@ -102,7 +102,7 @@ def test_a_slot_that_was_taken_on_another_version_makes_no_look_newer() -> None:
 
 
 class Unmoved(PowerExecutor):
-    """Whatever is asked for, nothing comes of it, though each look sees some progress."""
+    """An executor whose calls have no effect, though each observation shows some progress."""
 
     async def observe(self, target: Target) -> Observation:
         return replace(await super().observe(target), progress=f"{asyncio.get_running_loop().time():.1f} s are gone")

@@ -1,4 +1,4 @@
-"""Who carries an operation out: every row of the table, and that the table covers everything."""
+"""Executors of operations: every row of the table, and that the table covers everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may stand in spec.parameters: the refusal names the field and what would be right."""
+"""Valid content of spec.parameters: the refusal names the field and the valid values."""
 
 from __future__ import annotations
 

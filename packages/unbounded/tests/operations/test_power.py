@@ -113,7 +113,7 @@ async def test_a_reading_counts_from_when_it_was_made_and_not_from_its_answer(wo
     await in_stage(world, "op", power.CONFIRMING_ON)
     first = read_at[-1]
     await asyncio.sleep(1)
-    await world.api.patch(MACHINE_OPERATIONS, "op", {"spec": {"deadlineSeconds": 1000}})  # brings on a look too early
+    await world.api.patch(MACHINE_OPERATIONS, "op", {"spec": {"deadlineSeconds": 1000}})  # causes an early observation
     assert result(await world.ended("op", within_s=60)) == ("Complete", "Succeeded")
     assert read_at[-1] - first >= 5
 
@@ -264,7 +264,7 @@ async def test_a_cancelled_operation_lets_the_next_one_go_on(world: World) -> No
 
 
 class SlowCalls(PowerExecutor):
-    """What it asks for is answered after 25 seconds."""
+    """An executor whose calls are answered after 25 seconds."""
 
     async def perform(self, target: Target, action: str, *, before: float) -> None:
         await super().perform(target, action, before=before)

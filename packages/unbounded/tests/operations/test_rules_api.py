@@ -1,4 +1,4 @@
-"""What operations cost the API server, and what they owe to those who write beside them. As stories."""
+"""Cost of operations for the API server, and respect for other writers. As stories."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_what_others_wrote_is_kept(world: World) -> None:
 @pytest.mark.slow
 @story
 async def test_two_stewards_at_once_do_no_harm(world: World) -> None:
-    """A leader that has not noticed yet that it is none: both see the same, and a conflict means to plan again."""
+    """A leader that has not noticed its loss yet: both observe the same, and a conflict causes a new plan."""
     for number in range(6):
         await world.machine(f"m{number}")
     world.steward().start()

@@ -41,7 +41,7 @@ async def _shutting_down(world: World, child: str) -> None:
 
 
 class Watched:
-    """What is stored about a parent and its children, write by write."""
+    """The stored states of a parent and its children, write by write."""
 
     def __init__(self, world: World) -> None:
         self.running: set[str] = set()

@@ -1,4 +1,4 @@
-"""How operations end and what they leave: deletion, lost executors, history, time to live, counters. As stories."""
+"""Ends of operations and their traces: deletion, lost executors, history, time to live, counters. As stories."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ async def test_deleting_past_the_point_of_no_return_lets_the_operation_finish(wo
 
 @story
 async def test_a_dead_executor_holds_a_deletion_until_past_the_deadline(world: World) -> None:
-    """Then the steward lets go, says so in an Event, and the slot stays until somebody has looked afresh."""
+    """Then the supervisor releases it with an Event, and the lock stays until an executor has observed."""
     announced = Announced()
     await world.machine("m1")
     announcing_steward(world, announced).start()
@@ -242,7 +242,7 @@ async def test_an_operation_that_is_deleted_while_its_slot_is_lost_leaves_neithe
 @pytest.mark.slow
 @story
 async def test_a_lost_slot_on_a_dead_bmc_takes_no_worker_from_others(world: World) -> None:
-    """The fresh look at many machines that do not answer delays nobody else."""
+    """The new observation of many silent machines delays no other."""
     for number in range(30):
         name = f"dead-{number}"
         await world.machine(name)
@@ -368,7 +368,7 @@ async def _ask_for(world: World, **counters: int) -> None:
 
 
 async def _create_due(world: World) -> MachineOperation:
-    """What metalman does when a counter is ahead."""
+    """Do what metalman does when a counter is ahead."""
     there = await machine(world)
     asked = due(there)
     assert asked is not None
@@ -461,7 +461,7 @@ async def test_the_end_of_a_lost_operation_is_not_forgotten_by_the_one_that_take
 
 
 async def _a_reset(world: World) -> str:
-    """A Machine whose agent was reset, and the history that says so; the UID of that."""
+    """Create a Machine whose agent was reset, with the history of that; return the operation's UID."""
     await world.machine("m1", kubernetes={"version": "v1.34.0"})
     await world.api.create(NAMESPACES, {"metadata": {"name": "kube-node-lease"}})
     await world.api.create(LEASES, {"metadata": {"name": "m1"}, "spec": {}}, namespace="kube-node-lease")

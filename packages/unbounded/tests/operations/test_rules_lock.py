@@ -65,7 +65,7 @@ async def test_of_the_same_second_the_first_name_goes_first(world: World) -> Non
 @story
 async def test_the_slot_of_another_operation_is_waited_for(world: World) -> None:
     await world.machine("m1")
-    await world.operation("z-holder", "NodeReboot", "m1")  # claimed by nobody here; it only has the slot
+    await world.operation("z-holder", "NodeReboot", "m1")  # without a claim here; it only has the lock
     await _hold_slot(world, "z-holder", kind="NodeReboot", executor="unbounded-agent/m1")
     world.steward().start()
     world.redfish().start()
@@ -286,7 +286,7 @@ async def test_a_pause_of_all_holds_back_every_machine_until_it_is_over(world: W
 
 @story
 async def test_a_crash_between_slot_and_claim_leaves_no_slot_behind(world: World) -> None:
-    """The slot is written before the claim: whoever is cancelled in between has a slot and no record."""
+    """The lock is written before the claim: an executor cancelled in between has a lock and no record."""
     await world.machine("m1")
     world.steward().start()
     crash_at = 0

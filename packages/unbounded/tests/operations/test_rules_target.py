@@ -131,7 +131,7 @@ async def test_another_binding_before_an_action_is_another_target(world: World, 
 
 @story
 async def test_a_binding_edited_while_the_intent_is_written_is_not_acted_on(world: World) -> None:
-    """The Machine was read, then edited, and only then the intent was stored: the ask must not go to the new BMC."""
+    """The Machine was read, then edited, and only then the intent was stored: the call must not go to the new BMC."""
     api, asked = meddle(world), list[str]()
     await world.machine("m1")
     world.steward().start()
@@ -151,7 +151,7 @@ async def test_a_binding_edited_while_the_intent_is_written_is_not_acted_on(worl
 
 @story
 async def test_a_slot_taken_before_a_crash_is_not_acted_on_without_a_live_read(world: World) -> None:
-    """The slot is the operation's, and its claim was never written; the Machine is edited during the new look."""
+    """The operation has the lock, and its claim was never written; the Machine is edited during the new observation."""
     asked: list[str] = []
 
     class Edited(BareMetal):
@@ -352,5 +352,5 @@ async def test_a_selector_finds_machines_of_a_lagging_watch(world: World) -> Non
 
 
 def _hold_back_machines(world: World) -> None:
-    """From now on no watch tells of a change of a Machine."""
+    """From now on suppress watch events of Machines."""
     vars(world.api._collection(MACHINES))["record"] = lambda _change: None

@@ -1,4 +1,4 @@
-"""No operation waits in silence, and none waits for ever: what the status says, and until when, as stories."""
+"""Every waiting operation reports its reason and its time limit, as stories."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_an_agent_that_does_not_claim_is_described_by_the_lease_of_its_nod
 @pytest.mark.slow
 @story
 async def test_who_waits_for_a_place_is_not_told_that_its_executor_is_away(world: World) -> None:
-    """The executor comes late: what was said while it was away is corrected once it is at work."""
+    """The executor comes late: the message about its absence is corrected once it works."""
     world.steward().start()
     for number in range(8):
         await world.machine(f"m{number}")
@@ -202,7 +202,7 @@ async def test_the_deadline_counts_from_the_claim(world: World) -> None:
 
 @story
 async def test_a_deadline_is_not_spent_faster_by_writing_more_often(world: World) -> None:
-    """The BMC answers every other time, so that the wait reason changes with every look."""
+    """The BMC answers every other time, so that the wait reason changes with every observation."""
     world.steward().start()
     await world.machine("m1")
     world.outside.deaf, world.outside.unreachable = 1.0, 0.5

@@ -1,4 +1,4 @@
-"""What the steward does about one operation: its verdicts, rule by rule."""
+"""Decisions of the supervisor about one operation, rule by rule."""
 
 from __future__ import annotations
 
@@ -395,7 +395,7 @@ def test_an_open_operation_always_has_a_next_look_or_an_end(
     parameters = {"downloadURL": "https://x/y"} if kind is OperationKind.AGENT_UPGRADE else {}
     operation = operation_of(kind=kind, status=status, metadata=metadata, cancel=cancel, parameters=parameters)
     decided = plan_action(SupervisorView(operation, machine, [operation], None, ages))
-    gone = deleted and not status  # as soon as the API server has looked
+    gone = deleted and not status  # as soon as the API server has processed it
     if isinstance(decided, NoAction | ReportWait) and not gone:
         assert decided.requeue_s is not None
         assert decided.requeue_s > 0

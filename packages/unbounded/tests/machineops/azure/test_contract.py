@@ -105,7 +105,7 @@ class AzureSubject:
 @pytest.mark.slow
 class TestAzureVM(ProviderContract):
     test_another_process_goes_on_with_what_one_has_asked_for = None  # type: ignore[assignment]  # none reaches the cloud
-    # a VM is asked for by its name, and is in no list
+    # a VM is read by its name, and is in no list
     test_lists_that_lag_behind_are_not_taken_for_all_there_is = None  # type: ignore[assignment]
     test_lists_that_are_stale_are_not_taken_for_what_is_now = None  # type: ignore[assignment]
     test_a_launch_of_which_nothing_is_known_is_done_once = None  # type: ignore[assignment]

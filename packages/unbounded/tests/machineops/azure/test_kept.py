@@ -1,4 +1,4 @@
-"""Every field that the SDK's models have for a virtual machine and its OS disk is kept, derived, or told as lost."""
+"""Every field of the SDK's models for a virtual machine and its OS disk is kept, derived, or reported as lost."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ OF_THE_DISK: Final[Mapping[str, str]] = {
     "properties.creationData.performancePlus": "told",
     **dict.fromkeys((f"properties.{name}" for name in (*osdisk.DEFAULTS, *osdisk.PROVISIONED, "tier")), "told"),
 }
-CREATION_DATA: Final = "properties.creationData."  # all else in it says what image it was once made of
+CREATION_DATA: Final = "properties.creationData."  # all other fields name the image that it was made of
 
 
 def _leaves(shape: Shape, path: str, seen: tuple[Shape, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -134,7 +134,7 @@ def _vm() -> dict[str, Any]:
 
 
 def _at(document: Any, path: str) -> Any:
-    """What there is under a path, in which lists have one element."""
+    """Return the value at a path, in which lists have one element."""
 
     def below(found: Any, name: str) -> Any:
         found = found[0] if isinstance(found, list) and found else found

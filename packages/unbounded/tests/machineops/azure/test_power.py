@@ -99,7 +99,7 @@ async def test_a_restart_whose_long_call_is_forgotten_is_judged_by_what_the_reco
             await first.stop()
             await asyncio.sleep(300)  # it is over long since
             world.controller().start()
-        ended = await world.ended("op", within_s=200)  # an earlier controller's ask settles first
+        ended = await world.ended("op", within_s=200)  # an earlier controller's call settles first
         silent = "no agent on the host reports its boot ID"
         told = f"{silent} as proof: Azure has no status of the asynchronous operation any more; VM vm-1: "
         assert result(ended) == (COMPLETE if was_seen else UNKNOWN), ended.status.message

@@ -518,7 +518,7 @@ MEANWHILE: Final[Mapping[str, tuple[VmShape, Mapping[str, Any]]]] = {
 
 
 async def _changed_while_detaching(world: AzureWorld, *, disk: Any = None, **change: Any) -> dict[str, Any]:
-    """Somebody changes the VM when what belongs to it was detached; what Azure shows when that is done."""
+    """Change the VM after its parts were detached; return Azure's state after that."""
     estate = world.cloud.estate
     await eventually(lambda: "Update" in world.asked() and not world.cloud.machines()["vm-1"].operation)
     machine = world.cloud.machines()["vm-1"]
@@ -552,7 +552,7 @@ async def test_what_somebody_changes_before_it_is_deleted_is_kept_too(what: str)
 
 
 def _options(document: dict[str, Any]) -> dict[str, str]:
-    """What becomes of data disks and network interfaces, by their names."""
+    """Return the deletion options of data disks and network interfaces, by their names."""
     properties = document["properties"]
     disks = {disk["name"]: disk["deleteOption"] for disk in properties["storageProfile"]["dataDisks"]}
     nics = {nic["id"]: nic["properties"]["deleteOption"] for nic in properties["networkProfile"]["networkInterfaces"]}

@@ -1,4 +1,4 @@
-"""What a subscription, or a VM, is slow at or limited in holds up no other one of the same login."""
+"""A slow or limited subscription or VM delays no other one of the same login."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def _ask(world: AzureWorld, subscription: str) -> list[str]:
 
 
 def _took_s(*, stalled: bool) -> float:
-    """How long the operations of the second subscription take; those of the first one are older."""
+    """Return the duration of the operations of the second subscription; those of the first one are older."""
     found: list[float] = []
 
     @swift

@@ -1,7 +1,7 @@
 """Random schedules of host operations on a simulated Azure: crashes, two leaders, a bad API, and every misbehaviour.
 
-Whatever happened, what there is of the virtual machine stands in a status, and one more replacement in calm weather
-makes it as it was. Replay a failing one with: UNBOUNDED_SEED=1234 python -m pytest -k one_storm
+Afterwards a status names every part of the virtual machine, and one more replacement without faults restores it. Replay
+a failing one with: UNBOUNDED_SEED=1234 python -m pytest -k one_storm
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _turn(world: AzureWorld, chance: random.Random) -> None:
 
 
 async def _collect(world: AzureWorld) -> None:
-    """What a cluster does with Secrets whose owners are all gone."""
+    """Delete Secrets whose owners are all gone, as a cluster does."""
     while True:
         await asyncio.sleep(5)
         there = {one.metadata.uid for one in (await world.api.list(MACHINE_OPERATIONS)).items}
@@ -84,7 +84,7 @@ async def _story(seed: int) -> None:
 
 
 async def _asked(world: AzureWorld, chance: random.Random, number: int) -> str:
-    """Ask for an operation, and let the weather change meanwhile."""
+    """Request an operation, and change the faults meanwhile."""
     name = f"op{number}"
     ttl = {"ttlSecondsAfterFinished": 60} if chance.random() < 0.3 else {}
     await world.operation(name, chance.choice(KINDS), "m1", **ttl)
@@ -106,7 +106,7 @@ async def _calm(world: AzureWorld) -> None:
 
 
 async def _judge_names(world: AzureWorld) -> None:
-    """What belongs to no VM, and the Secret without which it could not be made, stand in the status of a failure."""
+    """Check that a failure's status names the parts without a VM, and the Secret that its creation needs."""
     failed = [story.status for story in world.stories.values() if story.status.get("phase") == "Failed"]
     told = " ".join(status["message"] for status in failed)
     for stray in (*world.cloud.stray_disks(), *world.cloud.stray_nics()):

@@ -48,7 +48,7 @@ DIALS: Mapping[Trouble | None, Mapping[str, Any]] = {
 class OciSubject:
     """The cloud is there while a test runs."""
 
-    anew = None  # it is asked without a socket
+    anew = None  # its calls use no socket
 
     def __init__(self) -> None:
         self.cloud = NearOci(profile="actions-have-work-requests", times=TIMES)  # or there is nothing to follow

@@ -1,4 +1,4 @@
-"""What users write of Oracle's cloud, and what it answers, taken for what it is."""
+"""Identifiers of Oracle's cloud, as users write them and as it answers them."""
 
 from __future__ import annotations
 

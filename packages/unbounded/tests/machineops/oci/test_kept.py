@@ -1,5 +1,7 @@
-"""Every field that the SDK's models show of an instance, its VNIC and its boot volume is kept, told as lost, or needs
-neither: a field that is new there has to be decided on.
+"""Every field of the SDK's models of an instance, its VNIC and its boot volume is kept, reported as lost, or needs
+neither.
+
+A new field fails the test until it is classified.
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ def _fields() -> Iterator[tuple[str, str]]:
 
 
 def _made(kind: str = "", name: str = "", value: Any = None) -> tuple[launch.Body, list[Loss]]:
-    """What a replacement is launched with, and what it loses, where this field is set."""
+    """Return the launch details of a replacement and its losses, with this field set."""
     bodies: dict[str, dict[str, Any]] = {"Instance": {**OLD}, "Vnic": {**VNIC}, "BootVolume": {**VOLUME}}
     if kind in ("InstanceShapeConfig", "LaunchOptions"):
         part = "shapeConfig" if kind == "InstanceShapeConfig" else "launchOptions"
@@ -124,7 +126,7 @@ def test_every_field_is_kept_or_told_as_lost_or_needs_neither(kind: str, name: s
 
 
 def _platforms() -> list[str]:
-    """What PlatformConfig can be, by the SDK's names for it."""
+    """Return the kinds of PlatformConfig, by the SDK's names."""
     return [
         name
         for name, kind in vars(models).items()

@@ -1,4 +1,4 @@
-"""What others do to instances while one of them is being replaced, and what an earlier replacement has left."""
+"""Changes by others during a replacement, and the remains of an earlier one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 async def _begin(world: OciWorld, *, until: str = "", within_s: int = 3600, **wanted: Any) -> OciInstance:
-    """A replacement that has asked for so much; the instance that it is of."""
+    """Begin a replacement up to a request; return its instance."""
     old = await world.oci_machine(**wanted)
     world.steward().start()
     world.controller().start()
@@ -59,7 +59,7 @@ def _boot_volume(near: NearOci, owner: OciInstance, link: AttachmentState) -> Vo
 
 
 def _detach(near: NearOci, owner: OciInstance) -> str:
-    """The boot volume that somebody has taken off an instance."""
+    """Detach the boot volume of an instance, and return it."""
     tenancy = near.tenancy
     (attached,) = tenancy.attachments_of(tenancy.boot_volume_attachments, owner)
     tenancy.link(tenancy.boot_volume_attachments, attached, AttachmentState.DETACHED, near.now)
@@ -112,7 +112,7 @@ async def test_a_boot_volume_that_somebody_keeps_on_terminating_is_not_deleted(w
     assert world.near.strays() == [attached.target_id]
 
 
-# What is attached, or changed, while it goes on
+# Attachments and changes during a replacement
 
 
 @oci_story(judged=False)
@@ -271,7 +271,7 @@ async def test_a_boot_volume_that_may_not_be_seen_any_more_is_not_taken_for_gone
     assert f"boot volume {left} may be left, and is not listed" in message
 
 
-# What was kept is lost
+# Loss of the stored state
 
 
 async def _lose_what_is_kept(world: OciWorld) -> None:
@@ -298,7 +298,7 @@ async def test_what_is_lost_before_there_is_a_replacement_leaves_the_old_one_nam
     assert f"instance {old.id}, which is STOPPED, can be replaced" in message
 
 
-# What an earlier replacement has left
+# Remains of an earlier replacement
 
 
 @oci_story(judged=False)
@@ -322,7 +322,7 @@ async def test_an_old_instance_that_an_earlier_replacement_has_left_is_named_by_
     assert (await _end(world, "op3"))[0] == "Complete"
 
 
-# What may not be seen before anything is touched
+# Missing rights before any change
 
 
 @pytest.mark.parametrize("call", ["GetSubnet", "GetBootVolume", "GetVnic"])

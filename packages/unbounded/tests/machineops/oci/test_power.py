@@ -339,4 +339,4 @@ async def test_a_restart_takes_two_calls_and_its_polls(world: OciWorld) -> None:
     assert (await _run(world, "HostReboot"))[0] == "Complete"
     calls = [each.call for each in world.near.journal]
     assert [call for call in calls if call != "GetInstance"] == ["InstanceAction"]
-    assert len(calls) <= 2 + 15  # 40 s, looked at every 5 s in the end
+    assert len(calls) <= 2 + 15  # 40 s, observed every 5 s in the end

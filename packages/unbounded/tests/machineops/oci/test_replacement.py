@@ -128,7 +128,9 @@ async def test_secure_and_measured_boot_and_the_tpm_are_kept(world: OciWorld) ->
 
 @oci_story()
 async def test_a_preemptible_instance_is_replaced_by_a_preemptible_one_without_being_stopped(world: OciWorld) -> None:
-    """Oracle lets nobody stop one: the new one comes beside it, and it ends once the Machine names that."""
+    """Oracle does not allow to stop one: the new one is launched first, and the old one ends once the Machine names the
+    new.
+    """
     preemptible = {"preemptionAction": {"type": "TERMINATE", "preserveBootVolume": False}}
     assert (await _run(world, {"launch": {"preemptibleInstanceConfig": preemptible}}))[0] == "Complete"
     config = _new(world).launch.preemptible_instance_config

@@ -1,4 +1,4 @@
-"""A tenancy whose answers come late holds up no other one that the same controller looks after."""
+"""A tenancy with late answers delays no other one of the same controller."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Tenancies(OciWorld):
 
 
 def _took_s(*, stalled: bool) -> float:
-    """How long the operations of the second tenancy take; those of the first one are older."""
+    """Return the duration of the operations of the second tenancy; those of the first one are older."""
 
     async def story() -> float:
         world = Tenancies(random.Random(1))

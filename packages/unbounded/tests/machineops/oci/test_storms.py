@@ -1,7 +1,7 @@
-"""Random schedules in front of a simulated Oracle cloud: the real provider and SDK, crashes at any await and any call,
-and a cloud that loses answers, throttles, lags behind, has no room and does things by half.
+"""Random schedules on a simulated Oracle cloud: the real provider and SDK, and crashes at any await and any call.
 
-A schedule is one seed. Replay a failing one with: UNBOUNDED_SEED=1234 python -m pytest -k one_oci_seed
+The cloud loses answers, throttles, lags behind, has no room and does things by half. A schedule is one seed. Replay a
+failing one with: UNBOUNDED_SEED=1234 python -m pytest -k one_oci_seed
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ async def _weather(world: OciWorld, chance: random.Random) -> None:
 
 
 def _judge(world: OciWorld, ended: list[MachineOperation]) -> None:
-    """The Machine has its instance; whatever else is there stands in the message of an operation that says so."""
+    """Check that the Machine has its instance, and that an operation's message names everything else."""
     near, said = world.near, " ".join(one.status.message or "" for one in ended)
     bound = world.bound["m1"].removeprefix("oci://")
     there = near.machines()
