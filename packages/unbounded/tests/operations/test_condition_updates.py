@@ -13,17 +13,18 @@ from tests.operations.building import claim, ended, machine_of, operation_of
 from tests.operations.staging import story
 from tests.operations.world import World
 from tests.workflow.test_procedure import SOUND
+from unbounded.api.conditions import ConditionStatus
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.operations import lock
-from unbounded.workflow.procedure import ConditionUpdate, MarkStatus, Procedure
+from unbounded.workflow.procedure import ConditionUpdate, Procedure
 
 NOW: Final = "2030-01-01T00:00:00Z"
-PENDING: Final = ConditionUpdate("Repaved", MarkStatus.FALSE, "Pending")
+PENDING: Final = ConditionUpdate("Repaved", ConditionStatus.FALSE, "Pending")
 MARKED: Final = replace(
     SOUND,
     start_conditions=(PENDING, ConditionUpdate("CloudInitDone", None)),
-    end_conditions=(ConditionUpdate("Repaved", MarkStatus.TRUE, "Succeeded", where=MarkStatus.FALSE),),
-    failure_conditions=(ConditionUpdate("Repaved", None, where=MarkStatus.FALSE),),
+    end_conditions=(ConditionUpdate("Repaved", ConditionStatus.TRUE, "Succeeded", where=ConditionStatus.FALSE),),
+    failure_conditions=(ConditionUpdate("Repaved", None, where=ConditionStatus.FALSE),),
 )
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from unbounded.api.conditions import ConditionReason, ConditionType
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.metalman.reasons import DOES_NOT_STAY_OFF, DOES_NOT_STAY_ON
 from unbounded.operations.parameters import grace_s, is_forced
@@ -20,7 +20,6 @@ from unbounded.workflow.procedure import (
     COMPLETE,
     Cancel,
     ConditionUpdate,
-    MarkStatus,
     Procedure,
     Repeat,
     Stage,
@@ -70,11 +69,11 @@ class BmcPowerFact(StrEnum):
 # ForceOff completes what it did not do.
 ACTIONS: Final = {SHUT_DOWN: Repeat.ONCE, SWITCH_OFF: Repeat.SETS_STATE, SWITCH_ON: Repeat.SETS_STATE}
 
-MARK_POWERING_OFF: Final = ConditionUpdate(ConditionType.POWERED_OFF, MarkStatus.FALSE, ConditionReason.POWERING_OFF)
-MARK_OFF: Final = ConditionUpdate(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERED_OFF)
-MARK_POWERING_ON: Final = ConditionUpdate(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERING_ON)
-MARK_ON: Final = ConditionUpdate(ConditionType.POWERED_OFF, None)
-READ_MARKS: Final[Mapping[StrEnum, ConditionUpdate]] = {BmcPowerFact.ON: MARK_ON, BmcPowerFact.OFF: MARK_OFF}
+IS_POWERING_OFF: Final = ConditionUpdate(ConditionType.POWERED_OFF, ConditionStatus.FALSE, ConditionReason.POWERING_OFF)
+IS_OFF: Final = ConditionUpdate(ConditionType.POWERED_OFF, ConditionStatus.TRUE, ConditionReason.POWERED_OFF)
+IS_POWERING_ON: Final = ConditionUpdate(ConditionType.POWERED_OFF, ConditionStatus.TRUE, ConditionReason.POWERING_ON)
+IS_ON: Final = ConditionUpdate(ConditionType.POWERED_OFF, None)
+FACT_CONDITIONS: Final[Mapping[StrEnum, ConditionUpdate]] = {BmcPowerFact.ON: IS_ON, BmcPowerFact.OFF: IS_OFF}
 
 Table = Mapping[tuple[str, StrEnum], Step]
 
@@ -159,7 +158,7 @@ def _stages_off(grace: int, *, undo: Step | None) -> Mapping[str, Stage]:
             on_timeout=Step(WAITING_OFF, action=SWITCH_OFF),
             cancel=cancel,
             undo=undo,
-            condition=MARK_POWERING_OFF,
+            condition=IS_POWERING_OFF,
             lingers=LINGERS,
         ),
         WAITING_OFF: _waiting_off(undo),
@@ -168,7 +167,7 @@ def _stages_off(grace: int, *, undo: Step | None) -> Mapping[str, Stage]:
 
 def _waiting_off(undo: Step | None) -> Stage:
     cancel = Cancel.UNDO if undo else Cancel.TOO_LATE
-    return Stage("the host to be Off", limit_s=POWER_LIMIT_S, cancel=cancel, undo=undo, condition=MARK_POWERING_OFF)
+    return Stage("the host to be Off", limit_s=POWER_LIMIT_S, cancel=cancel, undo=undo, condition=IS_POWERING_OFF)
 
 
 def _confirming_off(cancel: Cancel, undo: Step | None = None) -> Stage:
@@ -178,7 +177,7 @@ def _confirming_off(cancel: Cancel, undo: Step | None = None) -> Stage:
         dwell_s=CONFIRM_S,
         cancel=cancel,
         undo=undo,
-        condition=MARK_OFF,
+        condition=IS_OFF,
     )
 
 
@@ -187,12 +186,12 @@ def _confirming_on() -> Stage:
         f"a second observation of On, {CONFIRM_S:.0f} s after the first",
         limit_s=SETTLE_LIMIT_S,
         dwell_s=CONFIRM_S,
-        condition=MARK_POWERING_ON,
+        condition=IS_POWERING_ON,
     )
 
 
 def _waiting_on() -> Stage:
-    return Stage("the host to be On", limit_s=POWER_LIMIT_S, condition=MARK_POWERING_ON)
+    return Stage("the host to be On", limit_s=POWER_LIMIT_S, condition=IS_POWERING_ON)
 
 
 def _with_power_restored(stages: Mapping[str, Stage]) -> Mapping[str, Stage]:
@@ -215,14 +214,14 @@ def reboot(operation: MachineOperation) -> Procedure:
                 is_cleanup=True,
                 blind=SWITCH_ON,
                 left="left Off",
-                condition=MARK_POWERING_ON,
+                condition=IS_POWERING_ON,
             ),
         },
         table=reboot_table(force=is_forced(operation)),
         actions=ACTIONS,
         proof=frozenset({SEEN_OFF, SEEN_ON}),
-        end_conditions=(MARK_ON,),
-        fact_conditions=READ_MARKS,
+        end_conditions=(IS_ON,),
+        fact_conditions=FACT_CONDITIONS,
         final=frozenset({SWITCH_ON}),
     )
 
@@ -244,14 +243,14 @@ def power_off(operation: MachineOperation) -> Procedure:
                 f"the host to be On after {grace} s, within which the shutdown can still take effect",
                 limit_s=POWER_LIMIT_S + grace,
                 dwell_s=float(grace),
-                condition=MARK_POWERING_ON,
+                condition=IS_POWERING_ON,
             ),
         },
         table=power_off_table(force=is_forced(operation)),
         actions=ACTIONS,
         proof=frozenset({SEEN_OFF, SEEN_OFF_AGAIN}),
-        end_conditions=(MARK_OFF,),
-        fact_conditions=READ_MARKS,
+        end_conditions=(IS_OFF,),
+        fact_conditions=FACT_CONDITIONS,
         final=frozenset({SHUT_DOWN, SWITCH_OFF}),
     )
 
@@ -270,8 +269,8 @@ def power_on(_operation: MachineOperation) -> Procedure:
         table=power_on_table(),
         actions=ACTIONS,
         proof=frozenset({SEEN_ON, SEEN_ON_AGAIN}),
-        end_conditions=(MARK_ON,),
-        fact_conditions=READ_MARKS,
+        end_conditions=(IS_ON,),
+        fact_conditions=FACT_CONDITIONS,
         final=frozenset({SWITCH_ON}),
     )
 

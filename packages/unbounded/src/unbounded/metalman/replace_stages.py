@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from unbounded.api.conditions import ConditionReason, ConditionType
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.operation import MachineOperation
 from unbounded.metalman import reasons
 from unbounded.metalman.power import ACTIONS as POWER_ACTIONS
 from unbounded.metalman.power import (
-    MARK_OFF,
-    MARK_ON,
-    MARK_POWERING_OFF,
-    MARK_POWERING_ON,
+    IS_OFF,
+    IS_ON,
+    IS_POWERING_OFF,
+    IS_POWERING_ON,
     POWER_LIMIT_S,
     SEEN_OFF,
     SHUTTING_DOWN,
@@ -59,7 +59,6 @@ from unbounded.workflow.procedure import (
     Cancel,
     Capacity,
     ConditionUpdate,
-    MarkStatus,
     Procedure,
     Repeat,
     Stage,
@@ -92,15 +91,15 @@ def _off_stages(grace: int) -> Mapping[str, Stage]:
             on_timeout=Step(WAITING_OFF, action=SWITCH_OFF),
             cancel=Cancel.UNDO,
             undo=undo,
-            condition=MARK_POWERING_OFF,
+            condition=IS_POWERING_OFF,
         ),
         WAITING_OFF: Stage(
-            "the host to be Off", limit_s=POWER_LIMIT_S, cancel=Cancel.UNDO, undo=undo, condition=MARK_POWERING_OFF
+            "the host to be Off", limit_s=POWER_LIMIT_S, cancel=Cancel.UNDO, undo=undo, condition=IS_POWERING_OFF
         ),
     }
 
 
-def _setting(waits_for: str, otherwise: Step, mark: ConditionUpdate = MARK_POWERING_ON) -> Stage:
+def _setting(waits_for: str, otherwise: Step, mark: ConditionUpdate = IS_POWERING_ON) -> Stage:
     return Stage(
         waits_for,
         limit_s=BOOT_ORDER_LIMIT_S,
@@ -136,18 +135,18 @@ def _boot_stages() -> Mapping[str, Stage]:
         SETTING_BOOT_TO_STAY: _setting(
             "the BMC to report boots from the network", Step(WAITING_ON, action=START)
         ),
-        WAITING_ON: _before_loader("the host to be On", POWER_LIMIT_S, mark=MARK_POWERING_ON),
-        WAITING_LOADER: _before_loader(loader, LOADER_LIMIT_S, otherwise=again, mark=MARK_ON),
+        WAITING_ON: _before_loader("the host to be On", POWER_LIMIT_S, mark=IS_POWERING_ON),
+        WAITING_LOADER: _before_loader(loader, LOADER_LIMIT_S, otherwise=again, mark=IS_ON),
         SETTING_BOOT_AGAIN: _setting(
             "the BMC to report a boot from the network, set while the host is On",
             Step(WAITING_OFF_AGAIN, action=SWITCH_OFF),
-            MARK_ON,
+            IS_ON,
         ),
         WAITING_OFF_AGAIN: _before_loader("the host to be Off, as it did not fetch its loader", POWER_LIMIT_S,
-                                          mark=MARK_POWERING_OFF),
-        WAITING_ON_AGAIN: _before_loader("the host to be On again", POWER_LIMIT_S, mark=MARK_POWERING_ON),
+                                          mark=IS_POWERING_OFF),
+        WAITING_ON_AGAIN: _before_loader("the host to be On again", POWER_LIMIT_S, mark=IS_POWERING_ON),
         WAITING_LOADER_AGAIN: _before_loader(
-            f"{loader}, at its second start", LOADER_LIMIT_S, otherwise=DID_NOT_NETBOOT, mark=MARK_ON
+            f"{loader}, at its second start", LOADER_LIMIT_S, otherwise=DID_NOT_NETBOOT, mark=IS_ON
         ),
     }  # fmt: skip
 
@@ -158,14 +157,14 @@ def _install_stages() -> Mapping[str, Stage]:
             "the installer to start",
             INSTALLER_LIMIT_S,
             on_timeout=TIMED_OUT,
-            condition=MARK_ON,
+            condition=IS_ON,
             cleanup_stage=CLEANING_UP,
         ),
         WAITING_REPAVE: Stage(
             "the image to be written",
             WRITE_LIMIT_S,
             on_timeout=TIMED_OUT,
-            condition=MARK_ON,
+            condition=IS_ON,
             stalled_s=WRITE_STILL_S,
             cleanup_stage=CLEANING_UP,
         ),
@@ -215,22 +214,22 @@ def _undoing_stages(grace: int) -> Mapping[str, Stage]:
             undone,
             limit_s=POWER_LIMIT_S,
             dwell_s=WINDOW_CLOSES_S,
-            condition=MARK_POWERING_ON,
+            condition=IS_POWERING_ON,
             cleanup_stage=CLEANING_UP,
         ),
         UNDOING_LOADER: Stage(
             "the host, which has only its loader, to be Off",
             limit_s=POWER_LIMIT_S,
-            condition=MARK_POWERING_OFF,
+            condition=IS_POWERING_OFF,
             cleanup_stage=CLEANING_UP,
         ),
-        UNDOING_START: Stage(undone, limit_s=POWER_LIMIT_S, condition=MARK_POWERING_ON, cleanup_stage=CLEANING_UP),
+        UNDOING_START: Stage(undone, limit_s=POWER_LIMIT_S, condition=IS_POWERING_ON, cleanup_stage=CLEANING_UP),
         # A requested shutdown can still take effect until its grace has passed.
         UNDOING_SHUTDOWN: Stage(
             f"{undone}, after {grace} s, within which the shutdown can still take effect",
             limit_s=POWER_LIMIT_S + grace,
             dwell_s=float(grace),
-            condition=MARK_POWERING_ON,
+            condition=IS_POWERING_ON,
             cleanup_stage=CLEANING_UP,
         ),
     }
@@ -241,11 +240,11 @@ FORMER_STAGES: Final = {
     for reason in ("Failed", "DidNotNetboot", "InstallTimedOut", "BootLoop", "InstallFailed", "BootContested")
 }
 """Stages of 0.1.0: an operation that an earlier metalman left in one of them removes the boot override, too."""
-_PENDING: Final = ConditionUpdate(ConditionType.REPAVED, MarkStatus.FALSE, ConditionReason.PENDING)
+_PENDING: Final = ConditionUpdate(ConditionType.REPAVED, ConditionStatus.FALSE, ConditionReason.PENDING)
 _REPAVED: Final = ConditionUpdate(
-    ConditionType.REPAVED, MarkStatus.TRUE, ConditionReason.SUCCEEDED, where=MarkStatus.FALSE
+    ConditionType.REPAVED, ConditionStatus.TRUE, ConditionReason.SUCCEEDED, where=ConditionStatus.FALSE
 )
-_NOT_PENDING: Final = ConditionUpdate(ConditionType.REPAVED, None, where=MarkStatus.FALSE)
+_NOT_PENDING: Final = ConditionUpdate(ConditionType.REPAVED, None, where=ConditionStatus.FALSE)
 _NO_CLOUD_INIT: Final = ConditionUpdate(ConditionType.CLOUD_INIT_DONE, None)
 
 
@@ -281,10 +280,10 @@ def replace(operation: MachineOperation) -> Procedure:
         },
         proof=frozenset({SEEN_OFF, SEEN_LOADER, SEEN_WRITTEN, SEEN_CLOUD_INIT}),
         start_conditions=(_PENDING, _NO_CLOUD_INIT),
-        end_conditions=(MARK_ON, _REPAVED),
-        failure_conditions=(MARK_ON, _NOT_PENDING),
+        end_conditions=(IS_ON, _REPAVED),
+        failure_conditions=(IS_ON, _NOT_PENDING),
         fact_conditions={
-            **dict.fromkeys((ReplaceFact.ON, ReplaceFact.ON_ARMED), MARK_ON),
-            **dict.fromkeys((ReplaceFact.OFF, ReplaceFact.OFF_ARMED, ReplaceFact.WRITTEN_OFF), MARK_OFF),
+            **dict.fromkeys((ReplaceFact.ON, ReplaceFact.ON_ARMED), IS_ON),
+            **dict.fromkeys((ReplaceFact.OFF, ReplaceFact.OFF_ARMED, ReplaceFact.WRITTEN_OFF), IS_OFF),
         },
     )

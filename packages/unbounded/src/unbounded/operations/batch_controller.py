@@ -54,10 +54,10 @@ class BatchTimes:
 class BatchController:
     """The supervisor's handling of operations with a machineSelector, until they have ended."""
 
-    def __init__(self, api: Api, caches: SupervisorCaches, desk: SupervisorStatus) -> None:
+    def __init__(self, api: Api, caches: SupervisorCaches, status: SupervisorStatus) -> None:
         self._api = api
         self._caches = caches
-        self._desk = desk
+        self._status = status
 
     async def advance(self, operation: MachineOperation, fanned: BatchTimes) -> SupervisorAction:
         """Advance a parent; return the remaining verdict, or the seconds until the next pass."""
@@ -71,18 +71,18 @@ class BatchController:
             child.spec.machine_ref or "": child
             for child in self._caches.operations.by(INDEX_PARENT, operation.metadata.uid)
         }
-        step = plan_batch(operation, children, now=self._desk.now())
+        step = plan_batch(operation, children, now=self._status.now())
         started = {machine: await self._start_child(operation, machine) for machine in step.start}
         refused = {machine: why for machine, why in started.items() if why is not None}
         if refused:
-            step = replace(step, targets=fail_uncreated(step.targets, refused, now=self._desk.now()))
+            step = replace(step, targets=fail_uncreated(step.targets, refused, now=self._status.now()))
         for child in step.cancel:
             await self._api.patch(MACHINE_OPERATIONS, child, {"spec": {"cancel": True}})
         for child in step.abandon:
             await self._api.patch(MACHINE_OPERATIONS, child, {"spec": {"abandon": True}})
         if step.end is not None:
             phase, reason = step.end
-            await self._desk.write_end(operation, phase, reason, step.message, step.targets)
+            await self._status.write_end(operation, phase, reason, step.message, step.targets)
             return NoAction()
         return await self._mirror(operation, step, fanned)
 
@@ -97,17 +97,17 @@ class BatchController:
         targets = snapshot(operation, (await self._api.list(MACHINES)).items)
         if isinstance(targets, BatchRejection):
             return EndOperation(targets.reason, targets.text)
-        operation = await self._desk.add_finalizer(operation)
+        operation = await self._status.add_finalizer(operation)
         text = f"{len(targets)} targets"
-        written = await self._desk.write(
+        written = await self._status.write(
             operation,
             {
                 "phase": str(OperationPhase.IN_PROGRESS),
                 "reason": reasons.WAITING_FOR_TARGETS,
                 "message": text,
-                "startedAt": self._desk.now(),
+                "startedAt": self._status.now(),
                 "targets": [msgspec.to_builtins(target) for target in targets],
-                "conditions": self._desk.conditions(operation, "False", reasons.IN_PROGRESS, text),
+                "conditions": self._status.conditions(operation, "False", reasons.IN_PROGRESS, text),
             },
         )
         if written is not None and len(written.status.targets) != len(targets):
@@ -136,12 +136,12 @@ class BatchController:
         if left_s > 0:
             return NoAction(left_s)
         fanned.mirrored_at = _loop_time()
-        await self._desk.write(
+        await self._status.write(
             operation,
             {
                 "message": step.message,
                 "targets": [msgspec.to_builtins(target) for target in step.targets],
-                "conditions": self._desk.conditions(operation, "False", reasons.IN_PROGRESS, step.message),
+                "conditions": self._status.conditions(operation, "False", reasons.IN_PROGRESS, step.message),
             },
         )
         return NoAction()

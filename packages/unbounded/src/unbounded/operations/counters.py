@@ -35,17 +35,17 @@ class Due:
 
 def _values(machine: Machine) -> Iterable[tuple[str, int, int]]:
     """Yield (word, desired, reached) for each counter; the repave comes first, as it reboots the machine as well."""
-    wanted = machine.spec.operations or OperationsStatus()
+    desired = machine.spec.operations or OperationsStatus()
     reached = machine.status.operations or OperationsStatus()
-    yield "repave", wanted.repave_counter, reached.repave_counter
-    yield "reboot", wanted.reboot_counter, reached.reboot_counter
+    yield "repave", desired.repave_counter, reached.repave_counter
+    yield "reboot", desired.reboot_counter, reached.reboot_counter
 
 
 def due(machine: Machine) -> Due | None:
     """Return the operation that the counters request now; the repave before the reboot."""
-    for word, wanted, reached in _values(machine):
-        if wanted > reached:
-            return Due(f"{machine.name}-{word}-{wanted}", _KINDS[word])
+    for word, desired, reached in _values(machine):
+        if desired > reached:
+            return Due(f"{machine.name}-{word}-{desired}", _KINDS[word])
     return None
 
 

@@ -49,7 +49,7 @@ def _owned(machine: Machine) -> tuple[object, ...]:
 
 
 def take_change(
-    machine: Raw, operation: MachineOperation, executor: str, marks: Iterable[ConditionUpdate | None], *, now: str
+    machine: Raw, operation: MachineOperation, executor: str, updates: Iterable[ConditionUpdate | None], *, now: str
 ) -> dict[str, Any]:
     """Take the lock of a Machine as it was read, with the first conditions."""
     active = ActiveOperation(
@@ -59,7 +59,7 @@ def take_change(
         executor=executor,
         since=now,
     )
-    return {"activeOperation": with_nulls(active), **update_conditions(machine, marks, now=now)}
+    return {"activeOperation": with_nulls(active), **update_conditions(machine, updates, now=now)}
 
 
 def lost_change(*, lost: bool = True) -> dict[str, Any]:
@@ -80,9 +80,9 @@ def release_change(
     Args:
         read: an observation after the end of the operation; None where there was none.
     """
-    marks = update_conditions(machine, _marks_at_end(operation, procedure, read, now), now=now)
+    updates = update_conditions(machine, _end_updates(operation, procedure, read, now), now=now)
     gone = {"ssh": {"fingerprint": None}} if forgotten_key(machine, operation) else {}
-    return {"activeOperation": None, **_result(machine, operation), **marks, **gone}
+    return {"activeOperation": None, **_result(machine, operation), **updates, **gone}
 
 
 def forgotten_key(machine: Raw, operation: MachineOperation) -> str | None:
@@ -130,24 +130,24 @@ def _lasts(entry: Raw) -> bool:
 _LASTING: Final = frozenset({OperationKind.AGENT_RESET, OperationKind.HOST_REPLACE})
 
 
-def update_conditions(machine: Raw, marks: Iterable[ConditionUpdate | None], *, now: str) -> dict[str, Any]:
+def update_conditions(machine: Raw, updates: Iterable[ConditionUpdate | None], *, now: str) -> dict[str, Any]:
     """Return the status fields that change when the conditions are updated; empty when all are up to date."""
     before = list(machine.get("status", {}).get("conditions", ()))
     conditions, changed = before, False
-    for mark in marks:
-        if mark is None or not _may_set(mark, conditions):
+    for update in updates:
+        if update is None or not _may_set(update, conditions):
             continue
-        if mark.status is None:
-            after = remove_condition(conditions, mark.type)
+        if update.status is None:
+            after = remove_condition(conditions, update.type)
         else:
-            after = set_condition(conditions, mark.type, mark.status, mark.reason, mark.text, now)
+            after = set_condition(conditions, update.type, update.status, update.reason, update.text, now)
         conditions, changed = (conditions, changed) if after is None else (after, True)
     return {"conditions": conditions} if changed else {}
 
 
-def _may_set(mark: ConditionUpdate, conditions: Sequence[Mapping[str, Any]]) -> bool:
-    there = find_condition(conditions, mark.type)
-    return mark.where is None or (there is not None and there.get("status") == mark.where)
+def _may_set(update: ConditionUpdate, conditions: Sequence[Mapping[str, Any]]) -> bool:
+    present = find_condition(conditions, update.type)
+    return update.where is None or (present is not None and present.get("status") == update.where)
 
 
 def holds_lock(operation: MachineOperation, machine: Machine) -> bool:
@@ -155,14 +155,14 @@ def holds_lock(operation: MachineOperation, machine: Machine) -> bool:
     return active is not None and active.uid == operation.metadata.uid
 
 
-def _marks_at_end(
+def _end_updates(
     operation: MachineOperation, procedure: Procedure | None, read: Observation | None, now: str
 ) -> tuple[ConditionUpdate, ...]:
     if procedure is None:
         return ()
     shown = _read_mark(operation, procedure, read, now)
-    marks = {mark.type: mark for mark in _outcome_marks(operation, procedure)}
-    return tuple((marks if shown is None else marks | {shown.type: shown}).values())
+    updates = {update.type: update for update in _outcome_updates(operation, procedure)}
+    return tuple((updates if shown is None else updates | {shown.type: shown}).values())
 
 
 def _read_mark(
@@ -170,20 +170,20 @@ def _read_mark(
 ) -> ConditionUpdate | None:
     """Return the condition of the Machine for the fact that was read last."""
     if read is not None:
-        mark = procedure.fact_conditions.get(read.fact)
-        return None if mark is None else replace(mark, text=f"{read.detail or read.fact}, observed at {now}")
+        update = procedure.fact_conditions.get(read.fact)
+        return None if update is None else replace(update, text=f"{read.detail or read.fact}, observed at {now}")
     execution = operation.status.execution
-    mark = (
+    update = (
         None
         if execution is None or not execution.fact
         else procedure.fact_conditions.get(procedure.facts(execution.fact))
     )
-    if execution is None or mark is None:
+    if execution is None or update is None:
         return None
-    return replace(mark, text=f"{execution.standing or execution.fact}, observed at {execution.read_at}")
+    return replace(update, text=f"{execution.standing or execution.fact}, observed at {execution.read_at}")
 
 
-def _outcome_marks(operation: MachineOperation, procedure: Procedure) -> tuple[ConditionUpdate, ...]:
+def _outcome_updates(operation: MachineOperation, procedure: Procedure) -> tuple[ConditionUpdate, ...]:
     if operation.status.phase == OperationPhase.COMPLETE:
         return procedure.end_conditions
     if procedure.failure_conditions is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from unbounded.api.conditions import ConditionReason, ConditionType
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.core import Node
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import FINALIZER_HOST_OPERATION
@@ -21,7 +21,7 @@ from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import lock
 from unbounded.operations.caches import INDEX_MACHINE, SupervisorCaches
-from unbounded.workflow.procedure import ConditionUpdate, MarkStatus
+from unbounded.workflow.procedure import ConditionUpdate
 
 _KINDS: Final = frozenset(OperationKind)
 _HOST_KINDS: Final = frozenset(kind for kind in OperationKind if kind.is_host)
@@ -56,12 +56,12 @@ def _stale_updates(machine: Machine) -> tuple[ConditionUpdate, ...]:
     if off is None or off.reason not in (ConditionReason.POWERING_OFF, ConditionReason.POWERING_ON):
         return tuple(updates)
     acted = active is not None and any(one.uid == active.uid for one in machine.status.recent_operations)
-    is_off = off.status == MarkStatus.TRUE and not acted
+    is_off = off.status == ConditionStatus.TRUE and not acted
     return (*updates, _IS_OFF if is_off else ConditionUpdate(ConditionType.POWERED_OFF, None))
 
 
-_IS_OFF: Final = ConditionUpdate(ConditionType.POWERED_OFF, MarkStatus.TRUE, ConditionReason.POWERED_OFF)
-_NOT_REPAVING: Final = ConditionUpdate(ConditionType.REPAVED, None, where=MarkStatus.FALSE)
+_IS_OFF: Final = ConditionUpdate(ConditionType.POWERED_OFF, ConditionStatus.TRUE, ConditionReason.POWERED_OFF)
+_NOT_REPAVING: Final = ConditionUpdate(ConditionType.REPAVED, None, where=ConditionStatus.FALSE)
 
 
 _FIELDS: Final = ("activeOperation", "conditions", "message", "phase", "reason")

@@ -131,8 +131,8 @@ def executor_name(kind: OperationKind, machine: Machine) -> str | None:
 
 def provider_of(executor: str) -> str | None:
     """Return the provider that an executor, as the status names it, serves; None where it serves none."""
-    component, _, place = executor.partition("/")
-    return place.rpartition("/")[2] or None if component == ExecutorKind.CLOUD else None
+    component, _, scope = executor.partition("/")
+    return scope.rpartition("/")[2] or None if component == ExecutorKind.CLOUD else None
 
 
 def why_nobody(kind: OperationKind, machine: Machine) -> str:

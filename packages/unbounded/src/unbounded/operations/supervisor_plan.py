@@ -44,7 +44,7 @@ class OperationAges:
     Attributes:
         known_s: since the operation was first observed.
         created_s: since its creation. For this and `ended_s`, since its end, the server's timestamps count where this
-            supervisor has not seen the event: a restart makes neither longer.
+            supervisor has not received the event: a restart makes neither longer.
         machine_missing_s: since its Machine was first missing; 0 when it exists.
         claimed_s: since its claim was first observed.
         unchanged_s: since its status last changed.
@@ -185,7 +185,7 @@ def _ended(view: SupervisorView) -> SupervisorAction:
 def expects_silence(operation: MachineOperation, machine: Machine | None, ended_s: float) -> bool:
     """Return whether to detect that a host falls silent: after its agent was reset, while no operation acts on it.
 
-    Each supervisor counts from its own first sight. The Machine's status shows that a reset is long over: a later
+    Each supervisor counts from its own first observation. The Machine's status shows that a reset is long over: a later
     operation,
     or a new join of the host. A later silence of such a host has another cause.
     """

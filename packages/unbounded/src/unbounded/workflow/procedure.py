@@ -12,6 +12,7 @@ from enum import Enum, StrEnum
 from itertools import product
 from typing import Final
 
+from unbounded.api.conditions import ConditionStatus
 from unbounded.api.evidence import Cause
 
 COMPLETE: Final = "Complete"
@@ -54,11 +55,6 @@ class Cancel(Enum):
     TOO_LATE = "has no effect: the operation is past the point of no return"
 
 
-class MarkStatus(StrEnum):
-    TRUE = "True"
-    FALSE = "False"
-
-
 @dataclass(frozen=True)
 class ConditionUpdate:
     """A condition that is set on the target while the run is in a stage, or (status None) removed.
@@ -69,9 +65,9 @@ class ConditionUpdate:
     """
 
     type: str
-    status: MarkStatus | None
+    status: ConditionStatus | None
     reason: str = ""
-    where: MarkStatus | None = None
+    where: ConditionStatus | None = None
     text: str = ""
 
 
