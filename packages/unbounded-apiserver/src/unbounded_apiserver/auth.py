@@ -43,8 +43,8 @@ class User:
     def info(self) -> dict[str, Any]:
         """Return the user as a UserInfo without empty fields."""
         extra = {key: list(values) for key, values in self.extra.items()}
-        told = {"username": self.name, "uid": self.uid, "groups": list(self.groups), "extra": extra}
-        return {key: value for key, value in told.items() if value}
+        info_fields = {"username": self.name, "uid": self.uid, "groups": list(self.groups), "extra": extra}
+        return {key: value for key, value in info_fields.items() if value}
 
 
 class TlsConnection(Protocol):

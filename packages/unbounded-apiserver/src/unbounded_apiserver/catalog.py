@@ -87,11 +87,11 @@ class Catalog:
         """Return the resource of an accepted definition, in the version in which it is stored."""
         return self._stored.get(definition)
 
-    def define(self, definition: str, resources: Iterable[Resource], kept: Resource | None = None) -> None:
-        """Serve the resources of a definition in place of its earlier ones; `kept` is the stored version."""
+    def define(self, definition: str, resources: Iterable[Resource], stored: Resource | None = None) -> None:
+        """Serve the resources of a definition in place of its earlier ones; `stored` is the stored version."""
         self._stored.pop(definition, None)
-        if kept is not None:
-            self._stored[definition] = kept
+        if stored is not None:
+            self._stored[definition] = stored
         for old in self._defined.pop(definition, ()):
             version = self._served[old.group, old.version]
             version.pop(old.plural, None)

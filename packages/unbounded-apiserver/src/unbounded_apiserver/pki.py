@@ -57,9 +57,9 @@ class CertificateAuthority:
     def issue_server(self, hosts: Iterable[str]) -> IssuedCertificate:
         """Return a serving certificate for host names and addresses, from `pki/server.*` while that one fits them."""
         names = [_general_name(host) for host in dict.fromkeys(hosts)]
-        kept = _load(self.directory / "server")
-        if kept is not None and _is_fresh(kept) and _names_of(kept) == set(names):
-            return kept
+        stored = _load(self.directory / "server")
+        if stored is not None and _is_fresh(stored) and _names_of(stored) == set(names):
+            return stored
         identity = self._issue("unbounded-apiserver", (), ExtendedKeyUsageOID.SERVER_AUTH, names)
         _store(self.directory / "server", identity)
         return identity

@@ -157,10 +157,10 @@ def internal(message: str) -> StatusError:
     return StatusError(500, "InternalError", f"Internal error occurred: {message}")
 
 
-def too_new(asked: int, current: int) -> StatusError:
+def too_new(requested: int, current: int) -> StatusError:
     """Return a 504: the client has seen a newer revision than this server has."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    message = f"Timeout: Too large resource version: {asked}, current: {current}"
+    message = f"Timeout: Too large resource version: {requested}, current: {current}"
     details = {"causes": [cause], "retryAfterSeconds": 1}
     return StatusError(504, "Timeout", message, details=details, retry_after_s=1)
 

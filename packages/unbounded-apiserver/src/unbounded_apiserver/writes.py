@@ -162,12 +162,12 @@ class Writes:
             if not resource.type.create_on_update or target.subresource:
                 raise status.not_found(resource.group, resource.plural, target.name)
             return await self.create_object(resource, target.namespace, obj, options)
-        asked = _expected_revision(target, meta)
+        expected = _expected_revision(target, meta)
         old = decode_stored(resource, current)
         uid = old["metadata"]["uid"]
         if meta.get("uid") and meta["uid"] != uid:
             raise status.conflict(resource.group, resource.plural, target.name, _wrong_uid(target, meta["uid"], uid))
-        return await self._replace(target, obj, old, current, asked, options)
+        return await self._replace(target, obj, old, current, expected, options)
 
     async def patch(self, target: WriteTarget, kind: str, data: bytes, options: WriteOptions) -> WriteResult:
         """Patch an object. Raises StatusError."""
@@ -238,7 +238,7 @@ class Writes:
         obj: Object,
         old: Object,
         current: StoredObject,
-        asked: int,
+        expected: int,
         options: WriteOptions,
         applied: ManagedFields | None = None,
     ) -> WriteResult:
@@ -247,7 +247,7 @@ class Writes:
         `applied` are its owners after an apply.
         """
         resource, kind = target.resource, target.resource.type
-        if asked and asked != current.revision:
+        if expected and expected != current.revision:
             raise status.conflict(resource.group, resource.plural, target.name)
         if resource.custom and obj["kind"] != resource.kind:
             _raise_if(resource, obj, _errors(resource, obj, old))
@@ -340,11 +340,11 @@ def is_deletion_complete(obj: Object) -> bool:
 
 def _expected_revision(target: WriteTarget, meta: Object) -> int:
     """Return the revision that a client wants to replace, 0 for any. Raises StatusError (400, 422)."""
-    asked = metadata.revision_of(meta)
-    if not asked and not target.resource.type.unconditional_update:
+    expected = metadata.revision_of(meta)
+    if not expected and not target.resource.type.unconditional_update:
         errors = [field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
         raise status.invalid(target.resource.group, target.resource.plural, target.name, errors)
-    return asked
+    return expected
 
 
 def _dry_run_body(obj: Object, owners: ManagedFields, revision: int) -> bytes:
@@ -399,10 +399,10 @@ def _raise_if(resource: Resource, obj: Object, errors: list[FieldError]) -> None
         raise status.invalid(group, obj["kind"], name, errors)
 
 
-def _wrong_uid(target: WriteTarget, asked: Any, uid: str) -> str:
+def _wrong_uid(target: WriteTarget, expected: Any, uid: str) -> str:
     return (
         f"StorageError: invalid object, Code: 4, Key: /registry/{_storage_prefix(target.resource)}/{target.key}, "
-        f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, "
+        f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {expected}, "
         f"UID in object meta: {uid}"
     )
 

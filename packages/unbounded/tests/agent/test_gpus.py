@@ -72,7 +72,7 @@ def test_what_was_recorded_is_read_by_the_daemon_and_forgotten(tmp_path: Path) -
 def test_the_condition_says_what_was_found_or_why_not(
     described: CdiResult | None, cards: int, driver: str, reason: str, words: str
 ) -> None:
-    says = gpus_described(described, cards=cards, driver=driver, said=False)
+    says = gpus_described(described, cards=cards, driver=driver, is_reported=False)
     assert says is not None
     assert (says.reason, says.status) == (reason, "True" if reason == "Succeeded" else "False")
     assert words in says.message

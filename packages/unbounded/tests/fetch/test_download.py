@@ -53,7 +53,7 @@ async def test_a_cut_download_goes_on_where_it_was(session: Web, tmp_path: Path)
             session,
             Download((f"http://{host}/file",)),
             tmp_path / "f",
-            told=lambda done, total: told.append((done, total)),
+            on_bytes=lambda done, total: told.append((done, total)),
         )
     assert digest == Digest("sha256", SHA256)
     assert (tmp_path / "f").read_bytes() == CONTENT

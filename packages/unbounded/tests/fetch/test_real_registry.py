@@ -55,7 +55,7 @@ async def test_a_blob_is_resumed_in_its_middle(tmp_path: Path) -> None:
         content = built.blobs[str(blob.digest)]
         (tmp_path / "blob.partial").write_bytes(content[:700_000])
         told: list[int] = []
-        await registry.fetch(blob, tmp_path / "blob", limit=2 << 20, told=lambda done, _: told.append(done))
+        await registry.fetch(blob, tmp_path / "blob", limit=2 << 20, on_bytes=lambda done, _: told.append(done))
         assert told[0] > 700_000
         assert (tmp_path / "blob").read_bytes() == content
 

@@ -100,9 +100,9 @@ def _attributes(spec: Object) -> AuthAttributes:
     path = spec.get("nonResourceAttributes")
     if path is not None:
         return AuthAttributes(path.get("verb", ""), path=path.get("path") or "/")
-    asked: Mapping[str, Any] = spec["resourceAttributes"]
+    attributes: Mapping[str, Any] = spec["resourceAttributes"]
     parts = ("verb", "group", "resource", "subresource", "namespace", "name")
-    return AuthAttributes(*(asked.get(part, "") for part in parts))
+    return AuthAttributes(*(attributes.get(part, "") for part in parts))
 
 
 def _check_asked(spec: Object) -> list[FieldError]:

@@ -166,10 +166,10 @@ class PolicyIndex:
         name, state = meta["name"], (meta["uid"], meta.get("generation", 1))
 
         def code() -> CompiledPolicy:
-            kept = self._code.get(name)
-            if kept is None or kept[0] != state:
-                kept = self._code[name] = (state, compile_policy(policy["spec"]))
-            return kept[1]
+            compiled = self._code.get(name)
+            if compiled is None or compiled[0] != state:
+                compiled = self._code[name] = (state, compile_policy(policy["spec"]))
+            return compiled[1]
 
         return code
 
@@ -234,14 +234,14 @@ def _apply_actions(policy: str, binding: PolicyBinding, verdict: PolicyVerdict, 
 
 
 def _failure_text(policy: str, binding: PolicyBinding, failure: ValidationFailure) -> str:
-    told = {
+    detail = {
         "message": failure.message,
         "policy": policy,
         "binding": binding.name,
         "expressionIndex": failure.index,
         "validationActions": list(binding.actions),
     }
-    return json.dumps([told], separators=(",", ":"))
+    return json.dumps([detail], separators=(",", ":"))
 
 
 def _denied(admission: AdmissionRequest, denial: _Denial) -> StatusError:

@@ -206,11 +206,11 @@ def _validation(validation: Part, environment: Environment, at: str) -> Errors:
         yield field_errors.required(f"{at}.expression", "expression is not specified")
     else:
         yield from _expression(source, f"{at}.expression", environment, BOOL)
-    said = validation.get("messageExpression", "")
-    if said and not said.strip():
-        yield field_errors.invalid(f"{at}.messageExpression", said, "must be non-empty if specified")
-    elif said:
-        yield from _expression(said, f"{at}.messageExpression", environment, STRING, authorizer=False)
+    expression = validation.get("messageExpression", "")
+    if expression and not expression.strip():
+        yield field_errors.invalid(f"{at}.messageExpression", expression, "must be non-empty if specified")
+    elif expression:
+        yield from _expression(expression, f"{at}.messageExpression", environment, STRING, authorizer=False)
     if message and not message.strip():
         yield field_errors.invalid(f"{at}.message", message, "message must be non-empty if specified")
     elif re.search(r"[\n\r]", message.strip()):

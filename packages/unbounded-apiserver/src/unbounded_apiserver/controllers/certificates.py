@@ -85,8 +85,8 @@ class CertificateController:
             return
         own = obj["spec"].get("username") == request.common_name
         for applies, subresource, which in ((own, "selfnodeclient", "self "), (True, "nodeclient", "")):
-            asked = AuthAttributes("create", GROUP, REQUESTS.plural, subresource)
-            if applies and self._rights.decide(_requesting_user(obj["spec"]), asked).allowed:
+            attributes = AuthAttributes("create", GROUP, REQUESTS.plural, subresource)
+            if applies and self._rights.decide(_requesting_user(obj["spec"]), attributes).allowed:
                 words = f"Auto approving {which}kubelet client certificate after SubjectAccessReview."
                 with_condition(obj, APPROVED, AUTO_APPROVED, words, self._now())
                 return

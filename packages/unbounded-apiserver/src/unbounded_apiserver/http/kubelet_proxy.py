@@ -118,21 +118,21 @@ class KubeletProxy:
         call.form = negotiate.negotiate_form(call.head.accept)
         if call.form.convert:
             raise status.not_acceptable()
-        asked = options.read_log(call.query, place.name)
+        requested = options.read_log(call.query, place.name)
         pod = self._stored(PODS, place.namespace, place.name)
-        container = location.container_of(pod, asked.container)
+        container = location.container_of(pod, requested.container)
         if not location.node_of(pod):
             return call.answer(b"", 204)
         endpoint = self._endpoint(pod)
-        target = _target(("containerLogs", place.namespace, place.name, container), asked.query)
+        target = _target(("containerLogs", place.namespace, place.name, container), requested.query)
         try:
             upstream = await self._client.open(
                 "GET",
                 endpoint,
                 target,
                 {"User-Agent": call.head.agent},
-                verifies=asked.verify_certificate,
-                head_within_s=None if asked.follow else HEAD_S,
+                verifies=requested.verify_certificate,
+                head_within_s=None if requested.follow else HEAD_S,
             )
         except KubeletUnreachable as error:
             raise StatusError(500, "", f'Get "https://{endpoint.address}{target}": {error}') from error
@@ -177,20 +177,20 @@ class KubeletProxy:
     async def _connect(self, call: ApiCall, place: ResourcePath) -> web.StreamResponse:
         if "dryRun" in call.query:
             raise status.bad_request("dryRun is not supported")
-        asked = options.CONNECTIONS[place.subresource](call.query)
-        self._policy_checks.check_connect(call, PODS, asked.options_object)
+        requested = options.CONNECTIONS[place.subresource](call.query)
+        self._policy_checks.check_connect(call, PODS, requested.options_object)
         if call.request.method == "GET" and call.attributes is not None:  # a GET that upgrades does more than read
             self._guard.authorize(call.user, replace(call.attributes, verb="create"))
         pod = self._stored(PODS, place.namespace, place.name)
         path = [PATHS[place.subresource], place.namespace, place.name]
         if place.subresource != "portforward":
-            path.append(location.container_of(pod, asked.container))
+            path.append(location.container_of(pod, requested.container))
         if not location.node_of(pod):
             raise status.bad_request(f"pod {place.name} does not have a host assigned")
         endpoint = self._endpoint(pod)
         if "upgrade" not in call.request.headers.get("Connection", "").lower():
             raise status.bad_request("Upgrade request required")
-        return await self._tunnel(call, endpoint, _target(path, asked.query))
+        return await self._tunnel(call, endpoint, _target(path, requested.query))
 
     async def _tunnel(self, call: ApiCall, endpoint: KubeletEndpoint, target: str) -> web.StreamResponse:
         try:

@@ -78,17 +78,17 @@ class RequestCounts:
         else:
             self.writing += 1
 
-    def end(self, method: str, asked: RequestLabels, code: int, seconds: float) -> None:
+    def end(self, method: str, labels: RequestLabels, code: int, seconds: float) -> None:
         """Count the end of a request, exactly once for each `begin`; `code` is 0 if there was no answer."""
         if method in READING:
             self.reading -= 1
         else:
             self.writing -= 1
-        self.codes[asked, code] += 1
-        if asked.verb not in LONG:
-            histogram = self.durations.get(asked)
+        self.codes[labels, code] += 1
+        if labels.verb not in LONG:
+            histogram = self.durations.get(labels)
             if histogram is None:
-                histogram = self.durations[asked] = Histogram()
+                histogram = self.durations[labels] = Histogram()
             histogram.observe(seconds)
 
 

@@ -136,8 +136,8 @@ class Resources:
 
     async def _get(self, call: ApiCall, place: ResourcePath) -> HttpReply:
         resource = _known(place)
-        asked = revision(first(call.query, "resourceVersion"))
-        record = await self._registry.reads.get(resource, place.namespace, place.name, asked)
+        requested = revision(first(call.query, "resourceVersion"))
+        record = await self._registry.reads.get(resource, place.namespace, place.name, requested)
         return self._one(call, resource, WriteResult(served_body(resource, record.body)))
 
     async def _list(self, call: ApiCall, place: ResourcePath) -> HttpReply:

@@ -68,16 +68,16 @@ def _computed(amounts: Object) -> Object:
     return {name: amount for name, amount in amounts.items() if name in _COMPUTED and quantity.parse(amount)}
 
 
-def seconds_left(pod: Object, asked: int | None) -> int:
+def seconds_left(pod: Object, requested: int | None) -> int:
     """Return the grace period of a deletion in seconds; the kubelet deletes the Pod with 0 after it has ended.
 
     Args:
-        asked: the grace period of the deletion's options, None if they have none.
+        requested: the grace period of the deletion's options, None if they have none.
     """
     spec = pod["spec"]
     if not spec.get("nodeName") or pod["status"].get("phase") in ENDED:
         return 0
-    seconds = spec.get("terminationGracePeriodSeconds", 0) if asked is None else asked
+    seconds = spec.get("terminationGracePeriodSeconds", 0) if requested is None else requested
     return seconds if seconds >= 0 else 1
 
 

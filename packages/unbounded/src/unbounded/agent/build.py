@@ -31,8 +31,8 @@ def this_build() -> AgentBuild:
     """Return version and build of this process."""
     inside = getattr(sys, "_MEIPASS", "")  # PyInstaller sets it to the folder of a release's files
     if inside:
-        told = json.loads((Path(inside) / STAMP).read_text())
-        return AgentBuild(str(told["version"]), str(told["build"]))
+        stamp = json.loads((Path(inside) / STAMP).read_text())
+        return AgentBuild(str(stamp["version"]), str(stamp["build"]))
     from importlib.metadata import version  # noqa: PLC0415  # slow, and not needed in a release
 
     return AgentBuild(version("unbounded"))

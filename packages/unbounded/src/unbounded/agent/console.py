@@ -36,10 +36,10 @@ def run_to_end(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
 async def _interruptible(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     loop = asyncio.get_running_loop()
     work = asyncio.create_task(main())
-    asked: list[signal.Signals] = []
+    received: list[signal.Signals] = []
 
     def stop(by: signal.Signals) -> None:
-        asked.append(by)
+        received.append(by)
         work.cancel()
 
     for one in _SIGNALS:
@@ -47,9 +47,9 @@ async def _interruptible(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     try:
         return await work
     except asyncio.CancelledError:
-        if not asked:
+        if not received:
             raise
-        print(f"interrupted by {asked[0].name}; run the same command again to continue", file=sys.stderr)
+        print(f"interrupted by {received[0].name}; run the same command again to continue", file=sys.stderr)
         return INTERRUPTED
     finally:
         for one in _SIGNALS:

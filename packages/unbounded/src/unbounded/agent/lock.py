@@ -46,8 +46,8 @@ async def host_lock(layout: Layout, who: str, *, within_s: float = WITHIN_S) -> 
 
 def holder(layout: Layout) -> str:
     """Return the holder of the lock, as `unbounded-agent start (pid 17)`; empty for none. Requires root."""
-    said = _present_holder(layout)
-    return _holder_name(said) if said else ""
+    text = _present_holder(layout)
+    return _holder_name(text) if text else ""
 
 
 def holder_pid(layout: Layout) -> int:
@@ -77,7 +77,7 @@ async def _locked(path: Path, within_s: float) -> int:
     """Return a locked descriptor of the file that has this path now."""
     loop = asyncio.get_running_loop()
     until = loop.time() + within_s
-    told = False
+    is_reported = False
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
         os.fchmod(descriptor, _MODE)  # for a file that an earlier version created
@@ -90,9 +90,9 @@ async def _locked(path: Path, within_s: float) -> int:
             raise Transient(
                 f"{_holder_name(message)} holds the lock of this host; {path} was not released within {within_s:g} s"
             )
-        if not told:
+        if not is_reported:
             log.info("waiting for the lock of the host", held_by=_holder_name(message))
-            told = True
+            is_reported = True
         await asyncio.sleep(_POLL_S)
 
 

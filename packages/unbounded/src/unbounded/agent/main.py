@@ -122,35 +122,37 @@ def _start_arguments(parser: argparse.ArgumentParser) -> None:
     _checks_arguments(parser)
 
 
-def _start(told: AgentInvocation) -> int:
+def _start(invocation: AgentInvocation) -> int:
     with freeze_imports():
         from unbounded.agent import start  # noqa: PLC0415
         from unbounded.agent.preflight.report import IgnoredChecks  # noqa: PLC0415
 
-        _log_as(told)
-    checks = start.PreflightOptions(told.args.ignore_preflight_errors or IgnoredChecks(), told.args.fail_on_warnings)
-    return start.run(told.args.config, told.environ, checks=checks, colour=told.colour)
+        _log_as(invocation)
+    checks = start.PreflightOptions(
+        invocation.args.ignore_preflight_errors or IgnoredChecks(), invocation.args.fail_on_warnings
+    )
+    return start.run(invocation.args.config, invocation.environ, checks=checks, colour=invocation.colour)
 
 
-def _reset(told: AgentInvocation) -> int:
+def _reset(invocation: AgentInvocation) -> int:
     from unbounded.agent.reset import command  # noqa: PLC0415
 
-    _log_as(told)
+    _log_as(invocation)
     return command.run()
 
 
-def _daemon(told: AgentInvocation) -> int:
+def _daemon(invocation: AgentInvocation) -> int:
     with freeze_imports():
         from unbounded.agent.daemon.daemon import run_daemon  # noqa: PLC0415
 
-        _log_as(told)
-    return run_daemon(told.environ)
+        _log_as(invocation)
+    return run_daemon(invocation.environ)
 
 
-def _log_as(told: AgentInvocation) -> None:
+def _log_as(invocation: AgentInvocation) -> None:
     from unbounded.kube.logs import configure  # noqa: PLC0415
 
-    configure(json=told.args.log_format == "json", level="DEBUG" if told.args.debug else "INFO")
+    configure(json=invocation.args.log_format == "json", level="DEBUG" if invocation.args.debug else "INFO")
 
 
 def _preflight_arguments(parser: argparse.ArgumentParser) -> None:
@@ -159,23 +161,23 @@ def _preflight_arguments(parser: argparse.ArgumentParser) -> None:
     _output_argument(parser)
 
 
-def _preflight(told: AgentInvocation) -> int:
+def _preflight(invocation: AgentInvocation) -> int:
     from unbounded.agent.preflight import command  # noqa: PLC0415
 
     return command.run(
-        told.args.config,
-        told.environ,
-        ignored=told.args.ignore_preflight_errors,
-        fail_on_warnings=told.args.fail_on_warnings,
-        json=told.args.output == "json",
-        colour=told.colour,
+        invocation.args.config,
+        invocation.environ,
+        ignored=invocation.args.ignore_preflight_errors,
+        fail_on_warnings=invocation.args.fail_on_warnings,
+        json=invocation.args.output == "json",
+        colour=invocation.colour,
     )
 
 
-def _status(told: AgentInvocation) -> int:
+def _status(invocation: AgentInvocation) -> int:
     from unbounded.agent.status import command  # noqa: PLC0415
 
-    return command.run(json=told.args.output == "json")
+    return command.run(json=invocation.args.output == "json")
 
 
 def _version(_: AgentInvocation) -> int:

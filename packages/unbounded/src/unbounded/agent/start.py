@@ -134,14 +134,14 @@ def refuse_another_machine(layout: Layout, config: AgentConfig) -> AgentConfig |
     name.
     """
     try:
-        kept = read_stored_config(layout)
+        stored = read_stored_config(layout)
     except Rejected as error:  # start writes it again; slots and certificates name their Machine, too
         log.warning("cannot use the stored configuration", error=error)
         return None
-    if kept is not None and kept.machine_name != config.machine_name:
-        text = f"MachineName {config.machine_name!r}: this host is Machine {kept.machine_name}"
+    if stored is not None and stored.machine_name != config.machine_name:
+        text = f"MachineName {config.machine_name!r}: this host is Machine {stored.machine_name}"
         raise Rejected(f"{text}; run `unbounded-agent reset` before it becomes another Machine")
-    return kept
+    return stored
 
 
 async def _preflight(
@@ -195,8 +195,8 @@ def _starting(config: AgentConfig, around: StartInputs, host: StepHost) -> Start
         await join(layout, config, token=await attestation_token(config, report), report=report)
 
     async def access(report: OnProgress) -> KubeletAccess:
-        if (told := exec_access(config)) is not None:
-            return told
+        if (exec_credential := exec_access(config)) is not None:
+            return exec_credential
         async with connected(layout, config) as api:
             return await kubelet_access(api, layout, config, report=report)
 

@@ -27,9 +27,9 @@ def with_release_key(config: AgentConfig, public_key: str) -> AgentConfig:
     return msgspec.structs.replace(config, upgrade=msgspec.structs.replace(config.upgrade, public_key=public_key))
 
 
-def with_stored_key(config: AgentConfig, kept: AgentConfig | None) -> AgentConfig:
+def with_stored_key(config: AgentConfig, stored: AgentConfig | None) -> AgentConfig:
     """Return the configuration with the stored public key where it has none: a start removes no key."""
-    key = "" if kept is None else kept.upgrade.public_key
+    key = "" if stored is None else stored.upgrade.public_key
     return with_release_key(config, key) if key and not config.upgrade.public_key else config
 
 

@@ -61,11 +61,11 @@ async def running_lab(data: Path, count: int, profile: str) -> AsyncIterator[Fle
         ValueError: there is no such profile.
         UpFailed: a simulator did not start, or has failed.
     """
-    kept = await load_identity(data, count)
+    identity = await load_identity(data, count)
     processes = -(-count // MACHINES_FOR_A_PROCESS)
     try:
         async with start_fleet(
-            count, profile=profile, processes=processes, seed=kept.seed, port_base=kept.port_base
+            count, profile=profile, processes=processes, seed=identity.seed, port_base=identity.port_base
         ) as fleet:
             try:
                 yield fleet
@@ -129,11 +129,11 @@ def _url(machine: Machine) -> str:
 async def load_identity(data: Path, count: int) -> LabIdentity:
     """Return the identity stored in the data directory, with new ports if another process uses the stored ones."""
     path = data / LAB_IDENTITY_FILE
-    kept = _read(path) or LabIdentity(seed=secrets.randbelow(2**31), port_base=0)
-    if not kept.port_base or not await _wait_free(kept.port_base, count):
-        kept = replace(kept, port_base=_free_ports(count))
-    _write(path, kept)
-    return kept
+    identity = _read(path) or LabIdentity(seed=secrets.randbelow(2**31), port_base=0)
+    if not identity.port_base or not await _wait_free(identity.port_base, count):
+        identity = replace(identity, port_base=_free_ports(count))
+    _write(path, identity)
+    return identity
 
 
 def _read(path: Path) -> LabIdentity | None:
@@ -143,10 +143,10 @@ def _read(path: Path) -> LabIdentity | None:
         return None
 
 
-def _write(path: Path, kept: LabIdentity) -> None:
+def _write(path: Path, identity: LabIdentity) -> None:
     """Replace the file atomically: a torn one would give the old Machines' names to new machines."""
     beside = path.with_suffix(".new")
-    beside.write_bytes(msgspec.json.encode(kept))
+    beside.write_bytes(msgspec.json.encode(identity))
     beside.rename(path)
 
 

@@ -86,13 +86,13 @@ async def running_cloud(data: Path, cloud: str, count: int, profile: str) -> Asy
     Raises:
         UpFailed: it did not start.
     """
-    kept = await lab.load_identity(data, 1)
+    identity = await lab.load_identity(data, 1)
     folder = data / FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     manifests, environment = folder / "machines.yaml", folder / "environment"
     files = ("--manifests", manifests, "--environment", environment)
     message = ("--count", count, "--name", site_of(cloud), "--profile", profile)
-    same = ("--seed", kept.seed, "--port", kept.port_base)
+    same = ("--seed", identity.seed, "--port", identity.port_base)
     process = await asyncio.create_subprocess_exec(
         *child.command("unbounded_lab.cloud.command", cloud, *map(str, (*message, *same, *files))),
         stdin=DEVNULL,

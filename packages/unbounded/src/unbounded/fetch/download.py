@@ -43,7 +43,7 @@ class Download:
         return cls(tuple(f"{base.rstrip('/')}/{path.lstrip('/')}" for base in bases), sha256, limit)
 
 
-async def download(web: Web, desired: Download, target: Path, *, told: OnBytes | None = None) -> Digest:
+async def download(web: Web, desired: Download, target: Path, *, on_bytes: OnBytes | None = None) -> Digest:
     """Download a file to `target`, whole or not at all; return its digest.
 
     Raises:
@@ -57,7 +57,7 @@ async def download(web: Web, desired: Download, target: Path, *, told: OnBytes |
     async with growing(path, limit=desired.limit, resume=expected.digest is not None) as partial:
         for url, more in zip(urls, [True] * (len(urls) - 1) + [False], strict=True):
             try:
-                await _from(web, url, partial, expected, told)
+                await _from(web, url, partial, expected, on_bytes)
                 break
             except (NotPublished, Corrupt, Unavailable, UnusableContent) as failure:
                 if not more:
@@ -67,7 +67,7 @@ async def download(web: Web, desired: Download, target: Path, *, told: OnBytes |
         return Digest("sha256", partial.hex)
 
 
-async def _from(web: Web, url: URL, partial: Partial, expected: Expected, told: OnBytes | None) -> None:
+async def _from(web: Web, url: URL, partial: Partial, expected: Expected, on_bytes: OnBytes | None) -> None:
     if url.scheme == "file":
         await asyncio.to_thread(_copy_file, url, partial, expected)
         return
@@ -80,7 +80,7 @@ async def _from(web: Web, url: URL, partial: Partial, expected: Expected, told: 
             yield response
 
     transfer = BodyTransfer(web, redacted_url(url), opened, partial, expected)
-    transfer.told = told or transfer.told
+    transfer.told = on_bytes or transfer.told
     await transfer.run()
 
 

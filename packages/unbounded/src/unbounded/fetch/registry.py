@@ -170,7 +170,7 @@ class RegistryClient:
         except UnusableContent as error:
             raise UnusableContent(f"{what}: {error}") from error
 
-    async def fetch(self, blob: Blob, target: Path, *, limit: int, told: OnBytes | None = None) -> None:
+    async def fetch(self, blob: Blob, target: Path, *, limit: int, on_bytes: OnBytes | None = None) -> None:
         """Download a blob to `target`. A file `target` + `.partial` from an earlier download is resumed.
 
         Args:
@@ -188,7 +188,7 @@ class RegistryClient:
         path = target.with_name(target.name + ".partial")
         async with growing(path, limit=min(limit, blob.size), algorithm=blob.digest.algorithm) as partial:
             transfer = BodyTransfer(self._web, what, opened, partial, Expected(blob.digest, blob.size))
-            transfer.told = told or transfer.told
+            transfer.told = on_bytes or transfer.told
             await transfer.run()
             await partial.put_in_place(target)
 
@@ -210,17 +210,17 @@ class RegistryClient:
                 refused = response.status == 401 and response.url.origin() == url.origin()
                 if not refused or tried >= max(1, len(self._logins)):
                     raise await self._failure_of(response)
-                asked = challenges(response.headers.getall("WWW-Authenticate", ()))
-            await self._log_in(asked, sent, tried)
+                offered = challenges(response.headers.getall("WWW-Authenticate", ()))
+            await self._log_in(offered, sent, tried)
             tried += 1
 
-    async def _log_in(self, asked: list[AuthChallenge], refused: str, tried: int) -> None:
+    async def _log_in(self, offered: list[AuthChallenge], refused: str, tried: int) -> None:
         """Replace a rejected credential: the first time by the first login, then by the next one."""
         async with self._logging_in:
             if self._session.current() != refused and tried == 0:
                 return  # a concurrent request has done so already
             login = self._logins[min(tried, len(self._logins) - 1)] if self._logins else RegistryLogin()
-            for challenge in asked:
+            for challenge in offered:
                 if challenge.scheme == "bearer":
                     self._session = await self._token(challenge, login)
                     return

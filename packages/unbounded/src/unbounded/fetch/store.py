@@ -211,7 +211,7 @@ class ImageStore:
             async with turn:
                 if not target.exists():  # an image with its name is complete and synced
                     limit = self._limits.image_bytes
-                    await registry.fetch(blob, target, limit=limit, told=lambda done, _: told(blob, done))
+                    await registry.fetch(blob, target, limit=limit, on_bytes=lambda done, _: told(blob, done))
             told(blob, blob.size)
 
         def told(blob: Blob, done: int) -> None:
@@ -238,7 +238,7 @@ class ImageStore:
         bounds = UnpackLimits(min(self._limits.image_bytes, self._limits.bytes - self._taken()), self._limits.members)
         target = self._shelf.path(digest)
         sizes: list[int] = []
-        work = partial(unpack, layers, target, only=self._only, bounds=bounds, stop=stop, told=told)
+        work = partial(unpack, layers, target, only=self._only, bounds=bounds, stop=stop, on_bytes=told)
         try:
             await run_stoppable(lambda: sizes.append(work()), stop.event.set)
         finally:  # also after a cancellation: an image that has its name cannot be unpacked again

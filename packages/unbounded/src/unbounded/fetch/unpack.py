@@ -65,7 +65,7 @@ def unpack(
     only: str = "",
     bounds: UnpackLimits | None = None,
     stop: StopSignal | None = None,
-    told: Callable[[int], None] = lambda _layers: None,
+    on_bytes: Callable[[int], None] = lambda _layers: None,
     tree: Callable[[Path], Tree] = Tree,
 ) -> int:
     """Apply layers in order, the lowest first, and rename the result to `target`; return its size in bytes. Blocks.
@@ -73,7 +73,7 @@ def unpack(
     Args:
         target: must not exist, its parent must.
         only: the one directory to unpack, such as `disk`, which keeps its name; empty for the whole image.
-        told: called with the number of completed layers.
+        on_bytes: called with the number of completed layers.
         tree: writer; it decides which owners, modes and links are kept.
     Raises:
         UnusableContent, TooLarge: an archive is not safe or too large; the message names layer and member.
@@ -88,7 +88,7 @@ def unpack(
             rest = bounds or UnpackLimits()
             for number, layer in enumerate(layers, 1):
                 rest = _apply(layer, made, only, rest, stop or StopSignal(), f"layer {number}")
-                told(number)
+                on_bytes(number)
             _require(scratch, only)
             size = made.sync()
         with system_errors((target.name,)):

@@ -311,8 +311,8 @@ class FactsFollower:
         failures = 0
         while True:
             try:
-                said = await self._ask_version()
-                self._version = release_of(said) if said else self._version
+                version = await self._ask_version()
+                self._version = release_of(version) if version else self._version
                 failures = 0
                 self._notify()
             except (Failure, ValueError) as error:

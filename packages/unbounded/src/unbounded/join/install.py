@@ -163,13 +163,13 @@ def _from(source: ArtifactSource, mirror: str) -> ArtifactSource:
 
 def install_environment(origin: AgentOrigin) -> dict[str, str]:
     """Return the install script's variables about the agent."""
-    told = {
+    environment = {
         "AGENT_VERSION": origin.version,
         "AGENT_BASE_URL": origin.base_url,
         "AGENT_URL": origin.url,
         "AGENT_SHA256": origin.sha256,
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in environment.items() if value}
 
 
 def install_script() -> str:

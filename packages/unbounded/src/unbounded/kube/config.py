@@ -224,9 +224,12 @@ def _text(user: _Source, name: str, value: Any) -> str:
     return value or ""
 
 
-def _merged(told: Impersonation, there: Impersonation) -> Impersonation:
+def _merged(impersonation: Impersonation, there: Impersonation) -> Impersonation:
     return Impersonation(
-        told.user or there.user, told.uid or there.uid, told.groups or there.groups, told.extra or there.extra
+        impersonation.user or there.user,
+        impersonation.uid or there.uid,
+        impersonation.groups or there.groups,
+        impersonation.extra or there.extra,
     )
 
 

@@ -238,13 +238,15 @@ ELECTION: Final = (_LEASE_DURATION, _RENEW, _RETRY)
 """How leaders are elected, for who leaves that to its user."""
 
 
-def election_settings(said: OptionValues) -> Election:
+def election_settings(values: OptionValues) -> Election:
     """Return the settings of the leader election.
 
     Raises:
         SettingsError: the times contradict each other.
     """
-    found = Election(duration_s=said.value(_LEASE_DURATION), renew_s=said.value(_RENEW), retry_s=said.value(_RETRY))
+    found = Election(
+        duration_s=values.value(_LEASE_DURATION), renew_s=values.value(_RENEW), retry_s=values.value(_RETRY)
+    )
     if not found.retry_s < found.renew_s < found.duration_s:
         raise SettingsError(
             f"{_RETRY.flag} must be below {_RENEW.flag}, and {_RENEW.flag} below {_LEASE_DURATION.flag}; they "

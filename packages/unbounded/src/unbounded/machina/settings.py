@@ -148,30 +148,30 @@ def settings_of(
     Raises:
         SettingsError: the file cannot be read, or it or the environment has an invalid value.
     """
-    told = OptionValues(args, PREFIX, environ, OPTIONS, lenient=True)
+    values = OptionValues(args, PREFIX, environ, OPTIONS, lenient=True)
     process = ProcessSettings(
         component="machina",
         kubeconfig=args.kubeconfig,
         context=args.context,
         log_format=args.log_format,
         log_level=args.log_level,
-        health=_addresses(told.value(_METRICS), told.value(_PROBES)),
-        leader_election=told.value(_ELECTION),
+        health=_addresses(values.value(_METRICS), values.value(_PROBES)),
+        leader_election=values.value(_ELECTION),
     )
     settings = ProvisioningSettings(
-        attempts_at_once=told.value(_AT_ONCE),
-        provisioning_timeout_s=told.value(_TIMEOUT),
-        agent_version=told.value(AGENT_VERSION),
-        agent_base_url=told.value(AGENT_BASE),
-        agent_url=told.value(AGENT_URL),
-        agent_sha256=told.value(AGENT_SHA256),
-        agent_public_key=told.value(AGENT_KEY),
-        agent_image=told.value(_AGENT_IMAGE),
-        cluster_dns=told.value(DNS),
-        apiserver_endpoint=told.value(ENDPOINT),
-        artifact_mirror=told.value(MIRROR),
+        attempts_at_once=values.value(_AT_ONCE),
+        provisioning_timeout_s=values.value(_TIMEOUT),
+        agent_version=values.value(AGENT_VERSION),
+        agent_base_url=values.value(AGENT_BASE),
+        agent_url=values.value(AGENT_URL),
+        agent_sha256=values.value(AGENT_SHA256),
+        agent_public_key=values.value(AGENT_KEY),
+        agent_image=values.value(_AGENT_IMAGE),
+        cluster_dns=values.value(DNS),
+        apiserver_endpoint=values.value(ENDPOINT),
+        artifact_mirror=values.value(MIRROR),
     )
-    return process, settings, told.without_meaning
+    return process, settings, values.without_meaning
 
 
 def _addresses(*given: Address | None) -> tuple[Address, ...]:

@@ -129,10 +129,10 @@ class CloudExecutor:
         return procedure_of(self._provider, operation)
 
     def endpoint(self, machine: Machine) -> str:
-        told = self._waits.get(machine.name)
+        waiting = self._waits.get(machine.name)
         why = (
-            f", as its rate limits delay {told.waits_for}: nothing was sent"
-            if told is not None and told.waits_for
+            f", as its rate limits delay {waiting.waits_for}: nothing was sent"
+            if waiting is not None and waiting.waits_for
             else ""
         )
         return f"{self._provider.name} {machine.spec.provider_id or 'without spec.providerID'}{why}"
@@ -226,10 +226,10 @@ class CloudExecutor:
     async def _write_losses(self, target: Target, losses: Sequence[Loss]) -> None:
         """Write the losses to the status if they differ."""
         operation = target.operation
-        told = {one.field: status_loss(one) for one in losses[:MOST_LOSSES]}
-        if not told or list(told.values()) == list(operation.status.losses):
+        reported = {one.field: status_loss(one) for one in losses[:MOST_LOSSES]}
+        if not reported or list(reported.values()) == list(operation.status.losses):
             return
-        losses_told = {"losses": msgspec.to_builtins([*told.values()])}
+        losses_told = {"losses": msgspec.to_builtins([*reported.values()])}
         try:
             await self._status.merge(operation.name, losses_told, uid=operation.metadata.uid)
         except ApiError as error:

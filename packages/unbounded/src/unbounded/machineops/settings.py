@@ -179,29 +179,29 @@ def parse_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> tupl
     Raises:
         SettingsError: the file or a value is invalid.
     """
-    said = OptionValues(args, PREFIX, environ, OPTIONS)
-    mirror = said.value(MIRROR)
+    values = OptionValues(args, PREFIX, environ, OPTIONS)
+    mirror = values.value(MIRROR)
     settings = Settings(
-        site=said.value(_SITE),
-        provider=said.value(_PROVIDER),
-        concurrent=said.value(_CONCURRENT),
-        epoch=said.value(_EPOCH),
-        api_server_endpoint=said.value(ENDPOINT),
-        cluster_dns=said.value(DNS),
-        secret_namespace=said.value(_SECRETS),
+        site=values.value(_SITE),
+        provider=values.value(_PROVIDER),
+        concurrent=values.value(_CONCURRENT),
+        epoch=values.value(_EPOCH),
+        api_server_endpoint=values.value(ENDPOINT),
+        cluster_dns=values.value(DNS),
+        secret_namespace=values.value(_SECRETS),
         artifact_mirror=mirror,
-        agent_image=said.value(_AGENT_IMAGE),
+        agent_image=values.value(_AGENT_IMAGE),
         origin=AgentOrigin(
-            version=said.value(AGENT_VERSION),
-            base_url=said.value(AGENT_BASE) or mirror,
-            url=said.value(AGENT_URL),
-            sha256=said.value(AGENT_SHA256),
+            version=values.value(AGENT_VERSION),
+            base_url=values.value(AGENT_BASE) or mirror,
+            url=values.value(AGENT_URL),
+            sha256=values.value(AGENT_SHA256),
         ),
-        agent_public_key=said.value(AGENT_KEY),
-        election=election_settings(said),
-        lease_namespace=said.value(_ELECT_NAMESPACE),
+        agent_public_key=values.value(AGENT_KEY),
+        election=election_settings(values),
+        lease_namespace=values.value(_ELECT_NAMESPACE),
     )
-    addresses: list[Address | None] = [said.value(_METRICS), said.value(_PROBES)]
+    addresses: list[Address | None] = [values.value(_METRICS), values.value(_PROBES)]
     process = ProcessSettings(
         component=COMPONENT,
         ends_within_s=ENDS_WITHIN_S,
@@ -210,7 +210,7 @@ def parse_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> tupl
         log_format=args.log_format,
         log_level=args.log_level,
         health=tuple(dict.fromkeys(one for one in addresses if one is not None)),
-        leader_election=said.value(_ELECT),
+        leader_election=values.value(_ELECT),
         heartbeat_fd=args.heartbeat_fd,
     )
     return settings, process

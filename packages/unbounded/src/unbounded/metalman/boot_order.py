@@ -46,9 +46,9 @@ class BootOrder:
             return
         trouble = ""
         try:
-            kept = await bmc.disable_boot_override(leave_by=before)
-            if not boots_from_disk(kept):
-                trouble = _ignored(kept)
+            override = await bmc.disable_boot_override(leave_by=before)
+            if not boots_from_disk(override):
+                trouble = _ignored(override)
         except (Transient, BmcAnswerLost) as error:
             if target.run.attempt <= 1:
                 raise NotDone(
@@ -66,9 +66,9 @@ class BootOrder:
         Raises:
             NotDone: the BMC still shows one.
         """
-        kept = await bmc.disable_boot_override(leave_by=before)
-        if not boots_from_disk(kept):
-            raise NotDone(reasons.NO_EFFECT, _ignored(kept))
+        override = await bmc.disable_boot_override(leave_by=before)
+        if not boots_from_disk(override):
+            raise NotDone(reasons.NO_EFFECT, _ignored(override))
 
     async def from_network(
         self, target: Target, bmc: PooledBmc, enabled: BootEnabled, before: float, *, is_last: bool
@@ -83,17 +83,17 @@ class BootOrder:
         machine = target.machine
         targets = self._targets.get(machine.metadata.uid)
         try:
-            kept = await bmc.set_boot_override(wanted_override(machine, enabled, targets), leave_by=before)
+            override = await bmc.set_boot_override(wanted_override(machine, enabled, targets), leave_by=before)
         except (Unsupported, Uncertain) as error:
             if is_last and not isinstance(error, BmcAnswerLost):
                 await self._note(machine, str(error))
             raise
-        if sends_to_network(machine, kept, targets):
+        if sends_to_network(machine, override, targets):
             await self._note(machine, "")
             return
         if is_last:
-            await self._note(machine, _ignored(kept))
-        raise NotDone(reasons.NO_EFFECT, _ignored(kept))
+            await self._note(machine, _ignored(override))
+        raise NotDone(reasons.NO_EFFECT, _ignored(override))
 
     async def from_network_again(self, target: Target, bmc: PooledBmc, stays: bool, before: float) -> None:
         """Set the override again if the previous start has consumed it; on failure, the host is started nevertheless.
@@ -132,6 +132,6 @@ class BootOrder:
             log.warning("cannot record boot order", error=error, machine=machine.name)
 
 
-def _ignored(kept: BootOverride) -> str:
-    shown = " ".join(part for part in (kept.enabled, kept.target) if part) or "nothing"
+def _ignored(override: BootOverride) -> str:
+    shown = " ".join(part for part in (override.enabled, override.target) if part) or "nothing"
     return f"the BMC accepted a change of its boot override, but still reports {shown}"

@@ -315,14 +315,14 @@ def parse_settings(
     Raises:
         SettingsError: the file or a value is invalid.
     """
-    said = OptionValues(args, PREFIX, environ, OPTIONS)
+    values = OptionValues(args, PREFIX, environ, OPTIONS)
     settings = MetalmanSettings(
-        site=said.value(_SITE),
-        concurrent=said.value(_CONCURRENT),
-        attempts=said.value(_ATTEMPTS),
-        poll_s=said.value(_POLL),
-        election=election_settings(said),
-        netboot=_netboot(said) if netboot else None,
+        site=values.value(_SITE),
+        concurrent=values.value(_CONCURRENT),
+        attempts=values.value(_ATTEMPTS),
+        poll_s=values.value(_POLL),
+        election=election_settings(values),
+        netboot=_netboot(values) if netboot else None,
         netboots=netboot,
     )
     process = ProcessSettings(
@@ -331,33 +331,33 @@ def parse_settings(
         context=args.context,
         log_format=args.log_format,
         log_level=args.log_level,
-        health=(Address(said.value(_HEALTH_BIND), said.value(_HEALTH_PORT)),),
-        leader_election=said.value(_ELECT),
+        health=(Address(values.value(_HEALTH_BIND), values.value(_HEALTH_PORT)),),
+        leader_election=values.value(_ELECT),
     )
     return settings, process
 
 
-def _netboot(said: OptionValues) -> NetbootSettings:
+def _netboot(values: OptionValues) -> NetbootSettings:
     found = NetbootSettings(
-        cache_dir=said.value(_CACHE),
-        bind_address=said.value(_BIND),
-        http_port=said.value(_HTTP_PORT),
-        tftp_port=said.value(_TFTP_PORT),
-        dhcp_port=said.value(_DHCP_PORT),
-        dhcp_mode=said.value(_MODE),
-        interface=said.value(_INTERFACE),
-        auto_interface=said.value(_AUTO),
-        relays=said.value(_RELAYS),
-        serve_url=said.value(_SERVE_URL),
-        default_image=said.value(_IMAGE),
-        default_pull_secret=said.value(_PULL_SECRET),
-        docker_config=said.value(_DOCKER),
-        apiserver_url=said.value(_APISERVER),
-        cluster_dns=said.value(_DNS),
-        ek_ca=said.value(_EK_CA),
-        challenge=said.value(_CHALLENGE),
-        trusted_proxies=said.value(_PROXIES),
-        flags=FlagNames(**{name: said.given(option) for name, option in _NAMED.items()}),
+        cache_dir=values.value(_CACHE),
+        bind_address=values.value(_BIND),
+        http_port=values.value(_HTTP_PORT),
+        tftp_port=values.value(_TFTP_PORT),
+        dhcp_port=values.value(_DHCP_PORT),
+        dhcp_mode=values.value(_MODE),
+        interface=values.value(_INTERFACE),
+        auto_interface=values.value(_AUTO),
+        relays=values.value(_RELAYS),
+        serve_url=values.value(_SERVE_URL),
+        default_image=values.value(_IMAGE),
+        default_pull_secret=values.value(_PULL_SECRET),
+        docker_config=values.value(_DOCKER),
+        apiserver_url=values.value(_APISERVER),
+        cluster_dns=values.value(_DNS),
+        ek_ca=values.value(_EK_CA),
+        challenge=values.value(_CHALLENGE),
+        trusted_proxies=values.value(_PROXIES),
+        flags=FlagNames(**{name: values.given(option) for name, option in _NAMED.items()}),
     )
     check_dhcp(found)
     return found

@@ -220,8 +220,8 @@ def _boot_text(snapshot: ReplaceState) -> str:
     loads = f"the host fetched the loader {seen.loads} times" if (seen.loads or 0) > 1 else ""
     percent = f"{seen.percent} % written" if seen.percent is not None else ""
     image = f"image {seen.image_digest}" if seen.image_digest else ""
-    said = _condition_text(snapshot, ConditionType.CLOUD_INIT_DONE)
-    cloud_init = f"cloud-init: {said}" if said and seen.milestone == NetbootMilestone.IMAGE_WRITTEN else ""
+    reported = _condition_text(snapshot, ConditionType.CLOUD_INIT_DONE)
+    cloud_init = f"cloud-init: {reported}" if reported and seen.milestone == NetbootMilestone.IMAGE_WRITTEN else ""
     return "; ".join(filter(None, (f"boot {seen.milestone}", loads, percent, seen.message or "", image, cloud_init)))
 
 

@@ -115,8 +115,8 @@ class OciService:
         self._answers += 1
         own = hashlib.blake2b(f"{self.tenancy.id}/{self._answers}".encode(), digest_size=32).hexdigest().upper()
         given = request.headers.get("opc-request-id", "").partition("/")[0] or own[::-1][:32]
-        told = {"date": formatdate(now, usegmt=True), "opc-request-id": f"{given}/{own[:32]}/{own[32:]}"}
-        return replace(reply, headers={**reply.headers, **told})
+        headers = {"date": formatdate(now, usegmt=True), "opc-request-id": f"{given}/{own[:32]}/{own[32:]}"}
+        return replace(reply, headers={**reply.headers, **headers})
 
 
 def _refusal(problem: OciProblem, wait_s: float | None = None) -> LabReply:

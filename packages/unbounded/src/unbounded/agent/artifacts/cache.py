@@ -148,7 +148,7 @@ class ArtifactCache:
     async def _download(self, artifact: Artifact, desired: Digest | None, place: Path, report: OnProgress) -> Digest:
         asked = Download((artifact.url,), desired.hex if desired else "", LARGEST_BYTES, plain=True)
         try:
-            digest = await download(self._web, asked, place, told=_told(artifact.version, report))
+            digest = await download(self._web, asked, place, on_bytes=_told(artifact.version, report))
         except Rejected as failure:
             raise Rejected(f"{artifact.name} {artifact.version}: {failure}") from failure
         report(f"{artifact.version}: fetched")

@@ -135,7 +135,7 @@ class ImageCache:
             async with turn:
                 if not await run_in_thread(self._shelf.whole, blob.digest):
                     place = self._shelf.path(blob.digest)
-                    await registry.fetch(blob, place, limit=LARGEST_BYTES, told=lambda done, _: told(blob, done))
+                    await registry.fetch(blob, place, limit=LARGEST_BYTES, on_bytes=lambda done, _: told(blob, done))
             told(blob, blob.size)
 
         def told(blob: Blob, done: int) -> None:

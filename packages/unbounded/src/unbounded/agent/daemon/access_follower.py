@@ -193,8 +193,10 @@ class AccessFollower:
                 raise Transient("a recreation of the node is in progress")
             for slot in behind:
                 await self._nodes.follow_access(slot, desired)
-            kept = read_stored_config(self._layout) or self._config  # the public key of releases may have changed since
-            store_config(self._layout, config_with(kept, desired))
+            stored = (
+                read_stored_config(self._layout) or self._config
+            )  # the public key of releases may have changed since
+            store_config(self._layout, config_with(stored, desired))
 
     async def _report(self, reason: ConditionReason, text: str) -> None:
         status = ConditionStatus.TRUE if reason is ConditionReason.APPLIED else ConditionStatus.FALSE

@@ -303,7 +303,12 @@ async def kubelet_access(
 
 def exec_access(config: AgentConfig) -> ExecAccess | None:
     """Return the program that the configuration names for kubelet."""
-    told = config.kubelet.auth.exec_credential
-    if told is None:
+    exec_credential = config.kubelet.auth.exec_credential
+    if exec_credential is None:
         return None
-    return ExecAccess(told.command, told.args, tuple((one.name, one.value) for one in told.env), told.api_version)
+    return ExecAccess(
+        exec_credential.command,
+        exec_credential.args,
+        tuple((one.name, one.value) for one in exec_credential.env),
+        exec_credential.api_version,
+    )

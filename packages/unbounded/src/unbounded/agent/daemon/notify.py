@@ -29,8 +29,8 @@ class SystemdNotifier:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> SystemdNotifier:
-        told = environ.get("WATCHDOG_USEC", "")
-        return cls(environ.get("NOTIFY_SOCKET", ""), int(told) / 1e6 if told.isdigit() else None)
+        watchdog_usec = environ.get("WATCHDOG_USEC", "")
+        return cls(environ.get("NOTIFY_SOCKET", ""), int(watchdog_usec) / 1e6 if watchdog_usec.isdigit() else None)
 
     def send(self, *states: str) -> None:
         """Send states such as READY=1; an error is only logged, as there is no remedy."""

@@ -127,6 +127,6 @@ def host_conditions(layout: Layout, types: Collection[str]) -> tuple[ConditionRe
         types: of the conditions that the Machine has.
     """
     found = graphics(layout)
-    said = ConditionType.GPUS_DESCRIBED in types
-    gpus = gpus_described(read_cdi_result(layout), cards=found.cards, driver=found.driver, said=said)
+    is_reported = ConditionType.GPUS_DESCRIBED in types
+    gpus = gpus_described(read_cdi_result(layout), cards=found.cards, driver=found.driver, is_reported=is_reported)
     return (*node_modified(layout), *(() if gpus is None else (gpus,)))

@@ -28,17 +28,17 @@ class Systemctl:
         return ran.stdout if ran.ok else ran.stderr
 
     async def observe(self, unit: str) -> UnitFacts:
-        told = await self._call("show", f"--property={_PROPERTIES}", "--", unit)
-        said = dict(line.partition("=")[::2] for line in told.splitlines() if "=" in line)
+        output = await self._call("show", f"--property={_PROPERTIES}", "--", unit)
+        properties = dict(line.partition("=")[::2] for line in output.splitlines() if "=" in line)
         return UnitFacts(
             name=unit,
-            load=said.get("LoadState", "not-found"),
-            active=said.get("ActiveState", "inactive"),
-            sub=said.get("SubState", "dead"),
-            enabled=said.get("UnitFileState", ""),
-            main_pid=int(said.get("MainPID") or 0),
-            restarts=int(said.get("NRestarts") or 0),
-            result=said.get("Result", ""),
+            load=properties.get("LoadState", "not-found"),
+            active=properties.get("ActiveState", "inactive"),
+            sub=properties.get("SubState", "dead"),
+            enabled=properties.get("UnitFileState", ""),
+            main_pid=int(properties.get("MainPID") or 0),
+            restarts=int(properties.get("NRestarts") or 0),
+            result=properties.get("Result", ""),
         )
 
     async def start(self, unit: str, *, timeout_s: float = 90.0) -> None:
@@ -63,9 +63,9 @@ class Systemctl:
 
     async def disable(self, *units: str) -> None:
         for unit in units:  # a missing unit must not stop the others
-            said = await self._commands.run(*self._prefix, "disable", "--quiet", "--", unit, check=False)
-            if not said.ok and not any(words in said.stderr for words in _NOT_LOADED):
-                raise Transient(f"systemctl disable {unit}: {said.stderr.strip()}")
+            result = await self._commands.run(*self._prefix, "disable", "--quiet", "--", unit, check=False)
+            if not result.ok and not any(words in result.stderr for words in _NOT_LOADED):
+                raise Transient(f"systemctl disable {unit}: {result.stderr.strip()}")
 
     async def mask(self, *units: str) -> None:
         await self._call("mask", "--quiet", "--", *units)

@@ -45,14 +45,14 @@ class DriverLibraries:
     links: Mapping[str, str] = field(default_factory=dict)
 
 
-def libraries(told: str, arch: str) -> DriverLibraries:
+def libraries(output: str, arch: str) -> DriverLibraries:
     """Return the driver's libraries on the host.
 
     Args:
-        told: output of `ldconfig -p`; the first of several entries with one name counts, as for the loader.
+        output: output of `ldconfig -p`; the first of several entries with one name counts, as for the loader.
     """
     found: dict[str, str] = {}
-    for line in told.splitlines():
+    for line in output.splitlines():
         match = _LINE.fullmatch(line.rstrip())
         if match and match.group(1).startswith(_PREFIXES) and _TAGS.get(arch, arch) in match.group(2).split(","):
             found.setdefault(match.group(1), match.group(3))
@@ -122,13 +122,15 @@ def read_cdi_result(layout: Layout) -> CdiResult | None:
         return None
 
 
-def gpus_described(described: CdiResult | None, *, cards: int, driver: str, said: bool) -> ConditionReport | None:
+def gpus_described(
+    described: CdiResult | None, *, cards: int, driver: str, is_reported: bool
+) -> ConditionReport | None:
     """Return the condition; None for a host without NVIDIA GPUs whose Machine never had the condition.
 
     Args:
         cards: number on the PCI bus.
         driver: version of the loaded kernel driver; empty without one.
-        said: the Machine has the condition.
+        is_reported: the Machine has the condition.
     """
     if described is not None and described.devices:
         more = len(described.devices) - _SHOWN
@@ -144,7 +146,7 @@ def gpus_described(described: CdiResult | None, *, cards: int, driver: str, said
     if cards:
         text = f"{cards} NVIDIA cards, driver {driver}, but no GPU in /dev when the node started: run nvidia-modprobe"
         return _says(ConditionReason.FAILED, f"{text} on the host, and restart the node")
-    return _says(ConditionReason.NOT_FOUND, "the host has no NVIDIA GPU any more") if said else None
+    return _says(ConditionReason.NOT_FOUND, "the host has no NVIDIA GPU any more") if is_reported else None
 
 
 def _says(reason: ConditionReason, text: str) -> ConditionReport:

@@ -19,12 +19,12 @@ async def kubelet_trouble(port: int = PORT) -> str:
     """Return why kubelet is not healthy; empty when it reports that it is."""
     try:
         async with asyncio.timeout(ANSWER_S):
-            status, said = await _asked(port)
+            status, answer = await _asked(port)
     except TimeoutError:
         return f"kubelet does not answer health checks within {ANSWER_S:g} s"
     except (OSError, ValueError) as error:
         return f"kubelet does not answer health checks: {error}"
-    return "" if status == _WELL else f"kubelet reports that it is not healthy: {status} {said}".rstrip()
+    return "" if status == _WELL else f"kubelet reports that it is not healthy: {status} {answer}".rstrip()
 
 
 def last_error_line(lines: str) -> str:

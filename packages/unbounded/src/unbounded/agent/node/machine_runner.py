@@ -92,8 +92,8 @@ class MachineRunner:
             )
         except Failure:  # a host without machinectl has no machines
             return ""
-        told = ran.stdout.strip()
-        return told if ran.ok and told.isdigit() else ""
+        output = ran.stdout.strip()
+        return output if ran.ok and output.isdigit() else ""
 
     async def active(self, slot: Slot) -> bool:
         """Return whether the machine's unit is active, activating or deactivating."""

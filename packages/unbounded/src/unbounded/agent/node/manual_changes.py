@@ -82,12 +82,12 @@ def changed_by_hand(layout: Layout, slot: Slot) -> tuple[str, ...] | None:
 
 def node_modified(layout: Layout) -> tuple[ConditionReport, ...]:
     """Return the condition NodeModified; none where no slot has a record. Blocking."""
-    says = []
+    lines = []
     for slot in Slot:
         changed = changed_by_hand(layout, slot) if layout.applied(slot).exists() else None
         if changed is not None:
-            says.append(_says(slot, changed))
-    return tuple(says[:1])
+            lines.append(_says(slot, changed))
+    return tuple(lines[:1])
 
 
 def _says(slot: Slot, changed: tuple[str, ...]) -> ConditionReport:

@@ -292,8 +292,8 @@ class HostNodes:
         devices = await asyncio.to_thread(find_devices, self._layout)
         driver = gpus.DriverLibraries()
         if devices.nvidia:
-            told = await self._commands.run("ldconfig", "-p")
-            driver = gpus.libraries(told.stdout, self._arch)
+            output = await self._commands.run("ldconfig", "-p")
+            driver = gpus.libraries(output.stdout, self._arch)
         if not await self._running.active(slot):
             await run_in_thread(self._surroundings.refresh, slot, driver)
         if await run_in_thread(self._surroundings.write, self._surroundings.files(slot, devices, driver)):

@@ -43,8 +43,8 @@ def distribution(os_release: str, arch: str) -> Distribution:
     Args:
         os_release: content of the host's /etc/os-release.
     """
-    said = dict(line.partition("=")[::2] for line in os_release.splitlines())
-    own, codename = (said.get(key, "").strip("\"'") for key in ("ID", "VERSION_CODENAME"))
+    fields = dict(line.partition("=")[::2] for line in os_release.splitlines())
+    own, codename = (fields.get(key, "").strip("\"'") for key in ("ID", "VERSION_CODENAME"))
     if own == "debian" and codename:
         return Distribution(codename)
     return Distribution("noble", _UBUNTU.get(arch, _UBUNTU["arm64"]))
@@ -63,7 +63,7 @@ async def unpack_image(layers: Sequence[Path], target: Path, report: OnProgress)
     def told(number: int) -> None:
         loop.call_soon_threadsafe(report, f"unpacking layer {number} of {len(layers)}")
 
-    work = partial(unpack, layers, target, bounds=LIMITS, stop=stop, told=told, tree=SystemTree)
+    work = partial(unpack, layers, target, bounds=LIMITS, stop=stop, on_bytes=told, tree=SystemTree)
     await run_stoppable(work, stop.event.set)
 
 

@@ -70,9 +70,9 @@ def system(host: HostObservation) -> Iterator[PreflightFinding]:
         yield error(name, target, message)
     if not wrong:
         known = {host.system, *host.like} & {*TRIED}
-        told = fine if known else warning
+        severity = fine if known else warning
         message = host.system or "no ID in /etc/os-release"
-        yield told(name, "system", message if known else f"{message}: the agent has not been tested on this system")
+        yield severity(name, "system", message if known else f"{message}: the agent has not been tested on this system")
 
 
 def _system_faults(host: HostObservation) -> Iterator[tuple[str, str]]:
@@ -121,11 +121,11 @@ def swap(host: HostObservation) -> PreflightFinding:
 def disk(host: HostObservation) -> Iterator[PreflightFinding]:
     name, target = "disk-space", "/var/lib"
     free = f"{host.free_bytes / (1 << 30):.1f} GiB free"
-    told = warning if any(found.applied for found in host.slots.values()) else error  # the host has a node already
+    severity = warning if any(found.applied for found in host.slots.values()) else error  # the host has a node already
     if host.free_bytes < LEAST_BYTES:
-        yield told(name, target, f"{free}: two root file systems and images need {LEAST_BYTES >> 30} GiB")
+        yield severity(name, target, f"{free}: two root file systems and images need {LEAST_BYTES >> 30} GiB")
     elif 0 < host.free_inodes < LEAST_INODES:
-        yield told(name, target, f"{host.free_inodes} inodes free: {LEAST_INODES} are needed")
+        yield severity(name, target, f"{host.free_inodes} inodes free: {LEAST_INODES} are needed")
     else:
         yield fine(name, target, free)
 
@@ -296,9 +296,11 @@ def attestation(
     if not host.tpm:
         yield error(name, "TPM", "/dev/tpmrm0 does not exist: enable the TPM 2.0 in the firmware, or configure a token")
     if reached is not None:
-        told = error if reached.fault in (NetworkFault.WRONG, NetworkFault.UNTRUSTED, NetworkFault.NO_TLS) else warning
+        severity = (
+            error if reached.fault in (NetworkFault.WRONG, NetworkFault.UNTRUSTED, NetworkFault.NO_TLS) else warning
+        )
         if reached.fault:
-            yield told(name, reached.key, f"{_said(reached)}; the URL exists only during a replacement of the host")
+            yield severity(name, reached.key, f"{_said(reached)}; the URL exists only during a replacement of the host")
         elif host.tpm:
             yield fine(name, reached.key, f"it answers {reached.status}")
 

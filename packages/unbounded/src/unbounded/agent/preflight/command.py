@@ -37,7 +37,7 @@ def run(
         config, unknown_keys = given.config, given.unknown_keys
     except Rejected as failure:
         config = failure
-    told = asyncio.run(
+    report = asyncio.run(
         run_preflight(
             config,
             host_facts(layout, environ),
@@ -49,5 +49,5 @@ def run(
             fail_on_warnings=fail_on_warnings,
         )
     )
-    print(as_json(told) if json else as_text(told, colour=colour))
-    return 1 if told.failed else 0
+    print(as_json(report) if json else as_text(report, colour=colour))
+    return 1 if report.failed else 0

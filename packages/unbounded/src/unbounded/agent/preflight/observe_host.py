@@ -103,8 +103,8 @@ def graphics(layout: Layout) -> Graphics:
         if _text(device / "vendor") == NVIDIA_VENDOR and _text(device / "class").startswith(_DISPLAY)
     ]
     devices = [path for path in layout.at("/dev").glob("nvidia*") if re.fullmatch("nvidia[0-9]+", path.name)]
-    told = re.search(r"Kernel Module(?: for \S+)?\s+([0-9][0-9.]*)", _text(layout.at("/proc/driver/nvidia/version")))
-    return Graphics(len(cards), len(devices), told[1] if told else "")
+    match = re.search(r"Kernel Module(?: for \S+)?\s+([0-9][0-9.]*)", _text(layout.at("/proc/driver/nvidia/version")))
+    return Graphics(len(cards), len(devices), match[1] if match else "")
 
 
 async def _slot(layout: Layout, units: Units, slot: Slot) -> SlotObservation:

@@ -127,11 +127,11 @@ def report(
     return PreflightReport(tuple(judged(one) for one in ordered), fail_on_warnings)
 
 
-def as_json(told: PreflightReport) -> str:
+def as_json(preflight: PreflightReport) -> str:
     """Return {status, checks, summary} as one indented document."""
-    counted = _summary(told.findings)
+    counted = _summary(preflight.findings)
     document = {
-        "status": "failed" if told.failed else "ok",
+        "status": "failed" if preflight.failed else "ok",
         "checks": [
             {
                 "name": one.name,
@@ -140,7 +140,7 @@ def as_json(told: PreflightReport) -> str:
                 "message": one.message,
                 "ignored": one.ignored,
             }
-            for one in told.findings
+            for one in preflight.findings
         ],
         "summary": {
             "ok": counted[Severity.OK],
@@ -151,11 +151,11 @@ def as_json(told: PreflightReport) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def as_text(told: PreflightReport, *, colour: bool = False) -> str:
+def as_text(preflight: PreflightReport, *, colour: bool = False) -> str:
     """Return a line for each finding, and a summary line."""
-    counted = _summary(told.findings)
-    lines = [_line(one, colour=colour) for one in told.findings]
-    verdict = "this host cannot become a node yet" if told.failed else "this host can become a node"
+    counted = _summary(preflight.findings)
+    lines = [_line(one, colour=colour) for one in preflight.findings]
+    verdict = "this host cannot become a node yet" if preflight.failed else "this host can become a node"
     numbers = f"{counted[Severity.ERROR]} errors, {counted[Severity.WARNING]} warnings, {counted[Severity.OK]} ok"
     return "\n".join([*lines, f"{numbers}: {verdict}"])
 

@@ -277,10 +277,10 @@ class RecreationController:
             known, pending = desired, report.repave_pending(desired, failed, refused)
         machine = self._caches.machines.get(self._name)
         types = () if machine is None else [one.type for one in machine.status.conditions]
-        says = (pending, report.bootstrapped(), *await asyncio.to_thread(self._more, types))
+        conditions = (pending, report.bootstrapped(), *await asyncio.to_thread(self._more, types))
         cached = {} if machine is None else {"status": msgspec.to_builtins(machine.status)}
-        if report.status_change(cached, says, applied, known, now=self._status.now()):
-            await self._status.report(says, applied, known)
+        if report.status_change(cached, conditions, applied, known, now=self._status.now()):
+            await self._status.report(conditions, applied, known)
 
     async def _desired(
         self, machine: Machine, applied: BuildRecord, *, fresh: bool = False
@@ -339,12 +339,12 @@ class RecreationController:
 
     async def _report_discarded(self, machine: Machine, why: str) -> str:
         """Update the host's conditions once more; return the cause together with the user's changes in the slot."""
-        says = tuple(await asyncio.to_thread(self._more, [one.type for one in machine.status.conditions]))
-        if says:
-            await self._status.report(says, None, None)
+        conditions = tuple(await asyncio.to_thread(self._more, [one.type for one in machine.status.conditions]))
+        if conditions:
+            await self._status.report(conditions, None, None)
         changed = [
             one.message
-            for one in says
+            for one in conditions
             if one.type is ConditionType.NODE_MODIFIED and one.status is ConditionStatus.TRUE
         ]
         return "; ".join((why, *changed))

@@ -64,8 +64,8 @@ class LabelSync:
         Args:
             uid: of the Node that the slot registered.
         """
-        asked = (uid, desired.labels, desired.taints)
-        if asked == self._requested:
+        requested = (uid, desired.labels, desired.taints)
+        if requested == self._requested:
             return self._refused
         if held := self._blocked_by():
             return held
@@ -75,7 +75,7 @@ class LabelSync:
                 log.info("labels and taints of the Node updated", machine=self._machine, slot=str(home))
         except Rejected as error:
             log.warning("no permission to update labels and taints of the Node", error=error, machine=self._machine)
-            self._requested, self._refused = asked, str(error)
+            self._requested, self._refused = requested, str(error)
             return self._refused
         async with self._lock("labels and taints of the node"):
             await self._nodes.describe(home, desired.labels, desired.taints)

@@ -49,9 +49,9 @@ class RecreationLimits:
     check_s: float = 300.0
     down_s: float = 10.0
 
-    def configured(self, told: RecreationConfig) -> RecreationLimits:
+    def configured(self, config: RecreationConfig) -> RecreationLimits:
         """Return these limits, overridden by the agent's configuration."""
-        verify_s, retry_s = told.verify_seconds or self.verify_s, told.retry_seconds or self.retry_s
+        verify_s, retry_s = config.verify_seconds or self.verify_s, config.retry_seconds or self.retry_s
         return replace(self, verify_s=verify_s, retry_s=retry_s, retry_max_s=max(retry_s, self.retry_max_s))
 
     def on_this_host(self, durations: Durations) -> RecreationLimits:
@@ -350,5 +350,5 @@ def _too_late(row: PhaseRow, observation: RecreationObservation, limits: Recreat
 
 def _why(row: PhaseRow, observation: RecreationObservation, lacks: str, limits: RecreationLimits) -> str:
     within = "" if observation.hopeless or row.limit is None else f" within {row.limit(limits):.0f} s"
-    said = observation.error or lacks
-    return f"{row.failed}{within}{f': {said}' if said else ''}"
+    reason = observation.error or lacks
+    return f"{row.failed}{within}{f': {reason}' if reason else ''}"

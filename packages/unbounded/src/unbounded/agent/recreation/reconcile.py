@@ -263,8 +263,8 @@ class RecreationReconciler:
         applied = self._nodes.applied(transition.target if good else transition.source)
         desired = await self._desired(applied)
         again = "" if failed is None else retry_message(failed, self._limits)
-        says = report.succeeded(transition, left) if good else report.rolled_back(transition, again)
-        message = (says,) if desired is None else (says, report.repave_pending(desired, failed))
+        condition = report.succeeded(transition, left) if good else report.rolled_back(transition, again)
+        message = (condition,) if desired is None else (condition, report.repave_pending(desired, failed))
         if failed is None:
             self._store.forget()
         else:
@@ -274,7 +274,7 @@ class RecreationReconciler:
             raise Stale("another operation holds the Machine's lock")
         self._store.clear()
         self._memory = _PhaseState()
-        log.info("recreation ended", machine=self._machine, result=str(says.reason))
+        log.info("recreation ended", machine=self._machine, result=str(condition.reason))
         return 0.0
 
     def _failed(self, transition: Transition) -> FailedRecreation:

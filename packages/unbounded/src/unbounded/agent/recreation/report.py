@@ -185,21 +185,23 @@ def status_change(
     image = (status.get("agent") or {}).get("image")
     if (applied.goal.image or None) != image:
         change["agent"] = {"image": applied.goal.image or None}
-    told = status.get("configuration") or None
-    made_from = configuration_status(applied, desired, told)
-    if made_from != told:
-        change["configuration"] = None if made_from is None else {**dict.fromkeys(told or (), None), **made_from}
+    configuration = status.get("configuration") or None
+    made_from = configuration_status(applied, desired, configuration)
+    if made_from != configuration:
+        change["configuration"] = (
+            None if made_from is None else {**dict.fromkeys(configuration or (), None), **made_from}
+        )
     return change
 
 
 def configuration_status(
-    applied: BuildRecord, desired: DesiredNode | None, told: Mapping[str, Any] | None
+    applied: BuildRecord, desired: DesiredNode | None, configuration: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
     """Return `status.configuration`: the version that the node was built from, or an equivalent one."""
     if desired is not None and desired.same:
         return _plain(desired.goal.configuration)
     made_from = _plain(applied.goal.configuration)
-    return made_from if made_from is not None else told
+    return made_from if made_from is not None else configuration
 
 
 def describe_goal(spec: NodeGoal) -> str:

@@ -90,9 +90,9 @@ class RecreationStatusWriter:
             return True
         if _holder(raw) not in ("", transition.uid):
             return False
-        told = tuple(report)
-        change = status_change(raw, told, applied, desired, now=self.now())
-        result = msgspec.to_builtins(self._result(transition, phase, told[0]))
+        conditions = tuple(report)
+        change = status_change(raw, conditions, applied, desired, now=self.now())
+        result = msgspec.to_builtins(self._result(transition, phase, conditions[0]))
         history = with_newest(raw.get("status", {}).get("recentOperations", ()), result)
         await self._status.write(raw, {**change, "activeOperation": None, "recentOperations": history})
         return True
@@ -103,10 +103,10 @@ class RecreationStatusWriter:
         """Update conditions, configuration and image; write nothing where they are equal already. On a Conflict, such
         as with other writers at the daemon's start, retry at once.
         """
-        told = tuple(report)
+        conditions = tuple(report)
         await self._status.update(
             self._machine,
-            lambda raw: status_change(raw, told, applied, desired, now=self.now()),
+            lambda raw: status_change(raw, conditions, applied, desired, now=self.now()),
             attempts=_REPORTS,
         )
 
@@ -163,8 +163,8 @@ def holder_message(active: ActiveOperation) -> str:
 
 
 def _configuration(spec: NodeGoal) -> ConfigurationStatus | None:
-    told = None if spec.configuration is None else msgspec.to_builtins(spec.configuration)
-    return None if told is None else msgspec.convert(told, ConfigurationStatus)
+    configuration = None if spec.configuration is None else msgspec.to_builtins(spec.configuration)
+    return None if configuration is None else msgspec.convert(configuration, ConfigurationStatus)
 
 
 def _holder(raw: Raw) -> str:

@@ -60,24 +60,24 @@ def is_node_interface(interface: str) -> bool:
     return interface in FIXED or _WIREGUARD.fullmatch(interface) is not None
 
 
-def node_rules(family: str, told: str) -> tuple[RoutingRule, ...]:
+def node_rules(family: str, output: str) -> tuple[RoutingRule, ...]:
     """Return the rules that select a node's table, from `ip -json -N rule show`."""
-    seen = ((entry.get("priority"), _number(entry.get("table"))) for entry in _entries(told))
+    seen = ((entry.get("priority"), _number(entry.get("table"))) for entry in _entries(output))
     rules = {
         RoutingRule(family, priority, table) for priority, table in seen if priority is not None and table in TABLES
     }
     return tuple(sorted(rules))
 
 
-def node_tables(family: str, told: str) -> tuple[RoutingTable, ...]:
+def node_tables(family: str, output: str) -> tuple[RoutingTable, ...]:
     """Return the node's tables that have routes, from `ip -json -N route show table all`."""
-    numbers = {_number(entry.get("table")) for entry in _entries(told)}
+    numbers = {_number(entry.get("table")) for entry in _entries(output)}
     return tuple(RoutingTable(family, number) for number in sorted(numbers) if number in TABLES)
 
 
-def _entries(told: str) -> list[dict[str, Any]]:
+def _entries(output: str) -> list[dict[str, Any]]:
     try:
-        return msgspec.json.decode(told or "[]", type=list[dict[str, Any]])
+        return msgspec.json.decode(output or "[]", type=list[dict[str, Any]])
     except msgspec.DecodeError as error:
         raise Transient(f"ip printed invalid JSON: {error}") from error
 

@@ -86,11 +86,11 @@ def _releases(releases: ReleasesState) -> str:
     if not any(held.values()):
         return "none installed"
     marks = {"in use": releases.current, "last good": releases.last_good}
-    told = []
+    lines = []
     for colour, version in held.items():
         roles = [role for role, chosen in marks.items() if chosen == colour]
-        told.append(f"{colour} {version or 'empty'}" + (f" ({', '.join(roles)})" if roles else ""))
-    return ", ".join(told)
+        lines.append(f"{colour} {version or 'empty'}" + (f" ({', '.join(roles)})" if roles else ""))
+    return ", ".join(lines)
 
 
 def _upgrade(upgrade: UpgradeTrialState) -> str:

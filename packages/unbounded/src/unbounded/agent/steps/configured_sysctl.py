@@ -28,9 +28,9 @@ def apply(layout: Layout, desired: Mapping[str, str]) -> None:
     Raises:
         Rejected: the kernel has no such parameter, or rejects the value; the message names the field.
     """
-    kept = BEFORE.read(layout)
-    found = {} if kept is None else dict(kept.values)
-    if not desired and kept is None:
+    before = BEFORE.read(layout)
+    found = {} if before is None else dict(before.values)
+    if not desired and before is None:
         return
     for name in sorted(found.keys() - desired.keys()):
         _write(layout, name, found.pop(name), gone="is fine")

@@ -83,9 +83,9 @@ class _Ruleset(msgspec.Struct, frozen=True):
     nftables: list[_RulesetEntry] = []
 
 
-def entries(told: str) -> tuple[list[PacketChain], list[PacketRule]]:
+def entries(output: str) -> tuple[list[PacketChain], list[PacketRule]]:
     """Return the chains and the rules in the output of `nft --json list …`. Raises msgspec.DecodeError."""
-    found = msgspec.json.decode(told, type=_Ruleset).nftables
+    found = msgspec.json.decode(output, type=_Ruleset).nftables
     return [one.chain for one in found if one.chain], [one.rule for one in found if one.rule]
 
 

@@ -97,7 +97,7 @@ Fetch = Callable[[ReleaseRequest, Path, TarballLimits, OnBytes], Awaitable[str]]
 async def stage(
     ground: UpgradeContext,
     wish: ReleaseRequest,
-    told: OnBytes,
+    on_bytes: OnBytes,
     *,
     limits: TarballLimits = LIMITS,
     fetch: Fetch | None = None,
@@ -112,7 +112,7 @@ async def stage(
     ground.releases.free()
     ground.layout.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     archive = ground.layout.cache / _ARCHIVE
-    sha256 = await (fetch or fetch_release)(wish, archive, limits, told)
+    sha256 = await (fetch or fetch_release)(wish, archive, limits, on_bytes)
     try:
         _refuse_failed(ground, wish, sha256)
         async with ground.locked(WHO):
@@ -135,7 +135,7 @@ async def fetch_release(
     wish: ReleaseRequest,
     archive: Path,
     limits: TarballLimits,
-    told: OnBytes,
+    on_bytes: OnBytes,
     *,
     spec: Callable[[], NodeGoal | None] = lambda: None,
 ) -> str:
@@ -148,7 +148,7 @@ async def fetch_release(
     desired = Download((wish.url,), wish.sha256, limits.archive, wish.plain)
     try:
         async with asyncio.timeout(FETCH_LIMIT_S), web_for(plain=wish.plain, spec=spec()) as web:
-            digest = await download(web, desired, archive, told=told)
+            digest = await download(web, desired, archive, on_bytes=on_bytes)
             if wish.public_key:
                 await _check_signature(web, wish, archive)
     except TimeoutError as error:
@@ -267,13 +267,13 @@ async def _run(commands: Commands, executable: Path) -> HostCommandResult:
 
 
 def _version_of(ran: HostCommandResult) -> str:
-    said = ran.stdout.strip()
-    match = _VERSION.fullmatch(said.splitlines()[0]) if said else None
+    output = ran.stdout.strip()
+    match = _VERSION.fullmatch(output.splitlines()[0]) if output else None
     if not ran.ok:
-        tail = " ".join((ran.stderr.strip() or said)[-300:].split())
+        tail = " ".join((ran.stderr.strip() or output)[-300:].split())
         raise Rejected(f"`unbounded-agent version` of the new release ended with status {ran.status}: {tail}")
     if match is None:
-        raise Rejected(f"`unbounded-agent version` of the new release printed {said[:120]!r}, which is not a version")
+        raise Rejected(f"`unbounded-agent version` of the new release printed {output[:120]!r}, which is not a version")
     return match.group(1)
 
 

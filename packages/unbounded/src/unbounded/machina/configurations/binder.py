@@ -162,5 +162,5 @@ def _relevant_parts(machine: Machine | None) -> object:
     if machine is None:
         return None
     meta, status = machine.metadata, machine.status
-    said = [condition for condition in status.conditions if condition.type == ConditionType.CONFIGURATION_PENDING]
-    return meta.labels, meta.annotations, machine.spec.configuration_ref, status.configuration, said
+    conditions = [condition for condition in status.conditions if condition.type == ConditionType.CONFIGURATION_PENDING]
+    return meta.labels, meta.annotations, machine.spec.configuration_ref, status.configuration, conditions

@@ -271,8 +271,8 @@ async def reset_over_ssh(
             with _recording_refused_key(run, way):
                 async with ssh.login(way, on_first_use=first_use) as shell:
                     run.step = "resetting the host"
-                    told = partial(report, run)
-                    return await installer.reset(shell, machine, uid, limit_s=limit_s, report=told)
+                    on_progress = partial(report, run)
+                    return await installer.reset(shell, machine, uid, limit_s=limit_s, report=on_progress)
     except TimeoutError as error:
         raise OutOfTime(f"{run.step}: not complete within {limit_s / 60:.0f} minutes") from error
 

@@ -66,13 +66,13 @@ class SecretReader:
         Raises:
             Forbidden: machina may not read the Secret; any other ApiError of the read.
         """
-        kept = self._entry(namespace, name)
+        cached = self._entry(namespace, name)
         oldest_s = max(READ_EVERY_S, self.every_s / 2) if max_age_s is None else max_age_s
-        async with kept.lock:
-            if kept.read_at is None or loop_time() - kept.read_at > oldest_s:
+        async with cached.lock:
+            if cached.read_at is None or loop_time() - cached.read_at > oldest_s:
                 await self.pace()
-                kept.secret, kept.read_at = await self._read(namespace, name), loop_time()
-            return kept.secret
+                cached.secret, cached.read_at = await self._read(namespace, name), loop_time()
+            return cached.secret
 
     async def pace(self) -> None:
         """Wait until the limit allows one more read."""
@@ -91,13 +91,13 @@ class SecretReader:
     def _entry(self, namespace: str, name: str) -> _CachedSecret:
         """Return the cache entry of one Secret, and drop entries that were not requested for a while."""
         now, keep_s = loop_time(), max(CACHE_S, 2 * self.every_s)
-        kept = self._cache.pop((namespace, name), None) or _CachedSecret()
-        kept.requested_at = now
-        self._cache[(namespace, name)] = kept  # at the end, so that the entry with the oldest request is first
+        cached = self._cache.pop((namespace, name), None) or _CachedSecret()
+        cached.requested_at = now
+        self._cache[(namespace, name)] = cached  # at the end, so that the entry with the oldest request is first
         while True:
             key, first = next(iter(self._cache.items()))
             if now - first.requested_at <= keep_s or first.lock.locked():
-                return kept
+                return cached
             del self._cache[key]
 
 

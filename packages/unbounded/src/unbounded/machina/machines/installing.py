@@ -42,10 +42,10 @@ def install_of(
     if facts is None or token is None:
         lacking = "facts about the cluster are missing" if facts is None else "no bootstrap token exists"
         return Install(uid, attempt, SecretStr(""), ""), CannotBegin(ConditionReason.TOKEN_UNUSABLE, lacking)
-    told = host_setup(machine, facts, defaults_of(settings), token=token.text.reveal(), settings=node)
-    environment = install_environment(told.origin)
-    install = Install(uid, attempt, SecretStr(config_text(told.config)), install_script(), environment, (token.text,))
-    fault = _fault_of(told.origin)
+    setup = host_setup(machine, facts, defaults_of(settings), token=token.text.reveal(), settings=node)
+    environment = install_environment(setup.origin)
+    install = Install(uid, attempt, SecretStr(config_text(setup.config)), install_script(), environment, (token.text,))
+    fault = _fault_of(setup.origin)
     return install, CannotBegin(fault.reason, fault.words) if fault.words else None
 
 

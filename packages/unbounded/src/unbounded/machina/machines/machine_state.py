@@ -132,5 +132,5 @@ def _pins(machine: Machine) -> tuple[str | None, ...]:
 
 def _first_used(before: AttemptCredentials, now: AttemptCredentials) -> bool:
     """Return whether the only change is that keys were trusted on first use, which is not a change by a user."""
-    kept = all(old in (None, new) for old, new in zip(before.pins, now.pins, strict=True))
-    return kept and replace(before, pins=now.pins) == now
+    is_unchanged = all(old in (None, new) for old, new in zip(before.pins, now.pins, strict=True))
+    return is_unchanged and replace(before, pins=now.pins) == now

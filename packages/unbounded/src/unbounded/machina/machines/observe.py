@@ -96,13 +96,13 @@ class BackgroundReads(Generic[T]):
         return await read()
 
     def _drop(self, machine: str) -> None:
-        asked = self._reads.pop(machine, None)
-        if asked is not None:
-            asked.task.cancel()
-            asked.task.add_done_callback(_retrieve_exception)
+        read = self._reads.pop(machine, None)
+        if read is not None:
+            read.task.cancel()
+            read.task.add_done_callback(_retrieve_exception)
 
     async def close(self) -> None:
-        tasks = {asked.task for asked in self._reads.values()}
+        tasks = {read.task for read in self._reads.values()}
         for machine in tuple(self._reads):
             self._drop(machine)
         if tasks:

@@ -39,8 +39,8 @@ def progress_text(line: str) -> str:
 
 def _matches(line: str) -> Iterator[tuple[re.Match[str], str]]:
     for pattern, words in _PROGRESS_LINES:
-        if (told := pattern.fullmatch(line)) is not None:
-            yield told, words
+        if (match := pattern.fullmatch(line)) is not None:
+            yield match, words
 
 
 def _unquoted(text: str) -> str:
@@ -72,7 +72,7 @@ _LAST_LINES: Final = 20
 def cause_of(tail: str) -> ConditionReason:
     """Return the reason that the end of the install's output names, or Failed."""
     last = "\n".join(tail.splitlines()[-_LAST_LINES:])
-    said = [code for code in _CAUSE_LINE.findall(last) if code in ON_HOST]
-    if said:
-        return ConditionReason(said[-1])
+    codes = [code for code in _CAUSE_LINE.findall(last) if code in ON_HOST]
+    if codes:
+        return ConditionReason(codes[-1])
     return next((reason for pattern, reason in _SYSTEM if pattern.search(last)), ConditionReason.FAILED)

@@ -71,21 +71,21 @@ _READ_BYTES: Final = 16384  # of the output, from its end
 
 def refusal_of(status: int | None, stderr: bytes, stdout: bytes) -> CommandRefusal:
     """Return the cause of a rejected command, with the last output of the host."""
-    said = redacted(_end(stderr)).strip() or redacted(_end(stdout)).strip()
-    last = end_of_text(said.splitlines()[-1] if said else "", _LAST_BYTES)
+    message = redacted(_end(stderr)).strip() or redacted(_end(stdout)).strip()
+    last = end_of_text(message.splitlines()[-1] if message else "", _LAST_BYTES)
     for pattern, reason, words in _ROWS:
-        if (found := re.search(pattern, said, re.IGNORECASE | re.MULTILINE)) is not None:
-            line = said[said.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
+        if (found := re.search(pattern, message, re.IGNORECASE | re.MULTILINE)) is not None:
+            line = message[message.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
             return CommandRefusal(f"{words} ({end_of_text(line, _LAST_BYTES)})", reason)
     if last:
         return CommandRefusal(f"output of the host: {last}")
     return CommandRefusal(f"the command ended with status {status}, without output")
 
 
-def _end(said: bytes) -> str:
+def _end(output: bytes) -> str:
     """Return the end without a cut first line, which may begin within a secret, unless it is the only line."""
-    last = said[-_READ_BYTES:]
-    if len(said) > _READ_BYTES:
+    last = output[-_READ_BYTES:]
+    if len(output) > _READ_BYTES:
         last = last.partition(b"\n")[2] or last
     return last.decode(errors="replace")
 
@@ -251,16 +251,16 @@ class HostInstaller:
     async def _follow(
         self, shell: Shell, install: Install, report: Callable[[str], None], *, limit_s: float
     ) -> ObservedRun:
-        said = bytearray()  # the answer
+        output = bytearray()  # the answer
         told = command("follow.sh", install.uid)
         async for line in shell.follow(told, limit_s=limit_s + _REPORT_MARGIN_S, silence_s=SILENCE_S):
-            if said or line.startswith(b"unbounded-install: "):
-                said += line + b"\n"
-                if len(said) > _ANSWER_BYTES:
+            if output or line.startswith(b"unbounded-install: "):
+                output += line + b"\n"
+                if len(output) > _ANSWER_BYTES:
                     raise HostRefuses("the report of the host on the end of the install is too long")
             elif line.startswith(b"+") and (words := _progress_of(line[1:], install.hidden)):
                 report(words)
-        found = parse_answer(bytes(said), install.hidden)
+        found = parse_answer(bytes(output), install.hidden)
         return self._noting_clean(install, found or await self.observe(shell, install.uid))
 
     def _noting_clean(self, install: Install, found: ObservedRun) -> ObservedRun:

@@ -25,21 +25,21 @@ class Greeting(Enum):
     UNFINISHED = "more may come"
 
 
-def greeting(said: bytes) -> Greeting:
+def greeting(received: bytes) -> Greeting:
     """Classify the first bytes of a server, at most GREETING_BYTES."""
-    *lines, rest = said.split(b"\n")
+    *lines, rest = received.split(b"\n")
     if any(line.startswith(_VERSIONS) for line in lines):
         return Greeting.SSH
     if any(line.startswith(_TOO_MANY) for line in (*lines, rest)):
         return Greeting.TOO_MANY
-    if any(line.startswith((b"SSH-", b"HTTP/")) for line in lines) or len(said) >= GREETING_BYTES:
+    if any(line.startswith((b"SSH-", b"HTTP/")) for line in lines) or len(received) >= GREETING_BYTES:
         return Greeting.OTHER
     return Greeting.UNFINISHED
 
 
-def first_line(said: bytes) -> str:
+def first_line(received: bytes) -> str:
     """Return the first line for a message: short and without control characters."""
-    return printable(said.split(b"\n")[0])
+    return printable(received.split(b"\n")[0])
 
 
 def printable(text: bytes | str) -> str:
@@ -120,32 +120,34 @@ def not_forwarded(host: Hop, bastion: Hop, error: asyncssh.ChannelOpenError, *, 
     """Return the failure of a connection from the bastion to the host."""
     if bastion_lost:
         return broken(bastion)
-    said = printable(error.reason)
+    received = printable(error.reason)
     if error.code in (PROHIBITED, UNKNOWN_TYPE):
         place = hop_text(bastion.name, bastion.at)
-        words = f"{place}: does not forward to {host.at} ({said}); see AllowTcpForwarding there"
+        words = f"{place}: does not forward to {host.at} ({received}); see AllowTcpForwarding there"
         return failure(SshReason.NO_FORWARDING, bastion.name, words)
     if error.code == SHORTAGE:
-        return failure(SshReason.TOO_MANY, bastion.name, f"{hop_text(bastion.name, bastion.at)}: {said}")
-    reason = next((found for words, found in _FORWARDING_ERRORS if words in said.lower()), SshReason.UNREACHABLE)
-    met = "no route" if said.lower() == _OPEN_FAILED else said.lower()
+        return failure(SshReason.TOO_MANY, bastion.name, f"{hop_text(bastion.name, bastion.at)}: {received}")
+    reason = next((found for words, found in _FORWARDING_ERRORS if words in received.lower()), SshReason.UNREACHABLE)
+    met = "no route" if received.lower() == _OPEN_FAILED else received.lower()
     return failure(reason, host.name, f"{hop_text(host.name, host.at)}: {met} from the bastion")
 
 
-def no_greeting(hop: Hop, said: bytes, *, closed: bool) -> SshFailure:
+def no_greeting(hop: Hop, received: bytes, *, closed: bool) -> SshFailure:
     """Return the failure of a server that did not identify itself as SSH.
 
     Args:
         closed: the server closed the connection; otherwise it sent nothing until the limit.
     """
     place = hop_text(hop.name, hop.at)
-    match greeting(said):
+    match greeting(received):
         case Greeting.TOO_MANY:
-            return failure(SshReason.TOO_MANY, hop.name, f"{place}: has too many logins at once ({first_line(said)})")
+            return failure(
+                SshReason.TOO_MANY, hop.name, f"{place}: has too many logins at once ({first_line(received)})"
+            )
         case Greeting.OTHER:
-            return failure(SshReason.NOT_SSH, hop.name, f"{place}: sends {first_line(said)!r}, which is not SSH")
-        case _ if said:
-            return failure(SshReason.NOT_SSH, hop.name, f"{place}: sends {first_line(said)!r} and no SSH version")
+            return failure(SshReason.NOT_SSH, hop.name, f"{place}: sends {first_line(received)!r}, which is not SSH")
+        case _ if received:
+            return failure(SshReason.NOT_SSH, hop.name, f"{place}: sends {first_line(received)!r} and no SSH version")
         case _ if closed:
             return failure(SshReason.LOST, hop.name, f"{place}: closes the connection without sending anything")
         case _:

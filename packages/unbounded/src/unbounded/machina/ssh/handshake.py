@@ -79,11 +79,11 @@ class GreetedConnection(asyncssh.SSHClientConnection):
     @property
     def server_algorithms(self) -> frozenset[str] | None:
         """Algorithms of the server's host keys (the second list of its KEXINIT, RFC 4253, section 7.1)."""
-        said = getattr(self, "_server_kexinit", b"")
+        kexinit = getattr(self, "_server_kexinit", b"")
         try:
-            start = 17 + 4 + int.from_bytes(said[17:21], "big")
-            end = start + 4 + int.from_bytes(said[start : start + 4], "big")
-            return frozenset(said[start + 4 : end].decode("ascii").split(",")) if len(said) >= end > 25 else None
+            start = 17 + 4 + int.from_bytes(kexinit[17:21], "big")
+            end = start + 4 + int.from_bytes(kexinit[start : start + 4], "big")
+            return frozenset(kexinit[start + 4 : end].decode("ascii").split(",")) if len(kexinit) >= end > 25 else None
         except UnicodeDecodeError:
             return None
 

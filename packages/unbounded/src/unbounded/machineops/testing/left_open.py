@@ -26,8 +26,8 @@ def files() -> dict[object, str]:
     found: dict[object, str] = {}
     for name in os.listdir(folder) if folder is not None else ():
         with suppress(OSError, ValueError):  # such as the descriptor that reads the folder
-            told = os.fstat(int(name))
-            found["file", name, told.st_dev, told.st_ino] = _words(int(name), told.st_mode)
+            status = os.fstat(int(name))
+            found["file", name, status.st_dev, status.st_ino] = _words(int(name), status.st_mode)
     return found
 
 

@@ -59,16 +59,16 @@ class NoBootFile:
 
 def client_class(packet: Packet) -> bytes | None:
     """Return the vendor class (option 60) that a reply has to carry; PXE and HTTP boot ignore offers without it."""
-    said = packet.options.get(opt.VENDOR_CLASS, b"")
-    if said.startswith(PXE_CLASS):
+    vendor_class = packet.options.get(opt.VENDOR_CLASS, b"")
+    if vendor_class.startswith(PXE_CLASS):
         return PXE_CLASS
-    return HTTP_CLASS if said.startswith(HTTP_CLASS) else None
+    return HTTP_CLASS if vendor_class.startswith(HTTP_CLASS) else None
 
 
 def is_ipxe(packet: Packet) -> bool:
     """Return whether the client is iPXE; its user class comes with and without the length byte of RFC 3004."""
-    said = packet.options.get(opt.USER_CLASS, b"")
-    return opt.IPXE in packet.options or said in (IPXE_USER_CLASS, b"\x04" + IPXE_USER_CLASS)
+    user_class = packet.options.get(opt.USER_CLASS, b"")
+    return opt.IPXE in packet.options or user_class in (IPXE_USER_CLASS, b"\x04" + IPXE_USER_CLASS)
 
 
 def architectures(packet: Packet) -> tuple[int, ...]:
@@ -105,17 +105,17 @@ def boot_file(packet: Packet, boot: OfferedBoot) -> BootFile | NoBootFile:
 
 def boot_options(packet: Packet, file: BootFile, server: bytes) -> dict[int, bytes]:
     """Return the options that name the boot file."""
-    said: dict[int, bytes] = {}
+    options: dict[int, bytes] = {}
     named = client_class(packet)
     if named:
-        said[opt.VENDOR_CLASS] = named
+        options[opt.VENDOR_CLASS] = named
     if named == PXE_CLASS:
-        said[opt.VENDOR_OPTIONS] = USE_THIS_FILE
+        options[opt.VENDOR_OPTIONS] = USE_THIS_FILE
         if opt.MACHINE_ID in packet.options:  # PXE 2.1 requires the server to echo it
-            said[opt.MACHINE_ID] = packet.options[opt.MACHINE_ID]
-    said[opt.TFTP_SERVER] = format_address(server).encode()
-    said[opt.BOOT_FILE] = file.name.encode()
-    return said
+            options[opt.MACHINE_ID] = packet.options[opt.MACHINE_ID]
+    options[opt.TFTP_SERVER] = format_address(server).encode()
+    options[opt.BOOT_FILE] = file.name.encode()
+    return options
 
 
 def header_file(file: BootFile) -> bytes:

@@ -129,20 +129,20 @@ def _grant(
     kind: MessageType, packet: Packet, client: DhcpClient, book: ReservationSource, *, with_address: bool = True
 ) -> DhcpAnswer:
     lease = client.lease
-    said = {opt.MESSAGE_TYPE: bytes((kind,)), opt.SERVER_ID: book.server}
+    options = {opt.MESSAGE_TYPE: bytes((kind,)), opt.SERVER_ID: book.server}
     if with_address:
-        said[opt.LEASE_SECONDS] = LEASE_TIME
-    said[opt.SUBNET_MASK] = lease.mask
+        options[opt.LEASE_SECONDS] = LEASE_TIME
+    options[opt.SUBNET_MASK] = lease.mask
     if lease.gateway is not None:
-        said[opt.ROUTER] = lease.gateway
+        options[opt.ROUTER] = lease.gateway
     if lease.dns:
-        said[opt.DNS_SERVERS] = b"".join(lease.dns)
+        options[opt.DNS_SERVERS] = b"".join(lease.dns)
     file = None if client.boot is None else boot_file(packet, client.boot)
     if isinstance(file, BootFile):
-        said |= boot_options(packet, file, book.server)
+        options |= boot_options(packet, file, book.server)
     reply = build_reply(
         packet,
-        said,
+        options,
         server=book.server,
         file=file if isinstance(file, BootFile) else None,
         yiaddr=lease.address if with_address else NOWHERE,
@@ -159,8 +159,8 @@ def no_boot_file_finding(client: DhcpClient, architecture: str) -> DhcpFinding:
 
 
 def _refuse(packet: Packet, why: str, book: ReservationSource) -> DhcpAnswer:
-    said = {opt.MESSAGE_TYPE: bytes((MessageType.NAK,)), opt.SERVER_ID: book.server, opt.MESSAGE: why.encode()}
-    reply = build_reply(packet, said, ciaddr=NOWHERE)
+    options = {opt.MESSAGE_TYPE: bytes((MessageType.NAK,)), opt.SERVER_ID: book.server, opt.MESSAGE: why.encode()}
+    reply = build_reply(packet, options, ciaddr=NOWHERE)
     # the relay has to broadcast the NAK: the client's address may belong to another network
     if packet.giaddr != NOWHERE:
         reply = msgspec.structs.replace(reply, flags=packet.flags | BROADCAST_FLAG)
@@ -170,7 +170,7 @@ def _refuse(packet: Packet, why: str, book: ReservationSource) -> DhcpAnswer:
 
 def build_reply(
     packet: Packet,
-    said: dict[int, bytes],
+    options: dict[int, bytes],
     *,
     server: bytes = NOWHERE,
     file: BootFile | None = None,
@@ -183,7 +183,7 @@ def build_reply(
     # RFC 6842; RFC 3046 section 2.2, which requires the relay option to be the last
     for code in (opt.CLIENT_ID, opt.RELAY_AGENT):
         if code in packet.options:
-            said[code] = packet.options[code]
+            options[code] = packet.options[code]
     return Packet(
         op=REPLY_OP,
         hardware_type=packet.hardware_type,
@@ -196,7 +196,7 @@ def build_reply(
         giaddr=packet.giaddr,
         sname=format_address(server).encode() if file else b"",
         file=header_file(file) if file else b"",
-        options=said,
+        options=options,
     )
 
 
@@ -215,8 +215,8 @@ def encode_reply(
     packet: Packet, reply: Packet, via: ReplyRoute, address: bytes = NOWHERE, findings: tuple[DhcpFinding, ...] = ()
 ) -> DhcpAnswer:
     """Encode the reply within the size that the client accepts; a `NoReply` if it does not fit."""
-    said = packet.options.get(opt.MAX_MESSAGE_BYTES, b"")
-    room = int.from_bytes(said, "big") if len(said) == 2 else LEAST_MESSAGE_BYTES
+    maximum = packet.options.get(opt.MAX_MESSAGE_BYTES, b"")
+    room = int.from_bytes(maximum, "big") if len(maximum) == 2 else LEAST_MESSAGE_BYTES
     try:
         payload = encode(reply, min(room, LARGEST_MESSAGE_BYTES))
     except MalformedDhcpPacket:

@@ -29,8 +29,8 @@ def answer(packet: Packet, arrival: Arrival, book: ReservationSource) -> DhcpAns
     file = boot_file(packet, client.boot)
     if not isinstance(file, BootFile):
         return NoReply(NoReplyReason.NO_BOOT_FILE, (no_boot_file_finding(client, file.architecture),))
-    said = {opt.MESSAGE_TYPE: bytes((kind,)), opt.SERVER_ID: book.server}
-    reply = build_reply(packet, said | boot_options(packet, file, book.server), server=book.server, file=file)
+    options = {opt.MESSAGE_TYPE: bytes((kind,)), opt.SERVER_ID: book.server}
+    reply = build_reply(packet, options | boot_options(packet, file, book.server), server=book.server, file=file)
     return encode_reply(packet, reply, *_route(packet, arrival))
 
 

@@ -218,8 +218,8 @@ def interface_address(interface: str) -> bytes:
         OSError: the interface does not exist or has no address.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        asked = struct.pack("256s", interface.encode()[:15])
-        return fcntl.ioctl(sock, SIOCGIFADDR, asked)[20:24]
+        request = struct.pack("256s", interface.encode()[:15])
+        return fcntl.ioctl(sock, SIOCGIFADDR, request)[20:24]
 
 
 def _bound_socket(settings: DhcpServerSettings, port: int) -> socket.socket:

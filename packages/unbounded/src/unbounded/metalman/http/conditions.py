@@ -54,7 +54,7 @@ class RangeNotSatisfiable:
 Decision = WholeFile | FileRange | NotModified | PreconditionFailed | RangeNotSatisfiable
 
 
-def decide(asked: RequestConditions, *, get: bool, size: int, etag: str, modified: float | None) -> Decision:
+def decide(conditions: RequestConditions, *, get: bool, size: int, etag: str, modified: float | None) -> Decision:
     """Decide which bytes of a file to send.
 
     Args:
@@ -63,19 +63,19 @@ def decide(asked: RequestConditions, *, get: bool, size: int, etag: str, modifie
         modified: in seconds since 1970; None if unknown, as of a text that is generated for this request.
     """
     seconds = None if modified is None else int(modified)  # HTTP dates have a resolution of a second
-    if asked.if_match is not None:
-        if not _names(asked.if_match, etag, weak=False):
+    if conditions.if_match is not None:
+        if not _names(conditions.if_match, etag, weak=False):
             return PreconditionFailed()
-    elif (since := _date(asked.if_unmodified_since)) is not None and seconds is not None and seconds > since:
+    elif (since := _date(conditions.if_unmodified_since)) is not None and seconds is not None and seconds > since:
         return PreconditionFailed()
-    if asked.if_none_match is not None:
-        if _names(asked.if_none_match, etag, weak=True):
+    if conditions.if_none_match is not None:
+        if _names(conditions.if_none_match, etag, weak=True):
             return NotModified()
-    elif (since := _date(asked.if_modified_since)) is not None and seconds is not None and seconds <= since:
+    elif (since := _date(conditions.if_modified_since)) is not None and seconds is not None and seconds <= since:
         return NotModified()
-    if not get or asked.range is None or not _same(asked.if_range, etag, seconds):
+    if not get or conditions.range is None or not _same(conditions.if_range, etag, seconds):
         return WholeFile()
-    return _ranged(asked.range, size)
+    return _ranged(conditions.range, size)
 
 
 def _names(field: str, etag: str, *, weak: bool) -> bool:

@@ -125,8 +125,8 @@ class HttpServer:
         return found is not None and any(found in network for network in self._settings.trusted_proxies)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        said = request.headers.getall("X-Forwarded-For", [])
-        client = client_of(_peer(request), said, self._settings.trusted_proxies)
+        forwarded = request.headers.getall("X-Forwarded-For", [])
+        client = client_of(_peer(request), forwarded, self._settings.trusted_proxies)
         response = await self._answer(request, client)
         self._metrics.requests.labels(response.status).inc()
         return response

@@ -132,20 +132,22 @@ class ImageConditions:
             await self._write(machine, said)
         return self._progress_s if said is not None and said.is_pulling else None
 
-    async def _write(self, machine: Machine, said: ImageConditionState | None) -> None:
+    async def _write(self, machine: Machine, condition: ImageConditionState | None) -> None:
         """Write from a live read, as a patch replaces lists as a whole."""
 
         def change(raw: dict[str, Any]) -> dict[str, Any] | None:
-            changed = self._changed((raw.get("status") or {}).get("conditions") or [], said, machine)
+            changed = self._changed((raw.get("status") or {}).get("conditions") or [], condition, machine)
             return None if changed is None else {"conditions": changed}
 
         await self._status.update(machine.name, change, uid=machine.metadata.uid)
 
     def _changed(
-        self, conditions: list[dict[str, Any]], said: ImageConditionState | None, machine: Machine
+        self, conditions: list[dict[str, Any]], condition: ImageConditionState | None, machine: Machine
     ) -> list[dict[str, Any]] | None:
         """Return the updated list, with the generation that the images belong to; None if nothing changes."""
-        if said is None:
+        if condition is None:
             return remove_condition(conditions, KIND) if find_condition(conditions, KIND) is not None else None
         now, generation = rfc3339(self._now()), machine.metadata.generation
-        return set_condition(conditions, KIND, said.status, said.reason, said.text, now, observed_generation=generation)
+        return set_condition(
+            conditions, KIND, condition.status, condition.reason, condition.text, now, observed_generation=generation
+        )

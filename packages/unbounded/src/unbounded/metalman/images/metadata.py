@@ -133,8 +133,8 @@ def read_disk(root: Path, *, alone: bool) -> str:
         if alone:
             raise UnusableContent(f"it has neither {' nor '.join(f'disk/{name}' for name in DISK_IMAGES)}")
         return ""
-    said = parse_metadata(_content(root / FILE)).disk_sha256 if _is_file(root, FILE) else ""
-    return said or _sum(root / image)
+    digest = parse_metadata(_content(root / FILE)).disk_sha256 if _is_file(root, FILE) else ""
+    return digest or _sum(root / image)
 
 
 def _sum(path: Path) -> str:

@@ -68,9 +68,9 @@ class FindingReporter:
 
     def leases_changed(self, machine: Machine) -> None:
         """Update NetbootServed after a change of the leases of a Machine, or of a Machine in conflict with it."""
-        said = lease_condition(machine, self._index.findings(machine.name))
-        if said is not None:
-            self._note(machine.name, BootObservation(conditions={ConditionType.NETBOOT_SERVED: said}))
+        condition = lease_condition(machine, self._index.findings(machine.name))
+        if condition is not None:
+            self._note(machine.name, BootObservation(conditions={ConditionType.NETBOOT_SERVED: condition}))
 
     def report(self, finding: DhcpFinding) -> None:
         """Report a problem that a DHCP server found."""

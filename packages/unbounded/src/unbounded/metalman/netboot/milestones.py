@@ -119,14 +119,14 @@ def _conditions(
 
 
 def _with_condition(
-    conditions: list[dict[str, Any]], kind: ConditionType, said: ConditionState | None, now: str
+    conditions: list[dict[str, Any]], kind: ConditionType, condition: ConditionState | None, now: str
 ) -> list[dict[str, Any]] | None:
-    if said is None:
+    if condition is None:
         return remove_condition(conditions, kind)
     old = find_condition(conditions, kind)
     if kind is ConditionType.CLOUD_INIT_DONE and old is not None and old.get("reason") in _FINAL:
         return None
-    return set_condition(conditions, kind, said.status, said.reason, said.message, now)
+    return set_condition(conditions, kind, condition.status, condition.reason, condition.message, now)
 
 
 def _conditions_of_one_boot(

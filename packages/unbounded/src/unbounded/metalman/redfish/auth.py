@@ -95,13 +95,13 @@ class BmcAuth:
 
     async def _without_session(self, answer: BmcResponse, within_s: float) -> None:
         """Handle a log-in without a session: use basic auth if the answer means that there are none, else raise."""
-        said = error_text(answer.hints())
+        reason = error_text(answer.hints())
         where = self._http.endpoint.origin
-        if answer.status in (401, 403) or (answer.status == 400 and LOGIN_REFUSED.search(said)):
+        if answer.status in (401, 403) or (answer.status == 400 and LOGIN_REFUSED.search(reason)):
             if answer.status != 401 or await self._offers_sessions(within_s):
                 raise self._refuse(answer)
-        elif not (answer.ok or answer.status in NO_SESSIONS or SESSION_LIMIT.search(said)):
-            message = clean(f"{where}: login answered {answer.status}: {said or 'no details'}", hide=self.secrets)
+        elif not (answer.ok or answer.status in NO_SESSIONS or SESSION_LIMIT.search(reason)):
+            message = clean(f"{where}: login answered {answer.status}: {reason or 'no details'}", hide=self.secrets)
             if answer.status in (429, 503):
                 raise BmcBusy(message, retry_after_s=answer.retry_after_s)
             raise (Rejected if answer.status < 500 else BmcBusy)(message)

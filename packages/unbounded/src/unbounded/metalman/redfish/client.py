@@ -220,17 +220,17 @@ class RedfishClient:
         """See `BootControl.disable_boot_override`."""
         leave_by = self.channel.leave_by() if leave_by is None else leave_by
         refused: Unsupported | None = None
-        kept: BootOverride | None = None
+        override: BootOverride | None = None
         for desired in BOOT_DISABLE:
             try:
-                kept = await self.set_boot_override(device_id, desired, leave_by)
+                override = await self.set_boot_override(device_id, desired, leave_by)
             except Unsupported as error:
                 refused = error
                 continue
-            if kept.leaves_disk:
-                return kept
-        if kept is not None:
-            return kept
+            if override.leaves_disk:
+                return override
+        if override is not None:
+            return override
         raise refused or Unsupported(f"{self.channel.where}: the boot override cannot be disabled")
 
     async def _patch(self, system: SystemReading, body: Mapping[str, Any], leave_by: float) -> None:

@@ -109,7 +109,7 @@ def task(answer: BmcResponse, *, where: str, hide: tuple[str, ...] = ()) -> Task
     """Parse a task monitor or a Task (DSP0266, 13.8: 202 while the task runs, then the answer of the action itself)."""
     document = answer.hints()
     state = _text(document, "TaskState")
-    said = clean("; ".join(extended(document)), hide=hide)
+    message = clean("; ".join(extended(document)), hide=hide)
     if answer.status in (404, 410):
         gone = Uncertain(f"{where}: the task does not exist any more ({answer.status}), so its result is unknown")
         return TaskReading(running=False, failure=gone)
@@ -118,11 +118,13 @@ def task(answer: BmcResponse, *, where: str, hide: tuple[str, ...] = ()) -> Task
             running=False, failure=failure_of(answer, what="the task", where=where, changes=True, hide=hide)
         )
     if state in TASK_RUNNING or (state is None and answer.status == 202):
-        return TaskReading(running=True, said=said)
+        return TaskReading(running=True, said=message)
     if state is None or state == TASK_DONE:
-        return TaskReading(running=False, said=said)
-    text = clean(f"{where}: the task ended as {state}" + (f": {said}" if said else ""), hide=hide)
-    return TaskReading(running=False, said=said, failure=Rejected(text) if LASTING.search(said) else TaskFailed(text))
+        return TaskReading(running=False, said=message)
+    text = clean(f"{where}: the task ended as {state}" + (f": {message}" if message else ""), hide=hide)
+    return TaskReading(
+        running=False, said=message, failure=Rejected(text) if LASTING.search(message) else TaskFailed(text)
+    )
 
 
 def monitors_of(answer: BmcResponse) -> tuple[str, ...]:

@@ -23,28 +23,28 @@ class NegotiatedOptions:
     acknowledged: Mapping[str, str] = field(default_factory=dict)
 
 
-def negotiate(asked: Mapping[str, str], size: int) -> NegotiatedOptions:
+def negotiate(requested: Mapping[str, str], size: int) -> NegotiatedOptions:
     """Negotiate the options for a file of `size` bytes. Options that are unknown or out of range are ignored.
 
     Block size and window may be smaller than requested (RFC 2348, RFC 7440); the timeout may not (RFC 2349).
     """
     message: dict[str, str] = {}
-    block = _number(asked.get("blksize"))
+    block = _number(requested.get("blksize"))
     if block is not None and block >= LEAST_BLOCK_BYTES:
         message["blksize"] = str(min(block, LARGEST_BLOCK_BYTES))
-    timeout = _number(asked.get("timeout"))
+    timeout = _number(requested.get("timeout"))
     if timeout is not None and 1 <= timeout <= 255:
         message["timeout"] = str(timeout)
-    if _number(asked.get("tsize")) is not None:
+    if _number(requested.get("tsize")) is not None:
         message["tsize"] = str(size)
-    window = _number(asked.get("windowsize"))
+    window = _number(requested.get("windowsize"))
     if window is not None and 1 <= window <= 65535:
         message["windowsize"] = str(min(window, LARGEST_WINDOW))
     return NegotiatedOptions(
         block_bytes=int(message.get("blksize", DEFAULT_BLOCK_BYTES)),
         window=int(message.get("windowsize", 1)),
         timeout_s=int(message.get("timeout", DEFAULT_TIMEOUT_S)),
-        acknowledged={name: message[name] for name in asked if name in message},
+        acknowledged={name: message[name] for name in requested if name in message},
     )
 
 

@@ -292,18 +292,20 @@ def _never_ran(vm: Document) -> bool:
     return model.provisioning(vm) == "failed" and states.power(model.statuses(vm)) is Power.RELEASED
 
 
-def _decide_old(vm: Document, kept: VmReplacementState, words: str, where: str) -> StepDecision:
+def _decide_old(vm: Document, stored: VmReplacementState, words: str, where: str) -> StepDecision:
     """Decide the step while the old VM exists. The message and the evidence of these steps name all losses."""
-    state, losing = model.provisioning(vm), _describe_losses([*kept.lost, *filter(None, [kept.unsure])])
+    state, losing = model.provisioning(vm), _describe_losses([*stored.lost, *filter(None, [stored.unsure])])
     message = f"{where}; {losing}"[:MAX_WHERE]
     if state == "deleting":
         return StepDecision(Next(DELETING, words, message, under_way=True, progress=losing))
-    if state in _UNDER_WAY or not model.is_put_back(vm, kept):
-        words = f"{words}; deleteOption is changed, and was {model.describe_options(kept)}"
+    if state in _UNDER_WAY or not model.is_put_back(vm, stored):
+        words = f"{words}; deleteOption is changed, and was {model.describe_options(stored)}"
     if state in _UNDER_WAY:
         return StepDecision(Next(DETACHING, words, message, under_way=True, progress=losing))
-    is_as_it_was = state == "succeeded" and model.is_put_back(vm, kept)  # after a failure, its deletion may have begun
-    step = DELETING if model.is_detached_as_kept(vm, kept) else DETACHING
+    is_as_it_was = state == "succeeded" and model.is_put_back(
+        vm, stored
+    )  # after a failure, its deletion may have begun
+    step = DELETING if model.is_detached_as_kept(vm, stored) else DETACHING
     following = Next(step, words, message, progress=losing, is_as_it_was=is_as_it_was)
     return StepDecision(following, AzureAction.DELETE_OLD if step == DELETING else AzureAction.DETACH)
 
@@ -313,7 +315,7 @@ def _describe_losses(lost: Sequence[str]) -> str:
 
 
 def _decide_new(
-    vm: Document, observation: AzureObservation, kept: VmReplacementState, words: str, where: str
+    vm: Document, observation: AzureObservation, stored: VmReplacementState, words: str, where: str
 ) -> StepDecision:
     state = model.provisioning(vm)
     if state in ("creating", "deleting"):
@@ -325,7 +327,7 @@ def _decide_new(
     if states.os_failed(model.statuses(vm)):  # it may still report, and a further change would hide that
         message = f"{states.describe(model.statuses(vm))}: it may still report; see its serial console"
         return StepDecision(Next(CREATING, words, where, under_way=True, progress=message))
-    if not model.is_restored(vm, kept):
+    if not model.is_restored(vm, stored):
         under_way = state in _UNDER_WAY
         return StepDecision(
             Next(RESTORING, words, where, under_way=under_way),
@@ -333,16 +335,16 @@ def _decide_new(
         )
     if state in _UNDER_WAY:
         return StepDecision(Next(EXTENDING, words, where, under_way=True))
-    trouble = extension_faults(vm, kept)
+    trouble = extension_faults(vm, stored)
     if state == "failed" and "failed" not in model.extensions(vm).values():
-        return _failed_otherwise(kept, words, where)
+        return _failed_otherwise(stored, words, where)
     if trouble:
         words, where = f"{words}; {'; '.join(trouble)}", f"{where}; {'; '.join(trouble)}"[:MAX_WHERE]
-    if absent := extensions_to_add(vm, kept):
-        progress, more = f"{', '.join(absent)} to be created", len(absent) < len(kept.extensions)
+    if absent := extensions_to_add(vm, stored):
+        progress, more = f"{', '.join(absent)} to be created", len(absent) < len(stored.extensions)
         words = f"{words}; without extensions {', '.join(absent)}"
         return StepDecision(Next(EXTENDING, words, where, progress=progress, more=more), AzureAction.EXTEND)
-    return _clearing(vm, observation, kept, words, where)
+    return _clearing(vm, observation, stored, words, where)
 
 
 def _reason(vm: Document) -> str:
@@ -388,16 +390,16 @@ def _final_message(vm: Document, state: VmReplacementState) -> str:
     return f"{new}; {old}; {lost}"
 
 
-def extension_faults(vm: Document, kept: VmReplacementState) -> list[str]:
+def extension_faults(vm: Document, stored: VmReplacementState) -> list[str]:
     """Return messages about extensions that the new virtual machine lacks or that have failed."""
     failed = [name for name, state in model.extensions(vm).items() if state == "failed"]
-    return [*(f"extension {name} has failed" for name in failed), *kept.refused.values()]
+    return [*(f"extension {name} has failed" for name in failed), *stored.refused.values()]
 
 
-def extensions_to_add(vm: Document, kept: VmReplacementState) -> list[str]:
+def extensions_to_add(vm: Document, stored: VmReplacementState) -> list[str]:
     """Return the names of the extensions that a virtual machine lacks; a failed one counts as present."""
     there = {name.lower() for name, state in model.extensions(vm).items() if state != "canceled"}
-    return [name for name in kept.extensions if name.lower() not in there and name not in kept.refused]
+    return [name for name in stored.extensions if name.lower() not in there and name not in stored.refused]
 
 
 def _os_disk(vm: Document) -> Document:

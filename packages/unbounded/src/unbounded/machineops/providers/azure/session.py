@@ -144,10 +144,18 @@ class AzureSession:
 
     async def _put_back(self, found: _ObservedDecision, job: Job, before: float) -> float | None:
         """Restore the old VM's delete options, unless they are original or a change is in progress."""
-        following, vm, kept = found.position.next, found.seen.vm, found.seen.kept
-        if vm is None or kept is None or following.under_way or following.is_as_it_was or not model.is_old(vm, kept):
+        following, vm, stored = found.position.next, found.seen.vm, found.seen.kept
+        if (
+            vm is None
+            or stored is None
+            or following.under_way
+            or following.is_as_it_was
+            or not model.is_old(vm, stored)
+        ):
             return None
-        return await self._update("restore the delete options of VM", job, kept, vm, model.put_back(vm, kept), before)
+        return await self._update(
+            "restore the delete options of VM", job, stored, vm, model.put_back(vm, stored), before
+        )
 
     async def _observe(self, job: Job, keep: Keep, before: _ObservedDecision | None = None) -> _ObservedDecision:
         """Observe a replacement.
@@ -156,37 +164,37 @@ class AzureSession:
             before: the previous observation. While the same step continues, its state is reused instead of read again.
         """
         waiting_with = before.seen.kept if before is not None and before.position.next.under_way else None
-        kept = waiting_with or _decoded(await keep.load())
-        former = _decoded(await keep.former()) if kept is None else None
+        stored = waiting_with or _decoded(await keep.load())
+        former = _decoded(await keep.former()) if stored is None else None
         vm = await self._vm(job.instance, "instanceView")
         disks = {}
-        for disk_id in flow.disks_to_read(vm, kept):
+        for disk_id in flow.disks_to_read(vm, stored):
             if (disk := await self._disk(job.instance, disk_id)) is not None:
                 disks[disk_id] = disk
         missing = unsure = ""
-        if vm is not None and kept is None and not any(model.obstacles(vm)):
+        if vm is not None and stored is None and not any(model.obstacles(vm)):
             missing, unsure = await self._image(job.instance, vm)
-        creation = await self.follow(job, job.handle) if vm is None and kept is not None and job.handle else None
-        observation = AzureObservation(vm, disks, kept, former, keep.place, missing, unsure, creation)
+        creation = await self.follow(job, job.handle) if vm is None and stored is not None and job.handle else None
+        observation = AzureObservation(vm, disks, stored, former, keep.place, missing, unsure, creation)
         found = _ObservedDecision(flow.decide(observation, job), observation)
-        if waiting_with is not None and not found.position.next.under_way and _decoded(await keep.load()) != kept:
+        if waiting_with is not None and not found.position.next.under_way and _decoded(await keep.load()) != stored:
             return await self._observe(job, keep)
         return found
 
     async def _execute(self, found: _ObservedDecision, job: Job, keep: Keep, user_data: str, before: float) -> Taken:
         """Carry out the action of a position; return when Azure wants to be polled."""
-        kept, former, vm = found.seen.kept, found.seen.former, found.seen.vm
+        stored, former, vm = found.seen.kept, found.seen.former, found.seen.vm
         match found.position.do:
             case AzureAction.SAVE:
                 await self._save(job, keep, found.seen)
             case AzureAction.TAKE_UP if former is not None:
                 await keep.store(model.adopted(former, job.uid).encoded())
-            case AzureAction.DELETE_OLD if kept is not None:
-                return await self._delete_old(job, keep, kept, before)
-            case AzureAction.EXTEND if kept is not None and vm is not None:
-                return await self._extend(job, keep, kept, vm, before)
-            case do if kept is not None:
-                return await self._change_vm(do, job, kept, vm, found.position.disk, user_data, before)
+            case AzureAction.DELETE_OLD if stored is not None:
+                return await self._delete_old(job, keep, stored, before)
+            case AzureAction.EXTEND if stored is not None and vm is not None:
+                return await self._extend(job, keep, stored, vm, before)
+            case do if stored is not None:
+                return await self._change_vm(do, job, stored, vm, found.position.disk, user_data, before)
         return None
 
     async def _change_vm(
@@ -215,12 +223,12 @@ class AzureSession:
         return None
 
     async def _save(self, job: Job, keep: Keep, observation: AzureObservation) -> None:
-        vm, kept, lost = await self._current_state(job)
-        check_losses(lost, job.parameters, f"VM {kept.name}")
-        kept, former = msgspec.structs.replace(kept, unsure=observation.unsure), observation.former
+        vm, stored, lost = await self._current_state(job)
+        check_losses(lost, job.parameters, f"VM {stored.name}")
+        stored, former = msgspec.structs.replace(stored, unsure=observation.unsure), observation.former
         if former is not None and (model.is_old(vm, former) or model.is_made_by(vm, former)):
-            kept = model.completed_from_former(kept, model.reduced_to_missing(former, vm))
-        await keep.store(kept.encoded())
+            stored = model.completed_from_former(stored, model.reduced_to_missing(former, vm))
+        await keep.store(stored.encoded())
 
     async def _current_state(self, job: Job) -> tuple[model.Document, VmReplacementState, list[Loss]]:
         """Return the virtual machine, its state to save, and the losses."""

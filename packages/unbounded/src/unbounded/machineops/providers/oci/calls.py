@@ -212,11 +212,11 @@ class OciCalls:
         except ServiceError as error:
             if error.request_endpoint is None:  # the error belongs to a token request before this call
                 raise self._refused_token(name, error) from error
-            told = OciErrorResponse(
+            response = OciErrorResponse(
                 error.status, str(error.code), str(error.message), str(error.headers.get("retry-after") or "")
             )
             raise failure(
-                told, call=name, changes=changes, scope=self.scope(instance), credential=self.credential
+                response, call=name, changes=changes, scope=self.scope(instance), credential=self.credential
             ) from error
         except http.RequestException as error:
             raise self._lost(name, error, changes=changes) from error

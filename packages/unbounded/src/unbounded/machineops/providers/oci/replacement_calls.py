@@ -83,42 +83,44 @@ class OciReplacement:
         self._where = f"OCI {job.instance.scope} ListInstances, GetInstance {job.instance.id}"
 
     async def look(self) -> Next:
-        kept = await self._load()
-        if kept is None:
+        stored = await self._load()
+        if stored is None:
             old = await self._old_instance()
-            kept, lost = await self._build_state(old, "")
-            losing = plan.describe_losses(kept.lost)
-            message = f"instance {kept.old}, which is {_state(old)}, can be replaced; {losing}"
-            room = launch.user_data_room(kept.launch or {})
+            stored, lost = await self._build_state(old, "")
+            losing = plan.describe_losses(stored.lost)
+            message = f"instance {stored.old}, which is {_state(old)}, can be replaced; {losing}"
+            room = launch.user_data_room(stored.launch or {})
             return Next(SAVING, message, self._where, progress=losing, most_user_data=room, losses=tuple(lost))
         try:
-            seen = await self._observe(kept)
+            seen = await self._observe(stored)
             return next_step(
-                await self._with_launch_progress(seen, kept) if seen.bound == kept.old else seen, kept, self._where
+                await self._with_launch_progress(seen, stored) if seen.bound == stored.old else seen,
+                stored,
+                self._where,
             )
         except Failure as failure:  # this may be the last message about these resources
-            failure.args = (f"{failure}; {kept.known(self._job.uid)}",)
+            failure.args = (f"{failure}; {stored.known(self._job.uid)}",)
             raise
 
     async def act(self, step: str, user_data: str, *, before: float) -> None:
-        kept = await self._load()
+        stored = await self._load()
         if step == SAVING:
-            if kept is None:
-                kept, lost = await self._build_state(await self._old_instance(), user_data)
-                check_losses(lost, self._job.parameters, f"instance {kept.old}")
-                await self._store(kept)
+            if stored is None:
+                stored, lost = await self._build_state(await self._old_instance(), user_data)
+                check_losses(lost, self._job.parameters, f"instance {stored.old}")
+                await self._store(stored)
             return
-        if kept is None:
+        if stored is None:
             raise Transient(f"{step}: no state is stored for it; observing again")
         match step:
             case provider.PUT_BACK:
-                await self._put_back(kept, before)
+                await self._put_back(stored, before)
             case plan.STOPPING_OLD:
-                await self._stop(kept, before)
+                await self._stop(stored, before)
             case plan.LAUNCHING:
-                await self._launch_once(kept, before)
+                await self._launch_once(stored, before)
             case plan.TERMINATING_OLD:
-                await self._terminate(kept, before)
+                await self._terminate(stored, before)
 
     # Observation
 
@@ -304,10 +306,10 @@ class OciReplacement:
 
     # Steps
 
-    async def _stop(self, kept: OciReplacementState, before: float) -> None:
-        state = _state(await self._get("get_instance", kept.old))
+    async def _stop(self, stored: OciReplacementState, before: float) -> None:
+        state = _state(await self._get("get_instance", stored.old))
         if state not in (STOPPED, STOPPING, *ENDED):
-            await self._write("instance_action", kept.old, "STOP", before=before)
+            await self._write("instance_action", stored.old, "STOP", before=before)
 
     async def _put_back(self, state: OciReplacementState, before: float) -> None:
         """Start the old instance again unless a replacement exists or is being launched."""
@@ -318,34 +320,34 @@ class OciReplacement:
         if seen.bound == state.old and not seen.has_new and seen.old == STOPPED and not state.was_off:
             await self._write("instance_action", state.old, "START", before=before)
 
-    async def _launch_once(self, kept: OciReplacementState, before: float) -> None:
-        seen = await self._observe(kept)
+    async def _launch_once(self, stored: OciReplacementState, before: float) -> None:
+        seen = await self._observe(stored)
         if seen.has_new:
             if seen.new == STOPPED:
                 await self._write("instance_action", seen.new_id, "START", before=before)
             return
-        body = kept.launch
-        if body is None or not (seen.old and kept.may_launch(seen.old)):
-            raise Transient(f"no launch in this state: {describe(seen, kept)}")
+        body = stored.launch
+        if body is None or not (seen.old and stored.may_launch(seen.old)):
+            raise Transient(f"no launch in this state: {describe(seen, stored)}")
         if seen.new in ENDED:
-            kept = await self._next_launch(
-                kept, seen.new_id, str(await self._launch_failure(kept, seen.new_id, seen.new))
+            stored = await self._next_launch(
+                stored, seen.new_id, str(await self._launch_failure(stored, seen.new_id, seen.new))
             )
-        if not kept.launching:
-            kept = msgspec.structs.replace(kept, launching=True)
-            await self._store(kept)
+        if not stored.launching:
+            stored = msgspec.structs.replace(stored, launching=True)
+            await self._store(stored)
         try:
-            reply = await self._launch_now(kept, body, before)
+            reply = await self._launch_now(stored, body, before)
         except TokenUsed as error:  # the instance of this token has ended and is not shown any more
-            await self._next_launch(kept, kept.new, f"the launched instance does not exist any more; {error}")
+            await self._next_launch(stored, stored.new, f"the launched instance does not exist any more; {error}")
             raise NotDone(reasons.PROVIDER_OPERATION_FAILED, f"an earlier launch had no result; {error}") from error
         ident, state = str(reply.body["id"]), _state(reply.body)
-        kept = msgspec.structs.replace(kept, new=ident, work=reply.work_request)
+        stored = msgspec.structs.replace(stored, new=ident, work=reply.work_request)
         if state in ENDED:
-            why = await self._launch_failure(kept, ident, state)
-            await self._next_launch(kept, ident, str(why))
+            why = await self._launch_failure(stored, ident, state)
+            await self._next_launch(stored, ident, str(why))
             raise why
-        await self._store(kept)
+        await self._store(stored)
 
     async def _launch_now(self, state: OciReplacementState, body: Body, before: float) -> OciReply:
         self._clock.launches(self._job.uid)
@@ -364,12 +366,12 @@ class OciReplacement:
         work = await self._works.get(self._job.instance, state.work)
         return observation if work is None else replace(observation, work=work.how_far, again_s=work.again_s)
 
-    async def _launch_failure(self, kept: OciReplacementState, ident: str, state: str) -> NotDone:
+    async def _launch_failure(self, stored: OciReplacementState, ident: str, state: str) -> NotDone:
         """Return the failure of an ended launch, from its work request if one is shown."""
         message = f"instance {ident} was launched and is {state}"
-        work = await self._works.get(self._job.instance, kept.work) if kept.work else None
+        work = await self._works.get(self._job.instance, stored.work) if stored.work else None
         if work is None:
-            place = {"id": ident, "compartmentId": (kept.launch or {}).get("compartmentId")}
+            place = {"id": ident, "compartmentId": (stored.launch or {}).get("compartmentId")}
             work = await self._works.first_of(self._job.instance, place, WorkOperation.LAUNCH)
         if work is None:
             return NotDone(reasons.NO_CAPACITY, f"{message}: there may be no host for it")

@@ -159,11 +159,11 @@ class OciObservation:
 
 def next_step(observation: OciObservation, state: OciReplacementState, where: str) -> Next:
     """Decide the next step of a replacement."""
-    told = describe(observation, state)
+    description = describe(observation, state)
     if observation.bound != state.old:
-        return _final_steps(observation, state, told, where)
+        return _final_steps(observation, state, description, where)
     if observation.new == RUNNING:
-        return Next(HANDING_OVER, told, where, new_instance=provider_id(observation.new_id))
+        return Next(HANDING_OVER, description, where, new_instance=provider_id(observation.new_id))
     if observation.has_new:
         how_far = f" ({observation.work})" if observation.work else ""
         parts = (
@@ -173,28 +173,28 @@ def next_step(observation: OciObservation, state: OciReplacementState, where: st
         )
         progress = "; ".join(parts)
         under_way = observation.new != STOPPED
-        return Next(LAUNCHING, told, where, under_way=under_way, progress=progress, again_s=observation.again_s)
+        return Next(LAUNCHING, description, where, under_way=under_way, progress=progress, again_s=observation.again_s)
     as_it_was = observation.old == (STOPPED if state.was_off else RUNNING) and not observation.landing
     if state.may_launch(observation.old):
-        return Next(LAUNCHING, told, where, is_as_it_was=as_it_was, failed=observation.failed)
+        return Next(LAUNCHING, description, where, is_as_it_was=as_it_was, failed=observation.failed)
     progress = f"it is {observation.old}; {describe_losses(state.lost)}"
     under_way = observation.old in (STOPPING, STARTING)
-    return Next(STOPPING_OLD, told, where, under_way=under_way, progress=progress, is_as_it_was=as_it_was)
+    return Next(STOPPING_OLD, description, where, under_way=under_way, progress=progress, is_as_it_was=as_it_was)
 
 
-def _final_steps(observation: OciObservation, state: OciReplacementState, told: str, where: str) -> Next:
+def _final_steps(observation: OciObservation, state: OciReplacementState, description: str, where: str) -> Next:
     """Decide the last steps, after the Machine names its replacement.
 
     A part that is not shown does not count as deleted by that alone: the login may have lost the right to see it.
     """
-    asked = Next(TERMINATING_OLD, told, where)
-    waited_for = Next(TERMINATING_OLD, told, where, under_way=True, progress=told)
+    terminating = Next(TERMINATING_OLD, description, where)
+    waited_for = Next(TERMINATING_OLD, description, where, under_way=True, progress=description)
     if observation.new in ENDED:
-        return asked  # and refused
+        return terminating  # and refused
     if observation.new == RUNNING and (
         observation.is_old_there or (observation.boot_volumes and is_gone(observation, state))
     ):
-        return asked
+        return terminating
     is_over = (
         observation.new == RUNNING and is_gone(observation, state) and not observation.vnics and not observation.hidden
     )
