@@ -109,7 +109,6 @@ def qualified_name(value: str) -> tuple[str, ...]:
     return tuple(wrong)
 
 
-@lru_cache(maxsize=4096)
 def config_key(value: str) -> tuple[str, ...]:
     """Check a key in the data of a Secret or ConfigMap."""
     wrong: list[str] = []

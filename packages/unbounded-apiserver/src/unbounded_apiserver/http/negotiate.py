@@ -47,7 +47,6 @@ def negotiate_form(accept: str) -> AnswerForm:
     raise status.not_acceptable()
 
 
-@lru_cache(maxsize=64)
 def accepts_aggregated(accept: str) -> bool:
     """Return whether the client accepts aggregated discovery. Raises StatusError (406)."""
     for media, parameters in _clauses(accept):

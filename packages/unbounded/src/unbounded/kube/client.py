@@ -309,7 +309,7 @@ class HttpApi:
         request.sent = False
         try:
             login = await self.config.credentials.login()
-            url = _url(self.config.server, request.path)
+            url = URL(self.config.server + request.path)
             session, context = self._connected(), self._ssl_context(login.certificate)
             request.sent = True
             response = await session.request(
@@ -355,12 +355,6 @@ class HttpApi:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
-
-
-@lru_cache(maxsize=4096)
-def _url(server: str, path: str) -> URL:
-    """Return the URL of a resource: a controller calls the same ones again."""
-    return URL(server + path)
 
 
 def _payload(request: _Request[Any]) -> aiohttp.BytesPayload | None:

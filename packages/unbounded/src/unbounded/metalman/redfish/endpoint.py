@@ -8,7 +8,7 @@ import hashlib
 import re
 import ssl
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -64,7 +64,15 @@ class BmcEndpoint:
 
         Absolute Locations often name an inner host or port, such as behind a port forward.
         """
-        return _url(self.origin, self.prefix, reference)
+        try:
+            parts = urlsplit(reference)
+            path = "/" + parts.path.lstrip("/")
+            if self.prefix and path != self.prefix and not path.startswith(self.prefix + "/"):
+                path = self.prefix + path
+            query = f"?{parts.query}" if parts.query else ""
+            return URL(self.origin + quote(path + query, safe=_SAFE_IN_PATH), encoded=True)
+        except ValueError as error:
+            raise Rejected(f"{self.origin} refers to an invalid address") from error
 
     def leads_here(self, location: str) -> bool:
         """Return whether a redirect stays on this scheme, host and port."""
@@ -77,19 +85,6 @@ class BmcEndpoint:
         if not parts.netloc:
             return not parts.scheme
         return (scheme, parts.hostname, port) == (self.scheme, self.host, self.port)
-
-
-@lru_cache(maxsize=16384)
-def _url(origin: str, prefix: str, reference: str) -> URL:
-    try:
-        parts = urlsplit(reference)
-        path = "/" + parts.path.lstrip("/")
-        if prefix and path != prefix and not path.startswith(prefix + "/"):
-            path = prefix + path
-        query = f"?{parts.query}" if parts.query else ""
-        return URL(origin + quote(path + query, safe=_SAFE_IN_PATH), encoded=True)
-    except ValueError as error:
-        raise Rejected(f"{origin} refers to an invalid address") from error
 
 
 def endpoint_of(url: str) -> BmcEndpoint:
