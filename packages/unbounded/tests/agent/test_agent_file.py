@@ -14,7 +14,7 @@ RELEASE = '#!/bin/sh\necho "unbounded-agent $*"\nexit $#\n'
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release that tells its arguments, and exits with their number."""
+    """A release that prints its arguments, and exits with their number."""
     folder = tmp_path_factory.mktemp("release")
     executable = folder / "made" / "unbounded-agent"
     executable.parent.mkdir()
@@ -24,7 +24,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def digest(file: Path) -> str:
-    """Of what it holds, as its head says."""
+    """Return the digest of its content, from its head."""
     return next(line for line in file.read_bytes().splitlines() if line.startswith(b"digest="))[7:].decode()
 
 

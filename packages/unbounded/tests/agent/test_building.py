@@ -213,7 +213,7 @@ async def test_archives_that_are_not_what_they_should_be_are_refused_by_name(
 async def test_what_can_never_be_a_node_is_refused_before_anything_is_fetched(
     site: Site, changed: dict[str, Any], words: str
 ) -> None:
-    """Machines say such things, which no configuration may."""
+    """Machines can contain such values, which no configuration may."""
     with pytest.raises(Rejected, match=words):
         await site.build(site.goal(**changed))
     assert site.asked == []

@@ -1,6 +1,8 @@
-"""Each line of containerd that a node may have, on a host with a real systemd: it reads the agent's configuration,
-imports the sandbox image, runs a sandbox, and reports the image as pinned, so that kubelet's image garbage collection
-leaves it. containerd itself answers for the CRI."""
+"""Each supported line of containerd, on a host with a real systemd.
+
+containerd reads the agent's configuration, imports the sandbox image, runs a sandbox, and reports the image as pinned,
+so that kubelet's image garbage collection keeps it. containerd itself answers for the CRI.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/agent.md says of the configuration is what the agent reads."""
+"""The configuration in docs/agent.md is the one that the agent reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOURCES: Final = [field.encode_name for field in msgspec.structs.fields(Download
 
 
 def documented() -> set[str]:
-    """The keys in the first column of the table; NAME stands for each source."""
+    """Return the keys in the first column of the table; NAME represents each source."""
     table = re.search(r"^\| key \|.*?\n\n", DOCUMENT, re.MULTILINE | re.DOTALL)
     assert table is not None
     first = [row.split("|")[1] for row in table[0].splitlines()[2:] if row]

@@ -1,4 +1,4 @@
-"""What became of a host's GPUs, as a condition of its Machine."""
+"""State of a host's GPUs, as a condition of its Machine."""
 
 from __future__ import annotations
 

@@ -49,14 +49,14 @@ async def test_start_and_reset_leave_a_host_as_it_was(made: MadeUpHost) -> None:
             Path(folder).rmdir()
     assert swap.in_use(made.layout) == areas
     after = made.tree()
-    del after["proc/swaps"], before["proc/swaps"]  # the simulated kernel says partition or file as it likes
+    del after["proc/swaps"], before["proc/swaps"]  # the simulated kernel reports partition or file at random
     assert after == before
     assert made.units.units["docker.service"].active == "active"
 
 
 async def test_what_a_second_start_finds_does_not_replace_what_the_first_found(made: MadeUpHost) -> None:
     await add_all((ALONE["sysctl"],), made.host, lambda _words: None)
-    made.write("/proc/sys/kernel/panic", "60\n")  # somebody's own idea
+    made.write("/proc/sys/kernel/panic", "60\n")  # a user's own value
     await add_all((ALONE["sysctl"],), made.host, lambda _words: None)
     assert sysctl.read(made.layout, "kernel.panic") == "10"
     await remove_all((ALONE["sysctl"],), made.host)

@@ -1,4 +1,4 @@
-"""The hosts that the other tests stand on."""
+"""The hosts of the other tests."""
 
 from __future__ import annotations
 

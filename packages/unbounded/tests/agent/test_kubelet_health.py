@@ -1,4 +1,4 @@
-"""What kubelet says of its health, over a real socket."""
+"""kubelet's health, over a real socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unbounded.agent.node.health import kubelet_trouble, last_error_line
 
 @asynccontextmanager
 async def answering(answer: bytes, *, after_s: float = 0.0) -> AsyncIterator[tuple[int, list[bytes]]]:
-    """The port of something that says this, and what it was asked."""
+    """A server with this answer: its port, and its requests."""
     asked: list[bytes] = []
 
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""What hosts of tests are given: the mirror, the images, the stand-in for kubelet, the control plane."""
+"""The environment of the tests' hosts: the mirror, the images, the stand-in for kubelet, the control plane."""
 
 from __future__ import annotations
 

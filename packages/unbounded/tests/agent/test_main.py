@@ -53,7 +53,7 @@ def test_wrong_arguments_are_told_with_status_2(arguments: tuple[str, ...]) -> N
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.root])
 def test_what_changes_the_host_is_for_root(name: str) -> None:
-    """In a process that can read the sources as root, and then is somebody else."""
+    """In a process that can read the sources as root, and then changes its user."""
     code = (
         "import contextlib, io, os, sys\nfrom unbounded.agent.main import main\n"
         "with contextlib.redirect_stdout(io.StringIO()):\n    main(['version'])\n"

@@ -1,4 +1,4 @@
-"""Files that a person changed inside a slot, told from those that a running node and the agent write."""
+"""Files that a person changed inside a slot, distinguished from those that a running node and the agent write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is mounted below a folder, and how it is let go."""
+"""Mounts below a folder, and their removal."""
 
 from __future__ import annotations
 

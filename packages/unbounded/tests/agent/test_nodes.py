@@ -1,4 +1,4 @@
-"""Slots without a machine: what is written, what is asked of systemd, and what happens where that does not help."""
+"""Slots without a machine: the written files, the calls of systemd, and the results if these fail."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def whole(layout: Layout, slot: Slot = KUBE1) -> None:
     write_build_record(layout, slot, APPLIED)
 
 
-# What a slot was made from
+# Source of a slot
 
 
 def test_what_a_slot_was_made_from_is_read_back(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""What a reset removes of the packet rules on the host's network: Kubernetes' own, and nothing of the host's.
+"""Removal of packet rules from the host's network: Kubernetes' own, and nothing of the host's.
 
-The recording is of kubelet 1.36 in a Debian 12 node, as nft 1.0.6 of its host shows it.
+The recording is of kubelet 1.36 in a Debian 12 node, as nft 1.0.6 of its host prints it.
 """
 
 from __future__ import annotations

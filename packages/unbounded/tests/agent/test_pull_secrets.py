@@ -208,7 +208,7 @@ async def test_a_slot_that_missed_a_password_gets_it_the_next_time(tmp_path: Pat
 
 
 async def test_logins_of_a_slot_that_is_being_built_are_left_alone(tmp_path: Path) -> None:
-    """Who builds it has the lock, and has brought the logins of its settings, which may name no Secret."""
+    """The builder has the lock, and has written the logins of its settings, which may name no Secret."""
     layout, api = Layout(tmp_path), await api_with(AUTHS)
     slot(layout)
     secrets, nodes = PullSecrets(api, layout), HostNodes(layout, ScriptedCommands(), ScriptedUnits(), arch="amd64")

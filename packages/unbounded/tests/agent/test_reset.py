@@ -331,7 +331,7 @@ class Power:
 
 
 async def _cut_off_everywhere(attempt: Callable[[int, Path], Awaitable[bool]]) -> int:
-    """How many attempts it took until one, each cut off a call later than the last, was through."""
+    """Return the number of attempts until one, each interrupted a call later than the last, was complete."""
     cut_at, through = 0, False
     with in_memory() as folder:
         while not through:
@@ -347,7 +347,7 @@ async def test_a_reset_that_is_cut_off_at_any_call_is_finished_by_the_next() -> 
 
 
 async def _cut_off_at(cut_at: int, root: Path) -> bool:
-    """Whether the reset was through before that call."""
+    """Return whether the reset was complete before that call."""
     world = made_up_start(root)
     with_swap(world.made)
     with_network(world)
@@ -375,7 +375,7 @@ async def test_a_start_that_is_cut_off_at_any_call_is_finished_by_the_next_and_c
 
 
 async def _start_cut_off_at(cut_at: int, root: Path) -> bool:
-    """Whether the start was through before that call."""
+    """Return whether the start was complete before that call."""
     world = made_up_start(root)
     with_swap(world.made)
     with_network(world)
@@ -402,7 +402,7 @@ async def _start_cut_off_at(cut_at: int, root: Path) -> bool:
     return through
 
 
-# What was there before
+# State before
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from unbounded.api.failures import Rejected, Transient
 
 @dataclass
 class World:
-    """What the steps did, in order; `ended` holds those that were cut off."""
+    """The actions of the steps, in order; `ended` has the interrupted ones."""
 
     there: set[str] = field(default_factory=set)
     did: list[str] = field(default_factory=list)

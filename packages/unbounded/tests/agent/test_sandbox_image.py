@@ -1,4 +1,4 @@
-"""The sandbox image: our own program and archive, archives of others, and what crictl says of a sandbox."""
+"""The sandbox image: our own program and archive, third-party archives, and crictl's output about a sandbox."""
 
 from __future__ import annotations
 

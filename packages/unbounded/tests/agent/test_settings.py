@@ -1,4 +1,4 @@
-"""Where the agent's configuration comes from, and what is said when it cannot be used."""
+"""Sources of the agent's configuration, and the errors of an unusable one."""
 
 from __future__ import annotations
 

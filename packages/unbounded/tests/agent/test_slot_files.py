@@ -195,7 +195,7 @@ def test_devices_are_bound_and_allowed() -> None:
     unit = override(Slot.KUBE2)
     assert "DeviceAllow=block-* rwm\nDeviceAllow=char-* rwm\n" in unit
     assert "[Unit]\nConflicts=systemd-nspawn@kube1.service\n" in unit
-    assert "nft" not in unit  # the host's firewall is nobody's business here
+    assert "nft" not in unit  # the unit does not change the host's firewall
 
 
 LDCONFIG = """4 libs found in cache `/etc/ld.so.cache'

@@ -180,7 +180,7 @@ async def test_a_node_comes_back_by_itself_when_the_host_boots(host: Host, mirro
         assert time.monotonic() < limit, await nodes.observe(KUBE1)
         await asyncio.sleep(0.1)
 
-    # What hangs does not keep anybody waiting: kubelet, and the machine as a whole
+    # A hanging kubelet, or machine, does not delay a caller
     facts = await nodes.observe(KUBE1)
     leader = (await host.run("machinectl", "show", "kube1", "--property=Leader", "--value")).stdout.strip()
     layout_of(host).rootfs(KUBE1).joinpath("etc/kubelet-standin").write_text("ignore-term")

@@ -91,7 +91,7 @@ def test_versions_of_downloads_count_before_those_beside_them_and_lose_their_v()
     assert goal.runc_version == "1.2.0"
     assert goal.cni_version == "1.6.0"
     assert goal.kubernetes_version == "1.33.1"
-    assert goal.downloads.containerd == ArtifactSource(base_url="https://m/c")  # the version stands beside it
+    assert goal.downloads.containerd == ArtifactSource(base_url="https://m/c")  # the version is a field of its own
 
 
 @pytest.mark.parametrize(

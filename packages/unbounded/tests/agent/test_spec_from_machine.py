@@ -1,4 +1,4 @@
-"""What a node is to be made from: its Machine, the bound version, and what neither of them says."""
+"""Spec of a node, from its Machine, the bound version, and defaults."""
 
 from __future__ import annotations
 

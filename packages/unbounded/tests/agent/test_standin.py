@@ -1,4 +1,4 @@
-"""The stand-in for kubelet, against what a real kubelet sent, and against the embedded server."""
+"""The stand-in for kubelet, compared with the requests of a real kubelet, and with the embedded server."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ POD = {
     },
 }
 TOKEN = "abcdef.0123456789abcdef"
-# What the recorded kubelet asked for because of static Pods, requests to itself, and Events that came again.
+# Requests of the recorded kubelet for static Pods, requests to itself, and repeated Events.
 LEFT_OUT = frozenset({"POST pods", "POST tokenreviews", "POST subjectaccessreviews", "PATCH events"})
 
 
@@ -105,7 +105,7 @@ def test_a_deletion_of_slices_is_as_kubelet_sends_it() -> None:
 
 
 async def prepare(client: Client) -> None:
-    """Let a bootstrap token ask for client certificates of nodes, which are approved by themselves."""
+    """Let a bootstrap token request client certificates of nodes, which are approved automatically."""
     secret = {"token-id": TOKEN[:6], "token-secret": TOKEN[7:], "usage-bootstrap-authentication": "true"}
     metadata = {"name": f"bootstrap-token-{TOKEN[:6]}", "namespace": "kube-system"}
     body = {"metadata": metadata, "type": "bootstrap.kubernetes.io/token", "stringData": secret}
@@ -166,7 +166,7 @@ async def ready(client: Client) -> dict[str, Any] | None:
 
 
 def recorded_requests() -> set[tuple[str, str]]:
-    """Return verb and resource of what the recorded kubelet asked for, as the metrics name them."""
+    """Return verb and resource of the recorded kubelet's requests, as the metrics name them."""
     found = set()
     for row in csv.DictReader((KUBELET / "requests.tsv").open(), delimiter="\t"):
         parts = [part for part in re.sub(r"/namespaces/\{namespace\}", "", row["path"]).split("/") if part]

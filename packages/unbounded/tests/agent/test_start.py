@@ -1,4 +1,4 @@
-"""What a start decides around its steps: the configuration it goes on with, who it refuses, the Node it waits for."""
+"""Decisions of a start around its steps: its configuration, its refusals, and the Node that it waits for."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_a_node_without_a_network_is_one_and_that_is_said(tmp_path: Path) -> Non
 
 
 def _looks_different(waiting: Waiting, seen: Callable[[SlotFacts, bool], SlotFacts]) -> None:
-    """From one look at kube1 to the next; the second argument is whether it is an odd one."""
+    """Change the facts from one observation of kube1 to the next; the second argument is whether it is an odd one."""
     looks = 0
     look = waiting.nodes.observe
 
@@ -285,13 +285,13 @@ def test_a_node_that_does_not_come_is_told_with_what_it_lacks(name: str, tmp_pat
     run_virtual(story())
 
 
-# What the node is made from
+# Spec of the node
 
 WORKERS = "unbounded-cloud.io/machine-configuration"
 
 
 def test_a_node_is_made_at_once_from_what_its_machine_is_bound_to() -> None:
-    """What the configuration of the agent says counts where the Machine says nothing."""
+    """The agent's configuration counts for fields that the Machine does not set."""
 
     async def story() -> None:
         api = MemoryApi()
@@ -319,7 +319,7 @@ def test_a_node_is_made_at_once_from_what_its_machine_is_bound_to() -> None:
 
 
 async def api_with(version: str) -> MemoryApi:
-    """m1 is bound to workers-v1, which says this version of Kubernetes."""
+    """Return an API with m1 bound to workers-v1, which has this version of Kubernetes."""
     api = MemoryApi()
     spec = {"kubernetes": {}, "configurationRef": {"name": "workers"}}
     await api.create(MACHINES, {"metadata": {"name": "m1"}, "spec": spec})
@@ -331,7 +331,7 @@ async def api_with(version: str) -> MemoryApi:
 
 
 def edited_after(api: MemoryApi, edits: int) -> None:
-    """So often the version is edited just after the Machine has said that its node is made from it."""
+    """Edit the version so often, each time just after the Machine has named it as the source of its node."""
     patch, left = api.patch, iter(range(edits))
 
     async def noting(kind: Any, name: str, body: Any, **more: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What `status` tells of a host, from the files that the agent's own parts have written."""
+"""Output of `status` about a host, from the files that the agent's own parts have written."""
 
 from __future__ import annotations
 

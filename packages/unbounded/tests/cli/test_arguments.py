@@ -1,4 +1,4 @@
-"""What the commands take, what they refuse, and how fast they say so."""
+"""Arguments of the commands: accepted, refused, and the speed of the answer."""
 
 from __future__ import annotations
 

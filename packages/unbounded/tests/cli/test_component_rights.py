@@ -1,7 +1,8 @@
-"""Every right of deploy/ is one that its component uses: what is taken away from a role is missed by a story.
+"""Every right of deploy/ is used by its component: a story fails without a removed right.
 
-The stories Run the controllers under their service accounts; the server tells which rights they asked for. What no
-story here asks for is named below with the test that does: the list can neither lack one nor keep one that is used.
+The stories run the controllers under their service accounts; the server reports the rights that they use. Rights that
+no
+story here uses are listed below with the test that does. The list can neither lack one nor keep one that is used.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ COMPONENTS: Final = (
     "machina",
     "metalman",
 )  # for machine-ops-controller: tests/machineops/test_process.py
-# What is followed is read in one of these ways, by what the server can do, and tells the same.
+# Followed objects are read in one of these ways, depending on the server, with equal results.
 READING: Final = frozenset({"get", "list", "watch"})
 
 
@@ -105,7 +106,7 @@ ELSEWHERE: Final[Mapping[tuple[str, str, str, str], str]] = {
 
 
 def given(components: Collection[str] = COMPONENTS) -> Iterator[Right]:
-    """What the roles of the components say."""
+    """Yield the rights in the roles of the components."""
     bodies = list(manifests())
     roles = {(body["kind"], body["metadata"].get("namespace", ""), body["metadata"]["name"]): body for body in bodies}
     for binding in bodies:
@@ -122,7 +123,7 @@ def given(components: Collection[str] = COMPONENTS) -> Iterator[Right]:
 
 
 def uses(right: Right, component: str, asked: AuthAttributes) -> bool:
-    """Whether this was asked for by this right."""
+    """Return whether this right was used for this request."""
     resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
     verbs = READING if right.verb in READING and right.watched else {right.verb}
     return (
@@ -135,7 +136,7 @@ def uses(right: Right, component: str, asked: AuthAttributes) -> bool:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, AuthAttributes]]:
-    """What the components have asked for, and were given."""
+    """The allowed requests of the components."""
     found: list[tuple[str, AuthAttributes]] = []
     decide = AuthChain.decide
 

@@ -1,4 +1,4 @@
-"""Values of flags that cannot be meant, or would change nothing, are refused with 2 before a server is asked."""
+"""Invalid values of flags, or ones without effect, are refused with 2 before any request."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def nowhere(tmp_path: Path) -> dict[str, str]:
 
 
 def _run(words: list[str], environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """The exit status and what was said."""
+    """Run a command; return its exit status and output."""
     try:
         command, args = parsing.parse(commands(), words, program="kubectl unbounded", others={})
     except SystemExit as refused:

@@ -324,7 +324,7 @@ def test_bmcs_of_other_sites_are_not_asked() -> None:
 
 @asynccontextmanager
 async def metalman(api: MemoryApi, site: str | None) -> AsyncIterator[Caches]:
-    """metalman on caches that it is given, and these caches to look at."""
+    """Run metalman on given caches, which the test can read."""
     runtime = Runtime(api)
     caches, nodes = controller.caches_of(api), Cache(api, NODES)
     shared = controller.SharedCaches(caches, nodes, OperationMetrics(runtime.metrics.registry))

@@ -115,7 +115,7 @@ async def ended(running: Up, name: str, *, within_s: float = 90) -> dict[str, An
 
 
 def refused(data: Path) -> list[str]:
-    """What service accounts were refused."""
+    """Return the refused requests of service accounts."""
     lines = (json.loads(line) for line in (data / "audit.log").read_text().splitlines())
     return [
         f"{line['verb']} {line['requestURI']}"
@@ -141,7 +141,7 @@ def installable(folder: Path) -> dict[str, str | bytes]:
 
 
 async def install(network: Lab, host: Host, config: str) -> tuple[int, str]:
-    """What the installer's init does, in the namespace of the machine that GRUB has started with this configuration."""
+    """Do what the installer's init does, in the namespace of the machine that GRUB started with this configuration."""
     ip(f"-n {network.ns('near')} addr flush dev eth0")  # the loader's, which a kernel does not keep
     (host.root / "sys/class").mkdir()
     (host.root / "sys/class/net").symlink_to("/sys/class/net")
@@ -164,7 +164,7 @@ async def test_a_machine_is_reimaged_from_the_network_and_the_operation_says_wha
             beside.machine["spec"]["pxe"]["targetDisk"] = f"/dev/{disk.name}"
             beside.machine["spec"]["configurationRef"] = {"name": "edge"}
             await apply(running, CONFIGURATION, beside.secret, beside.machine)
-            assert (await play(network))["leased"]["loader"] == ""  # no boot is wanted
+            assert (await play(network))["leased"]["loader"] == ""  # no boot is requested
             await apply(running, replace(name))
             assert await beside.next("boot") == "Pxe"
             said = await play(network, until="kernel")

@@ -115,7 +115,9 @@ class Machine:
 
 
 async def installed(network: Lab, running: Up, beside: Any) -> tuple[str, str]:
-    """Ask for a machine that becomes a Node, and let it boot and install itself; its name, and the URL of its boot."""
+    """Request a machine that becomes a Node, and let it boot and install itself; return its name, and the URL of its
+    boot.
+    """
     name = beside.machine["metadata"]["name"]
     beside.machine["spec"]["kubernetes"] = {}
     await apply(running, beside.secret, beside.machine, replace(name))
@@ -126,7 +128,7 @@ async def installed(network: Lab, running: Up, beside: Any) -> tuple[str, str]:
 
 
 async def who(network: Lab, running: Up, machine: Machine, token: str) -> dict[str, Any]:
-    """Whom the API server takes the holder of a token for."""
+    """Return the API server's identity of a token's holder."""
     config = json.loads(await running.kubectl("config", "view", "--raw", "-o", "json"))
     code = WHO.replace("CA", repr(str(machine.ca)))
     said = await network.run("server", sys.executable, "-c", code, config["clusters"][0]["cluster"]["server"], token)
@@ -135,7 +137,7 @@ async def who(network: Lab, running: Up, machine: Machine, token: str) -> dict[s
 
 
 async def make_node(running: Up, name: str) -> None:
-    """What the machine does with a certificate, in its place."""
+    """Do what the machine does with a certificate, in its place."""
     node = {
         "apiVersion": "v1",
         "kind": "Node",

@@ -1,4 +1,4 @@
-"""What others wrote cannot steer the terminal of who looks at it, whichever way it is shown."""
+"""Text of other writers cannot control the terminal of its reader, in any output."""
 
 from __future__ import annotations
 

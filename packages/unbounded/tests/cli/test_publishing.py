@@ -1,4 +1,4 @@
-"""What `unbounded up` tells others: each thing for itself, whatever a policy of the user's refuses."""
+"""Publications of `unbounded up`: each on its own, whatever a policy of the user's refuses."""
 
 from __future__ import annotations
 

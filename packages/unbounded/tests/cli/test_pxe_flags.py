@@ -1,4 +1,4 @@
-"""What `unbounded up` makes of the flags of network boot, and what it says of them."""
+"""Flags of network boot of `unbounded up`: their effect, and their errors."""
 
 from __future__ import annotations
 

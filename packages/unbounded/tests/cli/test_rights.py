@@ -69,7 +69,7 @@ async def as_account(server: ApiServer, name: str) -> AsyncIterator[HttpApi]:
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, AuthAttributes]]:
-    """What service accounts have asked for in vain."""
+    """The refused requests of service accounts."""
     found: list[tuple[str, AuthAttributes]] = []
     decide = AuthChain.decide
 
@@ -243,7 +243,7 @@ async def test_machina_sets_a_host_up_and_resets_it_with_its_rights(
 async def test_machina_that_may_not_look_for_tokens_says_so_and_takes_the_one_that_is_named(
     served: tuple[ApiServer, Client], refused: list[tuple[str, AuthAttributes]]
 ) -> None:
-    """Whoever lets every Machine name its token may delete that binding."""
+    """An administrator whose Machines all name their token may delete that binding."""
     server, admin = served
     bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings"
     assert (await admin.ask("DELETE", f"{bindings}/unbounded-machina-default-token")).status == 200

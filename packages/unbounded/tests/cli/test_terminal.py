@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 class Terminal:
-    """What a process has written to its terminal."""
+    """The output of a process on its terminal."""
 
     def __init__(self, process: asyncio.subprocess.Process, descriptor: int) -> None:
         self.process = process
@@ -39,7 +39,7 @@ class Terminal:
     def _read(self) -> None:
         try:
             self.written += os.read(self._descriptor, 65536).decode(errors="replace")
-        except OSError:  # EIO: nobody has the other side open any more
+        except OSError:  # EIO: no process has the other side open any more
             asyncio.get_running_loop().remove_reader(self._descriptor)
         self._more.set()
 

@@ -72,7 +72,7 @@ async def test_a_machine_of_a_cloud_is_replaced_while_others_are_rebooted_and_sw
             await running.is_killed()
 
 
-@pytest.mark.soak  # what a killed controller has asked for may arrive for as long as its calls may take
+@pytest.mark.soak  # a call of a killed controller may arrive for as long as a call may take
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("cloud", "number"), [("azure", signal.SIGSTOP), ("oci", signal.SIGKILL)])
 async def test_a_replacement_goes_on_when_its_controller_is_killed_or_stopped_in_the_middle(

@@ -1,4 +1,4 @@
-"""What is shown of Machines and operations."""
+"""Display of Machines and operations."""
 
 from __future__ import annotations
 

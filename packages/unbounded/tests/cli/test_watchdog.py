@@ -1,4 +1,4 @@
-"""Which processes are taken to hang: never one that is merely busy, nor one that stood still together with us."""
+"""Processes that count as hanging: never one that is merely busy, nor one that was frozen together with us."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _alive() -> Watchdog:
     ("state", "cpu_share", "noticed_s"),
     [
         ("T", 0.0, SILENT_S),  # SIGSTOP
-        ("S", 0.0, SILENT_S),  # a lock that nobody gives back
+        ("S", 0.0, SILENT_S),  # a lock that is never released
         ("R", 1.0, SILENT_S),  # a loop without an end, on a CPU of its own
         ("R", 0.25, 42.0),  # the same beside three others: a quarter of a CPU for so long is no want of one
         ("R", 0.01, MOST_S),  # hardly ever given one: busy, for all that can be seen

@@ -1,4 +1,4 @@
-"""Processes that are watched, with real ones: what they say last, and that one that hangs is ended."""
+"""Watched processes, with real ones: their last output, and the end of one that hangs."""
 
 from __future__ import annotations
 

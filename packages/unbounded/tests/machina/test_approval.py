@@ -76,7 +76,7 @@ async def approving(admin: HttpApi, wrap: Callable[[Api], Api] = lambda api: api
 
 
 class Host:
-    """Somebody with a credential, and keys of his own."""
+    """A client with a credential, and keys of its own."""
 
     _count = itertools.count(1)
 

@@ -1,4 +1,4 @@
-"""Who gets a certificate, rule by rule: values in, verdicts out."""
+"""Approval of certificates, rule by rule: values in, verdicts out."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_request_whose_approval_was_lost_is_approved_without_another_cause() -
     assert refused(plan(request_of(name="csr-2"), machine))[0] is DenialReason.NO_JOIN_OPEN
 
 
-# Who is refused
+# Denied requests
 
 FOREIGN: list[tuple[str, tuple[str, ...]]] = [
     ("of another Machine", token_of("uid-m2")),
@@ -311,7 +311,7 @@ def test_an_agent_whose_machine_is_gone_renews_nothing() -> None:
     assert refused(plan(request_of(user=NODE, groups=(GROUP_AGENTS,)), None))[0] is DenialReason.MACHINE_NOT_FOUND
 
 
-# What others decide
+# Requests that others decide
 
 CLUSTER = "system:bootstrappers:kubeadm:default-node-token"
 OTHERS: list[tuple[str, dict[str, Any], Machine | None]] = [
@@ -336,11 +336,11 @@ def test_requests_of_others_are_left_alone(asked: dict[str, Any], machine: Machi
     assert plan(request_of(**asked), machine) == NotOurs()
 
 
-# What always holds
+# Rules that always hold
 
 
 class Story:
-    """A Machine through its life, as an attacker with a token sees it: ask as often as you like."""
+    """A Machine through its life, under attack by a client with a token and any number of requests."""
 
     def __init__(self) -> None:
         self.spec: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What becomes of the versions of a configuration, and what a Machine is bound to: values in, decisions out."""
+"""Decisions about the versions of a configuration, and bindings of Machines: values in, decisions out."""
 
 from __future__ import annotations
 

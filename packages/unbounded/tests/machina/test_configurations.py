@@ -89,7 +89,7 @@ async def edit(admin: HttpApi, name: str, **spec: Any) -> None:
 
 
 async def make_node(admin: HttpApi, name: str, configuration: str, number: int) -> None:
-    """What the agent writes when it makes the node of a Machine from a version."""
+    """Write what the agent writes when it makes the node of a Machine from a version."""
     made = {"name": configuration, "version": number, "versionName": f"{configuration}-v{number}"}
     await admin.patch(MACHINES, name, {"status": {"configuration": made}}, subresource="status")
 
@@ -123,7 +123,7 @@ async def machine_that(admin: HttpApi, name: str, holds: Callable[[Machine], boo
 
 
 def pending(one: Machine) -> str:
-    """What the condition ConfigurationPending says: its status and its message; empty without it."""
+    """Return status and message of the condition ConfigurationPending; empty without it."""
     found = (c for c in one.status.conditions if c.type == "ConfigurationPending")
     return next((f"{c.status}: {c.message}" for c in found), "")
 

@@ -1,7 +1,7 @@
 """Random lives of a configuration, in virtual time: edits, nodes made and gone, deletions, and controllers that die.
 
-What always holds is checked at every write: no number twice, nothing deployed edited, nothing in use deleted; and at
-the end, what the versions say is true.
+Invariants are checked at every write: no number twice, no deployed version edited, none in use deleted. At the end the
+versions' statuses are true.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ async def incarnation(api: Judge, chance: random.Random, lives: int) -> None:
 
 
 class World:
-    """What people and agents do meanwhile."""
+    """Actions of people and agents meanwhile."""
 
     def __init__(self, api: Judge, chance: random.Random) -> None:
         self.api, self.chance = api, chance
@@ -199,13 +199,14 @@ class World:
         await self.api.patch(MACHINES, self.chance.choice(HOSTS), patch)
 
     async def point(self) -> None:
-        """Somebody names a configuration, one of its versions, or takes that back."""
+        """Name a configuration in a Machine, one of its versions, or remove the name."""
         ref = self.chance.choice((None, {"name": "c1", "version": None}, {"name": "c1", "version": 1}))
         await self.api.patch(MACHINES, self.chance.choice(HOSTS), {"spec": {"configurationRef": ref}})
 
     async def begin_node(self, machine: str = "") -> None:
-        """An agent takes its Machine's slot for the version that it finds, and looks whether that is the version still:
-        the newest, or the one that is named."""
+        """Let an agent take its Machine's lock for a version, the newest or the named one, and check that it is still
+        the one.
+        """
         name = machine or self.chance.choice(HOSTS)
         if name in self.api.making:
             return
@@ -224,7 +225,7 @@ class World:
         return await VersionResolver(self.api, 0.0).version(await self.api.get(MACHINES, name), fresh=True)
 
     async def end_node(self) -> None:
-        """An agent has made its node, or failed, and says so."""
+        """Let an agent report that it has made its node, or failed."""
         name = self.chance.choice(HOSTS)
         making = self.api.making.get(name)
         if making is not None:
@@ -273,7 +274,7 @@ async def story(seed: int) -> None:
 
 
 async def check(api: Judge) -> None:
-    """Everything held, and what is said at the end is true."""
+    """Check that all invariants held, and that the final statuses are true."""
     assert api.broken == []
     machines = (await api.list(MACHINES)).items
     versions = (await api.list(MACHINE_CONFIGURATION_VERSIONS)).items

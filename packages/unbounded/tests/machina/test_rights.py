@@ -1,4 +1,4 @@
-"""What machina may do for hosts that it sets up, as its own account with the rights of deploy/, and what no further."""
+"""Rights of machina for hosts that it sets up, under its own account with the rights of deploy/, and their limits."""
 
 from __future__ import annotations
 

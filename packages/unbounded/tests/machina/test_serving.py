@@ -32,7 +32,7 @@ async def cluster(admin: HttpApi) -> HttpApi:
 
 
 async def ask(host: Host, node: str, *names: str, name: str) -> tuple[CertificateRequest, ec.EllipticCurvePrivateKey]:
-    """Ask as a kubelet does."""
+    """Request a certificate as a kubelet does."""
     key = ec.generate_private_key(ec.SECP256R1())
     text = pem(f"system:node:{node}", organizations=(GROUP_NODES,), alternative=alternative(*names), key=key)
     spec = {
@@ -55,7 +55,7 @@ async def made_node(kubelet: Host, machine: Machine, *addresses: str) -> None:
 
 
 def outcome(request: CertificateRequest) -> tuple[str, str]:
-    """Whether it was approved or denied, with the reason."""
+    """Return whether the request was approved or denied, with the reason."""
     (said,) = (one for one in request.status.conditions if one.type in ("Approved", "Denied"))
     return said.type, said.reason
 

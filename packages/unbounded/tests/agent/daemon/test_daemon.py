@@ -1,4 +1,4 @@
-"""The daemon on an embedded server with the shipped rights: what it watches, writes, carries out, and tells systemd."""
+"""The daemon on an embedded server with the shipped rights: its watches, writes, operations, and reports to systemd."""
 
 from __future__ import annotations
 

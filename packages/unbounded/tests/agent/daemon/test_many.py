@@ -1,6 +1,6 @@
-"""A selector operation on two hundred agents at once: every one ends, and each agent has asked for its own only.
+"""A selector operation on two hundred agents at once: every one ends, and each agent requests only its own objects.
 
-Server, steward and agents share one process here; two hundred are a soak, and sixty of them what CI has time for.
+Server, supervisor and agents share one process here; two hundred are a soak, and CI has time for sixty of them.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ async def ended(admin: Client, name: str) -> Any:
 
 
 def is_own(entry: dict[str, Any]) -> bool:
-    """Whether it is no agent's request, or an allowed one for what is that agent's own."""
+    """Return whether the request is no agent's, or an allowed one for the agent's own objects."""
     user = entry["user"]["username"]
     if not user.startswith("system:node:"):
         return True

@@ -70,7 +70,7 @@ class Kubelets:
 
 
 class Service:
-    """systemd, as far as a daemon asks it to be started anew."""
+    """The part of systemd that restarts a daemon."""
 
     def __init__(self) -> None:
         self.wanted = asyncio.Event()
@@ -98,7 +98,7 @@ class Move:
         return replace(self.host.parts(), units=cast("Units", service), access=self.kubelets)
 
     async def daemon(self) -> None:
-        """The service: a daemon that is started anew as often as it asks."""
+        """Run the service: a daemon that is restarted as often as it requests."""
         while True:
             service = Service()
             run = asyncio.create_task(daemon.run(self.parts(service)))
@@ -188,7 +188,7 @@ async def test_an_agent_moves_with_its_node_and_nothing_is_recreated(move: Move)
 
 
 async def test_what_another_server_publishes_moves_nobody(move: Move) -> None:
-    """The address and CA of the target, published where the agent does not look them up by its Machine."""
+    """The address and CA of the target, published in a place that the agent does not read for its Machine."""
     await migrated(move)
     config = require_stored_config(move.host.layout)
     await publish_cluster_info(move.there, move.target.url, (move.target.data_dir / "pki" / "ca.crt").read_bytes())

@@ -1,5 +1,7 @@
-"""A host whose only way leads to the mirror, the registry and the API server becomes a node. What it sends elsewhere is
-noted, and there has to be nothing: a name that is looked up, a registry that a default names."""
+"""A host that reaches only the mirror, the registry and the API server becomes a node.
+
+Its other packets are recorded, and there must be none: no lookup of a name, no default registry.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(600, func_only=True)]
-SERVER: Final = "192.0.2.53"  # of names, where nobody is (RFC 5737)
+SERVER: Final = "192.0.2.53"  # a DNS server's address without a host (RFC 5737)
 PROBE: Final = {"192.0.2.1 . 7"}
 RULES: Final = """
 table inet lab {{
@@ -47,13 +49,13 @@ async def _closed(agent: AgentHost) -> None:
 
 
 async def _strays(agent: AgentHost) -> set[str]:
-    """Where else it sent anything, the probe among it."""
+    """Return the other targets of its packets, the probe among them."""
     listed = (await agent.host.run("nft", "list", "set", "inet", "lab", "strays")).stdout
     return set(re.findall(r"[0-9.]+ \. \d+", listed))
 
 
 async def _preflight(agent: AgentHost) -> dict[str, list[dict[str, str]]]:
-    """What is wrong, by severity."""
+    """Return the findings of the preflight, by severity."""
     argv = (f"{UNPACKED}/unbounded-agent/unbounded-agent", "preflight", "--config", CONFIG, "--output", "json")
     told = json.loads((await agent.host.run(*argv, check=False)).stdout)
     return {
@@ -98,7 +100,7 @@ async def test_a_host_that_reaches_the_mirror_alone_becomes_a_node_and_asks_nobo
 async def test_a_host_that_reaches_the_mirror_alone_is_made_anew_and_rebooted(
     agent_host: HostOf, release: AgentRelease
 ) -> None:
-    """Without the sandbox image at the mirror it says what is missing, and with it goes on."""
+    """Without the sandbox image at the mirror it names the missing file, and with it continues."""
     async with agent_host("closed2", 42) as agent:
         await _closed(agent)
         await agent.configure()

@@ -1,5 +1,7 @@
-"""A host becomes a node, and stays one, by the commands of docs/agent.md in their order, and by operations between them
-that the guide only tells of. What it promises is looked for on the host and in the cluster.
+"""A host becomes a node, and stays one, by the commands of docs/agent.md in their order.
+
+Between them the operations run that the guide only mentions. The test checks the promises on the host and in the
+cluster.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ async def _has_what_the_guide_takes_for_granted(agent: AgentHost, release: Agent
 
 @dataclass
 class Chain:
-    """What happens between the guide's commands."""
+    """The steps between the guide's commands."""
 
     agent: AgentHost
     release: AgentRelease
@@ -182,7 +184,7 @@ async def _is_made_anew(agent: AgentHost, node: dict[str, Any]) -> None:
 
 
 async def _is_upgraded(agent: AgentHost) -> None:
-    """To the version that the guide has asked for."""
+    """Check the upgrade to the guide's version."""
     ended = await agent.plane.ended(f"upgrade-{M}", within_s=180)
     assert ended["status"]["phase"] == "Complete", ended["status"]
     assert f"unbounded-agent {VERSION} runs" in ended["status"]["message"]
@@ -234,7 +236,7 @@ async def _survives_bad_releases(agent: AgentHost, folder: Path) -> None:
 
 
 async def _is_reset(agent: AgentHost, before: dict[str, str]) -> None:
-    """What the guide has done last."""
+    """Check the last step of the guide."""
 
     async def gone() -> bool:
         return (await _unit(agent, DAEMON_UNIT)).get("LoadState") == "not-found" and not agent.host.exists(COMMAND)
@@ -254,7 +256,7 @@ async def _is_reset(agent: AgentHost, before: dict[str, str]) -> None:
 
 
 async def _survey(agent: AgentHost) -> dict[str, str]:
-    """What start may change of a host, and reset has to bring back."""
+    """Return what start may change on a host, and reset has to restore."""
     commands = {
         "links": "ip -br link | awk '{print $1}'",
         "rules": "ip rule",
@@ -276,7 +278,7 @@ async def _unit(agent: AgentHost, unit: str) -> dict[str, str]:
 
 
 async def _links(agent: AgentHost) -> list[str]:
-    """What current and last-good lead to."""
+    """Return the targets of the links current and last-good."""
     names = (f"{COMMAND}-current", f"{COMMAND}-last-good")
     return [(await agent.host.run("readlink", "-f", name)).stdout.strip() for name in names]
 

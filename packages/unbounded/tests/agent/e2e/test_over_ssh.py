@@ -62,7 +62,7 @@ async def _at_work(agent: AgentHost) -> None:
 
 
 def _has_begun(seen: dict[str, Any]) -> bool:
-    """Or is over already: the whole of it takes no longer than a look does on a machine that has much to do."""
+    """Return whether it has begun, or has ended: on a busy machine all of it takes no longer than one observation."""
     return seen.get("status", {}).get("phase") in ("InProgress", "Complete", "Failed")
 
 

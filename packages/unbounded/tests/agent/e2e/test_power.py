@@ -50,7 +50,7 @@ async def test_an_agent_and_a_node_work_after_fifty_power_cuts(
 
 
 async def _both(agent_host: HostOf, release: AgentRelease, folder: Path, cuts: int) -> None:
-    """Two hosts at the same time: one upgrades, one makes its node anew."""
+    """Run two hosts at the same time: one upgrades, one recreates its node."""
     print(f"power cuts with UNBOUNDED_SEED={SEED}")
     async with asyncio.TaskGroup() as group:
         group.create_task(_while_upgrading(agent_host, release, folder, cuts))
@@ -92,7 +92,7 @@ async def _while_recreating(agent_host: HostOf, release: AgentRelease, cuts: int
             moment = moments.uniform(0.0, RECREATION_S)
             await _cut(agent, moment)
             where = f"cut {count} after {moment:.2f} s (UNBOUNDED_SEED={SEED})"
-            await _only(agent, SLOTS - {old}, where)  # whoever wrote a Node in between
+            await _only(agent, SLOTS - {old}, where)  # also if another client wrote a Node in between
             node = await agent.plane.ready(agent.machine, but=uid, within_s=BACK_S)
             await _node_works(agent, node["metadata"]["uid"], where)
             assert await agent.daemon_active(), where

@@ -1,5 +1,8 @@
-"""A node image in a registry that wants a login, on a host: the Secret of its MachineConfiguration opens it, and nobody
-but root on the host finds the password. The registry is a mirror too, whose login containerd finds in hosts.toml."""
+"""A node image in a registry with a login, on a host: the Secret of its MachineConfiguration opens it.
+
+Only root on the host can read the password. The registry is a mirror, too, whose login containerd reads from
+hosts.toml.
+"""
 
 from __future__ import annotations
 

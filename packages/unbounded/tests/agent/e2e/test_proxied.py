@@ -1,5 +1,7 @@
-"""A host whose only ways lead to the API server and to a proxy becomes a node, from a mirror over https whose authority
-nobody but its MachineConfiguration knows: over SSH, and by the script of `machine manual-bootstrap`."""
+"""A host that reaches only the API server and a proxy becomes a node: over SSH, and by `machine manual-bootstrap`.
+
+Its mirror is served over https, and only its MachineConfiguration has the authority.
+"""
 
 from __future__ import annotations
 

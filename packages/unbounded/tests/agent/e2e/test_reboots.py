@@ -1,7 +1,9 @@
 """From `machine register` to the end on a host with a real systemd, by the commands of docs/upgrade.md and
-docs/reset.md: it becomes a node over SSH, gets another agent and another Kubernetes, its node is rebooted while kubelet
-hangs, then the host itself, from inside, and once more, when its power goes in the middle; it is taken back, becomes a
-node again, and is what it was when its Machine is gone.
+docs/reset.md.
+
+The host becomes a node over SSH, and gets another agent and another Kubernetes. Its node is rebooted while kubelet
+hangs. Then the host itself is rebooted, from inside, and once more by a loss of power. It is reset, becomes a node
+again, and has its first state when its Machine is gone.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ async def _for_the_guides(agent: AgentHost, shell: Shell, better: AgentRelease) 
 
 
 async def _is_upgraded(agent: AgentHost, said: str, *, but: str) -> dict[str, Any]:
-    """What upgrade.md promises; the new Node."""
+    """Check the promises of upgrade.md; return the new Node."""
     assert said.rstrip().endswith("v1.35.0")
     assert await agent.agent_version() == VERSION
     operation = await agent.plane.get(MACHINE_OPERATIONS, "upgrade-dc1")
@@ -164,7 +166,7 @@ async def _power_goes_in_the_shutdown(agent: AgentHost) -> None:
 
 
 async def _is_light(agent: AgentHost) -> None:
-    """What the daemon takes when it has nothing to do."""
+    """Check the resources of an idle daemon."""
     pid = (await agent.host.run("systemctl", "show", "--value", "--property=MainPID", DAEMON_UNIT)).stdout.strip()
     rollup = (await agent.host.run("cat", f"/proc/{pid}/smaps_rollup")).stdout
     pss = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")) / 1024

@@ -95,7 +95,7 @@ async def test_a_host_after_reset_is_the_host_before_start(agent_host: HostOf, r
 
 
 async def _has_settings_of_its_own(host: Host) -> None:
-    """Tunnels, rules, parameters and a docker, which are nobody else's business."""
+    """Add tunnels, rules, parameters and a docker, which no reset may change."""
     host.put("/usr/lib/systemd/system/docker.service", SLEEPS.encode())
     host.put("/etc/docker/daemon.json", b'{"debug": true,\n\t"iptables": true}', mode=0o640)
     host.put("/etc/fstab", FSTAB.encode())

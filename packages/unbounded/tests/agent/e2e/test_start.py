@@ -23,11 +23,11 @@ from unbounded.api.machine import MACHINES
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(600, func_only=True)]
 _STEP: Final = re.compile(r"step (started|completed)\s+step=(?:'([^']+)'|(\S+))")
-# Each is a file or two of the slot, like "containerd" and "fetch containerd", which stand for them
+# Each is a file or two of the slot, and represented by "containerd" and "fetch containerd"
 ALIKE: Final = frozenset(
     name for one in ("kubelet", "kubectl", "kube-proxy", "runc", "crictl", "cni") for name in (one, f"fetch {one}")
 ) | {"sandbox image", "contract"}
-# What made-up hosts are cut off in: tests/agent/test_reset.py
+# These are interrupted on made-up hosts: tests/agent/test_reset.py
 NOTHING_TO_DO: Final = frozenset({"packages", "swap", "docker guard", "configured-sysctl"})  # of these hosts
 AT_ONCE: Final = frozenset(  # they begin together, and most of them are done before the kill for the first comes
     {"upgrade drop-ins", "kernel modules", "sysctl", "nftables", "agent release", "agent configuration"}
@@ -129,7 +129,7 @@ async def _killed_in_a_new_step(
 async def test_a_start_that_is_killed_in_downloads_and_unpacking_goes_on(
     agent_host: HostOf, release: AgentRelease
 ) -> None:
-    """Its Machine was there before, and says how the node is to be labelled; the configuration says otherwise."""
+    """Its Machine existed before, and has labels for the node; the configuration has others."""
     async with agent_host("cut", 32) as agent:
         await agent.configure()
         spec = {"kubernetes": {"version": "v1.34.0", "nodeLabels": {"tier": "core"}}}

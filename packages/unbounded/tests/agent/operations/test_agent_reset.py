@@ -47,7 +47,7 @@ def _without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     async def at_once(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
-    monkeypatch.setattr(asyncio, "to_thread", at_once)  # a virtual clock has nobody who could wake it from a thread
+    monkeypatch.setattr(asyncio, "to_thread", at_once)  # no thread could wake a virtual clock
 
 
 class Through:
@@ -102,7 +102,7 @@ class Place:
 
     @property
     def can_start(self) -> bool:
-        """Whether systemd could start the daemon again."""
+        """Return whether systemd could start the daemon again."""
         layout = self.host.layout
         return layout.current.exists() and layout.config.exists() and (layout.units / DAEMON_UNIT).exists()
 
@@ -181,7 +181,7 @@ def _awaits(folder: Path) -> int:
 
 @pytest.mark.slow
 def test_an_agent_that_is_cut_off_anywhere_finishes_when_it_is_back(folders: Callable[[], Path]) -> None:
-    """Where its own files were gone already it cannot be back: then another reset by hand finds what is left."""
+    """If its own files are gone already, it cannot return: then another reset by hand finds the remains."""
     count = _awaits(folders())
     assert count > 40
     orphaned = 0

@@ -85,7 +85,7 @@ class Story:
         return target
 
     def state(self) -> tuple[object, ...]:
-        """What an action may change."""
+        """Return the state that an action may change."""
         layout = self.ground.layout
         units = sorted(path.name for path in layout.units.rglob("*")) if layout.units.exists() else []
         return self.ground.releases.selection(), self.ground.store.read(), units
@@ -204,7 +204,7 @@ def test_nothing_is_changed_while_somebody_else_has_the_host(tmp_path: Path, act
 
 
 def test_a_release_is_proven_whoever_has_the_host(tmp_path: Path) -> None:
-    """Its timer takes it back, and waits for nobody."""
+    """Its timer reverts it without a wait for others."""
 
     async def told(tasks: asyncio.TaskGroup) -> None:
         story = Story(tmp_path, tasks, running=Colour.GREEN)

@@ -23,10 +23,10 @@ from unbounded.kube.port import Api
 
 
 class Host:
-    """A host that goes down some seconds after it was told to, and takes the agent with it.
+    """A host that goes down some seconds after the command, with the agent.
 
     Args:
-        fails: how often systemctl says no before it obeys; `slow`: and how often it takes too long, and is heard.
+        fails: how often systemctl refuses first; `slow`: how often it takes too long, and acts.
     """
 
     def __init__(self, *, fails: int = 0, slow: int = 0) -> None:
@@ -103,7 +103,7 @@ class Place:
 
 
 def rebooted(host: Host, *, crash_at: int | None = None, **spec: Any) -> tuple[MachineOperation, int]:
-    """How the operation ended, and how many awaits the first agent made."""
+    """Return the end of the operation, and the number of the first agent's awaits."""
 
     async def story() -> tuple[MachineOperation, int]:
         host.going = asyncio.Event()
@@ -159,7 +159,7 @@ def test_a_host_that_does_not_go_down_is_said_so() -> None:
 
 
 def test_a_boot_that_came_in_between_is_the_reboot() -> None:
-    """The agent was cut off before it acted, and the host was rebooted by somebody else."""
+    """The agent was interrupted before it acted, and a user rebooted the host."""
 
     async def story() -> tuple[str | None, list[int]]:
         host = Host()

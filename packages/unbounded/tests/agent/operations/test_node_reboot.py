@@ -70,7 +70,7 @@ class Place:
         await self.world.operation("op", "NodeReboot", "m1", startDeadlineSeconds=3600, **spec)
 
     async def keep(self, crashes: list[tuple[int, bool]], pause_s: tuple[float, float]) -> None:
-        """Live, be cut off at these awaits (and the whole host with it), and live again; the last life goes on."""
+        """Live, be interrupted at these awaits (with the whole host), and live again; the last life continues."""
         for crash_at, power in crashes:
             running = self.agent.start(crash_at=crash_at)
             await running.life.dead.wait()
@@ -136,7 +136,7 @@ def test_a_reboot_brings_the_settings_of_the_configuration_and_nothing_else_of_i
 
 
 def test_the_lease_is_waited_for_no_longer_than_kubelet_takes() -> None:
-    """What the lease said while kubelet was stopped is the base: its first renewal after the start is the proof."""
+    """The Lease while kubelet was stopped is the base: its first renewal after the start is the evidence."""
 
     async def story() -> float:
         place = Place()

@@ -134,7 +134,7 @@ def test_debootstrap_is_only_wanted_without_an_image() -> None:
     assert worst(checks.host_findings(GOOD, None), "host-packages") is OK
 
 
-# What is read
+# Readers
 
 
 def put(root: Path, path: str, content: str = "") -> None:

@@ -1,4 +1,4 @@
-"""What the configuration names, asked for on real servers: an API server, a registry, a mirror; and their absence."""
+"""Checks of the configuration's servers, with real ones: an API server, a registry, a mirror; and without them."""
 
 from __future__ import annotations
 
@@ -266,11 +266,11 @@ async def test_what_nobody_publishes_a_sha256_of_is_a_warning_until_it_is_pinned
 
 @pytest.mark.slow
 async def test_where_there_is_a_node_nothing_that_it_is_made_from_is_asked_for(here: Place) -> None:
-    """What the configuration named once may be gone, and the node may have been made anew from something else."""
+    """Artifacts of an earlier configuration may be gone, and the node may have been recreated from others."""
     here.mirror.gone = {"/"}
     newer = replace(goal_from_config(here.config, HostFacts()), kubernetes_version="1.35.0", image="another/root:v2")
     write_build_record(here.layout, Slot.KUBE2, BuildRecord(goal=newer))
-    assert severities(await here.findings())["kubernetes-artifacts"] == {ERROR}  # none registered: it is made anew
+    assert severities(await here.findings())["kubernetes-artifacts"] == {ERROR}  # none registered: it is built again
     write_build_record(here.layout, Slot.KUBE2, BuildRecord(goal=newer, node_uid="uid-1"))
     here.mirror.asked.clear()
     assert severities(await here.findings()) == {name: {OK} for name in NAMED}

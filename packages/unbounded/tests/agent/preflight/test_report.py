@@ -1,4 +1,4 @@
-"""What of a preflight counts, and how it is told."""
+"""Results of a preflight, and their output."""
 
 from __future__ import annotations
 

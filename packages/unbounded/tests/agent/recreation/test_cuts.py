@@ -36,7 +36,7 @@ async def _until_settled(world: NodeWorld, wanted: str) -> None:
 
 
 def _awaits(wanted: str) -> int:
-    """How many awaits the agent makes for a whole recreation when nothing goes wrong."""
+    """Return the number of the agent's awaits in a whole recreation without faults."""
 
     async def story() -> int:
         world = random_world(0)
@@ -99,7 +99,7 @@ def _schedule(seed: int) -> Callable[[], None]:
         for life in world.lives:
             life.weather = FAIR
         world.host.trouble, world.host.api_away = 0.0, False
-        if chance.random() < 0.5:  # people make up for what they asked for
+        if chance.random() < 0.5:  # people correct their request
             wanted = NEW
             await world.want(NEW)
         else:

@@ -1,4 +1,4 @@
-"""What changes on a Node when labels and taints of its Machine do: three ways are compared, and nobody else's go."""
+"""Changes of a Node after those of its Machine's labels and taints: a three-way merge, which keeps those of others."""
 
 from __future__ import annotations
 

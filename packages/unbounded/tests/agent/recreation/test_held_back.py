@@ -1,4 +1,4 @@
-"""What holds a node's making anew back: pauses, operations, and Machines that are to be no node."""
+"""Blockers of a recreation: pauses, operations, and Machines that are to be no node."""
 
 from __future__ import annotations
 

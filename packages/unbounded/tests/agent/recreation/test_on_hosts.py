@@ -1,4 +1,4 @@
-"""Nodes made anew by the packaged agent on hosts with a real systemd, through a control plane and kubectl."""
+"""Nodes recreated by the packaged agent on hosts with a real systemd, through a control plane and kubectl."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WITHIN_S: Final = 180.0
 
 @dataclass
 class Lab:
-    """What hosts of these tests stand in."""
+    """The environment of the hosts of these tests."""
 
     tools: AgentTools
     lan: Segment

@@ -243,7 +243,7 @@ def test_a_node_of_this_boot_that_is_gone_has_vanished_until_kubelet_was_told_to
     assert not witness.look(None, None).vanished
 
 
-# Which slot is home
+# Choice of the home slot
 
 
 def test_of_two_whole_slots_the_node_is_in_the_one_that_runs_else_in_the_one_that_registered_it() -> None:
@@ -259,7 +259,7 @@ def test_of_two_whole_slots_the_node_is_in_the_one_that_runs_else_in_the_one_tha
 
 
 class _Certificates:
-    """The one method of Nodes that is asked here."""
+    """The one method of Nodes that is called here."""
 
     def __init__(self, held: CertificateAccess | None) -> None:
         self.held = held

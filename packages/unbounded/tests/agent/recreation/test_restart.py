@@ -1,4 +1,4 @@
-"""A node that is down and should serve is started again, whatever left it down; and nobody else's is touched."""
+"""A node that is down and should run is started again, for any cause; others are not touched."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LIMITS = RecreationLimits(check_s=300, down_s=10)
 
 
 class Home:
-    """A Machine and its host, whose agent reboots the node when it is told to, and keeps it."""
+    """A Machine and its host, whose agent reboots the node on request, and keeps it running."""
 
     def __init__(self, layout: Layout | None = None) -> None:
         self.world = World(random.Random(1))
@@ -225,7 +225,7 @@ async def test_what_changed_while_the_host_was_held_counts(home: Home) -> None:
 
 @story
 async def test_a_node_that_is_down_is_started_while_the_api_is_away(home: Home) -> None:
-    """What it is to be made from would have to be read."""
+    """Its desired state would have to be read."""
     for life in home.world.lives:
         life.weather = Weather(unreachable=1.0)
     await home.world.api.patch(MACHINES, "m1", {"spec": {"configurationRef": {"name": "workers"}}})

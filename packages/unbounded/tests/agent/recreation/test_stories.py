@@ -1,4 +1,4 @@
-"""When a node is made anew, and what becomes of it, as stories on a simulated host in virtual time."""
+"""Causes and results of a recreation, as stories on a simulated host in virtual time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def rolled_back(world: NodeWorld) -> None:
 
 
 async def said_by_why(world: NodeWorld, reason: str, phase: str) -> None:
-    """`why` tells the phase and NodeUpdated, and how to look at the agent."""
+    """Check that `why` has the phase and NodeUpdated, and the command for the agent."""
     status, said, message = await world.condition("NodeUpdated")
     assert (status, said) == ("False", reason), message
     (link,) = await why(world.api, "m1", topic=Topic.MACHINE)

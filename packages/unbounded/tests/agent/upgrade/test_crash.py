@@ -1,4 +1,4 @@
-"""AgentUpgrade cut off anywhere, in virtual time: it ends, it says the truth, and an agent that works is left."""
+"""AgentUpgrade interrupted anywhere, in virtual time: it ends with a true report, and a working agent is left."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_the_former_agent_is_cut_off_at_any_point(outages: float, step: int) -> 
 @EACH
 @pytest.mark.parametrize("outages", [0.0, 1.0], ids=["process", "power"])
 def test_the_new_agent_is_cut_off_at_any_point(outages: float, step: int) -> None:
-    """Its window begins anew each time; when that no longer fits into the trial, it is taken back."""
+    """Its window starts again each time; when it no longer fits into the trial, the former release returns."""
     for crash_at in range(random.randrange(step), 120, step):
         _at(crash_at, [1_000_000, crash_at], outages)
 

@@ -1,4 +1,4 @@
-"""What the daemon does about a release on trial: at its start, and beside its work."""
+"""The daemon's handling of a release on trial: at its start, and during its work."""
 
 from __future__ import annotations
 

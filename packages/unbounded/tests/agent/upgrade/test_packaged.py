@@ -1,4 +1,4 @@
-"""AgentUpgrade with the packaged agent on hosts with a real systemd, asked for with kubectl."""
+"""AgentUpgrade with the packaged agent on hosts with a real systemd, requested with kubectl."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_a_key_that_is_published_reaches_an_agent_that_joined_without(
         mirror.add(f"{path}.sig", signature(content))
         assert (await agent.upgraded(path))["phase"] == "Complete"
         await agent.runs("7.1.0")
-        machine = await plane.wait(MACHINES, name, _says_key, within_s=60)  # the new version says so when it starts
+        machine = await plane.wait(MACHINES, name, _says_key, within_s=60)  # the new version reports it when it starts
         (said,) = (one for one in machine["status"]["conditions"] if one["type"] == "ReleaseKeyCurrent")
         assert fingerprint(PUBLIC_KEY) in said["message"]
         assert said["message"].endswith("the cluster publishes none, and the host keeps its own")

@@ -1,4 +1,4 @@
-"""The table of AgentUpgrade: no row is missing, and what each end says is what the host is like."""
+"""The table of AgentUpgrade: no row is missing, and each end reports the real state of the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way back, as sh runs it: on real links, with a systemctl that writes down what it is asked."""
+"""The way back, run by sh: on real links, with a systemctl that records its calls."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_how_the_daemon_ended_becomes_part_of_the_cause(
 
 
 def crashed(host: ScriptedHost, journal: str) -> str:
-    """What the cause says of the stderr of a release that crashed."""
+    """Return the cause for the stderr of a release that crashed."""
     (host.tools / "journal").write_text(journal)
     host.put_on_trial()
     host.run("start")

@@ -183,7 +183,7 @@ def _cut_after(patch: pytest.MonkeyPatch, left: int) -> None:
 
 
 def _run_cut(layout: Layout, version: str, end: str, left: int) -> bool:
-    """Whether the upgrade was cut."""
+    """Return whether the upgrade was interrupted."""
     with pytest.MonkeyPatch.context() as patch:
         _cut_after(patch, left)
         try:
@@ -225,7 +225,7 @@ def test_a_cut_at_any_operation_of_the_file_system_leaves_links_that_work(tmp_pa
 
 
 def _recover(layout: Layout) -> None:
-    """What the recovery script does."""
+    """Do what the recovery script does."""
     releases = ReleaseSlots(layout)
     selection = releases.selection()
     if selection.on_trial and selection.current is not None:

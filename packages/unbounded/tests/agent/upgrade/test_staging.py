@@ -1,4 +1,4 @@
-"""From a URL to a slot: over real HTTP, with real programs that say their version or do not."""
+"""From a URL to a slot: over real HTTP, with real programs that print their version or do not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ground(tmp_path: Path) -> UpgradeContext:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[ScriptedServer]:
-    """What lies in the folder `www`; /moved leads to it, and /circle to itself."""
+    """A server of the folder `www`; /moved redirects to it, and /circle to itself."""
 
     async def answer(exchange: Exchange) -> None:
         path = exchange.target.partition("?")[0]

@@ -1,4 +1,4 @@
-"""What is unpacked as a release, and what is refused before it lies anywhere."""
+"""Content that is unpacked as a release, and content that is refused before it is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of an upgrade: what is read back, and what of a later agent is left alone."""
+"""The files of an upgrade: those that are read back, and those of a later agent, which stay unread."""
 
 from __future__ import annotations
 

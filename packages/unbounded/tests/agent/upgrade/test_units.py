@@ -17,7 +17,7 @@ from unbounded.agent.upgrade import units
 
 
 class RecordingUnits:
-    """A service manager that writes down what it is asked."""
+    """A service manager that records its calls."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

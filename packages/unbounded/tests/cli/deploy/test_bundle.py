@@ -1,4 +1,4 @@
-"""Manifests that somebody else keeps."""
+"""Third-party manifests."""
 
 from __future__ import annotations
 

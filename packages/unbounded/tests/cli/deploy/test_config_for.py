@@ -1,4 +1,4 @@
-"""What machina is told where nothing but the kubeconfig says where the API server is."""
+"""machina's configuration if only the kubeconfig has the address of the API server."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def names_in(file: str) -> set[str]:
 
 
 def needed_by(*roots: str) -> set[str]:
-    """What installed packages say that they need, and so on."""
+    """Return the requirements of installed packages, and so on."""
     left, found = list(roots), set[str]()
     while left:
         one = Requirement(left.pop())

@@ -86,7 +86,7 @@ def test_the_base_is_what_install_brings() -> None:
     assert found.keys() == wanted.keys()
     for key, body in wanted.items():
         there = found[key]
-        if key[0] == "Deployment":  # kustomize tells of other contents by another name
+        if key[0] == "Deployment":  # kustomize gives other content another name
             del body["spec"]["template"]["metadata"]["annotations"][CONFIG_DIGEST]
             assert body["spec"]["template"]["metadata"].pop("annotations") == {}
         if key[0] == "ConfigMap":
@@ -152,7 +152,7 @@ def test_an_overlay_gives_each_cloud_its_controller_and_logs_it_in_as_its_pods()
         assert "api.example.com:6443" in by_kind["ConfigMap", config]["data"]["config.yaml"]
         as_installed["spec"]["volumes"][0]["configMap"]["name"] = config
         as_installed["metadata"].pop("annotations")
-        if one is azure:  # what the webhook of Azure's workload identity looks for
+        if one is azure:  # the label that the webhook of Azure's workload identity selects
             as_installed["metadata"]["labels"]["azure.workload.identity/use"] = "true"
             account = by_kind["ServiceAccount", pod["spec"]["serviceAccountName"]]
             assert account["metadata"]["annotations"].keys() == {"azure.workload.identity/client-id"}
@@ -268,7 +268,7 @@ def test_machina_understands_what_its_deployment_and_its_configuration_tell_it(t
     assert (settings.apiserver_endpoint, settings.cluster_dns) == ("https://api.example.com:6443", "10.96.0.10")
     told = {key: value for key, value in config.items() if key not in ("apiServerEndpoint", "maxConcurrentReconciles")}
     assert told["clusterDns"] == "10.96.0.10"
-    assert machina_settings.config_values(settings) == told  # as `unbounded up` says it
+    assert machina_settings.config_values(settings) == told  # in the form of `unbounded up`
     assert [address.port for address in process.health] == [8080, 8081]
     assert process.leader_election is True  # it runs twice
 
@@ -277,7 +277,7 @@ def test_machine_ops_controller_understands_what_its_deployment_and_its_configur
     hosts = {"apiServerEndpoint": "api.example.com:6443", "clusterDns": "10.96.0.10", "agentVersion": "v1"}
     hosts |= dict.fromkeys(("agentBaseUrl", "agentUrl", "artifactMirror"), "https://mirror.example.com")
     hosts |= {"agentImage": "registry.example.com/node:v1", "agentSha256": DIGEST, "agentPublicKey": PUBLIC_KEY}
-    assert hosts.keys() == {setting.key for setting in SETTINGS}  # all that machina tells hosts
+    assert hosts.keys() == {setting.key for setting in SETTINGS}  # all settings that machina passes to hosts
     (tmp_path / "config.yaml").write_text(config_text(machine_ops_config({"maxConcurrentReconciles": 3}, hosts)))
     pod = pods()["machine-ops-controller-west-azurevm"]
     assert pod["serviceAccountName"] == MACHINE_OPS

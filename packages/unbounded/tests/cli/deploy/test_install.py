@@ -1,4 +1,6 @@
-"""`kubectl unbounded install` on a cluster, and beside `unbounded up`: what it brings, what it leaves, what it says."""
+"""`kubectl unbounded install` on a cluster, and with `unbounded up`: its objects, the objects that it leaves, its
+output.
+"""
 
 from __future__ import annotations
 
@@ -98,16 +100,16 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     assert (again.status, set(told(again))) == (0, {"unchanged"})
     assert await revision(cluster_api) == at
 
-    # a later one without flags goes on with the registry, and takes the image of its own version there
+    # a later one without flags keeps the registry, and uses the image of its own version there
     plain = await cluster_cli("install", "--diff")
     assert re.findall(r"^[+-] +-? ?image: (\S+)$", plain.out, flags=re.MULTILINE) == [mine, image_of("machina", HERE)]
 
-    # hosts find the API server where the kubeconfig does, as nothing else says so
+    # hosts use the kubeconfig's API server, as no other setting names one
     config = await machina_config(cluster_api)
     assert config["apiServerEndpoint"] == cluster_api.config.server.removeprefix("https://")
     assert "hosts cannot reach this address: give --api-server-endpoint" in first.err
 
-    # what is to change, and what somebody has changed, is shown as it differs
+    # the diff shows what will change, and what a user has changed
     await cluster_api.patch(KINDS["ClusterRole"], "unbounded-machina", {"rules": []})
     at = await revision(cluster_api)
     shown = await cluster_cli(
@@ -119,7 +121,7 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     assert "api.example.com:6443" in shown.out
     assert "resourceVersion" not in shown.out
 
-    # a site puts it right, says only what is new, and is no reason for another image; manifests may be somebody else's
+    # a site corrects it, prints only new objects, and does not change the image; manifests may be a third party's
     extra = tmp_path / "extra.yaml"
     extra.write_text("apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: extra, namespace: unbounded-kube}\n")
     said = ["site", "init", "--name", "rack9"]
@@ -140,7 +142,7 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     assert await image(cluster_api, MACHINA) == mine
     assert await image(cluster_api, "metalman-controller-rack9") == image_of("metalman", HERE)
 
-    # a rollout that is stuck, with what holds it up; what machina was told stays
+    # a rollout that is stuck, with its cause; machina's settings stay
     pod: Raw = await cluster_api.create(PODS, stuck_pod(), namespace=NAMESPACE)
     status = {"status": stuck_pod()["status"]}
     await cluster_api.patch(PODS, pod["metadata"]["name"], status, namespace=NAMESPACE, subresource="status")
@@ -153,7 +155,7 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     assert "describe deployment machina-controller" in failed.err
     assert await machina_config(cluster_api) == config | {"clusterDns": "10.96.0.10"}
 
-    # hosts without a way to the internet need a word for all of them, and not for each; hints say which
+    # hosts without internet need one setting for all of them, and not one for each; hints name it
     bootstrap = ("machine", "manual-bootstrap", "web8", "--site", "rack9")
     ran = await cluster_cli(*bootstrap)
     assert (ran.status, ran.out) == (1, "")
@@ -175,7 +177,7 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
 
 
 async def test_a_site_leaves_a_machina_alone_that_kustomize_has_brought(cluster_cli: Cli, cluster_api: HttpApi) -> None:
-    """Its ConfigMap has a name of its own, and whoever brought it would take back what is changed."""
+    """Its ConfigMap has a name of its own, and its creator would revert changes."""
     mine, config = f"{HERE}/a/machina:mine", "machina-config-7k2g5c9h4t"
     assert (await cluster_cli("install", "-v", "--wait=false", "--image", mine)).status == 0
     data = {"config.yaml": "apiServerEndpoint: api.mine.example.com:6443\n"}
@@ -191,7 +193,7 @@ async def test_a_site_leaves_a_machina_alone_that_kustomize_has_brought(cluster_
     assert (ran.status, ran.err, await revision(cluster_api)) == (0, "", at)
     assert "hosts of site rack8 can join with it until" in ran.out
 
-    # its images come from where machina's come, and from there they go on coming
+    # its images come from machina's registry, and continue to
     for said, place in (
         ((), f"{HERE}/a"),
         (("--image-registry", "other.example.com"), "other.example.com"),
@@ -206,7 +208,7 @@ async def test_a_site_leaves_a_machina_alone_that_kustomize_has_brought(cluster_
     assert ran.status == 0, ran.err
     assert await cluster_api.get(DEPLOYMENTS, "metalman-controller-rack8", namespace=NAMESPACE) == metalman
 
-    # who asks for a change gets it, with what machina was told before, and is told who has to know
+    # a requested change is applied, with machina's former settings, and with a warning for the administrator
     ran = await cluster_cli("install", "-v", "--wait=false", "--cluster-dns", "10.96.0.10")
     assert ran.status == 0, ran.err
     assert f"machina changes its configuration from ConfigMap {config} to {MACHINA_CONFIG}" in ran.err
@@ -224,7 +226,7 @@ async def test_machine_ops_controller_is_brought_where_it_is_asked_for_and_is_ke
     ran = await cluster_cli("install", "-v", "--wait=false", "--image", mine, "--cluster-dns", "10.96.0.10")
     assert [name for names in told(ran).values() for name in names if MACHINE_OPS in name and "config" in name] == []
 
-    # it comes from where machina comes from, and tells new hosts what machina tells them
+    # its image has machina's source, and new hosts get machina's settings
     ran = await cluster_cli(*enabled, "--provider", "AzureVM", "--image", mine)
     assert ran.status == 0, ran.err
     assert sorted(name for name in told(ran)["created"] if MACHINE_OPS in name) == [
@@ -238,7 +240,7 @@ async def test_machine_ops_controller_is_brought_where_it_is_asked_for_and_is_ke
     config = await machina_config(cluster_api, MACHINE_OPS_CONFIG)
     assert (config["clusterDns"], config["maxConcurrentReconciles"]) == ("10.96.0.10", 10)
 
-    # two for the same Machines are refused; one for others stands beside it, with an image of somebody's own
+    # two for the same Machines are refused; one for others is deployed in addition, with a user's own image
     for more in ((), ("--site", "west"), ("--site", "west", "--provider", "AzureVM")):
         ran = await cluster_cli(*enabled, *more)
         assert (ran.status, "AzureVM of all sites: both would work on the same Machines" in ran.err) == (2, True)
@@ -251,7 +253,7 @@ async def test_machine_ops_controller_is_brought_where_it_is_asked_for_and_is_ke
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["args"][3:] == ["--site=west", "--provider=OCIInstance"]
 
-    # what others wrote stays, such as the label of Azure's workload identity; so does what is told to it alone
+    # other writers' fields stay, such as the label of Azure's workload identity, and so do its own settings
     pod: Raw = {"metadata": {"labels": {"azure.workload.identity/use": "true"}}}
     old = {"containers": [{"name": MACHINE_OPS, "image": f"{HERE}/a/machine-ops-controller:v0.0.1"}]}
     await cluster_api.patch(DEPLOYMENTS, azure, {"spec": {"template": pod}}, namespace=NAMESPACE)
@@ -279,7 +281,7 @@ async def test_machine_ops_controller_is_brought_where_it_is_asked_for_and_is_ke
     deployment = await cluster_api.get(DEPLOYMENTS, azure, namespace=NAMESPACE)
     assert deployment["spec"]["template"]["metadata"]["labels"]["azure.workload.identity/use"] == "true"
 
-    # a site that tells machina something tells these, too, and is no reason for another image
+    # a site that changes machina's settings changes these, too, and not the image
     await cluster_api.patch(DEPLOYMENTS, azure, change, namespace=NAMESPACE)
     site = asyncio.create_task(cluster_cli("site", "init", "--name", "rack7", "--cluster-dns", "10.96.0.12"))
     await roll_out(cluster_api, dns="10.96.0.12")
@@ -302,7 +304,7 @@ async def machina_config(api: HttpApi, name: str = MACHINA_CONFIG) -> Any:
 async def roll_out(
     api: HttpApi, name: str = MACHINA, *, replicas: int = 2, image: str = "", dns: str = "", stuck: str = ""
 ) -> None:
-    """Do what the controller of Deployments does, once the image or the configuration is wanted."""
+    """Do what the controller of Deployments does, once the image or the configuration is set."""
     before = (await api.get(DEPLOYMENTS, name, namespace=NAMESPACE))["metadata"]["generation"] if dns else 0
     async with asyncio.timeout(60):
         while True:

@@ -1,4 +1,4 @@
-"""Where images come from, and what the machina of a cluster is told by: pure."""
+"""Sources of images, and the settings of a cluster's machina: pure."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_what_a_deployment_looks_after_is_what_it_is_told(written: tuple[str, ..
         MachineOpsWorkload("registry.example.com/machine-ops-controller:v1", "west", "AzureVM"),
         True,
     )
-    args[3:] = ["--provider=AzureVM"]  # somebody has changed it: by its name it is another one
+    args[3:] = ["--provider=AzureVM"]  # a user has changed it: by its name it is another one
     assert not running_as(body).ours
 
 

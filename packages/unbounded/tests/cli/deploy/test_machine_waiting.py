@@ -1,4 +1,4 @@
-"""Waiting for a Machine and for a Deployment in virtual time: nobody waits in silence, or for another one."""
+"""Waiting for a Machine and for a Deployment in virtual time: always with a report, and never for another object."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SPEC = {
 
 
 class Closed(FaultyApi):
-    """An API that lets nobody list or watch."""
+    """An API that refuses every list and watch."""
 
     async def list(self, kind: Kind[Any], **_options: Any) -> Any:
         raise Forbidden(f"{kind.plural} may not be listed", code=403, reason="Forbidden")

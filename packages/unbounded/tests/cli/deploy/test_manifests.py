@@ -179,7 +179,7 @@ def test_every_pod_has_a_priority_and_resources_and_bounds_its_volumes(bodies: t
 
 
 def flows(bodies: tuple[Raw, ...], pod: Raw, way: str, protocol: str, port: int | str) -> bool:
-    """Return whether the policies let a Pod take (`Ingress`) or open (`Egress`) a connection, whoever the peer is."""
+    """Return whether the policies let a Pod accept (`Ingress`) or open (`Egress`) a connection, for any peer."""
     policies = [
         body["spec"] for body in bodies if body["kind"] == "NetworkPolicy" and way in body["spec"]["policyTypes"]
     ]

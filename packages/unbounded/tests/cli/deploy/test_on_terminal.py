@@ -1,4 +1,4 @@
-"""What commands print on a terminal: no wider than it is, and in colours unless somebody wants none."""
+"""Output of commands on a terminal: no wider than it is, and in colours unless the user disables them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORDS = "the install script ended with status 1: " + "a word " * 20
 
 @pytest.fixture
 async def failed(up_api: HttpApi) -> str:
-    """A Machine with much to say."""
+    """A Machine with a long message."""
     name = f"too-wide-{next(NUMBERS)}"
     said = {"type": "Provisioning", "status": "False", "reason": "Failed", "message": WORDS}
     said |= {"lastTransitionTime": "2026-01-01T00:00:00Z"}

@@ -1,4 +1,4 @@
-"""Where agents come from, as far as the command line knows: pure."""
+"""Sources of agents, as far as the command line knows: pure."""
 
 from __future__ import annotations
 

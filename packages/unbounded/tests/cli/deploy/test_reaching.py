@@ -1,4 +1,4 @@
-"""Which hosts reach the API server where they will be told that it is."""
+"""Hosts that reach the API server at the address that they get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the Pods of a Deployment are there, and what they wait for."""
+"""Availability of a Deployment's Pods, and the cause of a delay."""
 
 from __future__ import annotations
 

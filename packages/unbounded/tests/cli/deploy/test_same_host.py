@@ -1,4 +1,4 @@
-"""Two Machines of one host: which are told apart."""
+"""Detection of two Machines with one host."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ KNOWN: Final = {
     ],
 )
 def test_two_names_of_one_address_are_one_host(one: tuple[str, ...], other: tuple[str, ...], same: bool) -> None:
-    """A host behind a bastion is looked up by that: here only the bastion's own name says anything."""
+    """The bastion resolves a host behind it: here only the bastion's own name counts."""
     there = machine("there", *other)
     assert of_same_host(machine("new", *one), [there], KNOWN) is (there if same else None)
 

@@ -1,4 +1,4 @@
-"""The bootstrap tokens of a site: renewed under their names, and made anew under them where a Machine waits."""
+"""The bootstrap tokens of a site: renewed under their names, and created again under them if a Machine waits."""
 
 from __future__ import annotations
 

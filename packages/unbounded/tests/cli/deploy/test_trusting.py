@@ -1,4 +1,4 @@
-"""Which host key `machine trust-host-key` trusts, and where it writes it."""
+"""The host key that `machine trust-host-key` trusts, and the field that stores it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def machine(*, shown: str = "", hop: str = "host", keys: tuple[str, ...] = (), s
 
 @pytest.mark.parametrize(("hop", "field"), [("host", "fingerprint"), ("bastion", "bastionFingerprint")])
 def test_the_key_that_is_shown_is_pinned_in_that_version_alone(hop: str, field: str) -> None:
-    """Not the next one: between the question and the next login somebody else might answer."""
+    """Not the next one: between the prompt and the next login another host might answer."""
     there = machine(shown=SHOWN, hop=hop)
     key = key_of(there)
     assert (key.hop, key.fingerprint, key.typed) == (hop, SHOWN, False)

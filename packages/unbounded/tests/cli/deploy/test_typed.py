@@ -1,4 +1,4 @@
-"""What may be typed, and what becomes of it."""
+"""Valid input of flags, and its conversion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How facts are read and an answer is shown: few requests, none that writes, what may not be read, and the words."""
+"""Reading of facts and rendering of an explanation: few requests, no writes, missing rights, and the words."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LINKS: Final = (
 
 
 class CountingApi(MemoryApi):
-    """Counts what is read; refuses every write, once it is told to, and the kinds that may or can not be read."""
+    """Counts reads; can refuse every write, and every read of selected kinds."""
 
     def __init__(self) -> None:
         super().__init__(now=virtual_now)

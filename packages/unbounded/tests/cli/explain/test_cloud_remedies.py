@@ -1,4 +1,4 @@
-"""What undoes the reasons for which operations on clouds fail: commands that can be typed, about what is at fault."""
+"""Remedies for failed operations on clouds: commands that a user can type, about the cause."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ AZ: Final = "unbounded-kube/az"
 
 
 def failed(cause: Cause | None, phase: str = "Failed", executor: str = EXECUTOR) -> dict[str, Any]:
-    """The status of an operation with a cause, whose message says nothing that could be matched."""
+    """Return the status of an operation with a cause, whose message has no words to match."""
     told = {"phase": phase, "message": "in words", "cause": None if cause is None else to_builtins(cause)}
     return claim(executor=executor) | told
 

@@ -1,4 +1,4 @@
-"""`why` and `plan` as they are typed, against a server; and what an answer says is typed, too."""
+"""`why` and `plan` as a user types them, against a server; the commands in an explanation are typed, too."""
 
 from __future__ import annotations
 

@@ -73,11 +73,11 @@ def told(report: Callable[[MemoryApi], Coroutine[Any, Any, None]]) -> Callable[[
 
 @dataclass(frozen=True)
 class Case:
-    """One condition, and the answer.
+    """One condition, and the explanation.
 
     Attributes:
-        phase: what the answer begins with.
-        command: the first that is to be typed; empty where nobody has anything to do.
+        phase: the begin of the explanation.
+        command: the first one to type; empty if there is nothing to do.
     """
 
     id: str
@@ -277,7 +277,7 @@ async def test_the_printed_command_trusts_the_key_that_is_shown(api: MemoryApi) 
 
 @told
 async def test_machina_is_not_running(api: MemoryApi) -> None:
-    """A host that is down, and nobody who would notice that it is back."""
+    """A host that is down, and no machina that would notice its return."""
     await beat(api, MACHINA, renewed="2029-12-31T23:00:00Z")
     await machine(api, unreachable("10.0.0.5:2222: connection refused"), ssh=SSH)
     links = await ask(api, alive=())
@@ -349,7 +349,7 @@ async def test_a_machine_that_serves_says_so_though_its_ssh_port_does_not_answer
 
 @told
 async def test_it_is_paused_and_its_host_cannot_be_reached_besides(api: MemoryApi) -> None:
-    """Whoever ends the pause finds the other trouble: both have their remedy, the pause's first."""
+    """After the pause the second cause remains: both have their remedy, the pause's first."""
     await machine(api, unreachable("10.0.0.5:2222: connection refused"), ssh=SSH, kubernetes={})
     without = await ask(api)
     await api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: "new disk"}}})
@@ -410,7 +410,7 @@ async def test_its_agent_makes_the_node_anew(api: MemoryApi) -> None:
 
 @told
 async def test_it_is_being_set_up(api: MemoryApi) -> None:
-    """No trouble: the answer says how far it is, and when it ends by itself."""
+    """Without a fault: the explanation has the progress, and when it ends by itself."""
     attempt = {"attempt": "a1", "generation": 1, "startedAt": AT}
     doing = said("Provisioning", "True", "InProgress", "node: image: 40 %")
     await machine(api, REACHABLE, doing, ssh=SSH, kubernetes={}, status={"provisioning": attempt})

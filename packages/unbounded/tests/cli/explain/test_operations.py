@@ -79,7 +79,7 @@ async def test_nobody_can_do_it(world: World) -> None:
 
 @story
 async def test_nobody_has_looked_at_it_as_machina_is_away(world: World) -> None:
-    """What will be said of it is known before anybody says it."""
+    """The reason is known before a component reports it."""
     await world.machine("m1", ssh=SSH)
     await world.operation("op", "HostPowerOff", "m1")
     links = await why(world.api, "op", alive=())
@@ -107,7 +107,7 @@ async def test_parameters_that_are_wrong(world: World) -> None:
 
 @story
 async def test_its_provider_is_served_by_nobody(world: World) -> None:
-    """`unbounded up` knows, as it starts the processes of providers, and tells; each change reaches the status."""
+    """`unbounded up` knows, as it starts the processes of providers, and reports; each change reaches the status."""
     world.steward().start()
     await components.publish(world.api, {})
     await world.machine("m1", provider="azurevm", providerID="azure://x")
@@ -125,13 +125,13 @@ async def test_its_provider_is_served_by_nobody(world: World) -> None:
     assert links[1].what.endswith(f"does not serve: {absence.whole}")
     world.absences.report("azurevm", None)
     await waits(world, "op", reasons.WAITING_FOR_EXECUTOR)
-    await components.publish(world.api, {})  # as it is started anew
+    await components.publish(world.api, {})  # after its restart
     assert "is running: it works on other operations" in (await why(world.api, "op", alive=[]))[1].what
 
 
 @story
 async def test_the_process_of_its_provider_is_starting(world: World) -> None:
-    """Large SDKs take longer to import than the 5 s in which an executor claims; that is no reason to look for it."""
+    """Large SDKs take longer to import than the 5 s in which an executor claims; that is no reason to search for it."""
     world.steward().start()
     await components.publish(world.api, {})
     await world.machine("m1", provider="azurevm", providerID="azure://x")
@@ -152,7 +152,7 @@ async def test_the_process_of_its_provider_is_starting(world: World) -> None:
 
 @story
 async def test_the_process_that_carries_it_out_does_not_answer(world: World) -> None:
-    """Its status is not the steward's: an Event says so, once for each trouble."""
+    """The supervisor may not write its status: an Event reports it, once for each fault."""
     world.steward().start()
     await components.publish(world.api, {})
     await world.machine("m1", provider="Sim", providerID="sim://m1")
@@ -206,7 +206,7 @@ async def test_its_metalman_was_stopped(world: World) -> None:
 
 @story
 async def test_its_metalman_has_died(world: World) -> None:
-    """The Lease looks old by the clock here, which proves nothing: it is watched for as long as others respect it."""
+    """The Lease seems old by the local clock, which proves nothing: it is watched for as long as others respect it."""
     world.steward().start()
     await world.machine("m1")
     await beat(world.api, METALMAN, renewed="2029-12-31T23:00:00.000000Z")
@@ -221,7 +221,7 @@ async def test_its_metalman_has_died(world: World) -> None:
 
 @story
 async def test_a_lease_by_another_clock_is_no_sign_of_death(world: World) -> None:
-    """Whoever renews it lives, whatever its clock shows."""
+    """A process that renews it lives, whatever its clock shows."""
     world.steward().start()
     await world.machine("m1")
     await beat(world.api, METALMAN, renewed="2029-12-31T23:00:00.000000Z")
@@ -452,8 +452,10 @@ NO_AGENT: Final[tuple[tuple[dict[str, Any], bool | None, list[str]], ...]] = (  
 async def test_an_operation_without_an_agent_has_a_next_step(
     world: World, spec: dict[str, Any], ready: bool | None, remedies: list[str]
 ) -> None:
-    """Seen: a NodeReboot waited for its agent, the agent for its Machine, that was held by the NodeReboot; and once it
-    had failed for that, to ask for it again was all that was offered."""
+    """A former fault: a NodeReboot waited for its agent, the agent for its Machine, whose lock the NodeReboot had.
+
+    After its failure the only remedy was another request.
+    """
     world.steward().start()
     await world.machine("m1", **spec)
     if ready is not None:
@@ -541,7 +543,7 @@ async def test_its_agent_does_not_take_it_up(world: World) -> None:
 
 @story
 async def test_the_controller_of_a_cloud(world: World) -> None:
-    """It may be there for the site and the provider, for one of them, or for all; or be somebody else's."""
+    """It may serve the site and the provider, one of them, or all; or it may be third-party."""
     world.steward().start()
     await world.machine("m1", provider="AzureVM", providerID="azure:///m1")
     await world.operation("op", "HostReboot", "m1")

@@ -44,7 +44,7 @@ async def test_its_bmc_does_not_answer(world: World) -> None:
 
 @story
 async def test_the_host_takes_its_time(world: World) -> None:
-    """Nothing is wrong: the answer says what happens next, and that it can still be undone."""
+    """There is no fault: the explanation names the next step, and that it can still be undone."""
     world.steward().start()
     world.redfish().start()
     await world.machine("m1")
@@ -125,7 +125,7 @@ async def test_its_executor_went_away_in_the_middle(world: World) -> None:
 
 
 class RefusingExecutor(DeadExecutor):
-    """Its BMC says no, for a reason of metalman's own."""
+    """An executor whose BMC refuses, for a reason of metalman's own."""
 
     refusal = Refusal(metal.CREDENTIALS_REFUSED, "https://bmc-1 refused 'root'; correct Secret unbounded-kube/bmc-1")
 
@@ -213,7 +213,7 @@ async def test_definitions_that_are_too_old(world: World) -> None:
 @pytest.mark.slow
 @story
 async def test_never_started(world: World) -> None:
-    """The end says what it waited for; the command asks again, and is done once somebody is there."""
+    """The end names the reason of the wait; the command requests it again, and completes once an executor runs."""
     world.steward().start()
     await world.machine("m1")
     await world.operation("op", "HostReboot", "m1", startDeadlineSeconds=30)

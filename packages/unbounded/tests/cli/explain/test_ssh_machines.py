@@ -1,5 +1,7 @@
-"""Machines over SSH that are stuck, each with the one right answer. machina's own loop runs, in virtual time, against
-made-up hosts; what an answer says is done, and the Machine goes on."""
+"""Machines over SSH that are stuck, each with the one right explanation.
+
+machina's own loop runs, in virtual time, against made-up hosts. The test applies the remedy, and the Machine continues.
+"""
 
 from __future__ import annotations
 
@@ -164,7 +166,7 @@ async def release_named(cluster: Cluster) -> None:
 
 
 async def type_it(cluster: Cluster) -> None:
-    """What the answer says first, as it stands there."""
+    """Type the first command of the explanation, unchanged."""
     await typed(cluster.api, commands(await ask(cluster))[0])
 
 
@@ -193,11 +195,11 @@ class Case:
     """One situation.
 
     Attributes:
-        condition: that says it.
-        stage: after the Machine was made, before machina looks at it.
-        phase, words: of the answer; `command` is the first that it gives.
-        undo: what the answer asks for; the Machine then comes to be set up.
-        spec: of the Machine, beside the usual.
+        condition: that reports it.
+        stage: after the Machine was created, before machina observes it.
+        phase, words: of the explanation; `command` is its first one.
+        undo: the remedy; the Machine is then set up.
+        spec: of the Machine, in addition to the usual.
     """
 
     id: str
@@ -585,7 +587,7 @@ CASES: Final = (
 
 
 def _settled(case: Case) -> Callable[[Machine], bool]:
-    """Until the situation is there: what goes wrong in an attempt takes one, and its repetition is told then."""
+    """Return a predicate for the situation: a fault of an attempt needs one, and its repetition is then reported."""
     return lambda machine: (
         machine.status.phase == case.phase
         and case.words in (machine.status.message or "")
@@ -678,7 +680,7 @@ def _retry_at(machine: Machine) -> str:
 
 
 def _has_failed(machine: Machine, *, counter: int) -> bool:
-    """Whether the attempt with this joinCounter has."""
+    """Return whether the attempt with this joinCounter has failed."""
     attempt = machine.status.provisioning
     return attempt is not None and (attempt.join_counter, attempt.failure) == (counter, "Failed")
 
@@ -739,7 +741,7 @@ def test_a_pause_before_it_is_set_up() -> None:
 @pytest.mark.slow
 @story
 async def test_a_pause_of_what_has_failed(cluster: Cluster) -> None:
-    """What failed is still there, with what undoes it, and how long ago that was."""
+    """The failure is still reported, with its remedy, and its age."""
     await install(takes_s=1.0, refuses="sudo wants a password")(cluster)
     (failed,) = await _asked_when(cluster, "a password")
     await cluster.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: "power cut"}}})
@@ -762,7 +764,7 @@ async def _asked_when(cluster: Cluster, words: str) -> tuple[ExplainLink, ...]:
 
 
 def test_machina_has_died() -> None:
-    """The host is back, and nobody notices."""
+    """The host is back, and no process notices."""
 
     async def run() -> None:
         cluster = Cluster()

@@ -1,4 +1,4 @@
-"""What a plan says of each command that asks for something; the API takes no write but in a dry run."""
+"""Plans of all commands that request something; the API accepts writes only in a dry run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_what_people_read_of_it(staged: Staged) -> None:
 
 @story
 async def test_machines_come_before_what_holds_for_all_and_stages_by_o_wide_alone(staged: Staged) -> None:
-    """Seen: 20 lines of stages, and the Machines that nobody had meant above them, scrolled away."""
+    """A former fault: 20 lines of stages scrolled the Machines above them away."""
     for name in ("m1", "m2"):
         await staged.machine(name)
     await staged.alive(METALMAN)
@@ -93,7 +93,7 @@ async def _refused(staged: Staged) -> None:
     ],
 )
 def test_the_secret_of_its_bmc_cannot_be_used(spoil: Any, reason: str, words: str) -> None:
-    """As metalman would find it at its first look: it fails, unless something else holds it up before."""
+    """As metalman would find it at its first observation: it fails, unless another blocker comes first."""
 
     @story
     async def tell(staged: Staged) -> None:
@@ -179,7 +179,7 @@ TRY_IMAGE = 'kubectl patch machine m1 --type=merge -p \'{"spec": {"pxe": {"image
 def test_who_serves_the_host_and_from_what(
     conditions: list[dict[str, Any]], words: str | None, command: str | None
 ) -> None:
-    """What metalman has told of the Machine stands in the way of a replace alone, which waits for it."""
+    """metalman's reports on the Machine block only a replace, which waits for it."""
 
     @story
     async def tell(staged: Staged) -> None:
@@ -322,7 +322,7 @@ async def test_another_operation_has_it(staged: Staged) -> None:
 
 @story
 async def test_nobody_can_do_it(staged: Staged) -> None:
-    """The command would be refused in the same words, before anything is asked."""
+    """The command would be refused with the same words, before any request."""
     await staged.machine("m1", kubernetes={})
     with pytest.raises(CliError, match="no executor supports HostPowerOff on Machine m1"):
         await staged.plan("machine", "power-off", "m1")

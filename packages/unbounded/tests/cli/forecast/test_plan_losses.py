@@ -1,4 +1,4 @@
-"""What a replacement would lose, as a plan says it: the provider's own code asks a simulated Oracle cloud."""
+"""Losses of a replacement in a plan: the provider's own code calls a simulated Oracle cloud."""
 
 from __future__ import annotations
 

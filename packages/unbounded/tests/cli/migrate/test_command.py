@@ -67,7 +67,7 @@ async def filled(data: Path, count: int) -> dict[str, Any]:
 
 
 async def agents_follow(api: HttpApi) -> None:
-    """What the agents of the Machines report there, once they have moved."""
+    """Report for the agents of the Machines there, once they have moved."""
     ca = (api.config.ca or b"").decode()
     used = {"status": {"agent": {"apiServer": api.config.server, "clusterCA": fingerprint(ca)}}}
     free = asyncio.Semaphore(AT_ONCE)

@@ -70,7 +70,7 @@ async def taken_back(it: World, life: Life | None = None) -> None:
 
 
 async def killed(work: asyncio.Task[None]) -> bool:
-    """Whether a run died; one that came to its end did not."""
+    """Return whether a run died; one that completed did not."""
     try:
         await work
     except Killed:
@@ -88,7 +88,7 @@ async def copied(it: World) -> MigrationRecord:
 
 
 async def check_that_one_side_acts_at_most(it: World) -> None:
-    """The source acts where no marker stands; the target where Machines are and no migration holds its Leases."""
+    """The source acts without a marker; the target acts if it has Machines and no migration holds its Leases."""
     marker = it.source.marker.read()
     copies = await copies_on(it.target.api)
     if marker is None:
@@ -374,7 +374,7 @@ async def test_two_sources_exclude_each_other_on_a_target(tmp_path: Path) -> Non
 
 
 async def test_a_repave_that_was_carried_out_is_never_asked_for_again(tmp_path: Path) -> None:
-    """At no moment is a counter of a copy above what its status says."""
+    """At no moment is a counter of a copy above the one in its status."""
     async with world(tmp_path, machines=1) as it:
         calls, seen = 100, 0
         while await killed(asyncio.create_task(moved(it, Life(calls, after=True)))):

@@ -1,4 +1,4 @@
-"""Each kind of the embedded server is copied, or left for a reason; names are translated wherever they stand."""
+"""Each kind of the embedded server is copied, or omitted for a reason; names are translated everywhere."""
 
 from __future__ import annotations
 

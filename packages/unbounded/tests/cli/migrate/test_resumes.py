@@ -1,4 +1,6 @@
-"""What waits when a control plane moves is carried out on the target, once, by the controllers there, as themselves."""
+"""Operations that wait during a move are carried out on the target, once, by the controllers there, under their
+accounts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the client asks beyond the port: server-side apply, dry runs, and in whose name."""
+"""Requests of the client beyond the port: server-side apply, dry runs, and impersonation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the last word on the line may become."""
+"""Completions of the last word on the line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Known(NameLookup):
         self._names = names
 
     def of(self, plural: str) -> list[str]:
-        return self._names[plural]  # a KeyError stands for a server that is away
+        return self._names[plural]  # a KeyError represents an unreachable server
 
     def contexts(self) -> list[str]:
         return ["lab", "live"]
@@ -145,7 +145,7 @@ def _kubeconfig(folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_resolver_that_blocks_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No signal interrupts the one of libc: it must not be asked by the thread that answers."""
+    """No signal interrupts the one of libc: the thread that answers must not call it."""
     asked, over = list[threading.Thread](), threading.Event()
 
     def blocks(*_arguments: object, **_options: object) -> list[object]:

@@ -56,7 +56,7 @@ def joe(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 async def kubectl(kubeconfig: Path, *words: str) -> tuple[str, str]:
-    """What it prints, and what it says of a failure behind `error: ` or `Error from server (…): `."""
+    """Run kubectl; return its output, and its error after `error: ` or `Error from server (…): `."""
     process = await asyncio.create_subprocess_exec(
         KUBECTL or "kubectl", "--kubeconfig", str(kubeconfig), *words, stdout=-1, stderr=-1
     )

@@ -101,7 +101,7 @@ async def _reboots(kubectl: Kubectl) -> None:
 
 
 async def _completes(kubectl: Kubectl) -> None:
-    async with asyncio.timeout(LIMIT_S):  # names are looked up within a second, or not offered
+    async with asyncio.timeout(LIMIT_S):  # names are resolved within a second, or not offered
         while True:
             offered = await kubectl("__complete", "unbounded", "machine", "host-reboot", "la")
             if "lab-01\n" in offered.out:

@@ -1,4 +1,4 @@
-"""From words to a command: where flags may stand, what is listed, what is refused."""
+"""Parsing of words to a command: places of flags, lists, refusals."""
 
 from __future__ import annotations
 

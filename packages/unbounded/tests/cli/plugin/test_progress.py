@@ -1,4 +1,4 @@
-"""What is shown of an operation: rows, lines, and a picture that fits its terminal."""
+"""Display of an operation: rows, lines, and a picture that fits its terminal."""
 
 from __future__ import annotations
 

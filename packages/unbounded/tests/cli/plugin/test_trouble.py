@@ -1,4 +1,4 @@
-"""What goes wrong between a command and its cluster: what is said, what helps, and that waiting outlasts it."""
+"""Faults between a command and its cluster: the message, the remedy, and a wait that outlasts them."""
 
 from __future__ import annotations
 

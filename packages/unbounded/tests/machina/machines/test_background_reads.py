@@ -1,4 +1,4 @@
-"""What is read beside the loop: who asks does not wait, and is woken once."""
+"""Reads beside the loop: the reader does not wait, and is woken once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""machina and the agent follow the same Node: each does what is wanted, and none takes back what the other has done."""
+"""machina and the agent follow the same Node: both bring it to the desired state, and neither reverts the other."""
 
 from __future__ import annotations
 

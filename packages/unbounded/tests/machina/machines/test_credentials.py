@@ -288,7 +288,7 @@ def test_the_token_that_a_machine_names_is_the_one() -> None:
     ids=["missing", "no token's name", "expired", "expired, of another site", "group", "other machine"],
 )
 def test_what_is_wrong_with_a_named_token_is_said_with_what_to_do(secret: Any, words: str, comes_back: bool) -> None:
-    """`site init` makes a token anew under its name where it is the site's, and nothing but its time is wrong."""
+    """`site init` creates a token again under its name if it is the site's, and has only expired."""
     name = secret if isinstance(secret, str) else secret["metadata"]["name"]
     found = find(machine_of(bootstrapTokenRef={"name": name}), *([] if isinstance(secret, str) else [secret]))
     assert found.token is None

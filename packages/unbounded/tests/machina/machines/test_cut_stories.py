@@ -18,7 +18,7 @@ STEP = 2  # between the awaits at which a process is cut off, where not all are 
 
 
 def _awaits() -> int:
-    """How many awaits machina makes from a new Machine to one that has only to join."""
+    """Return the number of machina's awaits from a new Machine to one that has only to join."""
 
     async def story() -> int:
         cluster = Cluster()

@@ -1,4 +1,4 @@
-"""A Machine whose spec is edited is looked at at once, and what was found of the host before counts no more."""
+"""A Machine with an edited spec is observed at once, and earlier observations of the host do not count any more."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ WITH_BASTION = {"bastion": {"host": BASTION, "privateKeyRef": {"name": "bastion"
 
 
 async def _cut_off_during_the_install(cluster: Cluster) -> None:
-    """Until the attempt is given up on; the host itself goes on."""
+    """Break the connection until the attempt is abandoned; the host itself continues."""
     await cluster.until(lambda one: "step" in (one.status.message or ""))
     cluster.hosts[HOST].down = SshReason.TIMED_OUT
     cluster.hosts[HOST].cut()
@@ -176,7 +176,9 @@ async def test_a_host_that_is_edited_during_the_install_ends_the_attempt_and_get
 
 
 def test_an_attempt_never_goes_on_with_another_host() -> None:
-    """The line breaks and the host is edited at the same time: whoever is first, nothing is sent to the other host."""
+    """The connection breaks and the host is edited at the same time: in either order, nothing is sent to the other
+    host.
+    """
 
     async def story() -> None:
         cluster = Cluster()

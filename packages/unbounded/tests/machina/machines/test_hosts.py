@@ -1,4 +1,4 @@
-"""machina as it is, with its rights, on a real API server and real SSH servers: the agent alone is a stand-in."""
+"""The real machina, with its rights, on a real API server and real SSH servers: only the agent is a stand-in."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Site:
         return name
 
     async def joins(self, name: str) -> None:
-        """What a kubelet would do."""
+        """Do what a kubelet would do."""
         body = {"metadata": {"name": name, "labels": {LABEL_MACHINE: name}}}
         await self.admin.create(NODES, body)
         ready = {

@@ -1,4 +1,4 @@
-"""Keys, tokens and host keys that stand in the way: said before anything is sent, and not offered again and again."""
+"""Unusable keys, tokens and host keys: reported before anything is sent, and not offered repeatedly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes on a Node for its Machine: labels are kept, taints followed, and nobody else's are touched."""
+"""Changes of a Node for its Machine: labels are kept, taints followed, and those of other writers do not change."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_labels_that_are_left_out_stay_and_empty_ones_go() -> None:
 
 
 def test_a_new_node_keeps_the_taints_that_it_has() -> None:
-    """Whatever registered it had them set, and what is missing by now was taken off by somebody."""
+    """The registration has set them, and a user has removed the missing ones."""
     machine = machine_of(registerWithTaints=["startup:NoSchedule", "gpu=yes:NoSchedule"])
     after = settled(machine, node_of(taints=[NOT_READY, {"key": "gpu", "value": "yes", "effect": "NoSchedule"}]))
     assert texts(after) == ["node.kubernetes.io/not-ready=:NoSchedule", "gpu=yes:NoSchedule"]
@@ -217,7 +217,7 @@ SIDE = st.fixed_dictionaries({}, optional={"nodeLabels": LABELS, "registerWithTa
 @pytest.mark.slow
 @given(st.lists(SIDE, min_size=1, max_size=4))
 def test_agent_and_machina_want_the_same_and_come_to_rest(sides: list[dict[str, Any]]) -> None:
-    """Whoever is first after each change, the other has nothing to do after one look of each."""
+    """After each change, in either order, the other has nothing to do after one observation of each."""
     node, goal = node_of(), NodeGoal(machine="m1", kubernetes_version="", api_server="", ca_pem="", labels=dict(OURS))
     for spec in sides:
         machine = machine_of(**spec)

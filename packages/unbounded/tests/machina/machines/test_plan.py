@@ -1,4 +1,4 @@
-"""What is decided about one Machine: always with a next look, never an install over a host that serves."""
+"""Decisions about one Machine: always with a next observation, and never an install over a host that serves."""
 
 from __future__ import annotations
 

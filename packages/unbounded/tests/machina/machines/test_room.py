@@ -20,7 +20,7 @@ from unbounded.machina.provisioning.model import Finished, ObservedRun
 
 
 class Woken:
-    """Runs, and who was woken at once since it was last asked."""
+    """Runs, and the ones that were woken at once since the last call."""
 
     def __init__(self, at_once: int) -> None:
         self.runs = HostRuns(at_once, self._wake)
@@ -209,7 +209,7 @@ def test_who_is_woken_keeps_its_place_while_its_secrets_are_read() -> None:
             await cluster.until(lambda one: one.status.phase != "Provisioning", "m1", within_s=20)
             reads = cluster.secret_reads
             await cluster.phase("Provisioning", "m2", within_s=2)
-            assert cluster.secret_reads - reads < 10  # of the others nobody was looked at
+            assert cluster.secret_reads - reads < 10  # the others were not observed
 
     run_virtual(story())
 

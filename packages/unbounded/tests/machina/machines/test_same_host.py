@@ -1,4 +1,4 @@
-"""Machines that name one SSH host, as `kubectl apply` can make them: both say so, and one of them is set up."""
+"""Machines with one SSH host, as `kubectl apply` can create them: both report it, and one of them is set up."""
 
 from __future__ import annotations
 

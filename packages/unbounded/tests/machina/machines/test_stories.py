@@ -1,4 +1,4 @@
-"""Machines over SSH from registration on, in virtual time: phases, conditions, and who is asked when."""
+"""Machines over SSH from registration on, in virtual time: phases, conditions, and the times of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What who sets a host up may rely on, with this machine's own shells and with the made-up installs of other tests."""
+"""Contract of a host's installs, with this machine's own shells and with the made-up installs of other tests."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ OTHER = "f" * 16
 
 @dataclass
 class World:
-    """A host, and who sets it up.
+    """A host, and a client that sets it up.
 
     Attributes:
-        waits: an install that goes on until it is told to end.
-        ends: tell it to; it says "the end", and its status is 3.
+        waits: an install that continues until it gets a signal to end.
+        ends: send the signal; it prints "the end", and its status is 3.
         killed: all of it is.
     """
 

@@ -1,4 +1,4 @@
-"""Hosts that do not do what they are asked: what is said of them."""
+"""Hosts that refuse commands, and the messages about them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root")
 
 @pytest.fixture
 def nobodys() -> Iterator[Local]:
-    """A host on which somebody logs in who is not root; not in pytest's own folder, which is root's alone."""
+    """A host whose user is not root; not in pytest's own folder, which only root can read."""
     with TemporaryDirectory(prefix="unbounded-") as name:
         Path(name).chmod(0o755)
         yield Local(Path(name), user=NOBODY)

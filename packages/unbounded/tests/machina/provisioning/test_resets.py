@@ -77,7 +77,7 @@ APPLIED = "kube2-applied-config.json"
 
 
 def kept(host: Local, **files: str) -> Path:
-    """What an agent has noted on this host: of which Machine it is, by file. Its `reset` would be noted in `told`."""
+    """Write an agent's notes about its Machine on this host, by file. Its `reset` would be noted in `told`."""
     etc = host.folder / "root/etc/unbounded/agent"
     etc.mkdir(parents=True)
     for name, machine in files.items():

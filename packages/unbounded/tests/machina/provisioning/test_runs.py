@@ -1,4 +1,4 @@
-"""Runs of the install script, by this machine's own shells: what begins, what is told, and what is left."""
+"""Runs of the install script, by this machine's own shells: their begin, their reports, and their traces."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ async def test_output_that_somebody_keeps_open_does_not_hold_it_up(host: Local, 
         signalled(int((host.folder / "daemon").read_text()))
 
 
-# What breaks
+# Faults
 
 
 @pytest.mark.slow
@@ -231,7 +231,7 @@ async def test_one_whose_keeper_was_killed_is_at_work_as_long_as_the_script_is(
     assert not [name for name in SECRETS if (host.run_folder / name).exists()]
     assert await HostInstaller(settle_s=20).begin(host, install("")) == Finished(
         ATTEMPT, 0
-    )  # once more, as it was asked
+    )  # the same request once more
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What is shown of what a host said: secrets out, words as a condition has them."""
+"""Display of a host's output: without secrets, in the words of a condition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What who logs in may rely on, with real servers and with the made-up hosts of other tests alike."""
+"""Contract of logins, with real servers and with the made-up hosts of other tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that are none, lines that fall silent, and a client that says which, within its limits."""
+"""Servers that are none, silent connections, and a client that distinguishes them, within its limits."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def server(answer: Answer) -> AsyncIterator[HostPort]:
 
 
 def saying(text: bytes, *, first: bool = True) -> Answer:
-    """It says that, at once or when it was spoken to, and closes."""
+    """Return a server that sends this, at once or after the client's first bytes, and closes."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not first:
@@ -227,7 +227,7 @@ async def test_threads_that_hang_keep_what_comes_after_them_waiting_and_no_longe
 
 @dataclass
 class Late(asyncssh.SSHServer):
-    """A bastion that lets everybody in, and makes connections when it is told to; each says that it is SSH."""
+    """A bastion that accepts every login, and opens connections at the test's signal; each begins like SSH."""
 
     free: asyncio.Event = field(default_factory=asyncio.Event)
     opened: int = 0
@@ -338,7 +338,7 @@ async def test_a_line_that_falls_silent_is_given_up(fleet: Fleet) -> None:
 @pytest.mark.root
 @pytest.mark.parametrize("room", [0, 100, 1500, 1800], ids=["nothing", "kexinit", "more", "most"])
 async def test_a_handshake_that_stops_ends_at_its_limit_and_one_that_breaks_at_once(fleet: Fleet, room: int) -> None:
-    """The line lets some of what the server says pass."""
+    """The connection lets some of the server's bytes pass."""
     ssh = SshClient(SshLimits(login_s=60))
     async with proxy(f"ssh://{at(fleet.servers[0])}") as line:
         there = HostPort(LOOPBACK, int(line.url.rpartition(":")[2]))
@@ -365,7 +365,7 @@ def replaced(ssh: SshClient, limits: SshLimits) -> SshClient:
 @pytest.mark.slow
 @pytest.mark.root
 async def test_ipv6_and_several_host_keys(tmp_path: Path) -> None:
-    """A server that gets a further key does not look changed, whichever of them was pinned, and however."""
+    """A server that gets a further key does not count as changed, whichever of them was pinned, and however."""
     ssh = SshClient()
     rsa = keygen(tmp_path / "rsa", "rsa").with_suffix(".pub")
     ecdsa = keygen(tmp_path / "ecdsa", "ecdsa").with_suffix(".pub")

@@ -1,4 +1,4 @@
-"""What is wrong with a Secret is said, and nothing of what is in it."""
+"""Errors of a Secret are reported, without its content."""
 
 from __future__ import annotations
 

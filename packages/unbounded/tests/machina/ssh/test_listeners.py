@@ -1,4 +1,4 @@
-"""Where a machine has no port left for the servers of the tests, that is said; none is then taken for another."""
+"""A machine without a port for the servers of the tests is reported; no server is taken for another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who shares a connection to a bastion, and when it is closed: made-up connections in virtual time."""
+"""Sharing of connections to a bastion, and their close: made-up connections in virtual time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MadeUp:
 
 @dataclass
 class Opener:
-    """Logs in after a second, or fails as `fails` says."""
+    """Logs in after a second, or fails according to `fails`."""
 
     lines: list[MadeUp] = field(default_factory=list)
     tried: int = 0

@@ -1,4 +1,4 @@
-"""The servers that tests log in to are hosts of their own, and OpenSSH's own client says so."""
+"""The servers of the tests are hosts of their own, as OpenSSH's own client confirms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which host keys count, what a server is asked for, and what bytes from outside may be: no server needed."""
+"""Trusted host keys, requested algorithms, and valid bytes from outside: without a server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ED25519, OTHER, ECDSA = (HostKey(key.get_algorithm(), key.public_data) for key i
 
 
 def line(key: HostKey) -> str:
-    """As it stands in a .pub file."""
+    """Return the key in the form of a .pub file."""
     return f"{key.kind} {base64.b64encode(key.blob).decode()}"
 
 
@@ -169,7 +169,7 @@ def test_no_text_breaks_what_reads_an_address(text: str) -> None:
 
 
 class Channel:
-    """Counts how often its host was held back, and let go on."""
+    """Counts how often its host was paused and resumed."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
