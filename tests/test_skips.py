@@ -1,4 +1,4 @@
-"""What becomes of skipped tests where everything has to pass: a test runner of its own says it."""
+"""Skipped tests in a run where everything has to pass, in a test runner of their own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MODULE: Final = 'import pytest\npytest.skip("all of it lacks something", allow_m
 
 
 def outcomes(folder: Path, ci: str) -> tuple[int, dict[str, str]]:
-    """Run both modules: the exit code, and what the summary says of each test, or module, by its name."""
+    """Run both modules: return the exit code, and the summary of each test, or module, by its name."""
     (folder / "test_some.py").write_text(TESTS)
     (folder / "test_module.py").write_text(MODULE)
     options = ("-p", "tests.support.skips", "-p", "no:cacheprovider", "-rA", "--continue-on-collection-errors")

@@ -1,4 +1,4 @@
-"""The benchmark of the API server runs, and measures what it says."""
+"""The benchmark of the API server runs, and measures its figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of boots from the network runs, and measures what it says."""
+"""The benchmark of boots from the network runs, and measures its figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How results are put together and shown."""
+"""Assembly and output of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disks that come late or do not fit, of a controller that nobody here wrote, as the installer's kernel finds them."""
+"""Disks that come late or do not fit, of a third-party controller, as the installer's kernel finds them."""
 
 from __future__ import annotations
 

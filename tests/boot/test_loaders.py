@@ -1,4 +1,4 @@
-"""Firmware and loaders that nobody here wrote take an address, a loader, a kernel and a RAM disk from our servers."""
+"""Third-party firmware and loaders get an address, a loader, a kernel and a RAM disk from our servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine with real firmware does what its BMC is asked for."""
+"""A machine with real firmware carries out the requests of its BMC."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ async def test_a_machine_with_a_tpm_is_reimaged_by_pxe_attests_and_joins_by_its_
 
 
 async def certificates_asked(it: Rack) -> dict[str, Any]:
-    """What was asked for in the name of this Machine, by the signer; others may ask for theirs beside it."""
+    """Return the certificate requests of this Machine, by the signer; others may request theirs meanwhile."""
 
     def is_its(request: Any) -> bool:
         subject = load_pem_x509_csr(base64.b64decode(request["spec"]["request"])).subject
@@ -178,7 +178,7 @@ async def certificates_asked(it: Rack) -> dict[str, Any]:
 
 
 async def is_joined(it: Rack) -> None:
-    """By its TPM, as itself and nobody else, with a certificate that it uses."""
+    """Check that it has joined by its TPM, under its own identity, with a certificate that it uses."""
     machine = await it.up.get("machine", MACHINE)
     uid = machine["metadata"]["uid"]
     assert (await it.conditions())["Attested"] == ("True", "Succeeded")

@@ -1,4 +1,4 @@
-"""What scripts/boot-tools brings is complete, or the system's own; it is run in a copy of the tree."""
+"""The parts of scripts/boot-tools are complete, or the system's own; it runs in a copy of the tree."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def run(tree: Path, *line: str, **environ: str) -> str:
-    """What a command says in the tree."""
+    """Run a command in the tree and return its output."""
     env = {"PATH": SYSTEM_PATH, "HOME": str(tree), **environ}
     ran = subprocess.run(
         line,

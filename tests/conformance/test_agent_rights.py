@@ -1,6 +1,6 @@
-"""What is refused to an agent, by roles and policies of deploy/, on any API server; the agent is impersonated.
+"""Refusals for an agent, by roles and policies of deploy/, on any API server; the agent is impersonated.
 
-Left out on a cluster that has the project's definitions already: see `tests.support.prepared_cluster`.
+Skipped on a cluster that has the project's definitions already: see `tests.support.prepared_cluster`.
 """
 
 from __future__ import annotations

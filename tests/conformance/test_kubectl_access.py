@@ -75,7 +75,7 @@ async def test_roles_are_reconciled(kubectl: Kubectl) -> None:
 
 
 def claims(token: str) -> dict[str, Any]:
-    """What a token says of itself."""
+    """Return the claims of a token."""
     part = token.strip().split(".")[1]
     said: dict[str, Any] = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     return said

@@ -71,7 +71,7 @@ async def test_collections(kubectl: Kubectl) -> None:
 
 
 async def test_a_pod_is_given_time_or_none(kubectl: Kubectl) -> None:
-    """The node does not exist, so that nobody but us deletes the pod."""
+    """The node does not exist, so that only this test deletes the pod."""
     named = pod("p", "no-such-node")
     named["spec"]["terminationGracePeriodSeconds"] = 300
     named["spec"]["tolerations"] = [{"operator": "Exists"}]

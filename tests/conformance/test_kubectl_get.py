@@ -71,7 +71,7 @@ async def test_a_watch_prints_what_changes(kubectl: Kubectl) -> None:
     watch = await kubectl.start("get", widgets, "-w", "--no-headers")
     only = await kubectl.start("get", widgets, "--watch-only", "--output-watch-events", "--no-headers")
     assert (await line(watch))[:3] == ["one", "red", "3"]
-    for size in range(4, 60):  # until --watch-only has begun, which nothing tells
+    for size in range(4, 60):  # until --watch-only has begun, which nothing reports
         await kubectl("patch", widgets, "one", "--type=merge", "-p", f'{{"spec":{{"size":{size}}}}}')
         assert (await line(watch))[:3] == ["one", "red", str(size)]
         assert only.stdout is not None

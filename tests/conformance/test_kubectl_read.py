@@ -68,7 +68,7 @@ async def test_describe_shows_events_of_built_in_kinds_too(kubectl: Kubectl) -> 
 
 
 async def test_describe_of_every_kind(kubectl: Kubectl) -> None:
-    """All that stands in the namespace, and everything that a cluster has from the start."""
+    """All objects of the namespace, and every object that a cluster has from the start."""
     await kubectl("create", "role", "r", "--verb=get", "--resource=pods")
     await kubectl("create", "rolebinding", "r", "--role=r", "--user=jane")
     named = await kubectl("api-resources", "--verbs=list,get", "--namespaced", "-o", "name")

@@ -17,7 +17,7 @@ from tests.conformance.support import unique
 pytestmark = pytest.mark.slow
 LIMIT_S = 60
 
-# Its types do not say that plain dicts are taken, and most of it has none: so it is used without them.
+# Its types do not allow plain dicts, and most of it has none: so it is used without them.
 client: Any = importlib.import_module("kubernetes.client")
 config: Any = importlib.import_module("kubernetes.config")
 dynamic: Any = importlib.import_module("kubernetes.dynamic")

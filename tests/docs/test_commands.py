@@ -1,5 +1,7 @@
-"""Every command of ours that a document shows is one that there is, with flags that there are. `test_guides.py`,
-`test_readme.py` and `packages/unbounded/tests/agent/e2e` run them. A block that CI cannot run says so on the page.
+"""Every command of ours in a document exists, with existing flags.
+
+`test_guides.py`, `test_readme.py` and `packages/unbounded/tests/agent/e2e` run them. The page has a note on each block
+that CI cannot run.
 """
 
 from __future__ import annotations

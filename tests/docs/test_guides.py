@@ -1,5 +1,6 @@
-"""The guides in docs/: every command of them, run as it stands there, by a user with kubectl. Those of hosts (agent.md,
-upgrade.md, reset.md) are followed in packages/unbounded/tests/agent/e2e.
+"""The guides in docs/: every command of them, run unchanged by a user with kubectl.
+
+Those of hosts (agent.md, upgrade.md, reset.md) are followed in packages/unbounded/tests/agent/e2e.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ async def provisioning(folder: Path, hosts: int, *, lab: int = 0, but: tuple[str
 
 
 class Site:
-    """What the guides take for granted: keys at home, and hosts under the addresses that they name."""
+    """The prerequisites of the guides: keys at home, and hosts at their addresses."""
 
     def __init__(self, it: Plane, fleet: Fleet, url: str) -> None:
         self.it, self.fleet, self.url = it, fleet, url

@@ -1,4 +1,4 @@
-"""docs/migrate.md, followed as it stands there, between `unbounded up` and a server that stands for the cluster."""
+"""docs/migrate.md, followed unchanged, between `unbounded up` and a server in place of the cluster."""
 
 from __future__ import annotations
 

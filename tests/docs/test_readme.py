@@ -1,7 +1,7 @@
 """README.md and docs/tour.md: their commands from the first to the last, with simulated machines and SSH servers.
 
-What is there before them: a cluster of its own is `unbounded up`, a rack is a BMC that is simulated, a host is an SSH
-server, and its agent and kubelet have stand-ins. Commands on a host of its own are those of docs/agent.md.
+The environment is simulated: a cluster is `unbounded up`, a rack is a simulated BMC, a host is an SSH server, and its
+agent and kubelet are stand-ins. Commands on a host are those of docs/agent.md.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def test_their_commands_do_what_they_say(tmp_path: Path) -> None:
 
 
 class Reader:
-    """Who has a rack, a host, and a control plane that is started, stopped and started again as the pages say."""
+    """A user with a rack, a host, and a control plane that is started, stopped and restarted as the pages require."""
 
     def __init__(self, folder: Path, fleet: Fleet, url: str, bmc: LabBmc) -> None:
         self.folder = folder / "home"

@@ -1,4 +1,4 @@
-"""What a document is taken for."""
+"""Parsing of a document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation site is built as `make docs-build` does it, and stands without another server."""
+"""The documentation site is built like `make docs-build`, and needs no other server."""
 
 from __future__ import annotations
 

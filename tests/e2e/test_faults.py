@@ -1,5 +1,6 @@
-"""What goes wrong on hosts and lines while machina provisions them, and what becomes of it: each Machine says what it
-is, goes on when that is repaired, and nobody else is held up.
+"""Faults of hosts and connections during provisioning by machina, and their results.
+
+Each Machine reports its fault and continues after the repair, and no other is delayed.
 """
 
 from __future__ import annotations
@@ -186,7 +187,7 @@ async def the_host_key_is_another_one(lab: Lab, host: Server) -> None:
 
 
 async def the_key_is_refused(lab: Lab, host: Server) -> None:
-    """It is said whose key that is and how to replace it; and it is offered once, however often machina looks."""
+    """The condition names the key and its replacement; machina offers the key once, at any number of observations."""
     stranger = keygen(lab.fleet.folder / f"{host.name}-stranger", "ed25519")
     name = await lab.register(host, key=stranger)
     said = await lab.says(name, ConditionType.PROVISIONING, "False/CredentialsRefused")
@@ -209,7 +210,7 @@ async def the_key_is_refused(lab: Lab, host: Server) -> None:
 
 
 async def the_host_goes_down_in_the_upload(lab: Lab, host: Server) -> None:
-    """The first part of it lies on its disk by then, with what is secret; the same attempt goes on when it is back."""
+    """Its first part is on the disk by then, secrets included; the same attempt continues when the host is back."""
     unpack_half(host)
     name = await lab.register(host)
 
@@ -337,14 +338,14 @@ async def _timed(fault: Fault, lab: Lab, host: Server) -> None:
 
 
 def _keep_nothing(fleet: Fleet) -> None:
-    """What is secret has gone from the hosts, whatever happened on them."""
+    """Check that no secret is left on the hosts."""
     for host in fleet.servers:
         left = host.run("grep -rlE 'BootstrapToken|PRIVATE KEY' /srv/install")
         assert left.stdout == "", (host.name, left.stdout)
 
 
 async def test_a_control_plane_that_is_killed_goes_on_with_each_machine_where_it_is(tmp_path: Path) -> None:
-    """One is not reachable, one at work, the script of one ends while nobody looks, one joins, and one is Ready."""
+    """One is unreachable, one at work, one script ends without machina, one joins, and one is Ready."""
     with hosts(tmp_path, 5) as (fleet, url):
         away, working, ending, joining, _ = fleet.servers
         slow = f"{SITE}-{joining.name}"

@@ -130,7 +130,7 @@ def _logins(log: str) -> int:
 
 
 async def _no_secret_is_shown(it: Plane) -> None:
-    """What stands in the API, apart from Secrets, and what was logged."""
+    """Check the content of the API, apart from Secrets, and the logs."""
     secrets = [one for one in (await it.api.list(SECRETS, namespace="kube-system")).items if "token-secret" in one.data]
     hidden = [base64.b64decode(one.data["token-secret"]).decode() for one in secrets]
     assert hidden

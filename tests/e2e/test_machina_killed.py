@@ -1,4 +1,4 @@
-"""machina is a process of its own, and is killed while it sets hosts up: the next one goes on with what runs there."""
+"""machina is a process of its own, and is killed during provisioning: the next one resumes the running scripts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.skipif(ABSENT is not None, reason=f"needs {ABSENT}"),
 ]
 WITHIN_S: Final = 60.0
-# It waits twice; what it says between is told by whoever follows it then.
+# It waits twice; its output in between is reported by the machina that follows it then.
 SAYS: Final = """touch /srv/at-work
 until [ -e /srv/say ]; do sleep 0.1; done; echo 'containerd: fetching: 70 %' >&2
 until [ -e /srv/go-on ]; do sleep 0.1; done"""
@@ -54,7 +54,8 @@ async def test_the_next_machina_goes_on_with_what_runs_on_hosts_and_starts_nothi
                 before = {host.name: await _attempt(api, host.name) for host in fleet.servers}
                 first.process.kill()
                 await first.process.wait()
-            await api.delete(LEASES, LEASE_SUPERVISOR, namespace=NAMESPACE)  # nobody waits for its end then
+            # so that the next one does not wait for its end
+            await api.delete(LEASES, LEASE_SUPERVISOR, namespace=NAMESPACE)
             async with _machina(account, url) as second:
                 await second.says("leading")
                 (working.folder / "say").touch()

@@ -1,4 +1,4 @@
-"""Which disk the installer takes, and which it leaves alone. It never guesses."""
+"""Disks that the installer takes, and disks that it does not change. It never guesses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an installed host finds on its disk, read by cloud-init itself."""
+"""Configuration of an installed host on its disk, read by cloud-init itself."""
 
 from __future__ import annotations
 

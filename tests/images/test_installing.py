@@ -57,11 +57,11 @@ async def install(
     agent: bytes | None = None,
     said: bytes | None = None,
 ) -> tuple[int, list[str], dict[str, str]]:
-    """Install: exit code, failures that were reported, and what is on the disk beside the image if it came so far.
+    """Install; return the exit code, the reported failures, and the disk's content besides the image, if there is any.
 
     Args:
-        kept: how much of the packed image there is.
-        agent: the image has it; said: what it would have to be, by its digest.
+        kept: the existing share of the packed image.
+        agent: the image has it; said: the content of its expected digest.
     """
     async with site() as where:
         if agent is not None:
@@ -146,7 +146,7 @@ async def test_an_image_that_says_that_it_is_larger_than_the_disk_is_refused_bef
 async def test_a_packed_image_whose_size_metalman_tells_is_refused_before_anything_is_erased(
     host: Host, disk: Disk, tmp_path: Path
 ) -> None:
-    """gzip does not say it. Seen: the disk was erased when it was found to be too small."""
+    """gzip does not have the size. A former fault: the disk was erased before it was found to be too small."""
     before, data = Path("/dev", disk.name).read_bytes(), system(tmp_path) + bytes(30 * MIB)
     async with site() as where:
         where.image(packed(data, "gz"), "disk.img.gz")

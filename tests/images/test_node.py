@@ -20,7 +20,7 @@ DISTRIBUTIONS = [
 
 
 def layout_of(distribution: str) -> Path:
-    """Return the built image; the test that asks is skipped when there is none."""
+    """Return the built image; skip the test if there is none."""
     layout = built(f"node-{distribution}/oci")
     if layout is None:
         pytest.skip(f"the image is not built; `scripts/node-image {distribution}` builds it, as root")

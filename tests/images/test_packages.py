@@ -1,4 +1,4 @@
-"""How scripts get Debian's packages: real apt with archives of its own, and what is said where one is not there."""
+"""Download of Debian's packages by scripts: real apt with archives of its own, and the error of a missing one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.images.support import TOP, needed
 
 SCRIPTS: Final = TOP / "scripts"
 DEBIAN: Final = TOP / "images" / "common" / "debian.sh"
-NOBODY: Final = "http://127.0.0.1:1/debian"  # nobody listens there
+NOBODY: Final = "http://127.0.0.1:1/debian"  # without a server
 LIMIT_S: Final = 30.0
 
 
@@ -163,7 +163,7 @@ def test_a_container_has_no_more_memory_than_its_limit_leaves(
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts of one's own need root")
 def test_a_script_that_is_given_to_bash_starts_again_with_mounts_of_its_own(tmp_path: Path) -> None:
-    script = tmp_path / "build"  # which nobody may execute
+    script = tmp_path / "build"  # which is not executable
     script.write_text(f'. {DEBIAN}; own_mounts "$@"; [ "$OWN_MOUNTS" = $$ ] && echo "$1"\n')
     assert run(f"cd {tmp_path}; bash build 'one word'") == (0, "one word\n")
 

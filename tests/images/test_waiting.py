@@ -1,4 +1,4 @@
-"""How long the installer waits for disks: controllers find theirs one after another, and some of them late."""
+"""The installer's wait for disks: controllers find theirs one after another, and some of them late."""
 
 from __future__ import annotations
 

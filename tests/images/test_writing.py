@@ -1,4 +1,4 @@
-"""The installer's whole way over a server on loopback: what is on the disk afterwards, and what metalman is told."""
+"""The installer's whole run over a server on loopback: the disk's content afterwards, and the reports to metalman."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ async def test_a_wrong_digest_is_tried_once_more_and_then_reported(host: Host, w
 
 
 async def test_a_failure_is_reported_again_until_it_is_heard(host: Host, where: Site) -> None:
-    where.refusals["progress"] = [503] * 4  # the first is of the start, which is said once
+    where.refusals["progress"] = [503] * 4  # the first is that of the start, which is sent once
     host.disk("sda")
     assert (await host.install(where))[0] == 1
     assert len(where.reports) == 1

@@ -40,7 +40,7 @@ HERE: Final = {"imageRegistry": REGISTRY, "crds": {"keep": False}, "namespace": 
 
 
 def helm(values: Raw, folder: Path, *, ok: bool = True) -> str:
-    """What `helm template` prints, or why it refuses."""
+    """Return the output of `helm template`, or its error."""
     file = folder / "values.json"
     file.write_text(json.dumps(values))
     command = [str(HELM), "template", "unbounded", str(ROOT / "deploy" / "chart"), "--values", str(file)]

@@ -1,4 +1,4 @@
-"""The images of a release: they hold what they run and no more, say their version, and `unbounded up` gets ready."""
+"""The images of a release: complete and minimal content, their version, and the start of `unbounded up`."""
 
 from __future__ import annotations
 

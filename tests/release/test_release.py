@@ -1,4 +1,4 @@
-"""What a release consists of, its sums, and its signatures, which openssl checks."""
+"""Files of a release, their sums, and their signatures, which openssl checks."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ async def test_the_same_request_is_judged_anew_each_time_by_who_sends_it_and_wha
     async with client_of(server, "alice") as alice:
 
         async def codes(**headers: str) -> list[int]:
-            """What it answers to alice, the administrator, and alice again, in requests that are the same to a byte."""
+            """Return the status codes for alice, the administrator, and alice again, in requests with equal bytes."""
             return [(await who.ask("POST", path, body, headers=headers)).status for who in (alice, admin, alice)]
 
         assert await codes() == [403, 201, 403]

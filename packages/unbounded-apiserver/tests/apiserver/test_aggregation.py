@@ -157,7 +157,7 @@ async def test_who_gathers_holds_everything(served: tuple[ApiServer, Client]) ->
 
 @pytest.mark.slow
 async def test_who_labels_a_role_holds_its_rights(served: tuple[ApiServer, Client]) -> None:
-    """Or a label would bring somebody else's rights into a role that one has."""
+    """Otherwise a label would bring other rights into a role that the user has."""
     server, admin = served
     manages = rule("clusterroles", "patch", group="rbac.authorization.k8s.io")
     await admin.create(ROLES, role("manager", manages))

@@ -1,4 +1,4 @@
-"""The audit log: who asked for what, and how it ended."""
+"""The audit log: the users, their requests, and the results."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(
 
 
 def _means_the_same(changed: bytes, good: bytes) -> bool:
-    """Some bits of gzip say nothing: the time, the name, and those that nothing refers to."""
+    """Return whether only bits of gzip without a meaning differ: the time, the name, and unused ones."""
     try:
         return gzip.decompress(changed) == gzip.decompress(good)
     except (OSError, EOFError, zlib.error):

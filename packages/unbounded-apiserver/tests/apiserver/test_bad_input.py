@@ -178,7 +178,7 @@ async def test_a_long_text_that_is_not_json_is_refused_soon(client: Client) -> N
 
 
 YAML_BODY = ("data:\n" + "".join(f"  k{n}: v\n" for n in range(49_000))).encode()
-PROTOBUF_BODY = b"k8s\0" + b"\x78\x00" * 1_000_000  # fields that nobody knows
+PROTOBUF_BODY = b"k8s\0" + b"\x78\x00" * 1_000_000  # unknown fields
 
 
 @pytest.mark.slow

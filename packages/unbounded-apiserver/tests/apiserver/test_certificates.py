@@ -1,4 +1,4 @@
-"""Requests for certificates: what may be asked, who decides, what is signed, and how long a request is kept."""
+"""Requests for certificates: valid requests, approvers, signatures, and the lifetime of a request."""
 
 from __future__ import annotations
 
@@ -497,7 +497,7 @@ async def test_a_role_lets_nodes_have_their_certificates_without_a_person(served
         ]
         await node.create(REQUESTS, node_asking("other", "n2", key))
         await node.create(REQUESTS, node_asking("again", "n1", key))
-        await signed(node, "again")  # looked at after the other one
+        await signed(node, "again")  # processed after the other one
         assert (await node.get(f"{REQUESTS}/other"))["status"] == {}
     async with client_of(server, "joiner", "joiners") as joiner:
         await bind(admin, "join", f"{prefix}:nodeclient", "joiners")

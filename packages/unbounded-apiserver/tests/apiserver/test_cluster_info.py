@@ -1,4 +1,4 @@
-"""cluster-info is signed by the bootstrap tokens that may, and read by whoever is to join."""
+"""cluster-info is signed with permitted bootstrap tokens, and readable by every host that joins."""
 
 from __future__ import annotations
 

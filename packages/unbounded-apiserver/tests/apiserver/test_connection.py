@@ -146,7 +146,7 @@ async def test_a_body_that_nobody_wanted_is_not_taken_for_a_request(line: Stream
 
 @pytest.mark.slow
 async def test_a_head_that_was_read_before_is_followed_by_its_own_body(served: tuple[ApiServer, Client]) -> None:
-    """In whichever pieces requests with the same head come, each makes what its body says."""
+    """In whichever pieces requests with the same head come, each is carried out with its own body."""
     made = [f"m{number:02}" for number in range(14)]
     wholes = iter([request("POST", MAPS, config_map(name)) for name in made])
     a, b, c, d, e, f, g, h, i, j, k, m, n, o = wholes

@@ -1,4 +1,4 @@
-"""Limits on connections: silent clients, and too many of one address, keep nobody out whose client is known."""
+"""Limits on connections: silent clients, and too many of one address, keep no authenticated client out."""
 
 from __future__ import annotations
 

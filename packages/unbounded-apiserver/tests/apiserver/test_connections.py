@@ -1,4 +1,4 @@
-"""Clients that are slow, silent, or too many: they are cut off, and nobody else notices."""
+"""Clients that are slow, silent, or too many: they are disconnected, without an effect on others."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_may(few_files: None) -> 
 
 @pytest.mark.slow
 def test_hundreds_of_silent_connections_leave_the_server_small_and_answering(tmp_path: Path) -> None:
-    """In a process of its own, whose memory can be measured: TLS connections that never ask for anything."""
+    """In a process of its own, whose memory can be measured: TLS connections without a request."""
 
     async def crowd(url: str, kubeconfig: Path) -> None:
         context = admin_context(kubeconfig)

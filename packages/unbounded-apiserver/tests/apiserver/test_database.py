@@ -40,7 +40,7 @@ PRAGMA journal_mode = WAL;
 
 
 def older_file(path: Path) -> None:
-    """What the first version has written."""
+    """Write a file as the first version did."""
     with sqlite3.connect(path) as old:
         old.executescript(FORMAT_1)
         old.executemany(

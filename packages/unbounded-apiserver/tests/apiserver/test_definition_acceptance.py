@@ -62,7 +62,7 @@ def differences(recorded: Mapping[str, Any], answer: Answer, *, varies: bool = F
 
 
 class Report:
-    """The cases that differ from the recording although no row says so, and rows that no case needs."""
+    """The cases that differ from the recording without a row, and rows that no case needs."""
 
     def __init__(self) -> None:
         self.unexpected: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""What becomes of definitions: names, versions, and the objects behind them."""
+"""Life of definitions: names, versions, and the objects of their kinds."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def thing(kind: str, name: str = "one", version: str = "v1", **more: Any) -> dic
 
 
 async def named(client: Client, plural: str) -> tuple[str, str, str, dict[str, Any]]:
-    """Whether names are accepted, why, whether the definition is established, and its names, once they are judged."""
+    """Return whether names are accepted, why, whether the definition is established, and its names, once they are
+    checked.
+    """
 
     async def judged() -> Any:
         status = (await client.get(of(plural)))["status"]

@@ -1,4 +1,4 @@
-"""A disk that is full, broken or read-only: writes are refused in clear words, reads go on, nothing is lost."""
+"""A disk that is full, broken or read-only: writes are refused with a clear error, reads continue, nothing is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOBODY = 65534
 
 
 def left_on(disk: LossyDisk, directory: Path) -> Path:
-    """What a loss of power would leave of a disk."""
+    """Return what a loss of power would leave of a disk."""
     directory.mkdir()
     for name, content in disk.what_survives().items():
         (directory / name).write_bytes(content)

@@ -1,4 +1,4 @@
-"""What is said of fields that nobody knows, or that were given twice."""
+"""Warnings and errors about unknown and repeated fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the bytes of a connection stand, beside the HTTP library's parser: whatever the pieces in which they come."""
+"""Position in the bytes of a connection, next to the HTTP library's parser, for any pieces."""
 
 from __future__ import annotations
 

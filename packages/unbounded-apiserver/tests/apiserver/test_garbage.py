@@ -1,4 +1,4 @@
-"""What happens to the dependents of an object that is deleted."""
+"""Dependents of a deleted object."""
 
 from __future__ import annotations
 

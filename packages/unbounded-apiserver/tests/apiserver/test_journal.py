@@ -1,4 +1,4 @@
-"""What is acknowledged is on the disk, once, in order; what is not stored is not seen."""
+"""An acknowledged write is on the disk, once, in order; a write that is not stored is not visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kill -9` in a storm of clients: the next process has what was acknowledged, and watches go on where they were."""
+"""`kill -9` in a storm of clients: the next process has every acknowledged write, and watches resume."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MARKER: Final = "marker"
 async def write_on(
     client: Client, ledger: Ledger, number: int, chance: random.Random, until: int, reached: asyncio.Event
 ) -> None:
-    """Create, patch and delete until the server is gone; say when so many writes have been acknowledged."""
+    """Create, patch and delete until the server is gone; set an event after so many acknowledged writes."""
     there = {key for key in ledger.state() if key.startswith(f"w{number}-")}
     count = len(ledger.begun)
     while True:
@@ -93,7 +93,7 @@ async def check(client: Client, ledger: Ledger, chance: random.Random) -> None:
 
 
 async def watched(client: Client, since: int, until: int) -> list[Seen]:
-    """What a client hears that resumes its watch after `since`, up to the change `until`."""
+    """Return the events of a client that resumes its watch after `since`, up to the change `until`."""
     told: list[Seen] = []
     url = f"{client.url}{PATH}?watch=1&resourceVersion={since}&{MADE_HERE}"
     async with asyncio.timeout(30), client.session.get(url) as response:

@@ -1,4 +1,4 @@
-"""The recorded life of a kubelet, sent to the embedded server: the answers are the same, or a table says why not."""
+"""The recorded life of a kubelet, sent to the embedded server: the answers are equal, or a table has the reason."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KUBERNETES = {
 
 
 def left_out(exchange: Exchange) -> str:
-    """Leave out what the server's own controllers do. That a Node is silent is sent: here nobody waits for it."""
+    """Omit what the server's own controllers do. The silence of a Node is sent: this test does not wait for it."""
     what = f"{exchange['method']} {exchange['path']}"
     own = OWN_CONTROLLERS.search(exchange["user"]) or (
         exchange["user"].endswith(":node-controller") and OWN_WRITES_ON_NODES.match(what)

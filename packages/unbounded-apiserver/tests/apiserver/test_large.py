@@ -1,4 +1,4 @@
-"""Answers of megabytes: whole, and nobody else's trouble."""
+"""Answers of megabytes: complete, and without an effect on other clients."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Requests that are no HTTP.
 
-kube-apiserver 1.36.2 was sent each of them, and its status stands beside it. Where that is not 400, it names the cause
-by another status; here all get a 400.
+Each has the status that kube-apiserver 1.36.2 answered. Where that is not 400, it names the cause by another status;
+here all get a 400.
 """
 
 from __future__ import annotations

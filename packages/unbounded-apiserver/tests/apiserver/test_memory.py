@@ -1,4 +1,4 @@
-"""What is kept of the past is bounded, in memory and on the disk, however much is written."""
+"""The stored past is bounded, in memory and on the disk, for any number of writes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_lines_that_are_remembered_for_watchers_are_bounded_by_their_bytes()
 
 def test_bodies_that_are_being_read_have_so_much_room_and_no_more() -> None:
     memory = BodyMemory()
-    none: Any = None  # what is not looked at
+    none: Any = None  # an unused argument
     calls = [ApiCall(request=none, head=none, query={}, memory=memory) for _ in range(50)]
     held = 0
     for call in calls:

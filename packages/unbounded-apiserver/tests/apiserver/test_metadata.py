@@ -1,4 +1,4 @@
-"""What the server fills into metadata."""
+"""Fields of metadata that the server sets."""
 
 from __future__ import annotations
 

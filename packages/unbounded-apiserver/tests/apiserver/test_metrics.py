@@ -1,4 +1,4 @@
-"""What the server tells Prometheus of itself, and to whom."""
+"""The server's metrics for Prometheus, and the right to read them."""
 
 from __future__ import annotations
 

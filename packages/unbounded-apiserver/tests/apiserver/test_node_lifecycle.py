@@ -141,7 +141,7 @@ async def writes_of(client: Client, since: str) -> list[str]:
 
 
 def _state(obj: Mapping[str, Any]) -> str:
-    """Return what an Event says, or how ready a Node or Pod is and why a Node is kept clear."""
+    """Return the message of an Event, or the readiness of a Node or Pod and the reason of a Node's taints."""
     if obj["kind"] == "Event":
         return str(obj["reason"])
     ready = next(one["status"] for one in obj["status"]["conditions"] if one["type"] == "Ready")
@@ -348,7 +348,7 @@ async def test_a_pod_that_comes_to_a_tainted_node_is_held_to_its_tolerations(tmp
         taint = {"key": "example.com/off", "effect": "NoExecute"}
         await client.merge(f"{NODES}/node-1", {"spec": {"taints": [taint]}})
         lease = {"metadata": {"name": "node-1", "namespace": "kube-node-lease"}, "spec": {"renewTime": None}}
-        await client.create(LEASES, lease)  # which says nothing
+        await client.create(LEASES, lease)  # which is no sign of life
         for number in (56, 57):
             await client.create(recorded.exchanges()[number]["path"], recorded.request(number))
         for name, tolerations in (("goes", []), ("stays", [{"key": "example.com/off", "operator": "Exists"}])):

@@ -1,4 +1,4 @@
-"""What a node may ask for and write, as a kube-apiserver answered the same requests."""
+"""Rights of a node, compared with a kube-apiserver's answers to the same requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node may do: read what is its own, and write nothing else."""
+"""Rights of a node: reads of its own objects, and no other writes."""
 
 from __future__ import annotations
 
@@ -369,7 +369,7 @@ async def test_a_node_gets_tokens_for_its_pods_alone(
 
 
 def projected(*sources: dict[str, Any]) -> list[dict[str, Any]]:
-    """The volumes of a pod that asks for tokens."""
+    """Return the volumes of a pod that requests tokens."""
     return [{"name": "t", "projected": {"sources": [{"serviceAccountToken": one} for one in sources]}}]
 
 

@@ -101,7 +101,7 @@ def test_each_kind_is_found_by_group_version_and_kind(catalog: Catalog, document
             if method != "parameters" and operation.get("x-kubernetes-group-version-kind") == kind
         ]
         assert served, kind
-        if "patch" in resource.verbs:  # so kubectl knows that it may ask for a dry run and for validation
+        if "patch" in resource.verbs:  # so that kubectl can request a dry run and validation
             patch = next(o for o in served if o["x-kubernetes-action"] == "patch")
             assert {"dryRun", "fieldValidation"} <= {p["name"] for p in patch["parameters"]}
 

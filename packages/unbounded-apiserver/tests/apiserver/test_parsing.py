@@ -1,4 +1,4 @@
-"""What is read from clients is understood as Kubernetes does, or refused; never a crash."""
+"""Input of clients is parsed as Kubernetes does, or refused; never a crash."""
 
 from __future__ import annotations
 

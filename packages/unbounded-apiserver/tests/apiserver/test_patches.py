@@ -1,4 +1,4 @@
-"""How patches change objects."""
+"""Effects of patches on objects."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_elements_stand_in_the_order_that_the_client_asks_for() -> None:
 
 
 def test_new_elements_come_first_and_known_ones_keep_their_places() -> None:
-    """As `kubectl patch` shows it: an element that is added stands before those that were there."""
+    """As `kubectl patch` shows it: a new element is before the existing ones."""
     assert types(strategic(node("A", "B"), {"status": {"conditions": [{"type": "C"}]}})) == ["C", "A", "B"]
     patch = {"status": {"conditions": [{"type": "D"}, {"type": "B"}, {"type": "C"}]}}
     assert types(strategic(node("A", "B"), patch)) == ["D", "A", "B", "C"]

@@ -1,4 +1,4 @@
-"""Admission policies in force: whom they concern, what they say, and what is done about it."""
+"""Admission policies in force: their targets, their messages, and their effects."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def config_map(name: str = "a", **data: str) -> dict[str, Any]:
 
 
 def said(answer: Answer) -> str:
-    """What a policy says of a request, without its name and binding; '' when the request was accepted."""
+    """Return a policy's message about a request, without its name and binding; '' for an accepted request."""
     if answer.status < 400:
         return ""
     message: str = answer.json()["message"]

@@ -1,4 +1,4 @@
-"""What may be written as an admission policy or a binding, and the words in which all else is refused."""
+"""Valid admission policies and bindings, and the errors of invalid ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Power goes at any moment of a storm of writes: what was acknowledged is there, in order, and watches go on.
+"""Power is lost at any moment of a storm of writes: acknowledged writes are there, in order, and watches resume.
 
-The server's storage runs on a disk that forgets what was not synced (tests/support/lossy_disk.py); what is left is
-opened as the server opens it. A chain of rounds is one seed:
+The server's storage runs on a disk that forgets unsynced writes (tests/support/lossy_disk.py); the remains are opened
+as the server opens them. A chain of rounds is one seed:
 UNBOUNDED_SEED=1234 .venv/bin/python -m pytest -k power_is_lost
 """
 
@@ -57,7 +57,7 @@ SEEDS: Final = (
 
 @dataclass(frozen=True)
 class Photo:
-    """What is left on the disk, and how far the clients had come."""
+    """The remains on the disk, and the progress of the clients."""
 
     files: Files
     acknowledged: int
@@ -167,8 +167,8 @@ async def check(directory: Path, ledger: Ledger, chance: random.Random) -> None:
 
 
 async def watched(store: Store, since: int) -> list[Seen]:
-    """What a client hears that resumes its watch after `since`."""
-    if since == 0:  # which asks for the present state; before the first write there is nothing to hear
+    """Return the events of a client that resumes its watch after `since`."""
+    if since == 0:  # 0 requests the present state; before the first write there are no events
         changes = store.changes(CONFIG_MAPS.name, 0)
         return [_seen(c.record, deleted=c.deleted) for c in changes if c.record.name != ROOT_CA]
     selection = ListOptions(fields=f"metadata.name!={ROOT_CA}", revision=since, watch=True)

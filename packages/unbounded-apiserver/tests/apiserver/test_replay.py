@@ -1,4 +1,4 @@
-"""Exchanges recorded from a kube-apiserver, sent to ours: the answers are the same, or a table says why not."""
+"""Exchanges recorded from a kube-apiserver, sent to ours: the answers are equal, or a table has the reason."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def exchanges(name: str) -> list[dict[str, Any]]:
 
 
 def old_token() -> str:
-    """The token that file 12 says was made by hand."""
+    """Return the hand-made token of file 12."""
     token = json.dumps({"v": "meta.k8s.io/v1", "rv": 2, "start": "e0\0"})
     return base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
 

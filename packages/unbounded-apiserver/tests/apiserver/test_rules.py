@@ -1,4 +1,4 @@
-"""What the rules of roles allow and cover, as values."""
+"""Rights that the rules of roles allow and cover, as values."""
 
 from __future__ import annotations
 

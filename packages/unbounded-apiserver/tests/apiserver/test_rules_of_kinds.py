@@ -1,4 +1,4 @@
-"""What may stand in objects of the built-in kinds, and in the metadata of all, in the words of Kubernetes."""
+"""Valid objects of the built-in kinds, and valid metadata, with the messages of Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server as a whole: who may ask, what it survives, what it does by itself."""
+"""The server as a whole: authentication, recovery, and its own controllers."""
 
 from __future__ import annotations
 

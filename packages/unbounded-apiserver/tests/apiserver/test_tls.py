@@ -26,7 +26,7 @@ VERSIONS: Final = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
 
 class Peer(asyncio.Protocol):
-    """Keeps what comes, and notes what is asked of it."""
+    """Stores received bytes, and records calls."""
 
     def __init__(self) -> None:
         self.line: TlsTransport | None = None
@@ -197,7 +197,7 @@ async def test_what_was_written_before_a_close_arrives_and_the_client_is_told_th
 
 
 async def test_the_client_is_told_in_tls_that_it_has_read_all(authority: CertificateAuthority) -> None:
-    """And the connection stays until it ends that as well: who resets it may take from the client what was said."""
+    """The connection stays until the client ends it, too: a reset may discard bytes that the client has not read."""
     ours, theirs = _pair(window=8192)
     theirs.setblocking(True)
     trusting, peer, read = client_context(ca=authority.certificate), Peer(), bytearray()

@@ -1,5 +1,7 @@
-"""Watches against a model: whatever the interleaving of writers, readers, compaction and restarts, a client that
-follows the protocol sees every change once and in order, and ends with the same objects as the store."""
+"""Watches compared with a model, for any interleaving of writers, readers, compaction and restarts.
+
+A client that follows the protocol gets every change once and in order, and ends with the objects of the store.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,12 @@ State = dict[str, tuple[int, str]]  # key -> revision, label
 
 @dataclass
 class Client:
-    """An informer: lists, watches from the list's revision, lists again when it is told to."""
+    """An informer: lists, watches from the list's revision, and lists again after a 410."""
 
     namespace: str = ""
     labels: str = ""
     fields: str = ""
-    streams: bool = False  # begins with a watch that tells the objects first (WatchList), in place of a list
+    streams: bool = False  # begins with a watch that sends the objects first (WatchList), in place of a list
     state: State = field(default_factory=dict)
     revision: int | None = None
     watch: Watch | None = None
@@ -91,7 +93,7 @@ class Client:
                 del self.state[key]
 
     def _begin_with(self, events: list[ObjectEvent]) -> None:
-        """The objects that a watch begins with; the bookmark behind them says that they are all."""
+        """Store the objects at the begin of a watch; the bookmark after them marks their end."""
         assert self.watch is not None
         assert self.watch.initial_until is not None
         early = [event for event in events if event.record.revision <= self.watch.initial_until]
@@ -220,7 +222,7 @@ class World:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(script=steps, slow=st.booleans())
 def test_a_watcher_sees_every_change_once_and_in_order(script: list[tuple[str, str, str]], slow: bool) -> None:
-    """With `slow`, whoever does not read for a few events is cut off, and goes on from where they were."""
+    """With `slow`, a client that does not read a few events is disconnected, and resumes."""
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         if slow:
             patch.setattr(watches, "QUEUE_EVENTS", SMALL_QUEUE)

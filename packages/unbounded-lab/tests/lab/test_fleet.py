@@ -35,7 +35,7 @@ async def ask(bmc: FleetBmc, method: str, path: str, body: object = None) -> int
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that is dead and not collected does not."""
+    """Return whether a process runs; a dead one that is not collected does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

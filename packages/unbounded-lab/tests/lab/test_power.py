@@ -127,7 +127,7 @@ def test_a_firmware_can_ignore_the_override() -> None:
 
 
 class Recorder:
-    """A board that notes what it is told."""
+    """A board that records its notifications."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -214,7 +214,7 @@ some_traits = st.builds(
 
 
 def lived(host: SimulatedHost, story: list[tuple[float, Press | str]], looks: list[float]) -> SimulatedHost:
-    """The host after a story, looked at (brought up to date) at some times in between."""
+    """Return the host after a story, brought up to date at some times in between."""
     now = 0.0
     for pause, step in story:
         then = now + pause

@@ -46,7 +46,7 @@ class Client:
         self._script.chmod(0o755)
 
     async def lease(self, name: str) -> dict[str, str]:
-        """What the client has learned, by its own names."""
+        """Return the client's settings, by its own names."""
         await {"udhcpc": self.udhcpc, "dhclient": self.dhclient, "dhcpcd": self._dhcpcd}[name]()
         return self.learned()
 
@@ -75,7 +75,7 @@ class Client:
         return config
 
     def remember(self, address: str) -> None:
-        """Leave a lease for dhclient to ask for again after a reboot (INIT-REBOOT)."""
+        """Leave a lease that dhclient requests again after a reboot (INIT-REBOOT)."""
         (self._folder / "leases").write_text(
             f'lease {{ interface "eth0"; fixed-address {address}; option subnet-mask 255.255.255.0;\n'
             "option dhcp-server-identifier 10.66.0.1; renew 2 2037/01/01 00:00:00; rebind 2 2037/01/01 00:00:00;\n"

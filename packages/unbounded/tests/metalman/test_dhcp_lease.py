@@ -1,4 +1,4 @@
-"""What the DHCP server says to each packet of RFC 2131."""
+"""Answers of the DHCP server to each packet of RFC 2131."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which static leases are served, and which are withheld."""
+"""Served and withheld static leases."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ async def heard(client: socket.socket) -> Packet:
 
 
 def ignore(_: DhcpFinding) -> None:
-    """Findings that a test does not look at."""
+    """Ignore a finding."""
 
 
 async def test_a_renewal_is_answered_at_the_clients_address(client: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""What `metalman serve-pxe` makes of its flags, its environment and its file."""
+"""Settings of `metalman serve-pxe` from its flags, its environment and its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What requests ask for, of whom, and how much: without a connection."""
+"""Parsed requests: path, client and range, without a connection."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ PROXIES = (ipaddress.ip_network("10.0.0.0/24"), ipaddress.ip_network("fd00::/64"
     [
         ("10.9.0.5", [], "10.9.0.5"),
         ("::ffff:10.9.0.5", [], "10.9.0.5"),
-        ("10.9.0.5", ["10.9.0.6"], "10.9.0.5"),  # nobody that is trusted says so
+        ("10.9.0.5", ["10.9.0.6"], "10.9.0.5"),  # without a trusted proxy
         ("10.0.0.1", ["10.9.0.6"], "10.9.0.6"),
         ("10.0.0.1", ["10.9.0.6:41000"], "10.9.0.6"),
         ("fd00::1", ["[::ffff:10.9.0.6]:41000"], "10.9.0.6"),
-        ("10.0.0.1", ["1.2.3.4, 10.9.0.6"], "10.9.0.6"),  # what the client said of itself stands to the left
+        ("10.0.0.1", ["1.2.3.4, 10.9.0.6"], "10.9.0.6"),  # the client's own claim is on the left
         ("10.0.0.1", ["1.2.3.4, 10.9.0.6", "10.0.0.2"], "10.9.0.6"),
         ("10.0.0.1", ["10.0.0.2"], "10.0.0.2"),
         ("10.0.0.1", [], "10.0.0.1"),

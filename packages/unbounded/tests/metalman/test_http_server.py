@@ -1,4 +1,4 @@
-"""The HTTP server over loopback, asked by curl and by hand."""
+"""The HTTP server over loopback, with curl and by hand."""
 
 from __future__ import annotations
 
@@ -453,7 +453,7 @@ async def test_the_end_of_the_server_ends_what_runs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_bug_in_sending_is_told_and_hangs_nobody(tmp_path: Path) -> None:
-    no_number: Any = "many"  # the sending thread trips over it at its first look at a client that reads nothing
+    no_number: Any = "many"  # the sending thread fails on it at its first check of a client that reads nothing
     async with serving(tmp_path, replace(LOOPBACK, least=MinimumRate(no_number))) as site:
         assert site.server.check() is None
         site.boots.put("huge", IMAGE * 4)

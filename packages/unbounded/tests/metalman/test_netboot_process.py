@@ -1,4 +1,4 @@
-"""Network boot in one process: what it says is missing, and that it goes on when that is there."""
+"""Network boot in one process: its missing parts, and its continuation when they exist."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cluster_info() -> dict[str, Any]:
 
 @dataclass
 class Place:
-    """An in-memory API, and what is asked of it whether it is ready."""
+    """An in-memory API, and the readiness checks."""
 
     api: MemoryApi = field(
         default_factory=lambda: MemoryApi(namespaces=("kube-public", "kube-system", "unbounded-kube"))

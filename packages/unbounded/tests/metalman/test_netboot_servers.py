@@ -1,4 +1,4 @@
-"""The servers of network boot in one process: what they say when a port cannot be had, and what they count."""
+"""The servers of network boot in one process: their report of an unavailable port, and their counters."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def servers(runtime: Runtime | None = None, reach: Reachability = BEHIND_RELAYS,
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A UDP port that somebody has."""
+    """A UDP port that is in use."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Many BMCs at once: a dead one delays nobody, and systems behind the same BMC take turns."""
+"""Many BMCs at once: a dead one delays no other, and systems of one BMC take turns."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from unbounded_lab.dials import FOR_EVER
 
 AT_ONCE: Final = 8
 HEALTHY: Final = 16
-SILENT: Final = BmcDials(stalls=FOR_EVER, stall_s=3600.0)  # takes the connection, and says nothing
+SILENT: Final = BmcDials(stalls=FOR_EVER, stall_s=3600.0)  # accepts the connection, and sends nothing
 GONE: Final = BmcDials(refused_s=FOR_EVER)
 SLOWER: Final = 1.2  # what the healthy may lose to the dead
-WAITS_S: Final = 4.0  # what a place is held for, once, by somebody whose BMC does not answer
+WAITS_S: Final = 4.0  # how long an operation with a silent BMC keeps its capacity, once
 
 
 @asynccontextmanager
@@ -37,7 +37,7 @@ async def fleet(cluster: Cluster, dials: Sequence[BmcDials], *, host_s: float) -
 
 
 async def reboot_times(cluster: Cluster, dead: Sequence[BmcDials], *, host_s: float) -> list[float]:
-    """Seconds from the request to the end for each healthy BMC, when the dead ones were asked for first."""
+    """Return the seconds from the request to the end for each healthy BMC; the dead ones were requested first."""
     dials = [*dead, *[IDEAL] * HEALTHY]
     async with fleet(cluster, dials, host_s=host_s) as machines, metalman(cluster, concurrent=AT_ONCE):
         began_at = asyncio.get_running_loop().time()

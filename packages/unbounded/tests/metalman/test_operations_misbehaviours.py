@@ -31,7 +31,7 @@ EVIDENCE: Final = {
     ON: {"the host was On", "the host was On again, 5 s later"},
 }
 
-# What does not end well, for which kinds, with which reason, and a word of the message beside the BMC's address.
+# The failures, for which kinds, with their reason and a word of the message besides the BMC's address.
 NAMED: Final[dict[str, tuple[tuple[str, ...], str, str]]] = {
     "accepts-and-does-nothing": (KINDS, "NoEffect", "accepted, without effect"),
     "task-that-fails": (KINDS, "TaskFailed", "Exception: Base.1.18.InternalError"),
@@ -45,8 +45,8 @@ NAMED: Final[dict[str, tuple[tuple[str, ...], str, str]]] = {
 # Thirty seconds are just what a call may take, and either of the two could come first.
 TURNED: Final[dict[str, dict[str, Any]]] = {"stalls": {"stall_s": 45.0}, "acts-late": {"stall_s": 45.0}}
 
-# They go on with requests that their client has given up, so a second one can meet the first, and a log-in that was
-# given up leaves a session that nobody was told of.
+# They carry out requests that their client has abandoned. So a second request can meet the first, and an abandoned
+# log-in leaves an unknown session.
 GO_ON: Final = frozenset({"stalls", "acts-late"})
 AFTERMATH_S: Final = 300.0
 
@@ -99,7 +99,7 @@ def check_end(profile: str, kind: str, operation: MachineOperation, bmc: LabBmc)
 
 
 def check_manners(profile: str, bmc: LabBmc, *, ended_at: float) -> None:
-    """What a BMC may expect of its client, whatever it does itself."""
+    """Check the client's manners towards a BMC, whatever the BMC does."""
     asked = [event.at for event in bmc.history() if event.what in ("pressed", "unheard")]
     ended_at += bmc.clock.now() - asyncio.get_running_loop().time()
     assert all(at <= ended_at for at in asked), "the power was touched after the operation's end"

@@ -1,4 +1,4 @@
-"""What host operations do to a machine and show of it: conditions, boot override, grace, and how much they ask."""
+"""Effects of host operations on a machine: conditions, boot override, grace, and the number of calls."""
 
 from __future__ import annotations
 

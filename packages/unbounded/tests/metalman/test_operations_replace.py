@@ -1,4 +1,4 @@
-"""HostReplace on a lab BMC, whose host boots from the network as its boot override says: the ways it ends well."""
+"""HostReplace on a lab BMC, whose host boots from the network according to its boot override: the complete cases."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from unbounded_lab.bmc.power import HostPower
 from unbounded_lab.bmc.profiles import dials_for
 from unbounded_lab.dials import changed
 
-# What does not end well, and with which reason.
+# The failures, with their reason.
 NAMED: Final = {
     "accepts-and-does-nothing": "NoEffect",
     "boot-override-dropped": "DidNotNetboot",

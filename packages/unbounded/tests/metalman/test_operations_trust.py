@@ -132,7 +132,7 @@ def test_two_machines_behind_one_bmc_do_not_offer_the_wrong_password_twice() -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after_s", [0.0, 3.0])  # before the shutdown was asked for, and after that
+@pytest.mark.parametrize("after_s", [0.0, 3.0])  # before the request of the shutdown, and after it
 def test_a_password_rotated_in_the_middle_of_a_reboot_stops_it_until_the_secret_follows(after_s: float) -> None:
     async def scene() -> None:
         cluster = Cluster()

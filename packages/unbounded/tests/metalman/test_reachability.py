@@ -1,4 +1,4 @@
-"""Where booting machines reach metalman, decided from its settings and what the network of this machine looks like."""
+"""metalman's addresses for booting machines, from its settings and the network of this machine."""
 
 from __future__ import annotations
 

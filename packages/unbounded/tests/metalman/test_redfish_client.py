@@ -1,4 +1,4 @@
-"""What calls mean: which system, which ResetType, tasks, refusals, and the boot override."""
+"""Calls of the client: the system, the ResetType, tasks, refusals, and the boot override."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A patient caller reboots machines behind every misbehaviour that the lab knows: it succeeds, or says why not.
+"""A patient caller reboots machines behind every misbehaviour of the lab: it succeeds, or names the cause.
 
-Waits of the field are made short: a lie of 10 s is one of half a second here, as the callers' limits are too.
+Waits of the field are short here: a lie of 10 s lasts half a second, and the callers' limits are shorter, too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FLAPPING_S: Final = 60.0  # each call meets a closed door with a chance of one i
 GRACE_S: Final = 1.0
 ASK_AGAIN_S: Final = 1.0
 
-# What a caller has to be told where no patience helps: the failure, and a word of its message.
+# The failures that no patience resolves, with a word of their message.
 NAMED: Final[dict[str, tuple[type[Failure], str]]] = {
     "accepts-and-does-nothing": (Transient, "still On"),
     "task-that-fails": (TaskFailed, "Exception"),
@@ -57,7 +57,7 @@ NAMED: Final[dict[str, tuple[type[Failure], str]]] = {
     "acts-late": (Transient, "no answer"),
     "connection-refused": (Transient, "refused"),
 }
-# They go on with requests that their caller has given up, so there are sessions that nobody was told of.
+# They carry out requests that their caller has abandoned, so there are unknown sessions.
 ABANDONS_LOG_INS: Final = frozenset({"stalls", "acts-late"})
 KEEPS_SESSIONS: Final = ABANDONS_LOG_INS | {"password-expired"}  # which refuses their deletion too
 SHORTER: Final = {"stall_s": 1.5, "slow_s": (0.05, 0.2), "power_lie_s": 0.5, "power_cache_s": 0.3, "task_s": 0.4}
@@ -90,7 +90,7 @@ def access(bmc: LabBmc, **changed: str) -> BmcAccount:
 
 
 class PatientCaller:
-    """Reads, asks, reads again; a lost answer is looked at and not repeated before its time."""
+    """Reads, requests, reads again; after a lost answer it observes before it repeats."""
 
     def __init__(self, bmc: PooledBmc, patience_s: float = PATIENCE_S) -> None:
         self._bmc, self._patience_s = bmc, patience_s

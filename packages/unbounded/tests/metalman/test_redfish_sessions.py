@@ -173,7 +173,7 @@ async def test_another_password_or_a_touched_secret_is_tried_at_once(bmc: FakeBm
     with pytest.raises(PasswordRejected):
         await pool.bmc(bmc.access(secret="bmc", secret_version="1")).system()
     assert (await pool.bmc(bmc.access(password="another", secret="bmc", secret_version="2")).system()).device_id == "1"
-    bmc.password = PASSWORD  # somebody set it on the BMC, and touched the Secret
+    bmc.password = PASSWORD  # a user set it on the BMC, and updated the Secret
     with pytest.raises(PasswordRejected):
         await pool.bmc(bmc.access(secret="bmc", secret_version="1")).system()
     assert (await pool.bmc(bmc.access(secret="bmc", secret_version="3")).system()).device_id == "1"

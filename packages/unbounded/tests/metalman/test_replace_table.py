@@ -1,4 +1,4 @@
-"""The table of HostReplace: sound in itself, and what each look at a Machine comes to in it."""
+"""The table of HostReplace: sound in itself, and the result of each observation of a Machine in it."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_only_what_a_stage_can_see_leads_out_of_it() -> None:
             assert step.fail is None
 
 
-# What a look comes to
+# Results of observations
 
 MILESTONES: Final = {
     "Offered": None,

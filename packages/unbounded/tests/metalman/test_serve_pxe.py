@@ -121,7 +121,7 @@ async def replica(network: Lab, kubeconfig: str, folder: Path, number: int, **mo
 
 
 async def leased(network: Lab) -> dict[str, Any]:
-    """What the machine is given by DHCP."""
+    """Return the machine's DHCP lease."""
     asked = json.dumps({"interface": "eth0", "mac": NEAR_MAC, "until": "leased"})
     said = await network.run("near", sys.executable, "-m", "tests.metalman.support.pxe_machine", asked, within_s=60)
     assert said.startswith("{"), said
@@ -193,7 +193,7 @@ print(answer.read().decode())
 
 
 async def ask(network: Lab, url: str, method: str = "GET") -> tuple[int, str]:
-    """What the machine is answered; it asks again after 503."""
+    """Send a request of the machine and return the answer; repeat it after a 503."""
     said = await network.run("near", sys.executable, "-ISc", ASK, url, method)
     status, _, body = said.partition("\n")
     assert status.isdigit(), said

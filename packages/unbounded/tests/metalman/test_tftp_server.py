@@ -1,4 +1,4 @@
-"""The TFTP server over loopback, asked by sockets and by curl."""
+"""The TFTP server over loopback, with sockets and with curl."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Receiver:
         if packet[1] == 6:
             return [0] if not self.blocks else []
         assert packet[1] == 3
-        if number(packet) != (self.blocks + 1) % 65536:  # a gap, or a repeat: say what there is
+        if number(packet) != (self.blocks + 1) % 65536:  # a gap, or a repetition: acknowledge the last block
             self.in_window = 0
             return [self.blocks]
         self.blocks += 1

@@ -1,4 +1,4 @@
-"""How many operations an executor works on at once: bounded, the oldest first, and the slow ones lend their place."""
+"""The concurrency limit of an executor: bounded, the oldest first, and slow ones yield their place."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_who_lends_for_long_goes_on_when_there_is_a_place_again() -> None:
     assert limiter.reacquire("u2", "n2", _order(2))
     assert not limiter.reacquire("u1", "n1", _order(1))
     assert not limiter.reacquire("u0", "n0", _order(0))
-    limiter.adopt("u0")  # it is looked at meanwhile, and still waits
+    limiter.adopt("u0")  # it is observed meanwhile, and still waits
     woken.clear()
     limiter.release("u2")
     assert woken == ["n0"]
@@ -274,7 +274,7 @@ class _Schedule:
         return has_place
 
     def judge(self) -> None:
-        """Nobody waits for a place that is free without having been told."""
+        """Check that every waiter of a free place was woken."""
         for uid in sorted(self.waiting.difference(self.woken)):
             assert not self.asks(uid), f"{uid} could have come in, and was not woken"
 

@@ -1,4 +1,4 @@
-"""What an operation needs next: the rules around the tables, one by one, and what holds for any sequence of facts."""
+"""Next steps of an operation: the rules around the tables, one by one, and laws for any sequence of facts."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_a_dwell_is_not_over_for_a_look_that_began_before() -> None:
     assert decision.requeue_s <= 2.0
 
 
-# What must not stay behind
+# Cleanup
 
 TIDY = replace(
     SOUND,
@@ -534,7 +534,7 @@ def test_a_wait_for_what_was_perhaps_done_does_not_say_that_it_was_asked_for() -
     assert decision.text.startswith("the outcome of Go is unknown: 503; waiting for ")
 
 
-# What may still arrive of processes that have ended
+# Late calls of ended processes
 
 LATE = (LateCall("p1", "Go", 7.0),)
 SETTLED = replace(SOUND, settled=frozenset({"Go"}))
@@ -598,7 +598,7 @@ def test_what_is_seen_to_have_come_true_arrives_no_more_unless_it_was_sent_twice
     assert isinstance(decision, Wait if waits else CallAction)
 
 
-# What carries a key
+# Calls with a key
 
 KEYED = replace(SOUND, actions={**SOUND.actions, "Go": Repeat.KEYED})
 UNHEARD = Answer(CallOutcome.NOT_DONE, "NoAnswer", "429", lost=True)
@@ -642,7 +642,7 @@ def test_what_carries_a_key_and_was_never_answered_is_an_unknown_outcome(answer:
     assert _failure(_decide(GOING, procedure=KEYED, answer=answer, in_stage_s=11.0)) == reasons.OUTCOME_UNKNOWN
 
 
-# What holds for any sequence
+# Laws for any sequence
 
 POWER = [
     (OperationKind.HOST_REBOOT, {}),
@@ -667,7 +667,7 @@ SIGHTS = st.sampled_from(
 
 
 class Walk:
-    """One operation under a sequence of facts and answers, on a clock that moves as far as each decision says."""
+    """One operation under a sequence of facts and answers, on a clock that advances by each decision's wait."""
 
     def __init__(self, procedure: Procedure, deadline_s: float) -> None:
         self.procedure = procedure
@@ -770,7 +770,7 @@ def test_a_graceful_shutdown_is_asked_for_once(
         assert not (before == after and before[1] in once)
 
 
-# What a procedure may say of its limits, of its progress, and of a world that goes on
+# Declarations of a procedure about its limits, its progress, and a world that continues
 
 
 def _with_going(**fields: Any) -> Procedure:

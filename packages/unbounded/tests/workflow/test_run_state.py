@@ -1,4 +1,4 @@
-"""What a process knows of its own asks outlasts records that are read late."""
+"""A process's knowledge of its own calls outlasts records that are read late."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_stage_that_asks_for_nothing_takes_no_answer_from_the_handle_of_the_on
     assert (state.answer.outcome, state.answered_at) == (CallOutcome.NONE, 1.0)
 
 
-# What another process has left
+# Traces of another process
 
 ENDED, ACTS = (lambda _identity: True), (lambda _identity: False)
 

@@ -1,4 +1,4 @@
-"""Every rule that a kube-apiserver was asked about gets its answer here too, result and wording."""
+"""Every rule of the kube-apiserver's recording has the same answer here, in result and wording."""
 
 import json
 from typing import Any

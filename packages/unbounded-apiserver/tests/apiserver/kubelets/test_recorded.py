@@ -33,7 +33,7 @@ CODES = (302, 400, 401, 403, 404, 405, 409, 415, 422, 429, 500, 501, 503, 504)
 
 
 async def answer(request: web.Request) -> web.StreamResponse:
-    """Answer as the recording's `nodes` says of n1."""
+    """Answer as the recording's `nodes` does for n1."""
     first, _, pod, *_ = request.path.strip("/").split("/")
     if pod.startswith("code"):
         code = int(pod.removeprefix("code"))

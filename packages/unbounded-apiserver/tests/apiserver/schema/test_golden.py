@@ -96,7 +96,7 @@ def _patched(target: Any, patch: Any) -> Any:
 
 
 def _transitions() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Each recorded update: its name, the object before it, the object that it asks for."""
+    """Yield each recorded update: its name, the object before it, and the requested object."""
     current: dict[str, Any] = {}
     for name in (name for name in OBJECTS if name.startswith("transition-")):
         exchange = OBJECTS[name]

@@ -1,4 +1,4 @@
-"""What holds for any schema and any object."""
+"""Laws of any schema and any object."""
 
 import copy
 from contextlib import suppress

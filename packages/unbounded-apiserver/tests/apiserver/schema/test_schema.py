@@ -1,4 +1,4 @@
-"""What the recorded exchanges do not show: defaults, pruning, ratcheting, transitions, limits."""
+"""Behaviour that the recorded exchanges do not show: defaults, pruning, ratcheting, transitions, limits."""
 
 import copy
 from pathlib import Path

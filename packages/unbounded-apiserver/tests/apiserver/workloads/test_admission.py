@@ -1,4 +1,4 @@
-"""What the server adds to Pods and Services on its own: as a real one did, by the recording of a kubelet's life."""
+"""The server's additions to Pods and Services, compared with the recording of a kubelet's life."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disruption budgets: which changes of Pods they look at, and how often they read a Pod."""
+"""Disruption budgets: the relevant changes of Pods, and the number of reads of a Pod."""
 
 from __future__ import annotations
 

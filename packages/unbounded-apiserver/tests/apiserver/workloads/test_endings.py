@@ -1,4 +1,4 @@
-"""How Pods end: evicted, deleted with time and without, and by their kubelet; as a real server answered it."""
+"""Ends of Pods: evicted, deleted with and without grace, and by their kubelet; as a real server answered."""
 
 from __future__ import annotations
 

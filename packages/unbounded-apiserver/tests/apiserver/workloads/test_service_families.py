@@ -1,4 +1,4 @@
-"""A Service says which kinds of addresses it has, as in a cluster with IPv4."""
+"""A Service has its address families, as in a cluster with IPv4."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def manifest(kind: StructType, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def lost(ours: Any, theirs: Any, at: str = "") -> Iterator[str]:
-    """Where theirs has something that ours has not, or has otherwise."""
+    """Yield the places where ours lacks something of theirs, or differs."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         for key, value in theirs.items():
             if key not in ours:

@@ -322,7 +322,7 @@ async def test_a_machine_has_12_changes_at_once_and_4_a_minute() -> None:
         assert await _codes(s, "POST", path, 1) == []
 
 
-# What the SDK of today can send besides
+# Further fields that the current SDK can send
 
 
 @pytest.mark.parametrize("option", ["Delete", "Detach"])

@@ -53,7 +53,7 @@ async def _ends(poller: Any, match: str) -> None:
 
 
 async def _fails(s: Scene, error: type[Exception], match: str | None = None, times: int = 1) -> None:
-    """Ask for a restart that fails so often, and then once more."""
+    """Request a restart that fails so often, and then once more."""
     for _ in range(times):
         with pytest.raises(error, match=match):
             await s.vms.begin_restart(GROUP, "vm-1")
@@ -442,7 +442,7 @@ async def _(s: Scene) -> None:
 
 
 def _blinks(s: Scene) -> int:
-    """How often the machine went off."""
+    """Return how often the machine went off."""
     return sum(event.what == "off" for event in s.cloud.history.of("VirtualMachine", "vm-1"))
 
 

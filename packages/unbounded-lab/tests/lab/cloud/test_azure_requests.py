@@ -37,7 +37,7 @@ TOKEN: Final = LOGIN.grant(LOGIN.applications["app"], f"{RESOURCE}/.default", 0.
 
 
 class Desk:
-    """A cloud with `vm-1`, and a network interface for another, asked without a socket."""
+    """A cloud with `vm-1`, and a network interface for another, called without a socket."""
 
     def __init__(self, **dials: Any) -> None:
         self.estate = AzureResources("tenant")
@@ -66,7 +66,7 @@ class Desk:
 
 
 def another() -> Body:
-    """What creates `vm-2`, as a machine without anything special."""
+    """Return the body that creates `vm-2`, a plain machine."""
     return model(THERE, VmShape(zones=("1",)))
 
 
@@ -370,13 +370,13 @@ def test_a_change_is_held_against_the_same(what: str) -> None:
 
 
 def _enums(annotation: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], list[str]]]:
-    """Where a model has enumerated values, and these; 0 in a path is the first of a list."""
+    """Yield the paths of a model's enumerated values, and these; 0 in a path is the first of a list."""
     if is_enum(annotation):
         yield path, [each.value for each in annotation]
         return
     if get_origin(annotation) is list:
         path = (*path, 0)
-    if annotation is not models.VirtualMachineInstanceView:  # nobody can set what it shows
+    if annotation is not models.VirtualMachineInstanceView:  # its fields are read-only
         for each in get_args(annotation):
             yield from _enums(each, path)
         for name, (inner, _) in (fields_of(annotation) or {}).items():

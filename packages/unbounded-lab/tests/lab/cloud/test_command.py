@@ -1,4 +1,4 @@
-"""`unbounded lab cloud`: what somebody gets who serves a cloud to try things on."""
+"""`unbounded lab cloud`: a simulated cloud for users."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from unbounded_lab.cloud.command import OFFERS, add_arguments, run
 
 @asynccontextmanager
 async def served(*arguments: str, ended_by: signal.Signals = signal.SIGINT) -> AsyncIterator[dict[str, str]]:
-    """The command at work; what it printed before its table, and what it says to export, by name."""
+    """Run the command; the facts before its table, and its environment, by name."""
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     out = io.StringIO()

@@ -1,4 +1,4 @@
-"""What all simulated clouds stand on: limits, records with a past, what comes due, and the front with its faults."""
+"""Shared base of all simulated clouds: limits, records with a past, due changes, and the frontend with its faults."""
 
 from __future__ import annotations
 

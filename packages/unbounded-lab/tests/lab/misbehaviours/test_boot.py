@@ -12,7 +12,7 @@ CHECKS = Checks()
 
 
 async def boot_source(talk: Wire) -> str:
-    """What the host boots from when it is reset."""
+    """Return the boot source of the host at a reset."""
     await talk.reset("ForceRestart")
     return [event.detail for event in talk.bmc.history() if event.what == "boot"][-1]
 

@@ -1,4 +1,4 @@
-"""Resets that are not carried out, or not as they were asked for, and hosts that do not do as they are told."""
+"""Resets that are not carried out, or differ from the request, and hosts that ignore them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def reset_fails_inside(talk: Wire) -> None:
 
 
 async def allowable_values(talk: Wire) -> tuple[list[str] | None, list[str] | None]:
-    """As they stand at the action, and in its ActionInfo."""
+    """Return the values at the action, and in its ActionInfo."""
     action = (await talk.get()).json["Actions"]["#ComputerSystem.Reset"]
     assert action["target"] == RESET
     info = action.get("@Redfish.ActionInfo")

@@ -1,4 +1,4 @@
-"""What is said of the power, and is not so."""
+"""Wrong reports of the power."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What attestation answers, pins and writes: to a TPM, to another one, and to messages that are replayed or forged."""
+"""Answers, pins and writes of attestation: for a TPM, for another one, and for replayed or forged messages."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_where_no_proof_is_required_one_step_gives_a_token_and_says_nothin
 
 
 async def test_a_key_that_nobody_proved_is_not_pinned() -> None:
-    """Who knew a public key of any TPM had it pinned, and the host's own was refused from then on."""
+    """A former fault: any client with a TPM's public key had it pinned, and the host's own was refused from then on."""
     lab, client = Lab(), Client()
     answer = await lab.post(**client.keys)
     assert (answer.code, answer.body["error"]) == (
@@ -204,7 +204,7 @@ async def enrol(lab: Lab, digest: str | None) -> None:
 
 @pytest.mark.parametrize("shown", [str.lower, str.upper])
 async def test_a_key_that_is_enrolled_before_is_the_only_one_that_gets_a_token(shown: Callable[[str], str]) -> None:
-    """The first TPM that came was trusted, whoever's it was."""
+    """A former fault: the first TPM was trusted, whoever its owner."""
     lab, ours, foreign = Lab(), Client(), Client(ecc_key(), ecc_key(1))
     await enrol(lab, shown(digest_of(ours)))
     answer = await lab.post(**foreign.keys, challenge=True)
@@ -361,7 +361,7 @@ def test_no_truncated_or_made_up_message_gets_anything(content: bytes) -> None:
 
 
 class Broken(MemoryApi):
-    """An API whose writes fail as they are told to."""
+    """An API whose writes fail as configured."""
 
     failure: Exception | None = None
 

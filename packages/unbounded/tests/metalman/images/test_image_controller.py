@@ -1,4 +1,4 @@
-"""Images of Machines: pulled, looked up again, told of, kept through outages and restarts, and let go of."""
+"""Images of Machines: pulled, resolved again, reported, kept through outages and restarts, and removed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def netboot(mark: bytes = b"1", **more: bytes) -> Built:
 
 
 class Lab:
-    """A registry of images, Machines in memory, and one replica that keeps and tells."""
+    """A registry of images, Machines in memory, and one replica with a cache."""
 
     def __init__(self, folder: Path, host: str) -> None:
         self.folder = folder
@@ -103,12 +103,12 @@ class Lab:
         return found
 
     async def sees_a_boot(self, name: str = "m1") -> bool:
-        """Whether the replica knows what the API does of a boot."""
+        """Return whether the replica knows the API's state of a boot."""
         found = self.machines.get(name)
         return found is not None and found.status.netboot is not None
 
     async def says(self, reason: str, text: str = "", name: str = "m1") -> str:
-        """Wait until the condition says this; its whole message."""
+        """Wait until the condition has this reason; return its message."""
 
         async def said() -> str | None:
             found = await self.condition(name)
@@ -118,7 +118,7 @@ class Lab:
         return found
 
     async def why(self) -> ExplainLink:
-        """What `why machine/m1` answers."""
+        """Return the explanation of `why machine/m1`."""
         (link,), _, _ = await explained(self.api, Topic.MACHINE, "m1")
         return link
 
@@ -342,9 +342,9 @@ UNUSABLE = [
 async def test_a_cache_folder_that_disappears_is_noticed_said_and_filled_again(
     lab: Lab, registry: Registry, what: str, *, asked: bool
 ) -> None:
-    """It was served as 404 until the next restart, and the condition said Pulled."""
+    """A former fault: it was served as 404 until the next restart, with the condition Pulled."""
     registry.add(netboot(), "v1")
-    await lab.machine(image=f"lab/img@{netboot().digest}")  # what a digest means is never looked up again
+    await lab.machine(image=f"lab/img@{netboot().digest}")  # a digest is never resolved again
     async with lab.replica() as keeper:
         before = await lab.served(keeper)
         await lab.says("Pulled")

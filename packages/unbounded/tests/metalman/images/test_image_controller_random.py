@@ -34,7 +34,7 @@ async def down(_: web.BaseRequest) -> web.StreamResponse:
 
 @dataclass
 class World:
-    """What was done, and what follows from it."""
+    """The steps, and their expected results."""
 
     lab: Lab
     registry: Registry
@@ -98,7 +98,7 @@ class World:
         self.stack = AsyncExitStack()
 
     async def check(self) -> None:
-        """What always holds."""
+        """Check the invariants."""
         assert self.keeper is not None
         for name in self.tags:
             served = await self.lab.of(self.keeper, name)
@@ -108,7 +108,7 @@ class World:
             assert mark.split(b"-")[0] in (b"v1", b"v2")
             if name in self.booting and self.booting[name] is None:
                 self.booting[name] = served
-                await self.status(name, "KernelFetched", served.disk.digest)  # as the servers tell
+                await self.status(name, "KernelFetched", served.disk.digest)  # as the servers report
             if name in self.booting:
                 assert served == self.booting[name]
 

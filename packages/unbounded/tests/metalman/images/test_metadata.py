@@ -1,4 +1,4 @@
-"""What images say of themselves is read strictly, and what Machines name is found in one place."""
+"""Metadata of images is read strictly, and the images of Machines are found in one place."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def network() -> Iterator[Lab]:
 
 
 class Metalman:
-    """The servers' process: what it was told, and what it says."""
+    """The servers' process: its input, and its output."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -148,7 +148,7 @@ def become(network: Lab, mac: str | None = None, *addresses: str) -> None:
 
 
 async def prefix_of(network: Lab, role: str = "near") -> str:
-    """The prefix, as the loader's configuration tells it."""
+    """Return the prefix in the loader's configuration."""
     code, config = await get(network, role, "grub/grub.cfg")
     assert code == 200, config
     return config.partition("serve_url=")[2].split()[0].rpartition("/")[2]
@@ -183,7 +183,7 @@ async def test_a_stranger_gets_nothing_of_a_boot_whatever_headers_it_sends(netwo
         assert await post(network, "relay", f"boot/{guess}/pxe/disable") == 404
         assert await post(network, "relay", f"boot/{guess}/progress", {"stage": "x", "failed": True}) == 404
 
-        # The boot goes on as if nothing had been.
+        # The boot continues undisturbed.
         assert await tftp(network, "near", "shimx64.efi") == "the shim"
         assert (await get(network, "near", "vmlinuz"))[0] == 200
         assert await post(network, "near", f"boot/{prefix}/progress", {"stage": "Starting"}) == 200

@@ -1,4 +1,4 @@
-"""Which boots are wanted, and what they may have."""
+"""Requested boots, and the files that they may have."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def option(uuid: UUID, *, swapped: bool = False) -> bytes:
 
 
 def run_of(percents: list[int]) -> list[BootEvent]:
-    """What one start of the host shows, from firmware to the image."""
+    """Return the events of one start of the host, from firmware to the image."""
     return [
         MachineIdSent(option(ID)),
         LOADER,
@@ -126,7 +126,7 @@ def test_two_machine_ids_end_it_and_byte_orders_or_missing_ids_do_not() -> None:
 
 
 def test_a_machine_id_proves_nothing_once_a_kernel_went_out() -> None:
-    """Who has the kernel boots: a packet that comes later, forged or not, must not end that."""
+    """The client with the kernel boots: a later packet, forged or not, must not end that."""
     ours, other = MachineIdSent(option(ID)), MachineIdSent(option(UUID(int=7)))
     assert not isinstance(after(ours, LOADER, KERNEL, other), DuplicateHost)
     assert not isinstance(after(LOADER, KERNEL, ours, other), DuplicateHost)

@@ -1,4 +1,4 @@
-"""Which file a path means, who may have it, and that none leads out of its image."""
+"""Files of paths, and their readers; no path leads out of its image."""
 
 from __future__ import annotations
 

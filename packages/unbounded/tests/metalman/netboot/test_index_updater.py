@@ -1,4 +1,4 @@
-"""How long a boot lasts that no operation ends."""
+"""Duration of a boot that no operation ends."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_repave_of_a_host_that_nobody_starts_is_not_pending_for_ever() -> None
             assert await is_pending(world)
             await asyncio.sleep(STALE_S - 60)
             await world.site.progress(ADDRESS, world.prefix(), ProgressReport(stage="Writing", percent=1))
-            await asyncio.sleep(STALE_S - 60)  # something has come of it since
+            await asyncio.sleep(STALE_S - 60)  # it has progressed since
             assert await is_pending(world)
             await asyncio.sleep(120)
             assert not await is_pending(world)
@@ -88,7 +88,7 @@ def test_a_repave_of_a_host_that_nobody_starts_is_not_pending_for_ever() -> None
 
 
 async def is_pending(world: World) -> bool:
-    """Whether the Machine says that it is to be repaved."""
+    """Return whether the Machine reports a pending repave."""
     said = [condition for condition in (await world.status()).status.conditions if condition.type == "Repaved"]
     return [(each.status, each.reason) for each in said] == [("False", "Pending")]
 

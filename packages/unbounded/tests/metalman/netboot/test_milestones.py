@@ -1,4 +1,4 @@
-"""What is written down of a boot only goes forward."""
+"""The recorded milestones of a boot only increase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A boot from its first packet to its end, as the servers ask for it and as it stands in the Machine's status."""
+"""A boot from its first packet to its end: the servers' requests, and the Machine's status."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def netboot(world: World, machine: str = "m1") -> NetbootStatus:
 
 
 async def said_by_why(world: World, machine: str, reason: str) -> str:
-    """What `why` says of a Machine whose leases are not served."""
+    """Return the explanation of `why` for a Machine whose leases are not served."""
     links, _, _ = await explained(world.api, Topic.MACHINE, machine)
     assert links[0].held_by == f"condition NetbootServed=False ({reason})"
     assert links[0].next_step == "metalman serves it as soon as that is corrected"
@@ -66,7 +66,7 @@ async def said_by_why(world: World, machine: str, reason: str) -> str:
 
 
 def dhcp_asks(world: World, packet: Packet) -> DhcpAnswer:
-    """What the DHCP server does with a packet."""
+    """Return the DHCP server's answer to a packet."""
     book = world.site.book
     book.packet_received(packet, Arrival())
     answer = dhcp.answer(packet, Arrival(), book)
@@ -200,7 +200,7 @@ async def test_a_counter_without_a_bmc_is_carried_through_by_the_servers_alone(t
 
 
 async def test_a_pinned_tpm_keeps_nobody_with_the_machines_address_from_reporting_for_it(tmp_path: Path) -> None:
-    """What it keeps is the token: reports are believed by the prefix, which stands in what a loader fetches first."""
+    """It protects the token. Reports are trusted by the prefix, which is in the loader's first file."""
     async with netboot_site(tmp_path) as world:
         await world.machine(machine_body(**WITH_BMC, status={"tpm": {"ekPublicKey": "-----BEGIN PUBLIC KEY-----"}}))
         await world.replace()

@@ -1,4 +1,4 @@
-"""While the API does not answer, hosts go on as far as they can, and nothing that they said is lost."""
+"""While the API does not answer, hosts continue as far as they can, and no report of theirs is lost."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_a_counted_repave_with_all_that_can_be_seen_of_it(tmp_path: Path) -> Non
             }
             await world.caught_up()
 
-            # The next one begins anew, and is contested.
+            # The next one starts from the beginning, and is contested.
             await api.patch(MACHINES, "m1", {"spec": {"operations": {"repaveCounter": 2}}})
             await world.caught_up()
             conditions = {each.type: (each.status, each.reason) for each in (await world.status()).status.conditions}

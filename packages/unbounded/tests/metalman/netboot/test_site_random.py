@@ -34,7 +34,7 @@ STEPS = (
 
 @dataclass
 class Model:
-    """What should be: worked out from the steps alone."""
+    """The expected state: derived from the steps alone."""
 
     world: World
     stage: str = ""
@@ -114,7 +114,7 @@ class Model:
         return True
 
     async def check(self) -> None:
-        """What has to hold at any time."""
+        """Check the invariants."""
         answer = dhcp.answer(asked(MessageType.DISCOVER, pxe(7)), Arrival(), self.world.site.book)
         if self.rival:
             assert not isinstance(answer, DhcpReply)

@@ -24,7 +24,7 @@ M = NetbootMilestone
 
 
 class SlowApi(MemoryApi):
-    """Its patches fail as they are told to: 0 before the write, 1 after it."""
+    """An API whose patches fail as configured: 0 before the write, 1 after it."""
 
     def __init__(self) -> None:
         super().__init__(now=virtual_now)
@@ -47,7 +47,7 @@ class SlowApi(MemoryApi):
 
 @dataclass
 class Desk:
-    """A Machine, and a writer beside it; `boots` are the ones that are wanted."""
+    """A Machine, and its status writer; `boots` are the requested ones."""
 
     api: SlowApi
     writer: BootStatusWriter

@@ -74,7 +74,7 @@ DATA = st.recursive(
 
 
 def said_by_a_template(text: str, data: object) -> bool:
-    """Whether the template renders, or fails with an error that names it. Any other error passes through."""
+    """Return whether the template fails with an error that names it. Any other error passes through."""
     try:
         Template("t", text, limits=SMALL).render(data)
     except TemplateError as error:

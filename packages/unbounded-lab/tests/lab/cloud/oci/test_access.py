@@ -1,4 +1,4 @@
-"""Who may speak to an Oracle cloud: API keys, instance principals and workloads, through the SDK's own signers."""
+"""Authentication at an Oracle cloud: API keys, instance principals and workloads, through the SDK's own signers."""
 
 from __future__ import annotations
 

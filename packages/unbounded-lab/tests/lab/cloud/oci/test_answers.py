@@ -1,5 +1,6 @@
-"""Every call that a simulated Oracle cloud serves is answered with what the SDK says of it: headers, pages, filters and
-models, which each client of `sdk.py` holds its answers against. The SDK's own signers read the logins: `test_access`.
+"""Answers of every call of a simulated Oracle cloud, compared with the SDK: headers, pages, filters and models.
+
+Each client of `sdk.py` compares its answers. The SDK's own signers read the logins: `test_access`.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ def needed(call: Any) -> list[str]:
 
 
 def options(call: Any) -> list[str]:
-    """What a method documents beside what it needs."""
+    """Return the optional arguments that a method documents."""
     every = re.findall(r"^:param \S+ (\w+):", inspect.getdoc(call) or "", re.MULTILINE)
     return [name for name in every if name not in needed(call)]
 
 
 def asked(call: Any, values: dict[str, Any]) -> dict[str, Any]:
-    """What a read is asked with: all that it needs, and the compartment where it takes one."""
+    """Return the arguments of a read: all required ones, and the compartment if it takes one."""
     return {name: values[name] for name in {*needed(call), *options(call)} & {*needed(call), "compartment_id"}}
 
 
@@ -127,7 +128,7 @@ async def test_every_list_comes_in_the_pages_and_with_the_filters_that_the_sdk_h
 
 
 async def found_nothing(sdk: Sdk, call: Any, query: dict[str, str]) -> bool:
-    """Whether a filter that nothing passes is heeded: by an empty list, or by a refusal."""
+    """Return whether a filter without matches has an effect: an empty list, or a refusal."""
     try:
         return not (await sdk.ask(call, **query)).data
     except oci.exceptions.ServiceError as error:

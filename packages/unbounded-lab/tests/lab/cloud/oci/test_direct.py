@@ -63,7 +63,7 @@ async def test_what_goes_wrong_on_the_way_is_the_same_as_over_a_socket(dials: di
             await over_socket.ask(over_socket.compute.instance_action, ident, "STOP")
         cloud.set_dials(**dials)
         with pytest.raises(oci.exceptions.RequestException) as met_directly:
-            direct.compute.instance_action(ident, "STOP")  # in the loop's own thread, as it is meant
+            direct.compute.instance_action(ident, "STOP")  # in the loop's own thread, as intended
         assert type(met.value.args[0]) is type(met_directly.value.args[0])
 
 

@@ -222,7 +222,7 @@ async def test_a_power_action_with_a_retry_token_is_carried_out_once() -> None:
         def resets() -> int:
             return sum((each.what, each.detail) == ("asked", "RESET") for each in cloud.history.of("Instance"))
 
-        for pause_s in (0.5, 10.0, 0.0):  # while it goes on, and when it is over
+        for pause_s in (0.5, 10.0, 0.0):  # in progress, and after the end
             await sdk.ask(sdk.compute.instance_action, ident, "RESET", opc_retry_token="once")
             clock.move(pause_s)
         assert resets() == 1

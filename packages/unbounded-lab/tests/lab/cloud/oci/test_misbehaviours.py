@@ -1,4 +1,4 @@
-"""Each misbehaviour of an Oracle cloud does through the SDK what its description says."""
+"""Each misbehaviour of an Oracle cloud has the described effect through the SDK."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_it_does_what_it_says(name: str) -> None:
 
 
 def fresh(scene: Scene) -> list[OciInstance]:
-    """What was launched, and is not TERMINATED."""
+    """Return the launched instances that are not TERMINATED."""
     return [each for each in scene.cloud.machines().values() if each.name == "fresh"]
 
 
@@ -135,7 +135,7 @@ async def answers_cut_off(scene: Scene) -> None:
 
 
 async def given_up(scene: Scene) -> None:
-    """Ask for a STOP, and wait no longer than the SDK's read timeout."""
+    """Request a STOP, and wait no longer than the SDK's read timeout."""
     scene.sdk.compute.base_client.timeout = (5.0, 0.2)
     with pytest.raises(LOST, match="Read timed out"):
         await scene.act("STOP")
@@ -158,7 +158,7 @@ async def stalls_before_acting(scene: Scene) -> None:
     await given_up(scene)
     assert scene.truth() is InstanceState.RUNNING
     scene.clock.move(STALL_S)
-    await asyncio.sleep(0)  # the request that nobody waits for is carried out now
+    await asyncio.sleep(0)  # the abandoned request is carried out now
     assert scene.truth() is InstanceState.STOPPING
 
 

@@ -1,4 +1,4 @@
-"""Answers are held against all that the models of Oracle's SDK say."""
+"""Answers are compared with all rules of the models of Oracle's SDK."""
 
 from __future__ import annotations
 

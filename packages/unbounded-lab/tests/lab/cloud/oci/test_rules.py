@@ -280,7 +280,7 @@ PLAIN: Final = (str, int, float, bool, Any)
 
 
 def differences(ours: Any, theirs: Any, path: str = "$") -> Iterator[str]:
-    """Where a type of the lab takes something else than what the SDK's models have."""
+    """Yield the places where a type of the lab differs from the SDK's models."""
     ours, theirs = essence(ours), essence(theirs)
     if isinstance(ours, type) and issubclass(ours, Details):
         yield from structure_differences(ours, theirs, path)
@@ -315,7 +315,7 @@ def structure_differences(ours: type[Details], theirs: Any, path: str) -> Iterat
 
 
 def is_known(model: Any, known: dict[str, Any]) -> bool:
-    """Whether the lab has this one of the SDK's models that a field tells from each other."""
+    """Return whether the lab has this one of the SDK's discriminated models."""
     return all(
         kind.told.value in typing.get_args(known[name].type)
         for name, (kind, _) in (fields_of(model) or {}).items()

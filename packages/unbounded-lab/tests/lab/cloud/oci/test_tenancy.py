@@ -1,4 +1,4 @@
-"""A tenancy without a socket: what always holds, whatever is asked of it and in whatever order."""
+"""A tenancy without a socket: invariants for any requests in any order."""
 
 from __future__ import annotations
 
