@@ -82,7 +82,7 @@ def test_what_was_claimed_before_is_inside_without_asking() -> None:
     assert limiter.acquire("u3", "u3", _order(3))
 
 
-DOES = ["take", "leave", "lend", "resume", "wait"]
+DOES = ["acquire", "release", "yield_", "resume", "yield_waiting"]
 STEPS = st.lists(st.tuples(st.sampled_from(DOES), st.integers(0, 7)), max_size=60)
 
 
@@ -99,10 +99,10 @@ def test_in_the_end_everybody_gets_in(count: int, steps: list[tuple[str, int]]) 
     for step, number in steps:
         uid = f"u{number}"
         match step:
-            case "take":
+            case "acquire":
                 if take(number):
                     inside.add(number)
-            case "leave":
+            case "release":
                 limiter.release(uid)
                 inside.discard(number)
             case _:
@@ -243,18 +243,20 @@ class _Schedule:
         uid = self.chance.choice(self.woken if self.woken and self.chance.random() < 0.2 else list(self.lanes))
         while uid in self.woken:
             self.woken.remove(uid)
-        match self.chance.choices(["ask", "wait", "leave", "lend", "resume", "enter"], [8, 4, 4, 1, 1, 1])[0]:
+        match self.chance.choices(["ask", "yield_waiting", "release", "yield_", "resume", "adopt"], [8, 4, 4, 1, 1, 1])[
+            0
+        ]:
             case "ask":
                 self.asks(uid)
-            case "enter" if uid not in self.inside:
+            case "adopt" if uid not in self.inside:
                 self.limiter.adopt(uid, self.lanes[uid])
                 self.inside.add(uid)
                 self.waiting.discard(uid)
-            case "leave":
+            case "release":
                 self.limiter.release(uid)
                 self.inside.discard(uid)
                 self.waiting.discard(uid)
-            case "resume" | "wait" | "lend" as does if uid in self.inside:
+            case "resume" | "yield_waiting" | "yield_" as does if uid in self.inside:
                 getattr(self.limiter, does)(uid)
                 self.waiting.discard(uid)
             case _ if uid in self.waiting:
