@@ -17,7 +17,6 @@ from unbounded_apiserver.type_desc import (
     INT32,
     INT_OR_STRING,
     STRING,
-    STRINGS,
     AnyType,
     ListType,
     MapType,
@@ -165,7 +164,7 @@ def _map_entry(name: str, shape: TypeDesc, data: memoryview, depth: int) -> tupl
             key = _text(name, value, wire)
         elif number == 2:
             item, item_wire = value, wire
-    if shape is STRINGS or isinstance(shape, ListType):
+    if isinstance(shape, ListType):
         parts = _parts(name, _bytes(name, item, item_wire))
         return key, [_value(name, shape.item, value, wire, depth + 1) for number, wire, value in parts if number == 1]
     return key, _value(name, shape, item, item_wire, depth)

@@ -150,8 +150,6 @@ QUANTITY: Final = ScalarType("resource.Quantity", "quantity")
 INT_OR_STRING: Final = ScalarType("intstr.IntOrString", "int-or-string")
 FLOAT: Final = ScalarType("float64", "number", "double")
 ANYTHING: Final = AnyType()
-STRINGS: Final = ListType(STRING)
-STRING_MAP: Final = MapType(STRING)
 
 _LIMITS: Final = {"int32": 1 << 31, "int64": 1 << 63}
 _JSON_NAMES: Final = {str: "string", int: "number", float: "number", bool: "bool", list: "array", dict: "object"}

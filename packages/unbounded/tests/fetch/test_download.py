@@ -94,11 +94,16 @@ async def test_with_a_digest_an_earlier_time_counts(session: Web, tmp_path: Path
 
 async def test_the_next_mirror_serves_what_the_first_does_not(session: Web, tmp_path: Path) -> None:
     async with served(Site(content=b"wrong").handle) as wrong, served(Site().handle) as right:
-        bases = (f"http://{wrong}/nothing", f"http://{wrong}", "http://127.0.0.1:1", f"http://{right}/")
-        await download(session, Download.beneath(bases, "/file", sha256=SHA256), tmp_path / "f")
+        urls = (
+            f"http://{wrong}/nothing/file",
+            f"http://{wrong}/file",
+            "http://127.0.0.1:1/file",
+            f"http://{right}/file",
+        )
+        await download(session, Download(urls, sha256=SHA256), tmp_path / "f")
         assert (tmp_path / "f").read_bytes() == CONTENT
         with pytest.raises(NotPublished, match="404"):
-            await download(session, Download.beneath(bases[:1], "file"), tmp_path / "g")
+            await download(session, Download(urls[:1]), tmp_path / "g")
         with pytest.raises(Corrupt, match="twice"):
             await download(session, Download((f"http://{wrong}/file",), sha256=SHA256), tmp_path / "g")
     assert not (tmp_path / "g").exists()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.metalman.support.all_reservations import index_reservations
 from unbounded.api.machine import DHCPLease
 from unbounded.metalman.dhcp.model import DhcpFindingKind, WithheldReservation
-from unbounded.metalman.dhcp.reservations import Reservation, index_reservations
+from unbounded.metalman.dhcp.reservations import Reservation
 
 MAC_1, MAC_2, MAC_3 = (f"52:54:00:00:00:0{n}" for n in (1, 2, 3))
 

@@ -37,11 +37,6 @@ class Download:
     limit: int = LARGEST_BYTES
     plain: bool = False
 
-    @classmethod
-    def beneath(cls, bases: tuple[str, ...], path: str, *, sha256: str = "", limit: int = LARGEST_BYTES) -> Download:
-        """Return the download of a file at the same path below each of several mirrors."""
-        return cls(tuple(f"{base.rstrip('/')}/{path.lstrip('/')}" for base in bases), sha256, limit)
-
 
 async def download(web: Web, desired: Download, target: Path, *, on_bytes: OnBytes | None = None) -> Digest:
     """Download a file to `target`, whole or not at all; return its digest.

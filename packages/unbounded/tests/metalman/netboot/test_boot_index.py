@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.metalman.support.all_reservations import index_reservations
 from unbounded.api.machine import DHCPLease
 from unbounded.metalman.dhcp.model import WithheldReservation
-from unbounded.metalman.dhcp.reservations import Reservation, index_reservations
+from unbounded.metalman.dhcp.reservations import Reservation
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.model import BootRequest, BootWindow
 from unbounded.metalman.netboot.prefix import KEY_BYTES, PrefixKey
