@@ -314,6 +314,33 @@ async def stopped_during_a_slow_call(world: Recorded) -> None:
     await until_ended(world, "op")
 
 
+async def _cut_off_during_a_slow_call(world: Recorded, *, stopped: bool) -> None:
+    """A process ends with a call under way, and by its kind no call of it can arrive after that."""
+    world.reaps = stopped
+    await world.machine("m1")
+    metalman = world.executor(METALMAN, lambda life, _api: Slow(METALMAN, life, world), alone=True)
+    first = metalman.start()
+    await world.operation("op", "HostPowerOff", "m1", **FORCE)
+    await in_stage(world, "op", power.WAITING_OFF)
+    await asyncio.sleep(2)
+    if stopped:
+        await first.terminate()
+    await first.stop()
+    world.user("stopped" if stopped else "killed")
+    metalman.start()
+    await until_ended(world, "op")
+
+
+@course
+async def stopped_where_nothing_arrives_late(world: Recorded) -> None:
+    await _cut_off_during_a_slow_call(world, stopped=True)
+
+
+@course
+async def killed_where_nothing_arrives_late(world: Recorded) -> None:
+    await _cut_off_during_a_slow_call(world, stopped=False)
+
+
 @course
 async def the_deadline_comes_with_a_late_call_under_way(world: Recorded) -> None:
     """The lock outlasts the operation until nothing can arrive, and the next one observes first."""

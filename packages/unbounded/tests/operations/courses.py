@@ -133,6 +133,7 @@ def _told_operation(new: Mapping[str, Any]) -> str:
         parts.append(f"cause={_plain(status['cause'])}")
     if status.get("evidence"):
         parts.append(f"saw {len(status['evidence'])}")
+    parts += [f"{one['type']}={one['status']}/{one['reason']}" for one in status.get("conditions", ())]
     return f"{' '.join(parts)} | {status.get('message', '').replace('2030-01-01T', '')}"
 
 
