@@ -12,10 +12,10 @@ Namespace: A scope for names, and what is deleted together.
   spec NamespaceSpec!  The desired state.
   status NamespaceStatus!  The observed state.
 NamespaceSpec: The desired state of a namespace.
-  finalizers [string]  Who has to act before the namespace may go.
+  finalizers [string]  The controllers that have to act before the namespace is deleted.
 NamespaceStatus: The observed state of a namespace.
   phase string  Active or Terminating.
-  conditions [NamespaceCondition]type  What its deletion waits for.
+  conditions [NamespaceCondition]type  The blockers of its deletion.
 NamespaceCondition: The state of a namespace in one respect.
   type string!  What is told.
   status string!  True, False or Unknown.
@@ -30,46 +30,46 @@ Secret: Confidential values by key.
   immutable bool*  When true, data cannot change any more.
   data {bytes}  The values, in base64.
   stringData {string}  Values given as text; written into data and never shown.
-  type string  What the secret is for; some types require certain keys.
+  type string  The purpose of the secret; some types require certain keys.
 ServiceAccount: An identity for programs.
   secrets [ObjectReference]name  Secrets that belong to the account.
   imagePullSecrets [LocalObjectReference]  Secrets for pulling images.
-  automountServiceAccountToken bool*  Whether pods get a token of the account.
-Event: What happened to an object; kept for an hour.
+  automountServiceAccountToken bool*  True if pods get a token of the account.
+Event: An event of an object; kept for an hour.
   involvedObject ObjectReference!  The object that it happened to.
   reason string  One word for why it happened.
   message string  A sentence for people.
-  source EventSource!  Who reports.
+  source EventSource!  The reporter.
   firstTimestamp time!  When it was seen first.
   lastTimestamp time!  When it was seen last.
-  count int32  How often it was seen.
+  count int32  The number of its occurrences.
   type string  Normal or Warning.
   eventTime microtime!  When it was seen first, to the microsecond.
-  series EventSeries*  The series that this event stands for.
-  action string  What was done about the object.
+  series EventSeries*  The series that this event represents.
+  action string  The action on the object.
   related ObjectReference*  A second object that is concerned.
   reportingComponent string!  Name of the controller that reports.
   reportingInstance string!  Which of its instances.
-EventSource: Who reports.
+EventSource: The reporter of an event.
   component string  The component.
   host string  The node.
 EventSeries: A series of the same event.
-  count int32  How often.
+  count int32  The number of occurrences.
   lastObservedTime microtime  When last.
 """
 )
 _LEASES: Final = notation.read(
     """
-Lease: Who leads, or is alive, and until when.
+Lease: The leader, or a sign of life, with its time limit.
   spec LeaseSpec!  The state of the lease.
 LeaseSpec: The state of a lease.
-  holderIdentity string*  Who holds the lease.
+  holderIdentity string*  The holder of the lease.
   leaseDurationSeconds int32*  Seconds after renewTime until others may take it.
   acquireTime microtime*  When the holder took it.
   renewTime microtime*  When the holder last renewed it.
-  leaseTransitions int32*  How often the holder changed.
-  strategy string*  How a leader is chosen in coordinated election.
-  preferredHolder string*  Who should take it next.
+  leaseTransitions int32*  The number of changes of the holder.
+  strategy string*  The strategy of a coordinated election.
+  preferredHolder string*  The preferred next holder.
 """,
     package="io.k8s.api.coordination.v1",
 )

@@ -20,14 +20,14 @@ _SCHEMA: Final = StructType(  # contains itself
 _TYPES: Final[Mapping[str, StructType]] = notation.read(
     """
 CustomResourceDefinition: A resource that the API server learns to serve.
-  spec CustomResourceDefinitionSpec!  What the resource is.
-  status CustomResourceDefinitionStatus!  What became of it.
-CustomResourceDefinitionSpec: What the resource is.
+  spec CustomResourceDefinitionSpec!  The definition of the resource.
+  status CustomResourceDefinitionStatus!  Its state.
+CustomResourceDefinitionSpec: The definition of the resource.
   group string!  The API group.
   names CustomResourceDefinitionNames!  Names of the resource.
   scope string!  Cluster or Namespaced.
   versions [CustomResourceDefinitionVersion]!  The versions.
-  conversion CustomResourceConversion*  How versions are converted.
+  conversion CustomResourceConversion*  The conversion of versions.
   preserveUnknownFields bool  Not supported; see the schema.
 CustomResourceDefinitionNames: Names of a resource.
   plural string!  The name in URLs.
@@ -38,15 +38,15 @@ CustomResourceDefinitionNames: Names of a resource.
   categories [string]  Groups of resources such as `all`.
 CustomResourceDefinitionVersion: A version of the resource.
   name string!  Such as v1alpha3.
-  served bool!  Whether this version can be used.
-  storage bool!  Whether objects are stored in this version.
-  deprecated bool  Whether its use is warned of.
+  served bool!  True if this version is served.
+  storage bool!  True if objects are stored in this version.
+  deprecated bool  True if its use causes a warning.
   deprecationWarning string*  The words of that warning.
-  schema CustomResourceValidation*  How objects are validated, pruned and defaulted.
+  schema CustomResourceValidation*  The validation, pruning and defaults of objects.
   subresources CustomResourceSubresources*  Subresources.
   additionalPrinterColumns [CustomResourceColumnDefinition]  Columns that kubectl prints.
   selectableFields [SelectableField]  Fields that can be selected by.
-CustomResourceValidation: How objects are validated.
+CustomResourceValidation: The validation of objects.
   openAPIV3Schema JSONSchemaProps*  The schema.
 CustomResourceSubresources: Subresources of the resource.
   status CustomResourceSubresourceStatus*
@@ -60,12 +60,12 @@ CustomResourceColumnDefinition: A column that kubectl prints.
   name string!  The heading.
   type string!  string, integer, number, boolean or date.
   format string  Such as int32 or date-time.
-  description string  What the column shows.
+  description string  The meaning of the column.
   priority int32  Columns above 0 are shown with -o wide.
   jsonPath string!  Where the value is.
 SelectableField
   jsonPath string!  The field.
-CustomResourceConversion: How versions are converted.
+CustomResourceConversion: The conversion of versions.
   strategy string!  None or Webhook.
   webhook WebhookConversion*  The webhook.
 WebhookConversion: A webhook that converts versions.
@@ -80,8 +80,8 @@ ServiceReference: The Service of a webhook.
   name string!  Name of the Service.
   path string*  Path of the URL.
   port int32*  Port of the Service; 443 by default.
-CustomResourceDefinitionStatus: What became of it.
-  conditions [CustomResourceDefinitionCondition]+type!  Whether names are accepted and the resource is served.
+CustomResourceDefinitionStatus: Its state.
+  conditions [CustomResourceDefinitionCondition]+type!  The acceptance of names, and whether the resource is served.
   acceptedNames CustomResourceDefinitionNames!  The names in use.
   storedVersions [string]!  Versions in which objects may be stored.
 CustomResourceDefinitionCondition
@@ -137,11 +137,11 @@ SchemaFields
   x-kubernetes-validations [ValidationRule]rule
 ValidationRule: A rule in CEL.
   rule string!  A CEL expression that has to be true.
-  message string  What is said when it is not.
+  message string  The message if it is false.
   messageExpression string  A CEL expression that makes the message.
   reason string*  The machine-readable reason.
   fieldPath string  The field that the error is put on.
-  optionalOldSelf bool*  Whether the rule runs on creation too, with an optional oldSelf.
+  optionalOldSelf bool*  True if the rule also runs on creation, with an optional oldSelf.
 """,
     package=EXTENSIONS,
     known={"JSONSchemaProps": _SCHEMA},

@@ -18,9 +18,9 @@ SUBJECT_KINDS: Final = ("ServiceAccount", "User", "Group")
 _TYPES: Final = notation.read(
     """
 ClusterRoleBinding: Gives a role to users, groups and service accounts.
-  subjects [Subject]  Who gets the role.
+  subjects [Subject]  The users, groups and accounts with the role.
   roleRef RoleRef!  The role; it cannot change.
-Subject atomic: Who gets the role.
+Subject atomic: A user, group or account with the role.
   kind string!  User, Group or ServiceAccount.
   apiGroup string  "" for ServiceAccount, rbac.authorization.k8s.io for User and Group.
   name string!  The name of the subject.
@@ -29,22 +29,22 @@ RoleRef atomic: Points to a role.
   apiGroup string!  The group of the role.
   kind string!  Role or ClusterRole.
   name string!  The name of the role.
-ClusterRole: What may be done in the cluster, or in a namespace.
-  rules [PolicyRule]!  What the role allows.
+ClusterRole: Rights in the cluster, or in a namespace.
+  rules [PolicyRule]!  The rules of the role.
   aggregationRule AggregationRule*  Gathers the rules of other cluster roles: `rules` is then kept by the server.
-PolicyRule: What may be done with which things.
-  verbs [string]!  What may be done: get, list, watch, create, …; * is everything.
+PolicyRule: Permitted verbs on resources.
+  verbs [string]!  The permitted verbs: get, list, watch, create, …; * is all.
   apiGroups [string]  The groups of the resources; "" is the core group, * is all.
   resources [string]  Resources and subresources, such as machines/status; * is all.
-  resourceNames [string]  The objects that are meant; all when this is empty.
-  nonResourceURLs [string]  Paths that are no resources; a * at the end stands for the rest.
-AggregationRule: Whose rules a role gathers.
+  resourceNames [string]  Names of the objects; empty for all.
+  nonResourceURLs [string]  Paths that are no resources; a * at the end matches the rest.
+AggregationRule: The roles whose rules a role aggregates.
   clusterRoleSelectors [LabelSelector]  Select by labels; any of them is enough.
 RoleBinding: Gives a role to users, groups and service accounts in one namespace.
-  subjects [Subject]  Who gets the role.
+  subjects [Subject]  The users, groups and accounts with the role.
   roleRef RoleRef!  The role; it cannot change.
-Role: What may be done in one namespace.
-  rules [PolicyRule]!  What the role allows.
+Role: Rights in one namespace.
+  rules [PolicyRule]!  The rules of the role.
 """,
     package="io.k8s.api.rbac.v1",
 )

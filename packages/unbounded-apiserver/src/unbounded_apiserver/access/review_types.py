@@ -14,19 +14,19 @@ AUTHENTICATION: Final = "authentication.k8s.io"
 _TYPES: Final = {
     AUTHORIZATION: notation.read(
         """
-LocalSubjectAccessReview: Asks what a user may do in one namespace.
-  spec SubjectAccessReviewSpec!  What is asked.
+LocalSubjectAccessReview: Checks a right of a user in one namespace.
+  spec SubjectAccessReviewSpec!  The request.
   status SubjectAccessReviewStatus  The answer.
-SubjectAccessReviewSpec: What is asked.
+SubjectAccessReviewSpec: The request.
   resourceAttributes ResourceAttributes*  A request for a resource.
   nonResourceAttributes NonResourceAttributes*  A request for another path.
-  user string  The user that is asked about.
+  user string  The user to check.
   groups [string]  The groups of that user.
-  extra {[string]}  What else is known of the user.
+  extra {[string]}  Further facts about the user.
   uid string  The UID of the user.
 ResourceAttributes: A request for a resource.
   namespace string  The namespace; empty for all, and for cluster-wide resources.
-  verb string  What is to be done; * for everything.
+  verb string  The verb; * for all.
   group string  The API group; * for all.
   version string  The version of the group.
   resource string  The resource; * for all.
@@ -38,60 +38,60 @@ NonResourceAttributes: A request for a path that is no resource.
   path string  The path.
   verb string  The HTTP method, in small letters.
 SubjectAccessReviewStatus: The answer.
-  allowed bool!  Whether the request would be allowed.
-  denied bool  Whether it is denied for good.
-  reason string  Why.
-  evaluationError string  What went wrong on the way to the answer.
-SelfSubjectAccessReview: Asks whether the asker may do something.
-  spec SelfSubjectAccessReviewSpec!  What is asked.
+  allowed bool!  True if the request would be allowed.
+  denied bool  True if it is denied for good.
+  reason string  The reason of the decision.
+  evaluationError string  The error of an incomplete evaluation.
+SelfSubjectAccessReview: Checks a right of the requester.
+  spec SelfSubjectAccessReviewSpec!  The request.
   status SubjectAccessReviewStatus  The answer.
-SelfSubjectAccessReviewSpec: What is asked.
+SelfSubjectAccessReviewSpec: The request.
   resourceAttributes ResourceAttributes*  A request for a resource.
   nonResourceAttributes NonResourceAttributes*  A request for another path.
-SelfSubjectRulesReview: Asks for all that the asker may do in a namespace.
-  spec SelfSubjectRulesReviewSpec!  What is asked.
+SelfSubjectRulesReview: Lists the requester's rights in a namespace.
+  spec SelfSubjectRulesReviewSpec!  The request.
   status SubjectRulesReviewStatus  The answer.
-SelfSubjectRulesReviewSpec: What is asked.
+SelfSubjectRulesReviewSpec: The request.
   namespace string  The namespace.
 SubjectRulesReviewStatus: The rules.
   resourceRules [any]!  Rules about resources.
   nonResourceRules [any]!  Rules about other paths.
-  incomplete bool!  Whether there may be more.
-  evaluationError string  What went wrong on the way to the answer.
-SubjectAccessReview: Asks whether a user may do something.
-  spec SubjectAccessReviewSpec!  What is asked.
+  incomplete bool!  True if there may be more.
+  evaluationError string  The error of an incomplete evaluation.
+SubjectAccessReview: Checks a right of a user.
+  spec SubjectAccessReviewSpec!  The request.
   status SubjectAccessReviewStatus  The answer.
 """,
         package="io.k8s.api.authorization.v1",
     ),
     AUTHENTICATION: notation.read(
         """
-SelfSubjectReview: Asks who the asker is.
+SelfSubjectReview: Returns the identity of the requester.
   status SelfSubjectReviewStatus  The answer.
-SelfSubjectReviewStatus: Who the asker is.
+SelfSubjectReviewStatus: The identity of the requester.
   userInfo UserInfo  The asker.
 UserInfo: A user.
   username string  The name.
   uid string  The UID.
   groups [string]  The groups.
-  extra {[string]}  What else is known.
-TokenReview: Asks whose a token is.
-  spec TokenReviewSpec!  What is asked.
+  extra {[string]}  Further facts.
+TokenReview: Returns the owner of a token.
+  spec TokenReviewSpec!  The request.
   status TokenReviewStatus  The answer.
-TokenReviewSpec: What is asked.
+TokenReviewSpec: The request.
   token string  The token.
-  audiences [string]  Whom the token has to be for.
-TokenReviewStatus: Whose it is.
-  authenticated bool  Whether the token is good.
-  user UserInfo!  Whose it is.
+  audiences [string]  The required audiences.
+TokenReviewStatus: The owner of the token.
+  authenticated bool  True if the token is valid.
+  user UserInfo!  The owner.
   audiences [string]  For whom it is.
-  error string  Why it is not good.
-TokenRequest: Asks for a token of a service account.
-  spec TokenRequestSpec!  What is asked.
+  error string  Why it is not valid.
+TokenRequest: Requests a token of a service account.
+  spec TokenRequestSpec!  The request.
   status TokenRequestStatus  The answer.
-TokenRequestSpec: What is asked.
+TokenRequestSpec: The request.
   audiences [string]!  For whom the token is; this server when empty.
-  expirationSeconds int64*  How long it is good; an hour when left out.
+  expirationSeconds int64*  Its lifetime; by default an hour.
   boundObjectRef BoundObjectReference*  The object with which the token ends.
 BoundObjectReference: The object with which a token ends.
   kind string  Secret.

@@ -19,28 +19,28 @@ UNSET: Final = "<unset>"
 
 _TYPES: Final = notation.read(
     """
-ValidatingAdmissionPolicy: What requests are held to, in CEL; a binding puts it in force.
-  spec ValidatingAdmissionPolicySpec!  What the policy holds requests to.
-  status ValidatingAdmissionPolicyStatus!  What was found out about the policy.
-ValidatingAdmissionPolicySpec: What the policy holds requests to.
+ValidatingAdmissionPolicy: Conditions of requests, in CEL; a binding puts it in force.
+  spec ValidatingAdmissionPolicySpec!  The conditions of the policy.
+  status ValidatingAdmissionPolicyStatus!  The result of checking the policy.
+ValidatingAdmissionPolicySpec: The conditions of the policy.
   paramKind ParamKind*  The kind of the parameters; left out, there are none.
-  matchConstraints MatchResources*  Which requests are held to the policy.
-  validations [Validation]  What requests have to meet.
+  matchConstraints MatchResources*  The requests that the policy checks.
+  validations [Validation]  The conditions that requests have to meet.
   failurePolicy string*  Fail or Ignore: what becomes of a request when the policy fails.
-  auditAnnotations [AuditAnnotation]  What is noted in the audit log.
+  auditAnnotations [AuditAnnotation]  An annotation in the audit log.
   matchConditions [MatchCondition]name  Further conditions for the policy to apply.
   variables [Variable]name  Values that several expressions use.
 ParamKind atomic: The kind of the objects that parameterize a policy.
   apiVersion string  The group and version of the parameters.
   kind string  The kind of the parameters.
-MatchResources atomic: Which requests are meant.
-  namespaceSelector LabelSelector*  Labels of the namespace that an object stands in.
+MatchResources atomic: A selection of requests.
+  namespaceSelector LabelSelector*  Labels of the object's namespace.
   objectSelector LabelSelector*  Labels of the object, before or after the change.
-  resourceRules [NamedRuleWithOperations]  What is meant, if any of these matches.
-  excludeResourceRules [NamedRuleWithOperations]  What is left out, whatever resourceRules say.
+  resourceRules [NamedRuleWithOperations]  Selected requests: any of these matches.
+  excludeResourceRules [NamedRuleWithOperations]  Excluded requests, which override resourceRules.
   matchPolicy string*  Equivalent: other versions of a resource match too. Exact: they do not.
 NamedRuleWithOperations atomic: Operations and resources, and names of objects.
-  resourceNames [string]  The objects that are meant; all when this is empty.
+  resourceNames [string]  Names of the objects; empty for all.
   operations [string]  CREATE, UPDATE, DELETE, CONNECT; * is all.
   apiGroups [string]  The groups of the resources; "" is the core group, * is all.
   apiVersions [string]  The versions of the resources; * is all.
@@ -48,10 +48,10 @@ NamedRuleWithOperations atomic: Operations and resources, and names of objects.
   scope string*  Cluster, Namespaced, or * for both.
 Validation: A condition that requests have to meet.
   expression string!  A CEL expression that has to be true.
-  message string  What is said when it is not.
+  message string  The message if it is false.
   reason string*  The machine-readable reason; Invalid by default.
   messageExpression string  A CEL expression that makes the message.
-AuditAnnotation: What is noted in the audit log.
+AuditAnnotation: An annotation in the audit log.
   key string!  The key; in the audit log it follows the name of the policy.
   valueExpression string!  A CEL expression: a string, or null for no annotation.
 MatchCondition: A further condition for the policy to apply.
@@ -60,26 +60,26 @@ MatchCondition: A further condition for the policy to apply.
 Variable: A value that is computed once, when it is first read.
   name string!  Expressions read it as variables.NAME.
   expression string!  A CEL expression, which may use variables before it.
-ValidatingAdmissionPolicyStatus: What was found out about the policy.
+ValidatingAdmissionPolicyStatus: The result of checking the policy.
   observedGeneration int64  The generation that was checked.
-  typeChecking TypeChecking*  How expressions agree with schemas.
-  conditions [Condition]+type  What is known of the policy.
-TypeChecking: How expressions agree with schemas.
-  expressionWarnings [ExpressionWarning]  What does not fit.
+  typeChecking TypeChecking*  Type checks of expressions.
+  conditions [Condition]+type  The state of the policy.
+TypeChecking: Type checks of expressions.
+  expressionWarnings [ExpressionWarning]  The expressions with warnings.
 ExpressionWarning: Something that is suspicious about an expression.
   fieldRef string!  The expression, such as spec.validations[0].expression.
-  warning string!  What does not fit the schemas of what the policy matches.
+  warning string!  The conflict with the schemas of the matched resources.
 ValidatingAdmissionPolicyBinding: Puts a ValidatingAdmissionPolicy in force, for all that it matches or a part of that.
   spec ValidatingAdmissionPolicyBindingSpec!  Which policy, for what, and what is done.
 ValidatingAdmissionPolicyBindingSpec: Puts a policy in force.
   policyName string  The policy.
   paramRef ParamRef*  Its parameters, where it has some.
-  matchResources MatchResources*  Which of the requests that the policy matches are meant.
+  matchResources MatchResources*  A further selection among the policy's requests.
   validationActions set  Deny, Warn, Audit: what is done about what does not meet it.
 ParamRef atomic: Which parameters a binding uses.
   name string  The name of the parameter object; this or selector.
-  namespace string  Where it stands; left out, in the namespace of the request.
-  selector LabelSelector*  Labels of the parameter objects; each of them is held against.
+  namespace string  Its namespace; by default that of the request.
+  selector LabelSelector*  Labels of the parameter objects; the policy checks requests with each of them.
   parameterNotFoundAction string*  Allow or Deny what would need a parameter that is missing.
 """,
     package=PACKAGE,
@@ -153,7 +153,7 @@ POLICIES: Final = Resource(
         TableColumn(
             "Validations",
             "integer",
-            description="How many validations.",
+            description="The number of validations.",
             cell=lambda o: len(o["spec"].get("validations") or ()),
         ),
         TableColumn("ParamKind", description="The kind of the parameters.", cell=_param_kind),

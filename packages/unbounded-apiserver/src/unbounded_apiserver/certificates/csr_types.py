@@ -17,22 +17,22 @@ GROUP: Final = "certificates.k8s.io"
 
 _TYPES: Final = notation.read(
     """
-CertificateSigningRequest: Asks for an X.509 certificate: it is approved or denied, and then signed.
-  spec CertificateSigningRequestSpec!  What is asked for.
-  status CertificateSigningRequestStatus!  What became of it.
-CertificateSigningRequestSpec: What is asked for; it cannot change.
+CertificateSigningRequest: A request for an X.509 certificate, which is approved or denied, and then signed.
+  spec CertificateSigningRequestSpec!  The request.
+  status CertificateSigningRequestStatus!  Its result.
+CertificateSigningRequestSpec: The request; it cannot change.
   request bytes!  The request (PKCS #10) in PEM, in base64.
-  signerName string!  Who is to sign, such as kubernetes.io/kube-apiserver-client.
-  expirationSeconds int32*  How long the certificate is wanted for; the signer may give less.
-  usages [string]  What the key is for, such as digital signature and client auth.
-  username string  Who asks; set by the server.
-  uid string  The UID of who asks; set by the server.
-  groups [string]  The groups of who asks; set by the server.
-  extra {[string]}  What else is known of who asks; set by the server.
-CertificateSigningRequestStatus: What became of a request.
-  conditions [CertificateSigningRequestCondition]+type  What was decided.
+  signerName string!  The signer, such as kubernetes.io/kube-apiserver-client.
+  expirationSeconds int32*  The requested lifetime of the certificate; the signer may give less.
+  usages [string]  The purposes of the key, such as digital signature and client auth.
+  username string  The requester; set by the server.
+  uid string  The UID of the requester; set by the server.
+  groups [string]  The groups of the requester; set by the server.
+  extra {[string]}  Further facts about the requester; set by the server.
+CertificateSigningRequestStatus: The result of a request.
+  conditions [CertificateSigningRequestCondition]+type  The decisions.
   certificate bytes  The certificate in PEM, in base64, once it is signed.
-CertificateSigningRequestCondition: What was decided about a request.
+CertificateSigningRequestCondition: A decision about a request.
   type string!  Approved, Denied, Failed, or another one.
   status string!  True, False or Unknown; the three known types can only be True.
   reason string  One word for why.
@@ -130,10 +130,10 @@ def _requested_duration(obj: Mapping[str, Any]) -> str:
 def _columns() -> Iterable[TableColumn]:
     yield NAME
     yield AGE
-    yield TableColumn("SignerName", description="Who is to sign.", cell=lambda o: o["spec"]["signerName"] or "<none>")
-    yield TableColumn("Requestor", description="Who asks.", cell=lambda o: o["spec"].get("username", ""))
+    yield TableColumn("SignerName", description="The signer.", cell=lambda o: o["spec"]["signerName"] or "<none>")
+    yield TableColumn("Requestor", description="The requester.", cell=lambda o: o["spec"].get("username", ""))
     yield TableColumn("RequestedDuration", description="For how long.", cell=_requested_duration)
-    yield TableColumn("Condition", description="What became of it.", cell=_condition_text)
+    yield TableColumn("Condition", description="Its result.", cell=_condition_text)
 
 
 REQUESTS: Final = Resource(

@@ -25,24 +25,24 @@ NAMES: Final = {  # field of this view, and its name in the core group, where th
 _SHOWN: Final = {core: name for name, core in NAMES.items()}
 TYPES: Final = notation.read(
     """
-Event: What happened to an object; kept for an hour.
-  action string  What was done about the object.
-  deprecatedCount int32  How often it was seen; of Events of the core group.
-  deprecatedFirstTimestamp time!  When it was seen first; of Events of the core group.
-  deprecatedLastTimestamp time!  When it was seen last; of Events of the core group.
-  deprecatedSource EventSource!  Who reports; of Events of the core group.
-  eventTime microtime!  When it was seen first.
+Event: An event of an object; kept for an hour.
+  action string  The action on the object.
+  deprecatedCount int32  The number of its occurrences; of Events of the core group.
+  deprecatedFirstTimestamp time!  The time of its first occurrence; of Events of the core group.
+  deprecatedLastTimestamp time!  The time of its last occurrence; of Events of the core group.
+  deprecatedSource EventSource!  The reporter; of Events of the core group.
+  eventTime microtime!  The time of its first occurrence.
   note string  A sentence for people.
-  reason string  One word for why it happened.
+  reason string  The cause, as one word.
   regarding ObjectReference!  The object that it happened to.
   related ObjectReference*  A second object that is concerned.
   reportingController string  The controller that reports.
   reportingInstance string  Which of its instances.
-  series EventSeries*  The series that this event stands for.
+  series EventSeries*  The series that this event represents.
   type string  Normal or Warning.
 EventSeries: A series of the same event.
-  count int32!  How often.
-  lastObservedTime microtime!  When last.
+  count int32!  The number of occurrences.
+  lastObservedTime microtime!  The time of the last one.
 """,
     package="io.k8s.api.events.v1",
     known={"EventSource": EVENT.members()["source"].shape},

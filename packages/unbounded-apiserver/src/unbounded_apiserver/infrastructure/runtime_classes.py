@@ -17,9 +17,9 @@ TYPES: Final = notation.read(
     """
 RuntimeClass: A handler of the container runtime that pods can name.
   handler string!  The handler as the runtime calls it.
-  overhead Overhead*  What each of its pods takes beyond its containers.
+  overhead Overhead*  The resources of each of its pods beyond its containers.
   scheduling Scheduling*  The nodes that have the handler.
-Overhead: What a pod takes beyond its containers.
+Overhead: The resources of a pod beyond its containers.
   podFixed {quantity}  Resources of each pod.
 Scheduling: Where pods of the class can run.
   nodeSelector {string}  Labels that the node must have.

@@ -17,31 +17,31 @@ CSINode: The CSI drivers on a node.
 CSINodeSpec: The CSI drivers on a node.
   drivers [CSINodeDriver]name!  One entry for each driver.
 CSINodeDriver: A CSI driver on a node.
-  allocatable VolumeNodeResources*  How many volumes it can handle.
+  allocatable VolumeNodeResources*  The number of volumes that it supports.
   name string!  The name of the driver.
   nodeID string!  The node as the driver calls it.
   topologyKeys [string]!  Labels that say where volumes can be reached.
 VolumeNodeResources: Limits of a node.
   count int32*  The most volumes at a time.
-CSIDriver: What a CSI driver needs of Kubernetes.
+CSIDriver: The needs of a CSI driver.
   spec CSIDriverSpec!  The properties of the driver.
 CSIDriverSpec: The properties of a CSI driver.
-  attachRequired bool*  Whether its volumes are attached before they are mounted.
-  fsGroupPolicy string*  Whether ownership of a volume follows fsGroup.
+  attachRequired bool*  True if its volumes are attached before they are mounted.
+  fsGroupPolicy string*  The effect of fsGroup on the ownership of a volume.
   nodeAllocatableUpdatePeriodSeconds int64*  Seconds between updates of a node's limits.
-  podInfoOnMount bool*  Whether the driver is told about the pod.
+  podInfoOnMount bool*  True if the driver gets facts about the pod.
   preventPodSchedulingIfMissing bool*
-  requiresRepublish bool*  Whether volumes are published again from time to time.
-  seLinuxMount bool*  Whether mounts take an SELinux context.
-  serviceAccountTokenInSecrets bool*  Whether tokens come as secrets.
-  storageCapacity bool*  Whether free capacity counts in scheduling.
+  requiresRepublish bool*  True if volumes are published again from time to time.
+  seLinuxMount bool*  True if mounts take an SELinux context.
+  serviceAccountTokenInSecrets bool*  True if tokens come as secrets.
+  storageCapacity bool*  True if free capacity counts in scheduling.
   tokenRequests [TokenRequest]  Tokens of the pod's account for the driver.
   volumeLifecycleModes set  Persistent, Ephemeral.
 TokenRequest: A token of the pod's account.
   audience string!  The audience of the token.
   expirationSeconds int64*  Seconds of its life.
 StorageClass: A way to provision volumes.
-  allowVolumeExpansion bool*  Whether volumes can grow.
+  allowVolumeExpansion bool*  True if volumes can grow.
   allowedTopologies [TopologySelectorTerm]  Where volumes may be.
   mountOptions [string]  Options of mount.
   parameters {string}  Settings of the provisioner.
@@ -60,12 +60,12 @@ VolumeAttachmentSource: The volume of an attachment.
   persistentVolumeName string*  The PersistentVolume.
 VolumeAttachmentStatus: The observed state of an attachment.
   attachError VolumeError*  The last error of attaching.
-  attached bool!  Whether the volume is attached.
-  attachmentMetadata {string}  What later calls need to know.
+  attached bool!  True if the volume is attached.
+  attachmentMetadata {string}  Facts for later calls.
   detachError VolumeError*  The last error of detaching.
 VolumeError: An error of a driver.
   errorCode int32*  Its code in gRPC.
-  message string  What the driver says.
+  message string  The driver's message.
   time time  When it occurred.
 """
 # Types of the core group that other volumes use too.

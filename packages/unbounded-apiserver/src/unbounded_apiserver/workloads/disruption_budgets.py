@@ -38,15 +38,15 @@ _BAD_PERCENT: Final = (
 )
 TYPES: Final = notation.read(
     """
-PodDisruptionBudget: How many pods have to stay available when pods are evicted.
+PodDisruptionBudget: The number of pods that must stay available during evictions.
   spec PodDisruptionBudgetSpec!  The desired state.
   status PodDisruptionBudgetStatus!  The observed state.
 PodDisruptionBudgetSpec: The pods of a budget, and how many have to stay.
-  maxUnavailable port*  How many may be missing, as a number or a percentage.
-  minAvailable port*  How many have to stay, as a number or a percentage.
+  maxUnavailable port*  The maximum of missing pods, as a number or a percentage.
+  minAvailable port*  The minimum of available pods, as a number or a percentage.
   selector LabelSelector*  The pods of the budget.
   unhealthyPodEvictionPolicy string*  IfHealthyBudget or AlwaysAllow, for pods that are not ready.
-PodDisruptionBudgetStatus: What the budget allows at the moment.
+PodDisruptionBudgetStatus: The evictions that the budget allows now.
   conditions [Condition]type  DisruptionAllowed.
   currentHealthy int32!  Pods that are ready.
   desiredHealthy int32!  Pods that have to stay ready.

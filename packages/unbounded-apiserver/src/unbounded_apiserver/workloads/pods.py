@@ -25,16 +25,16 @@ TYPES: Final = notation.read(pod_fields.FIELDS, container_fields.FIELDS, volume_
 POD: Final = notation.kind(TYPES, "Pod")
 _OPTIONS: Final = notation.read(
     """
-Preconditions meta: What has to be true of the object.
+Preconditions meta: Conditions that the object must meet.
   uid string*  Its UID.
   resourceVersion string*  Its version.
 DeleteOptions meta: How to delete an object.
   apiVersion string  Version of the options.
   kind string  DeleteOptions.
   gracePeriodSeconds int64*  Seconds that the object is given.
-  preconditions Preconditions*  What has to be true of it.
+  preconditions Preconditions*  Conditions that it must meet.
   orphanDependents bool*  An older form of propagationPolicy.
-  propagationPolicy string*  What happens to dependents.
+  propagationPolicy string*  The treatment of dependents.
   dryRun [string]  All: check everything and delete nothing.
   ignoreStoreReadErrorWithClusterBreakingPotential bool*
 """
@@ -43,7 +43,7 @@ DELETE_OPTIONS: Final = _OPTIONS["DeleteOptions"]
 EVICTION: Final = notation.kind(
     notation.read(
         """
-Eviction: Asks for a pod to leave its node.
+Eviction: Requests that a pod leaves its node.
   deleteOptions DeleteOptions*  How to delete the pod.
 """,
         package="io.k8s.api.policy.v1",

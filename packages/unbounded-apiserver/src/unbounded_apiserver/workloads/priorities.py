@@ -35,7 +35,7 @@ _TYPES: Final = notation.read(
     """
 PriorityClass: The importance of Pods.
   value int32!  The priority; more is more important.
-  globalDefault bool  Whether Pods without a class get this one.
+  globalDefault bool  True if Pods without a class get this one.
   description string  The purpose of the class.
   preemptionPolicy string*  Never or PreemptLowerPriority.
 """,
@@ -93,7 +93,7 @@ PRIORITY_CLASSES: Final = Resource(
         TableColumn(
             "Global-Default",
             "boolean",
-            description="Whether Pods without a class get this one.",
+            description="True if Pods without a class get this one.",
             cell=lambda obj: bool(obj.get("globalDefault")),
         ),
         AGE,

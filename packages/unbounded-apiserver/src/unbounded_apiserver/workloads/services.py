@@ -17,25 +17,25 @@ Service: A name, and in a cluster an address, for pods that do the same.
   spec ServiceSpec!  The desired state.
   status ServiceStatus!  The observed state.
 ServiceSpec: The desired state of a service.
-  allocateLoadBalancerNodePorts bool*  Whether a load balancer gets node ports.
-  clusterIP string  Its address; none is given out here, what was written stands.
+  allocateLoadBalancerNodePorts bool*  True if a load balancer gets node ports.
+  clusterIP string  Its address; the server assigns none, and keeps a written one.
   clusterIPs [string]  Its addresses.
   externalIPs [string]  Further addresses.
-  externalName string  The name that it stands for.
+  externalName string  The name that it represents.
   externalTrafficPolicy string  Cluster or Local, for traffic from outside.
-  healthCheckNodePort int32  Where load balancers ask after health.
+  healthCheckNodePort int32  The port of load balancers' health checks.
   internalTrafficPolicy string*  Cluster or Local, for traffic from pods.
   ipFamilies [string]  IPv4, IPv6.
   ipFamilyPolicy string*  SingleStack, PreferDualStack or RequireDualStack.
-  loadBalancerClass string*  Who makes the load balancer.
+  loadBalancerClass string*  The implementation of the load balancer.
   loadBalancerIP string  The address of the load balancer.
   loadBalancerSourceRanges [string]  Addresses that may use it.
   ports [ServicePort]port+protocol  The ports.
-  publishNotReadyAddresses bool  Whether pods count that are not ready.
+  publishNotReadyAddresses bool  True if pods count that are not ready.
   selector {string}  The labels of the pods behind it.
   sessionAffinity string  ClientIP or None.
   sessionAffinityConfig SessionAffinityConfig*  Settings of the session affinity.
-  trafficDistribution string*  How traffic is spread.
+  trafficDistribution string*  The distribution of traffic.
   type string  ClusterIP, NodePort, LoadBalancer or ExternalName.
 ServiceStatus: The observed state of a service.
   conditions [Condition]type  The state in several respects.
