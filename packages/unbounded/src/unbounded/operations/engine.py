@@ -341,7 +341,7 @@ class Engine:
             self._epoch.has_ended,
             landing_s=0.0 if self._alone else self._claim_check.landing_s,
             settle_s=0.0 if self._alone else self._claim_check.settle_s,
-            down_s=seconds_since(run.recorded_at, self._wall()) if state.spent_s < 0 else 0.0,
+            down_s=seconds_since(run.recorded_at, self._wall()),
         )
         state.update(run, reader)
 
