@@ -14,7 +14,7 @@ from unbounded.agent.upgrade import procedure as agent_upgrade
 from unbounded.agent.upgrade.health import DEFAULT_WINDOW_S, overdue_s
 from unbounded.api.operation import MachineOperation, MachineOperationSpec, OperationKind
 from unbounded.machineops import power
-from unbounded.machineops.providers.azure import flow as azure
+from unbounded.machineops.providers.azure import replacement_plan as azure
 from unbounded.machineops.providers.oci import replacement_plan as oci
 from unbounded.machineops.replacement import replace
 from unbounded.metalman.executor import PROCEDURES

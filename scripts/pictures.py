@@ -10,7 +10,7 @@ from scripts.operation_reference import cloud_procedures, procedures
 from scripts.state_pictures import picture_name, procedure_picture
 from unbounded.api.machine import MachinePhase
 from unbounded.api.operation import OperationPhase
-from unbounded.machineops.providers.azure import flow as azure
+from unbounded.machineops.providers.azure import replacement_plan as azure
 
 FOLDER: Final = "docs/pictures"
 

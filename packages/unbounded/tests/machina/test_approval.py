@@ -43,8 +43,8 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.kube.tls import ClientCertificate
-from unbounded.machina.approval import controller
-from unbounded.machina.approval.controller import Approver
+from unbounded.machina.csr_approval import controller
+from unbounded.machina.csr_approval.controller import Approver
 
 pytestmark = pytest.mark.slow
 

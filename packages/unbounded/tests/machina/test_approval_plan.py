@@ -25,8 +25,8 @@ from tests.machina.asking import (
 )
 from unbounded.api.machine import JoinPurpose, Machine
 from unbounded.api.names import GROUP_AGENTS, GROUP_NODES
-from unbounded.machina.approval.causes import open_causes, with_recorded
-from unbounded.machina.approval.plan import (
+from unbounded.machina.csr_approval.causes import open_causes, with_recorded
+from unbounded.machina.csr_approval.plan import (
     ApproveJoin,
     ApproveRenewal,
     Defer,

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tests.machina.asking import JOINERS, machine_of, pem, request_of
 from unbounded.api.core import CertificateRequest, Node
 from unbounded.api.names import GROUP_AGENTS, GROUP_NODES
-from unbounded.machina.approval.plan import ApproveServing, Defer, DenialReason, Deny, NotOurs, Verdict
-from unbounded.machina.approval.plan import plan as plan_client
-from unbounded.machina.approval.serving import (
+from unbounded.machina.csr_approval.plan import ApproveServing, Defer, DenialReason, Deny, NotOurs, Verdict
+from unbounded.machina.csr_approval.plan import plan as plan_client
+from unbounded.machina.csr_approval.serving import (
     NameOwners,
     is_serving,
     machine_serving,

@@ -20,7 +20,6 @@ from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import event_sink
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
-from unbounded.machina.approval.controller import Approver
 from unbounded.machina.configurations.binder import BindingController
 from unbounded.machina.configurations.usage import configurations_of
 from unbounded.machina.configurations.versions import (
@@ -30,6 +29,7 @@ from unbounded.machina.configurations.versions import (
     VersionController,
     by_configuration,
 )
+from unbounded.machina.csr_approval.controller import Approver
 from unbounded.machina.machines.controller import MachineController, Ports
 from unbounded.machina.machines.eligibility import INDEX_HOST, by_host
 from unbounded.machina.machines.observe import MachineCaches

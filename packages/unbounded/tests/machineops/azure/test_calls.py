@@ -12,7 +12,7 @@ from tests.lab.cloud.azure_support import CheckedAzure, Scene, Token, scene, swi
 from unbounded.kube.tls import client_context
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.provider import Instance, Job, OperationKind, Refusal, Transient
-from unbounded.machineops.providers.azure import AzureVM, flow
+from unbounded.machineops.providers.azure import AzureVM, replacement_plan
 from unbounded.machineops.providers.azure.calls import AzureCalls
 from unbounded.machineops.providers.azure.ids import instance as vm_instance
 from unbounded.machineops.providers.azure.session import AzureSession
@@ -131,7 +131,7 @@ async def test_what_is_kept_is_read_again_once_there_is_something_to_do(lost: bo
     async with scene(shape=VmShape(nic_delete_option="Delete")) as world, _calls(world.cloud) as calls:
         session, keep = AzureSession(calls), Kept()
         job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", vm_instance(str(world.cloud.id_of("vm-1"))))
-        for step in (flow.SAVING, flow.DETACHING):
+        for step in (replacement_plan.SAVING, replacement_plan.DETACHING):
             assert (await session.look_replace(job, keep)).step == step
             await session.act_replace(job, step, keep, "", before=asyncio.get_running_loop().time() + 10)
         assert (await session.look_replace(job, keep)).under_way
@@ -141,5 +141,7 @@ async def test_what_is_kept_is_read_again_once_there_is_something_to_do(lost: bo
         if lost:
             keep.content = None
         await asyncio.sleep(60)
-        assert (await session.look_replace(job, keep)).step == (flow.SAVING if lost else flow.DELETING)
+        assert (await session.look_replace(job, keep)).step == (
+            replacement_plan.SAVING if lost else replacement_plan.DELETING
+        )
         assert keep.loads == (2 if lost else 1)

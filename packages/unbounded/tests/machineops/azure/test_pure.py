@@ -25,11 +25,11 @@ from unbounded.machineops.provider import (
     Transient,
     Uncertain,
 )
-from unbounded.machineops.providers.azure import AzureVM, errors, flow, ids, images, model, states
+from unbounded.machineops.providers.azure import AzureVM, errors, ids, images, model, replacement_plan, states
 from unbounded.machineops.providers.azure.errors import AzureErrorResponse, Closed
-from unbounded.machineops.providers.azure.flow import AzureAction, AzureObservation
 from unbounded.machineops.providers.azure.images import VmImage
 from unbounded.machineops.providers.azure.model import VmReplacementState
+from unbounded.machineops.providers.azure.replacement_plan import AzureAction, AzureObservation
 from unbounded.machineops.providers.azure.throttling import ArmRequest, Throttles, used_up
 from unbounded_lab.cloud.azure.errors import ERRORS, AzureProblem
 
@@ -278,14 +278,14 @@ def test_a_machine_of_somebody_else_under_the_name_is_left_alone() -> None:
     job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
     properties = {"vmId": "vm-id-2", "provisioningState": "Succeeded", "storageProfile": {"osDisk": {"name": "theirs"}}}
     with pytest.raises(Transient, match="neither the old one nor created by this operation"):
-        flow.decide(AzureObservation({"id": ARM, "name": "vm-1", "properties": properties}, kept=kept), job)
+        replacement_plan.decide(AzureObservation({"id": ARM, "name": "vm-1", "properties": properties}, kept=kept), job)
     left = AzureObservation(
         {"id": ARM, "name": "vm-1", "properties": properties}, former=kept, place="Secret replacement-1"
     )
     with pytest.raises(
         Refusal, match=r"is not the one whose .* Secret replacement-1, .* OS disk, .* is old$"
     ) as refused:
-        flow.decide(left, job)
+        replacement_plan.decide(left, job)
     assert refused.value.reason == reasons.WOULD_BE_LOST
 
 
@@ -323,7 +323,7 @@ def test_where_no_vm_is_the_long_call_of_its_creation_tells_what_became_of_it(ca
     disk = ARM.replace("virtualMachines/vm-1", "disks/old")
     kept = VmReplacementState("0" * 8, "vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": _parts("Detach")}, {}, [])
     job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
-    found = flow.decide(AzureObservation(None, kept=kept, creation=creation), job)
+    found = replacement_plan.decide(AzureObservation(None, kept=kept, creation=creation), job)
     failed = None if found.next.failed is None else found.next.failed.reason
     assert (found.do, failed, found.next.under_way) == (do, reason, do is AzureAction.NOTHING)
     assert found.next.again_s == (7.0 if do is AzureAction.NOTHING else None)
@@ -349,12 +349,15 @@ def test_what_is_kept_in_vain_stays_where_the_next_replacement_needs_it(case: st
     properties = {**parts, "vmId": "vm-id-1", "provisioningState": state}
     vm = None if state is None else {"id": ARM, "name": "vm-1", "properties": properties}
     job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
-    assert flow.decide(AzureObservation(vm, kept=kept), job).next.still_needed is stays
+    assert replacement_plan.decide(AzureObservation(vm, kept=kept), job).next.still_needed is stays
 
 
 @pytest.mark.parametrize(
     ("option", "step", "do"),
-    [("Detach", flow.CREATING, AzureAction.NOTHING), ("Delete", flow.RESTORING, AzureAction.RESTORE)],
+    [
+        ("Detach", replacement_plan.CREATING, AzureAction.NOTHING),
+        ("Delete", replacement_plan.RESTORING, AzureAction.RESTORE),
+    ],
 )
 def test_a_new_machine_that_failed_and_runs_is_not_done(option: str, step: str, do: AzureAction) -> None:
     disk = {"lun": 0, "managedDisk": {"id": ARM.replace("virtualMachines/vm-1", "disks/data")}, "deleteOption": option}
@@ -368,7 +371,9 @@ def test_a_new_machine_that_failed_and_runs_is_not_done(option: str, step: str, 
     view = {"statuses": _statuses("failed/InternalOperationError", "running")}
     properties = {**nothing, "storageProfile": made, "provisioningState": "Failed", "instanceView": view}
     job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
-    found = flow.decide(AzureObservation({"id": ARM, "name": "vm-1", "properties": properties}, kept=kept), job)
+    found = replacement_plan.decide(
+        AzureObservation({"id": ARM, "name": "vm-1", "properties": properties}, kept=kept), job
+    )
     assert (found.next.step, found.next.under_way, found.do) == (step, do is AzureAction.NOTHING, do)
 
 
@@ -385,4 +390,4 @@ def test_what_cannot_be_made_anew_is_refused_before_anything_is_touched(changes:
     vm = {"name": "vm-1", "properties": {"storageProfile": storage, "osProfile": {"adminUsername": "a"}, **changes}}
     job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
     with pytest.raises(Refusal, match=words):
-        flow.decide(AzureObservation(vm), job)
+        replacement_plan.decide(AzureObservation(vm), job)

@@ -22,7 +22,7 @@ from unbounded.agent.preflight.checks import host_findings
 from unbounded.agent.preflight.observations import HostObservation, ServiceAnswer, SlotObservation
 from unbounded.agent.preflight.observe_host import observe_host
 from unbounded.agent.preflight.report import IgnoredChecks, PreflightFinding, PreflightReport, error, report
-from unbounded.agent.steps.choice import choose_slot
+from unbounded.agent.steps.slot_choice import choose_slot
 from unbounded.api.failures import Rejected
 from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.platforms import Platform

@@ -13,9 +13,9 @@ from typing import Final
 from unbounded.agent.layout import DAEMON_UNIT, Layout
 from unbounded.agent.model import CertificateAccess, KubeletAccess, NodeGoal, Slot
 from unbounded.agent.ports import Nodes, OnProgress
-from unbounded.agent.steps.choice import SlotChoice, choose_slot, has_registered
 from unbounded.agent.steps.host_steps import HOST_STEPS
 from unbounded.agent.steps.packages import PACKAGES
+from unbounded.agent.steps.slot_choice import SlotChoice, choose_slot, has_registered
 from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.agent.steps.survey import SURVEY
 from unbounded.agent.stored_config import read_stored_config, store_config, without_token

@@ -25,7 +25,7 @@ from unbounded.join.successor import Successor, encoded
 from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.gather import gather
 from unbounded.kube.port import Api
-from unbounded.machina.approval.request import Holder, UnfitRequest, is_decided, requested_machine, requester_of
+from unbounded.machina.csr_approval.request import Holder, UnfitRequest, is_decided, requested_machine, requester_of
 
 POLL_S: Final = 1.0
 _SHOWN: Final = 5

@@ -25,6 +25,7 @@ from unbounded.machina.machines.attempts import AttemptJob, AttemptLimits, HostR
 from unbounded.machina.machines.conditions import ON_HOLD, CannotBegin, OnHold
 from unbounded.machina.machines.credentials import SecretReader, keyless_route
 from unbounded.machina.machines.eligibility import parts_for_host, sharing_host
+from unbounded.machina.machines.host_key_pins import PinWriter, known_refusal, refused_message
 from unbounded.machina.machines.installing import install_of
 from unbounded.machina.machines.machine_state import MachineState, ProbeInput, credentials_used
 from unbounded.machina.machines.model import (
@@ -44,7 +45,6 @@ from unbounded.machina.machines.model import (
 )
 from unbounded.machina.machines.observe import AttemptInputs, FactsSource, MachineCaches, Observer
 from unbounded.machina.machines.perform import MachineWriter
-from unbounded.machina.machines.pins import PinWriter, known_refusal, refused_message
 from unbounded.machina.machines.plan import TIMES, plan
 from unbounded.machina.machines.runs import HostRun, HostRuns, MachineMetrics, Prober
 from unbounded.machina.provisioning.model import Installer, ObservedRun

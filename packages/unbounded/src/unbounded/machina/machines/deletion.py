@@ -19,6 +19,7 @@ from unbounded.api.operation import MachineOperation, OperationKind, OperationPh
 from unbounded.api.phase import CurrentPhase
 from unbounded.machina.machines import conditions as report
 from unbounded.machina.machines.eligibility import last_reset
+from unbounded.machina.machines.host_key_pins import is_refused, known_refusal, pinned, refused_message, untrusted
 from unbounded.machina.machines.model import (
     Action,
     Attempt,
@@ -34,7 +35,6 @@ from unbounded.machina.machines.model import (
     SetFinalizer,
     StopAttempt,
 )
-from unbounded.machina.machines.pins import is_refused, known_refusal, pinned, refused_message, untrusted
 from unbounded.machina.provisioning.model import ANOTHER_MACHINE, Finished
 from unbounded.machina.ssh.model import SshReason, SshRejected, SshTransient
 from unbounded.operations.gates import lock_gate, paused

@@ -35,6 +35,7 @@ from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.machines import conditions as report
 from unbounded.machina.machines.deletion import reset_manifest
 from unbounded.machina.machines.eligibility import address_of, joins_counted, last_reset
+from unbounded.machina.machines.host_key_pins import untrusted, without_untrusted
 from unbounded.machina.machines.model import (
     EXECUTOR,
     CreateAgentReset,
@@ -53,7 +54,6 @@ from unbounded.machina.machines.model import (
     UpdateNode,
 )
 from unbounded.machina.machines.observe import AttemptInputs
-from unbounded.machina.machines.pins import untrusted, without_untrusted
 from unbounded.operations.reasons import CRD_OUTDATED_TEXT
 
 Raw = dict[str, Any]

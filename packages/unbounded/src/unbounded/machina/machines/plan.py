@@ -25,6 +25,7 @@ from unbounded.machina.machines.eligibility import (
     next_attempt,
     reason_against,
 )
+from unbounded.machina.machines.host_key_pins import is_refused, refused_message, untrusted
 from unbounded.machina.machines.model import (
     Action,
     MachineObservation,
@@ -42,7 +43,6 @@ from unbounded.machina.machines.model import (
     StopAttempt,
 )
 from unbounded.machina.machines.nodes import node_actions
-from unbounded.machina.machines.pins import is_refused, refused_message, untrusted
 from unbounded.machina.ssh.model import SshReason, SshRejected
 from unbounded.operations.gates import lock_gate, paused
 

@@ -25,7 +25,7 @@ from unbounded.machineops.provider import (
     Rates,
     SecretStr,
 )
-from unbounded.machineops.providers.azure import flow, ids
+from unbounded.machineops.providers.azure import ids, replacement_plan
 from unbounded.machineops.providers.azure.calls import AzureCalls, AzureCredential
 from unbounded.machineops.providers.azure.session import AzureSession
 
@@ -63,7 +63,7 @@ class AzureVM:
             OperationKind.HOST_REPLACE: frozenset({"keep", "accept"}),
         }
     )
-    replacement = flow.STEPS
+    replacement = replacement_plan.STEPS
 
     def __init__(
         self, *, endpoint: str = "", authority: str = "", context: Callable[[], ssl.SSLContext] = client_context

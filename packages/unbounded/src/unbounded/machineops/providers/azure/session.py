@@ -32,12 +32,12 @@ from unbounded.machineops.provider import (
     check_losses,
     said,
 )
-from unbounded.machineops.providers.azure import flow, images, model, states
+from unbounded.machineops.providers.azure import images, model, replacement_plan, states
 from unbounded.machineops.providers.azure.calls import AzureCalls, FirstResponsePolling, parse_error, retry_after
 from unbounded.machineops.providers.azure.errors import Closed
-from unbounded.machineops.providers.azure.flow import AzureAction, AzureObservation, StepDecision
 from unbounded.machineops.providers.azure.ids import VmId, vm_id
 from unbounded.machineops.providers.azure.model import VmReplacementState
+from unbounded.machineops.providers.azure.replacement_plan import AzureAction, AzureObservation, StepDecision
 from unbounded.machineops.providers.azure.throttling import ArmRequest
 
 VERBS: Final = {
@@ -135,7 +135,7 @@ class AzureSession:
         try:
             return await self._execute(found, job, keep, user_data, before)
         except Refusal as refusal:
-            if step in (flow.SAVING, flow.DETACHING, flow.DELETING):
+            if step in (replacement_plan.SAVING, replacement_plan.DETACHING, replacement_plan.DELETING):
                 raise
             # Without the old VM the operation must not fail at once; what was not found is a part, such as the image.
             not_found = refusal.reason == reasons.INSTANCE_NOT_FOUND
@@ -168,7 +168,7 @@ class AzureSession:
         former = _decoded(await keep.former()) if stored is None else None
         vm = await self._vm(job.instance, "instanceView")
         disks = {}
-        for disk_id in flow.disks_to_read(vm, stored):
+        for disk_id in replacement_plan.disks_to_read(vm, stored):
             if (disk := await self._disk(job.instance, disk_id)) is not None:
                 disks[disk_id] = disk
         missing = unsure = ""
@@ -176,7 +176,7 @@ class AzureSession:
             missing, unsure = await self._image(job.instance, vm)
         creation = await self.follow(job, job.handle) if vm is None and stored is not None and job.handle else None
         observation = AzureObservation(vm, disks, stored, former, keep.place, missing, unsure, creation)
-        found = _ObservedDecision(flow.decide(observation, job), observation)
+        found = _ObservedDecision(replacement_plan.decide(observation, job), observation)
         if waiting_with is not None and not found.position.next.under_way and _decoded(await keep.load()) != stored:
             return await self._observe(job, keep)
         return found
@@ -236,7 +236,11 @@ class AzureSession:
         if vm is None or model.pending_disks(vm):
             raise Transient(f"VM {job.instance.name} does not exist any more, or a disk is being attached to it")
         disk = await self._disk(job.instance, vm["properties"]["storageProfile"]["osDisk"]["managedDisk"]["id"])
-        return vm, model.build_state(vm, disk or {}, vm_id(str(vm["id"])).group, job.uid), flow.losses(vm, disk or {})
+        return (
+            vm,
+            model.build_state(vm, disk or {}, vm_id(str(vm["id"])).group, job.uid),
+            replacement_plan.losses(vm, disk or {}),
+        )
 
     async def _delete_old(self, job: Job, keep: Keep, state: VmReplacementState, before: float) -> float | None:
         """Delete the old VM unless it was changed since its state was saved. Azure checks no etag on deletion."""
@@ -307,7 +311,7 @@ class AzureSession:
         now.
         """
         again_s: float | None = None
-        for number, name in enumerate(flow.extensions_to_add(vm, state)):
+        for number, name in enumerate(replacement_plan.extensions_to_add(vm, state)):
             try:
                 again_s = await self._put_extension(job, state, name, before)
             except Transient:

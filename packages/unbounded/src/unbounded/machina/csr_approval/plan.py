@@ -8,8 +8,8 @@ from enum import StrEnum
 from unbounded.api.core import CertificateRequest
 from unbounded.api.machine import JoinPurpose, Machine
 from unbounded.api.names import GROUP_AGENTS
-from unbounded.machina.approval.causes import is_recorded, last_allowed, last_use, open_causes
-from unbounded.machina.approval.request import (
+from unbounded.machina.csr_approval.causes import is_recorded, last_allowed, last_use, open_causes
+from unbounded.machina.csr_approval.request import (
     Holder,
     Joiner,
     UnfitRequest,

@@ -17,8 +17,16 @@ from cryptography import x509
 from unbounded.api.core import CertificateRequest, Node
 from unbounded.api.machine import JoinPurpose, Machine
 from unbounded.api.names import SIGNER_SERVING
-from unbounded.machina.approval.plan import ApproveServing, Defer, DenialReason, Deny, NotOurs, Verdict, missing_machine
-from unbounded.machina.approval.request import Holder, UnfitRequest, is_decided, requester_of, serving_names
+from unbounded.machina.csr_approval.plan import (
+    ApproveServing,
+    Defer,
+    DenialReason,
+    Deny,
+    NotOurs,
+    Verdict,
+    missing_machine,
+)
+from unbounded.machina.csr_approval.request import Holder, UnfitRequest, is_decided, requester_of, serving_names
 from unbounded.machina.ssh.model import host_port
 
 _API: Final = ("kubernetes", "kubernetes.default")

@@ -22,8 +22,8 @@ from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.machina.approval.causes import JOIN_ALLOWED, JOIN_REFUSED, is_recorded, with_recorded
-from unbounded.machina.approval.plan import (
+from unbounded.machina.csr_approval.causes import JOIN_ALLOWED, JOIN_REFUSED, is_recorded, with_recorded
+from unbounded.machina.csr_approval.plan import (
     ApproveJoin,
     ApproveRenewal,
     ApproveServing,
@@ -35,7 +35,7 @@ from unbounded.machina.approval.plan import (
     machine_concerned,
     plan,
 )
-from unbounded.machina.approval.serving import (
+from unbounded.machina.csr_approval.serving import (
     NameOwners,
     is_serving,
     machine_serving,
