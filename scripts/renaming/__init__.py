@@ -1,4 +1,0 @@
-"""The parts of `scripts.rename`: the tree's files, the scopes of a module, and one module for each kind of row.
-
-The package and its tables are removed once the renames are over.
-"""
