@@ -526,6 +526,48 @@ async def the_claim_is_written_late(world: Recorded) -> None:
     await until_ended(world, "op")
 
 
+@course
+async def the_claim_meets_another_write(world: Recorded) -> None:
+    """The lock is taken when the claim is refused: the next one uses the same observation."""
+    await world.machine("m1")
+    world.api.conflicts = 1
+    world.metalman().start()
+    await world.operation("op", "HostReboot", "m1", **FORCE)
+    await until_ended(world, "op")
+
+
+async def _claims_fail(world: Recorded) -> None:
+    """One operation at a time may run, and the claims of the first fail."""
+    for name in ("m1", "m2"):
+        await world.machine(name)
+    world.api.conflicts = 1000
+    world.metalman(concurrent=1).start()
+    await world.operation("op-m1", "HostReboot", "m1", **FORCE)
+    await asyncio.sleep(5)
+    await world.operation("op-m2", "HostReboot", "m2", **FORCE)
+    await asyncio.sleep(5)
+
+
+@course
+async def a_failing_claim_is_paused(world: Recorded) -> None:
+    await _claims_fail(world)
+    world.user("paused")
+    await pause(world, "m1")
+    await asyncio.sleep(20)
+    world.api.conflicts = 0
+    await until_ended(world, "op-m2")
+
+
+@course
+async def a_failing_claim_is_cancelled(world: Recorded) -> None:
+    await _claims_fail(world)
+    world.user("cancelled")
+    await world.cancel("op-m1")
+    await asyncio.sleep(20)
+    world.api.conflicts = 0
+    await until_ended(world, "op-m2")
+
+
 class SlowLooks(RecordedPower):
     """Observations take 8 s from a moment on."""
 

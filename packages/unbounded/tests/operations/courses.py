@@ -22,7 +22,7 @@ from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
 from unbounded.api.kinds import Kind
 from unbounded.api.operation import OperationKind
-from unbounded.kube.errors import ApiError, ServerUnreachable
+from unbounded.kube.errors import ApiError, Conflict, ServerUnreachable
 from unbounded.kube.port import Api
 from unbounded.operations.ports import Target
 from unbounded.workflow.procedure import Observation, Procedure
@@ -97,16 +97,21 @@ class Recorded(World):
 
 
 class AwayApi(MemoryApi):
-    """Cannot be reached for some writes of an operation's status: `away` is how many more."""
+    """Fails writes of an operation's status: so many more cannot reach it, or meet another write."""
 
     away = 0
+    conflicts = 0
 
     async def patch(
         self, kind: Kind[T], name: str, patch: Mapping[str, Any], *, namespace: str = "", subresource: str = ""
     ) -> T:
-        if self.away and kind.kind == "MachineOperation" and subresource == "status":
-            self.away -= 1
-            raise ServerUnreachable("away")
+        if kind.kind == "MachineOperation" and subresource == "status":
+            if self.away:
+                self.away -= 1
+                raise ServerUnreachable("away")
+            if self.conflicts:
+                self.conflicts -= 1
+                raise Conflict("another write came first")
         return await super().patch(kind, name, patch, namespace=namespace, subresource=subresource)
 
 
