@@ -12,7 +12,8 @@ from typing import Final
 
 STAMP: Final = "build.json"  # written by scripts/agent_release.py
 
-SHIPPED: Final = ("agent", "api", "fetch", "join", "kube", "operations")  # what the agent may import of unbounded
+# the packages of unbounded that the agent may import
+SHIPPED: Final = ("agent", "api", "fetch", "join", "kube", "operations", "workflow")
 
 
 @dataclass(frozen=True)
