@@ -93,7 +93,7 @@ async def test_a_private_image_becomes_a_node_and_the_password_stays_with_root(
             assert "does not let 'robot' read lab/node: check the pull secret" in refused.stderr
             await plane.apply(_secret(closed.host, PASSWORD))
             started = await agent.start()
-            assert f"Node {agent.machine} is there" in started.stdout
+            assert f"Node {agent.machine} exists" in started.stdout
             await plane.ready(agent.machine, within_s=60)
             assert "application/vnd.oci.image.manifest.v1+json" in await agent.inside("kube1", *FETCH)
             assert PASSWORD not in refused.stderr + started.stdout + started.stderr + await _said(agent)

@@ -149,7 +149,7 @@ async def test_a_start_that_is_killed_in_downloads_and_unpacking_goes_on(
         for more_s in (0.1, 0.4, 0.8):
             await _killed_when(agent, lambda: any(agent.host.outside("/var/lib/machines").iterdir()), more_s)
         started = await agent.start()
-        assert f"Node {agent.machine} is there" in started.stdout
+        assert f"Node {agent.machine} exists" in started.stdout
         await _works(agent)
         node = await agent.plane.get(NODES, agent.machine)
         assert node["metadata"]["labels"]["tier"] == "core"
