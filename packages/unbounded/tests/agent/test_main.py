@@ -61,7 +61,7 @@ def test_what_changes_the_host_is_for_root(name: str) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr == f"error: `{name}` is changing this host: run it as root, for example with sudo\n"
+    assert ran.stderr == f"error: `{name}` changes this host: run it as root, for example with sudo\n"
 
 
 def test_version_imports_nothing_that_takes_long(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ async def test_a_slot_is_built_through_a_proxy_from_a_mirror_of_a_private_author
         tmp_path / "strict", "FilterDefaultDeny Yes", f'Filter "{tmp_path}/none"', address=lan.address
     ) as proxy:
         for image, words in (
-            ("registry.invalid/node:v1", rf"the proxy {proxy.url}/? refused: 403 Filtered"),
+            ("registry.invalid/node:v1", rf"the proxy {proxy.url}/? rejected the request: 403 Filtered"),
             (f"{images.host}/lab/node:v1", rf"\(403 through the proxy {proxy.url}/?, unless the proxy rejects it\)"),
         ):
             wanted = msgspec.structs.replace(goal(mirror, images, proxy.url, ca), image=image)

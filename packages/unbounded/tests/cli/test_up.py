@@ -241,7 +241,7 @@ async def test_new_nodes_and_whoever_writes_their_scripts_are_told_what_holds_no
         assert "`unbounded up --agent-url URL` for all hosts" in ran.err
         ran = await cli(*bootstrap, "--agent-url", "https://example.com/agent.tar.gz")
         assert '"ApiServer": "https://localhost:' in ran.out
-        assert "`unbounded up --cluster-dns ADDRESS` names one" in ran.err
+        assert "set one with `unbounded up --cluster-dns ADDRESS`" in ran.err
         assert MIRROR not in ran.out
         await running.stops()
 

@@ -70,7 +70,7 @@ async def test_who_may_only_read_is_refused_what_kubectl_is_refused(joe: Path, a
     _, refused = await kubectl(joe, "patch", "machine", name, "--type=merge", "--patch", '{"spec":{"paused":true}}')
     assert 'User "joe" cannot patch resource "machines"' in refused
     ran = await Cli(joe)("machine", "pause", name)
-    assert (ran.status, ran.err.splitlines()[0]) == (1, f"error: not allowed: {refused}")
+    assert (ran.status, ran.err.splitlines()[0]) == (1, f"error: no permission: {refused}")
     before = machine.metadata.resource_version
     assert (await api.get(MACHINES, name)).metadata.resource_version == before
     assert (await Cli(joe)("machine", "operation", "list")).status == 0
@@ -91,7 +91,7 @@ async def test_flags_go_before_the_kubeconfig(kubeconfig: Path, joe: Path) -> No
     for given in (("--as", "ann"), ("--as=ann", "--as-group=x", "--as-uid=1")):
         _, refused = await kubectl(kubeconfig, "get", "machineoperations", *given)
         ran = await Cli(kubeconfig)(*listing, *given)
-        assert (ran.status, ran.err.splitlines()[0]) == (1, f"error: not allowed: {refused}")
+        assert (ran.status, ran.err.splitlines()[0]) == (1, f"error: no permission: {refused}")
     _, refused = await kubectl(joe, "get", "machineoperations", "--as-group=x")
     ran = await Cli(joe)("plan", "machine", "pause", "web-0", "--as-group=x")
     assert (ran.status, 'User "joe" cannot' in ran.err, 'User "joe" cannot' in refused) == (1, True, True)

@@ -85,7 +85,7 @@ def test_it_is_left_when_the_time_is_up_and_nothing_goes_on(timeout_s: float) ->
         world = World(2, 0.3)
         await world.make()
         began = asyncio.get_running_loop().time()
-        with pytest.raises(CliError, match="it goes on") as left:
+        with pytest.raises(CliError, match="it continues") as left:
             await wait_operation(world.session, "op", timeout_s=timeout_s)
         assert left.value.status == TIMED_OUT
         assert asyncio.get_running_loop().time() - began == pytest.approx(timeout_s, abs=1)
