@@ -32,7 +32,7 @@ from unbounded.kube.port import Api
 FOLDER: Final = "lab-cloud"  # in the data directory
 READY_S: Final = 60.0
 TOKEN_FOR: Final = timedelta(days=7)
-_READY: Final = "Ctrl-C ends it."
+_READY: Final = "Ctrl-C stops it."
 _KINDS: Final[Mapping[str, Kind[Any]]] = {
     "Secret": SECRETS,
     "MachineOperationCredential": MACHINE_OPERATION_CREDENTIALS,
