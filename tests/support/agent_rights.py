@@ -191,7 +191,7 @@ TABLE = [
         "the status of another's operation",
         f"{OPERATIONS}/other/status",
         {"status": {"execution": execution("unbounded-agent/m1")}},
-        f"an agent may write operations on its own Machine only, and other is not for that of {AGENT}",
+        f"an agent may write operations on its own Machine only, and other is not on that of {AGENT}",
         "operations",
     ),
     Refused(

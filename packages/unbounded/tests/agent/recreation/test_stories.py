@@ -263,7 +263,10 @@ async def test_what_failed_is_tried_again_ever_more_rarely_and_not_for_ever(worl
     await asyncio.sleep(6 * 3600)
     assert world.host.builds == LIMITS.attempts
     await world.settled(within_s=10)
-    assert "after 3 attempts, the next one follows only when the request changes" in (await world.condition("NodeUpdated"))[2]
+    assert (
+        "after 3 attempts, the next one follows only when the request changes"
+        in (await world.condition("NodeUpdated"))[2]
+    )
     begun = [one for one in world.host.store.written if one.phase == "Clearing"]
     assert [one.attempt for one in begun] == [1, 2, 3]
 
