@@ -235,10 +235,10 @@ class MachineRunner:
     async def _group(self, slot: Slot, unit: str) -> Path:
         """Return the control group of a service in the machine, as a path of the host."""
         argv = ("systemctl", "show", "--property=ControlGroup", "--value", "--", unit_of(slot))
-        message = (await self._commands.run(*argv)).stdout.strip()
+        output = (await self._commands.run(*argv)).stdout.strip()
         roots = (self._layout.at("/sys/fs/cgroup/unified"), self._layout.at("/sys/fs/cgroup"))
         root = next((root for root in roots if (root / "cgroup.controllers").exists()), roots[-1])
-        return root / message.strip("/") / "payload" / "system.slice" / unit
+        return root / output.strip("/") / "payload" / "system.slice" / unit
 
     async def stop(self, slot: Slot) -> None:
         """Stop the machine and disable its start at boot, durably.

@@ -119,10 +119,10 @@ async def _slot(layout: Layout, units: Units, slot: Slot) -> SlotObservation:
 
 async def _systemd(commands: Commands) -> int:
     try:
-        message = (await commands.run("systemctl", "--version", timeout_s=_CALL_S)).stdout
+        output = (await commands.run("systemctl", "--version", timeout_s=_CALL_S)).stdout
     except Failure:
         return 0
-    found = re.match(r"systemd ([0-9]+)", message)
+    found = re.match(r"systemd ([0-9]+)", output)
     return int(found[1]) if found else 0
 
 

@@ -264,13 +264,13 @@ class RecreationReconciler:
         desired = await self._desired(applied)
         again = "" if failed is None else retry_message(failed, self._limits)
         condition = report.succeeded(transition, left) if good else report.rolled_back(transition, again)
-        message = (condition,) if desired is None else (condition, report.repave_pending(desired, failed))
+        conditions = (condition,) if desired is None else (condition, report.repave_pending(desired, failed))
         if failed is None:
             self._store.forget()
         else:
             self._store.fail(failed)
         phase = OperationPhase.COMPLETE if good else OperationPhase.FAILED
-        if not await self._status.complete(transition, message, applied, desired, phase):
+        if not await self._status.complete(transition, conditions, applied, desired, phase):
             raise Stale("another operation holds the Machine's lock")
         self._store.clear()
         self._memory = _PhaseState()

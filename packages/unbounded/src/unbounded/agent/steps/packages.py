@@ -151,10 +151,10 @@ async def _updated(host: StepHost, manager: PackageManager) -> str:
 
 
 async def _names(host: StepHost, manager: PackageManager) -> tuple[str, ...]:
-    message = (await host.commands.run(*manager.names, timeout_s=QUERY_S)).stdout.split("\n")
+    output = (await host.commands.run(*manager.names, timeout_s=QUERY_S)).stdout.split("\n")
     if manager.program != "apt-get":
-        return tuple(sorted({line for line in message if line}))
-    return tuple(sorted({line[3:].strip() for line in message if line.startswith("ii")}))
+        return tuple(sorted({line for line in output if line}))
+    return tuple(sorted({line[3:].strip() for line in output if line.startswith("ii")}))
 
 
 async def _remove(host: StepHost) -> None:
