@@ -142,17 +142,45 @@ async def answers_that_are_lost(world: Recorded) -> None:
     await until_ended(world, "op")
 
 
+class BoundByUrl(RecordedPower):
+    """Acts on the host that the Machine's BMC URL names."""
+
+    def target_digest(self, machine: Any) -> str:
+        return f"host:{machine.spec.pxe.redfish.url}"
+
+
+async def _edited_in(world: Recorded, stage: str) -> None:
+    await world.machine("m1")
+    world.executor(METALMAN, lambda life, _api: BoundByUrl(METALMAN, life, world)).start()
+    await world.operation("op", "HostReboot", "m1", **GRACE)
+    await in_stage(world, "op", stage)
+    await world.api.patch(MACHINES, "m1", {"spec": {"pxe": {"redfish": {"url": "https://elsewhere"}}}})
+    await until_ended(world, "op")
+
+
 @course
 async def a_machine_edited_before_an_ask(world: Recorded) -> None:
-    class Bound(RecordedPower):
-        def target_digest(self, machine: Any) -> str:
-            return f"host:{machine.spec.pxe.redfish.url}"
-
-    await world.machine("m1")
     world.outside.deaf = 1.0
-    world.executor(METALMAN, lambda life, _api: Bound(METALMAN, life, world)).start()
+    await _edited_in(world, power.SHUTTING_DOWN)
+
+
+@course
+async def a_machine_edited_before_the_first_call(world: Recorded) -> None:
+    """Without a call, the executor does not observe the former host again."""
+    world.outside.unreachable = 1.0
+    await _edited_in(world, power.STARTING)
+
+
+@course
+async def a_machine_edited_under_a_lagging_watch(world: Recorded) -> None:
+    """The live Machine, read before the intent, shows the edit before the watch does."""
+    world.outside.deaf = 1.0
+    await world.machine("m1")
+    life = world.executor(METALMAN, lambda life, _api: BoundByUrl(METALMAN, life, world))
+    life.start(weather=Weather(staleness_s=20.0))
     await world.operation("op", "HostReboot", "m1", **GRACE)
     await in_stage(world, "op", power.SHUTTING_DOWN)
+    await asyncio.sleep(14.5)
     await world.api.patch(MACHINES, "m1", {"spec": {"pxe": {"redfish": {"url": "https://elsewhere"}}}})
     await until_ended(world, "op")
 
@@ -271,6 +299,24 @@ async def stopped_with_an_answer_that_is_not_stored(world: Recorded) -> None:
     await world.operation("op", "HostReboot", "m1", parameters={"graceSeconds": "30"})
     await in_stage(world, "op", power.SHUTTING_DOWN)
     await asyncio.sleep(1)
+    await first.terminate()
+    world.user("stopped")
+    await first.stop()
+    metalman.start()
+    await until_ended(world, "op")
+
+
+@course
+async def stopped_with_an_answer_while_the_watch_lags(world: Recorded) -> None:
+    """The answer is stored over a write of the user that the watch has not shown yet."""
+    await world.machine("m1")
+    world.outside.deaf = 1.0
+    metalman = world.metalman()
+    first = metalman.start(weather=Weather(staleness_s=20.0))
+    await world.operation("op", "HostReboot", "m1", parameters={"graceSeconds": "30"})
+    await in_stage(world, "op", power.SHUTTING_DOWN)
+    await asyncio.sleep(1)
+    await world.api.patch(MACHINE_OPERATIONS, "op", {"metadata": {"labels": {"ticket": "1"}}})
     await first.terminate()
     world.user("stopped")
     await first.stop()

@@ -9,7 +9,7 @@ import pytest
 
 from unbounded.workflow.calls import NO_ANSWER, Answer, CallEvent, CallOutcome, LateCall
 from unbounded.workflow.record import RunRecord
-from unbounded.workflow.run_state import DOWN_S, RecordReader, RunState
+from unbounded.workflow.run_state import DOWN_S, OwnCall, RecordReader, RunState
 
 ME: Final = "me"
 BEFORE: Final = RunRecord(epoch=ME, stage="Starting")
@@ -17,18 +17,17 @@ ASKED: Final = replace(BEFORE, stage="Restarting", action="Restart", attempt=1)
 ACCEPTED: Final = Answer(CallOutcome.ACCEPTED)
 
 
-def _asked() -> RunState:
-    """The state of a process that has written its intent and sent its request."""
+def _asked() -> tuple[RunState, OwnCall]:
+    """The state of a process that has written its intent and sent its request, and the call."""
     state = RunState("uid")
     state.record_written(BEFORE, ME, 0.0)
     state.record_written(ASKED, ME, 1.0)
-    state.record_call(2.0)
-    return state
+    return state, state.record_call(ASKED.intent, 2.0)
 
 
 def test_an_answer_is_not_forgotten_for_a_record_that_is_read_late() -> None:
-    state = _asked()
-    state.record_answer(CallEvent.ACCEPT, "", "", 3.0)
+    state, call = _asked()
+    state.record_answer(call, CallEvent.ACCEPT, "", "", 3.0)
 
     state.update(BEFORE, RecordReader(ME, 4.0))
     state.update(ASKED, RecordReader(ME, 5.0))
@@ -37,10 +36,10 @@ def test_an_answer_is_not_forgotten_for_a_record_that_is_read_late() -> None:
 
 
 def test_an_answer_that_comes_while_the_record_is_late_is_known_when_it_is_not_any_more() -> None:
-    state = _asked()
+    state, call = _asked()
 
     state.update(BEFORE, RecordReader(ME, 3.0))
-    state.record_answer(CallEvent.ACCEPT, "", "", 4.0)
+    state.record_answer(call, CallEvent.ACCEPT, "", "", 4.0)
     late = state.answer
     state.update(ASKED, RecordReader(ME, 5.0))
 
@@ -48,7 +47,7 @@ def test_an_answer_that_comes_while_the_record_is_late_is_known_when_it_is_not_a
 
 
 def test_what_is_on_its_way_is_not_taken_for_never_sent() -> None:
-    state = _asked()
+    state, _call = _asked()
 
     state.update(BEFORE, RecordReader(ME, 3.0))
     state.update(ASKED, RecordReader(ME, 4.0))
@@ -65,8 +64,8 @@ def test_what_was_written_and_not_sent_is_known_as_that() -> None:
 
 
 def test_the_answer_to_an_earlier_ask_of_the_same_words_is_not_that_to_this_one() -> None:
-    state = _asked()
-    state.record_answer(CallEvent.ACCEPT, "", "", 3.0)
+    state, call = _asked()
+    state.record_answer(call, CallEvent.ACCEPT, "", "", 3.0)
 
     state.record_written(BEFORE, ME, 4.0)
     state.record_written(ASKED, ME, 5.0)
@@ -187,9 +186,9 @@ def test_a_wall_clock_that_jumped_counts_for_little(down_s: float, counted: floa
 
 
 def test_an_answer_is_kept_for_the_next_write_of_the_record() -> None:
-    state = _asked()
+    state, call = _asked()
     assert not state.has_unstored_answer
-    state.record_answer(CallEvent.ACCEPT, "", "", 3.0)
+    state.record_answer(call, CallEvent.ACCEPT, "", "", 3.0)
     assert state.has_unstored_answer
     record = state.recorded(ASKED, 4.0, "2026-01-01T00:01:00Z")
     assert record.answer == ACCEPTED

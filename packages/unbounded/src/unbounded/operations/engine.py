@@ -431,10 +431,7 @@ class Engine:
         """Return the decision, or the wait for capacity where the operation has yielded its own."""
         state = context.state
         capacity = context.stage.capacity
-        if isinstance(decision, Finish | Wait) or (capacity is Capacity.HOLD and not state.awaits_late):
-            return decision
-        if capacity is Capacity.BACKGROUND and not state.awaits_late:
-            self._limiter.resume(state.uid)
+        if isinstance(decision, Finish | Wait) or (capacity is not Capacity.YIELD and not state.awaits_late):
             return decision
         if self._limiter.reacquire(state.uid, context.operation.name, order(context.operation)):
             state.awaits_late = False
@@ -522,7 +519,6 @@ class Engine:
             waiting = waiting_text(context.procedure, context.run, cancel=_is_cancelled(context.operation))
             wait = Wait(reasons.NO_ANSWER, f"no answer yet: {waiting}", limit_s, left_s)
             return await self._status.write_wait(context, wait)
-        self._limiter.resume(state.uid)
         if state.handle is not None:
             return 0.0
         was_sent = state.answer.outcome in (CallOutcome.ACCEPTED, CallOutcome.UNKNOWN)

@@ -16,7 +16,7 @@ from unbounded.operations import reasons
 from unbounded.operations.ports import Executor, NotDone, Refusal, Target
 from unbounded.workflow.calls import CallEvent
 from unbounded.workflow.procedure import NotObservable, Observation
-from unbounded.workflow.run_state import FRESH_S, RunState, TimedObservation
+from unbounded.workflow.run_state import FRESH_S, OwnCall, RunState, TimedObservation
 
 REPORT_AFTER_S: Final = 3.0
 
@@ -86,17 +86,14 @@ class ExecutorCalls:
 
     def perform(self, target: Target, action: str, state: RunState, *, before: float) -> None:
         """Start the call of an action; `wait_answer` waits for it."""
-        state.record_call(_loop_time())
-        state.call = self._start(self._call(target, action, state, before), state, target.operation.name)
+        call = state.record_call(target.run.intent, _loop_time())
+        state.call = self._start(self._call(target, action, state, call, before), state, target.operation.name)
 
     async def wait_answer(self, state: RunState) -> bool:
         """Return whether the last call has been answered."""
-        if state.call is not None and not await self._ends_in_time(state.call, state):
-            return False
-        state.call = None
-        return True
+        return state.call is None or await self._ends_in_time(state.call, state)
 
-    async def _call(self, target: Target, action: str, state: RunState, before: float) -> None:
+    async def _call(self, target: Target, action: str, state: RunState, call: OwnCall, before: float) -> None:
         facts = {"operation": target.operation.name, "machine": target.machine.name, "action": action}
         event, reason, text, cause = CallEvent.ACCEPT, "", "", None
         try:
@@ -113,7 +110,7 @@ class ExecutorCalls:
             log.exception("action failed", **facts)
             event, reason = CallEvent.LOSE, reasons.INTERNAL_ERROR
             text = f"{type(error).__name__} during the action; see the log"
-        state.record_answer(event, reason, text, _loop_time(), cause)
+        state.record_answer(call, event, reason, text, _loop_time(), cause)
         log.info("action answered", reply=event.value, text=text, **facts)
 
     def remaining_s(self, state: RunState, waits_s: float) -> float:

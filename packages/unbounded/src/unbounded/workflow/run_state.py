@@ -278,19 +278,18 @@ class RunState:
         standing, fact, read_at = self.read
         return replace(run, standing=standing or run.standing, fact=fact, read_at=read_at)
 
-    def record_call(self, now: float) -> None:
-        """Record that this process calls the action of the intent."""
-        if self.intent is None:
-            raise ValueError("no intent is recorded")
-        answer = self.answer.after(CallEvent.SEND, text=NO_ANSWER_YET)
-        self.own_call, self.answer = OwnCall(self.intent, answer, now), answer
+    def record_call(self, intent: Intent, now: float) -> OwnCall:
+        """Record that this process calls the action of the intent, and return the call."""
+        self.answer = self.answer.after(CallEvent.SEND, text=NO_ANSWER_YET)
+        self.own_call = OwnCall(intent, self.answer, now)
+        return self.own_call
 
-    def record_answer(self, event: CallEvent, reason: str, text: str, now: float, cause: Cause | None = None) -> None:
+    def record_answer(
+        self, call: OwnCall, event: CallEvent, reason: str, text: str, now: float, cause: Cause | None = None
+    ) -> None:
         """Record the answer to this process's call; the wait for its effect begins now."""
-        if self.own_call is None:  # it came after the record of the next call was written
-            return
-        self.own_call = replace(self.own_call, answer=self.own_call.answer.after(event, reason, text, cause), at=now)
-        if self.own_call.intent == self.intent:
+        self.own_call = replace(call, answer=call.answer.after(event, reason, text, cause), at=now)
+        if call.intent == self.intent:
             self._take_answer(self.own_call.answer, now)
 
     def spent(self, now: float) -> int:
