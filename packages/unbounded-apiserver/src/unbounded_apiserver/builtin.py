@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from unbounded_apiserver import columns, core_types, field_errors, gojson, metadata, name_validation, type_desc
-from unbounded_apiserver.event_rules import rules_of_event
+from unbounded_apiserver.core_types import NODE, rules_of_event
 from unbounded_apiserver.managed_fields.merge_types import of_shape
 from unbounded_apiserver.managed_fields.typed import ObjectKind
 from unbounded_apiserver.schema import FieldError
@@ -25,7 +25,6 @@ from unbounded_apiserver.types import (
     Subresource,
     keep_all_but_status,
 )
-from unbounded_apiserver.workloads.node_fields import NODE
 
 SECRET_BYTES: Final = 1024 * 1024
 HIDDEN: Final = "<secret contents redacted>"

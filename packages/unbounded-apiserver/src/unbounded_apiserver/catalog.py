@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from unbounded_apiserver.access.rbac_types import ROLE_RESOURCES
-from unbounded_apiserver.access.review_types import REVIEW_RESOURCES, SERVICE_ACCOUNTS
+from unbounded_apiserver.access.resource_types import REVIEW_RESOURCES, ROLE_RESOURCES, SERVICE_ACCOUNTS
 from unbounded_apiserver.admission.policy_types import POLICY_RESOURCES
 from unbounded_apiserver.builtin import RESOURCES
 from unbounded_apiserver.certificates.csr_types import REQUESTS
 from unbounded_apiserver.definitions import DEFINITIONS, version_order
-from unbounded_apiserver.infrastructure.served import INFRASTRUCTURE
+from unbounded_apiserver.infrastructure import INFRASTRUCTURE
 from unbounded_apiserver.types import Resource
 from unbounded_apiserver.workloads.disruption_budgets import BUDGETS
 from unbounded_apiserver.workloads.pods import PODS

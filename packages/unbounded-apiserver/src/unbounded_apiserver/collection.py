@@ -9,8 +9,7 @@ from typing import Final
 
 import msgspec
 
-from unbounded_apiserver.field_index import FieldIndex, FieldKey, FieldTerm, Watchers
-from unbounded_apiserver.records import StoredObject
+from unbounded_apiserver.records import FieldIndex, FieldKey, FieldTerm, StoredObject, Watchers
 
 INDEXES: Final = 8  # of one resource; which fields can be selected may change
 

@@ -1,10 +1,131 @@
-"""The kinds of the core group that have no workload, and Lease: their fields, and descriptions for `explain`."""
+"""Kinds of the core group that have no workload, and Lease: their fields, and the validation of Events.
+
+Descriptions are for `explain`. events.k8s.io has more rules for Events than the core group.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from unbounded_apiserver import notation
+from unbounded_apiserver import field_errors, name_validation, notation
+from unbounded_apiserver.schema import FieldError
+from unbounded_apiserver.type_desc import StructType
+from unbounded_apiserver.types import Object
+
+DEFAULT: Final = "default"  # the namespace of Events about cluster-scoped objects
+SYSTEM: Final = "kube-system"  # also allowed for such Events if they have an eventTime
+LIMITS: Final = {"action": 128, "reason": 128, "message": 1024}
+INSTANCE: Final = 128
+TYPES: Final = ("Normal", "Warning")
+_LEASES: Final = notation.read(
+    """
+Lease: The leader, or a sign of life, with its time limit.
+  spec LeaseSpec!  The state of the lease.
+LeaseSpec: The state of a lease.
+  holderIdentity string*  The holder of the lease.
+  leaseDurationSeconds int32*  Seconds after renewTime until others may take it.
+  acquireTime microtime*  When the holder took it.
+  renewTime microtime*  When the holder last renewed it.
+  leaseTransitions int32*  The number of changes of the holder.
+  strategy string*  The strategy of a coordinated election.
+  preferredHolder string*  The preferred next holder.
+""",
+    package="io.k8s.api.coordination.v1",
+)
+LEASE: Final = notation.kind(_LEASES, "Lease")
+
+
+FIELDS: Final = """
+Node: A machine that runs pods.
+  spec NodeSpec!  The desired state.
+  status NodeStatus!  The observed state.
+NodeSpec: The desired state of a node.
+  configSource NodeConfigSource*  Not used any more.
+  externalID string  Not used any more.
+  podCIDR string  Addresses for pods.
+  podCIDRs mergeset  Addresses for pods, by family.
+  providerID string  The provider's name for the machine.
+  taints [Taint]  Taints of the node.
+  unschedulable bool  Whether new pods are kept away (cordon).
+Taint: Keeps pods off the node that do not tolerate it.
+  effect string!  NoSchedule, PreferNoSchedule or NoExecute.
+  key string!  The key of the taint.
+  timeAdded time  When a NoExecute taint was added.
+  value string  The value that goes with the key.
+NodeStatus: The observed state of a node.
+  addresses [NodeAddress]type  Addresses at which the node can be reached.
+  allocatable {quantity}  The resources that pods can have.
+  capacity {quantity}  All resources of the node.
+  conditions [NodeCondition]type  The state of the node in several respects.
+  config NodeConfigStatus*  Not used any more.
+  daemonEndpoints NodeDaemonEndpoints!  Ports of the daemons on the node.
+  declaredFeatures [string]  Features of kubelet that pods may need.
+  features NodeFeatures*  What the container runtime can do.
+  images [ContainerImage]  Images on the node.
+  nodeInfo NodeSystemInfo!  Versions and ids.
+  phase string  Not used any more.
+  runtimeHandlers [NodeRuntimeHandler]  Handlers of the container runtime.
+  volumesAttached [AttachedVolume]  Volumes that are attached.
+  volumesInUse [string]  Volumes in use.
+NodeCondition: The state of a node in one respect.
+  lastHeartbeatTime time!  When it was last reported.
+  lastTransitionTime time!  When the status last changed.
+  message string  A sentence for people.
+  reason string  One word for the last change.
+  status string!  True, False or Unknown.
+  type string!  The respect, such as Ready.
+NodeAddress: An address of the node.
+  address string!  The address.
+  type string!  Hostname, InternalIP, ExternalIP, …
+NodeDaemonEndpoints: Ports of the daemons on the node.
+  kubeletEndpoint DaemonEndpoint!  Where kubelet listens.
+DaemonEndpoint: A port.
+  Port int32!  The port.
+NodeSystemInfo: Versions and ids of a node.
+  architecture string!  Such as amd64.
+  bootID string!  Changes with every boot.
+  containerRuntimeVersion string!  Such as containerd://1.4.2.
+  kernelVersion string!  As `uname -r` says.
+  kubeProxyVersion string!  Not used any more.
+  kubeletVersion string!  Version of kubelet.
+  machineID string!  The machine id that the node reports.
+  operatingSystem string!  Such as linux.
+  osImage string!  From /etc/os-release.
+  swap NodeSwapStatus*  Swap.
+  systemUUID string!  The system UUID that the node reports.
+NodeSwapStatus: Swap of a node.
+  capacity int64*  Bytes of swap.
+ContainerImage: An image on the node.
+  names [string]  Names of the image.
+  sizeBytes int64  Its size.
+AttachedVolume: A volume that is attached to the node.
+  devicePath string!  The device of the volume.
+  name string!  The volume.
+NodeRuntimeHandler: A handler of the container runtime.
+  features NodeRuntimeHandlerFeatures*  What it can do.
+  name string!  The handler; empty for the default.
+NodeRuntimeHandlerFeatures: What a handler of the container runtime can do.
+  recursiveReadOnlyMounts bool*  Whether mounts can be read-only with all below them.
+  userNamespaces bool*  Whether pods can have user namespaces.
+NodeFeatures: What the container runtime can do.
+  supplementalGroupsPolicy bool*  Whether it knows the policies of supplemental groups.
+NodeConfigStatus: The state of the dynamic configuration; not used any more.
+  active NodeConfigSource*
+  assigned NodeConfigSource*
+  error string
+  lastKnownGood NodeConfigSource*
+NodeConfigSource: A source of the dynamic configuration; not used any more.
+  configMap ConfigMapNodeConfigSource*
+ConfigMapNodeConfigSource: A ConfigMap with the dynamic configuration; not used any more.
+  kubeletConfigKey string!
+  name string!
+  namespace string!
+  resourceVersion string
+  uid string
+"""
+NODE: Final[StructType] = notation.kind(notation.read(FIELDS), "Node")
+
 
 _TYPES: Final = notation.read(
     """
@@ -58,24 +179,81 @@ EventSeries: A series of the same event.
   lastObservedTime microtime  When last.
 """
 )
-_LEASES: Final = notation.read(
-    """
-Lease: The leader, or a sign of life, with its time limit.
-  spec LeaseSpec!  The state of the lease.
-LeaseSpec: The state of a lease.
-  holderIdentity string*  The holder of the lease.
-  leaseDurationSeconds int32*  Seconds after renewTime until others may take it.
-  acquireTime microtime*  When the holder took it.
-  renewTime microtime*  When the holder last renewed it.
-  leaseTransitions int32*  The number of changes of the holder.
-  strategy string*  The strategy of a coordinated election.
-  preferredHolder string*  The preferred next holder.
-""",
-    package="io.k8s.api.coordination.v1",
-)
 NAMESPACE: Final = notation.kind(_TYPES, "Namespace")
 CONFIG_MAP: Final = notation.kind(_TYPES, "ConfigMap")
 SECRET: Final = notation.kind(_TYPES, "Secret")
 SERVICE_ACCOUNT: Final = notation.kind(_TYPES, "ServiceAccount")
 EVENT: Final = notation.kind(_TYPES, "Event")
-LEASE: Final = notation.kind(_LEASES, "Lease")
+
+
+def rules_of_event(event: Object, controller_field: str) -> list[FieldError]:
+    """Return the errors of an Event in the form of the core group.
+
+    Args:
+        controller_field: the name that the client's version has for reportingComponent.
+    """
+    about = event["involvedObject"].get("namespace", "")
+    where = event["metadata"].get("namespace", "")
+    timed = bool(event.get("eventTime"))
+    agrees = bool(about) or where in {DEFAULT, SYSTEM} if timed else where == (about or DEFAULT)
+    errors = (
+        [] if agrees else [field_errors.invalid("involvedObject.namespace", about, "does not match event.namespace")]
+    )
+    return [*errors, *_reported(event, controller_field)] if timed else errors
+
+
+def _reported(event: Object, controller_field: str) -> Iterator[FieldError]:
+    """Yield the fields that an Event with an eventTime lacks."""
+    controller, instance = event["reportingComponent"], event["reportingInstance"]
+    if not controller:
+        yield field_errors.required(controller_field)
+    yield from (
+        field_errors.invalid(controller_field, controller, why) for why in name_validation.qualified_name(controller)
+    )
+    if not instance:
+        yield field_errors.required("reportingInstance")
+    if len(instance.encode()) > INSTANCE:
+        yield field_errors.invalid("reportingInstance", "", f"can have at most {INSTANCE} characters")
+    for name, limit in LIMITS.items():
+        value = event.get(name, "")
+        if not value and name != "message":
+            yield field_errors.required(name)
+        if len(value.encode()) > limit:
+            yield field_errors.invalid(name, "", f"can have at most {limit} characters")
+
+
+def rules_of_new_event(event: Object) -> Iterator[FieldError]:
+    """Yield the further errors of a new Event of events.k8s.io. The Event is in the form of the core group."""
+    yield from _series(event)
+    if not event.get("eventTime"):
+        yield field_errors.required("eventTime")
+    if event.get("type", "") not in TYPES:
+        yield field_errors.invalid("type", "", f"has invalid value: {event.get('type', '')}")
+    for name in ("firstTimestamp", "lastTimestamp", "count", "source"):
+        if event.get(name):
+            yield field_errors.invalid(name, "", "needs to be unset")
+
+
+def rules_of_changed_event(event: Object, old: Object) -> Iterator[FieldError]:
+    """Yield the errors of a changed Event of events.k8s.io: only the series may change."""
+    if event.get("series") != old.get("series"):
+        yield from _series(event)
+    for name in (
+        *("involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type"),
+        *("eventTime", "action", "related"),
+    ):
+        if event.get(name) != old.get(name):
+            yield field_errors.immutable(name, event.get(name))
+    for name, shown in (("reportingComponent", "reportingController"), ("reportingInstance", "reportingInstance")):
+        if event.get(name) != old.get(name):
+            yield field_errors.immutable(shown, event.get(name))
+
+
+def _series(event: Object) -> Iterator[FieldError]:
+    series = event.get("series")
+    if series is None:
+        return
+    if series.get("count", 0) < 2:
+        yield field_errors.invalid("series.count", "", "should be at least 2")
+    if not series.get("lastObservedTime"):
+        yield field_errors.required("series.lastObservedTime")

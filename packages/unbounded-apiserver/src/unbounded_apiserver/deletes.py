@@ -1,9 +1,9 @@
-"""Deletion of objects: at once, or by marking an object that has finalizers."""
+"""Deletion of objects: at once, or by marking an object that has finalizers; and the conditions that report it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from unbounded_apiserver import metadata, status
 from unbounded_apiserver.builtin import NAMESPACES
-from unbounded_apiserver.conditions import merge_conditions
 from unbounded_apiserver.definitions import CLEANUP, DEFINITIONS
 from unbounded_apiserver.managed_fields.owners import join_body
 from unbounded_apiserver.options import DeleteOptions, ListOptions
@@ -19,12 +18,12 @@ from unbounded_apiserver.reads import ObjectPage, Reads
 from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import Object, Resource
-from unbounded_apiserver.versions import decode_stored, served_body
+from unbounded_apiserver.types import Object, Resource, decode_stored, served_body
 from unbounded_apiserver.writes import WriteTarget, is_deletion_complete, wait_stored
 
 KEPT_NAMESPACES: Final = frozenset({"default", "kube-system", "kube-public"})
 BATCH_SIZE: Final = 200  # deletions of a collection that share one commit
+_POLICY_FINALIZERS: Final = {"Orphan": metadata.ORPHAN, "Foreground": metadata.FOREGROUND}
 
 
 @dataclass(frozen=True)
@@ -128,9 +127,6 @@ class Deletes:
                 meta["generation"] += 1
 
 
-_POLICY_FINALIZERS: Final = {"Orphan": metadata.ORPHAN, "Foreground": metadata.FOREGROUND}
-
-
 def mark_terminating(definition: Object, now: datetime) -> None:
     """Set the Terminating condition of a definition: its objects are about to be deleted."""
     words = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
@@ -154,3 +150,20 @@ def check_preconditions(target: WriteTarget, meta: dict[str, Any], options: Dele
             f"in record ({meta['resourceVersion']}). The object might have been modified"
         )
         raise status.conflict(resource.group, resource.kind, target.name, why)
+
+
+def merge_conditions(old: Iterable[Object], new: Iterable[Object], now: datetime) -> list[Object]:
+    """Merge new conditions over old ones; lastTransitionTime changes only with the status."""
+    merged = {condition["type"]: condition for condition in old}
+    for condition in new:
+        before = merged.get(condition["type"])
+        kept = before is not None and before["status"] == condition["status"]
+        moment = before["lastTransitionTime"] if before is not None and kept else metadata.format_time(now)
+        merged[condition["type"]] = {
+            "type": condition["type"],
+            "status": condition["status"],
+            "lastTransitionTime": moment,
+            "reason": condition["reason"],
+            "message": condition["message"],
+        }
+    return list(merged.values())

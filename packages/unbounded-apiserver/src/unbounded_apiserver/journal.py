@@ -12,9 +12,11 @@ import queue
 import sqlite3
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -22,14 +24,43 @@ from unbounded.kube.logs import Log
 from unbounded_apiserver import data_dir, database
 from unbounded_apiserver.checkpoints import Checkpoints
 from unbounded_apiserver.database import Connect, LogEntry
-from unbounded_apiserver.histogram import Histogram
 from unbounded_apiserver.restore import finish as finish_restore
 
+BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 SLOW_S: Final = 0.004  # waiting does not pay off for a faster commit
 SHARE: Final = 0.5  # of a commit's duration
 LONGEST_S: Final = 0.05
 GAP_S: Final = 0.002  # without another write: no more are expected then
 RECENT: Final = 0.3  # weight of the last commit
+BATCH_ENTRIES: Final = 2000
+BATCH_BYTES: Final = 16 * 2**20
+LOG_BYTES: Final = 12 * 2**20  # approximate size of the write-ahead log at which it is copied into the database
+RETRY_S: Final = 1.0  # between attempts while nothing can be stored
+log = Log(__name__)
+Committed = Callable[[Sequence[LogEntry], BaseException | None], None]
+
+
+class Histogram:
+    """A histogram of durations. One thread adds observations; others may read."""
+
+    __slots__ = ("_buckets", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._buckets = [0] * (len(BUCKETS_S) + 1)
+
+    def observe(self, seconds: float) -> None:
+        self.seconds += seconds
+        self._buckets[bisect_left(BUCKETS_S, seconds)] += 1
+
+    @property
+    def count(self) -> int:
+        return sum(self._buckets)
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Return for each bound, as Prometheus writes it, the number of observations up to it."""
+        bounds = [*map(str, BUCKETS_S), "+Inf"]
+        return list(zip(bounds, accumulate(self._buckets), strict=True))
 
 
 class CommitGrouping:
@@ -62,14 +93,6 @@ class CommitGrouping:
         return max(min(left, max(GAP_S, self._usual_s / 8)), 0.0)
 
 
-BATCH_ENTRIES: Final = 2000
-BATCH_BYTES: Final = 16 * 2**20
-LOG_BYTES: Final = 12 * 2**20  # approximate size of the write-ahead log at which it is copied into the database
-RETRY_S: Final = 1.0  # between attempts while nothing can be stored
-
-log = Log(__name__)
-
-
 @dataclass(frozen=True, slots=True)
 class Compaction:
     """A compaction: history up to `revision` becomes unavailable; `dropped` are the rows to delete."""
@@ -99,9 +122,6 @@ class _Batch:
     def is_complete(self) -> bool:
         """Return whether nothing more may be added."""
         return self.is_last or len(self.entries) >= BATCH_ENTRIES or self.size >= BATCH_BYTES
-
-
-Committed = Callable[[Sequence[LogEntry], BaseException | None], None]
 
 
 class Journal:

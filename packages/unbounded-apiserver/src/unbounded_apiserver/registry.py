@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from unbounded_apiserver.access.default_roles import GrantedResources, default_roles, ensure_defaults
-from unbounded_apiserver.access.nodes.rules import NodeRules
+from unbounded_apiserver.access.node_authorizer import NodeRules
 from unbounded_apiserver.access.rbac_authorizer import RbacAuthorizer
 from unbounded_apiserver.admission.policy_index import PolicyIndex
 from unbounded_apiserver.auth import AuthChain, Authorizer, MastersAuthorizer
@@ -17,21 +17,19 @@ from unbounded_apiserver.builtin import NAMESPACES, NODES
 from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.controllers.aggregation import RoleAggregationController
 from unbounded_apiserver.controllers.certificates import CertificateController
-from unbounded_apiserver.controllers.cluster_info import ClusterInfoSigner
 from unbounded_apiserver.controllers.definitions import DefinitionController
 from unbounded_apiserver.controllers.disruption import DisruptionController
-from unbounded_apiserver.controllers.expiry import EventExpiry
+from unbounded_apiserver.controllers.expiry import EventExpiry, TokenExpiry
 from unbounded_apiserver.controllers.garbage import GarbageCollector
 from unbounded_apiserver.controllers.namespaces import NamespaceController
+from unbounded_apiserver.controllers.nodes import DEFAULT_TIMES, NodeTimes
 from unbounded_apiserver.controllers.nodes.conditions import taint_new
 from unbounded_apiserver.controllers.nodes.events import ApiEventRecorder
 from unbounded_apiserver.controllers.nodes.evictions import TaintEviction
 from unbounded_apiserver.controllers.nodes.lifecycle import NodeLifecycle
-from unbounded_apiserver.controllers.nodes.orphans import OrphanCollector
-from unbounded_apiserver.controllers.nodes.settings import DEFAULT_TIMES, NodeTimes
+from unbounded_apiserver.controllers.nodes.pods import OrphanCollector
 from unbounded_apiserver.controllers.policy_status import PolicyStatusController
-from unbounded_apiserver.controllers.root_ca import RootCaPublisher
-from unbounded_apiserver.controllers.tokens import TokenExpiry
+from unbounded_apiserver.controllers.published_ca import ClusterInfoSigner, RootCaPublisher
 from unbounded_apiserver.decoding import normalize
 from unbounded_apiserver.deletes import Deletes
 from unbounded_apiserver.options import WriteOptions

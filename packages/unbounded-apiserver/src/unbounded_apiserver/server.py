@@ -14,17 +14,16 @@ import yaml
 
 from unbounded_apiserver.access.bootstrap import BootstrapTokens
 from unbounded_apiserver.access.default_roles import GrantedResources
-from unbounded_apiserver.access.jwt import TokenKey
 from unbounded_apiserver.access.reviews import Reviews
-from unbounded_apiserver.access.tokens import AccountTokens
+from unbounded_apiserver.access.tokens import AccountTokens, TokenKey
 from unbounded_apiserver.auth import AuthChain, ClientCertificates
-from unbounded_apiserver.controllers.nodes.settings import DEFAULT_TIMES, NodeTimes
+from unbounded_apiserver.controllers.nodes import DEFAULT_TIMES, NodeTimes
 from unbounded_apiserver.http.app import ApiHandler
 from unbounded_apiserver.http.audit import AuditLog
+from unbounded_apiserver.http.kubelet_client import KubeletClient
 from unbounded_apiserver.http.listener import CONNECTIONS, CountingServer, LimitedListener
 from unbounded_apiserver.http.log_limiter import connection_log
 from unbounded_apiserver.http.metrics import ConnectionCounts
-from unbounded_apiserver.kubelets.client import KubeletClient
 from unbounded_apiserver.pki import CertificateAuthority, server_context, write_kubeconfig
 from unbounded_apiserver.registry import ApiRegistry
 

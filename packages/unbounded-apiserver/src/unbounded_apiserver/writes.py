@@ -20,18 +20,17 @@ from unbounded_apiserver import (
     patches,
     server_side_apply,
     status,
-    update_ownership,
 )
 from unbounded_apiserver.builtin import NAMESPACES
 from unbounded_apiserver.decoding import RequestDocument
 from unbounded_apiserver.definitions import unchecked_notice
+from unbounded_apiserver.managed_fields import ownership
 from unbounded_apiserver.managed_fields.owners import NO_OWNERS, ManagedFields
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.store import NotStored, Store
-from unbounded_apiserver.types import Object, Resource
-from unbounded_apiserver.versions import decode_stored, is_stored_version, served_body, to_stored
+from unbounded_apiserver.types import Object, Resource, decode_stored, is_stored_version, served_body, to_stored
 
 Admit = Callable[[Object, Object | None], None]
 NAME_ATTEMPTS: Final = 8
@@ -85,7 +84,7 @@ class Writes:
         obj = decoding.decode_object(resource, document, options)
         obj["metadata"].pop("managedFields", None)
         time = metadata.format_time(self._now())
-        owners = update_ownership.after_create(resource, obj, options.manager, time, subresource)
+        owners = ownership.after_create(resource, obj, options.manager, time, subresource)
         if owners:
             obj["metadata"]["managedFields"] = owners.shown()
         return obj
@@ -111,7 +110,7 @@ class Writes:
             meta["name"] = metadata.generated_name(meta["generateName"])
         owners = applied
         if owners is None:
-            owners = update_ownership.after_create(resource, obj, options.manager, meta["creationTimestamp"])
+            owners = ownership.after_create(resource, obj, options.manager, meta["creationTimestamp"])
         if (complete := self._admission.get(resource.name)) is not None:
             complete(obj, None)
         if options.prepare is not None:
@@ -229,7 +228,7 @@ class Writes:
             return current
         if is_deletion_complete(obj):
             return await wait_stored(self._store.remove(resource.name, current))
-        owners = update_ownership.after_edit(resource, obj, old, current.owners)
+        owners = ownership.after_edit(resource, obj, old, current.owners)
         return await wait_stored(self._store.write(resource.name, current.key, partial(metadata.encode, obj), owners))
 
     async def _replace(
@@ -307,7 +306,7 @@ class Writes:
         self, target: WriteTarget, obj: Object, old: Object, owners: ManagedFields, given: Any, options: WriteOptions
     ) -> ManagedFields:
         time = metadata.format_time(self._now())
-        return update_ownership.after_update(
+        return ownership.after_update(
             target.resource, obj, old, owners, options.manager, target.subresource, given, time
         )
 

@@ -21,7 +21,7 @@ from yarl import URL
 
 from tests.support import paths
 from unbounded.kube.tls import ClientCertificate, client_context
-from unbounded_apiserver.controllers.nodes.settings import DEFAULT_TIMES, NodeTimes
+from unbounded_apiserver.controllers.nodes import DEFAULT_TIMES, NodeTimes
 from unbounded_apiserver.pki import CertificateAuthority
 from unbounded_apiserver.server import ApiServer
 

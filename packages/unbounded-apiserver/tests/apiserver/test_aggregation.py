@@ -11,7 +11,7 @@ import pytest
 from tests.apiserver.support import Answer, Client, client_of, running
 from tests.support.waiting import eventually
 from unbounded_apiserver.access.default_roles import AGGREGATED, default_roles
-from unbounded_apiserver.access.rbac_types import CLUSTER_ROLES
+from unbounded_apiserver.access.resource_types import CLUSTER_ROLES
 from unbounded_apiserver.controllers.aggregation import aggregated_rules
 from unbounded_apiserver.server import ApiServer
 

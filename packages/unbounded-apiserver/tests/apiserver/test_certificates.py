@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from tests.apiserver.support import Client, client_of, client_with, refusal, running, signing_request
 from tests.support.waiting import eventually
 from unbounded.kube.tls import ClientCertificate, client_context
-from unbounded_apiserver.certificates import csr, csr_types, pem, rules, signers
+from unbounded_apiserver.certificates import csr, csr_types, signers
 from unbounded_apiserver.controllers.certificates import removal_time
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.pki import CertificateAuthority
@@ -45,6 +45,13 @@ EXACTLY_SERVING = "usages did not match [digital signature key encipherment serv
 NO_NODE = "subject common name does not begin with system:node:"
 SERVING = ("digital signature", "server auth")
 KUBELET = ("digital signature", "client auth")
+
+
+def encode_pem(kind: str, data: bytes) -> bytes:
+    """Encode one block."""
+    text = base64.b64encode(data)
+    lines = b"".join(text[at : at + 64] + b"\n" for at in range(0, len(text), 64))
+    return b"-----BEGIN %b-----\n%b-----END %b-----\n" % (kind.encode(), lines, kind.encode())
 
 
 @pytest.fixture
@@ -247,7 +254,7 @@ def test_what_cannot_be_asked(spec: dict[str, Any], field: str, why: str) -> Non
     obj["spec"] |= spec
     csr_types.REQUESTS.type.decode(obj)
     obj["spec"].setdefault("usages", [])
-    errors = rules.check(obj, None)
+    errors = csr_types.check(obj, None)
     assert (field, True) in [(error.field, why in error.message) for error in errors], errors
 
 
@@ -255,9 +262,9 @@ def test_a_request_that_was_touched_is_not_of_its_key() -> None:
     text, _ = signing_request("bob", "team")
     good = csr.parse_csr(b"some text\n" + text + text)
     assert (good.common_name, good.organizations, good.names) == ("bob", ("team",), ())
-    data = next(pem.blocks(text)).data
+    data = next(csr.pem_blocks(text)).data
     for touched in (data.replace(b"team", b"tean"), data[:-1] + bytes([data[-1] ^ 1])):
-        wrong = refusal(csr.MalformedCsr, partial(csr.parse_csr, pem.encode(pem.REQUEST, touched)))
+        wrong = refusal(csr.MalformedCsr, partial(csr.parse_csr, encode_pem(csr.REQUEST, touched)))
         assert str(wrong) in {"x509: ECDSA verification failure", "asn1: structure error: not a certificate request"}
 
 
@@ -265,7 +272,7 @@ def test_a_request_that_was_touched_is_not_of_its_key() -> None:
 @given(st.binary(max_size=400), st.booleans())
 @example(b"", True)
 def test_garbage_is_no_request_and_no_crash(data: bytes, wrapped: bool) -> None:
-    text = pem.encode(pem.REQUEST, data) if wrapped else data
+    text = encode_pem(csr.REQUEST, data) if wrapped else data
     assert refusal(csr.MalformedCsr, lambda: csr.parse_csr(text)) is not None
 
 
@@ -278,7 +285,7 @@ def resigned(content: bytes, key: ec.EllipticCurvePrivateKey) -> bytes:
 
     algorithm = part(0x30, part(0x06, bytes.fromhex("2a8648ce3d040302")))  # ecdsa-with-SHA256
     signature = key.sign(content, ec.ECDSA(hashes.SHA256()))
-    return pem.encode(pem.REQUEST, part(0x30, content + algorithm + part(0x03, b"\0" + signature)))
+    return encode_pem(csr.REQUEST, part(0x30, content + algorithm + part(0x03, b"\0" + signature)))
 
 
 WHOLE, WHOLE_KEY = signing_request(*NODE, alternative=(*SAN, MAIL, LINK))
@@ -326,26 +333,26 @@ async def test_the_user_of_a_certificate_is_the_name_that_its_signer_has_checked
 
 def test_what_a_signer_writes_is_certificates(tmp_path: Path) -> None:
     good = CertificateAuthority(tmp_path).issue_client("bob").certificate
-    data = next(pem.blocks(good)).data
+    data = next(csr.pem_blocks(good)).data
     other_version = data.replace(b"\x02\x01\x02", b"\x02\x01\x07", 1)
     for text, why in (
         (good * 2, ""),
         (b"x", "must contain at least one CERTIFICATE PEM block"),
         (WHOLE, 'only CERTIFICATE PEM blocks are allowed, found "CERTIFICATE REQUEST"'),
         (good.replace(b"-----\n", b"-----\na: b\n\n", 1), "no PEM block headers are permitted"),
-        (pem.encode("CERTIFICATE", data[:-9]), "x509: malformed certificate"),
-        (pem.encode("CERTIFICATE", other_version), "x509: malformed certificate"),
+        (encode_pem("CERTIFICATE", data[:-9]), "x509: malformed certificate"),
+        (encode_pem("CERTIFICATE", other_version), "x509: malformed certificate"),
     ):
         status = {"certificate": base64.b64encode(text).decode()}
-        errors = rules.check_status({"status": status}, {"status": {}})
+        errors = csr_types.check_status({"status": status}, {"status": {}})
         assert [e.message.partition(": ")[2].partition(": ")[2] for e in errors] == ([why] if why else []), text
 
 
 @pytest.mark.slow
 @given(st.binary(max_size=300), st.sampled_from(["CERTIFICATE", "X"]), st.binary(max_size=30))
 def test_what_was_put_into_pem_comes_out(data: bytes, kind: str, around: bytes) -> None:
-    text = around.replace(b"-", b"") + b"\n" + pem.encode(kind, data) + around.replace(b"-", b"")
-    assert [(block.kind, block.data) for block in pem.blocks(text)] == [(kind, data)]
+    text = around.replace(b"-", b"") + b"\n" + encode_pem(kind, data) + around.replace(b"-", b"")
+    assert [(block.kind, block.data) for block in csr.pem_blocks(text)] == [(kind, data)]
 
 
 @pytest.mark.parametrize(

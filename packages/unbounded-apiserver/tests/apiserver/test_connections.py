@@ -23,7 +23,7 @@ from unbounded.kube.limits import open_files
 from unbounded.kube.logs import Log
 from unbounded.kube.tls import ClientCertificate, client_context
 from unbounded_apiserver import pki
-from unbounded_apiserver.http import bodies, listener, sending
+from unbounded_apiserver.http import bodies, listener, reply
 from unbounded_apiserver.http.log_limiter import LogLimiter
 from unbounded_apiserver.pki import CertificateAuthority
 from unbounded_apiserver.server import ApiServer
@@ -191,8 +191,8 @@ async def test_who_asks_for_a_long_list_and_never_reads_it_is_cut_off(
     server, client = served
     for number in range(24):
         await client.create(MAPS, {"metadata": {"name": f"m{number}"}, "data": {"a": "x" * 500_000}})
-    monkeypatch.setattr(sending, "STALLED_S", 0.2)
-    monkeypatch.setattr(sending, "SLOWEST_BYTES_S", 2**26)
+    monkeypatch.setattr(reply, "STALLED_S", 0.2)
+    monkeypatch.setattr(reply, "SLOWEST_BYTES_S", 2**26)
     async with connection(server, window=4096) as (_, writer):
         writer.write(f"GET {MAPS} HTTP/1.1\r\n".encode() + HOST + b"\r\n")
         web = server._web
@@ -210,8 +210,8 @@ async def test_a_watcher_that_never_reads_is_cut_off(
     served: tuple[ApiServer, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, client = served
-    monkeypatch.setattr(sending, "STALLED_S", 0.2)
-    monkeypatch.setattr(sending, "SLOWEST_BYTES_S", 2**26)
+    monkeypatch.setattr(reply, "STALLED_S", 0.2)
+    monkeypatch.setattr(reply, "SLOWEST_BYTES_S", 2**26)
     await client.create(MAPS, {"metadata": {"name": "m"}})
     async with connection(server, window=4096) as (_, writer):
         writer.write(f"GET {MAPS}?watch=1&resourceVersion=0 HTTP/1.1\r\n".encode() + HOST + b"\r\n")

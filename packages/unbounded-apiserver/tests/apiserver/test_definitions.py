@@ -12,7 +12,7 @@ import pytest
 from tests.apiserver.support import Client, running
 from tests.support.paths import ROOT
 from tests.support.waiting import eventually
-from unbounded_apiserver import definition_conversion, definition_rules, definitions
+from unbounded_apiserver import definition_rules, definition_version_rules, definitions
 from unbounded_apiserver.writes import WriteTarget
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -523,8 +523,8 @@ async def test_a_webhook_that_kubernetes_would_call_is_rejected_as_none_is_calle
 )
 def test_a_webhooks_address_is_judged(config: dict[str, Any], field: str, message: str) -> None:
     conversion = {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": config}}
-    definition_conversion.default(conversion)
-    (error,) = definition_conversion.rules(conversion, None)
+    definition_version_rules.default_conversion(conversion)
+    (error,) = definition_version_rules.conversion_errors(conversion, None)
     assert (error.field, error.message) == (f"spec.conversion.{field}", message)
 
 

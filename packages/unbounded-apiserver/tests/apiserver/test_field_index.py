@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded_apiserver.builtin import CONFIG_MAPS, EVENTS
-from unbounded_apiserver.field_index import Extract, FieldIndex, FieldKey, FieldTerm, Watchers
+from unbounded_apiserver.records import Extract, FieldIndex, FieldKey, FieldTerm, Watchers
 from unbounded_apiserver.selection import select
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.apiserver.kubelet_differences import ALWAYS, DIFFERENT
 from tests.apiserver.kubelet_replay import Exchange, KubeletReplay, load
 from tests.apiserver.support import GOLDENS, Client, running
-from unbounded_apiserver.controllers.nodes.settings import NodeTimes
+from unbounded_apiserver.controllers.nodes import NodeTimes
 
 RECORDING = GOLDENS.parent / "kubelet" / "exchanges.json"
 OWN_CONTROLLERS = re.compile(r":(certificate-controller|namespace-controller|generic-garbage-collector)$")

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from tests.apiserver.support import MADE_HERE, Client, admin_context, running
-from unbounded_apiserver.http.sending import PART_BYTES
+from unbounded_apiserver.http.reply import PART_BYTES
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 TEXT = "x" * 400_000

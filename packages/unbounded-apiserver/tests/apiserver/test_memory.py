@@ -16,10 +16,10 @@ from tests.support.server_process import ServerProcess, server_process
 from unbounded_apiserver.builtin import CONFIG_MAPS
 from unbounded_apiserver.http.call import BODIES_BYTES, ApiCall, BodyMemory
 from unbounded_apiserver.http.streams import REMEMBERED_BYTES, EventLines
+from unbounded_apiserver.reads import ObjectEvent
 from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.watches import ObjectEvent
 
 MAPS: Final = "/api/v1/namespaces/default/configmaps"
 OBJECTS: Final = 200

@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.apiserver.support import Client, client_identity, running
 from tests.support.waiting import eventually
-from unbounded_apiserver.histogram import BUCKETS_S, Histogram
 from unbounded_apiserver.http.metrics import RequestCounts, RequestLabels, request_labels
+from unbounded_apiserver.journal import BUCKETS_S, Histogram
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 SOON_S = 10.0

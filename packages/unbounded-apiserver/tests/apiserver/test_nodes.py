@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from tests.apiserver.support import Client, client_of, refusal, running
 from unbounded_apiserver import metadata
-from unbounded_apiserver.access.nodes.references import references
-from unbounded_apiserver.access.nodes.restriction import NodeRestriction, is_own_label
-from unbounded_apiserver.access.nodes.rules import NodeGraph, NodeRules
+from unbounded_apiserver.access.node_authorizer import NodeGraph, NodeRules, references
+from unbounded_apiserver.access.node_restriction import NodeRestriction, is_own_label
 from unbounded_apiserver.auth import AuthAttributes, AuthDecision, User
 from unbounded_apiserver.builtin import SERVICE_ACCOUNTS
 from unbounded_apiserver.server import ApiServer

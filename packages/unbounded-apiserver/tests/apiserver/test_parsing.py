@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.apiserver.support import refusal
-from unbounded_apiserver import columns, core_types, gojson, jsonpath, protobuf, selectors
+from unbounded_apiserver import columns, core_types, gojson, protobuf, selectors
 from unbounded_apiserver.builtin import NODES
 from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.definitions import version_order
-from unbounded_apiserver.http import negotiate, openapi, openapi_proto, paths
+from unbounded_apiserver.http import call, openapi, openapi_v2, paths
 from unbounded_apiserver.status import StatusError, warning_headers
 from unbounded_apiserver.types import ResourcePath
 
@@ -183,13 +183,13 @@ def test_field_selectors_can_escape() -> None:
 )
 def test_json_paths(path: str, found: list[Any]) -> None:
     value = {"a": {"b": 1}, "list": [{"n": "x", "v": 1}, {"n": "y", "v": 2}], "k.8s": "dotted"}
-    assert jsonpath.compile_path(path)(value) == found
+    assert columns.compile_path(path)(value) == found
 
 
 @pytest.mark.slow
 @given(st.text(".a[]*?()@=\"'0:-", max_size=15))
 def test_any_json_path_is_understood_or_refused(path: str) -> None:
-    error = refusal(jsonpath.BadPath, lambda: jsonpath.compile_path(path)({"a": [{"a": 1}, "a", None]}))
+    error = refusal(columns.BadPath, lambda: columns.compile_path(path)({"a": [{"a": 1}, "a", None]}))
     assert error is None or str(error)
 
 
@@ -227,7 +227,7 @@ def test_any_path_names_something_or_nothing(path: str) -> None:
 @pytest.mark.slow
 @given(st.text("application/json;as=Table;v=1g.,*q ", max_size=60))
 def test_any_accept_header_is_answered_or_refused(accept: str) -> None:
-    for negotiation in (negotiate.negotiate_form, negotiate.accepts_aggregated):
+    for negotiation in (call.negotiate_form, call.accepts_aggregated):
         error = refusal(StatusError, partial(negotiation, accept))
         assert error is None or error.code == 406
 
@@ -269,7 +269,7 @@ def test_openapi_names_no_schema_that_it_does_not_have() -> None:
         assert {n.removeprefix(openapi.V3) for n in named} <= document["components"]["schemas"].keys()
     v2 = msgspec.json.decode(documents.v2())
     assert {n.removeprefix(openapi.V2) for n in _references(v2)} <= v2["definitions"].keys()
-    assert openapi_proto.encode(v2)
+    assert openapi_v2.encode(v2)
 
 
 def _references(value: Any) -> list[str]:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.apiserver.support import refusal
 from unbounded_apiserver import patches
+from unbounded_apiserver.core_types import NODE
 from unbounded_apiserver.status import StatusError
-from unbounded_apiserver.workloads.node_fields import NODE
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=2),

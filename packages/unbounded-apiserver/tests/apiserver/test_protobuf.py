@@ -18,10 +18,10 @@ from tests.apiserver.support import Client, refusal, running
 from tests.apiserver.test_kubelet_replay import RECORDING
 from unbounded_apiserver import protobuf, type_desc
 from unbounded_apiserver.catalog import Catalog
+from unbounded_apiserver.core_types import NODE
 from unbounded_apiserver.field_numbers import INLINE, NUMBERS
 from unbounded_apiserver.type_desc import AnyType, ListType, MapType, StructType, TypeDesc
 from unbounded_apiserver.types import Resource
-from unbounded_apiserver.workloads.node_fields import NODE
 from unbounded_apiserver.workloads.pods import DELETE_OPTIONS, POD
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"

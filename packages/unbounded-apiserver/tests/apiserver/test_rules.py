@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from unbounded_apiserver.access.rules import PolicyRule, uncovered_rules
 from unbounded_apiserver.auth import AuthAttributes
-from unbounded_apiserver.http import auth_attributes
+from unbounded_apiserver.http import paths
 
 PODS = PolicyRule(("get", "list"), ("",), ("pods",))
 
@@ -108,7 +108,7 @@ def test_nothing_is_allowed_by_covered_rules_that_the_holder_may_not(
     ],
 )
 def test_a_selector_names_an_object_only_when_it_lets_no_other_through(selector: str, name: str) -> None:
-    assert auth_attributes.single_name(selector) == name
+    assert paths.single_name(selector) == name
 
 
 @pytest.mark.parametrize(
@@ -123,4 +123,4 @@ def test_a_selector_names_an_object_only_when_it_lets_no_other_through(selector:
     ],
 )
 def test_a_path_that_is_not_served_is_asked_for_all_the_same(method: str, path: str, expected: AuthAttributes) -> None:
-    assert auth_attributes.path_attributes(method, path) == expected
+    assert paths.path_attributes(method, path) == expected

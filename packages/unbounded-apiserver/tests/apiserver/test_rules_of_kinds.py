@@ -12,7 +12,7 @@ import pytest
 
 from tests.apiserver.support import Answer, Client, golden_definitions, running
 from unbounded_apiserver import type_desc
-from unbounded_apiserver.workloads.node_fields import NODE
+from unbounded_apiserver.core_types import NODE
 from unbounded_apiserver.writes import OBJECT_BYTES
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -378,9 +378,9 @@ async def test_no_time_that_an_event_carries_keeps_the_server_from_starting(tmp_
 async def test_a_client_that_does_not_read_is_cut_off(
     served: tuple[ApiServer, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from unbounded_apiserver import watches
+    from unbounded_apiserver import reads
 
-    monkeypatch.setattr(watches, "QUEUE_EVENTS", 20)
+    monkeypatch.setattr(reads, "QUEUE_EVENTS", 20)
     server, client = served
     await client.create(CONFIG_MAPS, {**config_map("big"), "data": {"k": "x" * 500_000}})
     context = client_identity(server.data_dir, "slow", "system:masters")

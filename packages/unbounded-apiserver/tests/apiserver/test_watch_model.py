@@ -15,13 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from unbounded_apiserver import watches
+from unbounded_apiserver import reads
 from unbounded_apiserver.builtin import CONFIG_MAPS
 from unbounded_apiserver.options import ListOptions
-from unbounded_apiserver.reads import Reads
+from unbounded_apiserver.reads import ObjectEvent, Overrun, Reads, Watch
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.watches import ObjectEvent, Overrun, Watch
 
 CLIENTS = 5
 SMALL_QUEUE = 4  # events; who reads more slowly is cut off
@@ -225,7 +224,7 @@ def test_a_watcher_sees_every_change_once_and_in_order(script: list[tuple[str, s
     """With `slow`, a client that does not read a few events is disconnected, and resumes."""
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         if slow:
-            patch.setattr(watches, "QUEUE_EVENTS", SMALL_QUEUE)
+            patch.setattr(reads, "QUEUE_EVENTS", SMALL_QUEUE)
         asyncio.run(World(Path(directory)).run(script))
 
 
@@ -250,7 +249,7 @@ async def test_a_watch_from_before_compaction_is_told_so(tmp_path: Path) -> None
 
 @pytest.mark.slow
 async def test_a_reader_that_falls_behind_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watches, "QUEUE_EVENTS", 5)
+    monkeypatch.setattr(reads, "QUEUE_EVENTS", 5)
     world = World(tmp_path)
     await world.store.open(tmp_path)
     watch = await Reads(world.store).watch(CONFIG_MAPS, "", ListOptions(watch=True))

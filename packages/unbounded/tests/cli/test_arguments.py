@@ -317,7 +317,7 @@ def test_back_ups_have_a_folder_a_pace_and_an_end(capsys: pytest.CaptureFixture[
 
 
 def test_the_usual_grace_of_nodes_is_that_of_the_server() -> None:
-    from unbounded_apiserver.controllers.nodes.settings import DEFAULT_TIMES
+    from unbounded_apiserver.controllers.nodes import DEFAULT_TIMES
 
     assert UpSettings(data=Path("x")).node_grace_s == USUAL_NODE_GRACE_S == DEFAULT_TIMES.grace_s
 

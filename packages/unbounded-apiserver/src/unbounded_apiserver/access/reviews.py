@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from unbounded_apiserver import field_errors, metadata, status
-from unbounded_apiserver.access import review_types as kinds
-from unbounded_apiserver.access.nodes.rules import node_of
+from unbounded_apiserver.access import resource_types as kinds
+from unbounded_apiserver.access.node_authorizer import node_of
 from unbounded_apiserver.access.rbac_authorizer import RbacAuthorizer
 from unbounded_apiserver.access.rules import EVERYTHING
 from unbounded_apiserver.access.tokens import ISSUER, AccountTokens

@@ -9,12 +9,17 @@ from typing import Any, Final
 
 from unbounded_apiserver import status
 from unbounded_apiserver.admission import params
-from unbounded_apiserver.admission.compiled import CompiledPolicy, PolicyVerdict, ValidationFailure, compile_policy
 from unbounded_apiserver.admission.environment import BUDGET
-from unbounded_apiserver.admission.matching import RequestMatch
+from unbounded_apiserver.admission.expressions import (
+    CompiledPolicy,
+    Decide,
+    PolicyVerdict,
+    RequestValues,
+    ValidationFailure,
+    compile_policy,
+)
 from unbounded_apiserver.admission.policy_types import BINDINGS, GROUP, POLICIES, POLICY_RESOURCES
-from unbounded_apiserver.admission.request import AdmissionRequest
-from unbounded_apiserver.admission.values import Decide, RequestValues
+from unbounded_apiserver.admission.requests import AdmissionRequest, RequestMatch
 from unbounded_apiserver.builtin import NAMESPACES
 from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.cel import Meter

@@ -12,7 +12,7 @@ from unbounded_apiserver.admission.environment import ANY, Environment, Expressi
 from unbounded_apiserver.cel.lexer import KEYWORDS, RESERVED
 from unbounded_apiserver.cel.types import BOOL, NULL, STRING, CelType
 from unbounded_apiserver.schema import FieldError
-from unbounded_apiserver.schema.messages import too_many
+from unbounded_apiserver.schema.errors import too_many
 from unbounded_apiserver.types import Object
 
 FAILURE_POLICIES: Final = ["Fail", "Ignore"]

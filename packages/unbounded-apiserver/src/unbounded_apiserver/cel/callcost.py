@@ -1,16 +1,62 @@
-"""The greatest cost of one call, function by function, from the sizes of its operands."""
+"""The greatest cost of one call, function by function, from the known cost, value and size range of its operands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
 
 from unbounded_apiserver.cel.ast import CallNode, LiteralNode
 from unbounded_apiserver.cel.meter import quarter, tenth
-from unbounded_apiserver.cel.sizes import LIST_COST, ONE, UNKNOWN, Cost, SizeRange, capped
-from unbounded_apiserver.cel.types import BYTES, STRING, CelType, TypeKind, is_optional
+from unbounded_apiserver.cel.types import BYTES, STRING, CelType, Decl, TypeKind, is_optional
 
+UNBOUNDED: Final = 2**64 - 1  # the greatest cost, and the size of values without a bound
+LIST_COST: Final = 10  # of building a list
+MAP_COST: Final = 30
 _FORMAT_PATTERN: Final = 128  # the length that Kubernetes assumes for the pattern behind a named format
+
+
+class SizeRange(NamedTuple):
+    least: int
+    most: int
+
+    def __or__(self, other: SizeRange) -> SizeRange:
+        return SizeRange(min(self.least, other.least), max(self.most, other.most))
+
+    def plus(self, other: SizeRange) -> SizeRange:
+        return SizeRange(capped(self.least + other.least), capped(self.most + other.most))
+
+    def times(self, other: SizeRange) -> SizeRange:
+        return SizeRange(capped(self.least * other.least), capped(self.most * other.most))
+
+
+UNKNOWN: Final = SizeRange(0, UNBOUNDED)
+ONE: Final = SizeRange(1, 1)
+EMPTY: Final = SizeRange(0, 0)
+
+
+def capped(value: int) -> int:
+    return min(value, UNBOUNDED)
+
+
+class Entries(NamedTuple):
+    """Sizes of the keys and values in a list or map that the expression builds."""
+
+    key: SizeRange
+    value: SizeRange
+
+    def __or__(self, other: Entries) -> Entries:
+        return Entries(self.key | other.key, self.value | other.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """An expression's greatest cost, and the known facts about its value: its place in the schema, its sizes."""
+
+    cost: int
+    decl: Decl | None = None
+    size: SizeRange | None = None
+    entries: Entries | None = None
 
 
 class Operands:

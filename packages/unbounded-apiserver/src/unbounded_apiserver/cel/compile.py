@@ -27,15 +27,15 @@ from unbounded_apiserver.cel.code import (
     both,
     conditional,
     constant,
+    converter,
     either,
     field,
     held,
     optional_field,
     presence,
 )
-from unbounded_apiserver.cel.convert import converter
 from unbounded_apiserver.cel.errors import EvalError, ProgramError, no_such_overload
-from unbounded_apiserver.cel.folds import FOLDS, FoldCode
+from unbounded_apiserver.cel.macros import FOLDS, FoldCode
 from unbounded_apiserver.cel.meter import call_charge
 from unbounded_apiserver.cel.regexp import BadPattern, compile_pattern
 from unbounded_apiserver.cel.types import TYPE_NAMES, TypeKind, is_optional

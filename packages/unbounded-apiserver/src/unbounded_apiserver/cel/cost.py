@@ -20,8 +20,19 @@ from unbounded_apiserver.cel.ast import (
     Node,
     Select,
 )
-from unbounded_apiserver.cel.callcost import Operands, call_cost
-from unbounded_apiserver.cel.sizes import EMPTY, LIST_COST, MAP_COST, ONE, UNKNOWN, Cost, Entries, SizeRange, capped
+from unbounded_apiserver.cel.callcost import (
+    EMPTY,
+    LIST_COST,
+    MAP_COST,
+    ONE,
+    UNKNOWN,
+    Cost,
+    Entries,
+    Operands,
+    SizeRange,
+    call_cost,
+    capped,
+)
 from unbounded_apiserver.cel.types import SCALARS, CelType, Decl, TypeKind, is_optional
 
 

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from unbounded_apiserver.cel.ast import CallNode, ListLiteral, LiteralNode, MapLiteral, Node, children
 from unbounded_apiserver.cel.check import check, references
-from unbounded_apiserver.cel.code import Code
+from unbounded_apiserver.cel.code import Code, Convert, converter
 from unbounded_apiserver.cel.compile import compile_tree
-from unbounded_apiserver.cel.convert import Convert, converter
 from unbounded_apiserver.cel.cost import estimate
 from unbounded_apiserver.cel.errors import CompileError, Issue
 from unbounded_apiserver.cel.functions.formatting import check_format

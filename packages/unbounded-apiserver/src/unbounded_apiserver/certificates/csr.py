@@ -1,8 +1,11 @@
-"""Parsing of a certificate request (PKCS #10, RFC 2986), and the check of its signature."""
+"""Parsing of a certificate request (PKCS #10, RFC 2986), the check of its signature, and PEM as Go parses it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,8 +15,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
-from unbounded_apiserver.certificates import pem
-
+REQUEST: Final = "CERTIFICATE REQUEST"
+CERTIFICATE: Final = "CERTIFICATE"
+_BEGIN: Final = re.compile(rb"^-----BEGIN ([^\n]*?)-----[ \t]*\r?\n", re.MULTILINE)
+_HEADER: Final = re.compile(rb"[^:\n]*:[^\n]*\n")
 PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
 _WEAK: Final = (hashes.MD5, hashes.SHA1)
 _UNKNOWN_KEY: Final = "x509: cannot verify signature: algorithm unimplemented"
@@ -22,12 +27,39 @@ _REFUSED: Final[dict[type, str]] = {
     ec.EllipticCurvePublicKey: "x509: ECDSA verification failure",
     ed25519.Ed25519PublicKey: "x509: Ed25519 verification failure",
 }
-
-
 _UNREADABLE: Final = (
     *(TypeError, ValueError),
     *(x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType),
 )
+_NAME_KINDS: Final = (x509.DNSName, x509.IPAddress, x509.RFC822Name, x509.UniformResourceIdentifier)
+
+
+@dataclass(frozen=True)
+class PemBlock:
+    """A block between BEGIN and END."""
+
+    kind: str
+    data: bytes
+    headers: bool = False
+
+
+def pem_blocks(text: bytes) -> Iterator[PemBlock]:
+    """Yield the blocks that can be parsed; others are skipped."""
+    at = 0
+    while (begin := _BEGIN.search(text, at)) is not None:
+        at = begin.end()
+        end = text.find(b"-----END " + begin[1] + b"-----", at)
+        if end < 0:
+            continue
+        body, headers = at, False
+        while (header := _HEADER.match(text, body, end)) is not None:
+            body, headers = header.end(), True
+        try:
+            data = base64.b64decode(b"".join(text[body:end].split()), validate=True)
+        except binascii.Error:
+            continue
+        at = end
+        yield PemBlock(begin[1].decode("latin-1"), data, headers)
 
 
 class MalformedCsr(Exception):
@@ -66,9 +98,9 @@ class ParsedCsr:
 
 def parse_csr(text: bytes) -> ParsedCsr:
     """Parse the request in the first PEM block. Raises MalformedCsr."""
-    block = next(pem.blocks(text), None)
-    if block is None or block.kind != pem.REQUEST:
-        raise MalformedCsr(f"PEM block type must be {pem.REQUEST}")
+    block = next(pem_blocks(text), None)
+    if block is None or block.kind != REQUEST:
+        raise MalformedCsr(f"PEM block type must be {REQUEST}")
     try:
         return _read(x509.load_der_x509_csr(block.data))
     except UnsupportedAlgorithm:
@@ -94,9 +126,6 @@ def _read(found: x509.CertificateSigningRequest) -> ParsedCsr:
         _of_subject(found.subject, NameOID.ORGANIZATION_NAME),
         tuple(name for name in _alternative_names(found) if isinstance(name, _NAME_KINDS)),
     )
-
-
-_NAME_KINDS: Final = (x509.DNSName, x509.IPAddress, x509.RFC822Name, x509.UniformResourceIdentifier)
 
 
 def _alternative_names(found: x509.CertificateSigningRequest) -> Iterable[x509.GeneralName]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from unbounded_apiserver.access.rbac_types import CLUSTER_ROLES
+from unbounded_apiserver.access.resource_types import CLUSTER_ROLES
 from unbounded_apiserver.admission import labels
 from unbounded_apiserver.collection import ObjectChange
 from unbounded_apiserver.controllers.work_queue import ControllerQueue

@@ -13,8 +13,15 @@ from unbounded_apiserver import metadata
 from unbounded_apiserver.auth import AuthAttributes, Authorizer, User
 from unbounded_apiserver.certificates import csr, signers
 from unbounded_apiserver.certificates.csr import MalformedCsr, ParsedCsr
-from unbounded_apiserver.certificates.csr_types import GROUP, REQUESTS, types_of, with_condition
-from unbounded_apiserver.certificates.rules import APPROVED, DENIED, FAILED
+from unbounded_apiserver.certificates.csr_types import (
+    APPROVED,
+    DENIED,
+    FAILED,
+    GROUP,
+    REQUESTS,
+    types_of,
+    with_condition,
+)
 from unbounded_apiserver.certificates.signers import KUBELET_CLIENT, SIGNERS
 from unbounded_apiserver.collection import ObjectChange
 from unbounded_apiserver.controllers.work_queue import ControllerQueue, delete_expired

@@ -7,14 +7,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from unbounded.kube.logs import Log
-from unbounded_apiserver import versions
+from unbounded_apiserver import types
 from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.collection import ObjectChange
-from unbounded_apiserver.conditions import merge_conditions
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
 from unbounded_apiserver.definition_rules import is_established
 from unbounded_apiserver.definitions import CLEANUP, DEFINITIONS, served_resources, stored_resource, types_by_version
-from unbounded_apiserver.deletes import Deletes
+from unbounded_apiserver.deletes import Deletes, merge_conditions
 from unbounded_apiserver.options import DeleteOptions, ListOptions
 from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.store import Store
@@ -102,7 +101,7 @@ class DefinitionController:
             log.exception("cannot serve a stored definition", definition=record.key)
             return
         if definition["metadata"].get("generation", 1) > 1:
-            versions.decode_again(self._store, record.key, types_by_version(definition))
+            types.decode_again(self._store, record.key, types_by_version(definition))
 
     async def _reconcile(self, name: str) -> None:
         record = self._store.get(DEFINITIONS.name, name)

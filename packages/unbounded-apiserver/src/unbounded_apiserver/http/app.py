@@ -1,4 +1,4 @@
-"""The handler of all requests: authenticate, route, dispatch, and answer errors."""
+"""The handler of all requests: authenticate, route, dispatch, and answer errors and health checks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from unbounded_apiserver import status
 from unbounded_apiserver.access.impersonation import impersonate
 from unbounded_apiserver.access.reviews import Answer
 from unbounded_apiserver.auth import CLUSTER_INFO, OPEN_PATHS, AuthAttributes, AuthChain
-from unbounded_apiserver.http import auth_attributes, discovery, health, negotiate, openapi_proto
+from unbounded_apiserver.http import discovery, openapi_v2, paths
 from unbounded_apiserver.http.audit import AuditEntry, is_logged
-from unbounded_apiserver.http.call import ApiCall, BodyMemory
-from unbounded_apiserver.http.head_cache import RequestHead
+from unbounded_apiserver.http.call import DISCOVERY, ApiCall, BodyMemory, accepts_aggregated, negotiate_form
+from unbounded_apiserver.http.heads import RequestHead
+from unbounded_apiserver.http.kubelet_client import KubeletClient
 from unbounded_apiserver.http.log_limiter import LogLimiter
 from unbounded_apiserver.http.metrics import (
     CONTENT_TYPE,
@@ -33,18 +34,18 @@ from unbounded_apiserver.http.metrics import (
 )
 from unbounded_apiserver.http.openapi import OpenApi
 from unbounded_apiserver.http.paths import DiscoveryPath, NoSuchPath, PathRouter
-from unbounded_apiserver.http.reply import HttpReply
+from unbounded_apiserver.http.reply import QUICK_BYTES, HttpReply, finish
 from unbounded_apiserver.http.resources import Resources
-from unbounded_apiserver.http.sending import QUICK_BYTES, finish
-from unbounded_apiserver.kubelets.client import KubeletClient
 from unbounded_apiserver.registry import ApiRegistry
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.types import ResourcePath
 
-GZIP_BYTES: Final = 128 * 1024
-FAILED_EVERY_S: Final = 1.0
 TEXT: Final = "text/plain; charset=utf-8"
 
+
+Check = Callable[[], str | None]
+GZIP_BYTES: Final = 128 * 1024
+FAILED_EVERY_S: Final = 1.0
 log = Log(__name__)
 
 
@@ -82,7 +83,7 @@ class ApiHandler:
         self._failed = LogLimiter(log.exception, "a request failed", every_s=FAILED_EVERY_S)
         self._plain: Mapping[str, Callable[[ApiCall], HttpReply]] = {
             "/": lambda call: call.answer(msgspec.json.encode(discovery.roots(registry.catalog))),
-            **health.handlers(lambda: registry.store.storage_error),
+            **health_handlers(lambda: registry.store.storage_error),
             "/metrics": lambda call: call.answer(self._metrics.text(), media=CONTENT_TYPE),
             "/version": lambda call: call.answer(msgspec.json.encode(version)),
             "/openapi/v2": self._openapi_v2,
@@ -148,7 +149,7 @@ class ApiHandler:
         try:
             place = self._router.route(path)
         except NoSuchPath:
-            call.authorize(self._guard, auth_attributes.path_attributes(call.request.method, path))
+            call.authorize(self._guard, paths.path_attributes(call.request.method, path))
             raise
         if isinstance(place, ResourcePath):
             return await self._resources.serve(call, place)
@@ -168,8 +169,8 @@ class ApiHandler:
 
     def _openapi_v2(self, call: ApiCall) -> HttpReply:
         accept = call.head.accept
-        if any(media in accept for media in openapi_proto.ACCEPTED):
-            return call.answer(self._openapi.v2_protobuf(), media=openapi_proto.MEDIA_TYPE)
+        if any(media in accept for media in openapi_v2.ACCEPTED):
+            return call.answer(self._openapi.v2_protobuf(), media=openapi_v2.MEDIA_TYPE)
         return call.answer(self._openapi.v2())
 
     def _discover(self, call: ApiCall, listing: DiscoveryPath) -> HttpReply:
@@ -178,10 +179,10 @@ class ApiHandler:
             raise status.method_not_allowed()
         accept = call.head.accept
         top = listing.version is None and (listing.group is None or listing.core)
-        if top and negotiate.accepts_aggregated(accept):
+        if top and accepts_aggregated(accept):
             found = discovery.aggregated(catalog, core=listing.core)
-            return call.answer(msgspec.json.encode(found), media=negotiate.DISCOVERY)
-        call.form = negotiate.negotiate_form(accept)
+            return call.answer(msgspec.json.encode(found), media=DISCOVERY)
+        call.form = negotiate_form(accept)
         found = discovery.document(catalog, listing, self._address())
         return call.answer(msgspec.json.encode(found), media="application/json")
 
@@ -207,3 +208,52 @@ async def _compress(answer: HttpReply) -> None:
         return
     answer.body = await asyncio.to_thread(partial(gzip.compress, answer.body, 1))
     answer.extra_headers += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+
+
+def health_handlers(storage: Check) -> dict[str, Callable[[ApiCall], HttpReply]]:
+    """Return the handlers by path.
+
+    Args:
+        storage: returns None while writes can be stored, else the reason. Restarting such a server does not help, so
+            that /livez leaves this check out.
+    """
+    alive: dict[str, Check] = {"ping": lambda: None}
+    ready = {**alive, "storage": storage}
+    found: dict[str, Callable[[ApiCall], HttpReply]] = {}
+    for name, checks in (("healthz", ready), ("livez", alive), ("readyz", ready)):
+        found[f"/{name}"] = partial(_all, name, checks)
+        found.update({f"/{name}/{one}": partial(_one, check) for one, check in checks.items()})
+    return found
+
+
+def _all(name: str, checks: Mapping[str, Check], call: ApiCall) -> HttpReply:
+    """Answer with the state of all checks.
+
+    Reasons are withheld, as anonymous clients may read them; authorized users read a check's reason at its own path.
+    """
+    excluded = set(call.query.get("exclude", ()))
+    failed = False
+    lines = []
+    for one, check in checks.items():
+        if one in excluded:
+            lines.append(f"[+]{one} excluded: ok")
+        elif check() is None:
+            lines.append(f"[+]{one} ok")
+        else:
+            failed = True
+            lines.append(f"[-]{one} failed: reason withheld")
+    if unknown := sorted(excluded - checks.keys()):
+        quoted = ",".join(f'"{one}"' for one in unknown)
+        lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted}")
+    if failed:
+        return call.answer("\n".join([*lines, f"{name} check failed", ""]).encode(), 500, TEXT)
+    if "verbose" in call.query:
+        return call.answer("\n".join([*lines, f"{name} check passed", ""]).encode(), media=TEXT)
+    return call.answer(b"ok", media=TEXT)
+
+
+def _one(check: Check, call: ApiCall) -> HttpReply:
+    why = check()
+    if why is None:
+        return call.answer(b"ok", media=TEXT)
+    return call.answer(f"internal server error: {why}\n".encode(), 500, TEXT)

@@ -26,10 +26,8 @@ from aiohttp.http_writer import StreamWriter
 from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import ERROR, _ErrInfo
 
-from unbounded_apiserver.http.connection_limits import TrackedConnection
-from unbounded_apiserver.http.framing import BLANK, Framing
-from unbounded_apiserver.http.head_cache import HEAD_END, CompleteBody, HeadCache
-from unbounded_apiserver.http.head_deadlines import HeadDeadlines
+from unbounded_apiserver.http.connection_limits import HeadDeadlines, TrackedConnection
+from unbounded_apiserver.http.heads import BLANK, HEAD_END, CompleteBody, Framing, HeadCache
 from unbounded_apiserver.http.reply import HttpReply
 
 LINGER_S: Final = 10.0  # to read the rest of a body that the handler did not read

@@ -16,16 +16,14 @@ from multidict import CIMultiDict
 from unbounded_apiserver import status
 from unbounded_apiserver.auth import AuthChain
 from unbounded_apiserver.builtin import NODES
-from unbounded_apiserver.http import bodies, negotiate
+from unbounded_apiserver.http import bodies, kubelet_client, kubelet_options, kubelet_tunnel
 from unbounded_apiserver.http.audit import STARTED, AuditEntry
-from unbounded_apiserver.http.call import ApiCall
+from unbounded_apiserver.http.call import ApiCall, negotiate_form
 from unbounded_apiserver.http.connection import HttpConnection
+from unbounded_apiserver.http.kubelet_client import HEAD_S, KubeletClient, KubeletEndpoint, KubeletUnreachable
+from unbounded_apiserver.http.kubelet_tunnel import TunnelEnd, join
 from unbounded_apiserver.http.policy_checks import PolicyChecks
 from unbounded_apiserver.http.reply import HttpReply
-from unbounded_apiserver.kubelets import errors, location, options, proxy_headers
-from unbounded_apiserver.kubelets.client import HEAD_S, KubeletClient, KubeletUnreachable
-from unbounded_apiserver.kubelets.location import KubeletEndpoint
-from unbounded_apiserver.kubelets.tunnel import TunnelEnd, join
 from unbounded_apiserver.pki import KUBELET_CLIENT
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
@@ -115,13 +113,13 @@ class KubeletProxy:
             self._count -= 1
 
     async def _log(self, call: ApiCall, place: ResourcePath) -> HttpReply | web.StreamResponse:
-        call.form = negotiate.negotiate_form(call.head.accept)
+        call.form = negotiate_form(call.head.accept)
         if call.form.convert:
             raise status.not_acceptable()
-        requested = options.read_log(call.query, place.name)
+        requested = kubelet_options.read_log(call.query, place.name)
         pod = self._stored(PODS, place.namespace, place.name)
-        container = location.container_of(pod, requested.container)
-        if not location.node_of(pod):
+        container = kubelet_client.container_of(pod, requested.container)
+        if not kubelet_client.node_of(pod):
             return call.answer(b"", 204)
         endpoint = self._endpoint(pod)
         target = _target(("containerLogs", place.namespace, place.name, container), requested.query)
@@ -153,13 +151,13 @@ class KubeletProxy:
             raise status.forbidden("", NODES.plural, place.name, "the API server does not proxy requests to itself")
         if "upgrade" in request.headers.get("Connection", "").lower():
             raise status.bad_request("connections through nodes/proxy are not served: use exec, attach or port-forward")
-        endpoint = location.endpoint_of(self._stored(NODES, "", place.name))
-        await location.check_proxy_target(endpoint)
+        endpoint = kubelet_client.endpoint_of(self._stored(NODES, "", place.name))
+        await kubelet_client.check_proxy_target(endpoint)
         query = request.rel_url.raw_query_string
         if not place.rest and request.method in {"GET", "HEAD"}:
             return web.Response(status=301, headers={"Location": f"{call.head.path}/{'?' if query else ''}{query}"})
         target = f"{place.rest or '/'}{'?' if query else ''}{query}"
-        headers = proxy_headers.request_headers(request.headers, request.remote)
+        headers = kubelet_tunnel.request_headers(request.headers, request.remote)
         body = await bodies.read_body(call)
         try:
             upstream = await self._client.open(request.method, endpoint, target, headers, body=body or None)
@@ -168,7 +166,7 @@ class KubeletProxy:
         self._open.add(upstream)
         try:
             root = call.head.path.removesuffix(place.rest)
-            head = proxy_headers.answer_headers(upstream.headers, root)
+            head = kubelet_tunnel.answer_headers(upstream.headers, root)
             return await _stream(call, upstream, web.StreamResponse(status=upstream.status, headers=head))
         finally:
             self._open.discard(upstream)
@@ -177,15 +175,15 @@ class KubeletProxy:
     async def _connect(self, call: ApiCall, place: ResourcePath) -> web.StreamResponse:
         if "dryRun" in call.query:
             raise status.bad_request("dryRun is not supported")
-        requested = options.CONNECTIONS[place.subresource](call.query)
+        requested = kubelet_options.CONNECTIONS[place.subresource](call.query)
         self._policy_checks.check_connect(call, PODS, requested.options_object)
         if call.request.method == "GET" and call.attributes is not None:  # a GET that upgrades does more than read
             self._guard.authorize(call.user, replace(call.attributes, verb="create"))
         pod = self._stored(PODS, place.namespace, place.name)
         path = [PATHS[place.subresource], place.namespace, place.name]
         if place.subresource != "portforward":
-            path.append(location.container_of(pod, requested.container))
-        if not location.node_of(pod):
+            path.append(kubelet_client.container_of(pod, requested.container))
+        if not kubelet_client.node_of(pod):
             raise status.bad_request(f"pod {place.name} does not have a host assigned")
         endpoint = self._endpoint(pod)
         if "upgrade" not in call.request.headers.get("Connection", "").lower():
@@ -209,7 +207,7 @@ class KubeletProxy:
             upstream.close()
 
     def _endpoint(self, pod: Object) -> KubeletEndpoint:
-        return location.endpoint_of(self._stored(NODES, "", location.node_of(pod)))
+        return kubelet_client.endpoint_of(self._stored(NODES, "", kubelet_client.node_of(pod)))
 
     def _stored(self, resource: Resource, namespace: str, name: str) -> Object:
         record = self._store.get(resource.name, resource.key(namespace, name))
@@ -238,7 +236,9 @@ async def _copy(call: ApiCall, place: ResourcePath, upstream: aiohttp.ClientResp
         where = upstream.headers.get("Location", "")
         raise StatusError(500, "", f'Get "{where}": redirects forbidden')
     if not 200 <= upstream.status <= 206:
-        raise errors.log_error(upstream.status, (await _error_text(upstream)).decode(errors="replace"), place.name)
+        raise kubelet_client.log_error(
+            upstream.status, (await _error_text(upstream)).decode(errors="replace"), place.name
+        )
     head = {"Content-Type": "text/plain", "Cache-Control": "no-cache, private"}
     return await _stream(call, upstream, web.StreamResponse(headers=head))
 

@@ -16,9 +16,8 @@ from aiohttp import web
 from unbounded.kube.limits import open_files
 from unbounded.kube.logs import Log
 from unbounded_apiserver.http.connection import HttpConnection
-from unbounded_apiserver.http.connection_limits import ConnectionLimits, TrackedConnection
-from unbounded_apiserver.http.head_cache import HeadCache
-from unbounded_apiserver.http.head_deadlines import HeadDeadlines
+from unbounded_apiserver.http.connection_limits import ConnectionLimits, HeadDeadlines, TrackedConnection
+from unbounded_apiserver.http.heads import HeadCache
 from unbounded_apiserver.http.log_limiter import LogLimiter
 from unbounded_apiserver.http.reply import HttpReply
 from unbounded_apiserver.http.tls import accept

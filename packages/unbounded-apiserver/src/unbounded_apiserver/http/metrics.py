@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from unbounded_apiserver.histogram import Histogram
+from unbounded_apiserver.journal import Histogram
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.types import Resource
 

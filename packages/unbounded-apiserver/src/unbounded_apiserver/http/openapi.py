@@ -12,7 +12,7 @@ import msgspec
 from unbounded_apiserver import notation, patches, type_desc
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.catalog import Catalog
-from unbounded_apiserver.http import openapi_facts, openapi_proto, openapi_v2
+from unbounded_apiserver.http import openapi_facts, openapi_v2
 from unbounded_apiserver.notation import API_VERSION, KIND, META, OBJECT_META
 from unbounded_apiserver.types import Resource
 
@@ -111,7 +111,7 @@ class OpenApi:
 
     def v2_protobuf(self) -> bytes:
         """Return the document at /openapi/v2 in the protobuf form for kubectl."""
-        return self._cached("v2 protobuf", lambda: openapi_proto.encode(self._v2())) or b""
+        return self._cached("v2 protobuf", lambda: openapi_v2.encode(self._v2())) or b""
 
     def _cached(self, key: str, make: Callable[[], Schema | bytes | None]) -> bytes | None:
         if self._generation != self._catalog.generation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from unbounded_apiserver.admission.policy_index import PolicyIndex
-from unbounded_apiserver.admission.request import AdmissionRequest, Operation
+from unbounded_apiserver.admission.requests import AdmissionRequest, Operation
 from unbounded_apiserver.auth import AuthChain
 from unbounded_apiserver.builtin import NAMESPACES
 from unbounded_apiserver.http.call import ApiCall

@@ -8,13 +8,12 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from unbounded_apiserver import columns, jsonpath
-from unbounded_apiserver.http.negotiate import AnswerForm
+from unbounded_apiserver import columns
+from unbounded_apiserver.http.call import AnswerForm
 from unbounded_apiserver.reads import ObjectPage
 from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.status import bad_request
-from unbounded_apiserver.types import Resource, TableColumn
-from unbounded_apiserver.versions import served_body, without_kind
+from unbounded_apiserver.types import Resource, TableColumn, served_body, without_kind
 
 Object = Mapping[str, Any]
 PART_BYTES: Final = 256 * 1024
@@ -137,7 +136,7 @@ def cell(column: TableColumn, obj: Object) -> Any:
     """Return the value of a column for an object."""
     if column.cell is not None:
         return column.cell(obj)
-    found = jsonpath.compile_path(column.path)(obj)
+    found = columns.compile_path(column.path)(obj)
     if not found or found[0] is None:
         return None
     value = found[0]

@@ -13,30 +13,29 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from unbounded_apiserver import decoding, metadata, name_validation, patches, status
-from unbounded_apiserver.access.escalation import EscalationCheck
-from unbounded_apiserver.access.nodes.restriction import NodeRestriction
-from unbounded_apiserver.access.nodes.rules import node_of
-from unbounded_apiserver.access.rbac_types import GROUP as ROLES_GROUP
+from unbounded_apiserver.access.node_authorizer import node_of
+from unbounded_apiserver.access.node_restriction import NodeRestriction
+from unbounded_apiserver.access.rbac_authorizer import EscalationCheck
+from unbounded_apiserver.access.resource_types import GROUP as ROLES_GROUP
 from unbounded_apiserver.access.reviews import Answer
 from unbounded_apiserver.access.signers import SignerRights, set_requesting_user
-from unbounded_apiserver.admission.param_rights import ParamRights
+from unbounded_apiserver.admission.params import ParamRights
 from unbounded_apiserver.admission.policy_types import GROUP as POLICIES_GROUP
 from unbounded_apiserver.auth import AuthAttributes, AuthChain
 from unbounded_apiserver.certificates.csr_types import REQUESTS
-from unbounded_apiserver.http import auth_attributes, bodies, negotiate, render
+from unbounded_apiserver.http import bodies, paths, render
 from unbounded_apiserver.http.audit import AuditEntry
-from unbounded_apiserver.http.call import ApiCall
+from unbounded_apiserver.http.call import ApiCall, negotiate_form
+from unbounded_apiserver.http.kubelet_client import KubeletClient
 from unbounded_apiserver.http.kubelet_proxy import KubeletProxy
 from unbounded_apiserver.http.paths import NoSuchPath
 from unbounded_apiserver.http.policy_checks import PolicyChecks
 from unbounded_apiserver.http.reply import HttpReply
 from unbounded_apiserver.http.streams import EventLines, WatchStream
-from unbounded_apiserver.kubelets.client import KubeletClient
 from unbounded_apiserver.options import DeleteOptions, ListOptions, WriteOptions, check_timeout, first, flag, revision
 from unbounded_apiserver.reads import ObjectPage
 from unbounded_apiserver.registry import ApiRegistry
-from unbounded_apiserver.types import Object, Resource, ResourcePath
-from unbounded_apiserver.versions import served_body
+from unbounded_apiserver.types import Object, Resource, ResourcePath, served_body
 from unbounded_apiserver.workloads.evictions import Evictions
 from unbounded_apiserver.workloads.pods import EVICTIONS
 from unbounded_apiserver.writes import WriteResult, WriteTarget
@@ -112,21 +111,19 @@ class Resources:
         verb = VERBS.get((call.request.method, bool(place.name)))
         resource = place.resource
         if resource is None or verb is None:
-            call.authorize(self._guard, auth_attributes.path_attributes(call.request.method, call.head.path))
+            call.authorize(self._guard, paths.path_attributes(call.request.method, call.head.path))
             raise status.no_such_resource() if resource is None else status.method_not_allowed()
         call.resource = resource
         watching = verb == "list" and (place.watch or flag(call.query, "watch"))
         selector = first(call.query, "fieldSelector")
-        call.authorize(
-            self._guard, auth_attributes.resource_attributes("watch" if watching else verb, resource, place, selector)
-        )
+        call.authorize(self._guard, paths.resource_attributes("watch" if watching else verb, resource, place, selector))
         if resource.deprecation:
             call.warnings.append(resource.deprecation)
         if place.subresource in resource.proxied:
             return await self._kubelets.serve(call, place)
         _check_place(place, verb)
         self._nodes.check_path(call.user, verb, place)
-        call.form = negotiate.negotiate_form(call.head.accept)
+        call.form = negotiate_form(call.head.accept)
         if call.form.convert == "Table":
             render.check_include(first(call.query, "includeObject"))
         if watching:

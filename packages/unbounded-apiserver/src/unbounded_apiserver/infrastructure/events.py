@@ -7,8 +7,7 @@ from typing import Final
 
 from unbounded_apiserver import notation
 from unbounded_apiserver.builtin import EVENTS, BuiltInType
-from unbounded_apiserver.core_types import EVENT
-from unbounded_apiserver.event_rules import rules_of_changed_event, rules_of_event, rules_of_new_event
+from unbounded_apiserver.core_types import EVENT, rules_of_changed_event, rules_of_event, rules_of_new_event
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.types import Object, ResourceView, TableColumn
 

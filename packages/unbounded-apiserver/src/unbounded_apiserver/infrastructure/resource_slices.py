@@ -10,7 +10,7 @@ from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
 from unbounded_apiserver.infrastructure.storage import driver_name, immutable
 from unbounded_apiserver.schema import FieldError
-from unbounded_apiserver.schema.messages import too_many
+from unbounded_apiserver.schema.errors import too_many
 from unbounded_apiserver.types import Object, Resource, TableColumn
 from unbounded_apiserver.workloads.pods import TYPES as POD_TYPES
 

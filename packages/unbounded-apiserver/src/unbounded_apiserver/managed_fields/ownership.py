@@ -1,4 +1,7 @@
-"""Field ownership by manager, and its changes by writes."""
+"""Field ownership by manager, and its changes by writes.
+
+As in kube-apiserver, no write fails because of managedFields: an object that nests too deeply leaves them unchanged.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ from unbounded_apiserver.managed_fields.owners import (
 )
 from unbounded_apiserver.managed_fields.signatures import signer
 from unbounded_apiserver.managed_fields.typed import FieldChanges, ObjectKind, compare
+from unbounded_apiserver.types import Object, Resource
 
 BEFORE_APPLY: Final = "before-first-apply"
 ANCIENT: Final = "ancient-changes"
@@ -35,7 +39,7 @@ CACHED_STEPS: Final = 2048
 CACHED_SETS: Final = 256
 CACHED_ENTRIES: Final = 1024
 
-Object = dict[str, Any]
+
 _SET_BY_SERVER: Final = frozenset(
     {"name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion"}
 )
@@ -63,6 +67,64 @@ class ManagerEntry:
 
 
 ManagerEntries = dict[FieldManager, ManagerEntry]
+
+
+def after_create(
+    resource: Resource, obj: Object, manager: str | None, time: str, subresource: str = ""
+) -> ManagedFields:
+    """Return the owner of a new object as its client sent it, with defaults; none if the server itself creates it."""
+    if manager is None or not resource.type.tracks_owners:
+        return NO_OWNERS
+    if "status" in resource.subresources and "status" in obj:
+        obj = _without_status(obj)
+    owner = FieldManager(manager, UPDATE, subresource, resource.api_version)
+    try:
+        return created(resource.type.merge_fields, resource.type.empty(), obj, owner, time)
+    except RecursionError:
+        return NO_OWNERS
+
+
+def after_update(
+    resource: Resource,
+    obj: Object,
+    old: Object,
+    owners: ManagedFields,
+    manager: str | None,
+    subresource: str,
+    given: Any,
+    time: str,
+) -> ManagedFields:
+    """Return the owners of an object that replaces `old`, whose owners are `owners`.
+
+    Args:
+        given: managedFields that the client sent; it may edit them, except through a subresource.
+    """
+    if given and not subresource:
+        owners = NO_OWNERS if is_reset(given) else client_entries(given) or owners
+    if manager is None or not owners:
+        return owners
+    if "status" in resource.subresources and not subresource:  # the server itself changes the status here
+        old, obj = _without_status(old), _without_status(obj)
+    owner = FieldManager(manager, UPDATE, subresource, resource.api_version)
+    try:
+        return updated(resource.type.merge_fields, old, obj, owners, owner, time)
+    except RecursionError:
+        return owners
+
+
+def after_edit(resource: Resource, obj: Object, old: Object, owners: ManagedFields) -> ManagedFields:
+    """Return the owners of an object that the server itself has edited: the changed fields lose their owners."""
+    if not owners:
+        return owners
+    try:
+        change = difference(resource.type.merge_fields, old, obj)
+    except RecursionError:
+        return owners
+    return encode_entries(without(decode_entries(owners), change).values())
+
+
+def _without_status(obj: Object) -> Object:
+    return {k: v for k, v in obj.items() if k != "status"}
 
 
 def decode_entries(owners: ManagedFields) -> ManagerEntries:

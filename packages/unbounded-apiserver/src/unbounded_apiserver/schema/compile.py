@@ -10,11 +10,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from unbounded_apiserver.cel.formats import STRING_FORMATS
+from unbounded_apiserver.cel.functions.formats import STRING_FORMATS
 from unbounded_apiserver.schema.defaulting import defaulter, pruner
-from unbounded_apiserver.schema.errors import FieldError, SchemaError
+from unbounded_apiserver.schema.errors import (
+    NO_FIELD,
+    FieldError,
+    Path,
+    SchemaError,
+    SchemaProblem,
+    invalid,
+    json_equal,
+    sort_key,
+    steps,
+)
 from unbounded_apiserver.schema.evaluate import MISSING, key_of, run_rules
-from unbounded_apiserver.schema.messages import NO_FIELD, Path, SchemaProblem, invalid, json_equal, sort_key, steps
 from unbounded_apiserver.schema.rules import RuleNode, compile_rules
 from unbounded_apiserver.schema.structure import (
     Raw,

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 
 from unbounded_apiserver.cel import CostExceeded, EvalError, Meter
 from unbounded_apiserver.cel.values import NONE, some
-from unbounded_apiserver.schema.errors import FieldError
-from unbounded_apiserver.schema.messages import (
+from unbounded_apiserver.schema.errors import (
     JSON_TYPES,
     NO_FIELD,
+    FieldError,
     MapKey,
     Path,
     duplicate,

@@ -1,24 +1,34 @@
-"""Compilation of x-kubernetes-validations, with all reasons for which kube-apiserver rejects one."""
+"""Compilation of x-kubernetes-validations, with all reasons for which kube-apiserver rejects one.
+
+A rule's `fieldPath` leads by dots and quoted keys through the schema to the field of its error.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from unbounded_apiserver.cel import CelProgram, Checked, CompileError, ProgramError, check_expression, declare
-from unbounded_apiserver.cel.declare import MAX_REQUEST_BYTES
+from unbounded_apiserver.cel import CelProgram, Checked, CompileError, ProgramError, check_expression
+from unbounded_apiserver.cel.declare import MAX_REQUEST_BYTES, declare
 from unbounded_apiserver.cel.types import Decl, optional_of
-from unbounded_apiserver.schema.errors import FieldError
-from unbounded_apiserver.schema.fieldpath import BadFieldPath, resolve_field_path
-from unbounded_apiserver.schema.messages import forbidden, go_json, invalid, not_supported, required
+from unbounded_apiserver.schema.errors import FieldError, forbidden, go_json, invalid, not_supported, required
 from unbounded_apiserver.schema.structure import Raw
 
+_STEP: Final = re.compile(r"\.([^.\[\]']+)|\['((?:[^'\\]|\\.)*)'\]")
+_WORD: Final = re.compile(r"'(?:[^'\\]|\\.)*'|[.\[\]]|[^.\[\]]+")
+_ESCAPE: Final = re.compile(r"\\(.)")
+_ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "'": "'", "\\": "\\"}
 RULE_LIMIT: Final = 10_000_000  # limit of a rule's estimated cost, over all values that it applies to
 SCHEMA_LIMIT: Final = 100_000_000  # limit of the estimated cost of all rules of a schema
 REASONS: Final = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 _MOST_EXPENSIVE: Final = 4
+
+
+class BadFieldPath(Exception):
+    """The path leads to no field of the schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,3 +296,53 @@ def _dump(rule: Raw) -> str:
     pointers = ("reason", "optionalOldSelf")
     members = (f'"{go}":{go_json(rule.get(name, None if name in pointers else ""))}' for go, name in names.items())
     return "{" + ",".join(members) + "}"
+
+
+def selected_field(path: str, raw: Raw) -> Raw:
+    """Return the schema of a selectable field such as `.spec.a`.
+
+    Raises:
+        BadFieldPath: the path is malformed or leads to no field; the message is kube-apiserver's.
+    """
+    schema: Any = raw
+    words = iter(_WORD.findall(path))
+    for word in words:
+        if word == "[":
+            raise BadFieldPath("array notation is not allowed")
+        if word != ".":
+            raise BadFieldPath(f"expected [ or . but got: {word}")
+        name = next(words, None)
+        if name is None:
+            raise BadFieldPath("unexpected end of JSON path")
+        properties = schema.get("properties")
+        schema = schema.get("additionalProperties") if properties is None else properties.get(name)
+        if not isinstance(schema, Mapping):
+            raise BadFieldPath("does not refer to a valid field")
+    return cast(Raw, schema)
+
+
+def resolve_field_path(path: str, raw: Raw) -> str:
+    """Return the path as errors print it (`.spec.a['x.y']` as `spec.a.x.y`, keys of maps in brackets).
+
+    Raises:
+        BadFieldPath: the path is malformed or leads to no field.
+    """
+    schema: Any = raw
+    printed: list[str] = []
+    at = 0
+    while at < len(path):
+        match = _STEP.match(path, at)
+        if match is None or not isinstance(schema, Mapping):
+            raise BadFieldPath("must be a valid path")
+        name = match[1] if match[1] is not None else _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], ""), match[2])
+        additional = schema.get("additionalProperties")
+        if schema.get("properties") is None and isinstance(additional, Mapping):
+            printed.append(f"[{name}]")
+            schema = additional
+        elif name in (schema.get("properties") or {}):
+            printed.append(f".{name}")
+            schema = schema["properties"][name]
+        else:
+            raise BadFieldPath("must be a valid path")
+        at = match.end()
+    return "".join(printed).removeprefix(".")

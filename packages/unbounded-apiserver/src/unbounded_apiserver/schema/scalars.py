@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from unbounded_apiserver.cel.formats import STRING_FORMATS
-from unbounded_apiserver.cel.functions.numbers import format_float
+from unbounded_apiserver.cel.functions.formats import STRING_FORMATS
+from unbounded_apiserver.cel.functions.formatting import format_float
 from unbounded_apiserver.cel.regexp import compile_pattern
-from unbounded_apiserver.schema.messages import (
+from unbounded_apiserver.schema.errors import (
     JSON_TYPES,
     NO_FIELD,
     Path,

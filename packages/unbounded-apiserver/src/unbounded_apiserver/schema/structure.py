@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from unbounded_apiserver.cel.regexp import BadPattern, compile_pattern
-from unbounded_apiserver.schema.errors import FieldError
-from unbounded_apiserver.schema.messages import forbidden, invalid, not_supported, required
+from unbounded_apiserver.schema.errors import FieldError, forbidden, invalid, not_supported, required
 
 Raw: TypeAlias = Mapping[str, Any]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from unbounded_apiserver.schema.embedded import check_embedded
-from unbounded_apiserver.schema.messages import (
+from unbounded_apiserver.schema.defaulting import check_embedded
+from unbounded_apiserver.schema.errors import (
     NO_FIELD,
     Path,
     SchemaProblem,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from unbounded_apiserver.schema.errors import FieldError
-from unbounded_apiserver.schema.messages import JSON_TYPES, type_invalid
+from unbounded_apiserver.schema.errors import JSON_TYPES, FieldError, type_invalid
 
 _TEXTS: Final = frozenset(
     {"$ref", "$schema", "description", "format", "id", "pattern", "title", "type"}

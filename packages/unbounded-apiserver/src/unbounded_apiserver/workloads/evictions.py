@@ -1,4 +1,7 @@
-"""Evictions of Pods, as by `kubectl drain`, within the limits of disruption budgets."""
+"""Evictions of Pods, as by `kubectl drain`, within the limits of disruption budgets.
+
+The condition DisruptionTarget reports that the cluster, and not the Pod's owner, is about to end the Pod.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,15 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from unbounded_apiserver import status
+from unbounded_apiserver import metadata, status
 from unbounded_apiserver.deletes import Deletes, check_preconditions
 from unbounded_apiserver.options import DeleteOptions
 from unbounded_apiserver.types import Object
-from unbounded_apiserver.workloads.disruption import mark_disruption
 from unbounded_apiserver.workloads.disruption_budgets import DisruptionBudgets
 from unbounded_apiserver.workloads.pods import PODS
 from unbounded_apiserver.writes import Writes, WriteTarget
 
+DISRUPTION_TARGET: Final = "DisruptionTarget"
 REASON: Final = "EvictionByEvictionAPI"
 MESSAGE: Final = "Eviction API: evicting"
 DONE: Final[dict[str, Any]] = {
@@ -66,3 +69,32 @@ class Evictions:
         if record is None or not options.resource_version:
             return options
         return dataclasses.replace(options, resource_version=str(record.revision))
+
+
+def set_pod_condition(pod: Object, condition: Object, now: datetime) -> bool:
+    """Set a condition of a Pod in place; return whether that is a change. lastTransitionTime follows the status."""
+    status = pod["status"]
+    conditions: list[Object] = status.get("conditions") or []
+    index = next((i for i, one in enumerate(conditions) if one["type"] == condition["type"]), None)
+    before = {} if index is None else conditions[index]
+    same = before.get("status") == condition["status"]
+    times = {"lastProbeTime": before.get("lastProbeTime"), "lastTransitionTime": metadata.format_time(now)}
+    if same:
+        times["lastTransitionTime"] = before["lastTransitionTime"]
+    new = {**condition, **times}
+    if new == before:
+        return False
+    status["conditions"] = [*conditions, new] if index is None else [*conditions[:index], new, *conditions[index + 1 :]]
+    return True
+
+
+def mark_disruption(pod: Object, reason: str, message: str, now: datetime, *, observed: bool = True) -> None:
+    """Set DisruptionTarget in place.
+
+    Args:
+        observed: whether the condition has the Pod's generation, as kubelet's conditions do.
+    """
+    condition = {"type": DISRUPTION_TARGET, "status": "True", "reason": reason, "message": message}
+    if observed and pod["status"].get("observedGeneration"):
+        condition["observedGeneration"] = pod["metadata"].get("generation", 0)
+    set_pod_condition(pod, condition, now)

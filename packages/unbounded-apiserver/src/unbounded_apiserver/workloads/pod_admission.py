@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from unbounded_apiserver import metadata, status
-from unbounded_apiserver.access.nodes.references import MIRROR, SECRETS, of_content
+from unbounded_apiserver.access.node_authorizer import MIRROR, SECRETS, of_content
 from unbounded_apiserver.builtin import SERVICE_ACCOUNTS
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store

@@ -8,20 +8,14 @@ from typing import Final
 from unbounded_apiserver import notation, quantity
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.types import Object, ProxiedSubresource, Resource, Subresource, keep_all_but_status
-from unbounded_apiserver.workloads import (
-    columns,
-    container_fields,
-    pod_fields,
-    pod_status_fields,
-    volume_fields,
-)
+from unbounded_apiserver.workloads import columns, container_fields, pod_fields, volume_fields
 from unbounded_apiserver.workloads.defaults import containers, default_pod
 from unbounded_apiserver.workloads.pod_rules import rules_of_pod
 
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 _COMPUTED: Final = frozenset({"cpu", "memory"})  # the resources that determine the QoS class
 
-TYPES: Final = notation.read(pod_fields.FIELDS, container_fields.FIELDS, volume_fields.FIELDS, pod_status_fields.FIELDS)
+TYPES: Final = notation.read(pod_fields.FIELDS, container_fields.FIELDS, volume_fields.FIELDS, pod_fields.STATUS_FIELDS)
 POD: Final = notation.kind(TYPES, "Pod")
 _OPTIONS: Final = notation.read(
     """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from unbounded_apiserver.kubelets.location import is_global
+from unbounded_apiserver.http.kubelet_client import is_global
 
 CASES = Path(__file__).with_name("proxy_cases.py")
 NETWORK = "ip link set lo up && ip address add 192.0.2.1/32 dev lo && exec"

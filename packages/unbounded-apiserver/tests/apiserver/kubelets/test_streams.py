@@ -19,8 +19,7 @@ from aiohttp import web
 from tests.apiserver.kubelets.support import PODS, Kubelet, add_node, add_pod, kubelet, signed
 from tests.apiserver.support import Client, admin_context, client_of, running
 from tests.support.waiting import eventually
-from unbounded_apiserver.kubelets.client import KubeletClient, KubeletUnreachable
-from unbounded_apiserver.kubelets.location import KubeletEndpoint
+from unbounded_apiserver.http.kubelet_client import KubeletClient, KubeletEndpoint, KubeletUnreachable
 from unbounded_apiserver.pki import CertificateAuthority
 from unbounded_apiserver.registry import utc_now
 from unbounded_apiserver.server import ApiServer

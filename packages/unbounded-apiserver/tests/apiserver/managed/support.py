@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from unbounded_apiserver.managed_fields import applying, ownership
-from unbounded_apiserver.managed_fields.applying import ApplyResult
+from unbounded_apiserver import server_side_apply
+from unbounded_apiserver.managed_fields import ownership
 from unbounded_apiserver.managed_fields.merge_types import of_schema
 from unbounded_apiserver.managed_fields.owners import APPLY, NO_OWNERS, FieldManager, ManagedFields
+from unbounded_apiserver.server_side_apply import ApplyResult
 
 PORT: Final = {
     "type": "object",
@@ -62,7 +63,7 @@ def config(spec: dict[str, Any]) -> dict[str, Any]:
 
 def apply(live: dict[str, Any], spec: dict[str, Any], manager: str, *, force: bool = False) -> dict[str, Any]:
     """The object after an apply, with its managedFields."""
-    done: ApplyResult = applying.apply(
+    done: ApplyResult = server_side_apply.apply_configuration(
         KIND,
         {**live, "metadata": {k: v for k, v in live.get("metadata", {}).items() if k != "managedFields"}},
         owners_of(live),

@@ -22,7 +22,7 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import HealthServers, serving_health
 from unbounded.kube.settings import Address
 from unbounded_apiserver.access.default_roles import GrantedResources
-from unbounded_apiserver.controllers.nodes.settings import NodeTimes
+from unbounded_apiserver.controllers.nodes import NodeTimes
 from unbounded_apiserver.data_dir import Damaged, DataInUse, DataUnusable
 from unbounded_apiserver.server import ANY_ADDRESS, ApiServer
 from unbounded_apiserver.status import StatusError

@@ -32,7 +32,7 @@ from unbounded.join.tokens import machine_group
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.port import Api
-from unbounded_apiserver.controllers.nodes.settings import NodeTimes
+from unbounded_apiserver.controllers.nodes import NodeTimes
 
 Raw = dict[str, Any]
 

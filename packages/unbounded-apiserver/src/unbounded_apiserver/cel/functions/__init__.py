@@ -7,11 +7,10 @@ from typing import Final
 
 from unbounded_apiserver.cel.functions.addresses import ADDRESSES
 from unbounded_apiserver.cel.functions.authorization import AUTHORIZATION
-from unbounded_apiserver.cel.functions.core import CORE
+from unbounded_apiserver.cel.functions.core import CORE, OPTIONALS
+from unbounded_apiserver.cel.functions.formats import NAMED_FORMATS
 from unbounded_apiserver.cel.functions.lists import LISTS
-from unbounded_apiserver.cel.functions.named_formats import NAMED_FORMATS
 from unbounded_apiserver.cel.functions.operators import OPERATORS
-from unbounded_apiserver.cel.functions.optionals import OPTIONALS
 from unbounded_apiserver.cel.functions.quantities import QUANTITIES
 from unbounded_apiserver.cel.functions.registry import Overload, Table, table
 from unbounded_apiserver.cel.functions.strings import STRINGS

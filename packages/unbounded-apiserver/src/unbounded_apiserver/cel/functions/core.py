@@ -1,4 +1,4 @@
-"""Standard functions: conversions, sizes, types."""
+"""Standard functions: conversions, sizes, types, and optional values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from unbounded_apiserver.cel.errors import EvalError
-from unbounded_apiserver.cel.functions.numbers import format_float, parse_float, parse_int, parse_uint
+from unbounded_apiserver.cel.functions.formatting import format_float, parse_float, parse_int, parse_uint
 from unbounded_apiserver.cel.functions.operators import checked_int, checked_uint
 from unbounded_apiserver.cel.functions.registry import Overload, function, method
 from unbounded_apiserver.cel.functions.times import (
@@ -30,14 +30,50 @@ from unbounded_apiserver.cel.types import (
     UINT,
     list_of,
     map_of,
+    optional_of,
     param,
     type_of_types,
 )
-from unbounded_apiserver.cel.values import Duration, Timestamp, UInt, type_of, type_value
+from unbounded_apiserver.cel.values import NONE, Duration, Optional, Timestamp, UInt, some, type_of, type_value, zero
 
+_T = param("T")
+_MAYBE: Final = optional_of(_T)
 _A, _B = param("A"), param("B")
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+
+
+def _value(optional: Optional) -> Any:
+    if not optional.present:
+        raise EvalError("optional.none() dereference")
+    return optional.value
+
+
+def _unwrap(values: list[Optional]) -> list[Any]:
+    return [value.value for value in values if value.present]
+
+
+def _end(values: list[Any], index: int) -> Optional:
+    return some(values[index]) if values else NONE
+
+
+OPTIONALS: Final = (
+    function("optional.of", "optional_of", (_T,), _MAYBE, some),
+    function(
+        "optional.ofNonZeroValue", "optional_ofNonZeroValue", (_T,), _MAYBE, lambda v: NONE if zero(v) else some(v)
+    ),
+    function("optional.none", "optional_none", (), _MAYBE, lambda: NONE),
+    function("optional.unwrap", "optional_unwrap", (list_of(_MAYBE),), list_of(_T), _unwrap),
+    method("unwrapOpt", "optional_unwrapOpt", (list_of(_MAYBE),), list_of(_T), _unwrap),
+    method("hasValue", "optional_hasValue", (_MAYBE,), BOOL, lambda optional: optional.present),
+    method("value", "optional_value", (_MAYBE,), _T, _value),
+    method("or", "optional_or_optional", (_MAYBE, _MAYBE), _MAYBE, lambda one, other: one if one.present else other),
+    method(
+        "orValue", "optional_orValue_value", (_MAYBE, _T), _T, lambda one, other: one.value if one.present else other
+    ),
+    method("first", "list_first", (list_of(_T),), _MAYBE, lambda values: _end(values, 0)),
+    method("last", "list_last", (list_of(_T),), _MAYBE, lambda values: _end(values, -1)),
+)
 
 
 def _unconvertible(source: str, target: str) -> EvalError:

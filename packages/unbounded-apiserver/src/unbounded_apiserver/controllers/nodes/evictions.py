@@ -17,7 +17,7 @@ from unbounded_apiserver.deletes import Deletes
 from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.types import Object
-from unbounded_apiserver.workloads.disruption import mark_disruption
+from unbounded_apiserver.workloads.evictions import mark_disruption
 from unbounded_apiserver.workloads.pods import PODS
 from unbounded_apiserver.writes import Writes, WriteTarget
 

@@ -1,23 +1,38 @@
-"""The Pods of a Node, and marking them as not ready."""
+"""The Pods of a Node: marked as not ready while it is silent, and deleted once it is gone for good.
+
+The collector also deletes Pods that an interrupted deletion left behind.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import cache, partial
+from typing import Final
 
 from unbounded_apiserver import metadata
+from unbounded_apiserver.builtin import NODES
+from unbounded_apiserver.collection import ObjectChange
+from unbounded_apiserver.controllers.nodes import NodeTimes
 from unbounded_apiserver.controllers.nodes.conditions import FALSE, READY
 from unbounded_apiserver.controllers.nodes.events import ApiEventRecorder
-from unbounded_apiserver.field_index import FieldTerm
-from unbounded_apiserver.records import StoredObject
+from unbounded_apiserver.controllers.work_queue import ControllerQueue
+from unbounded_apiserver.deletes import Deletes
+from unbounded_apiserver.options import DeleteOptions
+from unbounded_apiserver.records import FieldTerm, StoredObject
 from unbounded_apiserver.selection import select
+from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.types import Object
-from unbounded_apiserver.workloads.pods import PODS
-from unbounded_apiserver.writes import Writes, WriteTarget
+from unbounded_apiserver.workloads.evictions import mark_disruption
+from unbounded_apiserver.workloads.pods import ENDED, PODS
+from unbounded_apiserver.writes import Writes, WriteTarget, is_deletion_complete
 
 NODE_CONTROLLER = "node-controller"
+REASON: Final = "DeletionByPodGC"
+MESSAGE: Final = "PodGC: node no longer exists"
+LEFT_BEHIND: Final = ""  # no Node has this name
 
 
 @cache
@@ -63,3 +78,77 @@ def _set_not_ready(pod: Object, now: datetime) -> bool:
             condition.update(status=FALSE, lastTransitionTime=metadata.format_time(now))
             return True
     return False
+
+
+class OrphanCollector:
+    """The controller of orphaned Pods. It waits for a Node to return before it deletes the Node's Pods by force."""
+
+    def __init__(
+        self, store: Store, writes: Writes, deletes: Deletes, now: Callable[[], datetime], times: NodeTimes
+    ) -> None:
+        self._store = store
+        self._writes = writes
+        self._deletes = deletes
+        self._now = now
+        self._times = times
+        self._left_behind: list[StoredObject] = []
+        self._due: dict[str, float] = {}  # by Node, on this process's clock
+        self._queue: ControllerQueue[str] = ControllerQueue(self._reconcile)
+
+    def begin(self) -> None:
+        for record in self._store.snapshot(PODS.name).with_prefix(""):
+            if b'"deletionTimestamp"' in record.bare and is_deletion_complete(record.decode()):
+                self._left_behind.append(record)
+            self._queue.add(record.decode()["spec"].get("nodeName") or LEFT_BEHIND)
+        self._store.listen(self._on_node, NODES.name)
+        self._store.listen(self._on_pod, PODS.name)
+
+    async def run(self) -> None:
+        await self._queue.run()
+
+    def _on_node(self, change: ObjectChange) -> None:
+        name = change.record.key
+        if change.deleted:
+            self._queue.add(name)
+        elif self._due.pop(name, None) is not None:
+            self._queue.cancel(name)
+
+    def _on_pod(self, change: ObjectChange) -> None:
+        if change.deleted or (change.previous is not None and b'"nodeName"' in change.previous.bare):
+            return
+        if node := change.record.decode()["spec"].get("nodeName"):
+            self._queue.add(node)
+
+    async def _reconcile(self, name: str) -> None:
+        if name == LEFT_BEHIND:
+            while self._left_behind:
+                await self._delete(self._left_behind.pop())
+            return
+        if self._store.get(NODES.name, name) is not None or next(pods_of(self._store, name), None) is None:
+            self._due.pop(name, None)
+            return
+        clock = asyncio.get_running_loop().time()
+        if (due := self._due.setdefault(name, clock + self._times.quarantine_s)) > clock:
+            self._queue.add_after(name, due - clock)
+            return
+        self._due.pop(name)
+        for record in list(pods_of(self._store, name)):
+            await self._writes.edit(WriteTarget(PODS, record.namespace, record.name), self._fail)
+            await self._delete(record)
+
+    def _fail(self, pod: Object) -> None:
+        """Set the phase of a Pod to Failed, as its kubelet is gone."""
+        if pod["status"].get("phase") in ENDED:
+            return
+        mark_disruption(pod, REASON, MESSAGE, self._now())
+        pod["status"]["phase"] = "Failed"
+        if pod["status"].get("observedGeneration"):
+            pod["status"]["observedGeneration"] = pod["metadata"].get("generation", 0)
+
+    async def _delete(self, record: StoredObject) -> None:
+        target = WriteTarget(PODS, record.namespace, record.name)
+        try:
+            await self._deletes.delete(target, DeleteOptions(uid=record.decode()["metadata"]["uid"], grace_s=0))
+        except StatusError as error:
+            if error.code not in {404, 409}:
+                raise

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from unbounded_apiserver import status
-from unbounded_apiserver.access.nodes.references import CONFIG_MAPS, MIRROR, PODS, SECRETS, of_content
-from unbounded_apiserver.access.nodes.rules import LEASES, node_of
+from unbounded_apiserver.access.node_authorizer import CONFIG_MAPS, LEASES, MIRROR, PODS, SECRETS, node_of, of_content
 from unbounded_apiserver.auth import AuthAttributes, AuthDecision, User
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store

@@ -1,15 +1,14 @@
 """Rights of nodes (an Authorizer), and the objects that their pods reference, updated with the stored pods.
 
-`restriction` limits the content of their writes.
+`node_restriction` limits the content of their writes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
-from unbounded_apiserver.access.nodes.references import MIRROR, PODS, references
 from unbounded_apiserver.access.rules import PolicyRule
 from unbounded_apiserver.auth import AuthAttributes, AuthDecision, User
 from unbounded_apiserver.certificates.signers import NODE_PREFIX, NODES
@@ -18,16 +17,64 @@ from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.selectors import BadSelector, parse_fields
 from unbounded_apiserver.store import Store
 
+MIRROR: Final = "kubernetes.io/config.mirror"
+CONFIG_MAPS: Final = "configmaps"
+PODS: Final = "pods"
+SECRETS: Final = "secrets"
+SERVICE_ACCOUNTS: Final = "serviceaccounts"
+
+Reference = tuple[str, str]  # a resource, and a name in the namespace of the pod
+_CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
+# Fields in which a source of variables, or a volume, names an object.
+_ENV: Final = ((CONFIG_MAPS, "configMapKeyRef", "name"), (SECRETS, "secretKeyRef", "name"))
+_ENV_FROM: Final = ((CONFIG_MAPS, "configMapRef", "name"), (SECRETS, "secretRef", "name"))
+_VOLUME: Final = (
+    (CONFIG_MAPS, "configMap", "name"),
+    (SECRETS, "azureFile", "secretName"),
+    (SECRETS, "secret", "secretName"),
+)
+_PROJECTED: Final = ((CONFIG_MAPS, "configMap", "name"), (SECRETS, "secret", "name"))
+_DRIVERS: Final = {
+    "csi": "nodePublishSecretRef",
+    **dict.fromkeys(("cephfs", "cinder", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos"), "secretRef"),
+}
+ObjectId = tuple[str, str, str]  # resource, namespace, name
+_Edge = tuple[ObjectId, str]
+LEASES: Final = "kube-node-lease"
+STORAGE: Final = "storage.k8s.io"
+RESOURCES: Final = "resource.k8s.io"
+_READ: Final = ("get", "list", "watch")
+_CHANGE: Final = ("update", "patch")
+NODE_RULES: Final = (
+    PolicyRule(("create",), ("authentication.k8s.io",), ("tokenreviews",)),
+    PolicyRule(("create",), ("authorization.k8s.io",), ("localsubjectaccessreviews", "subjectaccessreviews")),
+    PolicyRule(_READ, ("",), ("services",)),
+    PolicyRule(("create", *_READ, *_CHANGE), ("",), ("nodes",)),
+    PolicyRule(_CHANGE, ("",), ("nodes/status",)),
+    PolicyRule(("create", *_CHANGE), ("", "events.k8s.io"), ("events",)),
+    PolicyRule(("create", "delete", *_READ), ("",), ("pods",)),
+    PolicyRule(_CHANGE, ("",), ("pods/status",)),
+    PolicyRule(("create",), ("",), ("pods/eviction",)),
+    PolicyRule(_READ, ("",), ("configmaps", "secrets")),
+    PolicyRule(("create",), ("",), ("serviceaccounts/token",)),
+    PolicyRule(("create", *_READ), ("certificates.k8s.io",), ("certificatesigningrequests",)),
+    PolicyRule(("create", "delete", "get", *_CHANGE), ("coordination.k8s.io",), ("leases",)),
+    PolicyRule(("get",), (STORAGE,), ("volumeattachments",)),
+    PolicyRule(_READ, (STORAGE,), ("csidrivers",)),
+    PolicyRule(("create", "delete", "get", *_CHANGE), (STORAGE,), ("csinodes",)),
+    PolicyRule(_READ, ("node.k8s.io",), ("runtimeclasses",)),
+    PolicyRule(("deletecollection",), (RESOURCES,), ("resourceslices",)),
+    PolicyRule(("get",), ("",), ("serviceaccounts",)),  # for credential providers that get a token of the Pod's account
+)
+_ALLOWED: Final = AuthDecision(True)
+_NOT: Final = AuthDecision(False)
+
 
 def node_of(user: User) -> str | None:
     """Return the name of a user's node, None for other users; a node needs both the name and the group."""
     if not user.name.startswith(NODE_PREFIX) or NODES not in user.groups:
         return None
     return user.name.removeprefix(NODE_PREFIX)
-
-
-ObjectId = tuple[str, str, str]  # resource, namespace, name
-_Edge = tuple[ObjectId, str]
 
 
 class NodeGraph:
@@ -75,38 +122,6 @@ def _edges(record: StoredObject) -> Iterator[_Edge]:
     if MIRROR not in (pod["metadata"].get("annotations") or {}):
         for resource, name in references(pod):
             yield (resource, record.namespace, name), node
-
-
-LEASES: Final = "kube-node-lease"
-STORAGE: Final = "storage.k8s.io"
-RESOURCES: Final = "resource.k8s.io"
-_READ: Final = ("get", "list", "watch")
-_CHANGE: Final = ("update", "patch")
-
-NODE_RULES: Final = (
-    PolicyRule(("create",), ("authentication.k8s.io",), ("tokenreviews",)),
-    PolicyRule(("create",), ("authorization.k8s.io",), ("localsubjectaccessreviews", "subjectaccessreviews")),
-    PolicyRule(_READ, ("",), ("services",)),
-    PolicyRule(("create", *_READ, *_CHANGE), ("",), ("nodes",)),
-    PolicyRule(_CHANGE, ("",), ("nodes/status",)),
-    PolicyRule(("create", *_CHANGE), ("", "events.k8s.io"), ("events",)),
-    PolicyRule(("create", "delete", *_READ), ("",), ("pods",)),
-    PolicyRule(_CHANGE, ("",), ("pods/status",)),
-    PolicyRule(("create",), ("",), ("pods/eviction",)),
-    PolicyRule(_READ, ("",), ("configmaps", "secrets")),
-    PolicyRule(("create",), ("",), ("serviceaccounts/token",)),
-    PolicyRule(("create", *_READ), ("certificates.k8s.io",), ("certificatesigningrequests",)),
-    PolicyRule(("create", "delete", "get", *_CHANGE), ("coordination.k8s.io",), ("leases",)),
-    PolicyRule(("get",), (STORAGE,), ("volumeattachments",)),
-    PolicyRule(_READ, (STORAGE,), ("csidrivers",)),
-    PolicyRule(("create", "delete", "get", *_CHANGE), (STORAGE,), ("csinodes",)),
-    PolicyRule(_READ, ("node.k8s.io",), ("runtimeclasses",)),
-    PolicyRule(("deletecollection",), (RESOURCES,), ("resourceslices",)),
-    PolicyRule(("get",), ("",), ("serviceaccounts",)),  # for credential providers that get a token of the Pod's account
-)
-
-_ALLOWED: Final = AuthDecision(True)
-_NOT: Final = AuthDecision(False)
 
 
 class NodeRules:
@@ -250,3 +265,43 @@ def _selects(selector: str, node: str) -> bool:
     except BadSelector:
         return False
     return any(term.equal and (term.field, term.value) == ("spec.nodeName", node) for term in terms)
+
+
+def references(pod: Mapping[str, Any]) -> Iterator[Reference]:
+    """Yield the objects that a pod's node may read; some of them more than once."""
+    spec = pod.get("spec") or {}
+    if account := spec.get("serviceAccountName"):
+        yield SERVICE_ACCOUNTS, account
+    yield from of_content(spec)
+
+
+def of_content(spec: Mapping[str, Any]) -> Iterator[Reference]:
+    """Yield the Secrets and ConfigMaps of a pod's spec."""
+    for pull in _list(spec, "imagePullSecrets"):
+        yield from _named(SECRETS, pull, "name")
+    for kind in _CONTAINERS:
+        for container in _list(spec, kind):
+            for variable in _list(container, "env"):
+                yield from _of(variable.get("valueFrom"), _ENV)
+            for source in _list(container, "envFrom"):
+                yield from _of(source, _ENV_FROM)
+    for volume in _list(spec, "volumes"):
+        yield from _of(volume, _VOLUME)
+        for source in _list(volume.get("projected") or {}, "sources"):
+            yield from _of(source, _PROJECTED)
+        for driver, field in _DRIVERS.items():
+            yield from _named(SECRETS, (volume.get(driver) or {}).get(field), "name")
+
+
+def _list(holder: Mapping[str, Any], name: str) -> Iterable[Mapping[str, Any]]:
+    return holder.get(name) or ()
+
+
+def _of(holder: Mapping[str, Any] | None, places: Iterable[tuple[str, str, str]]) -> Iterator[Reference]:
+    for resource, place, field in places:
+        yield from _named(resource, (holder or {}).get(place), field)
+
+
+def _named(resource: str, holder: Mapping[str, Any] | None, field: str) -> Iterator[Reference]:
+    if name := (holder or {}).get(field):
+        yield resource, name

@@ -1,10 +1,29 @@
-"""A tunnel of two connections: bytes that arrive at either end leave at the other, unchanged."""
+"""A tunnel of two connections: bytes that arrive at either end leave at the other, unchanged.
+
+For nodes/proxy: the headers of a forwarded request, and of its answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from multidict import CIMultiDict, CIMultiDictProxy
+
+# A kubelet never gets a client's credentials; these headers describe the request.
+_ASKED: Final = (
+    "Accept",
+    "Accept-Encoding",
+    "Content-Type",
+    "If-Modified-Since",
+    "If-None-Match",
+    "Range",
+    "User-Agent",
+)
+_OF_CONNECTION: Final = frozenset(
+    {"connection", "keep-alive", "proxy-authenticate", "proxy-connection", "trailer", "transfer-encoding", "upgrade"}
+)
 
 
 class TunnelEnd(asyncio.Protocol):
@@ -84,3 +103,23 @@ async def join(first: TunnelEnd, second: TunnelEnd) -> None:
     finally:
         first.release()
         second.release()
+
+
+def request_headers(headers: Mapping[str, str], remote: str | None) -> dict[str, str]:
+    """Return the headers of a request for the kubelet."""
+    passed = {name: headers[name] for name in _ASKED if name in headers}
+    return passed | ({"X-Forwarded-For": remote} if remote else {})
+
+
+def answer_headers(headers: CIMultiDictProxy[str], prefix: str) -> CIMultiDict[str]:
+    """Return the headers of a kubelet's answer for the client.
+
+    Args:
+        prefix: the path of the kubelet's root; redirects to a path of the kubelet are moved below it.
+    """
+    passed = CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in _OF_CONNECTION)
+    passed.setdefault("Cache-Control", "no-cache, private")
+    where = headers.get("Location", "")
+    if where.startswith("/") and not where.startswith("//"):
+        passed["Location"] = prefix + where
+    return passed
