@@ -15,7 +15,7 @@ from unbounded.cli.manifests import install_manifests
 from unbounded.cli.servers import api_server
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.gc_tuning import raise_gc_threshold
+from unbounded.kube.process_tuning import raise_gc_threshold
 
 
 async def main(data: Path, *, bare: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unbounded.agent.node.rootfs import unpack_image
-from unbounded.fetch.digests import Digest
+from unbounded.fetch.reference import Digest
 
 
 def architecture(layout: Path) -> str:

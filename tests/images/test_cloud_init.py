@@ -14,8 +14,7 @@ from tests.images.support import Host
 from tests.images.test_templates import SERVE_URL, rendered
 from tests.support.qemu.tools import built
 from unbounded.join.agent_config import AgentConfig, Kubelet
-from unbounded.join.cloud_config import cloud_config
-from unbounded.join.install import AgentOrigin, HostSetup
+from unbounded.join.install import AgentOrigin, HostSetup, cloud_config
 
 TREE = built("cloud-init/usr/lib/python3/dist-packages")
 pytestmark = [

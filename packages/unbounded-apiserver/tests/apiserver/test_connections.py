@@ -19,8 +19,8 @@ import yaml
 from tests.apiserver.support import Client, admin_context, running
 from tests.support.server_process import server_process
 from tests.support.waiting import eventually
-from unbounded.kube.limits import open_files
 from unbounded.kube.logs import Log
+from unbounded.kube.process_tuning import open_files
 from unbounded.kube.tls import ClientCertificate, client_context
 from unbounded_apiserver import pki
 from unbounded_apiserver.http import bodies, listener, reply

@@ -18,7 +18,7 @@ from unbounded.agent.artifacts.cache import ArtifactCache, CachedArtifact, find_
 from unbounded.agent.artifacts.images import ImageCache
 from unbounded.agent.artifacts.sources import Artifact
 from unbounded.api.failures import Rejected, Transient
-from unbounded.fetch.platforms import Platform
+from unbounded.fetch.reference import Platform
 from unbounded.fetch.web import Web
 from unbounded.kube.logs import HumanFormatter, chain
 

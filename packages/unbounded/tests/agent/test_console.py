@@ -18,7 +18,7 @@ from unbounded.agent.exits import INTERRUPTED
 from unbounded.api.failures import Rejected
 from unbounded.fetch.failures import NotPublished
 from unbounded.kube.logs import FIELDS
-from unbounded.machina.provisioning.progress import cause_of
+from unbounded.machina.provisioning.model import cause_of
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])

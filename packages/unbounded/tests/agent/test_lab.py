@@ -19,8 +19,7 @@ from tests.support.hosts.mirror import ARCH, CONTAINERD, Dial, Mirror
 from tests.support.hosts.plane import ControlPlane, is_ready
 from unbounded.api.core import LEASES, NODES
 from unbounded.api.machine import MACHINES
-from unbounded.fetch.platforms import Platform
-from unbounded.fetch.reference import Reference
+from unbounded.fetch.reference import Platform, Reference
 from unbounded.fetch.registry import RegistryClient
 from unbounded.fetch.web import Web
 

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from unbounded.api.core import Node
-from unbounded.api.machine import ActiveOperation, JoinStatus, MachineSpec, MachineStatus
+from unbounded.api.machine import ActiveOperation, JoinStatus, MachineStatus
+from unbounded.api.machine_spec import MachineSpec
 from unbounded.api.meta import Condition
 from unbounded.api.phase import PHASE_MEANING, CurrentPhase, machine_phase
 

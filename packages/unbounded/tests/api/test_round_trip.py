@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unbounded.api.base import ApiStruct
 from unbounded.api.crd import DEFINITIONS
+from unbounded.api.fields import ApiStruct
 from unbounded.api.meta import Object
 
 KINDS: list[type[Object]] = [definition.kind.type for definition in DEFINITIONS]

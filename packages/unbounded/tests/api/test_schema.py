@@ -5,11 +5,9 @@ from typing import Annotated, Any
 
 import pytest
 
-from unbounded.api.base import ApiStruct
-from unbounded.api.crd import DEFINITIONS, custom_resource_definition, custom_resource_definitions
-from unbounded.api.fields import Field, ObjectName
+from unbounded.api.crd import DEFINITIONS, custom_resource_definition, custom_resource_definitions, struct_schema
+from unbounded.api.fields import ApiStruct, Field, ObjectName
 from unbounded.api.rules import RULES
-from unbounded.api.schema import struct_schema
 
 Schema = dict[str, Any]
 CRDS = {crd["spec"]["names"]["kind"]: crd for crd in custom_resource_definitions()}

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from unbounded.api.machine import MACHINES, Machine, MachineSpec, MachineStatus, RecentOperation
+from unbounded.api.machine import MACHINES, Machine, MachineStatus, RecentOperation
+from unbounded.api.machine_spec import MachineSpec
 from unbounded.api.meta import ObjectMeta
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, MachineOperationSpec, MachineOperationStatus
 from unbounded.cli import printable, screen, view

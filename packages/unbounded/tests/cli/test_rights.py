@@ -24,8 +24,8 @@ from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.explain.links import Topic
 from unbounded.cli.explain.run import explained
 from unbounded.cli.identities import component_runtime
-from unbounded.join.bootstrap import site_token_manifest
 from unbounded.join.facts import FactsFollower
+from unbounded.join.tokens import site_token_manifest
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Forbidden

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import zstandard
 
-from unbounded.fetch.digests import Digest
 from unbounded.fetch.manifest import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST
+from unbounded.fetch.reference import Digest
 
 
 def entry(name: str, content: bytes | None = None, **attributes: Any) -> tuple[tarfile.TarInfo, bytes]:

@@ -19,9 +19,9 @@ import aiohttp
 from aiohttp import web
 
 from tests.fetch.layers import Built
-from unbounded.fetch.digests import Digest
+from unbounded.fetch.reference import Digest
 from unbounded.fetch.web import Patience
-from unbounded.kube.backoff import Backoff
+from unbounded.kube.clock import Backoff
 
 START_S: Final = 20.0
 HASTY: Final = Patience(

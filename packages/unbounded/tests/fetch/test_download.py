@@ -11,9 +11,9 @@ import trustme
 from aiohttp import web
 
 from tests.fetch.registries import HASTY, cut_after, part_of, served
-from unbounded.fetch.digests import Digest
 from unbounded.fetch.download import Download, download
 from unbounded.fetch.failures import Corrupt, Denied, NotPublished, TooLarge, UnusableContent
+from unbounded.fetch.reference import Digest
 from unbounded.fetch.web import Trust, Web
 
 CONTENT = os.urandom(300_000)

@@ -10,8 +10,7 @@ import pytest
 from yarl import URL
 
 from unbounded.fetch.failures import Denied, Unavailable
-from unbounded.fetch.proxies import Proxies
-from unbounded.fetch.web import Patience, Web
+from unbounded.fetch.web import Patience, Proxies, Web
 
 PROXIES = Proxies("http://proxy:1", "http://proxy:2")
 DIRECT = ("example.com", ".below.org", "10.0.0.0/8", "2001:db8::1", "port.net:8443", "192.0.2.1:80")

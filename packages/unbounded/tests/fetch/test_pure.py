@@ -8,12 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fetch.registries import docker_config
-from unbounded.fetch.digests import Digest
+from unbounded.fetch.archive import link_of, names_of
 from unbounded.fetch.failures import Denied, UnusableContent
 from unbounded.fetch.logins import RegistryLogins
-from unbounded.fetch.names import link_of, names_of
-from unbounded.fetch.platforms import Platform
-from unbounded.fetch.reference import Reference
+from unbounded.fetch.reference import Digest, Platform, Reference
 from unbounded.fetch.registry import AuthChallenge, challenges
 
 HEX = "0123456789abcdef" * 4

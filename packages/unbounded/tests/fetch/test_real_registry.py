@@ -14,8 +14,7 @@ from tests.fetch.registries import docker_config, docker_registry, push, push_ma
 from unbounded.fetch.failures import Denied, NotPublished
 from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.manifest import OCI_INDEX, Blob
-from unbounded.fetch.platforms import Platform
-from unbounded.fetch.reference import Reference
+from unbounded.fetch.reference import Platform, Reference
 from unbounded.fetch.registry import RegistryClient
 from unbounded.fetch.store import ImageStore
 from unbounded.fetch.web import Web

@@ -11,12 +11,10 @@ from aiohttp import web
 
 from tests.fetch.layers import Built, files, image, index
 from tests.fetch.registries import HASTY, Answer, Registry, cut_after, docker_config, part_of, served
-from unbounded.fetch.digests import Digest
 from unbounded.fetch.failures import Corrupt, Denied, NotPublished, TooLarge, Unavailable, UnusableContent
 from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.manifest import OCI_INDEX, Blob
-from unbounded.fetch.platforms import Platform
-from unbounded.fetch.reference import Reference
+from unbounded.fetch.reference import Digest, Platform, Reference
 from unbounded.fetch.registry import RegistryClient as Client
 from unbounded.fetch.web import Trust, Web
 

@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 from unbounded.api.failures import Rejected
 from unbounded.fetch.failures import NotPublished, TooLarge, Unavailable, UnusableContent
 from unbounded.fetch.manifest import OCI_INDEX
-from unbounded.fetch.platforms import Platform
+from unbounded.fetch.reference import Platform
 from unbounded.fetch.store import ImageStore, StoreLimits
 from unbounded.fetch.web import Web
 from unbounded.kube.logs import FIELDS

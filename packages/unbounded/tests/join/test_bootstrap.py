@@ -19,8 +19,16 @@ from unbounded.api import core
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
-from unbounded.join.bootstrap import LEAST_LEFT, default_token, newest_usable, site_token_manifest, token_in
-from unbounded.join.tokens import machine_group, new_token, secret_manifest
+from unbounded.join.tokens import (
+    LEAST_LEFT,
+    default_token,
+    machine_group,
+    new_token,
+    newest_usable,
+    secret_manifest,
+    site_token_manifest,
+    token_in,
+)
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.tls import client_context
 

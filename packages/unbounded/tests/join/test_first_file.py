@@ -24,22 +24,21 @@ from tests.support.authority import PEM
 from tests.support.memory_api import MemoryApi
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
 from unbounded.api.core import CONFIG_MAPS, SECRETS
-from unbounded.api.evidence import Cause
 from unbounded.api.failures import Rejected
+from unbounded.api.fields import Cause
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import Machine
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_CONFIGURATION
 from unbounded.api.node_settings import NodeSettings
-from unbounded.join.bootstrap import site_token_manifest, token_in
 from unbounded.join.facts import FactsFollower
 from unbounded.join.install import AgentOrigin, HostDefaults
 from unbounded.join.token_finder import TokenFinder
-from unbounded.join.tokens import machine_group
+from unbounded.join.tokens import machine_group, site_token_manifest, token_in
 from unbounded.kube.errors import Forbidden, ServerUnreachable
 from unbounded.machina.machines.installing import install_of
 from unbounded.machina.provisioning.remote import payload
 from unbounded.machina.settings import ProvisioningSettings
-from unbounded.machineops.user_data import UncachedSecrets, UserDataBuilder
+from unbounded.machineops.controller import UncachedSecrets, UserDataBuilder
 from unbounded.metalman.netboot.ports import FactUnknown
 from unbounded.metalman.template_context import ClusterTemplateContext
 from unbounded.operations.ports import Refusal

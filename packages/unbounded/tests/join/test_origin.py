@@ -12,19 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.join.test_install import CONFIG
-from unbounded.api.machine import AgentSpec
-from unbounded.join.agent_config import (
-    AgentConfig,
-    ArtifactSource,
-    Downloads,
-    config_text,
-)
-from unbounded.join.cloud_config import cloud_config
+from unbounded.api.machine_spec import AgentSpec
+from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, config_text
 from unbounded.join.install import (
     NO_DIGEST,
     NO_RELEASE,
     AgentOrigin,
     HostSetup,
+    cloud_config,
     exports,
     install_environment,
     install_script,

@@ -20,8 +20,7 @@ from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.cache import Cache
 from unbounded.kube.errors import ApiError, NotFound
-from unbounded.kube.objects import ObjectKey, key_of
-from unbounded.kube.port import WatchEvent
+from unbounded.kube.port import ObjectKey, WatchEvent, key_of
 
 T = TypeVar("T")
 Mirror = dict[str, Machine]

@@ -19,9 +19,9 @@ from tests.support.proxy import Proxy, proxy
 from tests.support.waiting import eventually
 from unbounded.api.core import EVENTS, LEASES, NAMESPACES
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import Backoff
 from unbounded.kube.config import ClientConfig, from_kubeconfig
 from unbounded.kube.controller import Controller
 from unbounded.kube.epoch import ProcessEpoch

@@ -12,20 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.machina.asking import (
-    active,
-    asked_for,
-    machine_of,
-    pem,
-    recent,
-    request_of,
-    token_of,
-    use,
-    used,
-)
+from tests.machina.asking import active, asked_for, machine_of, pem, recent, request_of, token_of, use, used
 from unbounded.api.machine import JoinPurpose, Machine
 from unbounded.api.names import GROUP_AGENTS, GROUP_NODES
-from unbounded.machina.csr_approval.causes import open_causes, with_recorded
 from unbounded.machina.csr_approval.plan import (
     ApproveJoin,
     ApproveRenewal,
@@ -35,7 +24,9 @@ from unbounded.machina.csr_approval.plan import (
     NotOurs,
     Verdict,
     machine_concerned,
+    open_causes,
     plan,
+    with_recorded,
 )
 
 NODE = "system:node:m1"

@@ -29,21 +29,19 @@ from unbounded.machina.configurations.plan import (
     AdoptVersion,
     AnnounceChange,
     ConfigurationObservation,
+    ConfigurationUsers,
     CreateVersion,
     DeleteVersion,
     EditVersion,
     ObservedVersion,
     ReserveNumber,
     VersionsPlan,
+    VersionUsers,
     WithdrawChange,
     WriteUsers,
-    plan,
-)
-from unbounded.machina.configurations.usage import (
-    ConfigurationUsers,
-    VersionUsers,
     configurations_of,
     names_text,
+    plan,
     usage_of,
 )
 

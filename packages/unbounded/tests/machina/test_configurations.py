@@ -27,7 +27,7 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import Forbidden, InvalidObject, NotFound
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import running_caches
-from unbounded.machina.configurations.binder import BindingController
+from unbounded.machina.configurations.binding import BindingController
 from unbounded.machina.configurations.versions import VersionController
 from unbounded.machina.controller import create_machina_caches
 

@@ -28,16 +28,12 @@ from unbounded.api.configuration import (
 )
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, NODE_RECREATION, Machine
-from unbounded.api.names import (
-    ANNOTATION_ABOUT_TO_CHANGE,
-    LABEL_CONFIGURATION,
-    LABEL_CONFIGURATION_VERSION,
-)
+from unbounded.api.names import ANNOTATION_ABOUT_TO_CHANGE, LABEL_CONFIGURATION, LABEL_CONFIGURATION_VERSION
 from unbounded.kube.cache import Cache
 from unbounded.kube.errors import ApiError, InvalidObject, ServerUnreachable
 from unbounded.kube.port import Api
-from unbounded.machina.configurations.binder import BindingController
-from unbounded.machina.configurations.usage import configurations_of
+from unbounded.machina.configurations.binding import BindingController
+from unbounded.machina.configurations.plan import configurations_of
 from unbounded.machina.configurations.versions import (
     CONFIGURATIONS,
     INDEX_CONFIGURATION,

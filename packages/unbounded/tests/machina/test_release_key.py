@@ -23,8 +23,8 @@ from unbounded.kube.config import ClientConfig, from_kubeconfig
 from unbounded.kube.credentials import AuthInfo, StaticCredentials
 from unbounded.kube.errors import Forbidden, ServerUnreachable
 from unbounded.kube.tls import ClientCertificate
-from unbounded.machina import release_key
-from unbounded.machina.release_key import publish_once, publish_release_key
+from unbounded.machina import controller
+from unbounded.machina.controller import publish_once, publish_release_key
 from unbounded_apiserver.pki import CertificateAuthority
 from unbounded_apiserver.server import ApiServer
 
@@ -63,7 +63,7 @@ class Failing(MemoryApi):
 
 
 async def test_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release_key, "RETRY_S", 0.01)
+    monkeypatch.setattr(controller, "RETRY_S", 0.01)
     api = Failing()
     running = asyncio.create_task(publish_release_key(api, PUBLIC_KEY))
 

@@ -21,9 +21,9 @@ from unbounded.api.names import ANNOTATION_NODE_APPLIED, FINALIZER_HOST_OPERATIO
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.identities import component_runtime
-from unbounded.join.bootstrap import site_token_manifest
 from unbounded.join.facts import FactsFollower
 from unbounded.join.token_finder import TokenFinder
+from unbounded.join.tokens import site_token_manifest
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import AlreadyExists, Forbidden

@@ -11,21 +11,21 @@ from tests.machineops.world import SITE, CloudWorld, cloud_story
 from tests.operations.staging import result
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
-from unbounded.api.evidence import Cause
+from unbounded.api.fields import Cause
 from unbounded.api.names import NAMESPACE
 from unbounded.machineops import causes, reasons
-from unbounded.machineops.causes import of_credential, of_secret
+from unbounded.machineops.causes import credential_cause, secret_cause
 from unbounded.machineops.provider import Refusal
 from unbounded.operations import reasons as common
 
 REF: dict[str, Any] = {"mode": "ExternalPlugin", "secretRef": {"namespace": NAMESPACE, "name": "sim-auth"}}
 ELSEWHERE: dict[str, Any] = {"mode": "ExternalPlugin", "secretRef": {"namespace": "default", "name": "sim-auth"}}
 
-INCOMPLETE = of_secret(causes.SECRET_INCOMPLETE, "unbounded-kube/sim-auth", "token")
+INCOMPLETE = secret_cause(causes.SECRET_INCOMPLETE, "unbounded-kube/sim-auth", "token")
 CAUSES = {
-    reasons.AUTH_INVALID: of_credential(causes.CREDENTIAL_INVALID, "sim-0"),
-    reasons.AUTH_SECRET_FORBIDDEN: of_credential(causes.CREDENTIAL_INVALID, "sim-0"),
-    reasons.AUTH_SECRET_NOT_FOUND: of_secret(causes.SECRET_MISSING, "unbounded-kube/sim-auth", "token", "sim-0"),
+    reasons.AUTH_INVALID: credential_cause(causes.CREDENTIAL_INVALID, "sim-0"),
+    reasons.AUTH_SECRET_FORBIDDEN: credential_cause(causes.CREDENTIAL_INVALID, "sim-0"),
+    reasons.AUTH_SECRET_NOT_FOUND: secret_cause(causes.SECRET_MISSING, "unbounded-kube/sim-auth", "token", "sim-0"),
 }
 
 
@@ -73,7 +73,7 @@ async def test_each_reason_names_the_object_and_the_field(
             {"token": "bWFsZm9ybWVk"},
             "MachineOperationCredential sim: Secret unbounded-kube/sim-auth is invalid in token: "
             "key token is malformed",
-            of_secret(causes.SECRET_INVALID, "unbounded-kube/sim-auth", "token", "sim"),
+            secret_cause(causes.SECRET_INVALID, "unbounded-kube/sim-auth", "token", "sim"),
         ),
     ],
 )

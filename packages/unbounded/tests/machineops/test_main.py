@@ -23,9 +23,9 @@ from unbounded.cli.child import ProcessEnd
 from unbounded.cli.deploy import components
 from unbounded.cli.identities import EpochFile
 from unbounded.cli.screen import PlainScreen
-from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
+from unbounded.kube.clock import Backoff
 from unbounded.kube.process import Runtime
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machineops.controller import run

@@ -21,19 +21,20 @@ from tests.cli.test_component_rights import Right, given, uses
 from tests.cli.test_rights import ACCOUNT, OPERATIONS, OURS, as_account, ended, operation
 from tests.support.waiting import eventually
 from unbounded.api.core import SECRETS
-from unbounded.api.machine import MACHINES, ConfigurationRef
+from unbounded.api.machine import MACHINES
+from unbounded.api.machine_spec import ConfigurationRef
 from unbounded.api.names import LABEL_CONFIGURATION
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.cluster_info import publish_cluster_info
-from unbounded.join.bootstrap import site_token_manifest
-from unbounded.join.configurations import bound_version
+from unbounded.join.node_marks import read_bound_version
 from unbounded.join.token_finder import TokenFinder
+from unbounded.join.tokens import site_token_manifest
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Forbidden
 from unbounded.kube.events import EventRecorder, object_reference
+from unbounded.machineops.controller import UncachedSecrets
 from unbounded.machineops.replacement_state import ReplacementSecret
-from unbounded.machineops.user_data import UncachedSecrets
 from unbounded_apiserver.auth import AuthAttributes, AuthChain, AuthDecision, User
 from unbounded_apiserver.server import ApiServer
 
@@ -208,7 +209,7 @@ async def test_the_rights_that_the_sample_has_no_use_for_are_used_too(
         assert await keep.load() == b"two"
         await keep.delete()
         # a Machine of the newest version of a configuration
-        assert (await bound_version(api, ConfigurationRef(name="edge"))).spec.version == 1
+        assert (await read_bound_version(api, ConfigurationRef(name="edge"))).spec.version == 1
         # a Machine that names its token
         assert (await TokenFinder(api, UncachedSecrets(api)).find(machine)).token is not None
         # the same event a second time

@@ -27,7 +27,7 @@ from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.controller import BRIEF_S
 from unbounded.machineops.credentials import SiteLogins
 from unbounded.machineops.executor import CloudExecutor
-from unbounded.machineops.instances import INDEX_INSTANCE, by_instance
+from unbounded.machineops.preflight import INDEX_INSTANCE, by_instance
 from unbounded.machineops.provider import Provider
 from unbounded.operations.ports import Refusal
 

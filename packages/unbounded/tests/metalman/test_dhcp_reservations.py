@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.metalman.support.all_reservations import index_reservations
-from unbounded.api.machine import DHCPLease
+from unbounded.api.machine_spec import DHCPLease
 from unbounded.metalman.dhcp.model import DhcpFindingKind, WithheldReservation
 from unbounded.metalman.dhcp.reservations import Reservation
 

@@ -12,8 +12,8 @@ from tests.operations.faults import Weather
 from tests.operations.staging import in_stage, machine, pause, resume
 from tests.operations.world import Process, Running
 from unbounded.api.core import CONFIG_MAPS
-from unbounded.api.evidence import Cause
 from unbounded.api.failures import Transient
+from unbounded.api.fields import Cause
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS

@@ -12,18 +12,11 @@ from hypothesis import strategies as st
 
 from tests.operations.building import operation_of
 from tests.support.memory_store import merged
-from unbounded.api.evidence import MAX_EVIDENCE, Cause, Evidence
+from unbounded.api.fields import MAX_EVIDENCE, Cause, Evidence
 from unbounded.api.meta import Condition
 from unbounded.api.operation import MAX_LATE, MachineOperation, OperationPhase, OperationsStatus, Waiting
 from unbounded.operations import reasons
-from unbounded.operations.record import (
-    MAX_MESSAGE,
-    Run,
-    completed_condition,
-    run_of,
-    running_patch,
-    terminal_patch,
-)
+from unbounded.operations.record import MAX_MESSAGE, Run, completed_condition, run_of, running_patch, terminal_patch
 from unbounded.workflow.calls import LateCall
 from unbounded.workflow.record import PendingFailure
 

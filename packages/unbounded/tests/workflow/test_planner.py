@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.operations.building import operation_of
 from tests.workflow.test_procedure import SOUND, Light
-from unbounded.api.evidence import Evidence
+from unbounded.api.fields import Evidence
 from unbounded.api.operation import OperationKind
 from unbounded.metalman import power
 from unbounded.workflow import reasons

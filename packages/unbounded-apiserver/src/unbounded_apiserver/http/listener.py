@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol, cast
 
 from aiohttp import web
 
-from unbounded.kube.limits import open_files
 from unbounded.kube.logs import Log
+from unbounded.kube.process_tuning import open_files
 from unbounded_apiserver.http.connection import HttpConnection
 from unbounded_apiserver.http.connection_limits import ConnectionLimits, HeadDeadlines, TrackedConnection
 from unbounded_apiserver.http.heads import HeadCache

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
-from unbounded.kube.version_flag import add_version
+from unbounded.kube.settings import add_version
 from unbounded_lab.bmc.fleet import Fleet, FleetBmc, FleetFailed, start_fleet
 from unbounded_lab.bmc.profiles import explain, names
 from unbounded_lab.command import check_writable, name, positive, print_table, stop_signal

@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO
 
 from aiohttp import web
 
-from unbounded.kube.version_flag import add_version
+from unbounded.kube.settings import add_version
 from unbounded_lab.bmc.fleet import bmc_names
 from unbounded_lab.cloud.control import PREFIX, CloudControl
 from unbounded_lab.cloud.local import LabCloud

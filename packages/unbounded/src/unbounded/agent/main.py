@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from unbounded.agent.exits import INTERRUPTED
-from unbounded.kube.gc_tuning import freeze_imports
-from unbounded.kube.version_flag import add_version
+from unbounded.kube.process_tuning import freeze_imports
+from unbounded.kube.settings import add_version
 
 if TYPE_CHECKING:
     from unbounded.agent.preflight.report import IgnoredChecks

@@ -5,10 +5,19 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
-from unbounded.api.base import ApiStruct
-from unbounded.api.fields import Count, Field, ImageReference, Int32, KubernetesVersion, LabelKey, LabelValue, Time
+from unbounded.api.fields import (
+    ApiStruct,
+    Count,
+    Field,
+    ImageReference,
+    Int32,
+    KubernetesVersion,
+    LabelKey,
+    LabelValue,
+    Time,
+)
 from unbounded.api.kinds import Kind
-from unbounded.api.machine import NodeLabels
+from unbounded.api.machine_spec import NodeLabels
 from unbounded.api.meta import Condition, LabelSelector, Object
 from unbounded.api.names import ANNOTATION_ABOUT_TO_CHANGE, GROUP, LABEL_CONFIGURATION, VERSION
 from unbounded.api.node_settings import NodeSettings

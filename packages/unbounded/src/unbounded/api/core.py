@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from unbounded.api.base import ApiStruct
+from unbounded.api.fields import ApiStruct
 from unbounded.api.kinds import Kind
 from unbounded.api.meta import Object
 

@@ -1,17 +1,26 @@
-"""The CustomResourceDefinitions of all kinds: names, printer columns, selectable fields, subresources, schema."""
+"""CustomResourceDefinitions of all kinds: names, printer columns, selectable fields, subresources and schema.
+
+A schema is structural OpenAPI v3, made from the Structs, the descriptions of their fields and the CEL rules.
+"""
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
-from typing import Any, Final
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
+from unbounded.api.fields import MAX_LIST, MAX_MAP, MAX_STRING, ApiStruct, Field, combined
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Object
 from unbounded.api.names import LABEL_CONFIGURATION, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.api.schema import kind_schema
+from unbounded.api.rules import RULES, ValidationRule
 
 
 @dataclass(frozen=True)
@@ -157,3 +166,133 @@ def _version(definition: KindDefinition) -> dict[str, Any]:
     if definition.selectable:
         version["selectableFields"] = [{"jsonPath": path} for path in definition.selectable]
     return version
+
+
+Schema = dict[str, Any]
+
+TYPE_META: Final[Schema] = {
+    "apiVersion": {
+        "description": "Versioned schema of this representation of the object, unbounded-cloud.io/v1alpha3.",
+        "type": "string",
+    },
+    "kind": {"description": "The kind of resource that this object represents.", "type": "string"},
+    "metadata": {"type": "object"},
+}
+
+
+def kind_schema(kind: type[Object]) -> Schema:
+    """Return the schema of a whole object, for a CustomResourceDefinition."""
+    schema = struct_schema(kind, skip=frozenset(TYPE_META))
+    schema["properties"] = TYPE_META | schema["properties"]
+    return schema
+
+
+def struct_schema(struct: type[ApiStruct], *, skip: frozenset[str] = frozenset()) -> Schema:
+    """Return the schema of one Struct, with all nested ones inlined; `skip` leaves out fields by their JSON name."""
+    hints = get_type_hints(struct, include_extras=True)
+    infos = [info for info in msgspec.structs.fields(struct) if info.encode_name not in skip]
+    schema: Schema = {"description": inspect.getdoc(struct) or "", "type": "object"}
+    schema["properties"] = {info.encode_name: field_schema(hints[info.name], info) for info in infos}
+    if required := [info.encode_name for info in infos if info.required]:
+        schema["required"] = required
+    if rules := RULES.get(struct):
+        schema["x-kubernetes-validations"] = [rule_schema(rule) for rule in rules]
+    return schema
+
+
+def field_schema(hint: Any, info: msgspec.structs.FieldInfo) -> Schema:
+    """Return the schema of one field: its type, its own description, and its default where the server sets it."""
+    schema, field = type_schema(hint)
+    if field.defaulted:
+        schema["default"] = complete_default(info.default)
+    return schema
+
+
+def complete_default(value: Any) -> Any:
+    """Return a default that includes the defaults of its own fields.
+
+    kube-apiserver validates a default before it fills in inner defaults.
+    """
+    if not isinstance(value, ApiStruct):
+        return msgspec.to_builtins(value)
+    hints = get_type_hints(type(value), include_extras=True)
+    inner = {
+        info.encode_name: complete_default(getattr(value, info.name))
+        for info in msgspec.structs.fields(value)
+        if unwrapped(hints[info.name])[1].defaulted
+    }
+    return msgspec.to_builtins(value) | inner
+
+
+def type_schema(hint: Any) -> tuple[Schema, Field]:
+    """Return the schema of a type hint, and the Field that its annotations combine to."""
+    plain, field = unwrapped(hint)
+    schema = _bare_schema(plain, field)
+    if field.description:
+        described = {"description": field.description}
+        schema = described | schema | described  # the field's description replaces that of its type, and comes first
+    return schema, field
+
+
+def unwrapped(hint: Any) -> tuple[Any, Field]:
+    """Return a type without `Annotated` and `| None`, and the combined Field; the outermost value wins."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        plain, inner = unwrapped(hint.__origin__)
+        return plain, combined(hint.__metadata__).over(inner)
+    if origin in (Union, UnionType):
+        (only,) = (part for part in get_args(hint) if part is not NoneType)
+        return unwrapped(only)
+    return hint, Field()
+
+
+def rule_schema(rule: ValidationRule) -> Schema:
+    """Return one entry of x-kubernetes-validations."""
+    entry = {"rule": rule.rule, "message": rule.message}
+    return entry | ({"fieldPath": rule.path} if rule.path else {})
+
+
+def _bare_schema(plain: Any, field: Field) -> Schema:
+    match get_origin(plain) or plain:
+        case t if t is str:
+            return _string_schema(field)
+        case t if t is bool:
+            return {"type": "boolean"}
+        case t if t is int:
+            return _annotations(
+                type="integer", format=field.format or "int64", minimum=field.minimum, maximum=field.maximum
+            )
+        case t if t is tuple:
+            return _list_schema(get_args(plain)[0], field)
+        case t if t is dict:
+            values, _ = type_schema(get_args(plain)[1])
+            return {"type": "object", "additionalProperties": values, "maxProperties": field.max_properties or MAX_MAP}
+        case t if issubclass(t, ApiStruct):
+            return struct_schema(t)
+    raise TypeError(f"{plain} has no schema: use str, bool, int, tuple[..., ...], dict[str, ...] or an ApiStruct")
+
+
+def _string_schema(field: Field) -> Schema:
+    if field.enum:
+        return {"type": "string", "enum": [str(value) for value in field.enum]}
+    return _annotations(
+        type="string",
+        format=field.format,
+        pattern=field.pattern,
+        minLength=field.min_length,
+        maxLength=field.max_length or MAX_STRING,
+    )
+
+
+def _list_schema(element: Any, field: Field) -> Schema:
+    items, _ = type_schema(element)
+    kind: Schema = {"x-kubernetes-list-type": "atomic"}
+    if field.map_keys:
+        kind = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(field.map_keys)}
+    return (
+        _annotations(type="array", items=items, minItems=field.min_items, maxItems=field.max_items or MAX_LIST) | kind
+    )
+
+
+def _annotations(**entries: Any) -> Schema:
+    return {key: value for key, value in entries.items() if value is not None}

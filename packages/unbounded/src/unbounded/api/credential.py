@@ -5,10 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
-from unbounded.api.base import ApiStruct
-from unbounded.api.fields import Field, LabelValue, ProviderName
+from unbounded.api.fields import ApiStruct, Field, LabelValue, ProviderName
 from unbounded.api.kinds import Kind
-from unbounded.api.machine import SecretReference
+from unbounded.api.machine_spec import SecretReference
 from unbounded.api.meta import Object
 from unbounded.api.names import GROUP, VERSION
 

@@ -1,7 +1,7 @@
-"""Schema annotations of fields beyond their Python type, and field types that several kinds share.
+"""The base of all API types, the schema annotations of their fields, and the types that several kinds share.
 
-Decoding enforces none of this: the API server has validated the object, and a controller must be able to read objects
-that an older definition admitted.
+API types are frozen Structs, whose fields carry Kubernetes' names on the wire. Decoding enforces no annotation: the API
+server has validated the object, and a controller must be able to read objects that an older definition admitted.
 """
 
 from __future__ import annotations
@@ -10,6 +10,25 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final
+
+import msgspec
+
+_UPPER: Final = frozenset({"ca", "gc", "id", "ip", "sha256", "tls", "uid", "url"})
+
+
+def api_name(field: str) -> str:
+    """The JSON name of a field: `provider_id` is `providerID`, `cert_fingerprint` is `certFingerprint`."""
+    first, *rest = field.split("_")
+    return first + "".join(word.upper() if word in _UPPER else word[:1].upper() + word[1:] for word in rest)
+
+
+class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=api_name):
+    """A piece of an API object. Absent is None, empty is empty; unknown fields are skipped on decode.
+
+    A decoded object is never written back whole, as that would lose what this version does not know:
+    writers send patches of the fields that they own. `kw_only=True` has to be repeated on every subclass.
+    """
+
 
 MAX_STRING: Final = 1024
 MAX_MESSAGE: Final = 32768  # of metav1.Condition
@@ -95,3 +114,24 @@ Count = Annotated[int, Field(minimum=0)]
 def is_provider_name(text: str) -> bool:
     """Return whether a text is a ProviderName: an annotation may have any value."""
     return 0 < len(text) <= MAX_LABEL_VALUE and re.fullmatch(LABEL_VALUE, text) is not None
+
+
+MAX_EVIDENCE: Final = 32
+
+
+class Evidence(ApiStruct, frozen=True, kw_only=True):
+    """Evidence of a step: the observation, its time (RFC 3339), and its source."""
+
+    what: Annotated[str, Field("Observation, such as PowerState=Off.")]
+    at: Annotated[Time, Field("Time of the observation, by the observer's clock.")]
+    where: Annotated[str, Field("Source of the observation: a URL, a file, an object.", max_length=2048)]
+
+
+class Cause(ApiStruct, frozen=True, kw_only=True):
+    """The objects or values that a reason is about, for programs: the message has the same for people."""
+
+    code: Annotated[str, Field("Cause within the reason, in CamelCase.", min_length=1, max_length=256)]
+    about: Annotated[
+        dict[str, Annotated[str, Field(max_length=1024)]],
+        Field("Subject of the cause, by kind: secret (NAMESPACE/NAME), keys, credential, instance.", max_properties=16),
+    ] = {}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from unbounded.api.base import ApiStruct
 from unbounded.api.fields import (
     CONDITION_REASON,
     CONDITION_TYPE,
     MAX_REASON,
+    ApiStruct,
     Field,
     LabelKey,
     LabelValue,

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from unbounded.api.base import ApiStruct
-from unbounded.api.fields import Field, HttpUrl, Int32
+from unbounded.api.fields import ApiStruct, Field, HttpUrl, Int32
 from unbounded.api.meta import LocalObjectReference
 
 _NUMBER: Final = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"

@@ -5,9 +5,18 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
-from unbounded.api.base import ApiStruct
-from unbounded.api.evidence import MAX_EVIDENCE, Cause, Evidence
-from unbounded.api.fields import Count, Field, Int32, Message, ObjectName, Time
+from unbounded.api.fields import (
+    MAX_EVIDENCE,
+    ApiStruct,
+    Cause,
+    Count,
+    Evidence,
+    Field,
+    Int32,
+    Message,
+    ObjectName,
+    Time,
+)
 from unbounded.api.kinds import Kind
 from unbounded.api.meta import Condition, LabelSelector, Object
 from unbounded.api.names import GROUP, VERSION

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, fit_message
 from unbounded.api.core import Node
-from unbounded.api.machine import ActiveOperation, JoinPurpose, JoinStatus, MachinePhase, MachineSpec, MachineStatus
+from unbounded.api.machine import ActiveOperation, JoinPurpose, JoinStatus, MachinePhase, MachineStatus
+from unbounded.api.machine_spec import MachineSpec
 from unbounded.api.meta import Condition
 from unbounded.api.operation import OperationKind
 

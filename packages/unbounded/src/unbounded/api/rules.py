@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.api.base import ApiStruct
 from unbounded.api.configuration import (
     MAX_CONFIGURATION_NAME,
     MachineConfiguration,
@@ -16,7 +15,9 @@ from unbounded.api.configuration import (
     UpdateStrategyType,
 )
 from unbounded.api.credential import AuthMode, CredentialAuth
-from unbounded.api.machine import MAX_MACHINE_NAME, BastionSSHSpec, DHCPLease, Machine, MachineSpec, PXESpec, SSHSpec
+from unbounded.api.fields import ApiStruct
+from unbounded.api.machine import MAX_MACHINE_NAME, Machine
+from unbounded.api.machine_spec import BastionSSHSpec, DHCPLease, MachineSpec, PXESpec, SSHSpec
 from unbounded.api.meta import LabelSelectorRequirement
 from unbounded.api.names import NAMESPACE
 from unbounded.api.node_settings import RESERVED, SIGNALS, KubeletSettings, NodeSettings

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Final
 
-from unbounded.kube.version_flag import add_version
+from unbounded.kube.settings import add_version
 
 API_SERVER: Final = "unbounded_apiserver"
 LAB: Final = "unbounded_lab"
@@ -119,7 +119,7 @@ def _migrate_arguments(parser: argparse.ArgumentParser, _: Mapping[str, str]) ->
 
 def _up(args: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from unbounded.cli.settings import up_settings_of  # noqa: PLC0415
-    from unbounded.kube.gc_tuning import freeze_imports  # noqa: PLC0415
+    from unbounded.kube.process_tuning import freeze_imports  # noqa: PLC0415
 
     settings = up_settings_of(args)
     require(API_SERVER, "unbounded up")

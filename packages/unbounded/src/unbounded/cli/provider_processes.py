@@ -27,10 +27,9 @@ from unbounded.cli.explain.facts import scopes_of
 from unbounded.cli.printable import one_line
 from unbounded.cli.screen import Screen
 from unbounded.cli.watchdog import SILENT_S
-from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
-from unbounded.kube.clock import rfc3339, utc_now
+from unbounded.kube.clock import Backoff, rfc3339, utc_now
 from unbounded.kube.credentials import AccountToken
 from unbounded.kube.durable import write_durably
 from unbounded.kube.epoch import Epoch

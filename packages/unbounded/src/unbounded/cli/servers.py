@@ -17,9 +17,9 @@ from unbounded.cli import hints
 from unbounded.cli.settings import UpSettings
 from unbounded.kube.config import ClientConfig, from_kubeconfig
 from unbounded.kube.errors import ServerError
-from unbounded.kube.gc_tuning import raise_gc_threshold
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import HealthServers, serving_health
+from unbounded.kube.process_tuning import raise_gc_threshold
 from unbounded.kube.settings import Address
 from unbounded_apiserver.access.default_roles import GrantedResources
 from unbounded_apiserver.controllers.nodes import NodeTimes

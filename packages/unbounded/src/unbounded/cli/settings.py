@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.cli.pxe import add_pxe_arguments, netboot_of
-from unbounded.kube.endpoint import endpoint_url
-from unbounded.kube.settings import add_log_arguments, flag_parser, parse_port
+from unbounded.kube.settings import add_log_arguments, endpoint_url, flag_parser, parse_port
 from unbounded.machina.settings import ProvisioningSettings as MachineSettings
 from unbounded.machina.settings import add_host_arguments, host_settings_of
 from unbounded.metalman.settings import NetbootSettings

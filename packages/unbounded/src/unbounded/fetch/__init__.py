@@ -3,8 +3,8 @@
 A download is verified by its digest before any use, and gets its name whole or not at all. Components know the meaning
 of an artifact.
 
-- `reference` (`Reference`), `platforms` (`Platform`), `digests` (`Digest`), `manifest`, `logins`, `challenge`: pure.
-- `web` (`Web`), `transfer`: HTTP with retries, redirects, resumption and limits; `partial`: the file that grows.
+- `reference` (`Reference`, `Digest`, `Platform`), `manifest`, `logins`: pure.
+- `web` (`Web`), `transfer`: HTTP with retries, redirects, resumption and limits.
 - `registry` (`RegistryClient`): the distribution API on these; `download` (`download`): plain URLs with mirrors.
 - `archive` reads a layer, `tree` (`Tree`) writes through directory descriptors, `unpack` applies layers in order.
 - `store` (`ImageStore`): images by digest on disk, also served while the registry is down; `image_dir` is its folder.

@@ -1,7 +1,7 @@
-"""Members of a layer: decompressed, bounded, and parsed by tarfile, which writes nothing.
+"""Members of a layer, decompressed, bounded and parsed by tarfile, which writes nothing; their names cannot leave it.
 
 tarfile trusts sizes and offsets of an archive. Here it reads through `Forward`, which only moves forward and returns
-little at a time. So a header can neither seek back nor allocate much memory.
+little at a time. So a header can neither seek back nor allocate much memory. A name is a tuple of components.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ from typing import Any, BinaryIO, Final, Self, cast
 import zstandard
 
 from unbounded.fetch.failures import TooLarge, UnusableContent
-from unbounded.fetch.names import Names, names_of
 
+Names = tuple[str, ...]  # () is the root
+
+LONGEST_NAME_BYTES: Final = 255  # of one component, the limit of Linux
+LONGEST_PATH_BYTES: Final = 4096
+DEEPEST: Final = 128
 LARGEST_HEADER_BYTES: Final = 256 * 1024  # of one extended header: names, attributes
 LARGEST_WINDOW_BYTES: Final = 128 << 20  # memory limit of zstd, the default of its command
 _BLOCK: Final = 512
@@ -29,6 +33,61 @@ _NO_OWNER: Final = 0xFFFFFFFF  # chown leaves the owner unchanged
 _NOBODY: Final = 65534
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
+
+
+def names_of(path: str) -> Names:
+    """Return the components of a member's path, without a leading slash and `.`.
+
+    Raises:
+        UnusableContent: `..`, a NUL, or more or longer components than a file system accepts.
+    """
+    names = tuple(name for name in path.split("/") if name not in ("", "."))
+    if ".." in names:
+        raise UnusableContent(f"{_shown(path)}: leads out of the tree")
+    if "\0" in path:
+        raise UnusableContent(f"{_shown(path)}: contains a NUL byte")
+    try:
+        sizes = [len(name.encode("utf-8", "surrogateescape")) for name in names]
+    except UnicodeEncodeError:
+        raise UnusableContent(f"{_shown(path)}: is not a valid file name") from None
+    if (
+        len(names) > DEEPEST
+        or max(sizes, default=0) > LONGEST_NAME_BYTES
+        or sum(sizes) + len(sizes) > LONGEST_PATH_BYTES
+    ):
+        raise UnusableContent(f"{_shown(path)}: is too long or too deep")
+    return names
+
+
+def link_of(target: str, place: Names) -> str:
+    """Return the safe target of a symbolic link at `place`: relative, and inside the root whatever other links exist.
+
+    Only leading `..` are accepted, at most as many as there are directories above: the link's own directories are no
+    links, so these steps are safe. A later `..` would step up from the target of another link, and is rejected. An
+    absolute target is relative to the image's root, and is rewritten as a relative one.
+
+    Raises:
+        UnusableContent: it leaves the root, or could.
+    """
+    above = len(place) - 1
+    steps = [step for step in target.split("/") if step not in ("", ".")]
+    if target.startswith("/"):
+        while steps and steps[0] == "..":  # the parent of the root is the root
+            steps.pop(0)
+        steps = [".."] * above + steps
+    up = 0
+    while up < len(steps) and steps[up] == "..":
+        up += 1
+    if up > above or ".." in steps[up:]:
+        raise UnusableContent(
+            f"{_shown('/'.join(place))}: the symbolic link to {_shown(target)} leads, or may lead, out of the tree"
+        )
+    names_of("/".join(steps[up:]))
+    return "/".join(steps) or "."
+
+
+def _shown(text: str) -> str:
+    return ascii(text if len(text) <= 120 else text[:117] + "...")
 
 
 class MemberKind(enum.Enum):

@@ -13,10 +13,9 @@ from urllib.parse import unquote
 import aiohttp
 from yarl import URL
 
-from unbounded.fetch.digests import Digest
 from unbounded.fetch.failures import Corrupt, NotPublished, TooLarge, Unavailable, UnusableContent
-from unbounded.fetch.partial import CHUNK_BYTES, Partial, growing
-from unbounded.fetch.transfer import BodyTransfer, Expected, OnBytes
+from unbounded.fetch.reference import Digest
+from unbounded.fetch.transfer import CHUNK_BYTES, BodyTransfer, Expected, OnBytes, Partial, growing
 from unbounded.fetch.web import Web, log, redacted_url
 
 LARGEST_BYTES: Final = 16 << 30

@@ -22,8 +22,8 @@ from typing import BinaryIO, Final
 import msgspec
 
 from unbounded.api.failures import Rejected
-from unbounded.fetch.digests import Digest
 from unbounded.fetch.failures import UnusableContent
+from unbounded.fetch.reference import Digest
 from unbounded.kube.durable import UNFINISHED, write_durably
 from unbounded.kube.logs import Log
 

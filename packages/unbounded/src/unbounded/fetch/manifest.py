@@ -7,9 +7,8 @@ from typing import Final
 
 import msgspec
 
-from unbounded.fetch.digests import Digest
 from unbounded.fetch.failures import UnusableContent
-from unbounded.fetch.platforms import Platform
+from unbounded.fetch.reference import Digest, Platform
 
 OCI_INDEX: Final = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"

@@ -11,19 +11,16 @@ from pathlib import Path
 from typing import Final, ParamSpec, Self
 
 from unbounded.api.failures import Transient
-from unbounded.fetch.digests import Digest
 from unbounded.fetch.failures import TooLarge, Unavailable
 from unbounded.fetch.image_dir import ImageDir, ReferenceRecord
 from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.manifest import Blob
-from unbounded.fetch.platforms import Platform
-from unbounded.fetch.reference import Reference
+from unbounded.fetch.reference import Digest, Platform, Reference
 from unbounded.fetch.registry import RegistryClient, Resolved
 from unbounded.fetch.unpack import StopSignal, UnpackLimits, unpack
 from unbounded.fetch.web import Web
-from unbounded.kube.gather import gather
 from unbounded.kube.logs import Log
-from unbounded.kube.threads import run_in_thread, run_stoppable
+from unbounded.kube.tasks import gather, run_in_thread, run_stoppable
 
 log = Log("fetch")
 P = ParamSpec("P")

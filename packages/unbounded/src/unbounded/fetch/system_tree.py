@@ -15,9 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from unbounded.fetch.archive import Archive, Member
+from unbounded.fetch.archive import Archive, Member, Names, names_of
 from unbounded.fetch.failures import Unavailable, UnusableContent
-from unbounded.fetch.names import Names, names_of
 from unbounded.fetch.tree import MissingDirectory, Tree, system_errors
 
 _MODE: Final = 0o7777

@@ -10,9 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from unbounded.fetch.archive import Archive, Member, MemberKind
+from unbounded.fetch.archive import Archive, Member, MemberKind, Names, link_of, names_of
 from unbounded.fetch.failures import Unavailable, UnusableContent
-from unbounded.fetch.names import Names, link_of, names_of
 
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from unbounded.fetch.archive import Archive, Member
+from unbounded.fetch.archive import Archive, Member, Names
 from unbounded.fetch.failures import TooLarge, UnusableContent
-from unbounded.fetch.names import Names
 from unbounded.fetch.tree import Tree, system_errors
 from unbounded.kube.durable import UNFINISHED, move_durably
 

@@ -25,7 +25,7 @@ from unbounded.join.attestation import (
     wait_s,
 )
 from unbounded.kube.logs import Log
-from unbounded.kube.threads import run_in_thread
+from unbounded.kube.tasks import run_in_thread
 
 CALL_S: Final = 60.0
 

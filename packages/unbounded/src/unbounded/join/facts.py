@@ -24,11 +24,11 @@ from unbounded.api.failures import Failure
 from unbounded.api.names import CONFIGMAP_RELEASES, NAMESPACE
 from unbounded.join.release_key import published_key
 from unbounded.kube import cluster_info
-from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
-from unbounded.kube.endpoint import endpoint_url
+from unbounded.kube.clock import Backoff
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
+from unbounded.kube.settings import endpoint_url
 
 CLUSTER_INFO: Final = cluster_info.NAME
 CLUSTER_INFO_NAMESPACE: Final = cluster_info.NAMESPACE

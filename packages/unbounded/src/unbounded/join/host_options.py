@@ -7,8 +7,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from unbounded.join.release_key import public_key
-from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.options import Option, sha256_or_none
+from unbounded.kube.settings import endpoint_url
 
 
 def web_url(text: str) -> str:

@@ -1,10 +1,11 @@
-"""Installation of the agent on a host: scripts that install and remove it, and their variables.
+"""Installation of the agent on a host: scripts that install and remove it, their variables, user data for cloud-init.
 
 The scripts themselves are shell (`scripts/`), as a host has nothing else before the agent is installed.
 """
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import shlex
 from collections.abc import Mapping
@@ -15,7 +16,8 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from unbounded.api.machine import AgentSpec, Machine
+from unbounded.api.machine import Machine
+from unbounded.api.machine_spec import AgentSpec
 from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, agent_config, config_text
 from unbounded.join.facts import ClusterFacts
@@ -54,6 +56,31 @@ export {variable}="$here/agent.json"
 {exports}bash "$here/install.sh"
 """
 _END: Final = "END_OF_FILE_OF_UNBOUNDED"
+# the agent's own path, too, where the token is removed after the join
+CONFIG: Final = "/etc/unbounded/agent/config.json"
+SCRIPT: Final = "/usr/local/bin/unbounded-agent-install.sh"
+UNIT: Final = "unbounded-agent-install.service"
+UNIT_FILE: Final = f"/etc/systemd/system/{UNIT}"
+UNIT_TEXT: Final = f"""\
+[Unit]
+Description=Gets unbounded-agent, and makes this host a node
+Wants=network-online.target
+After=network-online.target
+# Not after a reset; and no more once the daemon is enabled, which is the last that start does.
+ConditionPathExists={CONFIG}
+ConditionPathExists=!/etc/systemd/system/multi-user.target.wants/unbounded-agent-daemon.service
+
+[Service]
+Type=oneshot
+ExecStart=/bin/bash {SCRIPT}
+Restart=on-failure
+RestartSec=30
+StandardOutput=journal+console
+StandardError=journal+console
+
+[Install]
+WantedBy=multi-user.target
+"""
 
 
 @dataclass(frozen=True)
@@ -202,3 +229,49 @@ def standalone_script(setup: HostSetup) -> str:
         variable=FILE_VARIABLE,
         exports=exports(install_environment(setup.origin)),
     )
+
+
+def cloud_config(setup: HostSetup) -> str:
+    """Return a `#cloud-config` with the configuration and its token, the install script, and a unit that runs the
+    script at each boot until it has succeeded.
+    """
+    body = "".join(
+        (
+            _file(CONFIG, "0600", config_text(setup.config) + "\n"),
+            _file(SCRIPT, "0700", _told(setup.origin)),
+            _file(UNIT_FILE, "0644", UNIT_TEXT),
+        )
+    )
+    return (
+        "#cloud-config\n"
+        "# Makes this host a node of the cluster. There is a token in it.\n"
+        f"write_files:\n{body}"
+        "runcmd:\n"
+        "- [systemctl, daemon-reload]\n"
+        f"- [systemctl, enable, --now, --no-block, {UNIT}]\n"
+    )
+
+
+def _told(origin: AgentOrigin) -> str:
+    """Return the script, with its variables set before it."""
+    head, _, rest = install_script().partition("\n")
+    return f"{head}\n{exports({FILE_VARIABLE: CONFIG, **install_environment(origin)})}{rest}"
+
+
+def _file(path: str, mode: str, text: str) -> str:
+    return (
+        f"- path: {path}\n"
+        "  owner: root:root\n"
+        f'  permissions: "{mode}"\n'
+        f"{_content(text)}"
+    )  # fmt: skip
+
+
+def _content(text: str) -> str:
+    """Return a readable YAML block; in base64 where YAML would change a part of the text."""
+    plain = text.isascii() and text.replace("\n", "").isprintable()
+    if plain and not text.startswith((" ", "\n")):
+        lines = "".join(f"    {line}\n" if line else "\n" for line in text.splitlines())
+        return f"  content: |\n{lines}"
+    packed = base64.b64encode(text.encode()).decode()
+    return f"  encoding: b64\n  content: {packed}\n"

@@ -1,6 +1,7 @@
-"""Labels and taints of a Node: those that a Machine and its configuration desire, and the changes for them. Pure.
+"""Labels and taints of a Node: those that a Machine and its configuration desire, and the changes for them.
 
-Agents and machina both apply them, independently of each other; this module decides which are desired.
+Agents and machina both apply them, independently of each other; this module decides which are desired. All is pure
+except `read_bound_version`, which reads the version of a Machine's MachineConfiguration on demand, without a watch.
 """
 
 from __future__ import annotations
@@ -9,9 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from unbounded.api.configuration import MachineConfigurationTemplate, MachineConfigurationVersion, Taint
+from unbounded.api.configuration import (
+    MACHINE_CONFIGURATION_VERSIONS,
+    MachineConfigurationTemplate,
+    MachineConfigurationVersion,
+    Taint,
+)
 from unbounded.api.machine import Machine
-from unbounded.api.names import LABEL_MACHINE, LABEL_SITE
+from unbounded.api.machine_spec import ConfigurationRef
+from unbounded.api.names import LABEL_CONFIGURATION, LABEL_MACHINE, LABEL_SITE
+from unbounded.kube.errors import NotFound
+from unbounded.kube.port import Api
 
 # kubelet does not start with other labels of these domains in --node-labels
 # (k8s.io/kubelet/pkg/apis/well_known_labels.go, and ValidateKubeletFlags in kubelet)
@@ -163,3 +172,27 @@ def _which(taint: NodeTaint) -> tuple[str, str]:
 
 def _same(one: NodeTaint, other: NodeTaint) -> bool:
     return (one.get("value") or "") == (other.get("value") or "")
+
+
+class NoVersion(Exception):
+    """There is no such configuration, or no such version; the text names it."""
+
+
+async def read_bound_version(api: Api, ref: ConfigurationRef) -> MachineConfigurationVersion:
+    """Return the version with the reference's number, else the newest of the configuration.
+
+    Raises:
+        NoVersion
+        ApiError: it cannot be read.
+    """
+    if ref.version is not None:
+        name = f"{ref.name}-v{ref.version}"
+        try:
+            return await api.get(MACHINE_CONFIGURATION_VERSIONS, name)
+        except NotFound:
+            raise NoVersion(f"MachineConfigurationVersion {name} does not exist") from None
+    listing = await api.list(MACHINE_CONFIGURATION_VERSIONS, labels=f"{LABEL_CONFIGURATION}={ref.name}")
+    found = newest(listing.items, ref.name)
+    if found is None:
+        raise NoVersion(f"MachineConfiguration {ref.name} has no version")
+    return found

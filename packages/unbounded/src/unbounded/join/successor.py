@@ -18,7 +18,7 @@ from unbounded.api.names import (
     SIGNER_SUCCESSOR_KUBELET,
 )
 from unbounded.join.csr import AGENT, KUBELET, RequestedIdentity
-from unbounded.kube.endpoint import endpoint_url
+from unbounded.kube.settings import endpoint_url
 
 MIGRATE: Final = "`unbounded migrate`"  # the process that approves these certificates
 

@@ -5,12 +5,12 @@ objects; the components own the decisions.
 
 - `port`: the Protocol `Api` that all code above uses; `errors`: the failures of a call, sorted by who acts next.
 - `client` (`HttpApi`) on `wire`, `config`, `credentials`, `tls`: the port over HTTP.
-- `cache` (`Cache`), `workqueue` (`WorkQueue`), `controller` (`Controller`), `backoff`: the reconcile loop.
+- `cache` (`Cache`), `workqueue` (`WorkQueue`), `controller` (`Controller`): the reconcile loop.
 - `status_writer` (`StatusWriter`): the writes of a status.
 - `lease` (`LeaderElection`), `events` (`EventRecorder`), `metrics`, `health`, `logs` (`Log`, `SecretStr`).
-- `selectors`, `objects`, `clock`: small pure helpers; `durable`, `threads`, `gather`, `shutdown`: files, threads, the
-  end of a process.
-- `gc_tuning`: the garbage collector.
+- `epoch`: generations of a process; `process`: the frame of each process; `shutdown`: its forced end.
+- `settings`, `options`: flags; `clock`, `selectors`: small pure helpers; `durable`, `tasks`: files and threads.
+- `process_tuning`: the garbage collector and the limit of open files.
 
 The event loop's `time()` measures durations, so tests run all of it in virtual time. The wall clock is only displayed.
 """

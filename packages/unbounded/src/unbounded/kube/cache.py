@@ -10,12 +10,11 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from unbounded.api.kinds import Kind
-from unbounded.kube.backoff import Backoff
+from unbounded.kube.clock import Backoff
 from unbounded.kube.errors import ApiError, Expired, InvalidObject, NotFound, ReadFailed
-from unbounded.kube.gc_tuning import pause_gc
 from unbounded.kube.logs import Log
-from unbounded.kube.objects import ObjectIdentity, ObjectKey, identify, version_number
-from unbounded.kube.port import Api, EventType, WatchEvent
+from unbounded.kube.port import Api, EventType, ObjectIdentity, ObjectKey, WatchEvent, identify, version_number
+from unbounded.kube.process_tuning import pause_gc
 from unbounded.kube.selectors import field_terms, field_value, label_test
 
 T = TypeVar("T")

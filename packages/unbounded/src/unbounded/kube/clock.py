@@ -1,12 +1,15 @@
-"""Two clocks: the event loop's monotonic time measures durations, and the wall clock is for display only.
+"""Two clocks, and the pause before a retry.
 
-Code that displays times takes a `WallClock`, `utc_now` by default, so that tests can set it.
+The event loop's monotonic time measures durations, and the wall clock is for display only. Code that displays times
+takes a `WallClock`, `utc_now` by default, so that tests can set it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 WallClock = Callable[[], datetime]
@@ -30,3 +33,17 @@ def rfc3339(at: datetime | None = None, *, micro: bool = False) -> str:
 def seconds_since(earlier: str | None, now: datetime) -> float:
     """Return the seconds from a time that Kubernetes wrote until now; 0 where it wrote none."""
     return 0.0 if earlier is None else (now - datetime.fromisoformat(earlier)).total_seconds()
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Exponential backoff: the pause doubles from `base_s` up to `max_s`, and its second half is random."""
+
+    base_s: float
+    max_s: float
+    uniform: Callable[[float, float], float] = field(default=random.uniform, compare=False, repr=False)
+
+    def after(self, failures: int) -> float:
+        """Seconds to wait; `failures` counts from 1."""
+        full_s = min(self.max_s, self.base_s * 2.0 ** min(failures - 1, 60))
+        return full_s * self.uniform(0.5, 1.0)

@@ -1,20 +1,30 @@
 """Epochs: generations of a process that execute one after the other, so that each knows which of the others have ended.
 
 A line is whatever lets one generation begin only when the one before can no longer act: a Lease, the lock on the data
-of `unbounded up`, a parent process that waits for the end of its child.
+of `unbounded up`, a parent process that waits for the end of its child. The file lock of a `Predecessor` proves that
+the previous process on this machine has ended, so that its Lease need not expire.
 """
 
 from __future__ import annotations
 
+import fcntl
 import math
+import os
 import re
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
+from unbounded.kube.logs import Log
+
 _NAME: Final = re.compile(r"([A-Za-z0-9-]{1,64})\.([0-9]{1,15})")
+SYSTEM: Final = Path("/run/unbounded")
+_LONGEST: Final = 256
+
+log = Log("process")
 
 
 def _unbounded() -> float:
@@ -82,3 +92,46 @@ class ProcessEpoch:
         except ValueError:
             return False
         return other.line == self.epoch.line and other.number < self.epoch.number
+
+
+def runtime_folder(environ: Mapping[str, str]) -> Path:
+    """Return where a process keeps what ends with this machine: for users what systemd gives them, else /run."""
+    given = environ.get("XDG_RUNTIME_DIR")
+    return Path(given) / "unbounded" if given and os.geteuid() != 0 else SYSTEM
+
+
+class Predecessor:
+    """File lock of this process for one Lease, held for as long as the process lives.
+
+    The process that acquires the lock knows that the one whose identity the file holds has ended, by a signal or by a
+    restart of its container. The folder is in memory and belongs to this machine alone, as `/run` does: a folder that
+    machines share would prove nothing.
+
+    Args:
+        name: of the Lease.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._path = folder / f"{name}.lease"
+        self._descriptor: int | None = None
+
+    def succeed(self, identity: str) -> str:
+        """Take the place of the process before, and leave this identity for the next one.
+
+        Returns:
+            The identity of the one that has ended; empty where nothing is known: there was none, it lives, or the
+            folder cannot be used.
+        """
+        try:
+            if self._descriptor is None:
+                self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._descriptor = descriptor
+            before = os.pread(self._descriptor, _LONGEST, 0).decode(errors="replace")
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, identity.encode(), 0)
+        except OSError as error:
+            log.debug("no record of the predecessor process", file=str(self._path), error=repr(error))
+            return ""
+        return before

@@ -17,8 +17,7 @@ from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.errors import ApiError, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.objects import identify
-from unbounded.kube.port import Api
+from unbounded.kube.port import Api, identify
 
 MAX_PENDING: Final = 1000  # different events that wait to be written; beyond it the newest is given up
 MAX_REMEMBERED: Final = 4096  # written events whose count can still be raised

@@ -1,13 +1,16 @@
-"""The settings that all controller processes share, and their flags. Nothing heavy is imported: `--help` is quick."""
+"""Settings and flags that all processes share, and the form of a server's address in them.
+
+This module imports nothing heavy, so that `--help` is quick.
+"""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 LOG_FORMATS: Final = ("json", "text")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -18,6 +21,9 @@ HEARTBEAT_SERVING: Final = b"+"  # and of one whose controllers work
 OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 T = TypeVar("T")
+_ENDPOINT: Final = re.compile(
+    r"https://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9.])?)(:(?P<port>[0-9]{1,5}))?/?"
+)
 
 
 @dataclass(frozen=True)
@@ -161,3 +167,55 @@ def flag_parser(parse: Callable[[str], T]) -> Callable[[str], T]:
             raise argparse.ArgumentTypeError(str(error)) from error
 
     return parsed
+
+
+def endpoint_url(text: str) -> str:
+    """The address of an API server, `HOST`, `HOST:PORT` or `https://HOST:PORT`, as a URL without a slash at its end.
+
+    Raises:
+        ValueError: it is none, with the words for who wrote it.
+    """
+    url = text.strip()
+    url = url if "://" in url else f"https://{url}"
+    found = _ENDPOINT.fullmatch(url)
+    if found is None or not 1 <= int(found["port"] or 443) <= HIGHEST_PORT:
+        raise ValueError(f"{text!r} is not an address of an API server, such as https://10.0.0.1:6443")
+    return url.rstrip("/")
+
+
+def installed_version() -> str:
+    """Return the version of the package that is installed here."""
+    from importlib.metadata import version  # noqa: PLC0415
+
+    return version("unbounded")
+
+
+class _PrintVersion(argparse.Action):
+    def __init__(self, option_strings: Sequence[str], dest: str, lookup: Callable[[], str], **others: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, **others)
+        self._lookup = lookup
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,  # noqa: ARG002  # as argparse calls it
+        values: str | Sequence[Any] | None,  # noqa: ARG002
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        print(f"{parser.prog} {self._lookup()}")
+        parser.exit()
+
+
+def add_version(
+    parser: argparse._ActionsContainer,
+    lookup: Callable[[], str] = installed_version,
+    commands: Iterable[argparse._ActionsContainer] = (),
+) -> None:
+    """Add --version, which prints the name of the program and its version; to the parsers of its commands, too.
+
+    Args:
+        parser: or a group of its arguments.
+        lookup: the version.
+    """
+    for one in (parser, *commands):
+        one.add_argument("--version", action=_PrintVersion, lookup=lookup, help="Print the version")

@@ -8,8 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 from unbounded.api.kinds import Kind
 from unbounded.kube.cache import Cache
 from unbounded.kube.errors import Conflict, NotFound
-from unbounded.kube.objects import identify
-from unbounded.kube.port import Api
+from unbounded.kube.port import Api, identify
 
 T = TypeVar("T")
 Raw = dict[str, Any]

@@ -22,8 +22,7 @@ from unbounded.kube.errors import (
     ServerError,
 )
 from unbounded.kube.logs import Log
-from unbounded.kube.objects import identify
-from unbounded.kube.port import EventType, WatchEvent
+from unbounded.kube.port import EventType, WatchEvent, identify
 
 T = TypeVar("T")
 

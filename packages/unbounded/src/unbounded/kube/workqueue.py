@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
-from unbounded.kube.backoff import Backoff
+from unbounded.kube.clock import Backoff
 
 K = TypeVar("K", bound=Hashable)
 

@@ -1,7 +1,7 @@
 """Cluster-wide controllers. One process at a time runs them all.
 
     controller       combines them with their caches and Events, behind one Lease
-    approval/        certificates of agents and kubelets
+    csr_approval/    certificates of agents and kubelets
     configurations/  MachineConfigurations, their versions, and the binding of Machines to them
     machines/        Machines over SSH: probed, provisioned once, followed, reset; and the Nodes of all
     provisioning/    runs of the install script on hosts

@@ -1,27 +1,33 @@
-"""Controllers of machina, behind one Lease: Machines over SSH, the supervisor, approval of certificates,
-configurations.
+"""Controllers of machina, behind one Lease: Machines over SSH, the supervisor, certificates, configurations.
+
+machina publishes the public key of the agent's releases, for hosts that join and for hosts that have joined before.
+Without a key in its settings it publishes nothing and leaves the published key: only an administrator removes it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NoReturn
 
 from unbounded.api.core import CERTIFICATE_REQUESTS, CONFIG_MAPS, NODES, CertificateRequest, ConfigMap, Node
+from unbounded.api.failures import Failure
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import CONFIGMAP_OPERATIONS, LEASE_SUPERVISOR, NAMESPACE
+from unbounded.api.names import CONFIGMAP_OPERATIONS, CONFIGMAP_RELEASES, LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.join.facts import FactsFollower
+from unbounded.join.release_key import PUBLISHED, fingerprint, pem_of, published_key
 from unbounded.kube.cache import Cache
 from unbounded.kube.epoch import ProcessEpoch
+from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.events import event_sink
+from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
-from unbounded.machina.configurations.binder import BindingController
-from unbounded.machina.configurations.usage import configurations_of
+from unbounded.machina.configurations.binding import BindingController
+from unbounded.machina.configurations.plan import configurations_of
 from unbounded.machina.configurations.versions import (
     CONFIGURATIONS,
     INDEX_CONFIGURATION,
@@ -35,10 +41,8 @@ from unbounded.machina.machines.eligibility import INDEX_HOST, by_host
 from unbounded.machina.machines.observe import MachineCaches
 from unbounded.machina.machines.runs import MachineMetrics
 from unbounded.machina.provisioning.remote import HostInstaller
-from unbounded.machina.release_key import publish_release_key
 from unbounded.machina.settings import ProvisioningSettings
-from unbounded.machina.ssh.lazy_client import LazySshClient
-from unbounded.machina.ssh.model import Ssh
+from unbounded.machina.ssh.model import FirstUse, Shell, Ssh, SshRoute
 from unbounded.operations.caches import (
     INDEX_BMC,
     INDEX_EXECUTOR,
@@ -56,6 +60,10 @@ from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.supervisor import Supervisor
 
 Raw = dict[str, Any]
+EVERY_S: Final = 300.0
+RETRY_S: Final = 30.0
+
+log = Log("machina")
 
 
 @dataclass(frozen=True)
@@ -232,3 +240,69 @@ async def _open(ssh: Ssh) -> AsyncIterator[Ssh]:
         yield ssh
     finally:
         await ssh.close()
+
+
+async def publish_release_key(api: Api, key: str) -> NoReturn:
+    """Keep the key published in the ConfigMap until cancelled; replaces another key."""
+    while True:
+        wait_s = EVERY_S
+        try:
+            await publish_once(api, key)
+        except Failure as error:
+            log.warning("the public key of releases is not published", error=error)
+            wait_s = RETRY_S
+        await asyncio.sleep(wait_s)
+
+
+async def publish_once(api: Api, key: str) -> None:
+    """Publish the key if the ConfigMap has another one or none."""
+    change = {"data": {PUBLISHED: pem_of(key)}}
+    try:
+        there = await api.get(CONFIG_MAPS, CONFIGMAP_RELEASES, namespace=NAMESPACE)
+        with suppress(ValueError):
+            if published_key(there) == key:
+                return
+        await api.patch(CONFIG_MAPS, CONFIGMAP_RELEASES, change, namespace=NAMESPACE)
+    except NotFound:
+        body = {"metadata": {"name": CONFIGMAP_RELEASES, "namespace": NAMESPACE}, **change}
+        with suppress(AlreadyExists):  # the next round reads it
+            await api.create(CONFIG_MAPS, body, namespace=NAMESPACE)
+    log.info("public key of releases published", key=fingerprint(key))
+
+
+class LazySshClient:
+    """An `Ssh` that imports asyncssh on the first login. The import takes as long as all others of machina."""
+
+    def __init__(self) -> None:
+        self._client: Ssh | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def connections(self) -> int:
+        return 0 if self._client is None else self._client.connections
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    async def probe(self, route: SshRoute, *, on_first_use: FirstUse) -> None:
+        client = await self._ready()
+        await client.probe(route, on_first_use=on_first_use)
+
+    @asynccontextmanager
+    async def login(self, route: SshRoute, *, on_first_use: FirstUse) -> AsyncIterator[Shell]:
+        client = await self._ready()
+        async with client.login(route, on_first_use=on_first_use) as shell:
+            yield shell
+
+    async def _ready(self) -> Ssh:
+        async with self._one_at_a_time:
+            if self._client is None:
+                self._client = (await asyncio.to_thread(_imported))()
+        return self._client
+
+
+def _imported() -> type[Ssh]:
+    from unbounded.machina.ssh.client import SshClient  # noqa: PLC0415
+
+    return SshClient

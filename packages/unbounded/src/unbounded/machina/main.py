@@ -7,8 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from unbounded.kube.gc_tuning import freeze_imports
-from unbounded.kube.version_flag import add_version
+from unbounded.kube.process_tuning import freeze_imports
+from unbounded.kube.settings import add_version
 from unbounded.machina.settings import add_arguments, settings_of
 
 DESCRIPTION = (

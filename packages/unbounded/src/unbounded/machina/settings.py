@@ -19,7 +19,7 @@ from unbounded.join.host_options import (
     HOST_OPTIONS,
     MIRROR,
 )
-from unbounded.kube.backoff import Backoff
+from unbounded.kube.clock import Backoff
 from unbounded.kube.options import Option, OptionValues, add_options, duration, positive_int
 from unbounded.kube.settings import (
     Address,

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from unbounded.api.conditions import ConditionReason
-from unbounded.api.evidence import Cause
-from unbounded.api.fields import CONDITION_REASON
+from unbounded.api.fields import CONDITION_REASON, Cause
 
 _CODE: Final = re.compile(CONDITION_REASON)
 
@@ -58,17 +57,17 @@ MEANING: Final[Mapping[str, str]] = {
 }
 
 
-def of_cloud(code: str, about: Mapping[str, str] | None = None) -> Cause | None:
+def cloud_cause(code: str, about: Mapping[str, str] | None = None) -> Cause | None:
     """Return a cause with the code of a cloud's error; None for an invalid code."""
     return Cause(code=code, about=dict(about or {})) if _CODE.match(code) else None
 
 
-def of_credential(code: str, name: str) -> Cause:
+def credential_cause(code: str, name: str) -> Cause:
     """Return a cause that is about a MachineOperationCredential."""
     return Cause(code=code, about={CREDENTIAL: name})
 
 
-def of_secret(code: str, secret: str, keys: str = "", credential: str = "") -> Cause:
+def secret_cause(code: str, secret: str, keys: str = "", credential: str = "") -> Cause:
     """Return a cause that is about a Secret.
 
     Args:

@@ -1,7 +1,7 @@
 """machine-ops-controller: an engine for each site and provider, started with the first Machine of both.
 
 A third party that ships its own deployment calls `run` with its provider, and with `Settings` that name site and
-provider.
+provider. A replaced host joins as a node with the user data for cloud-init that `UserDataBuilder` makes.
 """
 
 from __future__ import annotations
@@ -12,31 +12,38 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from unbounded.api.core import CONFIG_MAPS
+from unbounded.api import core
+from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS, MachineOperationCredential
+from unbounded.api.fields import Cause
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
+from unbounded.api.node_settings import NodeSettings, node_settings
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.join.facts import FactsFollower
-from unbounded.join.install import HostDefaults
+from unbounded.join.install import NO_DIGEST, HostDefaults, cloud_config, host_setup
+from unbounded.join.node_marks import NoVersion, read_bound_version
 from unbounded.join.token_finder import TokenFinder
 from unbounded.kube.cache import Cache
 from unbounded.kube.epoch import ProcessEpoch
+from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
+from unbounded.machineops import causes
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.credentials import SiteLogins
 from unbounded.machineops.executor import CloudExecutor
-from unbounded.machineops.instances import INDEX_INSTANCE, by_instance
+from unbounded.machineops.preflight import INDEX_INSTANCE, by_instance
 from unbounded.machineops.provider import Provider
+from unbounded.machineops.reasons import BOOTSTRAP_DATA_FAILED
 from unbounded.machineops.settings import Settings
-from unbounded.machineops.user_data import UncachedSecrets, UserDataBuilder
 from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
 from unbounded.operations.engine import Engine
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.ownership import ExecutorKind
+from unbounded.operations.ports import Refusal
 
 log = Log("machine-ops-controller")
 
@@ -45,6 +52,8 @@ FACTS_S: Final = 4.0
 BRIEF_S: Final = 0.3
 
 SiteProvider = tuple[str, str]
+
+
 """(site, provider)"""
 
 
@@ -193,3 +202,66 @@ def _key_of_operation(operation: MachineOperation | None) -> SiteProvider | None
     if component != ExecutorKind.CLOUD or not rest:
         return None
     return ("/".join(rest[:-1]), rest[-1])
+
+
+class UncachedSecrets:
+    """Uncached reader of Secrets: replacements are rare and read one or two."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def get(self, namespace: str, name: str) -> core.Secret | None:
+        try:
+            return await self._api.get(SECRETS, name, namespace=namespace)
+        except NotFound:
+            return None
+
+    async def pace(self) -> None:
+        return
+
+
+@dataclass(frozen=True)
+class UserDataBuilder:
+    """Builder of user data.
+
+    Args:
+        defaults: settings of new hosts that their Machine does not set.
+    """
+
+    api: Api
+    facts: FactsFollower
+    tokens: TokenFinder
+    defaults: HostDefaults
+
+    async def build(self, machine: Machine) -> str:
+        """Return `#cloud-config` for a new host of this Machine; it contains a token.
+
+        Raises:
+            Refusal: a prerequisite is missing.
+        """
+        if machine.spec.kubernetes is None:
+            words = f"Machine {machine.name} has no spec.kubernetes, which a new host needs to join"
+            raise Refusal(BOOTSTRAP_DATA_FAILED, words, Cause(code=causes.KUBERNETES_MISSING))
+        facts = self.facts.facts
+        if facts is None:
+            words = f"facts about the cluster are missing: {self.facts.missing}"
+            raise Refusal(BOOTSTRAP_DATA_FAILED, words, Cause(code=causes.FACTS_MISSING))
+        found = await self.tokens.find(machine)
+        if found.token is None:
+            need = found.need or "no bootstrap token exists"
+            raise Refusal(BOOTSTRAP_DATA_FAILED, need, Cause(code=found.reason))
+        token, settings = found.token.text.reveal(), await self._settings(machine)
+        setup = host_setup(machine, facts, self.defaults, token=token, settings=settings)
+        if setup.origin.fault:
+            code = causes.DIGEST_MISSING if setup.origin.fault == NO_DIGEST else causes.SOURCE_MISSING
+            raise Refusal(BOOTSTRAP_DATA_FAILED, setup.origin.fault, Cause(code=code))
+        return cloud_config(setup)
+
+    async def _settings(self, machine: Machine) -> NodeSettings | None:
+        """Return the settings of the Machine's configuration, without which a new host may have no network access."""
+        ref = machine.spec.configuration_ref
+        try:
+            return None if ref is None else node_settings((await read_bound_version(self.api, ref)).spec.template)
+        except (NoVersion, Forbidden) as error:
+            cause = Cause(code=causes.CONFIGURATION_MISSING)
+            raise Refusal(BOOTSTRAP_DATA_FAILED, f"spec.configurationRef: {error}", cause) from error

@@ -1,25 +1,30 @@
-"""Logins for a site's machines of a provider: the one credential for both, and its Secret."""
+"""Logins for a site's machines of a provider: the one credential for both, its Secret and its session."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from unbounded.api import core
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import AuthMode, MachineOperationCredential
-from unbounded.api.evidence import Cause
-from unbounded.api.machine import SecretReference
+from unbounded.api.fields import Cause
+from unbounded.api.machine_spec import SecretReference
 from unbounded.kube.errors import Forbidden, NotFound
-from unbounded.kube.logs import SecretStr
+from unbounded.kube.logs import Log, SecretStr
 from unbounded.kube.port import Api
 from unbounded.machineops import causes, reasons
-from unbounded.machineops.provider import Login, Provider
+from unbounded.machineops.provider import Budget, Login, Provider, Session
 from unbounded.operations.ports import Refusal
 
 SECRET_MAX_AGE_S: Final = 30.0  # longest use of a Secret before it is read again
+CLOSE_S: Final = 5.0
+
+log = Log("machine-ops-controller")
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ def mode_of(credential: MachineOperationCredential, provider: Provider) -> AuthM
             reasons.AUTH_INVALID,
             f"MachineOperationCredential {credential.metadata.name}: spec.auth.mode is {mode!r}; "
             f"{provider.name} supports: {takes}",
-            causes.of_credential(causes.CREDENTIAL_INVALID, credential.metadata.name),
+            causes.credential_cause(causes.CREDENTIAL_INVALID, credential.metadata.name),
         )
     return AuthMode(mode)
 
@@ -85,7 +90,7 @@ def secret_of(credential: MachineOperationCredential, namespace: str) -> SecretR
     """
     name = credential.metadata.name
     reference, where = credential.spec.auth.secret_ref, f"MachineOperationCredential {name}"
-    invalid = causes.of_credential(causes.CREDENTIAL_INVALID, name)
+    invalid = causes.credential_cause(causes.CREDENTIAL_INVALID, name)
     if reference is None or not reference.name or not reference.namespace:
         raise Refusal(
             reasons.AUTH_INVALID,
@@ -160,7 +165,7 @@ class SiteLogins:
             raise Refusal(
                 reasons.AUTH_INVALID,
                 f"Secret {_place(reference)} lacks {lacks}, which {self._provider.name} needs; its keys: {there}",
-                causes.of_secret(causes.SECRET_INCOMPLETE, _place(reference), lacks),
+                causes.secret_cause(causes.SECRET_INCOMPLETE, _place(reference), lacks),
             )
         return {key: SecretStr(value.decode("utf-8", "replace")) for key, value in held.items()}
 
@@ -175,10 +180,10 @@ class SiteLogins:
         except NotFound as error:
             keys = ", ".join(self._provider.secret_keys)
             needs = f"; {self._provider.name} needs the keys {keys}" if keys else ""
-            cause = causes.of_secret(causes.SECRET_MISSING, _place(reference), keys, credential)
+            cause = causes.secret_cause(causes.SECRET_MISSING, _place(reference), keys, credential)
             raise Refusal(reasons.AUTH_SECRET_NOT_FOUND, f"{message} does not exist{needs}", cause) from error
         except Forbidden as error:
-            cause = causes.of_credential(causes.CREDENTIAL_INVALID, credential)
+            cause = causes.credential_cause(causes.CREDENTIAL_INVALID, credential)
             raise Refusal(
                 reasons.AUTH_SECRET_FORBIDDEN, f"this controller has no permission to read {message}", cause
             ) from error
@@ -188,3 +193,88 @@ class SiteLogins:
 
 def _place(reference: SecretReference) -> str:
     return f"{reference.namespace}/{reference.name}"
+
+
+@dataclass
+class _Open:
+    made_of: tuple[str, ...]
+    session: Session
+    credential: str
+    calls: int = 0
+
+
+class Sessions:
+    """One session at a time. After a change of the credential, the old session closes once its calls have ended."""
+
+    def __init__(self, provider: Provider, site: str, logins: SiteLogins, budget: Budget) -> None:
+        self._provider = provider
+        self._site = site
+        self._logins = logins
+        self._budget = budget
+        self._open: _Open | None = None
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[Session]:
+        """Provide a session for the calls in the block.
+
+        Raises:
+            Refusal: there is no usable credential.
+        """
+        try:
+            chosen = await self._logins.login_for(self._site)
+            before = used = self._open
+            if used is None or used.made_of != chosen.made_of:
+                used = self._open = _Open(chosen.made_of, self._connect(chosen), chosen.login.name)
+        except Refusal:
+            self._logins.invalidate()  # the user may have corrected the Secret before the next attempt
+            raise
+        used.calls += 1
+        try:
+            if before is not None and before is not used and before.calls == 0:
+                await _closed(before.session)
+            yield used.session
+        finally:
+            used.calls -= 1
+            if used.calls == 0 and used is not self._open:
+                await _closed(used.session)
+
+    def invalidate_login(self) -> str:
+        """Drop the cached Secret of a refused login: the user may have corrected it.
+
+        Returns:
+            The MachineOperationCredential of the login.
+        """
+        self._logins.invalidate()
+        return self._open.credential if self._open is not None else ""
+
+    async def close(self) -> None:
+        """Close the session, if there is one."""
+        used, self._open = self._open, None
+        if used is not None:
+            await _closed(used.session)
+
+    def _connect(self, chosen: SelectedLogin) -> Session:
+        try:
+            return self._provider.connect(chosen.login, self._budget)
+        except ValueError as error:
+            raise _unusable(chosen, str(error)) from error
+
+
+def _unusable(chosen: SelectedLogin, message: str) -> Refusal:
+    """Return the refusal of a login that the provider cannot use; names the keys of the Secret in the message."""
+    name = chosen.login.name
+    if not chosen.secret:
+        cause = causes.credential_cause(causes.CREDENTIAL_INVALID, name)
+        return Refusal(reasons.AUTH_INVALID, f"MachineOperationCredential {name}: {message}", cause)
+    keys = ", ".join(key for key in chosen.login.secret if re.search(rf"(?<!\w){re.escape(key)}(?!\w)", message))
+    wrong = f"Secret {chosen.secret} is invalid{keys and f' in {keys}'}: {message}"
+    cause = causes.secret_cause(causes.SECRET_INVALID, chosen.secret, keys, name)
+    return Refusal(reasons.AUTH_INVALID, f"MachineOperationCredential {name}: {wrong}", cause)
+
+
+async def _closed(session: Session) -> None:
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            await session.close()
+    except Exception as error:  # a failing `close` of a third-party session has no effect on operations
+        log.warning("cannot close session", error=error)

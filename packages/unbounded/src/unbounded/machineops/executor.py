@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from unbounded.api.evidence import Cause
 from unbounded.api.failures import Failure, Stale, Transient, Uncertain
+from unbounded.api.fields import Cause
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MAX_HANDLE, MachineOperation, OperationKind
 from unbounded.kube.cache import Cache
@@ -25,9 +25,8 @@ from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machineops import causes, power, reasons, replacement
 from unbounded.machineops.budget import BudgetWait, ScopeBudget, track_wait
-from unbounded.machineops.credentials import SiteLogins
-from unbounded.machineops.instances import others_bound_to
-from unbounded.machineops.preflight import invalid_provider_id, procedure_of, provider_id_of
+from unbounded.machineops.credentials import Sessions, SiteLogins
+from unbounded.machineops.preflight import invalid_provider_id, others_bound_to, procedure_of, provider_id_of
 from unbounded.machineops.provider import (
     PUT_BACK,
     Action,
@@ -45,7 +44,6 @@ from unbounded.machineops.provider import (
 )
 from unbounded.machineops.replacement_state import ReplacementSecret
 from unbounded.machineops.sanitize import parse_instance, sanitize_failures, sanitize_observation, status_loss
-from unbounded.machineops.sessions import Sessions
 from unbounded.operations.gates import Gate
 from unbounded.operations.ownership import ExecutorKind, executor_name
 from unbounded.operations.ports import NotDone, Refusal, Target
@@ -420,7 +418,7 @@ class CloudExecutor:
             raise
         except Refusal as refusal:
             if refusal.reason == reasons.AUTH_REFUSED:
-                refusal.cause = causes.of_credential(causes.CREDENTIAL_REFUSED, self._sessions.invalidate_login())
+                refusal.cause = causes.credential_cause(causes.CREDENTIAL_REFUSED, self._sessions.invalidate_login())
             raise
 
     async def close(self) -> None:
@@ -454,7 +452,7 @@ def _state_is_gone(keep: ReplacementSecret) -> Refusal:
     words = (
         f"{keep.place} does not exist any more, and the replacement cannot continue without it: restore it, or create"
     )
-    cause = causes.of_secret(causes.SECRET_MISSING, keep.secret)
+    cause = causes.secret_cause(causes.SECRET_MISSING, keep.secret)
     return Refusal(reasons.STATE_IS_GONE, f"{words} the instance by hand", cause)
 
 

@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from unbounded.kube.gc_tuning import freeze_imports
 from unbounded.kube.options import SettingsError
-from unbounded.kube.version_flag import add_version
+from unbounded.kube.process_tuning import freeze_imports
+from unbounded.kube.settings import add_version
 from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT, add_arguments, parse_settings
 
 DESCRIPTION = "Execute host operations on cloud VMs, for the Machines of sites and providers."

@@ -1,17 +1,35 @@
-"""Checks of an operation against its provider, before any request to the cloud."""
+"""Checks of an operation against its provider, before any change in the cloud, and a preview of losses.
+
+Two Machines with one instance are a fault, as both would act on it. An index of Machines by instance finds them.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS, AuthMode, MachineOperationCredential
 from unbounded.api.machine import Machine
+from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.kube.cache import Cache
+from unbounded.kube.errors import ApiError
+from unbounded.kube.port import Api
 from unbounded.machineops import power, reasons, replacement
-from unbounded.machineops.provider import Provider
+from unbounded.machineops.budget import ScopeBudget
+from unbounded.machineops.credentials import Sessions, SiteLogins, mode_of, select_credential
+from unbounded.machineops.provider import Instance, Job, Loss, Provider, Transient
+from unbounded.machineops.replacement_state import ReplacementSecret
 from unbounded.machineops.sanitize import parse_instance
 from unbounded.operations import reasons as common
 from unbounded.operations.ownership import ExecutorKind
 from unbounded.operations.parameters import invalid
 from unbounded.operations.ports import Refusal
 from unbounded.workflow.procedure import Procedure
+
+INDEX_INSTANCE: Final = "instance"
 
 
 def procedure_of(provider: Provider, operation: MachineOperation) -> Procedure:
@@ -54,3 +72,92 @@ def preflight_refusal(provider: Provider, operation: MachineOperation, machine: 
     except Refusal as refusal:
         return refusal
     return None
+
+
+@dataclass(frozen=True)
+class _CredentialList:
+    """Credentials with the interface of their cache."""
+
+    items: tuple[MachineOperationCredential, ...]
+
+    def all(self) -> Iterable[MachineOperationCredential]:
+        return self.items
+
+
+async def preview_losses(
+    api: Api, provider: Provider, operation: MachineOperation, machine: Machine
+) -> tuple[Loss, ...]:
+    """Return the losses of a HostReplace; reads from the cloud and changes nothing.
+
+    Raises:
+        Refusal: the replacement would be refused.
+        Transient: the preview is impossible from here; the message names the cause.
+    """
+    instance = parse_instance(provider, provider_id_of(machine))
+    job = Job(
+        operation=operation.name,
+        uid=operation.metadata.uid,
+        kind=OperationKind.HOST_REPLACE,
+        machine=machine.name,
+        machine_uid=machine.metadata.uid,
+        instance=instance,
+        parameters=operation.spec.parameters,
+    )
+    sessions = await _sessions(api, provider, machine)
+    try:
+        async with sessions.use() as session, asyncio.timeout(provider.call_limit_s):
+            keep = ReplacementSecret(api, operation, machine, instance.binding)
+            return (await session.look_replace(job, keep)).losses
+    except TimeoutError as error:
+        raise Transient(f"{provider.name} did not answer within {provider.call_limit_s:.0f} s") from error
+    finally:
+        await sessions.close()
+
+
+async def _sessions(api: Api, provider: Provider, machine: Machine) -> Sessions:
+    """Return sessions of the Machine's credential.
+
+    Raises:
+        Transient: no login is usable from here.
+    """
+    site = machine.site or ""
+    try:
+        credentials = _CredentialList(tuple((await api.list(MACHINE_OPERATION_CREDENTIALS)).items))
+        if mode_of(select_credential(credentials.all(), site, provider.name), provider) is not AuthMode.EXTERNAL_PLUGIN:
+            raise Transient("its controller uses its own workload identity, which this command does not have")
+        logins = SiteLogins(api, credentials, provider, namespace=NAMESPACE)
+        await logins.login_for(site)
+    except (Refusal, ApiError) as error:
+        raise Transient(str(error)) from error
+    return Sessions(provider, site, logins, ScopeBudget(provider.rates))
+
+
+def by_instance(providers: Mapping[str, Provider]) -> Callable[[Machine], tuple[str, ...]]:
+    """Return an index function of Machines by their instance, whatever the spelling of spec.providerID."""
+
+    def keys(machine: Machine) -> tuple[str, ...]:
+        provider = providers.get(machine.provider or "")
+        if provider is None or machine.spec.provider_id is None:
+            return ()
+        try:
+            return (_key(provider, parse_instance(provider, machine.spec.provider_id)),)
+        except ValueError:  # an operation on the Machine reports the fault
+            return ()
+
+    return keys
+
+
+def others_bound_to(
+    machines: Cache[Machine], provider: Provider, instance: Instance, machine: Machine
+) -> tuple[str, ...]:
+    """Return the names of the other Machines with an instance.
+
+    Args:
+        machines: indexed by INDEX_INSTANCE.
+    """
+    bound = machines.by(INDEX_INSTANCE, _key(provider, instance))
+    return tuple(sorted(other.name for other in bound if other.name != machine.name))
+
+
+def _key(provider: Provider, instance: Instance) -> str:
+    return f"{provider.name} {instance.binding}"

@@ -26,8 +26,8 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from unbounded.api.credential import AuthMode
-from unbounded.api.evidence import Cause
 from unbounded.api.failures import Transient, Uncertain
+from unbounded.api.fields import Cause
 from unbounded.api.operation import OperationKind
 from unbounded.kube.logs import SecretStr
 from unbounded.machineops.losses import Loss, check_losses

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from unbounded.api import evidence, operation
+from unbounded.api import fields, operation
 from unbounded.api.failures import Failure
 from unbounded.api.fields import CONDITION_REASON
 from unbounded.machineops import reasons
@@ -55,12 +55,12 @@ def status_loss(loss: Loss) -> operation.ReplacementLoss:
     )
 
 
-def _sanitize_cause(cause: evidence.Cause) -> evidence.Cause | None:
+def _sanitize_cause(cause: fields.Cause) -> fields.Cause | None:
     if not REASON.match(cause.code):
         return None
     about = list(cause.about.items())[:ABOUT_KINDS]
     fitting = {one_line(kind, FIELD_CHARS): one_line(value, CONSEQUENCE_CHARS) for kind, value in about}
-    return evidence.Cause(code=cause.code, about=fitting)
+    return fields.Cause(code=cause.code, about=fitting)
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.api.core import SECRETS, Secret
-from unbounded.api.machine import MACHINES, Machine, RedfishSpec, SecretKeySelector
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine_spec import RedfishSpec, SecretKeySelector
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api

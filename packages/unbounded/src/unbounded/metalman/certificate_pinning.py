@@ -7,8 +7,8 @@ from typing import Final, Protocol
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import Machine
 from unbounded.api.operation import OperationKind
-from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
+from unbounded.kube.clock import Backoff
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from unbounded.kube.gc_tuning import freeze_imports
-from unbounded.kube.version_flag import add_version
+from unbounded.kube.process_tuning import freeze_imports
+from unbounded.kube.settings import add_version
 from unbounded.metalman.flags import add_arguments, parse_settings
 
 DESCRIPTION = "Manage the bare-metal Machines of a site: execute host operations over Redfish, and serve network boots."

@@ -9,10 +9,9 @@ from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.api.node_settings import NodeSettings, node_settings
 from unbounded.join.agent_config import agent_config_json
-from unbounded.join.bootstrap import token_in
-from unbounded.join.configurations import NoVersion, bound_version
 from unbounded.join.facts import FactsFollower
-from unbounded.join.tokens import NAMESPACE
+from unbounded.join.node_marks import NoVersion, read_bound_version
+from unbounded.join.tokens import NAMESPACE, token_in
 from unbounded.kube.clock import utc_now
 from unbounded.kube.errors import READ_FORBIDDEN, ApiError, Forbidden, NotFound
 from unbounded.kube.port import Api
@@ -83,7 +82,7 @@ class ClusterTemplateContext:
         """Return the settings of the Machine's configuration; None if it does not exist, and the agent waits for it."""
         ref = machine.spec.configuration_ref
         try:
-            return None if ref is None else node_settings((await bound_version(self._api, ref)).spec.template)
+            return None if ref is None else node_settings((await read_bound_version(self._api, ref)).spec.template)
         except NoVersion:
             return None
         except ApiError as error:

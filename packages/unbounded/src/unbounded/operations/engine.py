@@ -17,8 +17,7 @@ from typing import Any, Final
 from unbounded.api.failures import Failure, Stale
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.kube.backoff import Backoff
-from unbounded.kube.clock import WallClock, seconds_since, utc_now
+from unbounded.kube.clock import Backoff, WallClock, seconds_since, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.errors import Conflict
@@ -50,15 +49,7 @@ from unbounded.operations.ports import Executor, Refusal, Target
 from unbounded.operations.record import Run, run_of
 from unbounded.workflow.calls import NO_ANSWER, CallOutcome
 from unbounded.workflow.concurrency import FairLimiter
-from unbounded.workflow.decisions import (
-    CallAction,
-    Decision,
-    EnterStage,
-    Finish,
-    OwnerRequest,
-    Timing,
-    Wait,
-)
+from unbounded.workflow.decisions import CallAction, Decision, EnterStage, Finish, OwnerRequest, Timing, Wait
 from unbounded.workflow.planner import decide, shows_arrival, waiting_text
 from unbounded.workflow.procedure import Capacity, NotObservable, Observation, Procedure
 from unbounded.workflow.run_state import ACT_WITHIN_S, RecordReader

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.evidence import Cause
 from unbounded.api.failures import Failure, Stale
+from unbounded.api.fields import Cause
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase, Waiting
@@ -28,14 +28,7 @@ from unbounded.operations import lock, reasons
 from unbounded.operations.caches import Caches
 from unbounded.operations.operation_state import OperationState
 from unbounded.operations.ports import Executor
-from unbounded.operations.record import (
-    Run,
-    completed_condition,
-    run_of,
-    running_patch,
-    terminal_patch,
-    wait_message,
-)
+from unbounded.operations.record import Run, completed_condition, run_of, running_patch, terminal_patch, wait_message
 from unbounded.workflow.decisions import Finish, TargetLoss, Wait
 from unbounded.workflow.procedure import Observation, Procedure, Stage
 from unbounded.workflow.run_state import ACT_ON_S

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from unbounded.api.evidence import Cause
 from unbounded.api.failures import Rejected, Transient
+from unbounded.api.fields import Cause
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations.gates import Gate

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.base import ApiStruct
-from unbounded.api.evidence import Cause, Evidence
+from unbounded.api.fields import ApiStruct, Cause, Evidence
 from unbounded.api.meta import Condition
 from unbounded.api.operation import (
     MAX_LATE,

@@ -12,8 +12,7 @@ from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.kube.backoff import Backoff
-from unbounded.kube.clock import WallClock, rfc3339, seconds_since, utc_now
+from unbounded.kube.clock import Backoff, WallClock, rfc3339, seconds_since, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import NotFound
 from unbounded.kube.events import EventSink, no_events

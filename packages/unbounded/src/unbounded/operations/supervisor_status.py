@@ -8,17 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.evidence import MAX_EVIDENCE, Evidence
 from unbounded.api.failures import Stale
+from unbounded.api.fields import MAX_EVIDENCE, Evidence
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import FINALIZER_OPERATION
-from unbounded.api.operation import (
-    MACHINE_OPERATIONS,
-    MachineOperation,
-    OperationPhase,
-    TargetStatus,
-    Waiting,
-)
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase, TargetStatus, Waiting
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.errors import Conflict, NotFound
 from unbounded.kube.events import EventSink

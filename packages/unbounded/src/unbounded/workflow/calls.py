@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from typing import Final
 
-from unbounded.api.evidence import Cause
+from unbounded.api.fields import Cause
 
 Intent = tuple[str, str | None, int, str]
 """Stage, action, attempt and the process that has written it."""

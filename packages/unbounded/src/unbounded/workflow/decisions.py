@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from unbounded.api.evidence import Cause
+from unbounded.api.fields import Cause
 from unbounded.workflow.calls import LateCall
 from unbounded.workflow.record import PendingFailure
 

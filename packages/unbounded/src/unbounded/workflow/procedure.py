@@ -13,7 +13,7 @@ from itertools import product
 from typing import Final
 
 from unbounded.api.conditions import ConditionStatus
-from unbounded.api.evidence import Cause
+from unbounded.api.fields import Cause
 
 COMPLETE: Final = "Complete"
 CANCELLED: Final = "Cancelled"

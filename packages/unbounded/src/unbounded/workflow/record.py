@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unbounded.api.evidence import MAX_EVIDENCE, Cause, Evidence
+from unbounded.api.fields import MAX_EVIDENCE, Cause, Evidence
 from unbounded.workflow.calls import NO_ANSWER, Answer, Intent, LateCall
 
 

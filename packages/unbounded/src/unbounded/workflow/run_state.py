@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from unbounded.api.evidence import Cause
+from unbounded.api.fields import Cause
 from unbounded.workflow.calls import (
     NO_ANSWER,
     NO_ANSWER_YET,

@@ -33,7 +33,7 @@ from unbounded.agent.node_spec.from_config import HostFacts, goal_from_config
 from unbounded.agent.preflight.report import PreflightFinding, PreflightReport, Severity, as_json, as_text
 from unbounded.agent.preflight.run import run_preflight
 from unbounded.api.failures import Rejected
-from unbounded.fetch.platforms import Platform
+from unbounded.fetch.reference import Platform
 from unbounded.fetch.web import Web
 from unbounded.join.agent_config import (
     AgentConfig,

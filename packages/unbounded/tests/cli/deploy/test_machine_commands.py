@@ -30,7 +30,7 @@ from unbounded.cli.deploy.token_store import token_of, tokens_for
 from unbounded.cli.pxe import deploy_flags
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import NotFound
-from unbounded.machina.release_key import publish_once
+from unbounded.machina.controller import publish_once
 from unbounded.metalman.flags import add_arguments, parse_settings
 from unbounded.metalman.settings import DhcpMode, NetbootSettings
 

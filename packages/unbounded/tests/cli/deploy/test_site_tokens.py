@@ -15,7 +15,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_SITE
 from unbounded.cli.deploy.token_plan import CreateToken, KeepToken, RenewToken, SiteTokens, steps
 from unbounded.cli.deploy.token_store import WrittenToken, token_of, tokens_for
-from unbounded.join.bootstrap import site_token_manifest, token_in
+from unbounded.join.tokens import site_token_manifest, token_in
 from unbounded.kube.errors import Conflict
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -9,12 +9,12 @@ from msgspec import to_builtins
 
 from tests.cli.explain.staging import can_be_typed
 from tests.operations.building import claim, machine_of, operation_of
-from unbounded.api.evidence import Cause
+from unbounded.api.fields import Cause
 from unbounded.api.names import LABEL_SITE
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.fixes import OPERATION, fixes_for
 from unbounded.machineops import causes, reasons
-from unbounded.machineops.causes import of_credential, of_secret
+from unbounded.machineops.causes import credential_cause, secret_cause
 from unbounded.machineops.credentials import select_credential
 from unbounded.operations import reasons as common
 from unbounded.operations.ports import Refusal
@@ -116,43 +116,43 @@ def failed(cause: Cause | None, phase: str = "Failed", executor: str = EXECUTOR)
     [
         (
             reasons.AUTH_INVALID,
-            of_secret(causes.SECRET_INCOMPLETE, AZ, "clientID, clientSecret"),
+            secret_cause(causes.SECRET_INCOMPLETE, AZ, "clientID, clientSecret"),
             "kubectl -n unbounded-kube patch secret az --type=merge"
             """ -p '{"stringData": {"clientID": "VALUE", "clientSecret": "VALUE"}}'""",
         ),
         (
             reasons.AUTH_INVALID,
-            of_secret(causes.SECRET_INVALID, AZ, "clientID", "az"),
+            secret_cause(causes.SECRET_INVALID, AZ, "clientID", "az"),
             """kubectl -n unbounded-kube patch secret az --type=merge -p '{"stringData": {"clientID": "VALUE"}}'""",
         ),
         (
             reasons.AUTH_INVALID,
-            of_secret(causes.SECRET_INVALID, AZ),
+            secret_cause(causes.SECRET_INVALID, AZ),
             """kubectl -n unbounded-kube patch secret az --type=merge -p '{"stringData": {"KEY": "VALUE"}}'""",
         ),
         (
             reasons.AUTH_SECRET_FORBIDDEN,
-            of_credential(causes.CREDENTIAL_INVALID, "az"),
+            credential_cause(causes.CREDENTIAL_INVALID, "az"),
             "kubectl edit machineoperationcredential az",
         ),
         (
             reasons.AUTH_SECRET_NOT_FOUND,
-            of_secret(causes.SECRET_MISSING, AZ, "tenantID, clientID", "az"),
+            secret_cause(causes.SECRET_MISSING, AZ, "tenantID, clientID", "az"),
             "kubectl -n unbounded-kube create secret generic az --from-file=tenantID=FILE --from-file=clientID=FILE",
         ),
         (
             reasons.AUTH_INVALID,
-            of_credential(causes.CREDENTIAL_INVALID, "az"),
+            credential_cause(causes.CREDENTIAL_INVALID, "az"),
             "kubectl edit machineoperationcredential az",
         ),
         (
             reasons.AUTH_REFUSED,
-            of_credential(causes.CREDENTIAL_REFUSED, "az"),
+            credential_cause(causes.CREDENTIAL_REFUSED, "az"),
             "kubectl get machineoperationcredential az -o jsonpath='{.spec.auth}'",
         ),
         (
             reasons.AUTH_SECRET_NOT_FOUND,
-            of_secret(causes.SECRET_MISSING, AZ),
+            secret_cause(causes.SECRET_MISSING, AZ),
             "kubectl -n unbounded-kube create secret generic az --from-file=KEY=FILE",
         ),
         (
@@ -276,7 +276,7 @@ POLICY: Final = {
             "AzureVM",
             VM,
             reasons.INSTANCE_NOT_FOUND,
-            of_secret(causes.MODEL_MISSING, "unbounded-kube/replacement-1"),
+            secret_cause(causes.MODEL_MISSING, "unbounded-kube/replacement-1"),
             "kubectl -n unbounded-kube apply -f SECRET.yaml",
             "restores Secret replacement-1 from a copy",
         ),

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from unbounded.api.machine import Machine, MachineSpec, MachineStatus, RecentOperation
+from unbounded.api.machine import Machine, MachineStatus, RecentOperation
+from unbounded.api.machine_spec import MachineSpec
 from unbounded.api.meta import ObjectMeta
 from unbounded.api.operation import (
     MachineOperation,

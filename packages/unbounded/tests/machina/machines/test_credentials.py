@@ -19,9 +19,8 @@ from unbounded.api.failures import Rejected
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import Machine
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
-from unbounded.join.bootstrap import site_token_manifest
 from unbounded.join.token_finder import FoundToken, TokenFinder
-from unbounded.join.tokens import machine_group
+from unbounded.join.tokens import machine_group, site_token_manifest
 from unbounded.kube.errors import Forbidden
 from unbounded.kube.port import ObjectList
 from unbounded.machina.machines.credentials import (

@@ -7,9 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.machina.provisioning.local import install
-from unbounded.machina.provisioning.model import Finished, HostRefuses
-from unbounded.machina.provisioning.progress import progress_text
-from unbounded.machina.provisioning.redact import redacted
+from unbounded.machina.provisioning.model import Finished, HostRefuses, progress_text, redacted
 from unbounded.machina.provisioning.remote import TAIL_BYTES, HostInstaller, parse_answer, refusal_of
 from unbounded.machina.ssh.model import SshCommandResult
 

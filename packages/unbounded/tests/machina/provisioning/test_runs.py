@@ -27,8 +27,7 @@ from tests.machina.provisioning.local import (
 from tests.support.waiting import eventually
 from unbounded.agent.layout import Layout
 from unbounded.agent.operations.host_reboot import host_boot_id
-from unbounded.machina.provisioning.model import Finished, HostRefuses, Interrupted, NoRun, RunInProgress
-from unbounded.machina.provisioning.progress import failure_text
+from unbounded.machina.provisioning.model import Finished, HostRefuses, Interrupted, NoRun, RunInProgress, failure_text
 from unbounded.machina.provisioning.remote import HostInstaller
 
 OTHER = "f" * 16

@@ -7,9 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.provisioning.model import Finished, Install, Interrupted, NoRun, RunInProgress
-from unbounded.machina.provisioning.progress import failure_text, progress_text
-from unbounded.machina.provisioning.redact import end_of_text, redacted
+from unbounded.machina.provisioning.model import (
+    Finished,
+    Install,
+    Interrupted,
+    NoRun,
+    RunInProgress,
+    end_of_text,
+    failure_text,
+    progress_text,
+    redacted,
+)
 from unbounded.machina.provisioning.remote import TAIL_BYTES, command, parse_answer, payload, refusal_of
 
 TOKEN = "abcdef.0123456789abcdef"

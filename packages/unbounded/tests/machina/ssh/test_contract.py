@@ -14,7 +14,7 @@ from tests.support.ssh.sshd import Fleet, keygen
 from unbounded.api.failures import Stale
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.ssh.lazy_client import LazySshClient
+from unbounded.machina.controller import LazySshClient
 from unbounded.machina.ssh.model import (
     Hop,
     HostKeyPins,

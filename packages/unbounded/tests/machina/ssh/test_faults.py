@@ -22,7 +22,7 @@ from tests.support.ssh.sshd import Fleet, fingerprint_of, free_port, keygen, ssh
 from tests.support.waiting import eventually
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
-from unbounded.kube.threads import DaemonThreads
+from unbounded.kube.tasks import DaemonThreads
 from unbounded.machina.ssh.client import SshClient
 from unbounded.machina.ssh.handshake import HandshakeClient
 from unbounded.machina.ssh.keys import read_key

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.machina.ssh import trust
+from unbounded.machina.ssh import keys
 from unbounded.machina.ssh.failures import GREETING_BYTES, Greeting, greeting, printable
+from unbounded.machina.ssh.keys import KINDS, HostKey
 from unbounded.machina.ssh.model import HostKeyPins, HostPort, host_port
 from unbounded.machina.ssh.shell import LINE_BYTES, QUEUE_BYTES, FollowSession, LineBuffer, Tail
-from unbounded.machina.ssh.trust import KINDS, HostKey
 
 KEYS = [asyncssh.generate_private_key(kind) for kind in ("ssh-ed25519", "ssh-ed25519", "ecdsa-sha2-nistp256")]
 ED25519, OTHER, ECDSA = (HostKey(key.get_algorithm(), key.public_data) for key in KEYS)
@@ -31,14 +31,14 @@ def test_a_fingerprint_is_the_one_that_openssh_prints() -> None:
 
 def test_keys_of_the_spec_count_alone_then_the_pinned_one_then_any() -> None:
     pinned = ED25519.fingerprint
-    assert trust.trusted(HostKeyPins((f"{line(ED25519)} root@host",), OTHER.fingerprint), ED25519)
-    assert not trust.trusted(HostKeyPins((line(ED25519),), OTHER.fingerprint), OTHER)
-    assert trust.trusted(HostKeyPins(fingerprint=pinned), ED25519)
-    assert trust.trusted(HostKeyPins(fingerprint=pinned + "="), ED25519)
-    assert not trust.trusted(HostKeyPins(fingerprint=pinned), OTHER)
-    assert trust.trusted(HostKeyPins(), OTHER)
+    assert keys.trusted(HostKeyPins((f"{line(ED25519)} root@host",), OTHER.fingerprint), ED25519)
+    assert not keys.trusted(HostKeyPins((line(ED25519),), OTHER.fingerprint), OTHER)
+    assert keys.trusted(HostKeyPins(fingerprint=pinned), ED25519)
+    assert keys.trusted(HostKeyPins(fingerprint=pinned + "="), ED25519)
+    assert not keys.trusted(HostKeyPins(fingerprint=pinned), OTHER)
+    assert keys.trusted(HostKeyPins(), OTHER)
     assert [
-        trust.first_use(pins) for pins in (HostKeyPins(), HostKeyPins((line(OTHER),)), HostKeyPins(fingerprint=pinned))
+        keys.first_use(pins) for pins in (HostKeyPins(), HostKeyPins((line(OTHER),)), HostKeyPins(fingerprint=pinned))
     ] == [
         True,
         False,
@@ -49,31 +49,31 @@ def test_keys_of_the_spec_count_alone_then_the_pinned_one_then_any() -> None:
 @pytest.mark.parametrize("bad", ["ssh-ed25519 AAAA", "ssh-dss AAAA", f"ssh-rsa {'A' * 40}", "nonsense", ""])
 def test_keys_that_cannot_be_read_trust_nobody(bad: str) -> None:
     pins = HostKeyPins((bad,))
-    assert not trust.trusted(pins, ED25519)
-    assert not trust.first_use(pins)
-    assert trust.other_algorithms(pins, shown=[ED25519.kind], has=None) == ()
+    assert not keys.trusted(pins, ED25519)
+    assert not keys.first_use(pins)
+    assert keys.other_algorithms(pins, shown=[ED25519.kind], has=None) == ()
 
 
 def test_a_server_is_asked_for_pinned_kinds_first_and_for_others_only_if_they_may_count() -> None:
     everything = {name for names in KINDS.values() for name in names}
     both = HostKeyPins((line(ECDSA), line(ED25519)))
-    assert trust.algorithms(both)[:2] == (ECDSA.kind, ED25519.kind)
-    assert set(trust.algorithms(both)) == everything
-    assert trust.algorithms(HostKeyPins(fingerprint="SHA256:x"), known_kind="ssh-rsa")[:2] == KINDS["ssh-rsa"]
-    assert trust.other_algorithms(both, shown=[ECDSA.kind], has=None) == (ED25519.kind,)
-    assert trust.other_algorithms(both, shown=[ECDSA.kind], has=["rsa-sha2-256"]) == ()
+    assert keys.algorithms(both)[:2] == (ECDSA.kind, ED25519.kind)
+    assert set(keys.algorithms(both)) == everything
+    assert keys.algorithms(HostKeyPins(fingerprint="SHA256:x"), known_kind="ssh-rsa")[:2] == KINDS["ssh-rsa"]
+    assert keys.other_algorithms(both, shown=[ECDSA.kind], has=None) == (ED25519.kind,)
+    assert keys.other_algorithms(both, shown=[ECDSA.kind], has=["rsa-sha2-256"]) == ()
     by_fingerprint = HostKeyPins(fingerprint="SHA256:x")
-    assert trust.other_algorithms(by_fingerprint, shown=["ssh-ed25519"], has=["ssh-ed25519", "rsa-sha2-256"]) == (
+    assert keys.other_algorithms(by_fingerprint, shown=["ssh-ed25519"], has=["ssh-ed25519", "rsa-sha2-256"]) == (
         "rsa-sha2-256",
     )
-    assert trust.other_algorithms(by_fingerprint, shown=list(KINDS), has=None) == ()
-    assert trust.other_algorithms(HostKeyPins(), shown=["ssh-ed25519"], has=None) == ()
+    assert keys.other_algorithms(by_fingerprint, shown=list(KINDS), has=None) == ()
+    assert keys.other_algorithms(HostKeyPins(), shown=["ssh-ed25519"], has=None) == ()
     assert "ssh-rsa" not in everything  # it signs with SHA-1
 
 
 @given(st.binary(max_size=64))
 def test_no_bytes_break_what_reads_a_key(blob: bytes) -> None:
-    kind = trust.key_type(blob)
+    kind = keys.key_type(blob)
     assert kind is None or len(kind) <= len(blob)
 
 

@@ -14,9 +14,9 @@ from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.provider import Instance, Job, OperationKind, Refusal, Transient
 from unbounded.machineops.providers.azure import AzureVM, replacement_plan
 from unbounded.machineops.providers.azure.calls import AzureCalls
-from unbounded.machineops.providers.azure.ids import instance as vm_instance
+from unbounded.machineops.providers.azure.errors import ArmRequest
 from unbounded.machineops.providers.azure.session import AzureSession
-from unbounded.machineops.providers.azure.throttling import ArmRequest
+from unbounded.machineops.providers.azure.vm_properties import instance as vm_instance
 from unbounded_lab.cloud.azure import VmShape
 from unbounded_lab.cloud.azure.local import GROUP
 from unbounded_lab.http import LabReply, LabRequest

@@ -10,7 +10,7 @@ import pytest
 from azure.mgmt.compute import models
 from scripts import azure_requests
 
-from unbounded.machineops.providers.azure import model, osdisk
+from unbounded.machineops.providers.azure import model, vm_properties
 from unbounded_lab.cloud.azure.request_shapes import EXTENSION, KNOWN, READ_ONLY, VIRTUAL_MACHINE, Shape
 
 GROUP: Final = "/subscriptions/0-1/resourceGroups/group/providers/Microsoft.Compute"
@@ -85,7 +85,9 @@ OF_THE_DISK: Final[Mapping[str, str]] = {
     "properties.encryption.type": "of the disk encryption set",
     "properties.encryptionSettingsCollection": "told",
     "properties.creationData.performancePlus": "told",
-    **dict.fromkeys((f"properties.{name}" for name in (*osdisk.DEFAULTS, *osdisk.PROVISIONED, "tier")), "told"),
+    **dict.fromkeys(
+        (f"properties.{name}" for name in (*vm_properties.DEFAULTS, *vm_properties.PROVISIONED, "tier")), "told"
+    ),
 }
 CREATION_DATA: Final = "properties.creationData."  # all other fields name the image that it was made of
 
@@ -230,11 +232,11 @@ def _with(document: Any, path: str, value: Any) -> Any:
 )
 def test_a_performance_tier_is_lost_where_it_is_not_that_of_the_size(size: int, tier: str, is_lost: bool) -> None:
     disk = {"sku": {"name": "Premium_LRS"}, "properties": {"diskSizeGB": size, "tier": tier}}
-    assert [each.consequence for each in osdisk.losses(disk, encrypted=False)] == (
+    assert [each.consequence for each in vm_properties.os_disk_losses(disk, encrypted=False)] == (
         [f"tier {tier} of its OS disk"] if is_lost else []
     )
 
 
 def test_what_azure_does_where_nothing_is_said_is_no_loss() -> None:
-    disk = {"sku": {"name": "Premium_LRS"}, "properties": {**osdisk.DEFAULTS, "diskIOPSReadWrite": 500}}
-    assert [each.consequence for each in osdisk.losses(disk, encrypted=False)] == []
+    disk = {"sku": {"name": "Premium_LRS"}, "properties": {**vm_properties.DEFAULTS, "diskIOPSReadWrite": 500}}
+    assert [each.consequence for each in vm_properties.os_disk_losses(disk, encrypted=False)] == []

@@ -25,12 +25,11 @@ from unbounded.machineops.provider import (
     Transient,
     Uncertain,
 )
-from unbounded.machineops.providers.azure import AzureVM, errors, ids, images, model, replacement_plan, states
-from unbounded.machineops.providers.azure.errors import AzureErrorResponse, Closed
+from unbounded.machineops.providers.azure import AzureVM, errors, images, model, replacement_plan, vm_properties
+from unbounded.machineops.providers.azure.errors import ArmRequest, AzureErrorResponse, Closed, Throttles, used_up
 from unbounded.machineops.providers.azure.images import VmImage
 from unbounded.machineops.providers.azure.model import VmReplacementState
 from unbounded.machineops.providers.azure.replacement_plan import AzureAction, AzureObservation
-from unbounded.machineops.providers.azure.throttling import ArmRequest, Throttles, used_up
 from unbounded_lab.cloud.azure.errors import ERRORS, AzureProblem
 
 ARM = "/subscriptions/0-1/resourceGroups/RG_a.(b)/providers/Microsoft.Compute/virtualMachines/vm-1"
@@ -38,7 +37,7 @@ ARM = "/subscriptions/0-1/resourceGroups/RG_a.(b)/providers/Microsoft.Compute/vi
 
 @pytest.mark.parametrize("text", [f"azure://{ARM}", f"azure:{ARM}", ARM, f"AZURE://{ARM.upper()}"])
 def test_an_id_is_one_however_it_is_written(text: str) -> None:
-    found = ids.instance(text)
+    found = vm_properties.instance(text)
     assert (found.id, found.scope, found.name.lower()) == (ARM.lower(), "0-1", "vm-1")
 
 
@@ -60,7 +59,7 @@ def test_an_id_is_one_however_it_is_written(text: str) -> None:
 )
 def test_what_is_no_id_is_refused_in_words(text: str) -> None:
     with pytest.raises(ValueError, match="expected azure:///subscriptions/"):
-        ids.instance(text)
+        vm_properties.instance(text)
 
 
 def _statuses(provisioning: str, power: str = "") -> list[dict[str, Any]]:
@@ -82,7 +81,7 @@ def _statuses(provisioning: str, power: str = "") -> list[dict[str, Any]]:
     ],
 )
 def test_power_is_read_from_the_statuses(provisioning: str, power: str, seen: Power) -> None:
-    assert states.power(_statuses(provisioning, power)) is seen
+    assert vm_properties.power(_statuses(provisioning, power)) is seen
 
 
 MEANS: dict[str, type[Failure]] = {
@@ -168,7 +167,9 @@ REFUSED: dict[str, tuple[dict[str, str], list[dict[str, str]], str, set[str]]] =
 @pytest.mark.parametrize("about", REFUSED)
 def test_a_limit_holds_back_what_azure_names_and_nothing_else(about: str) -> None:
     headers, details, message, held = REFUSED[about]
-    first, second = (ArmRequest("restart VM", f"vm-{n}", ids.instance(f"{ARM[:-1]}{n}"), changes=True) for n in (1, 2))
+    first, second = (
+        ArmRequest("restart VM", f"vm-{n}", vm_properties.instance(f"{ARM[:-1]}{n}"), changes=True) for n in (1, 2)
+    )
     others = [
         ArmRequest("start VM", "vm-1", first.instance, changes=True),
         ArmRequest("look at VM", "vm-1", first.instance),
@@ -275,7 +276,7 @@ def test_a_machine_of_somebody_else_under_the_name_is_left_alone() -> None:
     nothing: dict[str, Any] = {"storageProfile": {"dataDisks": []}, "networkProfile": {"networkInterfaces": []}}
     disk = ARM.replace("virtualMachines/vm-1", "disks/old")
     kept = VmReplacementState("0" * 8, "vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": nothing}, {}, [])
-    job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
+    job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", vm_properties.instance(ARM))
     properties = {"vmId": "vm-id-2", "provisioningState": "Succeeded", "storageProfile": {"osDisk": {"name": "theirs"}}}
     with pytest.raises(Transient, match="neither the old one nor created by this operation"):
         replacement_plan.decide(AzureObservation({"id": ARM, "name": "vm-1", "properties": properties}, kept=kept), job)
@@ -322,7 +323,7 @@ def test_where_no_vm_is_the_long_call_of_its_creation_tells_what_became_of_it(ca
     creation, do, reason = CREATIONS[case]
     disk = ARM.replace("virtualMachines/vm-1", "disks/old")
     kept = VmReplacementState("0" * 8, "vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": _parts("Detach")}, {}, [])
-    job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
+    job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", vm_properties.instance(ARM))
     found = replacement_plan.decide(AzureObservation(None, kept=kept, creation=creation), job)
     failed = None if found.next.failed is None else found.next.failed.reason
     assert (found.do, failed, found.next.under_way) == (do, reason, do is AzureAction.NOTHING)
@@ -348,7 +349,7 @@ def test_what_is_kept_in_vain_stays_where_the_next_replacement_needs_it(case: st
     )
     properties = {**parts, "vmId": "vm-id-1", "provisioningState": state}
     vm = None if state is None else {"id": ARM, "name": "vm-1", "properties": properties}
-    job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
+    job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", vm_properties.instance(ARM))
     assert replacement_plan.decide(AzureObservation(vm, kept=kept), job).next.still_needed is stays
 
 
@@ -370,7 +371,7 @@ def test_a_new_machine_that_failed_and_runs_is_not_done(option: str, step: str, 
     made = {**storage, "osDisk": {**os_disk, "name": kept.new_disk_name}}
     view = {"statuses": _statuses("failed/InternalOperationError", "running")}
     properties = {**nothing, "storageProfile": made, "provisioningState": "Failed", "instanceView": view}
-    job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
+    job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", vm_properties.instance(ARM))
     found = replacement_plan.decide(
         AzureObservation({"id": ARM, "name": "vm-1", "properties": properties}, kept=kept), job
     )
@@ -388,6 +389,6 @@ def test_a_new_machine_that_failed_and_runs_is_not_done(option: str, step: str, 
 def test_what_cannot_be_made_anew_is_refused_before_anything_is_touched(changes: dict[str, Any], words: str) -> None:
     storage = {"osDisk": {"name": "d", "managedDisk": {"id": "d"}}, "imageReference": {"sku": "s"}}
     vm = {"name": "vm-1", "properties": {"storageProfile": storage, "osProfile": {"adminUsername": "a"}, **changes}}
-    job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", ids.instance(ARM))
+    job = Job("op", "0" * 8, OperationKind.HOST_REPLACE, "m1", "1", vm_properties.instance(ARM))
     with pytest.raises(Refusal, match=words):
         replacement_plan.decide(AzureObservation(vm), job)

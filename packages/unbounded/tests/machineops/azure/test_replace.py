@@ -19,14 +19,14 @@ from tests.operations.staging import in_stage, result
 from tests.operations.world import Running
 from tests.support.waiting import eventually
 from unbounded.api.core import SECRETS
-from unbounded.api.evidence import Cause
+from unbounded.api.fields import Cause
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.errors import Forbidden
 from unbounded.machineops import causes, reasons, replacement
-from unbounded.machineops.causes import of_credential
+from unbounded.machineops.causes import credential_cause
 from unbounded.machineops.provider import PUT_BACK
 from unbounded.machineops.replacement_state import ReplacementSecret
 from unbounded.operations import reasons as common
@@ -481,7 +481,7 @@ CAUSES: Final = {
             "/policyAssignments/no-new-machines",
         },
     ),
-    "not-authorized": of_credential(causes.CREDENTIAL_REFUSED, "azure"),
+    "not-authorized": credential_cause(causes.CREDENTIAL_REFUSED, "azure"),
     "subscription-not-registered": Cause(code="MissingSubscriptionRegistration"),
 }
 

@@ -16,7 +16,7 @@ from tests.operations.faults import FAIR, Incarnation
 from tests.support.virtual_time import run_virtual
 from unbounded.machineops.provider import AuthMode, Login, Power, Provider, SecretStr
 from unbounded.machineops.providers.oci import PROVIDER
-from unbounded.machineops.providers.oci.ids import provider_id
+from unbounded.machineops.providers.oci.instances import provider_id
 from unbounded.machineops.providers.oci.provider import OciProvider
 from unbounded.machineops.testing import ProviderContract, Trouble
 from unbounded_lab.cloud.oci import InstanceState

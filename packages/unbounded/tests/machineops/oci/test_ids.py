@@ -22,8 +22,9 @@ from unbounded.machineops.provider import (
     Transient,
     Uncertain,
 )
-from unbounded.machineops.providers.oci import errors, ids, launch, logins
+from unbounded.machineops.providers.oci import errors, instances, launch, logins
 from unbounded.machineops.providers.oci.errors import OciErrorResponse, OciNotFound, TokenUsed
+from unbounded.machineops.providers.oci.instances import power
 from unbounded.machineops.providers.oci.replacement_plan import (
     TERMINATING_OLD,
     OciObservation,
@@ -32,7 +33,6 @@ from unbounded.machineops.providers.oci.replacement_plan import (
 )
 from unbounded.machineops.providers.oci.replacement_plan import describe as words_of
 from unbounded.machineops.providers.oci.restarts import CallTimes
-from unbounded.machineops.providers.oci.states import power
 from unbounded_lab.cloud.oci.identity import fingerprint, private_pem, rsa_key
 
 OCID = "ocid1.instance.oc1.phx.anyhqljsc4nqk4qqed4w5ruo57ow5jkyqhubgy2l5g5os4m2nelybcfwmjzq"
@@ -47,11 +47,11 @@ SECRET = {
 
 
 def test_a_provider_id_names_an_instance_however_it_is_written() -> None:
-    instance = ids.instance(f"oci://{OCID}")
-    assert instance == ids.instance(f" oci://{OCID.upper()}\n")
+    instance = instances.instance(f"oci://{OCID}")
+    assert instance == instances.instance(f" oci://{OCID.upper()}\n")
     assert (instance.id, instance.scope, instance.name) == (OCID, "oc1.phx", "instance …fwmjzq")
-    assert ids.instance(ids.provider_id(OCID)) == instance
-    assert ids.instance("oci://ocid1.instance.oc1.eu-madrid-1.anwx").scope == "oc1.eu-madrid-1"
+    assert instances.instance(instances.provider_id(OCID)) == instance
+    assert instances.instance("oci://ocid1.instance.oc1.eu-madrid-1.anwx").scope == "oc1.eu-madrid-1"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_provider_id_names_an_instance_however_it_is_written() -> None:
 )
 def test_what_names_no_instance_is_told_what_would(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
-        ids.instance(text)
+        instances.instance(text)
 
 
 def test_lifecycle_states_are_powers() -> None:
@@ -163,7 +163,7 @@ OLD = {
     ],
 )
 def test_a_subnet_has_to_allow_what_is_asked_for(subnet: dict[str, Any], assign: str, words: str) -> None:
-    instance = ids.instance("oci://ocid1.instance.oc1.phx.xyz")
+    instance = instances.instance("oci://ocid1.instance.oc1.phx.xyz")
     job = Job("op", "uid", OperationKind.HOST_REPLACE, "m1", "machine-uid", instance, {"assignPublicIP": assign})
     if not words:
         launch.check(OLD, [], subnet, job)
@@ -173,7 +173,7 @@ def test_a_subnet_has_to_allow_what_is_asked_for(subnet: dict[str, Any], assign:
 
 
 IMAGE = {"id": "image", "launchOptions": {"networkType": "PARAVIRTUALIZED", "firmware": "UEFI_64"}}
-JOB = Job("op", "uid", OperationKind.HOST_REPLACE, "m1", "machine-uid", ids.instance(f"oci://{OLD['id']}"), {})
+JOB = Job("op", "uid", OperationKind.HOST_REPLACE, "m1", "machine-uid", instances.instance(f"oci://{OLD['id']}"), {})
 
 
 def test_launch_options_that_are_not_those_of_the_image_are_lost() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.machineops.oci.world import NearOci, OciWorld, oci_story, wait
 from tests.operations.staging import result
 from unbounded.api.core import SECRETS
-from unbounded.api.evidence import Cause
+from unbounded.api.fields import Cause
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.machineops import causes, reasons

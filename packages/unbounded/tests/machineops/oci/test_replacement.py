@@ -18,7 +18,7 @@ from tests.machineops.oci.world import TIMES, NearOci, OciWorld, oci_story, wait
 from tests.operations.staging import in_stage, result
 from tests.support.virtual_time import run_virtual
 from unbounded.api.core import SECRETS
-from unbounded.api.evidence import Cause
+from unbounded.api.fields import Cause
 from unbounded.api.operation import MachineOperation
 from unbounded.machineops import causes, reasons
 from unbounded.machineops.providers.oci import replacement_plan as names

@@ -20,7 +20,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.provider import Power
 from unbounded.machineops.providers.oci.calls import THREADS
-from unbounded.machineops.providers.oci.ids import provider_id
+from unbounded.machineops.providers.oci.instances import provider_id
 from unbounded.machineops.providers.oci.provider import OciProvider
 from unbounded_lab.cloud.oci import LabOci
 from unbounded_lab.dials import FOR_EVER

@@ -27,7 +27,7 @@ from unbounded.machineops.provider import (
     Transient,
     Uncertain,
 )
-from unbounded.machineops.providers.oci import PROVIDER, ids
+from unbounded.machineops.providers.oci import PROVIDER, instances
 from unbounded.machineops.providers.oci.calls import OciCalls, Wire
 from unbounded.machineops.providers.oci.provider import OciProvider
 from unbounded.machineops.registry import faults
@@ -59,7 +59,7 @@ async def opened_by(provider: Provider, login: Login) -> AsyncIterator[Session]:
 
 
 def job(ocid: str) -> Job:
-    instance = ids.instance(ids.provider_id(ocid))
+    instance = instances.instance(instances.provider_id(ocid))
     return Job("op", "uid", OperationKind.HOST_POWER_OFF, "m1", "machine-uid", instance)
 
 
@@ -81,7 +81,7 @@ async def test_an_api_key_with_a_passphrase_looks_and_asks() -> None:
         assert cloud.tenancy.instances[ident].state is InstanceState.RUNNING
         await opened.ask(job(ident), Action.POWER_OFF, before=soon())
         assert cloud.tenancy.instances[ident].state is InstanceState.STOPPING
-        gone = await opened.look(ids.instance("oci://ocid1.instance.oc1.phx.gone"))
+        gone = await opened.look(instances.instance("oci://ocid1.instance.oc1.phx.gone"))
         assert gone.power is Power.GONE
         assert "or MachineOperationCredential oci has no permission" in gone.detail
 
@@ -92,7 +92,7 @@ async def test_an_instance_of_another_region_is_not_taken_for_gone() -> None:
         with pytest.raises(
             Refusal, match=r"oci is for region us-phoenix-1, and instance …xyz is in us-ashburn-1"
         ) as told:
-            await opened.look(ids.instance("oci://ocid1.instance.oc1.iad.xyz"))
+            await opened.look(instances.instance("oci://ocid1.instance.oc1.iad.xyz"))
         assert told.value.reason == reasons.AUTH_INVALID
         assert cloud.journal == []
 
@@ -172,7 +172,7 @@ async def test_who_is_nobody_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setenv("OCI_RESOURCE_PRINCIPAL_VERSION", "2.2")
         async with session(cloud, Login("oci", AuthMode.WORKLOAD_IDENTITY), environ=environ) as opened:
             with pytest.raises(Refusal, match="MachineOperationCredential oci: no login as the resource") as told:
-                await opened.look(ids.instance("oci://ocid1.instance.oc1.phx.xyz"))
+                await opened.look(instances.instance("oci://ocid1.instance.oc1.phx.xyz"))
         assert told.value.reason == reasons.AUTH_REFUSED
 
 

@@ -24,7 +24,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.machineops.provider import AuthMode, Login
 from unbounded.machineops.providers.oci import calls
 from unbounded.machineops.providers.oci.calls import OciCalls, Wire
-from unbounded.machineops.providers.oci.ids import provider_id
+from unbounded.machineops.providers.oci.instances import provider_id
 from unbounded.machineops.providers.oci.launch import TAG_UID
 from unbounded.machineops.providers.oci.provider import OciProvider
 from unbounded_lab.clock import LoopClock

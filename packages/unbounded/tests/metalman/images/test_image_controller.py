@@ -27,8 +27,8 @@ from unbounded.cli.explain.links import ExplainLink, Topic
 from unbounded.cli.explain.run import explained
 from unbounded.fetch.store import ImageStore
 from unbounded.fetch.web import Web
-from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
+from unbounded.kube.clock import Backoff
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.http.ports import NotReadyYet
 from unbounded.metalman.images.conditions import ImageConditions

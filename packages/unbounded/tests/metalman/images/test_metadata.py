@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from unbounded.api.machine import Machine
 from unbounded.fetch.failures import UnusableContent
-from unbounded.fetch.platforms import Platform
+from unbounded.fetch.reference import Platform
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.images.metadata import Metadata, parse_metadata, read_disk, read_netboot
 from unbounded.metalman.images.references import (

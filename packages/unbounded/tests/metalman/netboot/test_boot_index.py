@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.metalman.support.all_reservations import index_reservations
-from unbounded.api.machine import DHCPLease
+from unbounded.api.machine_spec import DHCPLease
 from unbounded.metalman.dhcp.model import WithheldReservation
 from unbounded.metalman.dhcp.reservations import Reservation
 from unbounded.metalman.netboot.boot_index import BootIndex

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from unbounded.api.machine import DHCPLease
+from unbounded.api.machine_spec import DHCPLease
 from unbounded.metalman.dhcp.model import DhcpFinding, WithheldReservation
 from unbounded.metalman.dhcp.reservations import Reservation, normalized_mac, reserve
 

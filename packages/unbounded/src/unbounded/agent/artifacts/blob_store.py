@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from unbounded.api.failures import Transient
-from unbounded.fetch.digests import Digest
 from unbounded.fetch.failures import UnusableContent
+from unbounded.fetch.reference import Digest
 from unbounded.kube.durable import write_durably
 
 FORMAT: Final = 1

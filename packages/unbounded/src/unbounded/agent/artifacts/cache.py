@@ -12,13 +12,13 @@ from unbounded.agent.artifacts.blob_store import BlobNote, BlobStore, noted_dige
 from unbounded.agent.artifacts.sources import Artifact, redacted_url
 from unbounded.agent.ports import OnProgress
 from unbounded.api.failures import Rejected, Transient
-from unbounded.fetch.digests import Digest
 from unbounded.fetch.download import Download, checked_url, download
 from unbounded.fetch.failures import Denied, NotPublished, TooLarge
+from unbounded.fetch.reference import Digest
 from unbounded.fetch.transfer import OnBytes
 from unbounded.fetch.web import Patience, Web
 from unbounded.kube.logs import Log
-from unbounded.kube.threads import run_in_thread
+from unbounded.kube.tasks import run_in_thread
 
 MOST_BYTES: Final = 64 * 1024
 _LINE: Final = re.compile(r"([0-9A-Fa-f]{64})(?:[ \t]+\*?(\S.*?))?\s*")

@@ -13,16 +13,13 @@ from typing import Final
 from unbounded.agent.artifacts.blob_store import BlobNote, BlobStore, noted_digest
 from unbounded.agent.ports import OnProgress
 from unbounded.api.failures import Rejected, Transient
-from unbounded.fetch.digests import Digest
 from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.manifest import Blob
-from unbounded.fetch.platforms import Platform
-from unbounded.fetch.reference import Reference
+from unbounded.fetch.reference import Digest, Platform, Reference
 from unbounded.fetch.registry import RegistryClient, Resolved
 from unbounded.fetch.web import Web
-from unbounded.kube.gather import gather
 from unbounded.kube.logs import Log
-from unbounded.kube.threads import run_in_thread
+from unbounded.kube.tasks import gather, run_in_thread
 
 log = Log("agent")
 

@@ -32,9 +32,8 @@ from unbounded.join.csr import (
     kubelet_identity,
 )
 from unbounded.join.discovery import certificates, signed_place
-from unbounded.kube.backoff import Backoff
 from unbounded.kube.client import HttpApi
-from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.clock import Backoff, WallClock, utc_now
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import AuthInfo, ClientCredentials, ExecPlugin, StaticCredentials
 from unbounded.kube.errors import Forbidden, NotFound

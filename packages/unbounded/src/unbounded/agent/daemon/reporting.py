@@ -18,8 +18,8 @@ from unbounded.agent.preflight.observe_host import graphics
 from unbounded.agent.recreation.report import ConditionReport
 from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
+from unbounded.kube.clock import Backoff
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api

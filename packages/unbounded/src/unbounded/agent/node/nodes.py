@@ -40,9 +40,8 @@ from unbounded.api.node_settings import NodeSettings
 from unbounded.fetch.system_tree import SystemTree, sync_file_system
 from unbounded.fetch.web import Trust
 from unbounded.kube.clock import WallClock, utc_now
-from unbounded.kube.gather import gather
 from unbounded.kube.logs import Log, SecretStr
-from unbounded.kube.threads import run_in_thread
+from unbounded.kube.tasks import gather, run_in_thread
 
 log = Log("agent")
 

@@ -28,7 +28,7 @@ from unbounded.kube.durable import remove_durably, write_durably
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.logs import SecretStr
 from unbounded.kube.port import Api
-from unbounded.kube.threads import run_in_thread
+from unbounded.kube.tasks import run_in_thread
 
 KEY: Final = ".dockerconfigjson"
 PROVIDER: Final = "unbounded-pull-secrets"

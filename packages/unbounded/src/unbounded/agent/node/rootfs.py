@@ -13,7 +13,7 @@ from typing import Final
 from unbounded.agent.ports import Commands, OnProgress
 from unbounded.fetch.system_tree import SystemTree
 from unbounded.fetch.unpack import StopSignal, UnpackLimits, unpack
-from unbounded.kube.threads import run_stoppable
+from unbounded.kube.tasks import run_stoppable
 
 LIMITS: Final = UnpackLimits(bytes=32 << 30, members=1_000_000)
 DEBOOTSTRAP_S: Final = 1800.0

@@ -18,9 +18,8 @@ from unbounded.agent.steps.sysctl import DESIRED
 from unbounded.api.failures import Rejected
 from unbounded.api.node_settings import KubeletSettings, NodeSettings, ProxySettings, RegistryConfig, RegistryHost
 from unbounded.fetch.logins import RegistryLogins
-from unbounded.fetch.proxies import Proxies
 from unbounded.fetch.reference import Reference
-from unbounded.fetch.web import Trust
+from unbounded.fetch.web import Proxies, Trust
 
 UNITS: Final = ("containerd.service", "kubelet.service")
 FLAGS: Final = "/etc/systemd/system/kubelet.service.d/30-settings.conf"

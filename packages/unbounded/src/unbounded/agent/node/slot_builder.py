@@ -28,14 +28,13 @@ from unbounded.agent.ports import Commands, OnProgress
 from unbounded.agent.steps.runner import add_all
 from unbounded.agent.steps.step import ReversibleStep
 from unbounded.api.failures import Rejected, Transient
-from unbounded.fetch.archive import Archive, Member, MemberKind
+from unbounded.fetch.archive import Archive, Member, MemberKind, Names, names_of
 from unbounded.fetch.failures import Denied, NotPublished
-from unbounded.fetch.names import Names, names_of
-from unbounded.fetch.platforms import Platform
+from unbounded.fetch.reference import Platform
 from unbounded.fetch.system_tree import SystemTree, sync_file_system
 from unbounded.fetch.web import Trust, Web
 from unbounded.kube.durable import sync_directory
-from unbounded.kube.threads import run_in_thread
+from unbounded.kube.tasks import run_in_thread
 
 AT_ONCE: Final = 6
 KEPT: Final = 3  # of each artifact and of images: for the slot in use, the one before, and one on trial

@@ -10,9 +10,10 @@ import msgspec
 
 from unbounded.agent.model import ConfigurationId, NodeGoal
 from unbounded.agent.node_spec.from_config import release_version
-from unbounded.api.base import api_name
 from unbounded.api.configuration import MachineConfigurationVersion
-from unbounded.api.machine import AgentDownloads, DownloadSource, Machine
+from unbounded.api.fields import api_name
+from unbounded.api.machine import Machine
+from unbounded.api.machine_spec import AgentDownloads, DownloadSource
 from unbounded.api.node_settings import NodeSettings, node_settings
 from unbounded.join.agent_config import ArtifactSource, Downloads
 from unbounded.join.node_marks import (

@@ -25,8 +25,7 @@ from unbounded.api.failures import Failure
 from unbounded.fetch.download import checked_url
 from unbounded.fetch.failures import Denied, NotPublished, Unavailable, UnusableContent
 from unbounded.fetch.logins import RegistryLogins
-from unbounded.fetch.platforms import Platform
-from unbounded.fetch.reference import Reference
+from unbounded.fetch.reference import Platform, Reference
 from unbounded.fetch.registry import RegistryClient
 from unbounded.fetch.web import Patience, Trust, Web
 

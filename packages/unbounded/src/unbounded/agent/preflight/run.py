@@ -25,7 +25,7 @@ from unbounded.agent.preflight.report import IgnoredChecks, PreflightFinding, Pr
 from unbounded.agent.steps.slot_choice import choose_slot
 from unbounded.api.failures import Rejected
 from unbounded.fetch.logins import RegistryLogins
-from unbounded.fetch.platforms import Platform
+from unbounded.fetch.reference import Platform
 from unbounded.fetch.web import Web
 from unbounded.join.agent_config import AgentConfig
 

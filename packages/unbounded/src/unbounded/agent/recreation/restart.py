@@ -15,7 +15,7 @@ from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.perform import Lock
 from unbounded.agent.recreation.plan import RecreationLimits
 from unbounded.api.failures import Failure
-from unbounded.kube.backoff import Backoff
+from unbounded.kube.clock import Backoff
 from unbounded.kube.logs import Log
 
 AGAIN: Final = Backoff(base_s=20.0, max_s=600.0)  # between starts of a node that does not stay up

@@ -8,8 +8,9 @@ from typing import Final
 
 from unbounded.api.conditions import ConditionType
 from unbounded.api.configuration import MachineConfigurationVersion
-from unbounded.api.machine import ConfigurationRef, Machine
-from unbounded.join.configurations import NoVersion, bound_version
+from unbounded.api.machine import Machine
+from unbounded.api.machine_spec import ConfigurationRef
+from unbounded.join.node_marks import NoVersion, read_bound_version
 from unbounded.kube.port import Api
 
 MISSING_S: Final = 30.0  # between reads of a version that does not exist
@@ -72,6 +73,6 @@ class VersionResolver:
 
     async def _read(self, ref: ConfigurationRef) -> Version:
         try:
-            return await bound_version(self._api, ref)
+            return await read_bound_version(self._api, ref)
         except NoVersion as missing:
             return Unresolved(str(missing))

@@ -15,7 +15,7 @@ from unbounded.agent.steps.original_state import OriginalState
 from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.agent.steps.sysctl import FoundValues
 from unbounded.api.failures import Rejected
-from unbounded.kube.threads import run_in_thread
+from unbounded.kube.tasks import run_in_thread
 
 NAME: Final = "configured-sysctl"
 BEFORE: Final = OriginalState(NAME, FoundValues)

@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.step import ReversibleStep
 from unbounded.api.failures import Failure, Rejected, Stale, Transient, Uncertain
-from unbounded.kube.gather import first_failure
 from unbounded.kube.logs import Log
+from unbounded.kube.tasks import first_failure
 
 log = Log("agent")
 

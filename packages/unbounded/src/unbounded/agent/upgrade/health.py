@@ -28,7 +28,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, Operat
 from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
-from unbounded.kube.threads import run_in_thread
+from unbounded.kube.tasks import run_in_thread
 
 log = Log("agent")
 

@@ -36,7 +36,7 @@ from unbounded.fetch.unpack import StopSignal
 from unbounded.fetch.web import Patience, Trust, Web, redacted_url
 from unbounded.join.release_key import LARGEST_SIGNATURE, check_signature, signature_url
 from unbounded.kube.logs import Log
-from unbounded.kube.threads import run_stoppable
+from unbounded.kube.tasks import run_stoppable
 from unbounded.operations.ports import Refusal
 
 log = Log("agent")

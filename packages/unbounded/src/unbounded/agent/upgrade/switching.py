@@ -18,7 +18,7 @@ from unbounded.agent.upgrade.health import UpgradeContext, overdue_s
 from unbounded.agent.upgrade.releases import Colour, ReleaseInfo, content_digest, copy_running
 from unbounded.agent.upgrade.trial import Trial, TrialProgress
 from unbounded.api.failures import Rejected, Transient
-from unbounded.kube.threads import run_in_thread
+from unbounded.kube.tasks import run_in_thread
 
 
 def make_trial(

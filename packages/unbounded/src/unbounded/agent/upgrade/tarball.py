@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.agent.layout import BINARY
-from unbounded.fetch.archive import Archive, Member, MemberKind
+from unbounded.fetch.archive import Archive, Member, MemberKind, Names
 from unbounded.fetch.failures import TooLarge, UnusableContent
-from unbounded.fetch.names import Names
 from unbounded.fetch.tree import Tree
 from unbounded.fetch.unpack import StopSignal
 

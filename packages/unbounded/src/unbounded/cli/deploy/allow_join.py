@@ -9,7 +9,7 @@ from unbounded.api.machine import MACHINES, JoinPurpose, Machine, MachinePhase
 from unbounded.cli.plugin.command import CommandSession, Intent, IntentPatch
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.kube.errors import Forbidden, NotFound
-from unbounded.machina.csr_approval.causes import last_allowed
+from unbounded.machina.csr_approval.plan import last_allowed
 from unbounded.machina.machines.eligibility import is_set_up_by_join
 
 OPEN: Final = "no change: its agent and its kubelet may each request one certificate already"

@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.configuration import MACHINE_CONFIGURATIONS
-from unbounded.api.machine import MACHINES, ConfigurationRef, Machine
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine_spec import ConfigurationRef
 from unbounded.api.names import NAMESPACE
 from unbounded.api.node_settings import NodeSettings, node_settings
 from unbounded.cli.deploy import flags, validation
@@ -18,13 +19,12 @@ from unbounded.cli.deploy.machine_manifests import MachineDescription, manifest
 from unbounded.cli.deploy.reachability import warn_unreachable
 from unbounded.cli.deploy.token_store import token_of
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
-from unbounded.join.bootstrap import UsableToken
-from unbounded.join.cloud_config import cloud_config
-from unbounded.join.configurations import NoVersion, bound_version
 from unbounded.join.facts import ClusterFacts, FactsFollower
-from unbounded.join.install import host_setup, standalone_script
-from unbounded.kube.endpoint import endpoint_url
+from unbounded.join.install import cloud_config, host_setup, standalone_script
+from unbounded.join.node_marks import NoVersion, read_bound_version
+from unbounded.join.tokens import UsableToken
 from unbounded.kube.errors import NotFound
+from unbounded.kube.settings import endpoint_url
 from unbounded.machina.configurations.binding import candidate_of, in_order, selecting
 
 FACTS_S: Final = 20.0
@@ -71,7 +71,7 @@ async def _settings(session: CommandSession, machine: Machine) -> NodeSettings |
             return None
         ref = ConfigurationRef(name=name)
     try:
-        return node_settings((await bound_version(session.api, ref)).spec.template)
+        return node_settings((await read_bound_version(session.api, ref)).spec.template)
     except NoVersion as error:
         raise CliError(f"spec.configurationRef of Machine {machine.name}: {error}") from None
 

@@ -12,9 +12,9 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.cli.deploy.live_machina import LiveMachina
 from unbounded.cli.plugin.command import CommandSession
 from unbounded.join.facts import CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, endpoint_of
-from unbounded.kube.endpoint import endpoint_url
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
+from unbounded.kube.settings import endpoint_url
 
 
 def is_local(endpoint: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.cli.plugin.command import CliError, CommandSession
 from unbounded.kube.errors import Forbidden
-from unbounded.kube.threads import DaemonThreads
+from unbounded.kube.tasks import DaemonThreads
 from unbounded.machina.machines.eligibility import HostAddress, host_address
 
 RESOLVE_S: Final = 2.0  # for all names together

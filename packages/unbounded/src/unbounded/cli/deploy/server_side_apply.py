@@ -15,7 +15,7 @@ from unbounded.api.kinds import Kind
 from unbounded.cli.deploy.kinds import kind_of
 from unbounded.cli.plugin.command import MANAGER
 from unbounded.kube.errors import InvalidObject, NotFound
-from unbounded.kube.gather import gather
+from unbounded.kube.tasks import gather
 
 Raw = dict[str, Any]
 

@@ -16,8 +16,7 @@ import msgspec
 
 from unbounded.api.core import Secret
 from unbounded.api.failures import Rejected
-from unbounded.join.bootstrap import newest_usable, site_token_manifest, token_in
-from unbounded.join.tokens import is_secret_name, secret_name
+from unbounded.join.tokens import is_secret_name, newest_usable, secret_name, site_token_manifest, token_in
 from unbounded.kube.clock import rfc3339
 
 Raw = dict[str, Any]

@@ -13,8 +13,7 @@ from unbounded.api.machine import MACHINES, Machine, MachinePhase
 from unbounded.api.names import LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
 from unbounded.cli.deploy import token_plan
 from unbounded.cli.deploy.token_plan import CreateToken, KeepToken, RenewToken, SiteTokens, TokenStep
-from unbounded.join.bootstrap import UsableToken, default_token, newest_usable
-from unbounded.join.tokens import NAMESPACE, secret_name
+from unbounded.join.tokens import NAMESPACE, UsableToken, default_token, newest_usable, secret_name
 from unbounded.kube.clock import utc_now
 from unbounded.kube.errors import Conflict, NotFound
 from unbounded.kube.port import Api

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus
-from unbounded.api.machine import MACHINES, BastionSSHSpec, Machine, SSHHop, SSHSpec
+from unbounded.api.machine import MACHINES, Machine, SSHHop
+from unbounded.api.machine_spec import BastionSSHSpec, SSHSpec
 from unbounded.cli.deploy import validation
 from unbounded.cli.explain.ssh_fixes import hop_of
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Intent, IntentPatch
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.machina.machines.host_key_pins import pinned, untrusted, without_untrusted
-from unbounded.machina.ssh.trust import HostKey, host_key
+from unbounded.machina.ssh.keys import HostKey, host_key
 
 VERB = "patched"
 

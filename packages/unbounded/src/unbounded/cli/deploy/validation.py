@@ -24,7 +24,7 @@ from unbounded.api.fields import (
 )
 from unbounded.api.machine import MAX_MACHINE_NAME
 from unbounded.fetch.reference import image_name
-from unbounded.kube.endpoint import endpoint_url
+from unbounded.kube.settings import endpoint_url
 
 S = TypeVar("S")
 T = TypeVar("T")

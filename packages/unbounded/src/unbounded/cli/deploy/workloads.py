@@ -17,7 +17,7 @@ import yaml
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.cli.deploy.namespace import PART_OF, PRIORITY, controller_network
 from unbounded.cli.deploy.pods import as_nobody, cache_volume, confined, probe, run_volume, tmp_volume
-from unbounded.kube.predecessor import SYSTEM
+from unbounded.kube.epoch import SYSTEM
 
 Raw = dict[str, Any]
 

@@ -23,8 +23,7 @@ from unbounded.cli.explain.facts import ExplainFacts, LeaderLease, leases_of
 from unbounded.cli.explain.operations import blocking
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.errors import ApiError, Forbidden, NotFound
-from unbounded.kube.objects import version_number
-from unbounded.kube.port import Api
+from unbounded.kube.port import Api, version_number
 from unbounded.operations.counters import due
 from unbounded.operations.ownership import bmc_of, executor_name
 

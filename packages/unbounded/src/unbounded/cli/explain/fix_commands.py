@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from unbounded.api.machine import BastionSSHSpec, Machine, SecretKeySelector, SSHHop, SSHSpec
+from unbounded.api.machine import Machine, SSHHop
+from unbounded.api.machine_spec import BastionSSHSpec, SecretKeySelector, SSHSpec
 from unbounded.api.operation import MachineOperation
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.links import PLUGIN, Fix

@@ -17,7 +17,7 @@ from unbounded.cli.explain.fix_commands import has_reported, manual_bootstrap, p
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
 from unbounded.cli.explain.notices import is_note, notices_of
 from unbounded.cli.explain.ssh_fixes import OF_RESET
-from unbounded.machina.csr_approval.causes import JOIN_ALLOWED, JOIN_REFUSED, open_causes
+from unbounded.machina.csr_approval.plan import JOIN_ALLOWED, JOIN_REFUSED, open_causes
 from unbounded.machina.machines.deletion import has_finalizer, requested_reset
 from unbounded.machina.machines.eligibility import is_image_based, reason_against
 from unbounded.machina.machines.model import PassIntervals

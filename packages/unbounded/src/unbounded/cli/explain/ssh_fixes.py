@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from unbounded.api.conditions import ConditionReason, ConditionType
-from unbounded.api.machine import BastionSSHSpec, Machine, SecretKeySelector, SSHHop, SSHSpec
+from unbounded.api.machine import Machine, SSHHop
+from unbounded.api.machine_spec import BastionSSHSpec, SecretKeySelector, SSHSpec
 from unbounded.api.meta import Condition
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.ssh_keys import KEY

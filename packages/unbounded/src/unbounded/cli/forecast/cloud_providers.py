@@ -77,7 +77,7 @@ async def _with_losses(
     provider = providers.get(_provider(one) or "")
     if provider is None or isinstance(provider, str) or one.fails_at_once:
         return one, ""
-    from unbounded.machineops.loss_preview import preview_losses  # noqa: PLC0415  # only for operations of its own
+    from unbounded.machineops.preflight import preview_losses  # noqa: PLC0415  # only for operations of its own
     from unbounded.machineops.provider import check_losses  # noqa: PLC0415  # as above
 
     losses: tuple[Loss, ...] = ()

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.core import Secret
-from unbounded.api.machine import Machine, SecretKeySelector
+from unbounded.api.machine import Machine
+from unbounded.api.machine_spec import SecretKeySelector
 from unbounded.api.meta import Condition
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind

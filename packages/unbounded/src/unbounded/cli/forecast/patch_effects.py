@@ -14,7 +14,7 @@ from unbounded.cli.deploy.allow_join import INSTALLS, UNDER_NODE
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.procedures import procedure_of
 from unbounded.cli.plugin.command import IntentPatch
-from unbounded.machina.csr_approval.causes import open_causes
+from unbounded.machina.csr_approval.plan import open_causes
 from unbounded.machina.machines.eligibility import is_set_up_by_join
 from unbounded.operations.counters import Due, due
 from unbounded.operations.gates import paused

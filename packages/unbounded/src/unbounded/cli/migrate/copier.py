@@ -13,8 +13,8 @@ from unbounded.cli.definitions import CRDS
 from unbounded.cli.migrate.copy_plan import CreateCopy, ServerObject, ServerObjects, Write, next_writes
 from unbounded.cli.migrate.kinds import COPIED, Raw, RawKind, is_foreign, of_definition
 from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
-from unbounded.kube.gather import gather
 from unbounded.kube.port import Api
+from unbounded.kube.tasks import gather
 
 AT_ONCE: Final = 16
 _VAIN_ROUNDS: Final = 60  # of next_writes; a new kind is served within seconds

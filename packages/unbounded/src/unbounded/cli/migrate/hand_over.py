@@ -23,8 +23,8 @@ from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.cli.printable import one_line
 from unbounded.join.successor import Successor, encoded
 from unbounded.kube.errors import AlreadyExists
-from unbounded.kube.gather import gather
 from unbounded.kube.port import Api
+from unbounded.kube.tasks import gather
 from unbounded.machina.csr_approval.request import Holder, UnfitRequest, is_decided, requested_machine, requester_of
 
 POLL_S: Final = 1.0

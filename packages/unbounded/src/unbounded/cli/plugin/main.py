@@ -18,7 +18,7 @@ from unbounded.cli.plugin.command import INTERRUPTED, CliCommand, CliInvocation,
 from unbounded.cli.plugin.output import printer_for
 from unbounded.cli.plugin.parsing import commands, loaded
 from unbounded.cli.plugin.style import PLAIN
-from unbounded.kube.gc_tuning import freeze_imports
+from unbounded.kube.process_tuning import freeze_imports
 
 if TYPE_CHECKING:
     from unbounded.kube.client import HttpApi

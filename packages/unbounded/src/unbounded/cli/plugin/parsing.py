@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 from unbounded.cli.plugin.command import USAGE, CliCommand
 from unbounded.cli.plugin.flags import BooleanFlag
-from unbounded.kube.version_flag import add_version, installed_version
+from unbounded.kube.settings import add_version, installed_version
 
 FILES: Final = ("install", "uninstall", "site", "config", "machine", "operation", "why", "plan", "about")
 

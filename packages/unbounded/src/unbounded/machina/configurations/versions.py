@@ -35,22 +35,20 @@ from unbounded.machina.configurations.plan import (
     AdoptVersion,
     AnnounceChange,
     ConfigurationObservation,
+    ConfigurationUsers,
     CreateVersion,
     DeleteVersion,
     EditVersion,
     ObservedVersion,
     ReserveNumber,
     VersionsPlan,
+    VersionUsers,
     WithdrawChange,
     WriteUsers,
-    name_of,
-    plan,
-)
-from unbounded.machina.configurations.usage import (
-    ConfigurationUsers,
-    VersionUsers,
     configurations_of,
+    name_of,
     node_versions,
+    plan,
     usage_of,
 )
 

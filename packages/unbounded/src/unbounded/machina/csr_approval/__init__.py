@@ -5,8 +5,7 @@ Machine, a HostReplace that runs or has written the host, a completed AgentReset
 holder of a Machine's certificate may renew it. Every other certificate needs a cause.
 
     request     parser of CertificateSigningRequests
-    causes      causes of joins, and their use
-    plan        pure: plan(request, machine) -> Verdict
+    plan        pure: causes of joins, and their use; plan(request, machine) -> Verdict
     serving     pure: plan_serving(request, machine, neighbours) -> Verdict, for serving certificates of kubelets
     controller  loop over CertificateSigningRequests
 """

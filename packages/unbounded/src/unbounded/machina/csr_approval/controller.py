@@ -22,8 +22,9 @@ from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.machina.csr_approval.causes import JOIN_ALLOWED, JOIN_REFUSED, is_recorded, with_recorded
 from unbounded.machina.csr_approval.plan import (
+    JOIN_ALLOWED,
+    JOIN_REFUSED,
     ApproveJoin,
     ApproveRenewal,
     ApproveServing,
@@ -32,8 +33,10 @@ from unbounded.machina.csr_approval.plan import (
     NotOurs,
     Verdict,
     is_ours,
+    is_recorded,
     machine_concerned,
     plan,
+    with_recorded,
 )
 from unbounded.machina.csr_approval.serving import (
     NameOwners,

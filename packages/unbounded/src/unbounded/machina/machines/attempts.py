@@ -18,7 +18,7 @@ from typing import Final
 
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
 from unbounded.api.machine import SSHHop
-from unbounded.kube.backoff import Backoff
+from unbounded.kube.clock import Backoff
 from unbounded.kube.logs import Log
 from unbounded.machina.machines.conditions import OutOfTime
 from unbounded.machina.machines.eligibility import is_first, repeats

@@ -22,8 +22,14 @@ from unbounded.api.machine import Machine, SSHHop
 from unbounded.api.meta import Condition
 from unbounded.machina.machines.eligibility import host_text
 from unbounded.machina.machines.model import Attempt, RecordEnd, SetCondition
-from unbounded.machina.provisioning.model import Finished, HostRefuses, Interrupted
-from unbounded.machina.provisioning.progress import STOPPED_STATUS, cause_of, failure_text
+from unbounded.machina.provisioning.model import (
+    STOPPED_STATUS,
+    Finished,
+    HostRefuses,
+    Interrupted,
+    cause_of,
+    failure_text,
+)
 from unbounded.machina.ssh.model import SshReason, SshRejected, SshTransient, SshUncertain
 
 _R = ConditionReason

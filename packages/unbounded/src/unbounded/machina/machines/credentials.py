@@ -15,7 +15,8 @@ from unbounded.api import core
 from unbounded.api.conditions import ConditionReason
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected
-from unbounded.api.machine import Machine, SecretKeySelector, SSHHop, SSHSpec
+from unbounded.api.machine import Machine, SSHHop
+from unbounded.api.machine_spec import SecretKeySelector, SSHSpec
 from unbounded.api.names import NAMESPACE
 from unbounded.kube.clock import loop_time
 from unbounded.kube.errors import READ_FORBIDDEN, Forbidden, NotFound

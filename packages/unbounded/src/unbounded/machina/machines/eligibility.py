@@ -17,7 +17,7 @@ from unbounded.api.core import Node
 from unbounded.api.machine import PROVISIONING, JoinPurpose, Machine, PreviousNode, ProvisioningStatus
 from unbounded.api.operation import OperationKind, OperationPhase
 from unbounded.kube.cache import Cache
-from unbounded.machina.csr_approval.causes import last_allowed
+from unbounded.machina.csr_approval.plan import last_allowed
 from unbounded.machina.ssh.model import HostPort, host_port
 
 _FROM_AN_IMAGE: Final = frozenset(

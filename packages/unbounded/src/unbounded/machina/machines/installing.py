@@ -9,7 +9,6 @@ from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine
 from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import config_text
-from unbounded.join.bootstrap import UsableToken
 from unbounded.join.facts import ClusterFacts
 from unbounded.join.install import (
     NO_DIGEST,
@@ -20,6 +19,7 @@ from unbounded.join.install import (
     install_script,
     origin_of,
 )
+from unbounded.join.tokens import UsableToken
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.machines.conditions import CannotBegin
 from unbounded.machina.provisioning.model import Install

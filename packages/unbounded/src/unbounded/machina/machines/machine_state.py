@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from unbounded.api.machine import Machine, ProvisioningStatus
-from unbounded.kube.backoff import Backoff
-from unbounded.kube.clock import WallClock, rfc3339
+from unbounded.kube.clock import Backoff, WallClock, rfc3339
 from unbounded.machina.machines.model import Prerequisites, Probe
 from unbounded.machina.ssh.model import SshRejected, SshTransient
 

@@ -15,12 +15,11 @@ from unbounded.api.core import ConfigMap, Node
 from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MachineOperation
-from unbounded.join.bootstrap import UsableToken
 from unbounded.join.facts import ClusterFacts
 from unbounded.join.token_finder import FoundToken, TokenFinder
-from unbounded.kube.backoff import Backoff
+from unbounded.join.tokens import UsableToken
 from unbounded.kube.cache import Cache
-from unbounded.kube.clock import WallClock
+from unbounded.kube.clock import Backoff, WallClock
 from unbounded.machina.configurations.versions import INDEX_CONFIGURATION
 from unbounded.machina.machines.credentials import READ_EVERY_S, SecretReader, SshCredentials, credentials_of
 from unbounded.machina.machines.eligibility import sharing_host

@@ -28,9 +28,10 @@ from unbounded.machina.provisioning.model import (
     NoRun,
     ObservedRun,
     RunInProgress,
+    end_of_text,
+    progress_text,
+    redacted,
 )
-from unbounded.machina.provisioning.progress import progress_text
-from unbounded.machina.provisioning.redact import end_of_text, redacted
 from unbounded.machina.ssh.model import Shell, SshCommandResult, SshUncertain
 
 _R = ConditionReason

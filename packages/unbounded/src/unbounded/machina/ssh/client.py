@@ -16,8 +16,8 @@ from weakref import WeakSet, WeakValueDictionary
 import aiohappyeyeballs
 import asyncssh
 
-from unbounded.kube.threads import DaemonThreads
-from unbounded.machina.ssh import failures, trust
+from unbounded.kube.tasks import DaemonThreads
+from unbounded.machina.ssh import failures, keys
 from unbounded.machina.ssh.failures import GREETING_BYTES, Greeting, NoSuchName, greeting
 from unbounded.machina.ssh.handshake import GreetedConnection, SshConnection, UntrustedHostKey, handshake
 from unbounded.machina.ssh.keys import KeyRing, UserKey
@@ -191,7 +191,7 @@ class SshClient:
         """Log in to a server, which may show several host keys before a trusted one."""
         key = await self._keys.read(hop.identity, hop.name)
         async with self._handshake_limit.acquire((through.hop.at if through else None, hop.at)):
-            algorithms = trust.algorithms(hop.pins, known_kind=self._key_types.get(hop.pins.fingerprint or ""))
+            algorithms = keys.algorithms(hop.pins, known_kind=self._key_types.get(hop.pins.fingerprint or ""))
             seen: list[UntrustedHostKey] = []
             while True:
                 try:
@@ -199,10 +199,10 @@ class SshClient:
                 except UntrustedHostKey as other:
                     seen.append(other)
                     shown = [one.shown.kind for one in seen]
-                    algorithms = trust.other_algorithms(hop.pins, shown=shown, has=other.has)
+                    algorithms = keys.other_algorithms(hop.pins, shown=shown, has=other.has)
                     if not algorithms:
                         raise failures.host_key_changed(
-                            hop, shown=seen[0].shown.fingerprint, desired=trust.pinned_text(hop.pins)
+                            hop, shown=seen[0].shown.fingerprint, desired=keys.pinned_text(hop.pins)
                         ) from None
                 else:
                     self._cache_key_type(line)

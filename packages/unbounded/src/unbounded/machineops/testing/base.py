@@ -6,17 +6,7 @@ import asyncio
 from collections.abc import Collection, Coroutine
 from typing import Any, ClassVar, Final, TypeVar
 
-from unbounded.machineops.provider import (
-    Action,
-    Instance,
-    Job,
-    OperationKind,
-    Power,
-    Progress,
-    Session,
-    State,
-)
-from unbounded.machineops.testing.budgets import now
+from unbounded.machineops.provider import Action, Instance, Job, OperationKind, Power, Progress, Session, State
 from unbounded.machineops.testing.driving import (
     AHEAD_S,
     PollPace,
@@ -27,7 +17,7 @@ from unbounded.machineops.testing.driving import (
     session_of,
     truth_of,
 )
-from unbounded.machineops.testing.subject import Subject
+from unbounded.machineops.testing.subject import Subject, now
 
 T = TypeVar("T")
 

@@ -9,12 +9,10 @@ import pytest
 from unbounded.machineops import registry
 from unbounded.machineops.provider import API_VERSION, Instance, Power, SecretStr, Session
 from unbounded.machineops.testing.base import Contract
-from unbounded.machineops.testing.budgets import CountingBudget
 from unbounded.machineops.testing.driving import session_of
-from unbounded.machineops.testing.powering import PowerTests
-from unbounded.machineops.testing.replacing import ReplacementTests
+from unbounded.machineops.testing.operations import PowerTests, ReplacementTests
 from unbounded.machineops.testing.sharing import SharingTests
-from unbounded.machineops.testing.subject import Subject
+from unbounded.machineops.testing.subject import CountingBudget, Subject
 from unbounded.machineops.testing.troubles import TroubleTests
 
 

@@ -29,8 +29,16 @@ from unbounded.machineops.provider import (
     Uncertain,
 )
 from unbounded.machineops.replacement import step_of
-from unbounded.machineops.testing.budgets import CountingBudget, DelayedBudget, InMemoryKeep, now
-from unbounded.machineops.testing.subject import Names, Subject, Trouble, Troubled
+from unbounded.machineops.testing.subject import (
+    CountingBudget,
+    DelayedBudget,
+    InMemoryKeep,
+    Names,
+    Subject,
+    Trouble,
+    Troubled,
+    now,
+)
 
 T = TypeVar("T")
 

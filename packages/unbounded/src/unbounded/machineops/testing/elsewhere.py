@@ -35,8 +35,7 @@ from unbounded.machineops.provider import (
     Session,
     Taken,
 )
-from unbounded.machineops.testing.budgets import CountingBudget, InMemoryKeep, now
-from unbounded.machineops.testing.subject import MadeAnew, Subject
+from unbounded.machineops.testing.subject import CountingBudget, InMemoryKeep, MadeAnew, Subject, now
 
 MAIN: Final = f"from {__name__} import main; main()"
 ZONE: Final = "<+14>-14"  # a day before or after most time zones

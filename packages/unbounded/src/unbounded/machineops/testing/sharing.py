@@ -9,7 +9,6 @@ from typing import Final
 from unbounded.machineops.provider import Action, Instance, OperationKind, Power, Session, State
 from unbounded.machineops.testing import left_open
 from unbounded.machineops.testing.base import ENDS_IN, Contract
-from unbounded.machineops.testing.budgets import now
 from unbounded.machineops.testing.driving import (
     AHEAD_S,
     DrivenReplacement,
@@ -19,7 +18,7 @@ from unbounded.machineops.testing.driving import (
     truth_of,
 )
 from unbounded.machineops.testing.elsewhere import HINT, other_process_session
-from unbounded.machineops.testing.subject import Subject
+from unbounded.machineops.testing.subject import Subject, now
 
 SESSIONS: Final = 8  # one after the other
 

@@ -22,7 +22,6 @@ from unbounded.machineops.provider import (
     Uncertain,
 )
 from unbounded.machineops.testing.base import Contract
-from unbounded.machineops.testing.budgets import CountingBudget, now
 from unbounded.machineops.testing.driving import (
     AHEAD_S,
     DrivenReplacement,
@@ -34,6 +33,7 @@ from unbounded.machineops.testing.driving import (
     truth_of,
 )
 from unbounded.machineops.testing.subject import (
+    CountingBudget,
     Subject,
     Trouble,
     Troubled,
@@ -41,6 +41,7 @@ from unbounded.machineops.testing.subject import (
     bring,
     came,
     login_refused,
+    now,
 )
 
 _BEAT_S: Final = 0.01

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from unbounded.api.machine import DHCPLease
+from unbounded.api.machine_spec import DHCPLease
 from unbounded.metalman.dhcp.model import DhcpFinding, DhcpFindingKind, StaticLease, WithheldReservation
 
 

@@ -13,8 +13,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_exceptions import HTTPException
 from prometheus_client import CollectorRegistry
 
-from unbounded.kube.limits import open_files
 from unbounded.kube.logs import Log
+from unbounded.kube.process_tuning import open_files
 from unbounded.metalman.http import responses
 from unbounded.metalman.http.file_sender import TRANSFERS_OF_ONE, FileSender
 from unbounded.metalman.http.listener import BootHttpListener

@@ -14,10 +14,9 @@ from typing import Any, Final, TypeVar
 
 from unbounded.api.failures import Failure, Transient
 from unbounded.api.machine import Machine
-from unbounded.fetch.digests import Digest
 from unbounded.fetch.failures import Corrupt, TooLarge, UnusableContent
 from unbounded.fetch.logins import RegistryLogins
-from unbounded.fetch.reference import Reference
+from unbounded.fetch.reference import Digest, Reference
 from unbounded.fetch.store import ImageStore, Stored
 from unbounded.kube.cache import Cache
 from unbounded.kube.controller import Controller

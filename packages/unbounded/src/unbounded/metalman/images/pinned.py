@@ -14,8 +14,8 @@ from typing import Final
 from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine, NetbootMilestone
 from unbounded.api.operation import OperationsStatus
-from unbounded.fetch.digests import Digest
 from unbounded.fetch.failures import UnusableContent
+from unbounded.fetch.reference import Digest
 from unbounded.fetch.store import ImageStore
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log

@@ -7,11 +7,11 @@ from enum import Enum
 from typing import Final
 
 from unbounded.api.core import SECRETS
-from unbounded.api.machine import Machine, SecretReference
+from unbounded.api.machine import Machine
+from unbounded.api.machine_spec import SecretReference
 from unbounded.fetch.failures import Denied, UnusableContent
 from unbounded.fetch.logins import RegistryLogins
-from unbounded.fetch.platforms import Platform
-from unbounded.fetch.reference import Reference
+from unbounded.fetch.reference import Platform, Reference
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.port import Api
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from unbounded.fetch.store import PullProgress, Stored
-from unbounded.kube.backoff import Backoff
+from unbounded.kube.clock import Backoff
 from unbounded.metalman.images.metadata import Metadata
 from unbounded.metalman.images.references import ImageReference, ImageUse
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from unbounded.api.machine import DHCPLease
+from unbounded.api.machine_spec import DHCPLease
 from unbounded.metalman.dhcp.model import DhcpFinding, WithheldReservation
 from unbounded.metalman.dhcp.reservations import Reservation, normalized_mac, reserve
 from unbounded.metalman.netboot.duplicate_host import HostIdentity

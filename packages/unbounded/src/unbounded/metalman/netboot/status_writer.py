@@ -13,9 +13,8 @@ from collections.abc import Callable
 from typing import Final
 
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.kube.backoff import Backoff
 from unbounded.kube.cache import Cache
-from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.kube.clock import Backoff, WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.errors import Conflict, InvalidObject, NotFound
 from unbounded.kube.logs import Log

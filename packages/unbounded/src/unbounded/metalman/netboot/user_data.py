@@ -7,7 +7,8 @@ import binascii
 from typing import Final
 
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
-from unbounded.api.machine import ConfigMapKeySelector, Machine
+from unbounded.api.machine import Machine
+from unbounded.api.machine_spec import ConfigMapKeySelector
 from unbounded.api.names import NAMESPACE
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.port import Api

@@ -16,7 +16,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from unbounded.api.machine import Machine, PXESpec
+from unbounded.api.machine import Machine
+from unbounded.api.machine_spec import PXESpec
 from unbounded.api.meta import ObjectMeta
 from unbounded.metalman.templates import types as go
 from unbounded.metalman.templates.types import GoField, GoKind, GoType, Method, Signature, Value

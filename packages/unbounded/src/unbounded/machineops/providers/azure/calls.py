@@ -21,8 +21,7 @@ from unbounded.kube.clock import loop_time
 from unbounded.machineops import causes
 from unbounded.machineops.provider import Budget, Throttled, Transient, Uncertain, said
 from unbounded.machineops.providers.azure import errors
-from unbounded.machineops.providers.azure.errors import AzureErrorResponse
-from unbounded.machineops.providers.azure.throttling import ArmRequest, Throttles, used_up
+from unbounded.machineops.providers.azure.errors import ArmRequest, AzureErrorResponse, Throttles, used_up
 
 T = TypeVar("T")
 

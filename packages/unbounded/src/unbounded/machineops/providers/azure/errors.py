@@ -1,4 +1,9 @@
-"""Meaning of Azure's errors for an operation: the next actor, and the time of a retry."""
+"""Meaning of Azure's errors for an operation: the next actor, the time of a retry, and the scope of a 429 response.
+
+Resource Manager limits a subscription's reads, writes and deletes. Compute has policies for kinds of requests, each for
+one resource and for the subscription. Of the policies in a response, those with nothing left have refused the request:
+learn.microsoft.com/troubleshoot/azure/virtual-machines/troubleshooting-throttling-errors.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from typing import Final
 
 from unbounded.api.failures import Failure
 from unbounded.machineops import causes, reasons
-from unbounded.machineops.provider import Cause, NotDone, Refusal, Throttled, Transient, Uncertain, said
+from unbounded.machineops.provider import Cause, Instance, NotDone, Refusal, Throttled, Transient, Uncertain, said
 
 THROTTLED_S: Final = 10.0  # if Azure names no time
 CAPACITY: Final = frozenset(
@@ -22,6 +27,13 @@ CAPACITY: Final = frozenset(
     }
 )
 PERSISTENT: Final = frozenset({"MissingSubscriptionRegistration", "ReadOnlyDisabledSubscription", "ScopeLocked"})
+POLICY_REMAINDERS: Final = "x-ms-ratelimit-remaining-resource"
+DETAIL: Final = "TooManyRequests"
+_OF_ONE: Final = "Resource"  # suffix of the names of policies for one resource
+_USED_UP: Final = re.compile(r"[^/,;]+/(?P<policy>[^/,;]+);0\s*(?:,|$)")
+_KIND: Final = re.compile(r"Number of '(?P<kind>read|write|delete)' requests for subscription")
+
+
 """Conflicts that persist until the user acts."""
 PASSING: Final = frozenset({"NicReservedForAnotherVm", "RetryableError"})
 _POLICY: Final = re.compile(r'"policyAssignment":\{"name":"(?P<name>[^"]*)","id":"(?P<id>[^"\']*)"')
@@ -88,7 +100,7 @@ def _cause(answer: AzureErrorResponse) -> Cause | None:
     about = dict(answer.policy)
     if not about and (found := _POLICY.search(answer.message)) is not None:
         about = {causes.POLICY: found["name"], causes.POLICY_ID: found["id"]}
-    return causes.of_cloud(answer.code, about)
+    return causes.cloud_cause(answer.code, about)
 
 
 def _conflict(answer: AzureErrorResponse, words: str) -> Failure:
@@ -110,3 +122,78 @@ def login_failure(message: str, login: str) -> Failure:
     if _LOGIN_PASSES.search(message):
         return Transient(f"no token for MachineOperationCredential {login}: {said(message)}")
     return refused_login(said(message), login)
+
+
+@dataclass(frozen=True)
+class ArmRequest:
+    """A request, with a description: "look at VM" and "vm-1".
+
+    Args:
+        instance: target of the request.
+    """
+
+    verb: str
+    name: str
+    instance: Instance
+    changes: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.name}"
+
+    @property
+    def kind(self) -> str:
+        """Category by which Resource Manager counts the request."""
+        return "read" if not self.changes else "delete" if self.verb.startswith("delete ") else "write"
+
+
+@dataclass
+class Throttles:
+    """Blocked scopes of the budget that are narrower than a subscription.
+
+    Args:
+        policies: policies of Compute, by the verb of the requests that they refused.
+        until: times of the loop, by scope.
+    """
+
+    policies: dict[str, set[str]] = field(default_factory=dict)
+    until: dict[str, float] = field(default_factory=dict)
+
+    def scopes(self, request: ArmRequest, now: float) -> list[str]:
+        """Return the scopes that a request has to wait for."""
+        self.until = {scope: until for scope, until in self.until.items() if until > now}
+        mine = [
+            _kind_scope(request),
+            *(_scope(request, policy) for policy in sorted(self.policies.get(request.verb, ()))),
+        ]
+        return [scope for scope in mine if scope in self.until]
+
+    def refused(self, request: ArmRequest, used_up: tuple[str, ...], message: str, until: float) -> str | None:
+        """Record a refusal; return its scope, None for the whole subscription."""
+        found = _KIND.search(message)
+        if found is not None and found["kind"] == request.kind:
+            scope = _kind_scope(request)
+        elif used_up:
+            policy = next((one for one in used_up if not one.endswith(_OF_ONE)), used_up[0])
+            self.policies.setdefault(request.verb, set()).add(policy)
+            scope = _scope(request, policy)
+        else:
+            return None
+        self.until[scope] = until
+        return scope
+
+
+def used_up(headers: Mapping[str, str], details: list[dict[str, str]]) -> tuple[str, ...]:
+    """Return the names of exhausted policies, from the headers, else from the error."""
+    every = getattr(headers, "getall", None)  # there may be a header for each policy
+    lines: list[str] = every(POLICY_REMAINDERS, []) if every is not None else [headers.get(POLICY_REMAINDERS, "")]
+    shown = [found["policy"].strip() for line in lines for found in _USED_UP.finditer(line)]
+    return tuple(shown or filter(None, (one.get("target") for one in details if one.get("code") == DETAIL)))
+
+
+def _kind_scope(request: ArmRequest) -> str:
+    return f"{request.instance.scope}: {request.kind} requests"
+
+
+def _scope(request: ArmRequest, policy: str) -> str:
+    whose = f"{request.name} of {request.instance.id}" if policy.endswith(_OF_ONE) else request.instance.scope
+    return f"{whose}: {policy}"

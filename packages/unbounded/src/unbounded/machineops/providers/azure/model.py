@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.machineops.provider import Loss
-from unbounded.machineops.providers.azure import osdisk, states
+from unbounded.machineops.providers.azure import vm_properties
 
 Document = Mapping[str, Any]
 """A resource as Resource Manager shows it."""
@@ -240,7 +240,7 @@ def losses(vm: Document, os_disk: Document) -> Iterator[Loss]:
     if vm.get("placement"):
         yield Loss("placement", "the policy that selected its zone; the new VM stays in that zone")
     settings = (vm["properties"].get("storageProfile") or {}).get("osDisk", {}).get("encryptionSettings")
-    yield from osdisk.losses(os_disk, encrypted=bool(settings))
+    yield from vm_properties.os_disk_losses(os_disk, encrypted=bool(settings))
 
 
 def detached(vm: Document) -> dict[str, Any]:
@@ -388,7 +388,7 @@ def statuses(vm: Document) -> list[Document]:
 
 def provisioning(vm: Document) -> str:
     """Return the provisioning state of the last change, in lower case."""
-    return str(vm["properties"].get("provisioningState") or states.provisioning(statuses(vm))).lower()
+    return str(vm["properties"].get("provisioningState") or vm_properties.provisioning(statuses(vm))).lower()
 
 
 def extensions(vm: Document) -> dict[str, str]:

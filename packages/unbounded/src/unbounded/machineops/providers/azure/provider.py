@@ -15,17 +15,8 @@ from azure.identity.aio import ClientSecretCredential, DefaultAzureCredential
 from azure.mgmt.core.tools import get_arm_endpoints
 
 from unbounded.kube.tls import client_context
-from unbounded.machineops.provider import (
-    AuthMode,
-    Budget,
-    Instance,
-    Login,
-    OperationKind,
-    Rate,
-    Rates,
-    SecretStr,
-)
-from unbounded.machineops.providers.azure import ids, replacement_plan
+from unbounded.machineops.provider import AuthMode, Budget, Instance, Login, OperationKind, Rate, Rates, SecretStr
+from unbounded.machineops.providers.azure import replacement_plan, vm_properties
 from unbounded.machineops.providers.azure.calls import AzureCalls, AzureCredential
 from unbounded.machineops.providers.azure.session import AzureSession
 
@@ -73,7 +64,7 @@ class AzureVM:
         self._context = context
 
     def instance(self, provider_id: str) -> Instance:
-        return ids.instance(provider_id)
+        return vm_properties.instance(provider_id)
 
     def connect(self, login: Login, budget: Budget) -> AzureSession:
         if login.mode is AuthMode.EXTERNAL_PLUGIN:

@@ -26,7 +26,7 @@ from unbounded.machineops.provider import (
     State,
     Transient,
 )
-from unbounded.machineops.providers.azure import model, states
+from unbounded.machineops.providers.azure import model, vm_properties
 from unbounded.machineops.providers.azure.errors import CAPACITY
 from unbounded.machineops.providers.azure.model import Document, VmReplacementState
 
@@ -202,7 +202,7 @@ def _decide_begun(observation: AzureObservation, state: VmReplacementState, wher
         return _decide_without_vm(observation, state, words, where)
     is_new = model.is_made_by(vm, state)
     standing = _describe_resources(state, IS_THERE if is_new else NOT_MADE)
-    words = f"VM {state.name}: {states.describe(model.statuses(vm))}; its model is in {observation.place}; {standing}"
+    words = f"VM {state.name}: {_power_text(vm)}; its model is in {observation.place}; {standing}"
     if not is_new and not model.is_old(vm, state):
         raise Transient(f"a VM {state.name} exists that is neither the old one nor created by this operation; {words}")
     if arriving := model.pending_disks(vm):
@@ -243,13 +243,11 @@ def _decide_first(observation: AzureObservation, job: Job) -> StepDecision:
     if former is not None and _is_only_record(vm, former):
         resources = _describe_resources(former, NOT_SEEN)
         words = f"its model is in {observation.place}, where an earlier HostReplace has left it; {resources}"
-        there = (
-            f"VM {instance.name}: {states.describe(model.statuses(vm))}" if vm else f"VM {instance.id} does not exist"
-        )
+        there = f"VM {instance.name}: {_power_text(vm)}" if vm else f"VM {instance.id} does not exist"
         return StepDecision(Next(SAVING, f"{there}; {words}", _where(instance)), AzureAction.TAKE_UP)
     if vm is None:
         words = f"VM {instance.id} does not exist, and {observation.place} has no model of it"
-        cause = causes.of_secret(causes.MODEL_MISSING, observation.place.removeprefix("Secret "))
+        cause = causes.secret_cause(causes.MODEL_MISSING, observation.place.removeprefix("Secret "))
         raise Refusal(reasons.INSTANCE_NOT_FOUND, words, cause)
     if former is not None and not (model.is_old(vm, former) or model.is_made_by(vm, former)):
         other = f"VM {instance.name} is not the one whose model an earlier HostReplace has left in {observation.place}"
@@ -260,7 +258,7 @@ def _decide_first(observation: AzureObservation, job: Job) -> StepDecision:
         raise Refusal(reasons.WOULD_BE_LOST, f"{other}, and {words}; of that, {_describe_resources(former, NOT_SEEN)}")
     if wrong := [*model.obstacles(vm), *filter(None, [observation.missing])]:
         raise Refusal(reasons.PROVIDER_REFUSED, f"VM {instance.name} cannot be recreated: {'; '.join(wrong)}")
-    words = f"VM {instance.name}: {states.describe(model.statuses(vm))}"
+    words = f"VM {instance.name}: {_power_text(vm)}"
     if arriving := model.pending_disks(vm):
         words = f"{words}; not attached yet: {', '.join(arriving)}"
         return StepDecision(Next(SAVING, words, _where(instance), under_way=True))
@@ -289,7 +287,7 @@ def _is_only_record(vm: Document | None, former: VmReplacementState) -> bool:
 
 def _never_ran(vm: Document) -> bool:
     """Return whether a new VM never got a host. Such a VM cannot be given other custom data."""
-    return model.provisioning(vm) == "failed" and states.power(model.statuses(vm)) is Power.RELEASED
+    return model.provisioning(vm) == "failed" and vm_properties.power(model.statuses(vm)) is Power.RELEASED
 
 
 def _decide_old(vm: Document, stored: VmReplacementState, words: str, where: str) -> StepDecision:
@@ -321,11 +319,11 @@ def _decide_new(
     if state in ("creating", "deleting"):
         return StepDecision(Next(CREATING, words, where, under_way=True))
     if _never_ran(vm):
-        failed = NotDone(_reason(vm), f"Azure has left it as {states.describe(model.statuses(vm))}")
+        failed = NotDone(_reason(vm), f"Azure has left it as {_power_text(vm)}")
         following = Next(CREATING, words, where, failed=failed)
         return StepDecision(following, AzureAction.DELETE_VM if model.is_detached(vm) else AzureAction.DETACH)
-    if states.os_failed(model.statuses(vm)):  # it may still report, and a further change would hide that
-        message = f"{states.describe(model.statuses(vm))}: it may still report; see its serial console"
+    if vm_properties.os_failed(model.statuses(vm)):  # it may still report, and a further change would hide that
+        message = f"{_power_text(vm)}: it may still report; see its serial console"
         return StepDecision(Next(CREATING, words, where, under_way=True, progress=message))
     if not model.is_restored(vm, stored):
         under_way = state in _UNDER_WAY
@@ -382,9 +380,13 @@ def _clearing(
     )
 
 
+def _power_text(vm: Document) -> str:
+    return vm_properties.describe(model.statuses(vm))
+
+
 def _final_message(vm: Document, state: VmReplacementState) -> str:
     """Return the final message of a replacement."""
-    new = f"VM {state.name} is recreated, with OS disk {state.new_disk_name}: {states.describe(model.statuses(vm))}"
+    new = f"VM {state.name} is recreated, with OS disk {state.new_disk_name}: {_power_text(vm)}"
     old = f"the old one is gone, and the content of its OS disk {model.last(state.os_disk)}"
     lost = f"losses: {'; '.join(state.lost)}" if state.lost else "the new VM has everything in the old one's model"
     return f"{new}; {old}; {lost}"

@@ -32,13 +32,12 @@ from unbounded.machineops.provider import (
     check_losses,
     said,
 )
-from unbounded.machineops.providers.azure import images, model, replacement_plan, states
+from unbounded.machineops.providers.azure import images, model, replacement_plan, vm_properties
 from unbounded.machineops.providers.azure.calls import AzureCalls, FirstResponsePolling, parse_error, retry_after
-from unbounded.machineops.providers.azure.errors import Closed
-from unbounded.machineops.providers.azure.ids import VmId, vm_id
+from unbounded.machineops.providers.azure.errors import ArmRequest, Closed
 from unbounded.machineops.providers.azure.model import VmReplacementState
 from unbounded.machineops.providers.azure.replacement_plan import AzureAction, AzureObservation, StepDecision
-from unbounded.machineops.providers.azure.throttling import ArmRequest
+from unbounded.machineops.providers.azure.vm_properties import VmId, vm_id
 
 VERBS: Final = {
     Action.RESTART: "restart",
@@ -79,7 +78,7 @@ class AzureSession:
                 raise
             return Record(Power.GONE, str(refusal), where)
         statuses = view.get("statuses") or []
-        return Record(states.power(statuses), f"VM {instance.name}: {states.describe(statuses)}", where)
+        return Record(vm_properties.power(statuses), f"VM {instance.name}: {vm_properties.describe(statuses)}", where)
 
     async def ask(self, job: Job, action: Action, *, before: float) -> str | None:
         request = ArmRequest(f"{VERBS[action]} VM", job.instance.name, job.instance, changes=True)
@@ -106,7 +105,7 @@ class AzureSession:
         words = f"the asynchronous operation: {document.status}"
         if document.error:
             words += f", {document.error.get('code')}: {document.error.get('message')}"
-        return Progress(states.progress(document.status), said(words), where, again_s)
+        return Progress(vm_properties.progress(document.status), said(words), where, again_s)
 
     def _is_ours(self, url: str, scope: str) -> bool:
         ours, given = urlsplit(self._calls.endpoint), urlsplit(url)

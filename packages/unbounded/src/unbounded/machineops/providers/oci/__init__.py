@@ -1,7 +1,7 @@
 """Provider of Oracle Cloud Infrastructure: `spec.provider: OCIInstance`, `spec.providerID: oci://<OCID of the
 instance>`.
 
-`ids`, `states`, `errors`, `logins`, `launch` and `replacement_plan` are pure: they parse the input of users and the
+`instances`, `errors`, `logins`, `launch` and `replacement_plan` are pure: they parse the input of users and the
 answers of the cloud, and decide the next step. `calls` wraps the blocking SDK in threads. `session` and
 `replacement_calls` observe the cloud and request changes.
 """

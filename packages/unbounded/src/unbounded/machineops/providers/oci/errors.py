@@ -86,7 +86,7 @@ def failure(answered: OciErrorResponse, *, call: str, changes: bool, scope: str,
         return NotDone(lacking, words)
     if answered.status >= 500:
         return Uncertain(words) if changes else Transient(words)
-    return Refusal(reasons.PROVIDER_REFUSED, words, causes.of_cloud(answered.code))
+    return Refusal(reasons.PROVIDER_REFUSED, words, causes.cloud_cause(answered.code))
 
 
 def capacity_reason(code: str, message: str) -> str | None:

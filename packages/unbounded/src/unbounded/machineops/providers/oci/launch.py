@@ -13,7 +13,7 @@ import msgspec
 
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Job, Loss, Refusal
-from unbounded.machineops.providers.oci.ids import SCHEME, provider_id
+from unbounded.machineops.providers.oci.instances import SCHEME, provider_id
 
 Body = dict[str, Any]
 

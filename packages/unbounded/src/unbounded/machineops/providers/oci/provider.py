@@ -27,15 +27,15 @@ from unbounded.machineops.provider import (
     ReplaceStep,
     State,
 )
-from unbounded.machineops.providers.oci import ids
+from unbounded.machineops.providers.oci import instances
 from unbounded.machineops.providers.oci.calls import Body, OciCalls, Wire
 from unbounded.machineops.providers.oci.errors import OciNotFound, TokenUsed, WrongState
+from unbounded.machineops.providers.oci.instances import power
 from unbounded.machineops.providers.oci.launch import METADATA_BYTES
 from unbounded.machineops.providers.oci.logins import KEYS
 from unbounded.machineops.providers.oci.replacement_calls import OciReplacement
 from unbounded.machineops.providers.oci.replacement_plan import STEPS
 from unbounded.machineops.providers.oci.restarts import CallTimes, Restart, accepted, of_handle
-from unbounded.machineops.providers.oci.states import power
 from unbounded.machineops.providers.oci.work_requests import OciWorkRequests
 from unbounded.operations.reasons import OUTCOME_UNKNOWN
 
@@ -156,7 +156,7 @@ class OciProvider:
     replacement: tuple[ReplaceStep, ...] = STEPS
 
     def instance(self, provider_id: str) -> Instance:
-        return ids.instance(provider_id)
+        return instances.instance(provider_id)
 
     def connect(self, login: Login, budget: Budget) -> OciSession:
         return OciSession(self.calls(login), budget)

@@ -28,7 +28,15 @@ from unbounded.machineops.providers.oci import launch
 from unbounded.machineops.providers.oci import replacement_plan as plan
 from unbounded.machineops.providers.oci.calls import Body, OciCalls, OciReply
 from unbounded.machineops.providers.oci.errors import OciNotFound, TokenUsed
-from unbounded.machineops.providers.oci.ids import provider_id
+from unbounded.machineops.providers.oci.instances import (
+    ENDED,
+    PROVISIONING,
+    RUNNING,
+    STOPPED,
+    STOPPING,
+    TERMINATED,
+    provider_id,
+)
 from unbounded.machineops.providers.oci.replacement_plan import (
     SAVING,
     OciObservation,
@@ -38,7 +46,6 @@ from unbounded.machineops.providers.oci.replacement_plan import (
     next_step,
 )
 from unbounded.machineops.providers.oci.restarts import CallTimes
-from unbounded.machineops.providers.oci.states import ENDED, PROVISIONING, RUNNING, STOPPED, STOPPING, TERMINATED
 from unbounded.machineops.providers.oci.work_requests import FAILED, OciWorkRequests, WorkOperation
 
 UBUNTU: Final = {"operating_system": "Canonical Ubuntu", "operating_system_version": "24.04"}

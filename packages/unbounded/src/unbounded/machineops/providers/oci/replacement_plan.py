@@ -14,9 +14,16 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.machineops.provider import Cancel, Next, NotDone, ReplaceStep
-from unbounded.machineops.providers.oci.ids import provider_id
+from unbounded.machineops.providers.oci.instances import (
+    ENDED,
+    RUNNING,
+    STARTING,
+    STOPPED,
+    STOPPING,
+    TERMINATED,
+    provider_id,
+)
 from unbounded.machineops.providers.oci.launch import TAG_UID
-from unbounded.machineops.providers.oci.states import ENDED, RUNNING, STARTING, STOPPED, STOPPING, TERMINATED
 
 SAVING: Final = "Saving"
 STOPPING_OLD: Final = "StoppingOld"

@@ -16,7 +16,7 @@ import msgspec
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Job, Progress, Refusal, State
 from unbounded.machineops.providers.oci.calls import Body, OciReply
-from unbounded.machineops.providers.oci.states import RESTARTING, RUNNING, TERMINATED
+from unbounded.machineops.providers.oci.instances import RESTARTING, RUNNING, TERMINATED
 from unbounded.machineops.providers.oci.work_requests import (
     FAILED,
     SUCCEEDED,

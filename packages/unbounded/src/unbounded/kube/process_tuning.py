@@ -1,8 +1,9 @@
-"""Settings of the cyclic garbage collector for servers, imports and the decoding of large lists."""
+"""Settings of the garbage collector for servers, imports and large lists, and the limit of open files."""
 
 from __future__ import annotations
 
 import gc
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -58,3 +59,13 @@ def _without_collector() -> Iterator[None]:
         was_on = _nesting.pop()
         if was_on and not _nesting:
             gc.enable()
+
+
+def open_files(desired: int) -> int:
+    """Raise the limit of open files up to `desired`, and return the limit; at most `desired`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= desired:
+        return desired
+    allowed = desired if hard == resource.RLIM_INFINITY else min(desired, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(allowed, soft), hard))
+    return max(allowed, soft)

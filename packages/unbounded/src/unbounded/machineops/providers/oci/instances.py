@@ -1,16 +1,34 @@
-"""Parser of providerIDs of OCI instances and of OCIDs."""
+"""Identifiers of OCI instances (providerIDs, OCIDs), and their lifecycle states as the engine's power states."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
-from unbounded.machineops.provider import Instance
+from unbounded.machineops.provider import Instance, Power
 
 SCHEME: Final = "oci://"
 OCID: Final = re.compile(r"ocid1\.instance\.(?P<realm>[a-z0-9-]+)\.(?P<region>[a-z0-9-]+)\.[a-z0-9.]+")
 LONGEST: Final = 255
 NAME_CHARS: Final = 6
+PROVISIONING: Final = "PROVISIONING"
+RUNNING: Final = "RUNNING"
+STOPPED: Final = "STOPPED"
+STARTING: Final = "STARTING"
+STOPPING: Final = "STOPPING"
+TERMINATED: Final = "TERMINATED"
+TERMINATING: Final = "TERMINATING"
+
+RESTARTING: Final = frozenset({STOPPING, STARTING})
+"""States during a restart."""
+ENDED: Final = frozenset({TERMINATING, TERMINATED})
+
+_POWERS: Final[Mapping[str, Power]] = {
+    RUNNING: Power.RUNNING,
+    STOPPED: Power.STOPPED,
+    TERMINATED: Power.GONE,
+}
 
 
 def instance(provider_id: str) -> Instance:
@@ -41,3 +59,11 @@ def short(ocid: str) -> str:
 def region_key(instance: Instance) -> str:
     """Return the region in the instance's OCID: a name, or the key of a region, such as `phx`."""
     return instance.scope.partition(".")[2]
+
+
+def power(lifecycle_state: str) -> Power:
+    """Return the power state. All other states are transitions: PROVISIONING, STARTING, STOPPING, TERMINATING, MOVING,
+
+    CREATING_IMAGE.
+    """
+    return _POWERS.get(lifecycle_state, Power.CHANGING)

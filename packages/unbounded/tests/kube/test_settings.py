@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unbounded.kube.endpoint import endpoint_url
+from unbounded.kube.settings import endpoint_url
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1:6443", "https://10.0.0.1:6443", "https://10.0.0.1:6443/", " 10.0.0.1:6443"])

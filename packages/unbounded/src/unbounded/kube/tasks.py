@@ -1,4 +1,4 @@
-"""Blocking work in threads, which cannot be interrupted.
+"""Coroutines that run concurrently, and blocking work in threads, which cannot be interrupted.
 
 A cancelled caller of `run_in_thread` waits for the work; one of `DaemonThreads` does not, nor does the process at exit.
 """
@@ -8,13 +8,37 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
+from unbounded.api.failures import Failure
+
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+async def gather(works: Iterable[Coroutine[Any, Any, object]]) -> None:
+    """Run coroutines until all complete. If one fails, cancel the others and wait for them.
+
+    Raises:
+        Exception: the failure itself, not a group; of several, the one that `first_failure` chooses.
+    """
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for work in works:
+                tasks.create_task(work)
+    except BaseExceptionGroup as failures:
+        raise first_failure(failures) from None
+
+
+def first_failure(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the most telling of several failures: our own bugs before failures of the outside."""
+    flat: list[BaseException] = []
+    for failure in failures.exceptions:
+        flat += [first_failure(failure)] if isinstance(failure, BaseExceptionGroup) else [failure]
+    return next((failure for failure in flat if not isinstance(failure, Failure)), flat[0])
 
 
 async def run_in_thread(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:

@@ -7,7 +7,13 @@ import gc
 
 import pytest
 
-from unbounded.kube.gc_tuning import FREEZE_THRESHOLD, YOUNG_THRESHOLD, freeze_imports, pause_gc, raise_gc_threshold
+from unbounded.kube.process_tuning import (
+    FREEZE_THRESHOLD,
+    YOUNG_THRESHOLD,
+    freeze_imports,
+    pause_gc,
+    raise_gc_threshold,
+)
 
 
 def test_the_collector_is_off_inside_and_as_before_afterwards() -> None:
