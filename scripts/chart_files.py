@@ -17,7 +17,7 @@ from scripts.crd_files import as_yaml
 from scripts.deploy_files import HEADER, ROOT
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import workloads
-from unbounded.cli.deploy.namespace import MODES, PRIVILEGED, RESTRICTED
+from unbounded.cli.deploy.pods import MODES, PRIVILEGED, RESTRICTED
 from unbounded.cli.deploy.workloads import (
     CONFIG_DIGEST,
     CONFIG_FILE,

@@ -15,8 +15,8 @@ from scripts import crd_files, manifest_files, packages
 from scripts.crd_files import as_yaml
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import workloads
-from unbounded.cli.deploy.images import image_of
-from unbounded.cli.deploy.namespace import MODES, PRIVILEGED, deny_all, namespace, priority_class
+from unbounded.cli.deploy.live_machina import image_of
+from unbounded.cli.deploy.pods import MODES, PRIVILEGED, deny_all, namespace, priority_class
 from unbounded.cli.deploy.workloads import (
     CONFIG_FILE,
     MACHINA_CONFIG,

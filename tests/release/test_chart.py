@@ -17,7 +17,7 @@ from scripts.deploy_files import REGISTRY
 from tests.cli.running import KUBECTL, PATH
 from tests.support.paths import ROOT
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy.images import image_of
+from unbounded.cli.deploy.live_machina import image_of
 from unbounded.cli.deploy.workloads import (
     CONFIG_DIGEST,
     MACHINE_OPS,

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from unbounded.cli.watchdog import CHECK_S, MOST_S, SILENT_S, START_S, ProcessState, Watchdog, read_process_state
+from unbounded.cli.child import CHECK_S, MOST_S, SILENT_S, START_S, ProcessState, Watchdog, read_process_state
 
 IDLE = ProcessState("S", 1.0)
 

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from tests.support.paths import environment
-from unbounded.cli import child, watchdog
+from unbounded.cli import child
 from unbounded.cli.child import ProcessEnd, run_watched
 
 
@@ -49,8 +49,8 @@ async def test_one_whose_loop_turns_serves_once_it_says_so(monkeypatch: pytest.M
     ("how", "why"), [("stops", "a signal has stopped it"), ("loops", "its event loop has been blocked for")]
 )
 async def test_one_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, how: str, why: str) -> None:
-    monkeypatch.setattr(watchdog, "SILENT_S", 0.4)
-    monkeypatch.setattr(watchdog, "MOST_S", 0.4)  # on a busy machine it is given little
+    monkeypatch.setattr(child, "SILENT_S", 0.4)
+    monkeypatch.setattr(child, "MOST_S", 0.4)  # on a busy machine it is given little
     monkeypatch.setattr(child, "CHECK_S", 0.1)
     monkeypatch.setattr(child, "STOP_S", 0.2)
     served: list[str] = []

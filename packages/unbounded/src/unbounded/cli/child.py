@@ -1,7 +1,13 @@
-"""Child processes of `unbounded up`: each ends with its parent, even if the parent is killed.
+"""Child processes of `unbounded up`: each ends with its parent, even if the parent is killed, and is ended if it hangs.
 
 A supervised child has a pipe: its event loop sends heartbeats there, and a child that fails its last line of standard
-error.
+error. Hang detection by `Watchdog` is pure but `read_process_state`:
+
+- A busy process does not hang.
+- Time counts as it passes for the watcher. Where both stood still, as in a closed laptop or a stopped terminal job,
+  there was no silence.
+- A process that waits for a CPU or a disk has more time. One that used much CPU time without a turn of its loop has
+  not.
 """
 
 from __future__ import annotations
@@ -19,11 +25,10 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Final, Self, TextIO
 
-from unbounded.cli import watchdog
-from unbounded.cli.watchdog import CHECK_S, Watchdog
-from unbounded.kube.settings import HEARTBEAT_SERVING
+from unbounded.kube.settings import HEARTBEAT_S, HEARTBEAT_SERVING
 
 STOP_S: Final = 10.0
 PR_SET_PDEATHSIG: Final = 1  # prctl(2)
@@ -31,6 +36,15 @@ HEARTBEAT_FLAG: Final = "--heartbeat-fd"
 LAST_WORDS: Final = b"!"  # starts the last line of standard error on the pipe
 LAST_WORDS_LENGTH: Final = 1000  # characters, which a pipe takes in one write
 _FRAME: Final = re.compile(r"[\s|+-]*")  # drawn around the lines of a traceback in an exception group
+CHECK_S: Final = HEARTBEAT_S
+SILENT_S: Final = 30.0
+# until the first heartbeat: a cloud's SDK is large, and takes a minute to import on a busy machine
+START_S: Final = 120.0
+MOST_S: Final = 120.0  # of silence, however little CPU time the process got
+BUSY_CPU_S: Final = 10.0  # a turn of the loop takes milliseconds of CPU time, so that this much is enough
+
+_STOPPED: Final = frozenset("Tt")
+_WAITS: Final = frozenset("RD")  # for a CPU, or for a disk; swapped-out memory counts as one, too
 
 
 def command(module: str, *arguments: str) -> tuple[str, ...]:
@@ -139,7 +153,7 @@ async def _wait_end_or_hang(process: Process, pulse: _HeartbeatPipe, serves: Cal
             done, _ = await asyncio.wait({ending}, timeout=CHECK_S if pulse.serves else CHECK_S / 4)
             if done:
                 return ""
-            vital = watchdog.read_process_state(process.pid)
+            vital = read_process_state(process.pid)
             if pulse.turned():
                 dog.record_heartbeat(vital)
                 if pulse.serves and not was_serving:
@@ -214,3 +228,58 @@ def _run(module: str, arguments: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
+
+
+@dataclass(frozen=True)
+class ProcessState:
+    """State of a process according to the kernel.
+
+    Args:
+        state: of its main thread, a letter as in proc(5).
+        cpu_s: CPU time used.
+    """
+
+    state: str
+    cpu_s: float
+
+
+def read_process_state(pid: int, *, ticks_per_s: int = 100) -> ProcessState | None:
+    """Read the state of a process; None where the kernel has none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return ProcessState(fields[0], (int(fields[11]) + int(fields[12])) / ticks_per_s)
+
+
+@dataclass
+class Watchdog:
+    """Silence of one process, from its start to its end."""
+
+    silent_s: float = 0.0
+    beats: bool = False  # it has sent a heartbeat
+    cpu_s: float = 0.0  # CPU time used at the last heartbeat
+
+    def record_heartbeat(self, vital: ProcessState | None) -> None:
+        """Record a heartbeat."""
+        self.silent_s, self.beats = 0.0, True
+        self.cpu_s = self.cpu_s if vital is None else vital.cpu_s
+
+    def record_silence(self, elapsed_s: float, vital: ProcessState | None) -> str:
+        """Record that no heartbeat came since the last check; returns the reason if the process hangs, else an empty
+        string.
+
+        Args:
+            elapsed_s: since the last check.
+        """
+        self.silent_s += min(elapsed_s, 2 * CHECK_S)
+        if vital is not None and vital.state in _STOPPED:
+            return "a signal has stopped it" if self.silent_s >= SILENT_S else ""
+        limit_s = SILENT_S if self.beats else START_S
+        if self.silent_s < limit_s or (self.silent_s < max(limit_s, MOST_S) and self._lacks_cpu_or_disk(vital)):
+            return ""
+        return f"its event loop has been blocked for {self.silent_s:.0f} s"
+
+    def _lacks_cpu_or_disk(self, vital: ProcessState | None) -> bool:
+        """Return whether the silence may be due to a lack of CPU or disk."""
+        return vital is None or (vital.state in _WAITS and vital.cpu_s - self.cpu_s < BUSY_CPU_S)

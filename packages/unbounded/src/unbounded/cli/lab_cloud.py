@@ -24,7 +24,7 @@ from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import LABEL_SITE
 from unbounded.cli import child, lab
-from unbounded.cli.deploy.token_store import tokens_for
+from unbounded.cli.deploy.site_tokens import tokens_for
 from unbounded.cli.servers import UpFailed
 from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.port import Api

@@ -21,12 +21,11 @@ from unbounded.api.core import LEASES, Lease
 from unbounded.api.fields import is_provider_name
 from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.child import STOP_S, ProcessEnd, run_watched
+from unbounded.cli.child import SILENT_S, STOP_S, ProcessEnd, run_watched
 from unbounded.cli.deploy import components
 from unbounded.cli.explain.facts import scopes_of
-from unbounded.cli.printable import one_line
 from unbounded.cli.screen import Screen
-from unbounded.cli.watchdog import SILENT_S
+from unbounded.cli.terminal_text import one_line
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import Backoff, rfc3339, utc_now

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from unbounded.cli.deploy.reachability import is_local
+from unbounded.cli.deploy.host_addresses import is_local
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import flag_parser, parse_port
 from unbounded.metalman.flags import file_or_none, interface, ipv4, plain_url

@@ -23,12 +23,12 @@ from unbounded.cli.definitions import install_definitions
 from unbounded.cli.deploy import components
 from unbounded.cli.identities import EpochFile, component_runtime
 from unbounded.cli.manifests import install_manifests
-from unbounded.cli.migrate.marker import migrated_reason
-from unbounded.cli.printable import one_line
+from unbounded.cli.migrate.record import migrated_reason
 from unbounded.cli.provider_processes import ProviderProcesses
 from unbounded.cli.screen import Screen, ScreenLogStream, screen_for
 from unbounded.cli.servers import LOOPBACK, UpFailed, health_endpoint, local_config, serving_api, storage_errors
 from unbounded.cli.settings import LAB_CLOUDS, UpSettings
+from unbounded.cli.terminal_text import one_line
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import from_kubeconfig
@@ -36,13 +36,7 @@ from unbounded.kube.errors import Forbidden, InvalidObject
 from unbounded.kube.logs import configure
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
-from unbounded.kube.process import (
-    HealthServers,
-    Runtime,
-    print_startup_error,
-    running_caches,
-    until_signal,
-)
+from unbounded.kube.process import HealthServers, Runtime, print_startup_error, running_caches, until_signal
 from unbounded.machina import controller as machina
 from unbounded.machina.settings import ProvisioningSettings as MachineSettings
 from unbounded.machina.settings import config_values

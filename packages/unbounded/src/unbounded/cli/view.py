@@ -10,7 +10,7 @@ from typing import Final
 from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
-from unbounded.cli.printable import one_line
+from unbounded.cli.terminal_text import one_line
 
 MACHINE_ROWS: Final = 12
 OPERATION_ROWS: Final = 8

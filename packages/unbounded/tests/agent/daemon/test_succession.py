@@ -33,7 +33,7 @@ from unbounded.api.names import ANNOTATION_SUCCESSOR
 from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.migrate import steps
 from unbounded.cli.migrate.hand_over import hand_over, relay
-from unbounded.cli.migrate.marker import MarkerFile
+from unbounded.cli.migrate.record import MarkerFile
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.join.csr import IdentityFiles, certificate
 from unbounded.join.successor import Successor, encoded, successor_agent, successor_in, successor_kubelet

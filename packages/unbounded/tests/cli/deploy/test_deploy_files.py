@@ -20,7 +20,7 @@ from tests.join.signing import PUBLIC_KEY
 from tests.support.paths import ROOT
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.desired import stages
-from unbounded.cli.deploy.images import image_of
+from unbounded.cli.deploy.live_machina import image_of
 from unbounded.cli.deploy.machine_ops import requested_scope, running_as
 from unbounded.cli.deploy.pods import NOBODY
 from unbounded.cli.deploy.settings import SETTINGS, settings_from_flags

@@ -21,9 +21,9 @@ from tests.support.paths import ROOT
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.desired import stages
-from unbounded.cli.deploy.images import image_of
-from unbounded.cli.deploy.kinds import DEPLOYMENTS, PODS, kind_of
+from unbounded.cli.deploy.live_machina import image_of
 from unbounded.cli.deploy.machine_ops import ENABLE
+from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS, PODS, kind_of
 from unbounded.cli.deploy.workloads import (
     MACHINA,
     MACHINA_CONFIG,

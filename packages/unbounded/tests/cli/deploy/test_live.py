@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from unbounded.api.fields import DNS_LABEL
-from unbounded.cli.deploy.images import chosen_image, repository
-from unbounded.cli.deploy.live_machina import image_in, mounted_config
+from unbounded.cli.deploy.live_machina import chosen_image, image_in, mounted_config, repository
 from unbounded.cli.deploy.machine_ops import running_as
 from unbounded.cli.deploy.workloads import (
     MACHINA_CONFIG,

@@ -26,7 +26,7 @@ from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_BOUND, CONFIGMAP_RELEASES, LABEL_CONFIGURATION, NAMESPACE
 from unbounded.cli.deploy.configurations import CONFIGURATIONS, VERSIONS
-from unbounded.cli.deploy.token_store import token_of, tokens_for
+from unbounded.cli.deploy.site_tokens import token_of, tokens_for
 from unbounded.cli.pxe import deploy_flags
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import NotFound

@@ -18,8 +18,8 @@ from tests.support.pod_security import baseline, restricted
 from unbounded.api.core import NAMESPACES
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.desired import stages
-from unbounded.cli.deploy.kinds import DEPLOYMENTS
-from unbounded.cli.deploy.namespace import MODES, PRIORITY, PRIVILEGED, RESTRICTED
+from unbounded.cli.deploy.pods import MODES, PRIORITY, PRIVILEGED, RESTRICTED
+from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
 from unbounded.cli.deploy.workloads import (
     MachinaWorkload,
     MachineOpsWorkload,

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.test_terminal import CONTROL, terminal
 from unbounded.api.machine import MACHINES
 from unbounded.cli.plugin.output import table
-from unbounded.cli.plugin.style import PLAIN, Style
+from unbounded.cli.terminal_text import PLAIN, Style
 from unbounded.kube.client import HttpApi
 
 NUMBERS = count(1)

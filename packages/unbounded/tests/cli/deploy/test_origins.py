@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unbounded.cli.deploy.agent_source import default_origin
+from unbounded.cli.deploy.live_machina import default_origin
 from unbounded.join.install import AgentOrigin
 
 DIGEST = "a" * 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unbounded.cli.deploy.reachability import is_local, is_on_server_host, is_own_address
+from unbounded.cli.deploy.host_addresses import is_local, is_on_server_host, is_own_address
 
 LOOPBACK = "https://127.0.0.1:6443"
 ELSEWHERE = "https://192.0.2.1:6443"

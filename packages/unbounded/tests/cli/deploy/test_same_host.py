@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from unbounded.api.machine import Machine
-from unbounded.cli.deploy.same_host import names_to_compare, of_same_host, resolved, system_resolver
+from unbounded.cli.deploy.host_addresses import names_to_compare, of_same_host, resolved, system_resolver
 
 KEY: Final = {"name": "k", "namespace": "unbounded-kube"}
 

@@ -13,8 +13,16 @@ from tests.support.memory_api import MemoryApi
 from unbounded.api.core import SECRETS, Secret
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_SITE
-from unbounded.cli.deploy.token_plan import CreateToken, KeepToken, RenewToken, SiteTokens, steps
-from unbounded.cli.deploy.token_store import WrittenToken, token_of, tokens_for
+from unbounded.cli.deploy.site_tokens import (
+    CreateToken,
+    KeepToken,
+    RenewToken,
+    SiteTokens,
+    WrittenToken,
+    token_of,
+    token_steps,
+    tokens_for,
+)
 from unbounded.join.tokens import site_token_manifest, token_in
 from unbounded.kube.errors import Conflict
 
@@ -36,7 +44,7 @@ def renewed(secret: Secret, step: RenewToken) -> Secret:
 
 
 def plan(*secrets: Secret, gone: tuple[str, ...] = (), waited_for: tuple[str, ...] = ()) -> Any:
-    return steps(SITE, SiteTokens(secrets, gone, waited_for), now=NOW, good_for=DAY)
+    return token_steps(SITE, SiteTokens(secrets, gone, waited_for), now=NOW, good_for=DAY)
 
 
 def test_a_site_without_one_gets_one() -> None:

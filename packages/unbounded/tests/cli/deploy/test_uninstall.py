@@ -13,9 +13,9 @@ from unbounded.api.core import NAMESPACES, SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.cli.definitions import CRDS
-from unbounded.cli.deploy.kinds import DEPLOYMENTS
-from unbounded.cli.deploy.namespace import MODES
-from unbounded.cli.deploy.removal import names, workloads
+from unbounded.cli.deploy.pods import MODES
+from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
+from unbounded.cli.deploy.uninstall import names, workloads
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import NotFound
 

@@ -16,7 +16,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.deploy.allow_join import counter_after
-from unbounded.cli.deploy.token_store import tokens_for
+from unbounded.cli.deploy.site_tokens import tokens_for
 from unbounded.cli.deploy.trust_host_key import key_of, patch_of
 from unbounded.cli.explain.links import ExplainLink, Topic
 from unbounded.cli.explain.run import explained

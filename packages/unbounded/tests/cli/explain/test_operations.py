@@ -20,7 +20,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, FINALIZER_OPERATION, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.deploy import components
-from unbounded.cli.deploy.flags import description_of
+from unbounded.cli.deploy.machine_manifests import description_of
 from unbounded.cli.deploy.workloads import MachineOpsWorkload
 from unbounded.cli.explain.links import Topic
 from unbounded.cli.plugin.parsing import commands as rows

@@ -22,9 +22,15 @@ from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, LEASE_S
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.deploy import components
 from unbounded.cli.migrate import steps
-from unbounded.cli.migrate.marker import MarkerStage, migrated_reason
-from unbounded.cli.migrate.record import MigrationPhase, MigrationRecord, open_record, read_record
-from unbounded.cli.migrate.render import commands
+from unbounded.cli.migrate.record import (
+    MarkerStage,
+    MigrationPhase,
+    MigrationRecord,
+    migrated_reason,
+    open_record,
+    read_record,
+)
+from unbounded.cli.migrate.run import commands
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.cli.migrate.steps import pause_of
 from unbounded.kube.epoch import ProcessEpoch

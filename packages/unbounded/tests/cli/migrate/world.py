@@ -25,7 +25,7 @@ from unbounded.api.names import (
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.definitions import CRDS, install_definitions
 from unbounded.cli.manifests import KINDS, install_manifests
-from unbounded.cli.migrate.marker import MarkerFile
+from unbounded.cli.migrate.record import MarkerFile
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.cli.servers import api_server
 from unbounded.join.tokens import machine_group

@@ -1,4 +1,4 @@
-"""`kubectl unbounded install`."""
+"""`kubectl unbounded install`, `uninstall` and `token revoke`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from typing import Final
 
 from unbounded.cli.plugin.command import CliCommand
-from unbounded.cli.plugin.flags import add_boolean, checked, limit
+from unbounded.cli.plugin.flags import add_boolean, add_force, checked, limit
 
 MINUTES_5: Final = 300.0
 
@@ -61,7 +61,7 @@ def add_cluster_arguments(parser: ArgumentParser) -> None:
         parser.add_argument(flag, default="", metavar=metavar, help=help_)
 
 
-def _arguments(parser: ArgumentParser) -> None:
+def _install_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--namespace",
         default="unbounded-kube",
@@ -109,6 +109,21 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--diff", action="store_true", help="Print the differences, and write nothing")
 
 
+def _uninstall(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--delete-data",
+        action="store_true",
+        help="Delete definitions with all their objects, Secrets and the namespace, too; this cannot be undone",
+    )
+    add_force(parser, "the name of the namespace")
+
+
+def _revoke(parser: ArgumentParser) -> None:
+    parser.add_argument("tokens", nargs="*", metavar="TOKEN", help="Delete the token with this ID, such as abcdef")
+    parser.add_argument("--site", default="", metavar="SITE", help="Revoke all tokens of this site")
+    add_force(parser, "the names of the tokens")
+
+
 COMMANDS: Final = (
     CliCommand(
         path=("install",),
@@ -130,7 +145,36 @@ COMMANDS: Final = (
             ),
             ("install --artifact-mirror https://mirror.example.com", "hosts download from there from now on"),
         ),
-        arguments=_arguments,
+        arguments=_install_arguments,
         run="unbounded.cli.deploy.install:run",
+    ),
+    CliCommand(
+        path=("uninstall",),
+        help="Remove what `install` and `site` created from a cluster without Machines",
+        text=(
+            "Delete the controllers, policies and RBAC that `install`, `site init` and `site deploy-pxe` "
+            "created. Definitions and Secrets stay without --delete-data; the command lists them. It fails "
+            "while Machines exist. A second run deletes nothing."
+        ),
+        examples=(
+            ("uninstall", "after its namespace was typed: the controllers, policies and rights"),
+            ("uninstall --delete-data --force", "definitions, Secrets and the namespace too, without asking"),
+        ),
+        arguments=_uninstall,
+        run="unbounded.cli.deploy.uninstall:run",
+    ),
+    CliCommand(
+        path=("token", "revoke"),
+        help="Delete bootstrap tokens, so that no further host joins with them",
+        text=(
+            "Delete bootstrap tokens, by ID or all of a site. Hosts that have joined keep their "
+            "certificates. The command does not delete tokens of other tools."
+        ),
+        examples=(
+            ("token revoke abcdef --force", "one token, without asking"),
+            ("token revoke --site rack1", "all tokens of a site"),
+        ),
+        arguments=_revoke,
+        run="unbounded.cli.deploy.revoke:revoke",
     ),
 )

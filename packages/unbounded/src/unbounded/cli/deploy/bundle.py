@@ -12,7 +12,7 @@ from typing import Any, Final
 import aiohttp
 import yaml
 
-from unbounded.cli.deploy.kinds import kind_of, names_of_kinds
+from unbounded.cli.deploy.server_side_apply import kind_of, names_of_kinds
 from unbounded.cli.deploy.workloads import MACHINA_CONFIG
 
 Raw = dict[str, Any]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from unbounded.api.crd import custom_resource_definitions
-from unbounded.cli.deploy.namespace import RESTRICTED, deny_all, namespace, priority_class
+from unbounded.cli.deploy.pods import RESTRICTED, deny_all, namespace, priority_class
 from unbounded.cli.deploy.workloads import MachinaWorkload, machina_objects
 from unbounded.cli.manifests import manifests
 

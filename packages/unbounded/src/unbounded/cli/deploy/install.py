@@ -17,8 +17,7 @@ from unbounded.cli.deploy.apply import (
     wait_available,
 )
 from unbounded.cli.deploy.desired import Raw, stages
-from unbounded.cli.deploy.images import chosen_image, require_usable
-from unbounded.cli.deploy.live_machina import live_machina, pod_security
+from unbounded.cli.deploy.live_machina import chosen_image, live_machina, pod_security, require_usable
 from unbounded.cli.deploy.settings import settings_from_flags
 from unbounded.cli.deploy.workloads import MACHINA, MachinaWorkload, MachineOpsWorkload, machina_config
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output

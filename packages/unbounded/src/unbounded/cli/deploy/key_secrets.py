@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from unbounded.api.core import SECRETS
 from unbounded.api.names import LABEL_SITE, NAMESPACE
-from unbounded.cli.deploy.flags import bastion_secret_of, secret_of
+from unbounded.cli.deploy.machine_manifests import bastion_secret_of, secret_of
 from unbounded.cli.deploy.ssh_keys import (
     CERTIFICATE,
     KEY,

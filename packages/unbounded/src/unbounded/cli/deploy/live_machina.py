@@ -1,22 +1,29 @@
-"""State of a cluster: the images of its Deployments, and the configuration of its machina."""
+"""State of a cluster: the images of its Deployments, and the configuration of its machina.
+
+Image and agent of a new component come from the flags, else from this state; an error says which flag is missing.
+"""
 
 from __future__ import annotations
 
-from argparse import ArgumentError, ArgumentParser
-from collections.abc import Iterator
+from argparse import ArgumentError, ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any, Final
 
 import yaml
 
+from unbounded.agent.node_spec.from_config import NO_IMAGE
 from unbounded.api.core import CONFIG_MAPS
+from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.deploy import components
-from unbounded.cli.deploy.kinds import DEPLOYMENTS
-from unbounded.cli.deploy.namespace import PRIVILEGED, RESTRICTED
+from unbounded.cli.deploy import components, validation
+from unbounded.cli.deploy.pods import PRIVILEGED, RESTRICTED
+from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
 from unbounded.cli.deploy.settings import AGENT_DIGEST, AGENT_URL, DNS, ENDPOINT, SETTINGS
 from unbounded.cli.deploy.workloads import CONFIG_FILE, MACHINA, MACHINA_CONFIG
-from unbounded.cli.plugin.command import CliError
+from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
+from unbounded.join.install import NO_DIGEST, AgentOrigin, HostDefaults, origin_of
 from unbounded.kube.errors import NotFound
 from unbounded.kube.port import Api
 
@@ -161,3 +168,107 @@ async def config_in(api: Api, name: str) -> Raw:
     if not isinstance(body, dict):
         raise CliError(f"{where}: expected keys and values")
     return body
+
+
+def require_usable(args: Namespace) -> None:
+    """Raise CliError where --image-registry or --image is invalid, as far as the command has these flags."""
+    given = {"--image-registry": validation.registry, "--image": validation.image}
+    try:
+        for flag, check in given.items():
+            if text := getattr(args, flag.strip("-").replace("-", "_"), ""):
+                validation.flagged(flag, check, text)
+    except validation.BadFlag as error:
+        raise CliError(str(error), status=USAGE) from None
+
+
+def image_of(component: str, registry: str) -> str:
+    """Return the image of this version of a component, such as machina.
+
+    Args:
+        registry: empty for none, which is the form of images that were built on the node.
+    """
+    path = f"{registry.rstrip('/')}/{component}" if registry else component
+    return f"{path}:v{version('unbounded')}"
+
+
+def chosen_image(component: str, *, image: str = "", registry: str = "", there: str = "", beside: str = "") -> str:
+    """Return the image of this version.
+
+    Args:
+        image, registry: the flags, in order of precedence; empty where they were not given.
+        there: the running image; a new version comes from the same repository, whatever its name is.
+        beside: the running image of another component: one registry has the images of all components.
+
+    Raises:
+        CliError: none of these gives the source.
+    """
+    if image:
+        return image
+    if registry:
+        return image_of(component, registry)
+    if there:
+        return f"{repository(there)}:v{version('unbounded')}"
+    if beside:
+        return image_of(component, repository(beside).rpartition("/")[0])
+    raise CliError(
+        f"no image is known for {component}: it does not run yet, and the project publishes no images",
+        next_step=f"build it with `make release`, push it as {image_of(component, 'REGISTRY')}, and give "
+        "--image-registry REGISTRY",
+        status=USAGE,
+    )
+
+
+def repository(image: str) -> str:
+    """Return an image without its tag and its digest, but with the port of its registry."""
+    path, slash, name = image.partition("@")[0].rpartition("/")
+    return f"{path}{slash}{name.partition(':')[0]}"
+
+
+def default_origin(config: Mapping[str, Any]) -> AgentOrigin:
+    """Return machina's origin of agents, for Machines that name none; the mirror has the lowest precedence."""
+    return AgentOrigin(
+        version=str(config.get("agentVersion") or ""),
+        base_url=str(config.get("agentBaseUrl") or config.get("artifactMirror") or ""),
+        url=str(config.get("agentUrl") or ""),
+        sha256=str(config.get("agentSha256") or ""),
+    )
+
+
+def host_defaults(config: Mapping[str, Any]) -> HostDefaults:
+    """Return machina's settings for all hosts."""
+    mirror, image = str(config.get("artifactMirror") or ""), str(config.get("agentImage") or "")
+    return HostDefaults(default_origin(config), mirror, image)
+
+
+def require_origin(session: CommandSession, machine: Machine, live: LiveMachina) -> AgentOrigin:
+    """Return the origin of the host's agent. Warn where no image of its node is named: a MachineConfiguration may name
+    it.
+
+    Raises:
+        CliError: neither the Machine nor the settings of machina name a release that hosts may run.
+    """
+    origin = origin_of(machine.spec.agent, default_origin(live.settings))
+    if origin.fault:
+        raise CliError(origin.fault, next_step=_next_step(session.invocation.program, machine, live, origin.fault))
+    if not (machine.spec.agent and machine.spec.agent.image) and not live.settings.get("agentImage"):
+        session.printer.warn(NO_IMAGE)
+    return origin
+
+
+def _next_step(program: str, machine: Machine, live: LiveMachina, fault: str) -> str:
+    """Return the flags that supply what is missing; for a release of one host, no digest for all hosts."""
+    if fault != NO_DIGEST:
+        return f"set it with --agent-url URL for this host, or with `{live.agent_command(program)}` for all hosts"
+    agent, here = machine.spec.agent, "set it with --agent-sha256 DIGEST for this host"
+    if agent is not None and (agent.url or agent.base_url or agent.version):
+        return here
+    return f"{here}, or with `{live.digest_command(program)}` for all hosts"
+
+
+def warn_of_no_digest(session: CommandSession, config: Mapping[str, Any]) -> None:
+    """Warn where hosts would reject their agent, unless their Machine has its digest."""
+    if default_origin(config).fault == NO_DIGEST:
+        session.printer.warn(
+            "hosts would download the agent over plain http without a digest, which they reject: give "
+            "--agent-sha256 DIGEST, or spec.agent.sha256 in each Machine"
+        )

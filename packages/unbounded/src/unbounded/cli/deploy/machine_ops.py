@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import validation
-from unbounded.cli.deploy.images import chosen_image, repository
-from unbounded.cli.deploy.kinds import DEPLOYMENTS
-from unbounded.cli.deploy.live_machina import config_in, containers, image_in, mounted_config
+from unbounded.cli.deploy.live_machina import chosen_image, config_in, containers, image_in, mounted_config, repository
+from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
 from unbounded.cli.deploy.settings import SETTINGS
 from unbounded.cli.deploy.workloads import (
     MACHINE_OPS,

@@ -12,12 +12,11 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_spec import ConfigurationRef
 from unbounded.api.names import NAMESPACE
 from unbounded.api.node_settings import NodeSettings, node_settings
-from unbounded.cli.deploy import flags, validation
-from unbounded.cli.deploy.agent_source import host_defaults, require_origin
-from unbounded.cli.deploy.live_machina import LiveMachina, live_machina
+from unbounded.cli.deploy import machine_manifests, validation
+from unbounded.cli.deploy.host_addresses import warn_unreachable
+from unbounded.cli.deploy.live_machina import LiveMachina, host_defaults, live_machina, require_origin
 from unbounded.cli.deploy.machine_manifests import MachineDescription, manifest
-from unbounded.cli.deploy.reachability import warn_unreachable
-from unbounded.cli.deploy.token_store import token_of
+from unbounded.cli.deploy.site_tokens import token_of
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
 from unbounded.join.facts import ClusterFacts, FactsFollower
 from unbounded.join.install import cloud_config, host_setup, standalone_script
@@ -40,7 +39,7 @@ async def run(session: CommandSession) -> int:
         session.invocation, "name", "json", "yaml", "wide", what="the output is a script or user data, see --variant"
     )
     try:
-        described = flags.manual_description_of(args)
+        described = machine_manifests.manual_description_of(args)
     except validation.BadFlag as error:
         raise CliError(str(error), status=USAGE) from None
     live = await live_machina(session.api)

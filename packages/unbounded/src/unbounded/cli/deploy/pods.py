@@ -1,16 +1,85 @@
-"""Parts of the project's Pods: security contexts, probes, and volumes."""
+"""Parts of the project's Pods (security contexts, probes, volumes), and their environment on a cluster.
+
+machina and machine-ops-controller comply with the Pod security standard `restricted`, and the namespace enforces it.
+metalman is on the network of its node and sends raw packets, which only `privileged` allows. A namespace has one level,
+so it is `privileged` where a metalman is deployed, and nowhere else.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
+from unbounded.api.names import NAMESPACE
 from unbounded.fetch.store import StoreLimits
 
 Raw = dict[str, Any]
 
+PRIORITY: Final = "unbounded-controllers"
+PART_OF: Final = {"app.kubernetes.io/part-of": "unbounded"}
+SELECTOR: Final = "app.kubernetes.io/part-of=unbounded"  # selects all objects with these labels
+RESTRICTED: Final = "restricted"
+PRIVILEGED: Final = "privileged"
+# `warn` reports what a Deployment's template violates when it is applied; `enforce` alone applies to Pods only.
+MODES: Final = ("pod-security.kubernetes.io/enforce", "pod-security.kubernetes.io/warn")
+_PRIORITY_VALUE: Final = 1_000_000
 NOBODY: Final = 65532  # a user that owns nothing in any image
 _RUN: Final = "1Mi"
 _TMP: Final = "64Mi"  # for certificates and tokens that libraries read from a file
+
+
+def namespace(level: str = RESTRICTED) -> Raw:
+    """Return the namespace.
+
+    Args:
+        level: the Pod security standard; empty where no Pod of the project runs.
+    """
+    meta: Raw = {"name": NAMESPACE}
+    if level:
+        meta["labels"] = dict.fromkeys(MODES, level)
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+
+
+def priority_class() -> Raw:
+    """Return the priority of the controllers, above that of Pods without a class.
+
+    They do not use `system-cluster-critical`: a cluster's quota may restrict it to kube-system.
+    """
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": PRIORITY, "labels": dict(PART_OF)},
+        "value": _PRIORITY_VALUE,
+        "description": "Controllers of machines: without them no Node is created, repaired or replaced.",
+    }
+
+
+def deny_all() -> Raw:
+    """Return the policy that denies the project's Pods all traffic that no other policy allows."""
+    return _policy("unbounded-deny-all", PART_OF, {"podSelector": {"matchLabels": dict(PART_OF)}})
+
+
+def controller_network(name: str, selector: Mapping[str, str]) -> Raw:
+    """Return the policy of a controller: it admits scrapes of metrics, and allows outgoing DNS and TCP.
+
+    TCP has no list of ports and addresses. The port of the API server depends on the cluster, that of SSH on the
+    Machine, that of a proxy or a cloud's metadata on the site. Probes come from the node, which no policy stops.
+    """
+    spec = {
+        "podSelector": {"matchLabels": dict(selector)},
+        "ingress": [{"from": [{"namespaceSelector": {}}], "ports": [{"protocol": "TCP", "port": "metrics"}]}],
+        "egress": [{"ports": [{"protocol": "TCP"}]}, {"ports": [{"protocol": "UDP", "port": 53}]}],
+    }
+    return _policy(name, {**selector, **PART_OF}, spec)
+
+
+def _policy(name: str, labels: Mapping[str, str], spec: Mapping[str, Any]) -> Raw:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": dict(labels)},
+        "spec": {**spec, "policyTypes": ["Ingress", "Egress"]},
+    }
 
 
 def probe(path: str, *, delay_s: int, period_s: int) -> Raw:

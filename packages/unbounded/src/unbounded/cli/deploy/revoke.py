@@ -11,11 +11,10 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_MACHINE, LABEL_SITE, NAMESPACE
 from unbounded.cli.deploy import validation
 from unbounded.cli.deploy.apply import restrict_namespace
-from unbounded.cli.deploy.removal import DeletionTarget, delete, names, workloads
 from unbounded.cli.deploy.server_side_apply import kind_name
-from unbounded.cli.deploy.uninstall import refuse_machines
+from unbounded.cli.deploy.uninstall import DeletionTarget, delete, names, refuse_machines, workloads
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
-from unbounded.cli.plugin.confirm import confirm
+from unbounded.cli.plugin.intents import confirm
 from unbounded.join import tokens
 from unbounded.kube.errors import NotFound
 

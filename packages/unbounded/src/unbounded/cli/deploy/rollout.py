@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unbounded.api.kinds import Kind
-from unbounded.cli.deploy.kinds import DEPLOYMENTS, PODS
+from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS, PODS
 from unbounded.cli.plugin.object_watch import watched_object
 from unbounded.cli.plugin.wait import next_change
 from unbounded.kube.errors import ApiError

@@ -24,11 +24,17 @@ from unbounded.cli.deploy.apply import (
     warn_unknown_endpoint,
 )
 from unbounded.cli.deploy.desired import stages
-from unbounded.cli.deploy.images import chosen_image, require_usable
-from unbounded.cli.deploy.live_machina import LiveMachina, live_image, live_machina, pod_security
-from unbounded.cli.deploy.namespace import PRIVILEGED
+from unbounded.cli.deploy.live_machina import (
+    LiveMachina,
+    chosen_image,
+    live_image,
+    live_machina,
+    pod_security,
+    require_usable,
+)
+from unbounded.cli.deploy.pods import PRIVILEGED
 from unbounded.cli.deploy.settings import settings_from_flags
-from unbounded.cli.deploy.token_store import tokens_for
+from unbounded.cli.deploy.site_tokens import tokens_for
 from unbounded.cli.deploy.workloads import (
     MACHINA,
     MachinaWorkload,

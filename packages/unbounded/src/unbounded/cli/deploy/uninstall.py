@@ -1,23 +1,31 @@
-"""`kubectl unbounded uninstall`: removal of the objects that `install` and `site` created on a cluster."""
+"""Removal of the objects that `install` and `site` created on a cluster: for `uninstall` and `site delete`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from types import MappingProxyType
 from typing import Any, Final
 
 from unbounded.api.core import CONFIG_MAPS, NAMESPACES, SECRETS
 from unbounded.api.crd import DEFINITIONS
+from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import CONFIGMAP_RELEASES, LABEL_MACHINE, LABEL_SITE, NAMESPACE
 from unbounded.cli.definitions import CRDS
 from unbounded.cli.deploy import components
 from unbounded.cli.deploy.apply import restrict_namespace
 from unbounded.cli.deploy.desired import POLICIES, stages, surroundings
-from unbounded.cli.deploy.kinds import kind_of
-from unbounded.cli.deploy.removal import DeletionTarget, delete, existing, names, wait_gone, workloads
+from unbounded.cli.deploy.pods import SELECTOR
+from unbounded.cli.deploy.server_side_apply import kind_name, kind_of, workload_kinds
 from unbounded.cli.plugin.command import DONE, TIMED_OUT, CliError, CommandSession, refuse_output
-from unbounded.cli.plugin.confirm import confirm
+from unbounded.cli.plugin.intents import confirm
 from unbounded.join import tokens
+from unbounded.kube.errors import NotFound
+from unbounded.kube.port import Api
 
 SHOWN: Final = 10
 WAIT_S: Final = 60.0
@@ -26,6 +34,9 @@ GROUPS: Final = {  # kinds with too many objects to list for a user
     **dict.fromkeys(("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"), "rights"),
 }
 STAYS: Final = frozenset({"CustomResourceDefinition", "Namespace", "Secret"})
+Raw = dict[str, Any]
+
+POLL_S: Final = 0.2
 
 
 async def run(session: CommandSession) -> int:
@@ -144,3 +155,82 @@ def _count(number: int, noun: str) -> str:
 def _shown(existing: Sequence[str]) -> str:
     more = f" and {len(existing) - SHOWN} more" if len(existing) > SHOWN else ""
     return ", ".join(existing[:SHOWN]) + more
+
+
+@dataclass(frozen=True)
+class DeletionTarget:
+    """An object to delete. `namespace` is empty for kinds of the cluster."""
+
+    kind: Kind[Raw]
+    name: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        return f"{kind_name(self.kind)}/{self.name}"
+
+
+async def workloads(api: Api, labels: str = "") -> list[DeletionTarget]:
+    """Return the objects in the project's namespace that an install, or its kustomization, created.
+
+    Args:
+        labels: a selector that they must match, too.
+    """
+    selector = ",".join(part for part in (SELECTOR, labels) if part)
+    found: list[DeletionTarget] = []
+    for kind in workload_kinds():
+        found += [DeletionTarget(kind, name, NAMESPACE) for name in await names(api, kind, NAMESPACE, selector)]
+    return found
+
+
+async def names(api: Api, kind: Kind[Any], namespace: str = "", labels: str = "") -> list[str]:
+    """Return the names of the objects of a kind; none where the server does not serve the kind."""
+    try:
+        listing = await api.list(kind.raw(), namespace=namespace, labels=labels)
+    except NotFound:
+        return []
+    return sorted(str(item["metadata"]["name"]) for item in listing.items)
+
+
+async def existing(api: Api, targets: Iterable[DeletionTarget]) -> list[DeletionTarget]:
+    """Return those that the server has."""
+    found = []
+    for target in targets:
+        try:
+            await api.get(target.kind, target.name, namespace=target.namespace)
+        except NotFound:
+            continue
+        found.append(target)
+    return found
+
+
+async def delete(
+    session: CommandSession, targets: Sequence[DeletionTarget], groups: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Delete objects one after the other, and print each; a missing one is no error.
+
+    Args:
+        groups: plurals such as `rights`, by kind: text output counts such objects in place of listing them.
+    """
+    named = getattr(session.invocation.args, "output", "") == "name"
+    for group, members in groupby(targets, lambda one: "" if named else groups.get(one.kind.kind, "")):
+        deleted = 0
+        for target in members:
+            try:
+                await session.api.delete(target.kind, target.name, namespace=target.namespace)
+            except NotFound:
+                continue
+            deleted += 1
+            if not group:
+                session.printer.name(target.kind, target.name, "deleted")
+        if group and deleted:
+            session.printer.info(f"{group}: {deleted} deleted")
+
+
+async def wait_gone(api: Api, targets: Sequence[DeletionTarget], within_s: float) -> list[DeletionTarget]:
+    """Wait until the server has none of these objects; returns those that are left after the time."""
+    until = time.monotonic() + within_s
+    while True:
+        left = await existing(api, targets)
+        if not left or time.monotonic() >= until:
+            return left
+        await asyncio.sleep(POLL_S)

@@ -15,8 +15,17 @@ from typing import Any, Final
 import yaml
 
 from unbounded.api.names import LABEL_SITE, NAMESPACE
-from unbounded.cli.deploy.namespace import PART_OF, PRIORITY, controller_network
-from unbounded.cli.deploy.pods import as_nobody, cache_volume, confined, probe, run_volume, tmp_volume
+from unbounded.cli.deploy.pods import (
+    PART_OF,
+    PRIORITY,
+    as_nobody,
+    cache_volume,
+    confined,
+    controller_network,
+    probe,
+    run_volume,
+    tmp_volume,
+)
 from unbounded.kube.epoch import SYSTEM
 
 Raw = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Facts for `why`: objects as read at one moment, and the Leases of live processes."""
+"""Facts for `why`: objects as read at one moment, the Leases of live processes, and the procedures of operations."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Final
 from unbounded.api.core import ConfigMap, Event, Lease, Node
 from unbounded.api.machine import Machine
 from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
-from unbounded.api.operation import MachineOperation
+from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations.executor_health import Unavailability
 from unbounded.operations.ownership import ExecutorKind, bmc_of, provider_of
+from unbounded.workflow.procedure import Procedure
 
 MACHINA: Final = "machina"
 
@@ -150,3 +151,45 @@ def scopes_of(controller: str) -> dict[str, tuple[str, str]]:
     site, _, provider = controller.partition("/")[2].rpartition("/")
     scopes = [(one, other) for one in (site, "") for other in (provider, "")]
     return {Settings(site=one, provider=other).lease: (one, other) for one, other in scopes}
+
+
+def procedure_of(operation: MachineOperation, executor: str) -> Procedure | None:
+    """Return the procedure of an operation; None for a controller that is not part of this program.
+
+    Args:
+        executor: as the status names it, `metalman/lab`.
+    """
+    kind, owner = OperationKind(operation.spec.operation_kind), executor.partition("/")[0]
+    if owner == ExecutorKind.METALMAN:
+        from unbounded.metalman.executor import PROCEDURES  # noqa: PLC0415  # only for an operation of its own
+
+        return PROCEDURES[kind](operation) if kind in PROCEDURES else None
+    if owner == ExecutorKind.AGENT:
+        return _of_agent(kind, operation)
+    return None
+
+
+def _of_agent(kind: OperationKind, operation: MachineOperation) -> Procedure | None:
+    match kind:
+        case OperationKind.NODE_REBOOT:
+            from unbounded.agent.operations.node_reboot import NODE_REBOOT  # noqa: PLC0415
+
+            return NODE_REBOOT
+        case OperationKind.HOST_REBOOT:
+            from unbounded.agent.operations.host_reboot import HOST_REBOOT  # noqa: PLC0415
+
+            return HOST_REBOOT
+        case OperationKind.AGENT_RESET:
+            from unbounded.agent.operations.agent_reset import PROCEDURE  # noqa: PLC0415
+
+            return PROCEDURE
+        case OperationKind.AGENT_UPGRADE:
+            from unbounded.agent.operations.agent_upgrade import trial_limit_s  # noqa: PLC0415
+            from unbounded.agent.upgrade.health import DEFAULT_WINDOW_S  # noqa: PLC0415
+            from unbounded.agent.upgrade.procedure import procedure  # noqa: PLC0415
+
+            targets = operation.status.targets
+            stage = targets[0].stage if targets else None
+            return procedure(trial_s=trial_limit_s(DEFAULT_WINDOW_S), stage=stage or "")
+        case _:
+            return None

@@ -10,11 +10,10 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.cli.explain.blockers import lock_holder
 from unbounded.cli.explain.conditions import blocking_condition
-from unbounded.cli.explain.facts import MACHINA, ExplainFacts
+from unbounded.cli.explain.facts import MACHINA, ExplainFacts, procedure_of
 from unbounded.cli.explain.fix_commands import has_reported
 from unbounded.cli.explain.fixes import fixes_for
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
-from unbounded.cli.explain.procedures import procedure_of
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import is_child_of, plan_batch
 from unbounded.operations.deadlines import deadline_s

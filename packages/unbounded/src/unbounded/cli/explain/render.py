@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from unbounded.cli.explain.links import ExplainLink
-from unbounded.cli.plugin.style import BOLD, CYAN, DIM, PLAIN, Style
-from unbounded.cli.printable import one_line
+from unbounded.cli.terminal_text import BOLD, CYAN, DIM, PLAIN, Style, one_line
 from unbounded.cli.view import age
 
 WIDTH: Final = 100  # where there is no terminal

@@ -10,9 +10,8 @@ import msgspec
 
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.cli.explain.facts import ExplainFacts
+from unbounded.cli.explain.facts import ExplainFacts, procedure_of
 from unbounded.cli.explain.links import ExplainLink, LinkSubject, Topic
-from unbounded.cli.explain.procedures import procedure_of
 from unbounded.cli.explain.run import chain
 from unbounded.cli.forecast.model import MachineForecast, OperationForecast, StageLine
 from unbounded.cli.operate import manifests

@@ -11,8 +11,7 @@ from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.machine import MACHINES, JoinPurpose, Machine, MachinePhase
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.cli.deploy.allow_join import INSTALLS, UNDER_NODE
-from unbounded.cli.explain.facts import ExplainFacts
-from unbounded.cli.explain.procedures import procedure_of
+from unbounded.cli.explain.facts import ExplainFacts, procedure_of
 from unbounded.cli.plugin.command import IntentPatch
 from unbounded.machina.csr_approval.plan import open_causes
 from unbounded.machina.machines.eligibility import is_set_up_by_join

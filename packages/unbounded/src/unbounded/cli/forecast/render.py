@@ -18,8 +18,7 @@ from unbounded.cli.forecast.model import (
     PlannedLoss,
     StageLine,
 )
-from unbounded.cli.plugin.style import BOLD, CYAN, DIM, PLAIN, RED, YELLOW, Style
-from unbounded.cli.printable import one_line
+from unbounded.cli.terminal_text import BOLD, CYAN, DIM, PLAIN, RED, YELLOW, Style, one_line
 
 SHOWN: Final = 20  # targets that are listed one by one
 

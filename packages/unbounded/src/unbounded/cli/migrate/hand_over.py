@@ -20,7 +20,7 @@ from unbounded.api.names import (
 )
 from unbounded.cli.migrate.copier import AT_ONCE, Report
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
-from unbounded.cli.printable import one_line
+from unbounded.cli.terminal_text import one_line
 from unbounded.join.successor import Successor, encoded
 from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.port import Api

@@ -14,7 +14,7 @@ from unbounded.api.names import CONFIGMAP_MIGRATION, CONFIGMAP_OPERATIONS, GROUP
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.definitions import CRDS
 from unbounded.cli.deploy import components
-from unbounded.cli.deploy.kinds import DISRUPTION_BUDGETS, PRIORITY_CLASSES
+from unbounded.cli.deploy.server_side_apply import DISRUPTION_BUDGETS, PRIORITY_CLASSES
 from unbounded.cli.manifests import KINDS as RIGHTS_AND_POLICIES
 from unbounded.cli.manifests import manifests
 from unbounded.join.facts import CLUSTER_INFO, ROOT_CA

@@ -11,15 +11,14 @@ from unbounded.api.crd import custom_resource_definitions
 from unbounded.api.kinds import Kind
 from unbounded.cli.definitions import install_definitions
 from unbounded.cli.deploy import components
-from unbounded.cli.deploy.namespace import namespace
+from unbounded.cli.deploy.pods import namespace
 from unbounded.cli.deploy.server_side_apply import Applier, ApplyOutcome
 from unbounded.cli.manifests import install_manifests
 from unbounded.cli.migrate.copier import read_objects
 from unbounded.cli.migrate.copy_plan import ServerObjects
 from unbounded.cli.migrate.lease_hold import leaders, leaders_message
-from unbounded.cli.migrate.marker import MarkerFile
 from unbounded.cli.migrate.obstacles import too_old
-from unbounded.cli.migrate.record import MigrationRecord, read_record
+from unbounded.cli.migrate.record import MarkerFile, MigrationRecord, read_record
 from unbounded.join.facts import (
     CLUSTER_INFO,
     CLUSTER_INFO_NAMESPACE,

@@ -21,9 +21,10 @@ from unbounded.cli.manifests import KINDS as POLICIES
 from unbounded.cli.migrate.copier import Report, copy, delete_copies, read_objects
 from unbounded.cli.migrate.copy_plan import ServerObjects
 from unbounded.cli.migrate.lease_hold import acquire_leases, lease_names, release_leases
-from unbounded.cli.migrate.marker import Marker, MarkerStage
 from unbounded.cli.migrate.obstacles import obstacles, running
 from unbounded.cli.migrate.record import (
+    Marker,
+    MarkerStage,
     MigrationPhase,
     MigrationRecord,
     advance_record,

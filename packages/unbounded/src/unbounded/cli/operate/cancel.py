@@ -8,8 +8,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.cli.operate import lookup
 from unbounded.cli.plugin import progress
 from unbounded.cli.plugin.command import DONE, FAILED, CliError, CommandSession, Intent, IntentPatch
-from unbounded.cli.plugin.confirm import confirm
-from unbounded.cli.plugin.intents import execute_intent
+from unbounded.cli.plugin.intents import confirm, execute_intent
 from unbounded.cli.plugin.progress import OperationResult
 from unbounded.cli.plugin.wait import report_result, wait_result
 from unbounded.operations import reasons

@@ -13,8 +13,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import OperationKind, OperationsStatus
 from unbounded.cli.operate import lookup, manifests
 from unbounded.cli.plugin.command import DONE, CliError, CommandSession, Intent, IntentPatch
-from unbounded.cli.plugin.confirm import confirm
-from unbounded.cli.plugin.intents import execute_intent
+from unbounded.cli.plugin.intents import confirm, execute_intent
 from unbounded.cli.plugin.wait import report_result, wait_counter
 from unbounded.kube.errors import Conflict
 

@@ -17,7 +17,7 @@ from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, 
 from unbounded.cli.plugin.output import GAP, NONE, rows, table
 from unbounded.cli.plugin.reader import ListReader, ServerTable
 from unbounded.cli.plugin.target import config_of
-from unbounded.cli.printable import one_line
+from unbounded.cli.terminal_text import one_line
 from unbounded.kube.errors import Forbidden
 
 if TYPE_CHECKING:

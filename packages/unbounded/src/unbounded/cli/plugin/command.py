@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
-from unbounded.cli.plugin.style import Style
+from unbounded.cli.terminal_text import Style
 
 if TYPE_CHECKING:
     from unbounded.api.kinds import Kind

@@ -8,9 +8,9 @@ from typing import Final, TextIO
 
 from unbounded.api.failures import Failure
 from unbounded.api.names import GROUP
-from unbounded.cli import printable
+from unbounded.cli import terminal_text
 from unbounded.cli.plugin.command import FAILED, CliError, CliInvocation
-from unbounded.cli.plugin.style import PLAIN, RED, Style
+from unbounded.cli.terminal_text import PLAIN, RED, Style
 from unbounded.kube.config import ConfigError
 from unbounded.kube.errors import (
     AlreadyExists,
@@ -104,7 +104,7 @@ def _reach_hint(text: str) -> str:
 
 def print_error(error: ErrorMessage, to: TextIO, style: Style = PLAIN) -> int:
     """Print an error; returns the exit status."""
-    print(f"{style.paint('error:', RED)} {printable.lines(error.text)}", file=to)
+    print(f"{style.paint('error:', RED)} {terminal_text.lines(error.text)}", file=to)
     if error.next_step:
-        print(textwrap.indent(printable.lines(error.next_step), "  "), file=to)
+        print(textwrap.indent(terminal_text.lines(error.next_step), "  "), file=to)
     return error.status

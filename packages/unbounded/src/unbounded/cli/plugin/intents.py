@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TextIO
 
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
 from unbounded.api.core import CONFIG_MAPS, NAMESPACES, NODES, SECRETS
@@ -11,8 +13,17 @@ from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.plugin.command import DONE, MANAGER, CommandSession, Intent, IntentPatch, Raw
-from unbounded.cli.plugin.confirm import confirm
+from unbounded.cli.plugin.command import (
+    DONE,
+    MANAGER,
+    USAGE,
+    CliError,
+    CliInvocation,
+    CommandSession,
+    Intent,
+    IntentPatch,
+    Raw,
+)
 from unbounded.cli.plugin.wait import wait_operation
 
 NO_DRY_RUN: Final = "none"
@@ -30,6 +41,7 @@ _KINDS: Final[Mapping[tuple[str, str], Kind[Any]]] = {
         *(MACHINE_OPERATION_CREDENTIALS, SECRETS, CONFIG_MAPS, NODES, NAMESPACES),
     )
 }
+SHOWN: Final = 20
 
 
 def kind_of(manifest: Raw) -> Kind[dict[str, Any]]:
@@ -90,3 +102,44 @@ async def _created(session: CommandSession, manifest: Raw, verb: str, dry_run: s
 
 def _manager(session: CommandSession) -> str:
     return getattr(session.invocation.args, "field_manager", "") or MANAGER
+
+
+async def confirm(invocation: CliInvocation, machines: Sequence[str], what: str) -> None:
+    """Make the user type the name of the Machine at risk (for several: their number), unless --force is given.
+
+    Args:
+        what: the effect on the Machines.
+
+    Raises:
+        CliError: the input differs, or there is no terminal.
+    """
+    if not machines or getattr(invocation.args, "force", False):
+        return
+    desired = machines[0] if len(machines) == 1 else f"{len(machines)} machines"
+    if not invocation.stdin.isatty():
+        text = f"confirm by typing {desired!r}; this needs a terminal"
+        raise CliError(text, next_step="--force skips the confirmation", status=USAGE)
+    print(_question(machines, desired, what), end="", file=invocation.err, flush=True)
+    if (await _line(invocation.stdin)).strip() != desired:
+        raise CliError("the text differs: nothing was changed")
+
+
+def _question(machines: Sequence[str], desired: str, what: str) -> str:
+    head = f"{desired}: {what}.\n"
+    if len(machines) > 1:
+        more = f" and {len(machines) - SHOWN} more" if len(machines) > SHOWN else ""
+        head += f"  {', '.join(machines[:SHOWN])}{more}\n"
+    return f"{head}Type `{desired}` to continue: "
+
+
+async def _line(source: TextIO) -> str:
+    """Read a line of a terminal, without a thread that would outlive Ctrl-C."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(source.fileno(), ready.set)
+    try:
+        await ready.wait()
+        with contextlib.suppress(OSError):  # the terminal was closed
+            return source.readline()
+        return ""
+    finally:
+        loop.remove_reader(source.fileno())

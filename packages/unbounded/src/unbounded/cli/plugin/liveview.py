@@ -15,7 +15,7 @@ from rich.text import Text
 
 from unbounded.cli.plugin import progress
 from unbounded.cli.plugin.progress import ProgressRow, WaitProgress
-from unbounded.cli.printable import one_line
+from unbounded.cli.terminal_text import one_line
 from unbounded.kube.clock import utc_now
 
 NARROW: Final = 100  # columns; below, the message of a Machine is under its row

@@ -17,7 +17,7 @@ from unbounded.cli.plugin import parsing
 from unbounded.cli.plugin.command import INTERRUPTED, CliCommand, CliInvocation, CommandSession, Run
 from unbounded.cli.plugin.output import printer_for
 from unbounded.cli.plugin.parsing import commands, loaded
-from unbounded.cli.plugin.style import PLAIN
+from unbounded.cli.terminal_text import PLAIN
 from unbounded.kube.process_tuning import freeze_imports
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from unbounded.cli import printable
+from unbounded.cli import terminal_text
 from unbounded.cli.plugin.command import CliInvocation, Raw
-from unbounded.cli.plugin.style import PLAIN, Style
+from unbounded.cli.terminal_text import PLAIN, Style
 
 if TYPE_CHECKING:
     from unbounded.api.crd import PrinterColumn
@@ -44,7 +44,7 @@ class TextPrinter:
                 print(as_yaml(_one(shown, alone=alone)), end="", file=self._out)
             case "name":
                 for item in shown:
-                    print(printable.one_line(full_name(kind, item["metadata"]["name"])), file=self._out)
+                    print(terminal_text.one_line(full_name(kind, item["metadata"]["name"])), file=self._out)
             case _ if not shown:
                 print("No resources found", file=self._err)
             case _:
@@ -54,7 +54,7 @@ class TextPrinter:
     def name(self, kind: Kind[Any], name: str, verb: str) -> None:
         if self.whole:
             return
-        done = printable.one_line(
+        done = terminal_text.one_line(
             full_name(kind, name) if self._output == "name" else f"{full_name(kind, name)} {verb}"
         )
         print(done, file=self._out)
@@ -62,10 +62,10 @@ class TextPrinter:
 
     def info(self, text: str) -> None:
         to = self._err if self._output in {"json", "yaml", "name"} else self._out
-        print(printable.lines(text), file=to, flush=True)
+        print(terminal_text.lines(text), file=to, flush=True)
 
     def warn(self, text: str) -> None:
-        print(printable.lines(text), file=self._err, flush=True)
+        print(terminal_text.lines(text), file=self._err, flush=True)
 
 
 def printer_for(invocation: CliInvocation) -> TextPrinter:
@@ -140,7 +140,7 @@ def at_path(item: Any, path: str) -> Any:
 
 def table(heads: Sequence[str], cells: Sequence[Sequence[str]], style: Style = PLAIN) -> Iterable[str]:
     """Yield lines in columns like kubectl's; a message in the last column is cut to the terminal's width."""
-    cells = [[printable.one_line(cell) for cell in row] for row in cells]
+    cells = [[terminal_text.one_line(cell) for cell in row] for row in cells]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     phase = heads.index("PHASE") if "PHASE" in heads else None
     has_room = sum(widths[:-1]) + len(GAP) * len(widths[:-1]) + LEAST_MESSAGE <= style.columns

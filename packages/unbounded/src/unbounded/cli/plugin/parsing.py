@@ -19,7 +19,7 @@ from unbounded.cli.plugin.command import USAGE, CliCommand
 from unbounded.cli.plugin.flags import BooleanFlag
 from unbounded.kube.settings import add_version, installed_version
 
-FILES: Final = ("install", "uninstall", "site", "config", "machine", "operation", "why", "plan", "about")
+FILES: Final = ("install", "site", "config", "machine", "operation", "state", "about")
 
 
 @cache

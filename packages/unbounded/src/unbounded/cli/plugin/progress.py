@@ -9,7 +9,7 @@ from typing import Final
 
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationPhase
-from unbounded.cli.printable import one_line
+from unbounded.cli.terminal_text import one_line
 from unbounded.cli.view import age
 from unbounded.operations import reasons
 

@@ -8,7 +8,7 @@ from typing import Protocol, Self
 from unbounded.cli.plugin import progress
 from unbounded.cli.plugin.command import CommandSession, Printer
 from unbounded.cli.plugin.progress import WaitProgress
-from unbounded.cli.printable import one_line
+from unbounded.cli.terminal_text import one_line
 from unbounded.kube.clock import utc_now
 
 

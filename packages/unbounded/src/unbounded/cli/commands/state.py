@@ -1,4 +1,4 @@
-"""The row of `plan`."""
+"""The rows of `why` and `plan`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,31 @@ from typing import Final
 from unbounded.cli.plugin.command import CliCommand
 
 
-def _arguments(parser: ArgumentParser) -> None:
+def _why_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "name",
+        metavar="MACHINE|OPERATION",
+        help="Name a Machine or an operation; use machine/NAME or operation/NAME where both exist",
+    )
+    parser.add_argument("-w", "--watch", action="store_true", help="Print it again at each change, until it has ended")
+
+
+def _plan_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND", help="Type the command as usual, with its flags")
 
 
 COMMANDS: Final = (
+    CliCommand(
+        path=("why",),
+        help="Explain what a Machine or an operation waits for, the holder, the end of the wait, and the fixes",
+        examples=(
+            ("why web-01", "what blocks the Machine web-01"),
+            ("why operation/reboot-rack1", "what the operation reboot-rack1 waits for"),
+            ("why web-01 --watch", "the same at each change, until nothing blocks it"),
+        ),
+        arguments=_why_arguments,
+        run="unbounded.cli.explain.run:run",
+    ),
     CliCommand(
         path=("plan",),
         help="Print what a command would do: its Machines, their order, and its obstacles",
@@ -29,7 +49,7 @@ COMMANDS: Final = (
                 "which Machines, in which order",
             ),
         ),
-        arguments=_arguments,
+        arguments=_plan_arguments,
         run="unbounded.cli.forecast.run:run",
         needs_api=False,  # it opens the API that the planned command's own flags select
         text=(

@@ -14,7 +14,7 @@ from unbounded.api.machine import MACHINES, Machine, MachineStatus, RecentOperat
 from unbounded.api.machine_spec import MachineSpec
 from unbounded.api.meta import ObjectMeta
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, MachineOperationSpec, MachineOperationStatus
-from unbounded.cli import printable, screen, view
+from unbounded.cli import screen, terminal_text, view
 from unbounded.cli.explain.links import ExplainLink, Fix
 from unbounded.cli.explain.render import lines
 from unbounded.cli.forecast import render
@@ -118,7 +118,7 @@ def test_no_way_of_showing_lets_others_steer_the_terminal_or_begin_a_line(way: s
     ],
 )
 def test_controls_are_shown_and_letters_stay(text: str, line: str, several: str) -> None:
-    assert (printable.one_line(text), printable.lines(text)) == (line, several)
+    assert (terminal_text.one_line(text), terminal_text.lines(text)) == (line, several)
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
