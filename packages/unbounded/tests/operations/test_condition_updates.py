@@ -14,7 +14,9 @@ from tests.operations.staging import story
 from tests.operations.world import World
 from tests.workflow.test_procedure import SOUND
 from unbounded.api.conditions import ConditionStatus
+from unbounded.api.core import Node
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import ObjectMeta
 from unbounded.operations import lock
 from unbounded.workflow.procedure import ConditionUpdate, Procedure
 
@@ -70,6 +72,42 @@ def test_what_others_have_said_meanwhile_stays(
     operation = operation_of(status={**claim(), **ended(phase)})
     change = lock.release_change(raw(Repaved=before), operation, MARKED, now=NOW)
     assert shown(change) == after
+
+
+def test_the_lock_of_a_host_operation_brings_its_phase() -> None:
+    change = lock.taken_phase(machine_of(), operation_of(kind="HostReboot"), "metalman/lab")
+    assert (change["phase"], change["reason"]) == ("Rebooting", "HostReboot")
+    assert change["message"] == "HostReboot op by metalman/lab"
+
+
+def test_the_lock_of_an_operation_in_the_host_leaves_the_phase() -> None:
+    assert lock.taken_phase(machine_of(), operation_of(kind="NodeReboot"), "unbounded-agent/m1") == {}
+
+
+OFF: Final = {
+    "conditions": [
+        {"type": "PoweredOff", "status": "True", "reason": "PoweredOff", "message": "Off", "lastTransitionTime": NOW}
+    ]
+}
+SSH: Final = {"host": "192.0.2.1", "username": "u", "privateKeyRef": {"name": "n", "key": "k", "namespace": "default"}}
+READY: Final = Node(metadata=ObjectMeta(name="m1"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "change", "node", "phase"),
+    [
+        ({}, {}, None, "Ready"),
+        ({}, OFF, None, "Pending"),
+        ({"kubernetes": {}}, {}, None, None),
+        ({"kubernetes": {}}, {}, READY, "Ready"),
+        ({"ssh": SSH}, {}, READY, None),
+    ],
+)
+def test_the_released_lock_brings_the_phase_that_the_executor_can_compute(
+    spec: dict[str, Any], change: dict[str, Any], node: Node | None, phase: str | None
+) -> None:
+    machine = machine_of(status={"phase": "Rebooting"}, **spec)
+    assert lock.released_phase(machine, change, node).get("phase") == phase
 
 
 def release(kind: str, phase: str, fingerprint: str | None, procedure: Procedure | None = None) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def machine_phase(
     known = {condition.type: condition for condition in conditions}
     joined = has_joined(node, join) and not _is_taken_back(node, known)
     return (
-        _from_operation(slot)
+        operation_phase(slot)
         or _from_reset(known)
         or _from_power(known)
         or (_from_ssh(spec, known, joined=joined) if spec.ssh else None)
@@ -96,7 +96,8 @@ def has_joined(node: Node | None, join: JoinStatus | None) -> bool:
     return node is not None or (join is not None and any(one.purpose == JoinPurpose.KUBELET for one in join.used))
 
 
-def _from_operation(slot: ActiveOperation | None) -> CurrentPhase | None:
+def operation_phase(slot: ActiveOperation | None) -> CurrentPhase | None:
+    """Return the phase of a Machine whose lock a host operation holds, whatever its other state; None without one."""
     if slot is None or slot.kind not in OPERATION_PHASE:
         return None
     doing = f"{slot.kind} {slot.name} by {slot.executor}"

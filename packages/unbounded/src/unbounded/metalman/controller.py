@@ -163,7 +163,7 @@ class LeaderTerm:
         return Engine(
             self.runtime.api,
             executor,
-            self.caches,
+            replace(self.caches, nodes=self.nodes),
             epoch=epoch,
             concurrent=settings.concurrent,
             now=self.runtime.now,

@@ -26,11 +26,13 @@ class Caches:
         operations: indexed by INDEX_MACHINE.
         pause: contains at least ConfigMap `unbounded-operations`; None for a process that does not watch it. The engine
             then reads the ConfigMap before each claim, and again while it blocks one.
+        nodes: None for a process that does not watch them.
     """
 
     operations: Cache[MachineOperation]
     machines: Cache[Machine]
     pause: Cache[ConfigMap] | None = None
+    nodes: Cache[Node] | None = None
 
     @property
     def followed(self) -> tuple[Cache[Any], ...]:

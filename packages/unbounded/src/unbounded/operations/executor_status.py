@@ -27,6 +27,7 @@ from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import lock, reasons
 from unbounded.operations.caches import Caches
 from unbounded.operations.operation_state import OperationState
+from unbounded.operations.ownership import is_agent
 from unbounded.operations.ports import Executor
 from unbounded.operations.record import Run, completed_condition, run_of, running_patch, terminal_patch, wait_message
 from unbounded.workflow.decisions import Finish, TargetLoss, Wait
@@ -117,7 +118,10 @@ class ExecutorStatus:
 
     def __init__(self, api: Api, executor: Executor, caches: Caches, *, identity: str, now: WallClock) -> None:
         self._api = api
-        self._machine_status = StatusWriter(api, MACHINES, fields=lock.FIELDS, cache=caches.machines)
+        # an agent has no permission to write the phase, so the supervisor writes it
+        self._writes_phase = not is_agent(executor.name)
+        fields = (*lock.FIELDS, *(lock.PHASE_FIELDS if self._writes_phase else ()))
+        self._machine_status = StatusWriter(api, MACHINES, fields=fields, cache=caches.machines)
         self._operation_status = StatusWriter(api, MACHINE_OPERATIONS, fields=None, cache=caches.operations)
         self._executor = executor
         self._caches = caches
@@ -250,19 +254,25 @@ class ExecutorStatus:
             The SSH host key that is no longer trusted.
         """
         known = self._caches.machines.get(operation.spec.machine_ref or "")
-        try:
-            raw = None if live is None or known is None else lock.at_version_of(known, live)
-            raw = raw or await self._live(operation.spec.machine_ref or "")
-        except NotFound:
-            return None
-        machine = msgspec.convert(raw, Machine)
+        raw = None if live is None or known is None else lock.at_version_of(known, live)
+        if raw is None or known is None:
+            try:
+                raw = await self._live(operation.spec.machine_ref or "")
+            except NotFound:
+                return None
+            known = msgspec.convert(raw, Machine)
+        machine = known
         active = machine.status.active_operation
         if active is None or active.uid != operation.metadata.uid:
             return None
         if active.lost and read is None:
             self._caches.machines.observe(machine)
             return None
-        await self._machine_status.write(raw, lock.release_change(raw, operation, procedure, read, now=self.now()))
+        change = lock.release_change(raw, operation, procedure, read, now=self.now())
+        if self._writes_phase:
+            node = None if self._caches.nodes is None else self._caches.nodes.get(machine.name)
+            change |= lock.released_phase(machine, change, node)
+        await self._machine_status.write(raw, change)
         return lock.forgotten_key(raw, operation)
 
     # The Machine
@@ -312,6 +322,8 @@ class ExecutorStatus:
         first = () if context.claimed else context.procedure.start_conditions
         conditions = (*first, context.procedure.stages[run.stage].condition)
         change = lock.take_change(lock.as_read(machine), operation, self._executor.name, conditions, now=self.now())
+        if self._writes_phase:
+            change |= lock.taken_phase(machine, operation, self._executor.name)
         taken = await self._machine_status.write(machine, change)
         if taken is None or not lock.holds_lock(operation, taken):
             raise CRDOutdated(operation)

@@ -12,13 +12,17 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.conditions import find_condition, remove_condition, set_condition
+from unbounded.api.core import Node
 from unbounded.api.machine import ActiveOperation, Machine, RecentOperation
+from unbounded.api.meta import Condition
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase, OperationsStatus
+from unbounded.api.phase import machine_phase, operation_phase
 from unbounded.operations.record import with_nulls
 from unbounded.workflow.procedure import ConditionUpdate, Observation, Procedure
 
 KEPT: Final = 10
 FIELDS: Final = ("activeOperation", "conditions", "operations", "recentOperations", "ssh")
+PHASE_FIELDS: Final = ("message", "phase", "reason")
 
 Raw = Mapping[str, Any]
 
@@ -52,14 +56,37 @@ def take_change(
     machine: Raw, operation: MachineOperation, executor: str, updates: Iterable[ConditionUpdate | None], *, now: str
 ) -> dict[str, Any]:
     """Take the lock of a Machine as it was read, with the first conditions."""
-    active = ActiveOperation(
-        uid=operation.metadata.uid,
-        name=operation.name,
-        kind=operation.spec.operation_kind,
-        executor=executor,
-        since=now,
-    )
-    return {"activeOperation": with_nulls(active), **update_conditions(machine, updates, now=now)}
+    active = with_nulls(_lock_of(operation, executor, now))
+    return {"activeOperation": active, **update_conditions(machine, updates, now=now)}
+
+
+def _lock_of(operation: MachineOperation, executor: str, since: str) -> ActiveOperation:
+    kind = operation.spec.operation_kind
+    return ActiveOperation(uid=operation.metadata.uid, name=operation.name, kind=kind, executor=executor, since=since)
+
+
+def taken_phase(machine: Machine, operation: MachineOperation, executor: str) -> dict[str, str | None]:
+    """Return the fields of the phase that taking the lock changes; empty for an operation that does not change it."""
+    phase = operation_phase(_lock_of(operation, executor, ""))
+    return {} if phase is None else phase.change(machine.status)
+
+
+def released_phase(machine: Machine, change: Raw, node: Node | None) -> dict[str, str | None]:
+    """Return the fields of the phase that releasing the lock changes.
+
+    They are empty for a Machine whose phase depends on SSH, or on a Node that the executor does not know: the
+    component that owns the phase then writes it.
+
+    Args:
+        change: of the status, with the released lock.
+        node: the Node of the Machine's name, where the executor knows one.
+    """
+    spec, status = machine.spec, machine.status
+    if spec.ssh is not None or (spec.kubernetes is not None and node is None):
+        return {}
+    raw = change.get("conditions")
+    conditions = status.conditions if raw is None else msgspec.convert(raw, tuple[Condition, ...])
+    return machine_phase(spec, conditions=conditions, node=node, slot=None).change(status)
 
 
 def lost_change(*, lost: bool = True) -> dict[str, Any]:

@@ -129,6 +129,11 @@ def executor_name(kind: OperationKind, machine: Machine) -> str | None:
             return None
 
 
+def is_agent(executor: str) -> bool:
+    """Return whether an executor, as the status names it, is the agent of a Machine."""
+    return executor.partition("/")[0] == ExecutorKind.AGENT
+
+
 def provider_of(executor: str) -> str | None:
     """Return the provider that an executor, as the status names it, serves; None where it serves none."""
     component, _, scope = executor.partition("/")
