@@ -27,7 +27,7 @@ from benchmarks import (
     ssh,
     templates,
 )
-from benchmarks.frame import Limit, say
+from benchmarks.frame import Limit, print_progress
 from tests.support.hosts import tools as hosts
 
 LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = {
@@ -79,19 +79,19 @@ def main() -> None:
     print("\n\n".join(found.values()))
     if not arguments.quick:
         PAGE.write_text(with_parts(PAGE.read_text(), found))
-        say(f"written to docs/{PAGE.name}")
+        print_progress(f"written to docs/{PAGE.name}")
 
 
 def _possible(name: str) -> bool:
-    """Whether a benchmark has here what it needs; if not, it is said and left out."""
+    """Return whether the requirements of a benchmark are met; report a missing one."""
     absent = MISSING[name]() if name in MISSING else None
     if absent is not None:
-        say(f"benchmark {name} is left out: it needs {absent}")
+        print_progress(f"benchmark {name} is skipped: it needs {absent}")
     return absent is None
 
 
 def _run(name: str, *, quick: bool, repeat: int) -> dict[str, Any]:
-    say(f"benchmark {name}")
+    print_progress(f"benchmark {name}")
     options = ["--json", "--repeat", str(repeat), *(["--quick"] if quick else [])]
     command = [sys.executable, "-m", f"benchmarks.{name}", *options]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
@@ -99,7 +99,7 @@ def _run(name: str, *, quick: bool, repeat: int) -> dict[str, Any]:
 
 
 def part(result: Mapping[str, Any]) -> str:
-    """What one benchmark measured beside what was promised, as Markdown."""
+    """Format the figures of one benchmark with their aims and limits, as Markdown."""
     machine, figures = result["machine"], {**result["figures"], **result["ratios"]}
     amount = AMOUNTS[result["name"]].format_map(figures)
     where = f"{machine['cpus']} CPUs ({machine['cpu']}, {machine['memory_gib']} GiB), Python {machine['python']}"
@@ -118,7 +118,7 @@ def _limits(result: Mapping[str, Any]) -> Iterable[tuple[str, Limit]]:
 def _row(value: float, limit: Limit, spread: list[float] | None) -> str:
     apart = f" ({spread[0]:g} to {spread[1]:g})" if spread else ""
     aim = "" if limit.aim is None else f"{limit.aim:g}"
-    return f"| {limit.says} | {value:g}{apart} | {aim} | {limit.bound} |"
+    return f"| {limit.label} | {value:g}{apart} | {aim} | {limit.bound} |"
 
 
 def with_parts(page: str, found: Mapping[str, str]) -> str:
@@ -126,9 +126,9 @@ def with_parts(page: str, found: Mapping[str, str]) -> str:
     if BEGIN not in page:
         page = f"{page.rstrip()}\n\n{BEGIN}\n{END}\n".lstrip()
     before, _, rest = page.partition(BEGIN)
-    there, _, after = rest.partition(END)
-    kept = {each[1]: each[0].strip() for each in _PART.finditer(there)}
-    parts = {name: found.get(name) or kept.get(name) for name in LIMITS}
+    results, _, after = rest.partition(END)
+    former = {each[1]: each[0].strip() for each in _PART.finditer(results)}
+    parts = {name: found.get(name) or former.get(name) for name in LIMITS}
     text = "\n\n".join(one for one in parts.values() if one)
     return f"{before}{BEGIN}\n{text}\n{END}{after}"
 
@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(LIMITS)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="small counts; the page stays as it is")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="tell the median of N runs")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="report the median of N runs")
     return parser
 
 

@@ -1,7 +1,7 @@
 """The agent on a real host: `python -m benchmarks.agent [--quick]`.
 
-A host with a real systemd, a control plane, the packaged agent, and in place of kubelet a stand-in that does what
-counts here: it registers the Node and renews the Lease.
+The host has a real systemd, the packaged agent and a control plane. A stand-in replaces kubelet: it registers the Node
+and renews the Lease.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.agent_probe import INSIDE, PROBE, Probe
-from benchmarks.frame import Limit, Measured, run_benchmark, say
+from benchmarks.frame import Limit, Measured, print_progress, run_benchmark
 from tests.support.agent_release import CRASHES, AgentRelease, agent_release, release_like
 from tests.support.hosts import agent_tools, booted, fast_disk, until
 from tests.support.hosts.agent import COMMAND, AgentHost
@@ -39,7 +39,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
     ),
     "start_from_cache_vs_io": Limit("a start with all artifacts on the disk, over unpacking and copying them"),
     "upgrade_watch_gap_s": Limit("without a watch during AgentUpgrade, s", aim=3.0),
-    "rollback_s": Limit("from asking for a version that crashes until the former one is back, s", most=90.0),
+    "rollback_s": Limit("from the request of a crashing version until the former one is back, s", most=90.0),
     "version_s": Limit("unbounded-agent version, s", most=0.3),
     "daemon_start_s": Limit("from the start of the daemon until it watches, s"),
     "daemon_pss_mib": Limit("memory of the idle daemon (PSS), MiB", most=70.0),
@@ -52,8 +52,10 @@ BACK_S: Final = 150.0
 
 @dataclass(frozen=True)
 class Size:
-    """Args:
-    window_s: how long a new version has to stay healthy; 0 for the agent's default.
+    """Amounts of one run.
+
+    Args:
+        window_s: the seconds that a new version has to stay healthy; 0 for the agent's default.
     """
 
     idle_s: float
@@ -67,7 +69,7 @@ QUICK: Final = Size(idle_s=5.0, reboots=1, versions=3, window_s=3)
 
 
 class Bench:
-    """One host that is a node, and what is measured on it."""
+    """Measurements on one host that is a node."""
 
     def __init__(self, agent: AgentHost, api: HttpApi, release: AgentRelease, folder: Path, size: Size) -> None:
         self.agent, self.api, self.release, self.folder, self.size = agent, api, release, folder, size
@@ -76,16 +78,16 @@ class Bench:
     async def run(self) -> Measured:
         figures: dict[str, float] = {"idle_s": self.size.idle_s, "reboots": float(self.size.reboots)}
         ratios: dict[str, float] = {}
-        say("a start from the cache")
+        print_progress("a start from the cache")
         ratios["start_from_cache_vs_io"] = await self._start_from_cache(figures)
-        say("version and daemon")
+        print_progress("version and daemon")
         figures["version_s"] = await self._version_s()
         figures["daemon_start_s"] = await self._daemon_start_s()
-        say(f"idle for {self.size.idle_s:g} s")
+        print_progress(f"idle for {self.size.idle_s:g} s")
         figures |= await self._idle()
-        say("reboots of the node")
+        print_progress("reboots of the node")
         ratios["node_reboot_vs_bare_sequence"] = await self._reboots(figures)
-        say("upgrades")
+        print_progress("upgrades")
         figures["upgrade_watch_gap_s"] = await self._upgrade_gap_s()
         figures["rollback_s"] = await self._rollback_s()
         return Measured(figures, ratios)
@@ -93,7 +95,7 @@ class Bench:
     # Start
 
     async def _start_from_cache(self, figures: dict[str, float]) -> float:
-        """The slot is thrown away, and made again by start; beside it what of this the disk has to do."""
+        """Delete the slot, and time the start that creates it; return the ratio to the disk's part of the work."""
         host = self.agent.host
         await host.run("systemctl", "stop", DAEMON_UNIT, "systemd-nspawn@kube1.service")
         forget = "rm -rf /var/lib/machines/kube1 /etc/unbounded/agent/kube1-applied-config.json*"
@@ -107,7 +109,7 @@ class Bench:
         return took_s / io_s
 
     async def _io_s(self) -> float:
-        """Seconds for unpacking the image and the archives, and copying the programs, with nothing else."""
+        """Return the seconds to unpack the image and the archives and to copy the programs, without other work."""
         tools, place = self.agent.host.tools, self.agent.host.outside("/var/lib/machines/.io")
         (place / "bin").mkdir(parents=True)
         bin_ = str(place / "bin")
@@ -137,10 +139,10 @@ class Bench:
         return time.monotonic() - began
 
     async def _idle(self) -> dict[str, float]:
-        await asyncio.sleep(2.0)  # what follows a start
-        before = await self.probe.look(DAEMON_UNIT)
+        await asyncio.sleep(2.0)  # the work after a start
+        before = await self.probe.usage(DAEMON_UNIT)
         await asyncio.sleep(self.size.idle_s)
-        after = await self.probe.look(DAEMON_UNIT)
+        after = await self.probe.usage(DAEMON_UNIT)
         return {
             "daemon_pss_mib": after["pss_kib"] / 1024,
             "daemon_idle_cpu": (after["cpu_s"] - before["cpu_s"]) / self.size.idle_s,
@@ -164,7 +166,7 @@ class Bench:
         return time.monotonic() - began
 
     async def _bare_sequence(self) -> None:
-        """What a person types, without a doubt between the lines."""
+        """Run the commands that an administrator would type, without checks between them."""
         lease, host = await self._renewed(), self.agent.host
         (slot,) = await self.agent.slots()
         lines = [f"systemctl --machine={slot} stop {unit}" for unit in KUBELET_UNITS]
@@ -179,14 +181,14 @@ class Bench:
         await self._lease_after(lease)
 
     async def _node_reboot(self, name: str) -> None:
-        """Through the API itself: kubectl takes longer to begin than this has to be exact."""
+        """Reboot the node through the API; the start of kubectl would distort the figure."""
         spec = {"machineRef": self.agent.machine, "operationKind": "NodeReboot"}
         await self.api.create(MACHINE_OPERATIONS, {"metadata": {"name": name}, "spec": spec})
 
         async def complete() -> bool:
-            seen = await self.api.get(MACHINE_OPERATIONS, name)
-            assert seen.status.phase != OperationPhase.FAILED, seen.status
-            return seen.status.phase == OperationPhase.COMPLETE
+            operation = await self.api.get(MACHINE_OPERATIONS, name)
+            assert operation.status.phase != OperationPhase.FAILED, operation.status
+            return operation.status.phase == OperationPhase.COMPLETE
 
         await until(complete, within_s=BACK_S)
 
@@ -222,7 +224,7 @@ class Bench:
 
 @asynccontextmanager
 async def _node(stack: ExitStack, folder: Path, release: AgentRelease, size: Size) -> AsyncIterator[AgentHost]:
-    """A host that has joined."""
+    """Boot a host that joins."""
     tools = agent_tools()
     net = stack.enter_context(segment())
     disk = stack.enter_context(fast_disk(folder / "disk"))
@@ -239,9 +241,9 @@ async def _node(stack: ExitStack, folder: Path, release: AgentRelease, size: Siz
 
 
 async def run(quick: bool) -> Measured:
-    absent = missing()
-    if absent is not None:
-        raise SystemExit(f"hosts need {absent}")
+    lacking = missing()
+    if lacking is not None:
+        raise SystemExit(f"hosts need {lacking}")
     release = agent_release()
     size = QUICK if quick else FULL
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What is seen of a service inside a host: its memory, its CPU, what it sends, and when it has its connections."""
+"""Probe of a service inside a host: memory, CPU, sent bytes, and gaps in its connections."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ UNIT: Final = "probe"
 
 
 class Probe:
-    """Runs agent_probe_inside.py in a host."""
+    """agent_probe_inside.py in a host."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
 
     async def seconds_of(self, *argv: str) -> float:
-        """How long a command takes, timed inside."""
+        """Time a command inside the host."""
         return float((await self._host.run("python3", INSIDE, "time", *argv)).stdout)
 
-    async def look(self, unit: str) -> dict[str, float]:
-        """`pss_kib`, `cpu_s` and `sent` (bytes on all connections that it has now) of a unit's processes."""
-        told = (await self._host.run("python3", INSIDE, "look", unit)).stdout
-        return msgspec.json.decode(told, type=dict[str, float])
+    async def usage(self, unit: str) -> dict[str, float]:
+        """Return `pss_kib`, `cpu_s` and `sent` (bytes on all present connections) of a unit's processes."""
+        output = (await self._host.run("python3", INSIDE, "usage", unit)).stdout
+        return msgspec.json.decode(output, type=dict[str, float])
 
     @asynccontextmanager
     async def watching(self, unit: str) -> AsyncIterator[Callable[[], Awaitable[list[float]]]]:
-        """Look at the connections of a unit while entered; then the callable tells how long each gap was."""
+        """Watch the connections of a unit in the block; after it the callable returns the length of each gap."""
         process = await self._host.spawn(UNIT, "python3", INSIDE, "gaps", unit)
         assert process.stdout is not None
         assert await process.stdout.readline() == b"watching\n"
-        told: list[float] = []
+        lengths: list[float] = []
 
         async def gaps() -> list[float]:
-            return told
+            return lengths
 
         yield gaps
         await self._host.run("systemctl", "kill", "--signal=SIGTERM", UNIT)
         async with asyncio.timeout(10):
-            told.extend(msgspec.json.decode(await process.stdout.read(), type=list[float]))
+            lengths.extend(msgspec.json.decode(await process.stdout.read(), type=list[float]))
             await process.wait()

@@ -1,4 +1,4 @@
-"""Runs inside a host, with python3 alone: `time COMMAND...`, `look UNIT` or `gaps UNIT` (until SIGTERM)."""
+"""Probe inside a host, for python3 alone: `time COMMAND...`, `usage UNIT` or `gaps UNIT` (until SIGTERM)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from types import FrameType
 
 PORT = 6443
-WATCHES = 3  # what the daemon has at most, each on a connection of its own
+WATCHES = 3  # the most that the daemon has, each on its own connection
 EVERY_S = 0.02
 
 
 def pids(unit: str) -> list[int]:
-    """The processes of a unit."""
+    """Return the processes of a unit."""
     for folder in ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/unified/system.slice"):
         try:
             return [int(pid) for pid in (Path(folder) / unit / "cgroup.procs").read_text().split()]
@@ -28,7 +28,7 @@ def pids(unit: str) -> list[int]:
 
 
 def connections(of: list[int]) -> int:
-    """How many of their TCP connections to the API server are established."""
+    """Count the established TCP connections of processes to the API server."""
     sockets = set()
     for pid in of:
         try:
@@ -45,10 +45,10 @@ def connections(of: list[int]) -> int:
 
 
 def sent(of: list[int]) -> int:
-    """Bytes that went out on the connections that they have now."""
-    told = subprocess.run(["ss", "-tniHp", f"dport = :{PORT}"], check=True, capture_output=True, text=True).stdout
+    """Return the bytes that processes sent on their present connections."""
+    output = subprocess.run(["ss", "-tniHp", f"dport = :{PORT}"], check=True, capture_output=True, text=True).stdout
     total, mine = 0, False
-    for line in told.splitlines():
+    for line in output.splitlines():
         if "users:" in line:
             mine = any(f"pid={pid}," in line for pid in of)
         found = re.search(r"bytes_sent:([0-9]+)", line)
@@ -57,7 +57,7 @@ def sent(of: list[int]) -> int:
     return total
 
 
-def look(unit: str) -> dict[str, float]:
+def usage(unit: str) -> dict[str, float]:
     pss = cpu = 0.0
     of = pids(unit)
     for pid in of:
@@ -70,7 +70,7 @@ def look(unit: str) -> dict[str, float]:
 
 
 def gaps(unit: str) -> list[float]:
-    """How long it had fewer connections than watches, each time."""
+    """Return the length of each time with fewer connections than watches."""
     ended: list[bool] = []
 
     def end(_signal: int, _frame: FrameType | None) -> None:
@@ -97,8 +97,8 @@ def main() -> None:
         began = time.monotonic()
         subprocess.run(rest, check=True, capture_output=True)
         print(time.monotonic() - began)
-    elif what == "look":
-        print(json.dumps(look(rest[0])))
+    elif what == "usage":
+        print(json.dumps(usage(rest[0])))
     else:
         print(json.dumps(gaps(rest[0])))
 

@@ -1,14 +1,14 @@
-"""The embedded API server under 50 clients, beside peers that do the least that anybody could.
+"""The embedded API server under 50 clients, beside peers that do the minimum.
 
-1,000 custom resources of 0.65 kB with a CEL rule, over TLS. Server, peers and the generator of load (`load`) are
-processes of their own; the machine has to carry all of them. In each round, one after the other:
+The objects are 1,000 custom resources of 0.65 kB with a CEL rule, over TLS. Server, peers and the load generator
+(`load`) are separate processes on the same machine. Each round measures, one after the other:
 
-- creates, and the same bytes written by bare sqlite3 with group commit (`raw_commits`: WAL, `synchronous=FULL`) for as
-  many writers; and the same bodies sent by the same generator over TLS to a bare aiohttp server (`raw_http`) that
-  decodes the JSON, writes the bytes in the same way and answers: what HTTP and TLS alone leave of those commits;
-- gets, and the same bytes given out over TLS by that server;
+- creates, beside two peers. Bare sqlite3 with group commit (`raw_commits`: WAL, `synchronous=FULL`) writes the same
+  bytes for as many writers. A bare aiohttp server over TLS (`raw_http`) gets the same bodies from the same generator,
+  decodes the JSON and writes the bytes in the same way: this peer shows the cost of HTTP and TLS alone;
+- gets, and the same bytes from that server over TLS;
 - status patches, server-side applies of 1,000 more (new ones, and again with another value), lists of all 1,000, and
-  writes of which 50 watches tell.
+  writes that 50 watches report.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks import children, raw_commits
-from benchmarks.frame import Limit, Measured, run_benchmark, say
+from benchmarks.frame import Limit, Measured, print_progress, run_benchmark
 from benchmarks.load import Job, Report, Watching
 from unbounded.api.core import NAMESPACES
 from unbounded.api.kinds import Kind
@@ -53,7 +53,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
     "apply_new_per_s": Limit("server-side applies of new objects in a second", aim=830),
     "apply_again_per_s": Limit("the same once more, with another value, in a second", aim=830),
     "list_ms": Limit("a list of all, ms", aim=17),
-    "watch_p50_ms": Limit("from a write until 50 watches have told of it, p50, ms", aim=5),
+    "watch_p50_ms": Limit("from a write until 50 watches have reported it, p50, ms", aim=5),
     "watch_p99_ms": Limit("the same, p99, ms"),
     "ready_s": Limit("from the start of the process until it is ready, s", aim=4.5),
     "memory_idle_mib": Limit("memory when ready, MiB"),
@@ -63,7 +63,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
 
 @dataclass(frozen=True)
 class Size:
-    """How much is done in one round, and how often."""
+    """Amounts of one round, and the number of rounds."""
 
     rounds: int
     clients: int
@@ -72,11 +72,11 @@ class Size:
     patches: int
     lists: int
     watches: int
-    told: int
+    writes: int
 
 
-FULL: Final = Size(rounds=5, clients=50, objects=1000, gets=10_000, patches=3000, lists=20, watches=50, told=200)
-QUICK: Final = Size(rounds=1, clients=10, objects=100, gets=300, patches=100, lists=3, watches=5, told=20)
+FULL: Final = Size(rounds=5, clients=50, objects=1000, gets=10_000, patches=3000, lists=20, watches=50, writes=200)
+QUICK: Final = Size(rounds=1, clients=10, objects=100, gets=300, patches=100, lists=3, watches=5, writes=20)
 
 
 @dataclass(frozen=True)
@@ -90,16 +90,16 @@ class Bench:
     generator: children.Child
 
     async def load(self, **job: Any) -> Report:
-        """Have requests sent. Raises RuntimeError when one is refused."""
-        report = await self.generator.ask(
+        """Send requests. Raises RuntimeError when the server rejects one."""
+        report = await self.generator.request(
             msgspec.json.encode(Job(kubeconfig=self.kubeconfig, **job)), Report, within_s=WITHIN_S
         )
         return checked(report)
 
 
 def checked(report: Report) -> Report:
-    if refused := {code: count for code, count in report.codes.items() if code not in {200, 201}}:
-        raise RuntimeError(f"requests were refused: {refused}")
+    if rejected := {code: count for code, count in report.codes.items() if code not in {200, 201}}:
+        raise RuntimeError(f"the server rejected requests: {rejected}")
     return report
 
 
@@ -143,7 +143,7 @@ async def define(api: Api) -> None:
 
 
 def definition() -> dict[str, Any]:
-    """A definition with defaults, bounds and a rule."""
+    """Return a definition with defaults, bounds and a rule."""
     spec = {
         "type": "object",
         "required": ["replicas", "text"],
@@ -182,7 +182,7 @@ def definition() -> dict[str, Any]:
 
 
 def widget() -> str:
-    """The JSON of a widget of 0.65 kB, with `#` and `@` as places to fill in."""
+    """Return the JSON of a widget of 0.65 kB, with the placeholders `#` and `@`."""
     spec: dict[str, Any] = {"replicas": 3, "serial": 0, "tags": ["rack-12", "row-4", "burn-in"], "text": ""}
     labels = {"app": "benchmark", "site": "lab-1"}
     body = {"apiVersion": f"{GROUP}/v1", "kind": WIDGETS.kind, "metadata": {"name": "widget-#", "labels": labels}}
@@ -193,7 +193,7 @@ def widget() -> str:
 
 
 async def _round(bench: Bench, number: int) -> Measured:
-    """One round, on 1,000 widgets of its own namespace."""
+    """Run one round on 1,000 widgets of its own namespace."""
     size, clients, objects = bench.size, bench.size.clients, bench.size.objects
     namespace = f"round-{number}"
     await _namespace(bench, namespace)
@@ -208,15 +208,15 @@ async def _round(bench: Bench, number: int) -> Measured:
     bare_post_per_s = await _bare_posts(bench, create.answer_bytes)
     get = await bench.load(path=one, clients=clients, requests=size.gets, objects=objects)
     raw_get_per_s = await _raw_gets(bench, get.answer_bytes)
-    status = '{"status":{"phase":"Ready","serial":@,"message":"seen at the last look"}}'
+    status = '{"status":{"phase":"Ready","serial":@,"message":"observed at last sync"}}'
     patch = await bench.load(
         method="PATCH", path=f"{one}/status", body=status, media="application/merge-patch+json",
         clients=clients, requests=size.patches, objects=objects,
     )  # fmt: skip
     new, again = await _applied(bench, f"{namespace}-applied")
     listing = await bench.load(path=path, clients=1, requests=size.lists)
-    told = await _watched(bench, path, one)
-    say(
+    watched = await _watched(bench, path, one)
+    print_progress(
         f"round {number}: create {create.per_s:.0f}/s, get {get.per_s:.0f}/s, status patch {patch.per_s:.0f}/s, "
         f"apply {new.per_s:.0f} and {again.per_s:.0f}/s"
     )
@@ -235,8 +235,8 @@ async def _round(bench: Bench, number: int) -> Measured:
             "apply_new_per_s": new.per_s,
             "apply_again_per_s": again.per_s,
             "list_ms": listing.p50_ms,
-            "watch_p50_ms": told.p50_ms,
-            "watch_p99_ms": told.p99_ms,
+            "watch_p50_ms": watched.p50_ms,
+            "watch_p99_ms": watched.p99_ms,
         },
         ratios={
             "create_vs_raw_group_commit": create.per_s / raw_commits_per_s,
@@ -248,7 +248,7 @@ async def _round(bench: Bench, number: int) -> Measured:
 
 
 async def _applied(bench: Bench, namespace: str) -> tuple[Report, Report]:
-    """Server-side applies of widgets that are not there, and of the same widgets with another serial."""
+    """Apply widgets that do not exist, and the same widgets with another serial (server-side)."""
     await _namespace(bench, namespace)
     path = f"/apis/{GROUP}/v1/namespaces/{namespace}/{WIDGETS.plural}/widget-#?fieldManager=benchmark"
     new, again = [
@@ -267,11 +267,11 @@ async def _namespace(bench: Bench, name: str) -> None:
 
 
 async def _raw_commits(bench: Bench, length: int) -> float:
-    wanted = raw_commits.Wanted(
+    job = raw_commits.CommitJob(
         path=str(bench.folder / "raw"), writes=bench.size.objects, writers=bench.size.clients, bytes=length
     )
     async with children.start("benchmarks.raw_commits") as peer:
-        done = await peer.ask(msgspec.json.encode(wanted), raw_commits.Done, within_s=WITHIN_S)
+        done = await peer.request(msgspec.json.encode(job), raw_commits.CommitResult, within_s=WITHIN_S)
     return done.per_s
 
 
@@ -293,7 +293,7 @@ async def _raw_gets(bench: Bench, length: int) -> float:
 
 @asynccontextmanager
 async def _raw_http(bench: Bench, length: int) -> AsyncIterator[int]:
-    """The port of a bare server whose answers are so long."""
+    """Start a bare server with answers of a length; yield its port."""
     body = bench.folder / "body"
     body.write_bytes(b"x" * length)
     async with children.start("benchmarks.raw_http", str(bench.folder / "data"), str(body)) as peer:
@@ -301,13 +301,13 @@ async def _raw_http(bench: Bench, length: int) -> AsyncIterator[int]:
 
 
 async def _watched(bench: Bench, path: str, one: str) -> Report:
-    """How long writes take until watches tell of them; each changes another widget."""
+    """Measure the time until watches report a write; each write changes another widget."""
     job = Job(
-        kubeconfig=bench.kubeconfig, clients=1, requests=bench.size.told, objects=bench.size.objects, first=1_000_000,
+        kubeconfig=bench.kubeconfig, clients=1, requests=bench.size.writes, objects=bench.size.objects, first=1_000_000,
         method="PATCH", path=one, body='{"spec":{"serial":@}}', media="application/merge-patch+json",
     )  # fmt: skip
     watching = Watching(job=job, watches=bench.size.watches, path=f"{path}?watch=true&resourceVersion=0", pause_s=0.002)
-    return checked(await bench.generator.ask(msgspec.json.encode(watching), Report, within_s=WITHIN_S))
+    return checked(await bench.generator.request(msgspec.json.encode(watching), Report, within_s=WITHIN_S))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The peer of metalman: the least that anybody could write to reboot hosts over Redfish.
+"""The peer of metalman: a minimal client that reboots hosts over Redfish.
 
-It sends what metalman sends, in the same order and with the same pauses, to certificates pinned in the same way, but
-keeps no record, watches nothing, and trusts that all goes well.
+It sends metalman's requests in the same order and with the same pauses, and pins certificates in the same way. It
+stores no state, watches nothing and handles no failure.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ REBOOT_S: Final = 60.0
 
 
 async def reboot_all(bmcs: Iterable[FleetBmc], *, concurrent: int) -> None:
-    """Reboot each host once, so many at a time."""
-    places = asyncio.Semaphore(concurrent)
+    """Reboot each host once, `concurrent` at a time."""
+    limiter = asyncio.Semaphore(concurrent)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, timeout=CALL, cookie_jar=aiohttp.DummyCookieJar()) as http:
 
         async def one(bmc: FleetBmc) -> None:
-            async with places, asyncio.timeout(REBOOT_S):
+            async with limiter, asyncio.timeout(REBOOT_S):
                 await _Bmc(http, bmc).reboot()
 
         await _all(one(bmc) for bmc in bmcs)
@@ -48,7 +48,7 @@ async def _awaited(one: Awaitable[None]) -> None:
 
 
 class _Bmc:
-    """One BMC and the session with it."""
+    """One BMC and its session."""
 
     def __init__(self, http: aiohttp.ClientSession, bmc: FleetBmc) -> None:
         self._http = http
@@ -61,9 +61,9 @@ class _Bmc:
         session = await self._log_in()
         system = await self._send("GET", self._system)
         target = system["Actions"]["#ComputerSystem.Reset"]["target"]
-        for wanted, seen in (("GracefulShutdown", "Off"), ("On", "On")):
-            await self._send("POST", target, {"ResetType": wanted})
-            await self._wait(seen)
+        for reset_type, state in (("GracefulShutdown", "Off"), ("On", "On")):
+            await self._send("POST", target, {"ResetType": reset_type})
+            await self._wait(state)
         await self._send("DELETE", session)
 
     async def _log_in(self) -> str:
@@ -74,13 +74,13 @@ class _Bmc:
             self._token = {"X-Auth-Token": answer.headers["X-Auth-Token"]}
             return answer.headers["Location"]
 
-    async def _wait(self, seen: str) -> None:
-        looks = 0
+    async def _wait(self, state: str) -> None:
+        polls = 0
         while True:
-            await asyncio.sleep(AS_METALMAN.poll_s(looks))
-            if (await self._send("GET", self._system))["PowerState"] == seen:
+            await asyncio.sleep(AS_METALMAN.poll_s(polls))
+            if (await self._send("GET", self._system))["PowerState"] == state:
                 return
-            looks += 1
+            polls += 1
 
     async def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         url = path if path.startswith("https:") else self._bmc.url + path

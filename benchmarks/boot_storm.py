@@ -1,7 +1,7 @@
-"""Boots from the network: many hosts are switched on together. `python -m benchmarks.boot_storm [--quick]`.
+"""Network boots of many hosts at the same time: `python -m benchmarks.boot_storm [--quick]`.
 
-Servers and clients stand in two network namespaces that are joined by a cable; nginx, Kea and tftpd-hpa take the place
-of metalman's servers in the same run.
+Servers and clients run in two network namespaces with a link between them. The same run measures nginx, Kea and
+tftpd-hpa in place of metalman's servers.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import msgspec
 
 from benchmarks import children, netboot_peers
 from benchmarks.children import Child
-from benchmarks.frame import Limit, Measured, run_benchmark, say
-from benchmarks.netboot_clients import Done, Wanted
+from benchmarks.frame import Limit, Measured, print_progress, run_benchmark
+from benchmarks.netboot_clients import BootJob, BootTimes
 from benchmarks.netboot_net import Net, joined
 from benchmarks.netboot_peers import exchanges_per_second, missing, tftp_seconds
 
 AMOUNT: Final = "{hosts:g} hosts, a loader of {loader_mib:g} MiB and an image of {image_mib:g} MiB for each"
 LIMITS: Final[Mapping[str, Limit]] = {
-    "goodput_vs_one_sendfile": Limit("downloads, over what sendfile gives a single client", least=0.8),
-    "slowest_vs_median": Limit("slowest download, over that in the middle", most=2.0),
+    "goodput_vs_one_sendfile": Limit("downloads, over sendfile to a single client", least=0.8),
+    "slowest_vs_median": Limit("slowest download, over the median", most=2.0),
     "memory_growth": Limit("memory of the servers after all downloads, over that after the first", most=1.1),
     "http_cpu_vs_nginx": Limit("CPU of the HTTP server for a download, over nginx's", aim=1.0),
     "http_total_cpu_vs_nginx": Limit("the same of server and simulated hosts together"),
@@ -54,7 +54,7 @@ class Size:
     image_mib: int
     rounds: int  # of downloads, ours and each peer's in turn
     dhcp_s: int
-    dhcp_offered: int = 6000  # exchanges in a second: more than any server here gets through
+    dhcp_offered: int = 6000  # exchanges in a second: more than any server here completes
     loader_mib: int = 1
 
 
@@ -64,9 +64,9 @@ QUICK: Final = Size(hosts=20, image_mib=8, rounds=1, dhcp_s=1)
 
 @dataclass(frozen=True)
 class Round:
-    """Downloads by all hosts: bytes in a second, the slowest over the middle, and CPU seconds of server and hosts.
+    """Downloads by all hosts: bytes in a second, the slowest over the median, and CPU seconds of server and hosts.
 
-    The kernel charges the work of the cable to either end, and more to the one that waits less.
+    The kernel charges the work of the link to either end, and more to the one that waits less.
     """
 
     goodput: float
@@ -88,27 +88,27 @@ class Storm:
         self.folder = folder
         self.image = folder / "image"
         self.loader = folder / "loader.efi"
-        folder.chmod(0o755)  # tftpd-hpa gives only what everybody may read
+        folder.chmod(0o755)  # tftpd-hpa serves only world-readable files
         self.loader.write_bytes(os.urandom(size.loader_mib * MIB))
         self.image.write_bytes(os.urandom(MIB) * size.image_mib)
 
     def servers(self) -> contextlib.AbstractAsyncContextManager[Child]:
-        """Metalman's, in one process."""
+        """Run metalman's servers in one process."""
         return children.start("benchmarks.netboot_server", str(self.loader), str(self.image), under=self.net.server)
 
-    async def hosts(self, wanted: Wanted) -> Done:
+    async def hosts(self, job: BootJob) -> BootTimes:
         """Switch hosts on, and wait for them."""
-        command = (sys.executable, "-m", "benchmarks.netboot_clients", msgspec.json.encode(wanted).decode())
+        command = (sys.executable, "-m", "benchmarks.netboot_clients", msgspec.json.encode(job).decode())
         process = await asyncio.create_subprocess_exec(*self.net.client, *command, stdout=PIPE)
-        said, _ = await process.communicate()
+        output, _ = await process.communicate()
         if process.returncode:
             raise RuntimeError("the hosts failed")
-        return msgspec.json.decode(said, type=Done)
+        return msgspec.json.decode(output, type=BootTimes)
 
-    def downloads(self, port: int, **more: float) -> Wanted:
+    def downloads(self, port: int, **more: float) -> BootJob:
         prefix = "" if port == 80 else PREFIX
-        wanted = Wanted(hosts=self.size.hosts, port=port, path=f"{prefix}/image", bytes=self.size.image_mib * MIB)
-        return msgspec.structs.replace(wanted, **more)
+        job = BootJob(hosts=self.size.hosts, port=port, path=f"{prefix}/image", bytes=self.size.image_mib * MIB)
+        return msgspec.structs.replace(job, **more)
 
     async def round(self, port: int, pid: int) -> Round:
         before = _ran_s(pid)
@@ -118,23 +118,23 @@ class Storm:
         return Round(moved / max(took), max(took) / statistics.median(took), used, done.cpu_s)
 
     async def one_sendfile(self) -> float:
-        """Bytes in a second to one client that has all for itself."""
+        """Return the bytes in a second to the only client."""
         times = max(2000 // self.size.image_mib, 1) if self.size is FULL else 40
         moved = times * self.size.image_mib * MIB
         module = "benchmarks.one_sendfile"
         async with children.start(module, str(self.image), str(times), under=self.net.server) as child:
-            took = (await self.hosts(Wanted(hosts=1, port=child.ready["port"], path="/", bytes=moved))).images_s
+            took = (await self.hosts(BootJob(hosts=1, port=child.ready["port"], path="/", bytes=moved))).images_s
         return moved / took[0]
 
 
 def _ran_s(pid: int) -> float:
-    """Seconds of CPU of a process's threads, finer than the ticks of /proc/PID/stat: nginx needs few of them."""
+    """Return the CPU seconds of a process's threads, finer than the ticks of /proc/PID/stat: nginx needs few ticks."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
 async def measure(quick: bool) -> Measured:
-    """All of it; RuntimeError where something that it needs is missing."""
+    """Run all parts. Raises RuntimeError if a requirement is missing."""
     if absent := missing():
         raise RuntimeError(f"the boot storm needs {absent}")
     size = QUICK if quick else FULL
@@ -147,18 +147,18 @@ async def measure(quick: bool) -> Measured:
         }
         ratios: dict[str, float] = {}
         for part in (_downloads, _whole_boots, _leases, _loaders):
-            say(f"  {part.__name__[1:].replace('_', ' ')}")
+            print_progress(f"  {part.__name__[1:].replace('_', ' ')}")
             more_figures, more_ratios = await part(storm)
             figures |= more_figures
             ratios |= more_ratios
     return Measured(figures, ratios)
 
 
-Found = tuple[dict[str, float], dict[str, float]]
+PartResult = tuple[dict[str, float], dict[str, float]]
 
 
-async def _downloads(storm: Storm) -> Found:
-    """The image alone, to all hosts at once; the servers take turns, so that what else goes on here meets all alike."""
+async def _downloads(storm: Storm) -> PartResult:
+    """Send the image alone to all hosts at once; the servers take turns, so that other load affects all alike."""
     ours: list[Round] = []
     theirs: list[Round] = []
     single: list[float] = []
@@ -189,12 +189,12 @@ async def _downloads(storm: Storm) -> Found:
     return figures, ratios
 
 
-async def _whole_boots(storm: Storm) -> Found:
-    """Lease, loader and image, as hosts do that are switched on together."""
+async def _whole_boots(storm: Storm) -> PartResult:
+    """Boot hosts that are switched on together: lease, loader and image."""
     size = storm.size
     async with storm.servers() as servers:
-        wanted = storm.downloads(servers.ready["http"])
-        loading = msgspec.structs.replace(wanted, loader=storm.loader.name, loader_bytes=size.loader_mib * MIB)
+        job = storm.downloads(servers.ready["http"])
+        loading = msgspec.structs.replace(job, loader=storm.loader.name, loader_bytes=size.loader_mib * MIB)
         done = await storm.hosts(loading)
     figures = {
         "storm_s": max(done.leases_s) + max(done.loaders_s) + max(done.images_s),
@@ -205,13 +205,13 @@ async def _whole_boots(storm: Storm) -> Found:
     return figures, {"slowest_loader_vs_median": max(done.loaders_s) / statistics.median(done.loaders_s)}
 
 
-async def _leases(storm: Storm) -> Found:
-    """As many leases as a server can give; and what is left of it while all hosts download."""
+async def _leases(storm: Storm) -> PartResult:
+    """Measure the rate of leases of a server, alone and while all hosts download."""
     offered, seconds = storm.size.dhcp_offered, storm.size.dhcp_s
     async with storm.servers() as servers:
         ours, our_cpu_s = await _exchanges(storm, servers.process.pid)
-        wanted = storm.downloads(servers.ready["http"], again_s=seconds + 2.0)
-        async with _meanwhile(storm, wanted):
+        job = storm.downloads(servers.ready["http"], again_s=seconds + 2.0)
+        async with _meanwhile(storm, job):
             during = await exchanges_per_second(storm.net, offered=offered, seconds=seconds)
     async with netboot_peers.kea(storm.net, storm.folder) as kea:
         theirs, their_cpu_s = await _exchanges(storm, kea.pid)
@@ -225,32 +225,32 @@ async def _leases(storm: Storm) -> Found:
 
 
 async def _exchanges(storm: Storm, pid: int) -> tuple[float, float]:
-    """How many leases a server gives in a second, and its CPU seconds for each."""
+    """Return the leases of a server in a second, and its CPU seconds for each."""
     before, seconds = _ran_s(pid), storm.size.dhcp_s
     rate = await exchanges_per_second(storm.net, offered=storm.size.dhcp_offered, seconds=seconds)
     return rate, (_ran_s(pid) - before) / (rate * seconds)
 
 
 @contextlib.asynccontextmanager
-async def _meanwhile(storm: Storm, wanted: Wanted) -> AsyncIterator[None]:
-    """Downloads go on while inside; they end by themselves."""
+async def _meanwhile(storm: Storm, job: BootJob) -> AsyncIterator[None]:
+    """Run downloads beside the block; they end by themselves."""
     async with asyncio.TaskGroup() as group:
-        downloads = group.create_task(storm.hosts(wanted))
+        downloads = group.create_task(storm.hosts(job))
         await asyncio.sleep(0.5)  # until they are under way
         yield
         if downloads.done():
             raise RuntimeError("the downloads ended too early")
 
 
-async def _loaders(storm: Storm) -> Found:
-    """One transfer at a time, by clients that are not ours."""
+async def _loaders(storm: Storm) -> PartResult:
+    """Fetch the loader in one transfer at a time, by third-party clients."""
     target = storm.folder / "fetched"
 
     async def fetched() -> tuple[float, float]:
         plain = [await tftp_seconds(storm.net, storm.loader.name, target, window=None) for _ in range(5)]
         windowed = [await tftp_seconds(storm.net, storm.loader.name, target, window=WINDOW) for _ in range(5)]
         if target.read_bytes() != storm.loader.read_bytes():
-            raise RuntimeError("another file than the loader came")
+            raise RuntimeError("the received file is not the loader")
         return statistics.median(plain), statistics.median(windowed)
 
     async with storm.servers():

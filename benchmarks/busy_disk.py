@@ -1,11 +1,11 @@
-"""Creates on a disk that others write to: how much of the rate is left, beside bare sqlite3 on the same disk.
+"""Rate of creates on a disk with foreign writers, beside bare sqlite3 on the same disk.
 
-In each round, one after the other: creates of 0.65 kB by 50 clients over TLS and the same bytes written by bare sqlite3
-with group commit (`raw_commits`), on a disk of one's own; then the same beside two processes that write 32 MiB and sync
-them, over and over (`foreign_writer`). All of it is on the file system of the folder for temporary files.
+Each round measures creates of 0.65 kB by 50 clients over TLS, and the same bytes by bare sqlite3 with group commit
+(`raw_commits`). It measures both on an idle disk, then beside two processes that write and sync 32 MiB in a loop
+(`foreign_writer`). All files are on the file system of the folder for temporary files.
 
-With UNBOUNDED_BENCHMARK_PEER=KUBECONFIG the same creates are sent to that server as well, such as a kube-apiserver
-whose etcd is on the same disk, and `peer_loaded_least` is our rate over its rate in the worst round.
+With UNBOUNDED_BENCHMARK_PEER=KUBECONFIG the benchmark sends the same creates to that server too, such as a
+kube-apiserver with its etcd on the same disk. `peer_loaded_least` is our rate over the peer's in the worst round.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import msgspec
 
 from benchmarks import children, raw_commits
 from benchmarks.apiserver import BODY_BYTES, GROUP, WIDGETS, WITHIN_S, checked, define, widget
-from benchmarks.frame import Limit, Measured, run_benchmark, say
+from benchmarks.frame import Limit, Measured, print_progress, run_benchmark
 from benchmarks.load import Job, Report
 from unbounded.api.core import NAMESPACES
 from unbounded.kube.client import HttpApi
@@ -48,7 +48,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
 
 @dataclass(frozen=True)
 class Size:
-    """How much is done in one round, and how often."""
+    """Amounts of one round, and the number of rounds."""
 
     rounds: int
     clients: int
@@ -76,15 +76,15 @@ class Bench:
             kubeconfig=kubeconfig, method="POST", path=f"/apis/{GROUP}/v1/namespaces/{namespace}/{WIDGETS.plural}",
             body=widget(), clients=self.size.clients, requests=self.size.objects, objects=self.size.objects,
         )  # fmt: skip
-        return checked(await self.generator.ask(msgspec.json.encode(job), Report, within_s=WITHIN_S))
+        return checked(await self.generator.request(msgspec.json.encode(job), Report, within_s=WITHIN_S))
 
     async def commit(self) -> float:
-        """Commits of bare sqlite3 in a second."""
-        wanted = raw_commits.Wanted(
+        """Return the commits of bare sqlite3 in a second."""
+        job = raw_commits.CommitJob(
             path=str(self.folder / "raw"), writes=self.size.objects, writers=self.size.clients, bytes=BODY_BYTES + 300
         )
         async with children.start("benchmarks.raw_commits") as process:
-            done = await process.ask(msgspec.json.encode(wanted), raw_commits.Done, within_s=WITHIN_S)
+            done = await process.request(msgspec.json.encode(job), raw_commits.CommitResult, within_s=WITHIN_S)
         return done.per_s
 
 
@@ -139,8 +139,8 @@ async def _running(size: Size, folder: Path) -> AsyncIterator[Bench]:
             async with HttpApi(from_kubeconfig(Path(kubeconfig))) as api:
                 try:
                     await define(api)
-                except AlreadyExists:  # of a run before this one
-                    say(f"{kubeconfig} knows widgets already")
+                except AlreadyExists:  # of a former run
+                    print_progress(f"{kubeconfig} already serves widgets")
         yield bench
 
 
@@ -155,7 +155,7 @@ async def _round(bench: Bench, name: str) -> Round:
     for left in bench.folder.glob("foreign-*"):
         left.unlink()
     beside = f", the peer {peer:.0f}/s" if peer else ""
-    say(
+    print_progress(
         f"alone {alone.per_s:.0f}/s, bare {raw_alone:.0f}/s; "
         f"loaded {loaded.per_s:.0f}/s, bare {raw_loaded:.0f}/s{beside}"
     )

@@ -1,7 +1,7 @@
-"""Processes that are measured: each says on its standard output, in lines of JSON, that it is ready and what it used.
+"""Measured child processes.
 
-A child answers every line of its standard input with what it has used so far, and ends when that input does: so it
-never outlives the benchmark.
+A child writes lines of JSON to its standard output: first that it is ready, then an answer to each line of its standard
+input, by default its usage so far. It ends with that input, so that it never outlives the benchmark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONGEST_LINE: Final = 4 << 20
 
 
 class ChildFailed(Exception):
-    """A child ended, or said nothing, when it should have."""
+    """A child ended early, or did not answer in time."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,18 @@ class Usage:
 
 @dataclass
 class Child:
-    """One process. `ready` is what it said when it was."""
+    """One process. `ready` is its first line."""
 
     module: str
     process: Process
     ready: dict[str, Any] = field(default_factory=dict)
 
-    async def used(self) -> Usage:
-        """What it has used since it started."""
-        return await self.ask(b"used?", Usage)
+    async def usage(self) -> Usage:
+        """Return the usage since the start."""
+        return await self.request(b"usage?", Usage)
 
-    async def ask(self, words: bytes, answer: type[T], *, within_s: float = ANSWER_S) -> T:
-        """Send a line, and read one in answer."""
+    async def request(self, words: bytes, answer: type[T], *, within_s: float = ANSWER_S) -> T:
+        """Send a line, and return the answer."""
         if self.process.stdin is None:
             raise ChildFailed(f"{self.module} has no input")
         self.process.stdin.write(words + b"\n")
@@ -69,7 +69,7 @@ class Child:
         return memory_mib(self.process.pid)
 
     def cpu_s(self) -> float:
-        """Seconds of CPU that it has used, without asking it."""
+        """Return its seconds of CPU without a request to it."""
         return cpu_s(self.process.pid)
 
     async def line(self, within_s: float) -> dict[str, Any]:
@@ -79,27 +79,27 @@ class Child:
             async with asyncio.timeout(within_s):
                 line = await self.process.stdout.readline()
         except TimeoutError as error:
-            raise ChildFailed(f"{self.module} said nothing for {within_s:.0f} s") from error
+            raise ChildFailed(f"{self.module} did not answer for {within_s:.0f} s") from error
         if not line:
             raise ChildFailed(f"{self.module} ended with status {await self.process.wait()}")
         return msgspec.json.decode(line, type=dict[str, Any])
 
 
 def memory_mib(pid: int) -> float:
-    """The proportional set size of a process: pages that it shares count by its share."""
+    """Return the proportional set size of a process: shared pages count by its share."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")) / 1024
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds of CPU that a process has used."""
+    """Return the seconds of CPU that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @asynccontextmanager
 async def start(module: str, *arguments: str, under: tuple[str, ...] = ()) -> AsyncIterator[Child]:
-    """Run `python -m MODULE`; it is ready when the block is entered, and gone when it is left.
+    """Run `python -m MODULE` during the block, which starts when the process is ready.
 
     Args:
         under: a command that runs the process, such as a profiler.
@@ -117,7 +117,7 @@ async def start(module: str, *arguments: str, under: tuple[str, ...] = ()) -> As
 
 
 async def stop(process: Process) -> None:
-    """End a process: by the end of its input, else by signals that are harder to ignore."""
+    """End a process: close its input, then send stronger and stronger signals."""
     if process.stdin is not None:
         process.stdin.close()
     for nudge in (None, process.terminate, process.kill):
@@ -133,23 +133,23 @@ async def stop(process: Process) -> None:
 
 
 async def serve(
-    ready: object, metrics: ControllerMetrics | None = None, *, tell: Callable[[], object] | None = None
+    ready: object, metrics: ControllerMetrics | None = None, *, answer: Callable[[], object] | None = None
 ) -> None:
-    """Be ready, answer what the parent asks, and return when it has no more questions.
+    """Report ready, answer each line of the parent, and return when the input ends.
 
     Args:
         metrics: those of the process's client of the Kubernetes API, if it has one.
-        tell: gives the answer to each question; without it that is what was used.
+        answer: returns the answer to each line; by default the usage.
     """
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
-    _say(ready)
+    _write_line(ready)
     while await reader.readline():
-        _say(tell() if tell else {"cpu_s": _cpu_s(), "requests": _requests(metrics) if metrics else {}})
+        _write_line(answer() if answer else {"cpu_s": _cpu_s(), "requests": _requests(metrics) if metrics else {}})
 
 
-def _say(words: object) -> None:
+def _write_line(words: object) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(words) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -1,8 +1,8 @@
-"""The command line: how long it takes to start, and to list 10,000 operations, beside kubectl.
+"""The command line beside kubectl: time to start, and time to list 10,000 operations.
 
-The API server is a process of its own. Each command runs as a user has it: a process that is started, prints to a file,
-and ends. kubectl and the plugin take turns, so that both meet the same machine. Through kubectl, the plugin's start
-comes on top of kubectl's own, which its `version` is the measure of.
+The API server is a separate process. Each command runs as for a user: a process starts, prints to a file, and ends.
+kubectl and the plugin take turns, so that other load affects both alike. Through kubectl, the plugin's start adds to
+kubectl's own, which `kubectl version` measures.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from benchmarks import children
-from benchmarks.frame import Limit, Measured, run_benchmark, say
+from benchmarks.frame import Limit, Measured, print_progress, run_benchmark
 
 RUN_S: Final = 120.0
 PLUGIN: Final = "kubectl-unbounded"
@@ -60,7 +60,7 @@ QUICK: Final = Size(operations=200, starts=3, lists=2)
 
 
 @dataclass(frozen=True)
-class Took:
+class CommandUsage:
     """Seconds, seconds of CPU, and memory at its highest."""
 
     wall_s: float
@@ -69,20 +69,20 @@ class Took:
 
 
 def missing() -> str | None:
-    """What this benchmark lacks here; None when it can run."""
-    lacking = [name for name in ("kubectl", PLUGIN) if shutil.which(name, path=path()) is None]
-    return f"{lacking[0]} in the PATH" if lacking else None
+    """Return a missing requirement; None if there is none."""
+    absent = [name for name in ("kubectl", PLUGIN) if shutil.which(name, path=path()) is None]
+    return f"{absent[0]} in the PATH" if absent else None
 
 
 def path() -> str:
-    """With what stands beside this Python."""
+    """Return a PATH that starts with the tools beside this Python."""
     return f"{Path(sys.prefix) / 'bin'}{os.pathsep}{Path(sys.prefix) / 'tools' / 'bin'}{os.pathsep}{os.environ['PATH']}"
 
 
 async def run(quick: bool) -> Measured:
-    absent = missing()
-    if absent is not None:
-        raise SystemExit(f"this needs {absent}")
+    lacking = missing()
+    if lacking is not None:
+        raise SystemExit(f"this needs {lacking}")
     size = QUICK if quick else FULL
     with TemporaryDirectory(prefix="unbounded-benchmark-") as folder:
         data = Path(folder) / "data"
@@ -90,22 +90,22 @@ async def run(quick: bool) -> Measured:
             sys.executable, "-m", "benchmarks.fleet_data", str(data), str(size.operations)
         )
         if await filled.wait():
-            raise RuntimeError("the fleet could not be made")
+            raise RuntimeError("cannot create the fleet")
         async with children.start("benchmarks.server", str(data)) as server:
             user = User(Path(folder), server.ready["kubeconfig"])
             return await asyncio.to_thread(_measure, user, size)
 
 
 def _measure(user: User, size: Size) -> Measured:
-    found: dict[Sequence[str], list[Took]] = {HELP: [], THROUGH_KUBECTL: [], VERSION: [], LIST: [], GET: []}
-    for command in found:  # what is read for the first time is not what is measured
-        user.takes(command, lines=_lines(command, size))
+    found: dict[Sequence[str], list[CommandUsage]] = {HELP: [], THROUGH_KUBECTL: [], VERSION: [], LIST: [], GET: []}
+    for command in found:  # the first run fills the page cache
+        user.run(command, lines=_lines(command, size))
     for commands, times in (((HELP, THROUGH_KUBECTL, VERSION), size.starts), ((LIST, GET), size.lists)):
         for _ in range(times):
             for command in commands:
-                found[command].append(user.takes(command, lines=_lines(command, size)))
+                found[command].append(user.run(command, lines=_lines(command, size)))
     middle = {command: _median(took) for command, took in found.items()}
-    say(f"{middle}")
+    print_progress(f"{middle}")
     return Measured(
         figures={
             "starts": size.starts,
@@ -128,23 +128,23 @@ def _measure(user: User, size: Size) -> Measured:
 
 
 def _lines(command: Sequence[str], size: Size) -> int:
-    """How many it has to print at least: a short answer is no fast one."""
+    """Return the least number of lines that a command has to print: a short answer is not a fast one."""
     return size.operations + 1 if command in (LIST, GET) else 1
 
 
-def _median(took: Sequence[Took]) -> Took:
-    return Took(*(statistics.median(getattr(one, name) for one in took) for name in ("wall_s", "cpu_s", "mib")))
+def _median(took: Sequence[CommandUsage]) -> CommandUsage:
+    return CommandUsage(*(statistics.median(getattr(one, name) for one in took) for name in ("wall_s", "cpu_s", "mib")))
 
 
 @dataclass(frozen=True)
 class User:
-    """Whoever types: a home, and a cluster."""
+    """A user's home and cluster."""
 
     home: Path
     kubeconfig: str
 
-    def takes(self, command: Sequence[str], *, lines: int) -> Took:
-        """Run it. Raises RuntimeError where it fails, or says less than it should."""
+    def run(self, command: Sequence[str], *, lines: int) -> CommandUsage:
+        """Run a command. Raises RuntimeError if it fails, or prints fewer lines than expected."""
         program = shutil.which(command[0], path=path())
         assert program is not None, command
         printed = self.home / "printed"
@@ -159,7 +159,7 @@ class User:
             process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode or printed.read_bytes().count(b"\n") < lines:
             raise RuntimeError(f"{' '.join(command)}: status {process.returncode}, {printed.read_text()[:500]}")
-        return Took(wall_s, _cpu_s(used), used.ru_maxrss / 1024)
+        return CommandUsage(wall_s, _cpu_s(used), used.ru_maxrss / 1024)
 
 
 def _cpu_s(used: resource.struct_rusage) -> float:

@@ -1,17 +1,17 @@
-"""Host operations on Azure: how close they come to its rate limits, and whether one account slows down others.
+"""Host operations on Azure: total time beside the bound of its rate limits, and the effect of one slow subscription.
 
-A simulated Azure with five subscriptions, the API server, the steward and machine-ops-controller each run in a process
-of their own. The controller is the command that is deployed: one for all five, which are of one site and one login.
-All operations are asked for at once: of ten, four HostReboot, two HostPowerOff, two HostPowerOn, two HostReplace. Two
-rounds, each on a cloud that has just started:
+A simulated Azure with five subscriptions, the API server, the supervisor and machine-ops-controller each run in their
+own process. One controller, started by the deployed command, serves all five, which share a site and a login. The
+benchmark creates all operations at once: of ten, four HostReboot, two HostPowerOff, two HostPowerOn, two HostReplace.
+Each of the two rounds starts a new cloud:
 
-1. all subscriptions are well;
+1. all subscriptions are healthy;
 2. the last one answers each request after 30 s, and has as many operations as the others.
 
-What the rate limits allow is told by the requests that the first round sent and the cloud let pass. Those of one kind
-(reads, writes, deletes) in one subscription take at least (count - burst) / rate seconds, by Azure's published figures,
-and the subscription as long as the kind that takes longest; the bound is that of the slowest subscription. What a
-change itself takes in the cloud, such as the restart of the last machine, is not in it.
+The bound follows from the requests of the first round that the cloud accepted. Those of one kind (reads, writes,
+deletes) in one subscription take at least (count - burst) / rate seconds, by Azure's published figures. A subscription
+takes as long as its slowest kind, and the bound is that of the slowest subscription. The bound leaves out the cloud's
+own time for a change, such as the restart of the last machine.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ import aiohttp
 import msgspec
 
 from benchmarks import children
-from benchmarks.cloud_lab import MIX, STALL_S, TIMES, Counted, Made, Ready
-from benchmarks.frame import Limit, Measured, percentile, run_benchmark, say
-from benchmarks.progress import Progress, ask, phases_written, watched
+from benchmarks.cloud_lab import MIX, STALL_S, TIMES, Counted, LabMachine, Ready
+from benchmarks.frame import Limit, Measured, percentile, print_progress, run_benchmark
+from benchmarks.progress import Progress, create_operation, phases_written, watched
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.machine import MACHINES
@@ -58,7 +58,7 @@ SUBSCRIPTIONS: Final = 5
 AT_ONCE: Final = 64  # objects that are created at the same time
 READY_S: Final = 60.0
 LOG_LEVEL: Final = "warning"
-AGENT_URL: Final = "https://releases.example.com/unbounded-agent-linux-amd64.tar.gz"  # nobody fetches it
+AGENT_URL: Final = "https://releases.example.com/unbounded-agent-linux-amd64.tar.gz"  # never fetched
 POLL: Final = "Operations.Get"
 _COUNTED: Final = re.compile(r"^unbounded_api_requests_total\{(.*)\} (\S+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
@@ -67,7 +67,7 @@ NOT_COUNTED: Final = ("events", "leases")
 
 AMOUNT: Final = "{operations:g} operations in each of {subscriptions:g} subscriptions, {concurrent:g} at a time"
 LIMITS: Final[Mapping[str, Limit]] = {
-    "wall_vs_rate_limit": Limit("time for all operations, over what the rate limits allow for their calls", aim=1.15),
+    "wall_vs_rate_limit": Limit("time for all operations, over the bound of the rate limits for their calls", aim=1.15),
     "p99_with_stalled_subscription": Limit(
         "others' p99 while one subscription answers after 30 s, over that without", most=1.1
     ),
@@ -83,12 +83,12 @@ LIMITS: Final[Mapping[str, Limit]] = {
 
 @dataclass(frozen=True)
 class Size:
-    """How much is done in one round.
+    """Amounts of one round.
 
     Args:
         operations: in each subscription.
-        concurrent: how many the controller works on at once; those that the cloud works on are not among them.
-        times: what changes take in the cloud.
+        concurrent: operations that the controller works on at once; those that wait for the cloud do not count.
+        times: the duration of changes in the cloud.
     """
 
     operations: int
@@ -103,7 +103,7 @@ QUICK: Final = Size(operations=5, concurrent=10, within_s=150.0, times=USUAL_TIM
 
 @dataclass(frozen=True)
 class Round:
-    """What one round took and used; times in seconds.
+    """Times and resource use of one round; times in seconds.
 
     Args:
         whole_s: from creation to Complete, by subscription.
@@ -118,7 +118,7 @@ class Round:
     api_writes: int
 
     def of(self, subscriptions: int) -> list[float]:
-        """What the operations of the first so many subscriptions took."""
+        """Return the times of the operations of the first subscriptions."""
         return list(itertools.chain(*self.whole_s[:subscriptions]))
 
 
@@ -132,8 +132,8 @@ async def run(quick: bool) -> Measured:
 def measured(size: Size, plain: Round, stalled: Round) -> Measured:
     count, bound_s = size.operations * SUBSCRIPTIONS, max(map(allowed_s, plain.counted.passed))
     p99_s, stalled_p99_s = (percentile(each.of(SUBSCRIPTIONS - 1), 0.99) for each in (plain, stalled))
-    calls = {kind: sum(plain.counted.calls[kind].values()) / _of(kind, size) for kind in sorted(set(MIX))}
-    polls = {kind: plain.counted.calls[kind].get(POLL, 0) / _of(kind, size) for kind in calls}
+    calls = {kind: sum(plain.counted.calls[kind].values()) / _count(kind, size) for kind in sorted(set(MIX))}
+    polls = {kind: plain.counted.calls[kind].get(POLL, 0) / _count(kind, size) for kind in calls}
     passed = plain.counted.passed
     return Measured(
         figures={
@@ -152,7 +152,7 @@ def measured(size: Size, plain: Round, stalled: Round) -> Measured:
             "refused_as_too_many": plain.counted.refused,
             "provider_memory_mib": plain.memory_mib,
             "provider_memory_with_stalled_subscription_mib": stalled.memory_mib,
-            **{f"{who}_cpu_ms_per_operation": 1000 * used / count for who, used in plain.cpu_s.items()},
+            **{f"{name}_cpu_ms_per_operation": 1000 * used / count for name, used in plain.cpu_s.items()},
             "api_writes_per_operation": plain.api_writes / count,
             **{f"azure_takes_{name}": value for name, value in asdict(size.times).items()},
             "azure_stalls_s": STALL_S,
@@ -165,13 +165,13 @@ def measured(size: Size, plain: Round, stalled: Round) -> Measured:
 
 
 def allowed_s(passed: Mapping[str, int]) -> float:
-    """The least time in which a subscription's limits let so many requests pass."""
+    """Return the least time in which a subscription's limits accept these requests."""
     needed = ((passed.get(kind, 0) - limit.burst) / limit.per_s for kind, limit in SUBSCRIPTION_LIMITS.items())
     return max(0.0, *needed)
 
 
-def _of(kind: str, size: Size) -> int:
-    """How many operations of a kind a round has."""
+def _count(kind: str, size: Size) -> int:
+    """Count the operations of a kind in a round."""
     one = [MIX[number % len(MIX)] for number in range(size.operations)]
     return SUBSCRIPTIONS * one.count(kind)
 
@@ -181,12 +181,12 @@ def _words(kind: str) -> str:
 
 
 async def cloud_round(size: Size, *, stalled: bool) -> Round:
-    """Carry out all operations; those of a subscription that stalls are not waited for."""
+    """Carry out all operations; do not wait for those of a stalled subscription."""
     with TemporaryDirectory(prefix="unbounded-benchmark-") as name:
         folder = Path(name)
         flags = {"--stalled": stalled, "--swift": size.times is USUAL_TIMES}
-        wanted = (flag for flag, given in flags.items() if given)
-        cloud = (str(SUBSCRIPTIONS), str(size.operations), str(folder / "ca.pem"), *wanted)
+        chosen = (flag for flag, given in flags.items() if given)
+        cloud = (str(SUBSCRIPTIONS), str(size.operations), str(folder / "ca.pem"), *chosen)
         async with (
             children.start("benchmarks.cloud_lab", *cloud) as lab,
             children.start("benchmarks.server", str(folder / "data")) as server,
@@ -194,15 +194,15 @@ async def cloud_round(size: Size, *, stalled: bool) -> Round:
         ):
             azure = msgspec.convert(lab.ready, Ready)
             kubeconfig = await prepared(api, azure, folder)
-            steward = ("--kubeconfig", server.ready["kubeconfig"], "--site", SITE)
+            options = ("--kubeconfig", server.ready["kubeconfig"], "--site", SITE)
             async with (
-                children.start("benchmarks.controllers", *steward) as keepers,
+                children.start("benchmarks.controllers", *options) as controllers,
                 _controller(kubeconfig, azure, size) as controller,
             ):
                 pids = {
                     "controller": controller.pid,
                     "api_server": server.process.pid,
-                    "steward": keepers.process.pid,
+                    "steward": controllers.process.pid,
                     "cloud": lab.process.pid,
                 }
                 return await _carried_out(api, azure, lab, controller, size, pids, stalled=stalled)
@@ -224,12 +224,12 @@ async def _carried_out(
     before_s, before = _cpu_s(pids), await controller.api_writes()
     began = time.monotonic()
     async with asyncio.timeout(size.within_s), watched(api, progress):
-        await _each(azure.machines, lambda one: ask(api, progress, one.name, one.kind, one.name))
+        await _each(azure.machines, lambda one: create_operation(api, progress, one.name, one.kind, one.name))
         await progress.all_complete(one.name for one in waited_for)
     wall_s = max(progress.complete[one.name] for one in waited_for) - began
-    counted = await lab.ask(b"counts?", Counted)
-    used_s = {who: after_s - before_s[who] for who, after_s in _cpu_s(pids).items()}
-    say(f"{len(waited_for)} operations in {wall_s:.1f} s; {counted}")
+    counted = await lab.request(b"counts?", Counted)
+    used_s = {name: after_s - before_s[name] for name, after_s in _cpu_s(pids).items()}
+    print_progress(f"{len(waited_for)} operations in {wall_s:.1f} s; {counted}")
     return Round(
         wall_s=wall_s,
         whole_s=[
@@ -248,11 +248,11 @@ async def _carried_out(
 
 
 def _cpu_s(pids: Mapping[str, int]) -> dict[str, float]:
-    return {who: children.cpu_s(pid) for who, pid in pids.items()}
+    return {name: children.cpu_s(pid) for name, pid in pids.items()}
 
 
 async def prepared(api: HttpApi, azure: Ready, folder: Path) -> Path:
-    """Put the Machines, the credential and what new hosts join with; returns the controller's kubeconfig."""
+    """Create the Machines, the credential and the join data of new hosts; return the controller's kubeconfig."""
     await publish_cluster_info(api, api.config.server, api.config.ca or b"")
     token = site_token_manifest(SITE, now=datetime.now(UTC), good_for=timedelta(hours=2), default=True)
     await api.create(SECRETS, token, namespace="kube-system")
@@ -266,23 +266,23 @@ async def prepared(api: HttpApi, azure: Ready, folder: Path) -> Path:
     return await _kubeconfig(api, folder / "controller.kubeconfig")
 
 
-def _machine(one: Made) -> dict[str, Any]:
+def _machine(one: LabMachine) -> dict[str, Any]:
     spec = {"provider": PROVIDER, "providerID": one.provider_id, "kubernetes": {"version": "v1.34.0"}}
     return {"metadata": {"name": one.name, "labels": {LABEL_SITE: SITE}}, "spec": spec}
 
 
-async def _each(machines: Sequence[Made], do: Callable[[Made], Awaitable[object]]) -> None:
-    places = asyncio.Semaphore(AT_ONCE)
+async def _each(machines: Sequence[LabMachine], do: Callable[[LabMachine], Awaitable[object]]) -> None:
+    limiter = asyncio.Semaphore(AT_ONCE)
 
-    async def one(machine: Made) -> None:
-        async with places:
+    async def one(machine: LabMachine) -> None:
+        async with limiter:
             await do(machine)
 
     await asyncio.gather(*map(one, machines))
 
 
 async def _kubeconfig(api: HttpApi, path: Path) -> Path:
-    """One with a token of the controller's own account."""
+    """Write a kubeconfig with a token of the controller's service account."""
     token = (await api.token(COMPONENT, namespace=NAMESPACE)).token
     authority = b64encode(api.config.ca or b"").decode()
     body = {
@@ -299,24 +299,24 @@ async def _kubeconfig(api: HttpApi, path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Controller:
-    """The process that is measured, by its id and by where it tells of itself."""
+    """The measured process, by its id and the URL of its metrics."""
 
     pid: int
     url: str
 
     async def api_writes(self) -> int:
-        text = await _got(f"{self.url}/metrics")
+        text = await _get(f"{self.url}/metrics")
         counted = ((dict(_LABEL.findall(one[1])), float(one[2])) for one in _COUNTED.finditer(text))
         return int(sum(n for of, n in counted if of["verb"] in WRITES and of["kind"] not in NOT_COUNTED))
 
 
 @asynccontextmanager
 async def _controller(kubeconfig: Path, azure: Ready, size: Size) -> AsyncIterator[Controller]:
-    """machine-ops-controller, ready for work."""
+    """Run machine-ops-controller during the block, which starts when it is ready."""
     address = f"127.0.0.1:{_free_port()}"
     command = controller_command(kubeconfig, concurrent=size.concurrent, address=address)
-    surroundings = os.environ | environment(kubeconfig, azure)
-    process = await asyncio.create_subprocess_exec(*command, env=surroundings, start_new_session=True)
+    variables = os.environ | environment(kubeconfig, azure)
+    process = await asyncio.create_subprocess_exec(*command, env=variables, start_new_session=True)
     try:
         controller = Controller(process.pid, f"http://{address}")
         await _ready(controller, process)
@@ -342,7 +342,7 @@ def controller_command(kubeconfig: Path, *, concurrent: int, address: str = "0")
 
 
 def environment(kubeconfig: Path, azure: Ready) -> dict[str, str]:
-    """Return what leads the controller to the simulated Azure."""
+    """Return the environment that leads the controller to the simulated Azure."""
     return {
         "AZURE_RESOURCE_MANAGER_ENDPOINT": azure.url,
         "AZURE_AUTHORITY_HOST": azure.url,
@@ -351,17 +351,17 @@ def environment(kubeconfig: Path, azure: Ready) -> dict[str, str]:
 
 
 async def _ready(controller: Controller, process: Process) -> None:
-    """Wait until it has read what there is; raises ChildFailed when it ends instead."""
+    """Wait until the controller's caches are in sync. Raises ChildFailed if it ends."""
     async with asyncio.timeout(READY_S):
         while process.returncode is None:
             with suppress(aiohttp.ClientError):
-                await _got(f"{controller.url}/readyz")
+                await _get(f"{controller.url}/readyz")
                 return
             await asyncio.sleep(0.1)
     raise children.ChildFailed(f"{COMPONENT} ended with status {process.returncode}")
 
 
-async def _got(url: str) -> str:
+async def _get(url: str) -> str:
     async with aiohttp.ClientSession(raise_for_status=True) as http, http.get(url) as answer:
         return await answer.text()
 
@@ -372,7 +372,7 @@ def _free_port() -> int:
 
 
 def _peak_memory_mib(pid: int) -> float:
-    """The most that was ever resident."""
+    """Return the peak of the resident memory."""
     status = Path(f"/proc/{pid}/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) / 1024
 

@@ -1,9 +1,9 @@
-"""A child process with a simulated Azure; it counts which calls each kind of operation takes.
+"""A child process with a simulated Azure that counts the calls of each kind of operation.
 
-`python -m benchmarks.cloud_lab SUBSCRIPTIONS MACHINES CA [--stalled] [--swift | --slow]`: so many machines in each
-subscription, whose names tell what is done with them. If wanted, the last subscription answers each request after 30 s,
-and changes take no longer than in tests, or as long as for a large VM. The endpoint's authority is written into a file.
-Each line of standard input is answered with the counts.
+`python -m benchmarks.cloud_lab SUBSCRIPTIONS MACHINES CA [--stalled] [--swift | --slow]` creates MACHINES machines in
+each subscription, with the kind of their operation in their names. With `--stalled` the last subscription answers each
+request after 30 s. Changes take no longer than in tests with `--swift`, and as long as for a large VM with `--slow`.
+The process writes the endpoint's authority to CA, and answers each line of standard input with the counts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MIX: Final = (
     "HostReboot", "HostReplace", "HostPowerOff", "HostReboot", "HostPowerOn",
     "HostReboot", "HostReplace", "HostPowerOff", "HostReboot", "HostPowerOn",
 )  # fmt: skip
-"""The operations of ten machines that follow each other."""
+"""The operations of ten consecutive machines."""
 
 TIMES: Final = AzureTimes(
     create_s=10.0,
@@ -41,16 +41,16 @@ TIMES: Final = AzureTimes(
     disk_delete_s=2.0,
     poll_s=5.0,
 )
-SLOW: Final = replace(TIMES, create_s=60.0, delete_s=45.0)  # as a cloud takes for a large VM
-SHAPE: Final = VmShape(data_disks=1, nic_delete_option="Delete")  # as the portal makes them
+SLOW: Final = replace(TIMES, create_s=60.0, delete_s=45.0)  # the times of a large VM
+SHAPE: Final = VmShape(data_disks=1, nic_delete_option="Delete")  # the portal's defaults
 STALL_S: Final = 30.0
 _MACHINE: Final = re.compile(r"s(\d+)-([a-z]+)-\d+", re.IGNORECASE)
 _OPERATION: Final = re.compile(r"/operations/([^/?]+)")
 
 
 @dataclass(frozen=True)
-class Made:
-    """A machine, and what is to be done with it."""
+class LabMachine:
+    """A machine, and the kind of its operation."""
 
     name: str
     provider_id: str
@@ -64,17 +64,17 @@ class Ready:
     tenant: str
     client_id: str
     client_secret: str
-    machines: list[Made]
+    machines: list[LabMachine]
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Requests that were answered, by what they count for.
+    """Counts of the answered requests.
 
     Args:
         passed: `{subscription: {reads, writes or deletes: count}}`, in the order of the subscriptions.
         calls: `{kind of operation: {call: count}}`.
-        refused: how many were told that they are too many.
+        refused: requests that were rejected as too many.
     """
 
     passed: list[dict[str, int]]
@@ -83,7 +83,7 @@ class Counted:
 
 
 class CountingAzure(LabAzure):
-    """A simulated Azure that keeps count of its calls."""
+    """A simulated Azure that counts its calls."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -105,7 +105,7 @@ class CountingAzure(LabAzure):
         self._calls.setdefault(machine[2], Counter())[call] += 1
 
     def _machine(self, path: str) -> re.Match[str] | None:
-        """The name of the machine that a request is about; disks have it in theirs."""
+        """Find the machine's name in a request; disks have it in their names."""
         if operation := _OPERATION.search(path):
             known = self.estate.operations.get(operation[1])
             path = "" if known is None else known.subject.name
@@ -121,15 +121,15 @@ def _short(kind: str) -> str:
     return kind.removeprefix("Host").lower()
 
 
-def fill(cloud: LabAzure, count: int) -> Iterator[Made]:
-    """Put so many machines into each subscription, in the state that what is done with them needs."""
+def fill(cloud: LabAzure, count: int) -> Iterator[LabMachine]:
+    """Create machines in each subscription, in the state that their operations need."""
     for number, kind in enumerate(islice(cycle(MIX), count)):
         for place, subscription in enumerate(cloud.subscriptions):
             resource = cloud.add_machine(f"s{place}-{_short(kind)}-{number}", SHAPE, subscription=subscription)
             if kind == "HostPowerOn":
                 off = replace(cloud.estate.machine(resource), power=VmPower.DEALLOCATED)
                 cloud.estate.put_machine(off, cloud.now)
-            yield Made(resource.name, f"azure://{resource}", kind, place)
+            yield LabMachine(resource.name, f"azure://{resource}", kind, place)
 
 
 async def main(subscriptions: int, machines: int, ca: Path, *, stalled: bool, times: AzureTimes) -> None:
@@ -139,10 +139,10 @@ async def main(subscriptions: int, machines: int, ca: Path, *, stalled: bool, ti
         if stalled:
             cloud.set_dials(accounts=(cloud.subscriptions[-1],), stalls=FOR_EVER, stall_s=STALL_S)
         ready = Ready(cloud.url, cloud.tenant, cloud.client_id, cloud.client_secret, made)
-        await children.serve(ready, tell=cloud.counted)
+        await children.serve(ready, answer=cloud.counted)
 
 
 if __name__ == "__main__":
     count, each, file, *flags = sys.argv[1:]
-    took = USUAL_TIMES if "--swift" in flags else SLOW if "--slow" in flags else TIMES
-    asyncio.run(main(int(count), int(each), Path(file), stalled="--stalled" in flags, times=took))
+    duration = USUAL_TIMES if "--swift" in flags else SLOW if "--slow" in flags else TIMES
+    asyncio.run(main(int(count), int(each), Path(file), stalled="--stalled" in flags, times=duration))

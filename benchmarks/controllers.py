@@ -1,4 +1,4 @@
-"""A child process with machina's steward and metalman, each under its own service account.
+"""A child process with machina's supervisor and metalman, each under its own service account.
 
 `python -m benchmarks.controllers --kubeconfig FILE --site SITE --concurrent N`
 """
@@ -34,8 +34,8 @@ async def main(kubeconfig: Path, settings: MetalmanSettings) -> None:
     ):
         caches = machina_controller.create_machina_caches(as_machina.api)
         ended = OperationMetrics(metrics.registry)
-        seen = Caches(caches.operations, caches.machines, caches.pause)
-        shared = metalman_controller.SharedCaches(seen, caches.nodes, ended)
+        operation_caches = Caches(caches.operations, caches.machines, caches.pause)
+        shared = metalman_controller.SharedCaches(operation_caches, caches.nodes, ended)
         writers = [runtime.events for runtime in (as_machina, as_metalman) if runtime.events is not None]
         async with running_caches(as_machina, *caches.each()):
             tasks = [

@@ -1,7 +1,7 @@
-"""A large fleet on one machine: how long `unbounded up` takes to start, what it holds in memory, and what idling costs.
+"""A large fleet on one machine: time to start, memory and idle cost of `unbounded up`.
 
-10,000 Machines and as many finished operations, in one process with all controllers, and 500 watches, each of the
-operations of one Machine, as an agent's is. The same with a tenth of the fleet, and with none, tells how cost grows.
+One process with all controllers serves 10,000 Machines and as many finished operations. Each of 500 watches follows the
+operations of one Machine, as an agent does. A tenth of the fleet and an empty one show the growth of the cost.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import aiohttp
 import msgspec
 
 from benchmarks import children
-from benchmarks.frame import Limit, Measured, run_benchmark, say
+from benchmarks.frame import Limit, Measured, print_progress, run_benchmark
 from benchmarks.load import Holding, Job, Report
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 
 WATCH: Final = f"{MACHINE_OPERATIONS.path()}?watch=true&resourceVersion=0&fieldSelector=spec.machineRef=machine-#"
 READY_S: Final = 180.0
-SETTLED_S: Final = 2.0  # without a call to the API: what had to be done at the start is done
+SETTLED_S: Final = 2.0  # without a call to the API: the work of the start is done
 HEALTH: Final = re.compile(r"http://[^ ]+/readyz")
 CALLS: Final = re.compile(r"^unbounded_api_requests_total\{.*\} ([0-9.e+]+)$", re.MULTILINE)
 
@@ -46,7 +46,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
 
 @dataclass(frozen=True)
 class Size:
-    """How large the fleet is, and for how long it is watched idling."""
+    """Size of the fleet, and duration of the idle measurement."""
 
     machines: int
     watches: int
@@ -59,8 +59,8 @@ QUICK: Final = Size(machines=50, watches=10, idle_s=2.0, lists=2)
 
 
 @dataclass(frozen=True)
-class Found:
-    """What one `unbounded up` took."""
+class FleetFigures:
+    """Figures of one `unbounded up`."""
 
     synced_s: float
     memory_mib: float  # with the watches
@@ -72,11 +72,11 @@ class Found:
 
 async def run(quick: bool) -> Measured:
     size = QUICK if quick else FULL
-    found: dict[int, Found] = {}
+    found: dict[int, FleetFigures] = {}
     for machines in (0, size.machines // 10, size.machines):
         idle_s = size.idle_s if machines == size.machines else 0.0
         found[machines] = await measured(machines, size, idle_s)
-        say(f"{machines} machines: {found[machines]}")
+        print_progress(f"{machines} machines: {found[machines]}")
     none, tenth, whole = found.values()
     per_machine_kib = 1024 * (whole.memory_mib - none.memory_mib) / size.machines
     tenth_kib = 1024 * (tenth.memory_mib - none.memory_mib) / (size.machines // 10)
@@ -101,7 +101,7 @@ async def run(quick: bool) -> Measured:
     )
 
 
-async def measured(machines: int, size: Size, idle_s: float) -> Found:
+async def measured(machines: int, size: Size, idle_s: float) -> FleetFigures:
     with TemporaryDirectory(prefix="unbounded-benchmark-") as folder:
         data = Path(folder) / "data"
         await _fill(data, machines)
@@ -109,12 +109,12 @@ async def measured(machines: int, size: Size, idle_s: float) -> Found:
             kubeconfig = str(data / "kubeconfig")
             await up.settled()
             holding = Holding(kubeconfig=kubeconfig, watches=size.watches, hold=WATCH, objects=max(machines, 1))
-            held = await generator.ask(msgspec.json.encode(holding), Report, within_s=READY_S)
+            held = await generator.request(msgspec.json.encode(holding), Report, within_s=READY_S)
             job = Job(kubeconfig=kubeconfig, clients=1, requests=size.lists, path=MACHINES.path())
-            listed = await generator.ask(msgspec.json.encode(job), Report, within_s=READY_S)
+            listed = await generator.request(msgspec.json.encode(job), Report, within_s=READY_S)
             await up.settled()
             calls_per_s, cpu_percent = await _idle(up, idle_s) if idle_s else (0.0, 0.0)
-            return Found(
+            return FleetFigures(
                 synced_s=synced_s,
                 memory_mib=up.memory_mib,
                 list_ms=listed.p50_ms,
@@ -140,12 +140,12 @@ class Up:
         return children.cpu_s(self.process.pid)
 
     async def calls(self) -> float:
-        """How many requests its controllers have made."""
+        """Return the number of requests that its controllers have sent."""
         async with self.http.get(self.health.replace("/readyz", "/metrics")) as answer:
             return sum(map(float, CALLS.findall(await answer.text())))
 
     async def synced(self) -> None:
-        """Wait until it says that it is ready; the caller sets the limit."""
+        """Wait until it reports ready; the caller sets the limit."""
         while True:
             async with self.http.get(self.health) as answer:
                 if answer.status == 200:
@@ -153,25 +153,25 @@ class Up:
             await asyncio.sleep(0.02)
 
     async def settled(self) -> None:
-        """Wait until the controllers have found nothing to do for a while."""
+        """Wait until the controllers have been idle for SETTLED_S."""
         async with asyncio.timeout(READY_S):
-            seen = -1.0
-            while (calls := await self.calls()) != seen:
-                seen = calls
+            before = -1.0
+            while (calls := await self.calls()) != before:
+                before = calls
                 await asyncio.sleep(SETTLED_S)
 
 
 @asynccontextmanager
 async def _up(data: Path) -> AsyncIterator[tuple[Up, float]]:
-    """Start `unbounded up`; entered when all is in sync, with the seconds that it took."""
+    """Run `unbounded up`; yield it when all is in sync, with the seconds until then."""
     began = time.monotonic()
-    said = data.with_name("said")
+    output = data.with_name("output")
     command = (sys.executable, "-m", "unbounded.cli.main", "up", "--data", str(data), "--port", "0")
-    with said.open("wb") as out:
+    with output.open("wb") as out:
         process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=out, start_new_session=True)
     try:
         async with asyncio.timeout(READY_S), aiohttp.ClientSession() as http:
-            while (found := HEALTH.search(said.read_text())) is None:
+            while (found := HEALTH.search(output.read_text())) is None:
                 if process.returncode is not None:
                     raise RuntimeError(f"unbounded up ended with status {process.returncode}")
                 await asyncio.sleep(0.02)
@@ -189,11 +189,11 @@ async def _fill(data: Path, machines: int) -> None:
     command = (sys.executable, "-m", "benchmarks.fleet_data", str(data), str(machines))
     process = await asyncio.create_subprocess_exec(*command)
     if await process.wait():
-        raise RuntimeError("the fleet could not be made")
+        raise RuntimeError("cannot create the fleet")
 
 
 async def _idle(up: Up, seconds: float) -> tuple[float, float]:
-    """Calls to the API in a second, and percent of a core, while nothing happens."""
+    """Return the calls to the API in a second and the percent of a core of an idle fleet."""
     calls, cpu_s, began = await up.calls(), up.cpu_s(), time.monotonic()
     await asyncio.sleep(seconds)
     cpu_s, took_s = up.cpu_s() - cpu_s, time.monotonic() - began

@@ -1,6 +1,6 @@
 """A child process that fills a data directory: `python -m benchmarks.fleet_data DATA COUNT`.
 
-It makes as many Machines of 3.6 kB, and as many finished operations of 2.5 kB, through the checks that a client meets.
+It creates COUNT Machines of 3.6 kB, and as many finished operations of 2.5 kB, with the checks of a client's requests.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from unbounded_apiserver.writes import WriteTarget
 
 MACHINE_BYTES: Final = 3600
 OPERATION_BYTES: Final = 2500
-SERVER_BYTES: Final = 110  # what the server adds: uid, resourceVersion, creationTimestamp, generation
+SERVER_BYTES: Final = 110  # fields of the server: uid, resourceVersion, creationTimestamp, generation
 AT_ONCE: Final = 200
 AT: Final = "2026-01-01T12:00:00Z"
 SITES: Final = 20
-TEXT: Final = "The host was looked at, and what was seen is written here at the length that people write. "
+TEXT: Final = "The controller observed the host, and this message has the usual length of such messages. "
 
 Object = dict[str, Any]
 
 
 def machine(number: int) -> Object:
-    """A Machine that had some operations and waits for nothing."""
+    """Return a Machine with former operations and no open work."""
     name = f"machine-{number}"
     redfish: Object = {
         "url": f"https://10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}",
@@ -62,7 +62,7 @@ def machine(number: int) -> Object:
 
 
 def operation(number: int) -> Object:
-    """An operation on that Machine, which has ended."""
+    """Return a complete operation of that Machine."""
     machine_name = f"machine-{number}"
     where = f"https://10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255} Systems/1"
     evidence = [{"what": f"the host was {power}", "at": AT, "where": where} for power in ("Off", "On")]
@@ -81,7 +81,7 @@ def operation(number: int) -> Object:
 
 
 def _recent(name: str, kind: str, url: str) -> Object:
-    seen = {"what": "the host was On", "at": AT, "where": f"{url} Systems/1"}
+    evidence = {"what": "the host was On", "at": AT, "where": f"{url} Systems/1"}
     return {
         "name": name,
         "uid": "6a1c9e34-0000-4000-8000-000000000000",
@@ -90,26 +90,26 @@ def _recent(name: str, kind: str, url: str) -> Object:
         "message": f"{url} Systems/1 reports PowerState On",
         "startedAt": AT,
         "completedAt": AT,
-        "evidence": [seen, {**seen, "what": "the host was On again, 5 s later"}],
+        "evidence": [evidence, {**evidence, "what": "the host was On again, 5 s later"}],
     }
 
 
 def _condition(kind: str) -> Object:
     status = "False" if kind == "PoweredOff" else "True"
-    return {"type": kind, "status": status, "reason": "Seen", "message": TEXT, "lastTransitionTime": AT}
+    return {"type": kind, "status": status, "reason": "Observed", "message": TEXT, "lastTransitionTime": AT}
 
 
 def _object(kind: str, name: str, spec: Object, status: Object, labels: Mapping[str, str]) -> Object:
     meta: Object = {"name": name, "labels": dict(labels), "annotations": {"example.com/notes": ""}}
     body = {"apiVersion": API_VERSION, "kind": kind, "metadata": meta, "spec": spec, "status": status}
-    wanted = MACHINE_BYTES if kind == "Machine" else OPERATION_BYTES
-    missing = wanted - SERVER_BYTES - len(msgspec.json.encode(body))
+    size = MACHINE_BYTES if kind == "Machine" else OPERATION_BYTES
+    missing = size - SERVER_BYTES - len(msgspec.json.encode(body))
     meta["annotations"]["example.com/notes"] = (TEXT * 40)[: max(missing, 0)]
     return body
 
 
 async def fill(data: Path, count: int) -> None:
-    """Make the objects, in a data directory that nobody holds."""
+    """Create the objects in a data directory that no process has open."""
     registry = ApiRegistry()
     await registry.open(data)
     try:

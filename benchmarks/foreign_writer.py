@@ -1,7 +1,7 @@
-"""A child process that keeps a disk busy, as a database or a build beside the server does.
+"""A child process that loads a disk, as a database or a build beside the server does.
 
-It writes 32 MiB and syncs them, over and over, in one file of at most 256 MiB: `python -m benchmarks.foreign_writer
-FOLDER`. It is ready when the first of them is on the disk, and ends with its input.
+`python -m benchmarks.foreign_writer FOLDER` writes and syncs 32 MiB in a loop, in one file of at most 256 MiB. It is
+ready after the first sync, and ends with its input.
 """
 
 from __future__ import annotations

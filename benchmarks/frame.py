@@ -1,4 +1,4 @@
-"""What all benchmarks share: how a result looks, what the machine is, and the command line."""
+"""Common parts of all benchmarks: results, facts of the machine, and the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIGITS: Final = 3
 
 @dataclass(frozen=True)
 class Measured:
-    """What one run found: plain figures, and the ratios that the promises are about. Keys are stable."""
+    """Result of one run: plain figures, and the ratios of the promises. Keys are stable."""
 
     figures: Mapping[str, float]
     ratios: Mapping[str, float]
@@ -29,40 +29,40 @@ class Measured:
 
 @dataclass(frozen=True)
 class Limit:
-    """What a figure or ratio may be at most or has to be at least, and what it is wanted to be."""
+    """Upper or lower bound of a figure or ratio, and its aim."""
 
-    says: str
+    label: str
     most: float | None = None
     aim: float | None = None
     least: float | None = None
 
     @property
     def bound(self) -> str:
-        """The limit as the table shows it."""
+        """Return the bound in the form of the table."""
         if self.most is not None:
             return f"≤ {self.most:g}"
         return "" if self.least is None else f"≥ {self.least:g}"
 
 
 Run = Callable[[bool], Coroutine[Any, Any, Measured]]
-"""Measure once; the argument is whether to be quick."""
+"""Measure once, with small counts if the argument is true."""
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that is not exceeded by `share` of all; of an empty sequence, not a number."""
+    """Return the least value that `share` of all values do not exceed; NaN for an empty sequence."""
     if not values:
         return math.nan
     ordered = sorted(values)
     return ordered[max(math.ceil(share * len(ordered)) - 1, 0)]
 
 
-def say(text: str) -> None:
-    """Progress for people, apart from the result."""
+def print_progress(text: str) -> None:
+    """Print progress to stderr, apart from the result."""
     print(text, file=sys.stderr, flush=True)
 
 
 def run_benchmark(name: str, run: Run) -> None:
-    """The command line of one benchmark."""
+    """Run the command line of one benchmark."""
     arguments = _parser(name).parse_args()
     load = os.getloadavg()[0]
     runs = [asyncio.run(run(arguments.quick)) for _ in range(arguments.repeat)]
@@ -71,7 +71,7 @@ def run_benchmark(name: str, run: Run) -> None:
 
 
 def median(runs: Sequence[Measured]) -> dict[str, Any]:
-    """Figures and ratios in the middle of several runs, and how far the ratios were apart."""
+    """Return the medians of the figures and ratios of several runs, and the spread of the ratios."""
     found: dict[str, Any] = {
         "figures": _middle([run.figures for run in runs]),
         "ratios": _middle([run.ratios for run in runs]),
@@ -93,7 +93,7 @@ def as_text(result: Mapping[str, Any]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """Return the facts of this machine."""
     facts = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.partition(":")[2].strip() for line in facts if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -111,6 +111,6 @@ def _parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="small counts, under a minute")
     parser.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     parser.add_argument(
-        "--repeat", type=int, default=1, metavar="N", help="run N times, tell the median and the spread"
+        "--repeat", type=int, default=1, metavar="N", help="run N times, report the median and the spread"
     )
     return parser

@@ -1,7 +1,7 @@
-"""A child process that loads an API server: many clients over TLS, each with one request under way.
+"""A child process that loads an API server: many clients over TLS, each with one open request.
 
-One thread, non-blocking sockets and requests that are bytes before the clock starts: it has to cost less than what it
-measures. It reads jobs, as lines of JSON, from its standard input, and answers each with what it found.
+It has to cost less than the server. So it has one thread and non-blocking sockets, and encodes requests before the
+clock starts. It reads jobs, as lines of JSON, from its standard input, and answers each with a report.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from unbounded.kube.tls import client_context
 
 READ_BYTES: Final = 256 * 1024
 CONNECT_S: Final = 20.0
-SILENCE_S: Final = 60.0  # a server that says nothing for so long has failed
+SILENCE_S: Final = 60.0  # a server without an answer for so long has failed
 LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
 LAST_CHUNK: Final = b"\r\n0\r\n\r\n"
@@ -37,14 +37,14 @@ SERIAL: Final = re.compile(rb'"serial":(\d+)')
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """Requests to send as fast as so many clients can, each waiting for its answer.
+    """Requests to send as fast as the clients can; each client waits for its answer.
 
     In `path` and `body`, `#` stands for the number of an object, from 0 up to `objects`, and `@` for the number of the
     request, from `first` on.
     """
 
     kubeconfig: str
-    port: int = 0  # where it is another than the kubeconfig's
+    port: int = 0  # 0: that of the kubeconfig
     clients: int
     requests: int
     method: str = "GET"
@@ -56,9 +56,9 @@ class Job(msgspec.Struct, kw_only=True):
 
 
 class Watching(msgspec.Struct, kw_only=True):
-    """So many watches of `path`, and one client that sends the requests of `job`, `pause_s` apart.
+    """Watches of `path`, and one client that sends the requests of `job`, `pause_s` apart.
 
-    An event is known by the `"serial":N` in it, N being the number of the request.
+    `"serial":N` in an event is the number of its request.
     """
 
     job: Job
@@ -68,7 +68,7 @@ class Watching(msgspec.Struct, kw_only=True):
 
 
 class Holding(msgspec.Struct, kw_only=True):
-    """So many watches, of paths in which `#` is the number of an object, that are open until this process ends."""
+    """Watches that stay open until this process ends; `#` in their path is the number of an object."""
 
     kubeconfig: str
     watches: int
@@ -77,7 +77,7 @@ class Holding(msgspec.Struct, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What a job took: `per_s` requests, and how long a single one did; `codes` of the answers."""
+    """Result of a job: requests `per_s`, percentiles of their times, and `codes` of the answers."""
 
     seconds: float
     per_s: float
@@ -89,11 +89,11 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 class Broken(Exception):
-    """The server ended a connection, or was silent, in the middle of an answer."""
+    """The server closed a connection, or was silent, before the end of an answer."""
 
 
 class Client:
-    """One connection, and the answer that is coming in."""
+    """One connection, and the answer in receipt."""
 
     def __init__(self, address: tuple[str, int], context: ssl.SSLContext) -> None:
         plain = socket.create_connection(address, CONNECT_S)
@@ -104,16 +104,16 @@ class Client:
         self._parts: list[bytes] = []
         self._missing = 0
         self._code = 0
-        self._chunked, self._end = False, b""  # the last bytes so far: JSON holds no such end of its own
+        self._chunked, self._end = False, b""  # the last bytes so far; JSON does not contain this end
 
     def send(self, request: bytes) -> None:
         self._parts, self._missing, self._code = [], 0, 0
         self._chunked, self._end = False, b""
         self.sent_at = time.perf_counter()
-        self.socket.sendall(request)  # one request is under way: there is room for it
+        self.socket.sendall(request)  # only one request is open, so the buffer has room
 
     def chunk(self) -> bytes:
-        """What has come; empty when there is nothing yet."""
+        """Return the received bytes; empty if there are none yet."""
         try:
             data = self.socket.recv(READ_BYTES)
         except ssl.SSLWantReadError:
@@ -123,7 +123,7 @@ class Client:
         return data
 
     def answer(self) -> int:
-        """The status of the answer once it is whole, else 0."""
+        """Return the status of the answer when it is complete, else 0."""
         while data := self.chunk():
             if not self._code:
                 self._parts.append(data)
@@ -155,7 +155,7 @@ class Client:
 
 
 class Target:
-    """Where a kubeconfig leads; `port` when another server on the same machine shares its certificates."""
+    """The server of a kubeconfig; `port` selects another server with the same address and certificates."""
 
     def __init__(self, kubeconfig: str, port: int = 0) -> None:
         config = from_kubeconfig(Path(kubeconfig))
@@ -170,7 +170,7 @@ class Target:
         return Client(self.address, self._context)
 
     def request(self, method: str, path: str, body: bytes = b"", media: str = "") -> bytes:
-        """The bytes of one request."""
+        """Encode one request."""
         lines = [f"{method} {path} HTTP/1.1", f"Host: {self.address[0]}:{self.address[1]}", "Accept: application/json"]
         lines += ["User-Agent: benchmark"]
         if self._token:
@@ -210,30 +210,30 @@ def run(job: Job) -> Report:
     """Send all requests. Raises Broken."""
     target = Target(job.kubeconfig, job.port)
     waiting = deque(_requests(target, job))
-    took: list[float] = []
+    times: list[float] = []
     codes: Counter[int] = Counter()
     length = 0
     with _connected(target, min(job.clients, job.requests)) as (clients, poll):
         began, cpu = time.perf_counter(), time.process_time()
         for client in clients.values():
             client.send(waiting.popleft())
-        while len(took) < job.requests:
+        while len(times) < job.requests:
             ready = poll.poll(SILENCE_S)
             if not ready:
                 raise Broken(f"no answer for {SILENCE_S:.0f} s")
             for number, _ in ready:
                 client = clients[number]
                 if code := client.answer():
-                    took.append(time.perf_counter() - client.sent_at)
+                    times.append(time.perf_counter() - client.sent_at)
                     codes[code] += 1
                     length = client.length
                     if waiting:
                         client.send(waiting.popleft())
-        return _report(time.perf_counter() - began, took, codes, time.process_time() - cpu, length)
+        return _report(time.perf_counter() - began, times, codes, time.process_time() - cpu, length)
 
 
 def watch(watching: Watching) -> Report:
-    """How long it takes from the sending of a write until a watch has told of it. Raises Broken."""
+    """Measure the times from the sending of a write until each watch has reported it. Raises Broken."""
     target = Target(watching.job.kubeconfig)
     requests = _requests(target, watching.job)
     with _connected(target, watching.watches) as (clients, poll), _connected(target, 1) as (writers, answers):
@@ -242,16 +242,16 @@ def watch(watching: Watching) -> Report:
         _await_heads(clients, poll)
         writer = next(iter(writers.values()))
         began, cpu = time.perf_counter(), time.process_time()
-        took: list[float] = []
+        times: list[float] = []
         codes: Counter[int] = Counter()
         for number, request in enumerate(requests, watching.job.first):
             writer.send(request)
-            took += _told(clients, poll, number, writer.sent_at)
+            times += _event_times(clients, poll, number, writer.sent_at)
             while not (code := writer.answer()):
                 answers.poll(SILENCE_S)
             codes[code] += 1
             time.sleep(watching.pause_s)
-        return _report(time.perf_counter() - began, took, codes, time.process_time() - cpu, 0)
+        return _report(time.perf_counter() - began, times, codes, time.process_time() - cpu, 0)
 
 
 def hold(holding: Holding, stack: ExitStack) -> Report:
@@ -268,7 +268,7 @@ def hold(holding: Holding, stack: ExitStack) -> Report:
 
 
 def _await_heads(clients: dict[int, Client], poll: select.epoll) -> None:
-    """Wait until every watch has begun: each got its first bytes."""
+    """Wait until every watch has received its first bytes."""
     silent = set(clients)
     while silent:
         ready = poll.poll(SILENCE_S)
@@ -279,28 +279,28 @@ def _await_heads(clients: dict[int, Client], poll: select.epoll) -> None:
                 silent.discard(number)
 
 
-def _told(clients: dict[int, Client], poll: select.epoll, serial: int, sent_at: float) -> list[float]:
-    """The seconds until each watch has told of the write with this serial."""
-    took: list[float] = []
+def _event_times(clients: dict[int, Client], poll: select.epoll, serial: int, sent_at: float) -> list[float]:
+    """Return the seconds until each watch has reported the write with this serial."""
+    times: list[float] = []
     text: dict[int, bytes] = {}
-    while len(took) < len(clients):
+    while len(times) < len(clients):
         ready = poll.poll(SILENCE_S)
         if not ready:
-            raise Broken(f"{len(clients) - len(took)} watches did not tell of a write")
+            raise Broken(f"{len(clients) - len(times)} watches did not report a write")
         for number, _ in ready:
             text[number] = text.get(number, b"") + clients[number].chunk()
             if any(int(found) == serial for found in SERIAL.findall(text[number])):
-                took.append(time.perf_counter() - sent_at)
+                times.append(time.perf_counter() - sent_at)
                 text[number] = b""
-    return took
+    return times
 
 
-def _report(seconds: float, took: Sequence[float], codes: Counter[int], cpu_s: float, length: int) -> Report:
+def _report(seconds: float, times: Sequence[float], codes: Counter[int], cpu_s: float, length: int) -> Report:
     return Report(
         seconds=seconds,
         per_s=sum(codes.values()) / seconds,
-        p50_ms=1000 * percentile(took, 0.5),
-        p99_ms=1000 * percentile(took, 0.99),
+        p50_ms=1000 * percentile(times, 0.5),
+        p99_ms=1000 * percentile(times, 0.99),
         codes=dict(codes),
         cpu_s=cpu_s,
         answer_bytes=length,
@@ -308,11 +308,11 @@ def _report(seconds: float, took: Sequence[float], codes: Counter[int], cpu_s: f
 
 
 def carry_out(line: bytes, stack: ExitStack) -> Report:
-    """Do what a line of input asks for."""
-    asked = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-    if "hold" in asked:
+    """Carry out the job in a line of input."""
+    fields = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    if "hold" in fields:
         return hold(msgspec.json.decode(line, type=Holding), stack)
-    if "job" in asked:
+    if "job" in fields:
         return watch(msgspec.json.decode(line, type=Watching))
     return run(msgspec.json.decode(line, type=Job))
 

@@ -1,7 +1,7 @@
-"""A process of many simulated hosts, which are switched on together: a lease, the loader by TFTP, the image by HTTP.
+"""A process of many simulated hosts that boot together: a lease, the loader by TFTP, the image by HTTP.
 
-`python -m benchmarks.netboot_clients JSON` prints how long each took, as `Done`. They have addresses of their own and
-read what they are sent; what they send is made as simply as it can be, so that servers are measured and not they.
+`python -m benchmarks.netboot_clients JSON` prints the times of each host, as `BootTimes`. Each host has its own address
+and reads all that it receives. Its requests are minimal, so that the benchmark measures the servers and not the hosts.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ AGAIN_S: Final = 1.0
 SILENT_S: Final = 60.0
 READ_BYTES: Final = 256 << 10
 BLOCK_BYTES: Final = 1428
-WINDOW: Final = 8  # what firmware asks for
+WINDOW: Final = 8  # as firmware requests
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the hosts do. `path` is of the image; `loader` is empty where they come without a lease and a loader."""
+class BootJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Work of the hosts. `path` is that of the image; without a `loader` the hosts need no lease and no loader."""
 
     hosts: int
     port: int
@@ -36,10 +36,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     loader: str = ""
     loader_bytes: int = 0
-    again_s: float = 0.0  # for so long, a host that has its image asks for it again
+    again_s: float = 0.0  # for so long, a host with its image requests it again
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class BootTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds until each host had its lease, from there to its loader, and from the start of downloads to its image.
 
     `cpu_s` is of this process, while images were downloaded.
@@ -51,15 +51,15 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float
 
 
-def main(wanted: Wanted) -> Done:
-    addresses = [str(IPv4Address(CLIENTS.partition("/")[0]) + 1 + number) for number in range(wanted.hosts)]
+def main(job: BootJob) -> BootTimes:
+    addresses = [str(IPv4Address(CLIENTS.partition("/")[0]) + 1 + number) for number in range(job.hosts)]
     leases, loaders = [0.0], [0.0]
-    if wanted.loader:
+    if job.loader:
         leases = _leases(addresses)
-        loaders = _loaders(addresses, wanted)
+        loaders = _loaders(addresses, job)
     before = time.process_time()
-    images = _images(addresses, wanted)
-    return Done(leases_s=leases, loaders_s=loaders, images_s=images, cpu_s=time.process_time() - before)
+    images = _images(addresses, job)
+    return BootTimes(leases_s=leases, loaders_s=loaders, images_s=images, cpu_s=time.process_time() - before)
 
 
 # A lease, through a relay
@@ -74,9 +74,9 @@ def _leases(addresses: list[str]) -> list[float]:
     while len(taken) < len(addresses):
         if time.perf_counter() - start > SILENT_S:
             raise TimeoutError(f"{len(addresses) - len(taken)} hosts got no lease")
-        for number in range(len(addresses)):  # those that were not answered ask again
+        for number in range(len(addresses)):  # hosts without an answer send again
             if number not in taken:
-                relay.sendto(_asked(number, offered.get(number)), (SERVER, 67))
+                relay.sendto(_request(number, offered.get(number)), (SERVER, 67))
         while len(taken) < len(addresses):
             try:
                 packet = decode(relay.recv(2000))
@@ -84,7 +84,7 @@ def _leases(addresses: list[str]) -> list[float]:
                 break
             if packet.type is MessageType.OFFER and packet.xid not in offered:
                 offered[packet.xid] = packet.yiaddr
-                relay.sendto(_asked(packet.xid, packet.yiaddr), (SERVER, 67))
+                relay.sendto(_request(packet.xid, packet.yiaddr), (SERVER, 67))
             elif packet.type is MessageType.ACK:
                 if packet.yiaddr != IPv4Address(addresses[packet.xid]).packed:
                     raise ValueError("the lease of another host")
@@ -93,53 +93,53 @@ def _leases(addresses: list[str]) -> list[float]:
     return list(taken.values())
 
 
-def _asked(number: int, offered: bytes | None) -> bytes:
-    said = {
+def _request(number: int, offered: bytes | None) -> bytes:
+    fields = {
         opt.MESSAGE_TYPE: bytes((MessageType.DISCOVER if offered is None else MessageType.REQUEST,)),
         opt.VENDOR_CLASS: b"PXEClient:Arch:00007:UNDI:003016",
         opt.ARCHITECTURE: (7).to_bytes(2, "big"),
     }
     if offered is not None:
-        said |= {opt.REQUESTED_ADDRESS: offered, opt.SERVER_ID: IPv4Address(SERVER).packed}
+        fields |= {opt.REQUESTED_ADDRESS: offered, opt.SERVER_ID: IPv4Address(SERVER).packed}
     hardware = bytes.fromhex("525400") + number.to_bytes(3, "big")
-    return encode(Packet(hardware=hardware, xid=number, giaddr=IPv4Address(CLIENT).packed, options=said))
+    return encode(Packet(hardware=hardware, xid=number, giaddr=IPv4Address(CLIENT).packed, options=fields))
 
 
 # The loader
 
 
 class _Loading:
-    """One host's transfer: it acknowledges each window, and again what it has when nothing comes."""
+    """One host's transfer. It acknowledges each window, and repeats its acknowledgement after a silence."""
 
-    def __init__(self, address: str, wanted: Wanted) -> None:
+    def __init__(self, address: str, job: BootJob) -> None:
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.sock.bind((address, 0))
         self.sock.setblocking(False)
-        self._request = b"\0\1%s\0octet\0blksize\0%d\0windowsize\0%d\0" % (wanted.loader.encode(), BLOCK_BYTES, WINDOW)
-        self._size = wanted.loader_bytes
+        self._request = b"\0\1%s\0octet\0blksize\0%d\0windowsize\0%d\0" % (job.loader.encode(), BLOCK_BYTES, WINDOW)
+        self._size = job.loader_bytes
         self._peer = (SERVER, 69)
         self._last = 0
         self._acked = -1
-        self.said_at = 0.0
+        self.sent_at = 0.0
         self.got = 0
         self.done = False
 
-    def say(self, now: float) -> None:
-        self.said_at = now
+    def send(self, now: float) -> None:
+        self.sent_at = now
         if self._peer[1] == 69:
             self.sock.sendto(self._request, self._peer)
         else:
             self._acked = self._last
             self.sock.sendto(b"\0\4" + (self._last % 65536).to_bytes(2, "big"), self._peer)
 
-    def hear(self, now: float) -> None:
+    def receive(self, now: float) -> None:
         while not self.done:
             try:
                 data, self._peer = self.sock.recvfrom(2000)
             except BlockingIOError:
                 return
             if data[1] == 6:
-                self.say(now)
+                self.send(now)
             elif data[1] != 3:
                 raise ValueError(f"TFTP error: {data!r}")
             elif int.from_bytes(data[2:4], "big") == (self._last + 1) % 65536:
@@ -147,30 +147,30 @@ class _Loading:
                 self.got += len(data) - 4
                 self.done = len(data) - 4 < BLOCK_BYTES
                 if self.done or self._last - self._acked == WINDOW:
-                    self.say(now)
+                    self.send(now)
         if self.got != self._size:
             raise ValueError(f"a loader of {self.got} bytes")
 
 
-def _loaders(addresses: list[str], wanted: Wanted) -> list[float]:
-    start, took = time.perf_counter(), list[float]()
+def _loaders(addresses: list[str], job: BootJob) -> list[float]:
+    start, times = time.perf_counter(), list[float]()
     with selectors.DefaultSelector() as selector:
         for address in addresses:
-            loading = _Loading(address, wanted)
+            loading = _Loading(address, job)
             selector.register(loading.sock, selectors.EVENT_READ, loading)
-            loading.say(start)
+            loading.send(start)
         for loading in _ready(selector, len(addresses)):
             now = time.perf_counter()
-            loading.hear(now)
+            loading.receive(now)
             if loading.done:
-                took.append(now - start)
+                times.append(now - start)
                 selector.unregister(loading.sock)
                 loading.sock.close()
-    return took
+    return times
 
 
 def _ready(selector: selectors.BaseSelector, hosts: int) -> Iterator[_Loading]:
-    """Those to which something has come, until all are done; who hears nothing says again what it said."""
+    """Yield the transfers with new data until all are done; after a silence, a transfer repeats its last packet."""
     start = time.perf_counter()
     while selector.get_map():
         for key, _ in selector.select(AGAIN_S):
@@ -179,36 +179,36 @@ def _ready(selector: selectors.BaseSelector, hosts: int) -> Iterator[_Loading]:
         if now - start > SILENT_S * 4:
             raise TimeoutError(f"{len(selector.get_map())} of {hosts} hosts got no loader")
         for key in list(selector.get_map().values()):
-            if now - key.data.said_at > AGAIN_S:
-                key.data.say(now)
+            if now - key.data.sent_at > AGAIN_S:
+                key.data.send(now)
 
 
 # The image
 
 
 class _Downloads:
-    """Connections that read what they are sent; a host's time is that of its last image."""
+    """Connections that read images; a host's time is that of its last image."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self._wanted = wanted
-        self._request = f"GET {wanted.path} HTTP/1.1\r\nHost: {SERVER}\r\nConnection: close\r\n\r\n".encode()
+    def __init__(self, job: BootJob) -> None:
+        self._job = job
+        self._request = f"GET {job.path} HTTP/1.1\r\nHost: {SERVER}\r\nConnection: close\r\n\r\n".encode()
         self._room = memoryview(bytearray(READ_BYTES))
         self._got: dict[int, int] = {}
         self._selector = selectors.DefaultSelector()
         self._start = time.perf_counter()
-        self.took: list[float] = []
+        self.times: list[float] = []
 
     def begin(self, address: str) -> None:
         sock = socket.socket()
         sock.bind((address, 0))
-        sock.connect((SERVER, self._wanted.port))
+        sock.connect((SERVER, self._job.port))
         sock.sendall(self._request)
         sock.setblocking(False)
         self._selector.register(sock, selectors.EVENT_READ, (sock, address))
         self._got[sock.fileno()] = 0
 
     def run(self) -> None:
-        """Read until all are through."""
+        """Read until all are complete."""
         while self._selector.get_map():
             events = self._selector.select(SILENT_S)
             if not events:
@@ -222,24 +222,24 @@ class _Downloads:
 
     def _end(self, sock: socket.socket, address: str) -> None:
         got = self._got.pop(sock.fileno())
-        if got < self._wanted.bytes:
+        if got < self._job.bytes:
             raise ValueError(f"an image of {got} bytes")
         self._selector.unregister(sock)
         sock.close()
         now = time.perf_counter() - self._start
-        if now < self._wanted.again_s:
+        if now < self._job.again_s:
             self.begin(address)
         else:
-            self.took.append(now)
+            self.times.append(now)
 
 
-def _images(addresses: list[str], wanted: Wanted) -> list[float]:
-    downloads = _Downloads(wanted)
+def _images(addresses: list[str], job: BootJob) -> list[float]:
+    downloads = _Downloads(job)
     for address in addresses:
         downloads.begin(address)
     downloads.run()
-    return downloads.took
+    return downloads.times
 
 
 if __name__ == "__main__":
-    print(msgspec.json.encode(main(msgspec.json.decode(sys.argv[1].encode(), type=Wanted))).decode())
+    print(msgspec.json.encode(main(msgspec.json.decode(sys.argv[1].encode(), type=BootJob))).decode())

@@ -1,4 +1,4 @@
-"""Two network namespaces joined by a cable: servers in one, clients in the other."""
+"""Two network namespaces with a link: servers in one, clients in the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 
 SERVER: Final = "10.55.0.1"
 CLIENT: Final = "10.55.0.2"
-CLIENTS: Final = "10.55.16.0/20"  # every address of it is the client side's own
+CLIENTS: Final = "10.55.16.0/20"  # all addresses of the client side
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Net:
 
 @contextmanager
 def joined() -> Iterator[Net]:
-    """Make them, which needs root and `ip`; they are gone when the block is left.
+    """Create the namespaces for the time of the block; this needs root and `ip`.
 
     Raises:
-        subprocess.CalledProcessError: it cannot be done here.
+        subprocess.CalledProcessError: a command failed.
     """
     servers, clients = f"bs-{os.getpid()}", f"bc-{os.getpid()}"
     try:

@@ -1,4 +1,4 @@
-"""The servers that metalman's are measured against, and the clients of others that measure both."""
+"""The peers of metalman's servers, and the third-party clients that measure both."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ http {{
 
 
 def missing() -> str | None:
-    """What has to be there, and is not."""
+    """Return the missing requirements; None if there are none."""
     if os.geteuid() != 0:
         return "root, for network namespaces"
     absent = [tool for tool in TOOLS if shutil.which(tool) is None]
-    return f"{', '.join(absent)}; scripts/bench-tools gets them" if absent else None
+    return f"{', '.join(absent)}; scripts/bench-tools installs them" if absent else None
 
 
 @contextlib.asynccontextmanager
 async def nginx(net: Net, folder: Path) -> AsyncIterator[Process]:
-    """One worker that serves the folder on port 80."""
+    """Run nginx with one worker that serves the folder on port 80."""
     config = folder / "nginx.conf"
     config.write_text(NGINX.format(folder=folder, server=SERVER))
     async with _running(net, "nginx", "-c", str(config), ready=f"{SERVER}:80") as process:
@@ -50,7 +50,7 @@ async def nginx(net: Net, folder: Path) -> AsyncIterator[Process]:
 
 @contextlib.asynccontextmanager
 async def kea(net: Net, folder: Path) -> AsyncIterator[Process]:
-    """Kea with its leases in a file, which is what it recommends for speed."""
+    """Run Kea with its leases in a file, as Kea recommends for speed."""
     config = {
         "interfaces-config": {"interfaces": ["s0"], "dhcp-socket-type": "udp"},
         "lease-database": {"type": "memfile", "persist": True, "name": str(folder / "kea.csv"), "lfc-interval": 0},
@@ -68,7 +68,7 @@ async def kea(net: Net, folder: Path) -> AsyncIterator[Process]:
 
 @contextlib.asynccontextmanager
 async def tftpd(net: Net, folder: Path) -> AsyncIterator[Process]:
-    """tftpd-hpa, which makes a process for each transfer."""
+    """Run tftpd-hpa, which starts a process for each transfer."""
     options = ("-4", "-L", "--address", f"{SERVER}:69", "--secure", "--user", "root")
     async with _running(net, "in.tftpd", *options, str(folder), ready=f"{SERVER}:69") as process:
         yield process
@@ -90,11 +90,11 @@ async def _running(net: Net, *command: str, ready: str, around: dict[str, str] |
 
 
 async def _listening(net: Net, process: Process, ready: str) -> None:
-    """Wait until a socket is bound to the address. Raises RuntimeError: the process ended, or it took too long."""
+    """Wait until a socket is bound to the address. Raises RuntimeError if the process ends or the time is up."""
     deadline = time.monotonic() + STARTED_S
     while True:
-        asked = await asyncio.create_subprocess_exec(*net.server, "ss", "-Hlntu", stdout=PIPE)
-        listening, _ = await asked.communicate()
+        sockets = await asyncio.create_subprocess_exec(*net.server, "ss", "-Hlntu", stdout=PIPE)
+        listening, _ = await sockets.communicate()
         if f"{ready} " in listening.decode():
             return
         if process.returncode is not None or time.monotonic() > deadline:
@@ -103,20 +103,20 @@ async def _listening(net: Net, process: Process, ready: str) -> None:
 
 
 async def exchanges_per_second(net: Net, *, offered: int, seconds: int) -> float:
-    """What perfdhcp gets through: DISCOVER, OFFER, REQUEST and ACK for hosts that it makes up."""
+    """Return the rate of perfdhcp: DISCOVER, OFFER, REQUEST and ACK for invented hosts."""
     options = ("-4", "-l", "c0", "-r", str(offered), "-R", "3000", "-p", str(seconds), "-W", "500000")
     process = await asyncio.create_subprocess_exec(
         *net.client, "perfdhcp", *options, SERVER, stdout=PIPE, stderr=STDOUT
     )
-    said, _ = await process.communicate()
-    found = RATE.search(said.decode())
+    output, _ = await process.communicate()
+    found = RATE.search(output.decode())
     if found is None:
-        raise RuntimeError(f"perfdhcp told no rate: {said.decode()[-500:]}")
+        raise RuntimeError(f"perfdhcp reported no rate: {output.decode()[-500:]}")
     return float(found[1])
 
 
 async def tftp_seconds(net: Net, name: str, target: Path, *, window: int | None) -> float:
-    """How long a transfer takes: in blocks of 512 bytes by curl, or with a window and larger blocks by atftp."""
+    """Time a transfer: in blocks of 512 bytes by curl, or with a window and larger blocks by atftp."""
     plain = ("curl", "-sS", "-m", "60", "--tftp-blksize", "512", "-o", str(target), f"tftp://{SERVER}/{name}")
     options = ("--option", "blksize 1428", "--option", f"windowsize {window}")
     windowed = ("atftp", *options, "--get", "-r", name, "-l", str(target), SERVER, "69")

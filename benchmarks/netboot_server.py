@@ -1,4 +1,4 @@
-"""A child process: metalman's DHCP, TFTP and HTTP servers, and boots for whoever asks.
+"""A child process with metalman's DHCP, TFTP and HTTP servers, and a boot for every host.
 
 `python -m benchmarks.netboot_server LOADER IMAGE` serves these two files, each by its name.
 """
@@ -34,8 +34,8 @@ from unbounded.metalman.tftp.ports import MemoryContent, TftpContent, TftpReject
 NOTHING = ReportAnswer(200, {})
 
 
-class Book:
-    """A lease for every MAC: the last octets of one are the host's number."""
+class Reservations:
+    """A lease for every MAC address: its last octets are the host's number."""
 
     server = address_octets(SERVER)
 
@@ -51,7 +51,7 @@ class Book:
 
 
 class Boots:
-    """The image for everybody; nothing comes of reports."""
+    """The image for every host; reports have no effect."""
 
     def __init__(self, image: Path) -> None:
         facts = image.stat()
@@ -76,7 +76,7 @@ class Boots:
 
 
 class Files:
-    """The loader for everybody."""
+    """The loader for every host."""
 
     def __init__(self, loader: Path) -> None:
         self._name, self._content = loader.name, loader.read_bytes()
@@ -85,14 +85,16 @@ class Files:
         return MemoryContent(self._content) if name == self._name else TftpRejection()
 
 
-def seen(_: DhcpFinding) -> None:
-    """Trouble is nobody's here."""
+def ignore_finding(_: DhcpFinding) -> None:
+    """Ignore a finding of the DHCP server."""
 
 
 async def main(loader: Path, image: Path) -> None:
     raise_gc_threshold()
     leases = dhcp_server.DhcpServer(
-        dhcp_server.DhcpServerSettings(mode=DhcpServerMode.RELAY, bind_address=SERVER), Book(loader.name), seen
+        dhcp_server.DhcpServerSettings(mode=DhcpServerMode.RELAY, bind_address=SERVER),
+        Reservations(loader.name),
+        ignore_finding,
     )
     files = tftp_server.TftpServer(tftp_server.TftpServerSettings(bind_address=SERVER), Files(loader))
     boots = http_server.HttpServer(

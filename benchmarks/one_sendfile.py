@@ -1,6 +1,6 @@
-"""A child process, the peer of downloads: what one sendfile after the other gives one client, without any protocol.
+"""A child process, the peer of downloads: consecutive sendfile calls to one client, without any protocol.
 
-`python -m benchmarks.one_sendfile FILE TIMES` listens, and sends the file so many times to each who connects.
+`python -m benchmarks.one_sendfile FILE TIMES` listens, and sends the file TIMES times to each client.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def send(listener: socket.socket, path: Path, times: int) -> None:
     while True:
         connection, _ = listener.accept()
         with connection, path.open("rb") as file:
-            connection.recv(4096)  # what was asked does not matter; unread, it would reset the connection
+            connection.recv(4096)  # the content does not matter; unread data would reset the connection
             for _ in range(times):
                 at = 0
                 while at < size:

@@ -1,15 +1,14 @@
-"""Host operations on many BMCs: what the control plane costs on top of the BMCs' own time, and who slows down whom.
+"""Host operations on many BMCs: cost of the control plane beside the BMCs' own time, and the effect of stalled BMCs.
 
-Hosts of the lab (shutdown 1 s, boot 2 s) stand behind BMCs in processes of their own, and so do the API server and the
-controllers. All reboots are asked for at once; so many are carried out at a time. Three rounds, each on BMCs that have
-just started:
+The lab's BMCs and hosts (shutdown 1 s, boot 2 s), the API server and the controllers run in separate processes. The
+benchmark requests all reboots at once; a concurrency limit applies. Each of the three rounds starts new BMCs:
 
 1. a bare client (`bare_client`) reboots the hosts;
 2. MachineOperations reboot the hosts;
-3. the same with further BMCs among them, one in ten of all, that take 30 s to answer any request. TCP and TLS answer
-   at once: it is the worst kind, as only a time limit finds it. The healthy hosts are as many as before.
+3. the same with further BMCs, one in ten of all, that take 30 s to answer any request. Their TCP and TLS answer at
+   once: this is the worst kind, as only a time limit detects it. The number of healthy hosts stays the same.
 
-The certificates are pinned beforehand: that is done once for a Machine, not for each operation.
+The certificates are pinned beforehand: a Machine needs that once, and not for each operation.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks import bare_client, children
-from benchmarks.frame import Limit, Measured, percentile, run_benchmark, say
-from benchmarks.progress import Progress, ask, phases_written, watched
+from benchmarks.frame import Limit, Measured, percentile, print_progress, run_benchmark
+from benchmarks.progress import Progress, create_operation, phases_written, watched
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.kube.client import HttpApi
@@ -37,7 +36,7 @@ from unbounded_lab.bmc.fleet import Fleet, FleetBmc, start_fleet
 STALLING: Final = "stalls"
 ONE_IN: Final = 10
 PROCESSES: Final = 2  # of the fleet
-SETTLED_S: Final = 60.0  # until all sessions are given back
+SETTLED_S: Final = 60.0  # until all sessions are released
 WRITES: Final = ("create", "patch", "delete")
 NOT_COUNTED: Final = ("events", "leases")
 
@@ -56,7 +55,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
 
 @dataclass(frozen=True)
 class Size:
-    """How much is done in one round."""
+    """Amounts of one round."""
 
     reboots: int
     concurrent: int
@@ -77,7 +76,7 @@ class Bare:
 
 @dataclass(frozen=True)
 class Round:
-    """What one round of MachineOperations took and used; times in seconds, of the healthy hosts."""
+    """Times and resource use of one round of MachineOperations; times in seconds, of the healthy hosts."""
 
     wall_s: float
     whole_s: Sequence[float]  # from creation to Complete
@@ -88,7 +87,7 @@ class Round:
 
     @property
     def api_writes(self) -> int:
-        """Those of the controllers; the user's creation is not among them."""
+        """Count the writes of the controllers, without the user's creation."""
         counted = ((what.split(), count) for what, count in self.controllers.requests.items())
         return sum(count for (verb, kind), count in counted if verb in WRITES and kind not in NOT_COUNTED)
 
@@ -138,7 +137,7 @@ async def bare_round(size: Size) -> Bare:
         began, used_s = time.monotonic(), time.process_time()
         await bare_client.reboot_all(fleet, concurrent=size.concurrent)
         wall_s = time.monotonic() - began
-        say(f"bare client: {size.reboots} reboots in {wall_s:.1f} s")
+        print_progress(f"bare client: {size.reboots} reboots in {wall_s:.1f} s")
         return Bare(wall_s, time.process_time() - used_s)
 
 
@@ -146,7 +145,7 @@ async def operations_round(size: Size, *, profile: str, count: int, settled: boo
     """Reboot every host by an operation, and wait for the healthy ones.
 
     Args:
-        settled: count what comes after the last reboot too: sessions are given back when they have been idle.
+        settled: also count the requests after the last reboot, which release idle sessions.
     """
     async with (
         start_fleet(count, profile=profile, processes=PROCESSES) as fleet,
@@ -155,16 +154,18 @@ async def operations_round(size: Size, *, profile: str, count: int, settled: boo
         healthy = [bmc for bmc in fleet if bmc.profile != STALLING]
         progress = Progress()
         await phases_written(api)
-        used, served = await controllers.used(), await server.used()
+        used, served = await controllers.usage(), await server.usage()
         began = time.monotonic()
         async with asyncio.timeout(size.within_s), watched(api, progress):
-            await asyncio.gather(*(ask(api, progress, _name(bmc), "HostReboot", bmc.name) for bmc in fleet))
+            await asyncio.gather(
+                *(create_operation(api, progress, _name(bmc), "HostReboot", bmc.name) for bmc in fleet)
+            )
             await progress.all_complete(_name(bmc) for bmc in healthy)
         wall_s = max(progress.complete.values()) - began
-        say(f"operations on {profile}: {len(healthy)} reboots in {wall_s:.1f} s")
+        print_progress(f"operations on {profile}: {len(healthy)} reboots in {wall_s:.1f} s")
         requests = await _requests(healthy, settled=settled)
-        used, served = (await controllers.used()).since(used), (await server.used()).since(served)
-        say(f"requests of the controllers: {used.requests}")
+        used, served = (await controllers.usage()).since(used), (await server.usage()).since(served)
+        print_progress(f"requests of the controllers: {used.requests}")
     names = [_name(bmc) for bmc in healthy]
     return Round(
         wall_s=wall_s,
@@ -182,7 +183,7 @@ def _name(bmc: FleetBmc) -> str:
 
 @asynccontextmanager
 async def _control_plane(fleet: Fleet, size: Size) -> AsyncIterator[tuple[Api, children.Child, children.Child]]:
-    """An API server that knows the fleet's Machines, and controllers that have read them."""
+    """Run an API server with the fleet's Machines, and controllers in sync with it."""
     with TemporaryDirectory(prefix="unbounded-benchmark-") as folder:
         async with children.start("benchmarks.server", str(Path(folder) / "data")) as server:
             kubeconfig = server.ready["kubeconfig"]
@@ -203,7 +204,7 @@ async def _register(api: Api, bmc: FleetBmc) -> None:
 
 
 async def _requests(bmcs: Sequence[FleetBmc], *, settled: bool) -> list[int]:
-    """How many requests each BMC has had; if wanted, once no session is open any more."""
+    """Return the number of requests of each BMC; if `settled`, after its last session is released."""
     requests: dict[str, int] = {}
     async with asyncio.timeout(SETTLED_S):
         while missing := [bmc for bmc in bmcs if bmc.name not in requests]:

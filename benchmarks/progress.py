@@ -1,4 +1,4 @@
-"""What a user who watches MachineOperations sees of them, and when."""
+"""Progress of MachineOperations in the watch of a user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PHASES_WRITTEN_S: Final = 60.0
 
 @dataclass
 class Progress:
-    """When each operation was created, claimed and complete."""
+    """Times at which each operation was created, claimed and complete."""
 
     created: dict[str, float] = field(default_factory=dict)
     claimed: dict[str, float] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Progress:
             self.failed.setdefault(name, f"{operation.status.reason}: {operation.status.message}")
 
     async def all_complete(self, names: Iterable[str]) -> None:
-        """Wait until they are; raises RuntimeError when one has failed."""
+        """Wait until all are complete. Raises RuntimeError if one has failed."""
         missing = set(names)
         while missing:
             await asyncio.sleep(0.05)
@@ -46,7 +46,7 @@ class Progress:
 
 
 async def phases_written(api: Api) -> None:
-    """Wait until new Machines have their first phase: no operation is the cause of that write."""
+    """Wait until new Machines have their first phase: no operation causes that write."""
     async with asyncio.timeout(PHASES_WRITTEN_S):
         while True:
             machines = (await api.list(MACHINES)).items
@@ -55,8 +55,8 @@ async def phases_written(api: Api) -> None:
             await asyncio.sleep(0.1)
 
 
-async def ask(api: Api, progress: Progress, name: str, kind: str, machine: str) -> None:
-    """Create an operation."""
+async def create_operation(api: Api, progress: Progress, name: str, kind: str, machine: str) -> None:
+    """Create an operation, and note the time."""
     progress.created[name] = time.monotonic()
     spec = {"operationKind": kind, "machineRef": machine}
     await api.create(MACHINE_OPERATIONS, {"metadata": {"name": name}, "spec": spec})
@@ -64,10 +64,10 @@ async def ask(api: Api, progress: Progress, name: str, kind: str, machine: str) 
 
 @asynccontextmanager
 async def watched(api: Api, progress: Progress) -> AsyncIterator[None]:
-    """Note what happens to operations while the block runs."""
+    """Note the changes of operations while the block runs."""
 
     async def follow() -> None:
-        while True:  # a watch ends by itself after some minutes; the next one begins with what there is
+        while True:  # a watch ends by itself after some minutes; the next one starts with the present state
             async for event in api.watch(MACHINE_OPERATIONS, resource_version=""):
                 if event.object is not None:
                     progress.note(event.object)

@@ -1,7 +1,7 @@
-"""A child process, the peer of a create: bare sqlite3 with group commit, and as many writers as there are clients.
+"""A child process, the peer of a create: bare sqlite3 with group commit, and a writer for each client.
 
-Each writer is a thread that waits until its write is durable before it makes the next; one more thread commits all that
-wait in one transaction (WAL, `synchronous=FULL`). No HTTP, no TLS, no checks, nothing in memory.
+Each writer is a thread that waits until its write is durable before it starts the next. One more thread commits all
+waiting writes in one transaction (WAL, `synchronous=FULL`). There is no HTTP, no TLS, no check and no cache.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ CREATE TABLE log (revision INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT
 INSERT: Final = "INSERT INTO log VALUES (?, 'widgets', ?, 0, ?)"
 
 
-class Wanted(msgspec.Struct, kw_only=True):
-    """How much to write, and where: a directory that is made if it is not there."""
+class CommitJob(msgspec.Struct, kw_only=True):
+    """Number and size of the writes, and their directory, which is created if missing."""
 
     path: str
     writes: int
@@ -37,8 +37,8 @@ class Wanted(msgspec.Struct, kw_only=True):
     bytes: int
 
 
-class Done(msgspec.Struct, kw_only=True):
-    """`writes` is what the file holds afterwards."""
+class CommitResult(msgspec.Struct, kw_only=True):
+    """Result of a job. `writes` is the number of rows in the file afterwards."""
 
     seconds: float
     per_s: float
@@ -50,15 +50,15 @@ class Log(Generic[Turn]):
     """The table, and the thread that commits.
 
     Args:
-        tell: is called by that thread with the turns of all writes that have just become durable.
+        on_durable: that thread calls it with the turns of all writes that have become durable.
     """
 
-    def __init__(self, path: Path, tell: Callable[[Sequence[Turn]], None]) -> None:
+    def __init__(self, path: Path, on_durable: Callable[[Sequence[Turn]], None]) -> None:
         self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = FULL")
         self._database.execute(TABLE)
-        self._tell = tell
+        self._on_durable = on_durable
         self._queue: queue.SimpleQueue[tuple[int, str, bytes, Turn] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._commit)
         self._thread.start()
@@ -69,7 +69,7 @@ class Log(Generic[Turn]):
         self._queue.put((revision, key, body, turn))
 
     def close(self) -> int:
-        """The number of rows in it."""
+        """Close the log; return the number of its rows."""
         self._queue.put(None)
         self._thread.join()
         rows: int = self._database.execute("SELECT count(*) FROM log").fetchone()[0]
@@ -85,17 +85,17 @@ class Log(Generic[Turn]):
             self._database.executemany(INSERT, [(revision, key, body) for revision, key, body, _ in batch])
             self._database.execute("COMMIT")
             self.commits += 1
-            self._tell([turn for *_, turn in batch])
+            self._on_durable([turn for *_, turn in batch])
 
 
-def run(wanted: Wanted) -> Done:
-    """Write it all, in a new file."""
-    Path(wanted.path).mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=wanted.path) as folder:
+def run(job: CommitJob) -> CommitResult:
+    """Carry out a job in a new file."""
+    Path(job.path).mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=job.path) as folder:
         log = Log(Path(folder) / "state.db", _release)
-        body = os.urandom(wanted.bytes)
-        numbers = iter(range(1, wanted.writes + 1))  # shared: taking one is a single step for Python's threads
-        writers = [threading.Thread(target=_writer, args=(log, numbers, body)) for _ in range(wanted.writers)]
+        body = os.urandom(job.bytes)
+        numbers = iter(range(1, job.writes + 1))  # shared: `next` is atomic for Python's threads
+        writers = [threading.Thread(target=_writer, args=(log, numbers, body)) for _ in range(job.writers)]
         began = time.perf_counter()
         for writer in writers:
             writer.start()
@@ -103,7 +103,7 @@ def run(wanted: Wanted) -> Done:
             writer.join()
         seconds = time.perf_counter() - began
         rows = log.close()
-        return Done(seconds=seconds, per_s=wanted.writes / seconds, commits=log.commits, writes=rows)
+        return CommitResult(seconds=seconds, per_s=job.writes / seconds, commits=log.commits, writes=rows)
 
 
 def _release(turns: Sequence[threading.Lock]) -> None:
@@ -112,19 +112,19 @@ def _release(turns: Sequence[threading.Lock]) -> None:
 
 
 def _writer(log: Log[threading.Lock], numbers: Iterator[int], body: bytes) -> None:
-    turn = threading.Lock()  # its own, and held by it
+    turn = threading.Lock()  # of this writer alone, and locked
     turn.acquire()
     for number in numbers:
         log.write(number, f"round-0/widget-{number}", body, turn)
-        turn.acquire()  # which it can when the write is durable
+        turn.acquire()  # succeeds when the write is durable
 
 
 def main() -> None:
-    """Carry out what is asked for until the input ends."""
+    """Carry out jobs until the input ends."""
     sys.stdout.buffer.write(b"{}\n")
     sys.stdout.buffer.flush()
     for line in sys.stdin.buffer:
-        sys.stdout.buffer.write(msgspec.json.encode(run(msgspec.json.decode(line, type=Wanted))) + b"\n")
+        sys.stdout.buffer.write(msgspec.json.encode(run(msgspec.json.decode(line, type=CommitJob))) + b"\n")
         sys.stdout.buffer.flush()
 
 

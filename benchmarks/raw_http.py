@@ -1,9 +1,8 @@
-"""A child process, the peer of a GET and of a POST: a bare aiohttp server over TLS, the same bytes for everybody.
+"""A child process, the peer of a GET and of a POST: a bare aiohttp server over TLS with the same answer to all.
 
-`python -m benchmarks.raw_http DATA BODY` shows the certificates of the data directory, asks for those of clients, and
-answers with the content of the file BODY. What is posted to it is decoded as JSON, and BODY is written to bare sqlite3
-with group commit (`raw_commits`) before it answers. That is all: nobody is asked who he is, nothing is checked or kept
-in memory.
+`python -m benchmarks.raw_http DATA BODY` presents the certificates of the data directory, requests those of clients,
+and answers with the content of the file BODY. Before it answers a POST, it decodes the JSON, and writes BODY to bare
+sqlite3 with group commit (`raw_commits`). It authenticates no client, checks nothing and caches nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Turn = asyncio.Future[None]
 
 
 class Peer:
-    """Answers with `body` alone."""
+    """Handler of requests that answers with `body` alone."""
 
     def __init__(self, body: bytes, path: Path) -> None:
         self._body = body

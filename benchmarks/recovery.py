@@ -1,12 +1,11 @@
-"""Restarts in the midst of operations: for how long hosts are dark by them, and whether deadlines are kept.
+"""Restarts during operations: dark time of hosts, and lateness of deadlines.
 
-The controllers are the commands that are deployed, with a Lease each. What they act on is sushy-tools' Redfish emulator
-(its `fake` driver, a power change takes 1 s), which tells when power came and went; the simulated BMCs of the lab where
-hosts have to ignore a shutdown; and the simulated Azure.
+The controllers are the deployed commands, with a Lease each. They act on sushy-tools' Redfish emulator (its `fake`
+driver, a power change takes 1 s), which records each power change. Where hosts have to ignore a shutdown, they act on
+the lab's simulated BMCs; replacements act on the simulated Azure.
 
-1. Hosts are rebooted (`force`), undisturbed, round by round. Then metalman is told to stop (SIGTERM), or killed
-   (SIGKILL), while hosts are dark: up to a second after a random one of them was switched off. It is started again at
-   once.
+1. Hosts are rebooted (`force`), undisturbed, round by round. Then metalman gets SIGTERM or SIGKILL while hosts are
+   dark: up to a second after a random one of them was switched off. It restarts at once.
 2. Hosts that ignore their shutdown are rebooted with a deadline; metalman is killed every 20 s.
 3. A VM is replaced undisturbed, and with machine-ops-controller killed every 60 s.
 """
@@ -31,7 +30,7 @@ import msgspec
 
 from benchmarks import children, cloud
 from benchmarks.cloud_lab import Ready
-from benchmarks.frame import Limit, Measured, percentile, run_benchmark, say
+from benchmarks.frame import Limit, Measured, percentile, print_progress, run_benchmark
 from tests.support.sushy import PASSWORD, USERNAME, Sushy, sushy
 from unbounded.api.core import LEASES, SECRETS
 from unbounded.api.machine import MACHINES
@@ -48,12 +47,12 @@ from unbounded_lab.bmc.fleet import start_fleet
 
 SITE: Final = lab.SITE
 SECRET: Final = "emulator"
-DARK_S: Final = 1.0  # within which a signal comes, from the moment that a host was switched off
+DARK_S: Final = 1.0  # the longest delay of a signal after a host was switched off
 ENDS_S: Final = 180.0
 KILLED_EVERY_S: Final = 20.0
 CLOUD_KILLED_EVERY_S: Final = 60.0
 DEADLINE_S: Final = 60
-AGAIN_S: Final = 1.0  # between a process's end and the next one's start, as of a supervisor
+AGAIN_S: Final = 1.0  # between a process's end and its restart, as a service manager waits
 
 AMOUNT: Final = "{hosts:g} hosts, {rounds:g} rounds of each kind"
 LIMITS: Final[Mapping[str, Limit]] = {
@@ -61,7 +60,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
     "extra_dark_after_sigkill_s": Limit("the longest dark time with a kill, less that without, s", most=15.0),
     "dark_with_sigterm_vs_undisturbed": Limit("p95 of dark times with a stop, over that without"),
     "dark_with_sigkill_vs_undisturbed": Limit("p95 of dark times with a kill, over that without"),
-    "deadline_late_s": Limit("how late a deadline was kept with a kill every 20 s, s", most=10.0),
+    "deadline_late_s": Limit("lateness of a deadline with a kill every 20 s, s", most=10.0),
     "replacement_with_kills_vs_undisturbed": Limit(
         "time for a replacement with a kill every 60 s, over that without", most=1.5
     ),
@@ -70,7 +69,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
 
 @dataclass(frozen=True)
 class Size:
-    """How much is done."""
+    """Amounts of one run."""
 
     hosts: int
     rounds: int
@@ -111,7 +110,7 @@ async def run(quick: bool) -> Measured:
 
 
 async def dark_times(size: Size) -> dict[str, list[float]]:
-    """Return for how many seconds hosts were dark in a reboot, by what metalman met with meanwhile."""
+    """Return the seconds that hosts were dark in a reboot, by the disturbance of metalman."""
     found: dict[str, list[float]] = {}
     async with _plane() as (folder, kubeconfig, api):
         emulated = folder / "sushy"
@@ -127,18 +126,18 @@ async def dark_times(size: Size) -> dict[str, list[float]]:
 
 
 async def _round(api: Api, emulator: Sushy, name: str, kubeconfig: str, number: int) -> list[float]:
-    """Reboot all hosts once; return for how long each was dark."""
+    """Reboot all hosts once; return the dark time of each."""
     before = len(emulator.changes())
 
     async def some_dark() -> None:
         chosen = random.randint(1, len(emulator.device_ids))
-        while sum(state == "Off" for _, _, state in emulator.changes()[before:]) < chosen:  # noqa: ASYNC110, a file tells
+        while sum(state == "Off" for _, _, state in emulator.changes()[before:]) < chosen:  # noqa: ASYNC110, polls a file
             await asyncio.sleep(0.02)
         await asyncio.sleep(random.uniform(0, DARK_S))
 
     await _operate(api, "HostReboot", name, kubeconfig, number, some_dark)
     dark = _dark(emulator.changes()[before:])
-    say(f"{name}: dark for {min(dark):.1f} to {max(dark):.1f} s")
+    print_progress(f"{name}: dark for {min(dark):.1f} to {max(dark):.1f} s")
     return dark
 
 
@@ -162,7 +161,7 @@ async def _operate(
     number: int = 0,
     moment: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Have every Machine's operation Complete; metalman gets a signal at a moment on the way, and is started again."""
+    """Complete an operation of every Machine; metalman gets a signal at some moment, and restarts."""
     machines = [one.name for one in (await api.list(MACHINES)).items]
     metalman = await _start_metalman(kubeconfig)
     try:
@@ -206,7 +205,7 @@ async def deadline_late_s(size: Size) -> float:
             for manifest in lab.machines(bmc):
                 await api.create(MACHINES, manifest)
         names = [f"late-{bmc.name}" for bmc in fleet]
-        killing = asyncio.create_task(_kept_killed(lambda: _start_metalman(kubeconfig), KILLED_EVERY_S))
+        killing = asyncio.create_task(_run_with_kills(lambda: _start_metalman(kubeconfig), KILLED_EVERY_S))
         try:
             for bmc, name in zip(fleet, names, strict=True):
                 spec = {
@@ -221,7 +220,7 @@ async def deadline_late_s(size: Size) -> float:
             killing.cancel()
             await asyncio.wait({killing})
         late = [_seconds(one) - DEADLINE_S for one in ended]
-        say(f"deadlines: {min(late):.1f} to {max(late):.1f} s late: {ended[0].status.reason}")
+        print_progress(f"deadlines: {min(late):.1f} to {max(late):.1f} s late: {ended[0].status.reason}")
         return max(late)
 
 
@@ -254,7 +253,7 @@ async def replaced_s(*, killed: bool) -> float:
             start = lambda: asyncio.create_subprocess_exec(  # noqa: E731
                 *command, env=os.environ | cloud.environment(kubeconfig, azure), start_new_session=True
             )
-            keeping = asyncio.create_task(_kept_killed(start, every_s))
+            running = asyncio.create_task(_run_with_kills(start, every_s))
             try:
                 began = time.monotonic()
                 spec = {"operationKind": "HostReplace", "machineRef": machine.name}
@@ -262,20 +261,20 @@ async def replaced_s(*, killed: bool) -> float:
                 (ended,) = await _ended(api, ["replace"], 1800.0)
                 whole_s = time.monotonic() - began
             finally:
-                keeping.cancel()
-                await asyncio.wait({keeping})
+                running.cancel()
+                await asyncio.wait({running})
             if ended.status.phase != "Complete":
                 raise RuntimeError(f"the replacement failed: {ended.status.message}")
-            say(f"replacement{' with kills' if killed else ''}: {whole_s:.1f} s")
+            print_progress(f"replacement{' with kills' if killed else ''}: {whole_s:.1f} s")
             return whole_s
 
 
-# What all share
+# Common parts
 
 
 @asynccontextmanager
 async def _plane() -> AsyncIterator[tuple[Path, str, Api]]:
-    """An API server and machina's controllers, without a metalman."""
+    """Run an API server and machina's controllers, without a metalman."""
     with TemporaryDirectory(prefix="unbounded-benchmark-") as name:
         folder = Path(name)
         async with children.start("benchmarks.server", str(folder / "data")) as server:
@@ -314,8 +313,8 @@ async def _start_metalman(kubeconfig: str) -> Process:
     return await asyncio.create_subprocess_exec(*child.command("unbounded.metalman.main", "controller", *options))
 
 
-async def _kept_killed(start: Any, every_s: float) -> None:
-    """Keep a process running that is killed again and again."""
+async def _run_with_kills(start: Any, every_s: float) -> None:
+    """Run a process, and kill and restart it at intervals."""
     while True:
         process = await start()
         try:
@@ -330,7 +329,7 @@ async def _kept_killed(start: Any, every_s: float) -> None:
 
 
 async def _leads(api: Api, metalman: Process) -> None:
-    """Wait until the process that was just started leads."""
+    """Wait until the new process is the leader."""
     name, since = MetalmanSettings(site=SITE).lease, datetime.now(UTC)
     async with asyncio.timeout(ENDS_S):
         while metalman.returncode is None:

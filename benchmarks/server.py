@@ -1,6 +1,6 @@
 """A child process with an embedded API server: `python -m benchmarks.server DATA [--bare]`.
 
-The project's CRDs, rights and policies are installed in it, as `unbounded up` does, unless it is to be bare.
+Without `--bare` it installs the project's CRDs, rights and policies, as `unbounded up` does.
 """
 
 from __future__ import annotations

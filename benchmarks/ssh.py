@@ -1,8 +1,8 @@
-"""Provisioning over SSH: 100 OpenSSH servers get files and run a script, by machina's client, by OpenSSH's, by ansible.
+"""Provisioning of 100 OpenSSH servers by machina's client, by OpenSSH's and by ansible.
 
-All three log in with the same key, to servers that take the same algorithms and whose keys are pinned, upload the same
-configuration and script, and run it; the script ends at once. As many hosts are at work at once with each. The servers
-take more CPU than any client; they are the same for all.
+All three log in with the same key, use the same algorithms and pin the keys of the servers. They upload the same
+configuration and script, and run the script, which ends at once. All have the same concurrency limit. The servers, the
+same for all, take more CPU than any client.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Final
 import msgspec
 
 from benchmarks import children
-from benchmarks.frame import Limit, Measured, run_benchmark, say
-from benchmarks.ssh_jobs import Found, Job, Open, Target
+from benchmarks.frame import Limit, Measured, print_progress, run_benchmark
+from benchmarks.ssh_jobs import Job, JobResult, Open, Target
 from tests.support.ssh import sshd
 from tests.support.ssh.sshd import Fleet, sshd_fleet
 from unbounded.join.install import install_script
@@ -35,7 +35,7 @@ SAME: Final = (
     "KexAlgorithms curve25519-sha256",
     "HostKeyAlgorithms ssh-ed25519",
     "PubkeyAcceptedAlgorithms ssh-ed25519",
-    "Subsystem sftp internal-sftp",  # for ansible, which tries two other ways else
+    "Subsystem sftp internal-sftp",  # ansible would try two other ways first
 )
 ONE_BY_SSH: Final = """#!/bin/sh
 exec ssh -F {folder}/ssh_config "$1" 'umask 077; rm -rf /srv/run; mkdir /srv/run && cd /srv/run && tar -xf - &&
@@ -78,9 +78,10 @@ LIMITS: Final[Mapping[str, Limit]] = {
 
 @dataclass(frozen=True)
 class Size:
-    """
+    """Amounts of one run.
+
     Args:
-        logins: connections to each host that are held open at once.
+        logins: open connections to each host at the same time.
     """
 
     hosts: int
@@ -93,8 +94,8 @@ FULL: Final = Size(hosts=100, at_once=50, logins=10, rounds=3)
 QUICK: Final = Size(hosts=4, at_once=2, logins=2, rounds=1)
 
 
-class Took(msgspec.Struct, frozen=True):
-    """What benchmarks.ssh_peer says of a command."""
+class CommandUsage(msgspec.Struct, frozen=True):
+    """Result of benchmarks.ssh_peer."""
 
     status: int
     wall_s: float
@@ -102,7 +103,7 @@ class Took(msgspec.Struct, frozen=True):
 
 
 def missing() -> str | None:
-    """What this benchmark lacks here; None when it can run."""
+    """Return a missing requirement; None if there is none."""
     lacking = sshd.missing()
     if lacking is not None:
         return lacking
@@ -122,7 +123,7 @@ async def run(quick: bool) -> Measured:
     with TemporaryDirectory(prefix="unbounded-benchmark-") as folder:
         place = Path(folder) / "client"
         with sshd_fleet(Path(folder) / "fleet", size.hosts, options=SAME) as fleet:
-            _lay_out(place, fleet)
+            _write_files(place, fleet)
             return await _measured(place, fleet, size)
 
 
@@ -132,13 +133,13 @@ async def _measured(place: Path, fleet: Fleet, size: Size) -> Measured:
     found: dict[str, list[tuple[float, float]]] = {"machina": [], "openssh": [], "ansible": []}
     async with _client(place, fleet, size) as client:
         for number in range(size.rounds):
-            ours = await client.ask(msgspec.json.encode(Job(size.at_once)), Found, within_s=WITHIN_S)
+            ours = await client.request(msgspec.json.encode(Job(size.at_once)), JobResult, within_s=WITHIN_S)
             found["machina"].append((ours.wall_s, ours.cpu_s))
             found["openssh"].append(await _peer(place, xargs, fleet))
-            if number == 0:  # it takes ten times as long as the others
+            if number == 0:  # ansible takes ten times as long as the others
                 found["ansible"].append(await _peer(place, ansible, fleet))
-        held = await client.ask(msgspec.json.encode(Open(size.logins)), Found, within_s=WITHIN_S)
-    say(f"{found}")
+        held = await client.request(msgspec.json.encode(Open(size.logins)), JobResult, within_s=WITHIN_S)
+    print_progress(f"{found}")
     walls, cpus = ({name: _middle([took[part] for took in all_]) for name, all_ in found.items()} for part in (0, 1))
     connections = size.hosts * size.logins
     return Measured(
@@ -166,13 +167,13 @@ def _middle(values: Sequence[float]) -> float:
 async def _client(place: Path, fleet: Fleet, size: Size) -> AsyncIterator[children.Child]:
     targets = [Target(host.name, host.address, host.port, host.host_key) for host in fleet.servers]
     (place / "targets").write_bytes(msgspec.json.encode(targets))
-    told = (str(place / "targets"), str(fleet.key), str(place / "config"), str(place / "script"))
-    async with children.start("benchmarks.ssh_client", *told) as client:
+    arguments = (str(place / "targets"), str(fleet.key), str(place / "config"), str(place / "script"))
+    async with children.start("benchmarks.ssh_client", *arguments) as client:
         yield client
 
 
 async def _peer(place: Path, command: str, fleet: Fleet) -> tuple[float, float]:
-    """Wall time and CPU of a command that does the same."""
+    """Return the wall time and CPU of a peer's command."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "benchmarks.ssh_peer", *command.split()),
         stdout=asyncio.subprocess.PIPE,
@@ -180,7 +181,7 @@ async def _peer(place: Path, command: str, fleet: Fleet) -> tuple[float, float]:
     )
     async with asyncio.timeout(WITHIN_S):
         out, _ = await process.communicate()
-    took = msgspec.json.decode(out.splitlines()[-1], type=Took)
+    took = msgspec.json.decode(out.splitlines()[-1], type=CommandUsage)
     if took.status:
         raise RuntimeError(f"{command}: status {took.status}")
     return took.wall_s, took.cpu_s
@@ -201,8 +202,8 @@ def _ansible(place: Path, fleet: Fleet) -> dict[str, str]:
     }
 
 
-def _lay_out(place: Path, fleet: Fleet) -> None:
-    """What the clients read."""
+def _write_files(place: Path, fleet: Fleet) -> None:
+    """Write the files that the clients read."""
     place.mkdir()
     (place / "config").write_text('{"MachineName": "' + "m" * (CONFIG_BYTES - 20) + '"}\n')
     (place / "script").write_text(f"#!/bin/bash\nexit 0\n{install_script()}")

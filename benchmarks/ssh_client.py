@@ -1,7 +1,7 @@
-"""machina's own client in a process of its own: `python -m benchmarks.ssh_client TARGETS KEY CONFIG SCRIPT`.
+"""A child process with machina's SSH client: `python -m benchmarks.ssh_client TARGETS KEY CONFIG SCRIPT`.
 
-It answers each job on its input: provision all hosts, so many at once, each by an attempt as machina makes it; or hold
-connections open, and say what memory they take.
+It answers each job on its input. A `Job` provisions all hosts, `at_once` at a time, each by an attempt as in machina.
+An `Open` opens connections, and reports their memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from benchmarks import children
-from benchmarks.ssh_jobs import Found, Job, Open, Target
+from benchmarks.ssh_jobs import Job, JobResult, Open, Target
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.machines import attempts
@@ -38,45 +38,45 @@ class Client:
         self.runs = HostRuns(len(targets), lambda _machine, _within_s: None)
         self.rounds = 0
 
-    async def provision(self, at_once: int) -> Found:
-        places = asyncio.Semaphore(at_once)
+    async def provision(self, at_once: int) -> JobResult:
+        limiter = asyncio.Semaphore(at_once)
         self.rounds += 1
         began, cpu_s = time.monotonic(), _cpu_s()
         async with asyncio.TaskGroup() as group:
             for name in self.routes:
-                group.create_task(self._one(name, places))
-        return Found(time.monotonic() - began, _cpu_s() - cpu_s)
+                group.create_task(self._one(name, limiter))
+        return JobResult(time.monotonic() - began, _cpu_s() - cpu_s)
 
-    async def _one(self, name: str, places: asyncio.Semaphore) -> None:
+    async def _one(self, name: str, limiter: asyncio.Semaphore) -> None:
         attempt = f"{self.rounds:016x}"
         install = Install(uid=name, attempt=attempt, config=SecretStr(self.config), script=self.script)
-        way = attempts.HostRoute(self.routes[name], generation=1)
+        route = attempts.HostRoute(self.routes[name], generation=1)
 
-        async def way_now() -> attempts.HostRoute:
-            return way
+        async def current_route() -> attempts.HostRoute:
+            return route
 
         job = attempts.AttemptJob(
-            name, attempt, resume=False, host=None, route=way_now, first_use=_pinned, install=install
+            name, attempt, resume=False, host=None, route=current_route, first_use=_pinned, install=install
         )
-        async with places:
+        async with limiter:
             run = HostRun(attempt, time.monotonic())
             ended = await attempts.carry_out(job, run, self.runs, self.ssh, self.installer, LIMITS)
         if not isinstance(ended, Finished) or ended.status:
             raise RuntimeError(f"{name}: {ended}")
 
-    async def hold(self, logins: int) -> Found:
-        places = asyncio.Semaphore(50)
+    async def hold(self, logins: int) -> JobResult:
+        limiter = asyncio.Semaphore(50)
         before, began, cpu_s = _memory_kib(), time.monotonic(), _cpu_s()
         async with AsyncExitStack() as stack:
 
             async def one(route: SshRoute) -> None:
-                async with places:
+                async with limiter:
                     await stack.enter_async_context(self.ssh.login(route, on_first_use=_pinned))
 
             async with asyncio.TaskGroup() as group:
                 for route in [*self.routes.values()] * logins:
                     group.create_task(one(route))
-            return Found(time.monotonic() - began, _cpu_s() - cpu_s, _memory_kib() - before)
+            return JobResult(time.monotonic() - began, _cpu_s() - cpu_s, _memory_kib() - before)
 
 
 async def _pinned(hop: SSHHop, fingerprint: str) -> None:
@@ -107,17 +107,17 @@ async def main(client: Client) -> None:
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
-    _say({})
+    _write_line({})
     while line := await reader.readline():
         match msgspec.json.decode(line, type=Job | Open):
             case Job(at_once=at_once):
-                _say(await client.provision(at_once))
+                _write_line(await client.provision(at_once))
             case Open(logins=logins):
-                _say(await client.hold(logins))
+                _write_line(await client.hold(logins))
     await client.ssh.close()
 
 
-def _say(words: object) -> None:
+def _write_line(words: object) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(words) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -1,4 +1,4 @@
-"""What the benchmark of SSH and machina's client in a process of its own say to each other."""
+"""Messages between the benchmark of SSH and its child process with machina's client."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Target(msgspec.Struct, frozen=True, array_like=True):
-    """An SSH server; `key` is that of the host."""
+    """An SSH server; `key` is its host key."""
 
     name: str
     address: str
@@ -15,18 +15,18 @@ class Target(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Job(msgspec.Struct, frozen=True, tag=True):
-    """Provision all."""
+    """Provision all hosts, `at_once` at a time."""
 
     at_once: int
 
 
 class Open(msgspec.Struct, frozen=True, tag=True):
-    """Hold so many connections to each host open."""
+    """Open `logins` connections to each host."""
 
     logins: int
 
 
-class Found(msgspec.Struct, frozen=True):
+class JobResult(msgspec.Struct, frozen=True):
     wall_s: float
     cpu_s: float
     more_kib: float = 0.0

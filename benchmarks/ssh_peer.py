@@ -1,7 +1,7 @@
-"""Runs a command and says, as a line of JSON, how long it took and what CPU it and all its descendants used.
+"""Run a command; print its wall time, and the CPU of it and all its descendants, as a line of JSON.
 
-`python -m benchmarks.ssh_peer COMMAND…`. Descendants that detach themselves, as connections do that ansible keeps, are
-counted too: this process adopts them, ends them when the command has ended, and waits.
+`python -m benchmarks.ssh_peer COMMAND…`. Detached descendants, such as ansible's persistent connections, count too:
+this process adopts them, ends them after the command, and waits.
 """
 
 from __future__ import annotations

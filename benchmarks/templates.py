@@ -1,4 +1,4 @@
-"""Templates: how many netboot GRUB files a second are rendered. `python -m benchmarks.templates [--quick]`."""
+"""Rate of rendering netboot GRUB files: `python -m benchmarks.templates [--quick]`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ menuentry "install {name}" {{
 
 
 async def measure(quick: bool) -> Measured:
-    """Render one file again and again, and the same text without a template language."""
+    """Render one file repeatedly, and the same text without a template language."""
     renders = QUICK if quick else RENDERS
     machine = _machine()
     around = TemplateContext(

@@ -1,13 +1,13 @@
-"""Builds the agent's release: `python -m scripts.agent_release [--version X] [--runtimes DIR] OUT`.
+"""Build the agent's release: `python -m scripts.agent_release [--version X] [--runtimes DIR] OUT`.
 
     OUT/unbounded-agent-linux-ARCH.tar.gz   one directory, `unbounded-agent/`, with the executable `unbounded-agent`
     OUT/unbounded-agent                     the same in one file, which unpacks itself (scripts/agent_file.sh)
 
-and beside each its sha256. A host needs no Python for it, and a glibc no older than that of the system it was built on.
+and the sha256 of each beside it. A host needs no Python, and a glibc no older than that of the build system.
 
-It is built in two parts: a runtime (Python, its standard library and the packages that the agent imports, by
-PyInstaller), and the agent's own modules beside it, compiled. The runtime only changes with what is imported, and is
-kept for the next build. Equal sources make equal files.
+The build has two parts: a runtime (Python, its standard library and the packages that the agent imports, by
+PyInstaller), and the agent's own modules, compiled. The runtime only changes with the imports, and later builds reuse
+it. Equal sources make equal files.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RUNTIMES: Final = TOP / ".venv" / "tools" / "agent-release" / "runtimes"
 HEAD: Final = TOP / "scripts" / "agent_file.sh"
 NAME: Final = "unbounded-agent"
 ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
-LEAVE_OUT: Final = (  # what packages would use if it happens to be there, and what nobody needs on a host
+LEAVE_OUT: Final = (  # optional dependencies of packages, and modules without a use on a host
     *("bcrypt", "backports", "dotenv", "gunicorn", "h2", "hpack", "hyperframe", "hypothesis", "markdown_it", "mypy"),
     *("pip", "pydantic", "pydantic_core", "pygments", "pytest", "rich", "setuptools", "sortedcontainers"),
     *("curses", "doctest", "multiprocessing", "pdb", "pydoc", "readline", "sqlite3", "tkinter"),
@@ -65,7 +65,7 @@ def main() -> int:
     parser.add_argument("out", type=Path, metavar="OUT")
     parser.add_argument("--version", default=packages.version(), help="default: %(default)s, that of the project")
     parser.add_argument(
-        "--runtimes", type=Path, default=RUNTIMES, metavar="DIR", help="keep runtimes there (%(default)s)"
+        "--runtimes", type=Path, default=RUNTIMES, metavar="DIR", help="folder of built runtimes (%(default)s)"
     )
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def own_modules() -> list[Path]:
-    """Relative to SOURCES, sorted."""
+    """Return the paths of the agent's modules, relative to SOURCES and sorted."""
     found = [Path("__init__.py")]
     for package in SHIPPED:
         found += [path.relative_to(SOURCES) for path in (SOURCES / package).rglob("*.py")]
@@ -92,7 +92,7 @@ def digest_of(parts: Iterable[bytes]) -> str:
 
 
 def sources_digest() -> str:
-    """Equal for equal releases but for their version."""
+    """Return the digest of a release's inputs, without its version."""
     mine = [Path(__file__).read_bytes(), HEAD.read_bytes(), (TOP / "requirements.lock").read_bytes()]
     texts = (str(path).encode() + b"\0" + (SOURCES / path).read_bytes() for path in own_modules())
     return digest_of([*mine, sys.version.encode(), *texts])
@@ -102,7 +102,7 @@ def sources_digest() -> str:
 
 
 def imported_names() -> list[str]:
-    """The modules outside unbounded that the agent's own import, wherever in them; sorted."""
+    """Return the names of the modules outside unbounded that the agent imports anywhere, sorted."""
     names: set[str] = set()
     for path in own_modules():
         for node in ast.walk(ast.parse((SOURCES / path).read_text())):
@@ -122,28 +122,32 @@ def _names_of(node: ast.AST) -> Iterator[str]:
 def _is_module(name: str) -> bool:
     try:
         return name in sys.modules or importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # of something that is no package
+    except ModuleNotFoundError:  # the parent is no package
         return False
 
 
-def runtime(kept: Path) -> Path:
-    """A folder with the executable and all it needs but the agent's own modules; built if `kept` has it not."""
-    kept = kept.resolve()  # PyInstaller runs in a folder of its own
+def runtime(cache: Path) -> Path:
+    """Return the folder with the executable and all that it needs, except the agent's own modules.
+
+    Args:
+        cache: the folder of built runtimes; a missing runtime is built into it.
+    """
+    cache = cache.resolve()  # PyInstaller runs in another folder
     names = imported_names()
     lock = (TOP / "requirements.lock").read_bytes()
     recipe = repr((SPEC, ENTRY, LEAVE_OUT, HOOKS, CODECS, sys.version, names, "sorted"))
     key = digest_of([recipe.encode(), lock])
-    there = kept / f"runtime-{key[:16]}"
-    if not there.is_dir():
-        kept.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".runtime-", dir=kept) as work:
+    built = cache / f"runtime-{key[:16]}"
+    if not built.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".runtime-", dir=cache) as work:
             try:
-                _freeze(Path(work), names).rename(there)
-            except OSError:  # somebody else was faster
-                if not there.is_dir():
+                _freeze(Path(work), names).rename(built)
+            except OSError:  # a concurrent build was faster
+                if not built.is_dir():
                     raise
-    os.utime(there)  # it is in use: who tidies up goes by this
-    return there
+    os.utime(built)  # marks the runtime as used for a cleanup by age
+    return built
 
 
 def _freeze(work: Path, names: list[str]) -> Path:
@@ -189,7 +193,7 @@ def sort_archive(path: Path) -> None:
 
 
 def assemble(work: Path, base: Path, version: str) -> Path:
-    """The folder `unbounded-agent` as it is on a host."""
+    """Assemble the folder `unbounded-agent` of a host."""
     release = work / NAME
     shutil.copytree(base, release, symlinks=True)
     inside = release / "_internal"
@@ -209,20 +213,20 @@ def assemble(work: Path, base: Path, version: str) -> Path:
 
 
 def pack(release: Path, out: Path, *, level: int = 6) -> Iterator[Path]:
-    """The files of a release from its folder, each with its digest beside it."""
+    """Write the files of a release and their digests; yield their paths."""
     archive = tarball(release, level)
     packed = out / f"{NAME}-linux-{ARCHITECTURES[platform.machine()]}.tar.gz"
     packed.write_bytes(archive)
-    yield from (packed, _told(packed))
+    yield from (packed, _write_digest(packed))
     one = out / NAME
     head = HEAD.read_text().replace("@DIGEST@", hashlib.sha256(archive).hexdigest())
     one.write_bytes(head.replace("@LINES@", str(head.count("\n"))).encode() + archive)
     one.chmod(0o755)
-    yield from (one, _told(one))
+    yield from (one, _write_digest(one))
 
 
 def tarball(release: Path, level: int, *, name: str = NAME) -> bytes:
-    """gzip of a tar with nothing in it of who packed it, and when."""
+    """Return a gzipped tar without user names and times."""
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0, compresslevel=level) as packed,
@@ -241,7 +245,7 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def _told(path: Path) -> Path:
+def _write_digest(path: Path) -> Path:
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     beside = path.with_name(f"{path.name}.sha256")
     beside.write_text(f"{digest}  {path.name}\n")

@@ -114,8 +114,8 @@ def _phase_part() -> str:
 
 def _conditions_part() -> str:
     rows = (
-        (f"`{kind}`", said.writer, said.meaning, ", ".join(f"`{reason}`" for reason in said.reasons))
-        for kind, said in CONDITIONS.items()
+        (f"`{kind}`", entry.writer, entry.meaning, ", ".join(f"`{reason}`" for reason in entry.reasons))
+        for kind, entry in CONDITIONS.items()
     )
     return "## Conditions of a Machine\n\n" + table(("Condition", "Written by", "Meaning", "Reasons"), rows)
 

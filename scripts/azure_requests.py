@@ -1,4 +1,4 @@
-"""What requests to Azure's Compute provider may hold, for the simulated Azure, from the models of the official SDK."""
+"""Schema of requests to Azure's Compute provider for the simulated Azure, from the models of the official SDK."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from azure.mgmt.compute.operations import _operations as operations
 PATH: Final = "packages/unbounded-lab/src/unbounded_lab/cloud/azure/requests.json"
 WRITTEN: Final = (models.VirtualMachine, models.VirtualMachineExtension, models.VirtualMachineReimageParameters)
 OPEN: Final = frozenset({"VirtualMachineSizeTypes"})
-"""Enums whose values are not all in the SDK: sizes have come since its list was closed, D2s_v5 is not in it."""
+"""Enums of which the SDK lacks values: its list of sizes is closed and lacks newer ones, such as D2s_v5."""
 READS: Final[Mapping[str, Callable[..., Any]]] = {
     "VirtualMachines.Get": operations.build_virtual_machines_get_request,
     "VirtualMachines.List": operations.build_virtual_machines_list_request,
@@ -47,7 +47,7 @@ Fields = Mapping[str, tuple[Any, bool]]
 
 
 def files() -> dict[str, str]:
-    """The file under its path."""
+    """Return the file by its path."""
     content = {
         "from": f"azure-mgmt-compute {VERSION}; written by python -m scripts.generate",
         "apiVersions": {name: _api_version(build) for name, build in TYPES.items()},
@@ -59,7 +59,7 @@ def files() -> dict[str, str]:
 
 @cache
 def fields_of(kind: Any) -> Fields | None:
-    """The fields of one of the SDK's models, {name on the wire: (annotation, whether it is required)}."""
+    """Return the fields of one of the SDK's models, `{name on the wire: (annotation, is required)}`."""
     if not (isinstance(kind, type) and issubclass(kind, Model)):
         return None
     known: dict[str, Any] = _rest_fields(kind)
@@ -75,13 +75,13 @@ def fields_of(kind: Any) -> Fields | None:
 
 
 def _rest_fields(kind: type[Model]) -> dict[str, Any]:
-    made: Any = kind.__new__(kind)  # worked out when the first one is made
+    made: Any = kind.__new__(kind)  # __new__ of the first instance computes the fields
     found: dict[str, Any] = made._attr_to_rest_field
     return found
 
 
 def _resolved(annotation: Any, scope: dict[str, Any]) -> Any:
-    """An annotation, without the enums whose values are not all in the SDK: what is left of them is `str`."""
+    """Resolve an annotation; a union with an enum of OPEN is reduced to `str`."""
     holder = type("Holder", (), {"__annotations__": {"it": annotation}})
     kind = typing.get_type_hints(holder, scope)["it"]
     closed = tuple(each for each in typing.get_args(kind) if getattr(each, "__name__", "") not in OPEN)
@@ -89,13 +89,13 @@ def _resolved(annotation: Any, scope: dict[str, Any]) -> Any:
 
 
 def _closure() -> Iterator[tuple[str, Any]]:
-    """All models and enums that the written ones are made of, by name; what is only read is not followed."""
-    left, seen = list[Any](WRITTEN), set[str]()
+    """Yield all models and enums that the written ones contain, by name; skip those of read-only fields."""
+    left, visited = list[Any](WRITTEN), set[str]()
     while left:
         kind = left.pop()
-        if kind.__name__ in seen:
+        if kind.__name__ in visited:
             continue
-        seen.add(kind.__name__)
+        visited.add(kind.__name__)
         if is_enum(kind):
             yield kind.__name__, [each.value for each in kind]
             continue
@@ -107,7 +107,7 @@ def _closure() -> Iterator[tuple[str, Any]]:
 
 
 def _shape(annotation: Any, found: list[Any]) -> Any:
-    """An annotation as it stands in the file; the models and enums that it names are added to those found."""
+    """Return an annotation in the form of the file; add the models and enums that it names to those found."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         of_interest = [each for each in arguments if each is not type(None)]

@@ -1,7 +1,7 @@
-"""deploy/chart: the same objects as deploy/ has for kustomize, as a Helm chart with values.
+"""deploy/chart: the objects of deploy/ as a Helm chart with values.
 
-Objects come from where kustomize's and `install`'s come from. What a value decides is marked in them before they are
-written, and the marks become Helm's expressions: so a field that is added there is in the chart too.
+The chart, kustomize and `install` share their objects. Placeholders mark the fields that a value decides, and become
+Helm's expressions in the text. So the chart has each new field of an object too.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ KEEP: Final = "helm.sh/resource-policy: keep\n"
 
 
 def files() -> dict[str, str]:
-    """Each file of the chart under its path."""
+    """Return each file of the chart by its path."""
     version = packages.version()
     found = {
         "Chart.yaml": HEADER + as_yaml(_chart(str(version))),
         "values.yaml": (SOURCES / "values.yaml").read_text(),
         "values.schema.json": json.dumps(json.loads((SOURCES / "values.schema.json").read_text()), indent=2) + "\n",
         "templates/_helpers.tpl": (SOURCES / "helpers.tpl").read_text().replace("@HEADER@", HEADER.strip()),
-        **dict(_as_they_are()),
+        **dict(_shared_files()),
         "templates/machina.yaml": _when("machina.enabled", _machina()),
         "templates/machine-ops-controller.yaml": _machine_ops(),
         "templates/metalman.yaml": _metalman(),
@@ -66,8 +66,8 @@ def _chart(version: str) -> Raw:
     }
 
 
-def _as_they_are() -> Iterable[tuple[str, str]]:
-    """Definitions, rights, policies and whatever else lies beside them in deploy/, outside of its components."""
+def _shared_files() -> Iterable[tuple[str, str]]:
+    """Yield the templates that the chart shares with deploy/: definitions, rights, policies and the namespace."""
     texts = {**crd_files.files(), **manifest_files.files(), **deploy_files.files()}
     for path, text in sorted(texts.items()):
         parts = Path(path).parts[1:]
@@ -77,23 +77,23 @@ def _as_they_are() -> Iterable[tuple[str, str]]:
             continue
         escaped = text.replace("{{", "\0").replace("\0", '{{ "{{" }}')
         if parts[0] == "crd":
-            escaped = _when("crds.install", _kept("crds.keep", escaped))
+            escaped = _when("crds.install", _outliving("crds.keep", escaped))
         elif parts[-1] == "namespace.yaml":
-            escaped = _when("namespace.create", _kept("namespace.keep", _privileged_with_metalman(escaped)))
+            escaped = _when("namespace.create", _outliving("namespace.keep", _privileged_with_metalman(escaped)))
         yield f"templates/{'-'.join(parts)}", escaped
 
 
-def _kept(value: str, text: str) -> str:
-    """An object that outlives the release: with a definition go all Machines, with the namespace their Secrets."""
+def _outliving(value: str, text: str) -> str:
+    """Let an object outlive the release: deleting a definition deletes all Machines, the namespace their Secrets."""
     if re.search(r"^  annotations:$", text, re.MULTILINE):
-        kept = f"    {{{{- if $.Values.{value} }}}}\n    {KEEP}    {{{{- end }}}}\n"
-        return re.sub(r"^  annotations:\n", lambda match: match[0] + kept, text, count=1, flags=re.MULTILINE)
-    kept = f"  {{{{- if $.Values.{value} }}}}\n  annotations:\n    {KEEP}  {{{{- end }}}}\n"
-    return re.sub(r"^metadata:\n", lambda match: match[0] + kept, text, count=1, flags=re.MULTILINE)
+        annotation = f"    {{{{- if $.Values.{value} }}}}\n    {KEEP}    {{{{- end }}}}\n"
+        return re.sub(r"^  annotations:\n", lambda match: match[0] + annotation, text, count=1, flags=re.MULTILINE)
+    annotation = f"  {{{{- if $.Values.{value} }}}}\n  annotations:\n    {KEEP}  {{{{- end }}}}\n"
+    return re.sub(r"^metadata:\n", lambda match: match[0] + annotation, text, count=1, flags=re.MULTILINE)
 
 
 def _privileged_with_metalman(text: str) -> str:
-    """The namespace, whose level metalman's Pods need: deploy/components/privileged does it for kustomize."""
+    """Give the namespace the level that metalman's Pods need, as deploy/components/privileged does for kustomize."""
     level = f"{{{{ if $.Values.metalman.sites }}}}{PRIVILEGED}{{{{ else }}}}{RESTRICTED}{{{{ end }}}}"
     for mode in MODES:
         text = text.replace(f"{mode}: {RESTRICTED}", f"{mode}: {level}")
@@ -151,7 +151,7 @@ def _metalman() -> str:
 
 
 def _cases(cases: Iterable[tuple[str, str]]) -> str:
-    """If, else if, else; the last one has no condition."""
+    """Join cases as if, else if and else; only the last one may lack a condition."""
     found = ""
     for number, (condition, text) in enumerate(cases):
         word = f"else if {condition}" if number and condition else f"if {condition}" if condition else "else"
@@ -160,7 +160,7 @@ def _cases(cases: Iterable[tuple[str, str]]) -> str:
 
 
 def _scoped(text: str) -> str:
-    """With a site, a provider, an interface and relays."""
+    """Replace the placeholders of site, provider, interface and relays."""
     text = re.sub(rf": {SITE}$", ": {{ .site | quote }}", text, flags=re.MULTILINE)
     text = text.replace(SITE, "{{ .site }}").replace(PROVIDER, "{{ .provider }}")
     either = "{{ if .interface }}--dhcp-interface={{ .interface }}{{ else }}--dhcp-auto-interface{{ end }}"
@@ -179,7 +179,7 @@ def _written(bodies: Iterable[Raw], component: str, scoped: Callable[[str], str]
 
 
 def _config_map(body: Mapping[str, Any], component: str) -> str:
-    """Under a name that changes with its content, as kustomize's does."""
+    """Return a ConfigMap; its name changes with its content, as kustomize's does."""
     name, key = body["metadata"]["name"], VALUES[component]
     named = f'{{{{ include "unbounded.configName" (list $ "{name}" "{key}") }}}}'
     return (
@@ -190,13 +190,13 @@ def _config_map(body: Mapping[str, Any], component: str) -> str:
 
 
 def _marked(body: Raw) -> Raw:
-    """With marks where values decide; only Deployments have such places."""
+    """Put placeholders where values decide; only Deployments have such fields."""
     if body["kind"] != "Deployment":
         return body
     marked: Raw = json.loads(json.dumps(body))
     template = marked["spec"]["template"]
     annotations = template["metadata"].get("annotations", {})
-    annotations.pop(CONFIG_DIGEST, None)  # the name of the ConfigMap says it
+    annotations.pop(CONFIG_DIGEST, None)  # the name of the ConfigMap has the digest
     if not annotations:
         template["metadata"].pop("annotations", None)
     for container in template["spec"]["containers"]:

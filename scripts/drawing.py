@@ -32,7 +32,7 @@ def text_width(text: str) -> float:
 
 @dataclass
 class Drawing:
-    """Collects the elements of one picture; the canvas grows with them."""
+    """Elements of one picture; the canvas grows with them."""
 
     title: str
     width: float = 0.0

@@ -1,6 +1,6 @@
 """Write the files that are generated from the code: `python -m scripts.generate [--check]`.
 
-With `--check` nothing is written; the exit status is 1, with a summary, when a file differs from what it should be.
+With `--check` it writes nothing, and exits with 1 and a summary if a file is out of date.
 """
 
 from __future__ import annotations
@@ -43,22 +43,24 @@ GENERATORS: Final[Mapping[str, Callable[[], Files]]] = {
 
 
 def generated() -> dict[str, str]:
-    """Every generated file and its content."""
+    """Return the content of every generated file by its path."""
     return {path: content for generate in GENERATORS.values() for path, content in generate().items()}
 
 
 def differences(root: Path) -> Iterator[tuple[str, str]]:
-    """The generated files that are not in the tree as they should be, each with the head of its diff."""
-    for path, wanted in generated().items():
+    """Yield the generated files that are out of date in the tree, each with the head of its diff."""
+    for path, expected in generated().items():
         place = root / path
         found = place.read_text() if place.exists() else ""
-        if found != wanted:
-            diff = difflib.unified_diff(found.splitlines(), wanted.splitlines(), path, "as generated", n=1, lineterm="")
+        if found != expected:
+            diff = difflib.unified_diff(
+                found.splitlines(), expected.splitlines(), path, "as generated", n=1, lineterm=""
+            )
             yield path, "\n".join(list(diff)[:SHOWN_LINES])
 
 
 def write(root: Path) -> list[str]:
-    """Write what differs; the paths that were written."""
+    """Write the files that are out of date; return their paths."""
     changed = [path for path, _ in differences(root)]
     contents = generated()
     for path in changed:

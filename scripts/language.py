@@ -1,11 +1,11 @@
 """Refuse names and docstrings that make code hard to find and read: `python -m scripts.language`.
 
-- Two public top-level classes of the same name: a reader who searches for one finds the other. Names of roles, which
-  every component has, are free (`ROLES`).
+- Two public top-level classes of the same name: a search for one finds the other. Names of roles, which every
+  component has, are free (`ROLES`).
 - A docstring that begins with a question word. It starts with a verb in the imperative or with a noun phrase.
 
-`PENDING` lists the shared names that are still to be changed. It can only shrink: a name in it that is no longer shared
-is refused, too.
+`PENDING` lists the shared names that are still to be changed. It can only shrink: the check also rejects a listed name
+that classes no longer share.
 """
 
 from __future__ import annotations

@@ -121,7 +121,9 @@ def cloud_procedures() -> Iterable[tuple[OperationKind, str, Procedure]]:
 
 def evidence() -> str:
     intro = "An operation is Complete once all of its evidence is in `status.evidence`.\n\n"
-    return intro + "".join(_item(f"{kind} ({who}): {'; '.join(sorted(one.proof))}") for kind, who, one in procedures())
+    return intro + "".join(
+        _item(f"{kind} ({executor}): {'; '.join(sorted(one.proof))}") for kind, executor, one in procedures()
+    )
 
 
 def _words(step: Step) -> str:
@@ -138,12 +140,12 @@ def _words(step: Step) -> str:
 def stages() -> str:
     intro = "Each stage of an operation without parameters: limit, cancel, and the next step for each observation.\n"
     intro += "A stage continues on any other observation.\n\n"
-    return intro + "\n".join(f"{_pictured(kind, who)}\n{_stages_of(one)}" for kind, who, one in procedures())
+    return intro + "\n".join(f"{_pictured(kind, executor)}\n{_stages_of(one)}" for kind, executor, one in procedures())
 
 
 def clouds() -> str:
     intro = "The table of a cloud is built from the steps of its provider. These are the providers of this project.\n\n"
-    return intro + "\n".join(_pictured(kind, who) for kind, who, _ in cloud_procedures())
+    return intro + "\n".join(_pictured(kind, executor) for kind, executor, _ in cloud_procedures())
 
 
 def _pictured(kind: OperationKind, executor: str) -> str:
@@ -160,7 +162,7 @@ def _stage(procedure: Procedure, name: str, stage: Stage) -> str:
     attempts = f" Attempts: {stage.attempts or 'any number'}." if again else ""
     limit = f"{stage.limit_s:.0f} s{still}, then {_afterwards(stage)}"
     head = _item(f"**{name}**: {limit}.{attempts} Cancel: {CANCEL[stage.cancel]}.")
-    return head + "".join(_item(row, 1) for row in _what_follows(procedure, name))
+    return head + "".join(_item(row, 1) for row in _next_steps(procedure, name))
 
 
 def _afterwards(stage: Stage) -> str:
@@ -170,7 +172,7 @@ def _afterwards(stage: Stage) -> str:
     return ", then ".join(part for part in (through, words) if part)
 
 
-def _what_follows(procedure: Procedure, stage: str) -> list[str]:
+def _next_steps(procedure: Procedure, stage: str) -> list[str]:
     return [f"{named(facts, procedure)}: {_words(step)}" for facts, step in ways(procedure, stage)]
 
 

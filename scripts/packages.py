@@ -1,4 +1,4 @@
-"""The packages of the workspace: where they are, and what they depend on."""
+"""The packages of the workspace: their folders and dependencies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def module_name(package: str) -> str:
 
 
 def project(package: str = PRODUCT) -> dict[str, Any]:
-    """Return what the package's pyproject.toml says of it."""
+    """Return the table `project` of the package's pyproject.toml."""
     return dict(tomllib.loads((folder(package) / "pyproject.toml").read_text())["project"])
 
 
@@ -41,7 +41,7 @@ def version() -> str:
 
 
 def requirements(*extras: str) -> set[str]:
-    """Return the names of what `unbounded` with these extras depends on beside its own packages."""
+    """Return the names of the packages of others that `unbounded` with these extras depends on."""
     return set(_requirements(PRODUCT, extras))
 
 

@@ -19,7 +19,9 @@ def files() -> Mapping[str, str]:
     """Return each picture by its path."""
     drawn = {name: draw() for name, draw in DRAWN.items()}
     made = (*procedures(), *cloud_procedures())
-    tables = {picture_name(kind, who): procedure_picture(f"{kind} ({who})", one) for kind, who, one in made}
+    tables = {
+        picture_name(kind, executor): procedure_picture(f"{kind} ({executor})", one) for kind, executor, one in made
+    }
     return {f"{FOLDER}/{name}.svg": svg for name, svg in (drawn | tables).items()}
 
 
@@ -57,7 +59,7 @@ def _operation() -> str:
     complete, failed = str(OperationPhase.COMPLETE), str(OperationPhase.FAILED)
     nodes = (
         Node(0, 0, "MachineOperation", ("kubectl apply",), BLUE),
-        Node(0, 1, pending, ("the supervisor validates it, and", "says what it waits for")),
+        Node(0, 1, pending, ("the supervisor validates it, and", "reports what it waits for")),
         Node(0, 2.15, "claim", ("lock the Machine:", "status.activeOperation"), YELLOW),
         Node(1.35, 2.15, "observe", ("BMC, cloud or host;", "evidence goes to the status")),
         Node(2.7, 2.15, "decide", ("a pure function over", "the table of the kind")),

@@ -1,4 +1,4 @@
-"""Makes a release: `python -m scripts.release [--key KEY.pem] [--arch ARCH]... OUT`, or `make release`, to which
+"""Make a release: `python -m scripts.release [--key KEY.pem] [--arch ARCH]... OUT`, or `make release`, to which
 RELEASE_KEY names the key, and ARCH the architectures of images.
 
     unbounded-V-py3-none-any.whl        the control plane and the command line (kubectl-unbounded)
@@ -98,13 +98,13 @@ def make(out: Path, parts: Sequence[str], *, epoch: int, architectures: Sequence
 
 def commit_time() -> int:
     """Return the time of the commit, or SOURCE_DATE_EPOCH."""
-    if told := os.environ.get("SOURCE_DATE_EPOCH"):
-        return int(told)
+    if epoch := os.environ.get("SOURCE_DATE_EPOCH"):
+        return int(epoch)
     git = shutil.which("git") or "git"
-    asked = subprocess.run(  # noqa: S603
+    log = subprocess.run(  # noqa: S603
         [git, "-C", str(ROOT), "log", "-1", "--format=%ct"], check=True, capture_output=True, text=True
     )
-    return int(asked.stdout)
+    return int(log.stdout)
 
 
 def make_wheels(work: Path, epoch: int) -> dict[str, Path]:
@@ -146,19 +146,19 @@ def write_sums(out: Path) -> None:
 
 
 def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Read the key to sign with; exit with what is wrong."""
-    wanted = "wanted an EC key on the curve P-256 in PEM (openssl ecparam -name prime256v1 -genkey -noout)"
+    """Read the signing key; exit with a message if it is invalid."""
+    expected = "expected an EC key on the curve P-256 in PEM (openssl ecparam -name prime256v1 -genkey -noout)"
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise SystemExit(f"release: RELEASE_KEY {path}: {error}: {wanted}") from None
+        raise SystemExit(f"release: RELEASE_KEY {path}: {error}: {expected}") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise SystemExit(f"release: RELEASE_KEY {path}: {wanted}")
+        raise SystemExit(f"release: RELEASE_KEY {path}: {expected}")
     return key
 
 
 def sign(out: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    """Sign what is checked by itself: the sums, and the agent's files."""
+    """Sign the files that a user verifies by themselves: the sums, and the agent's files."""
     for path in sorted({path for pattern in SIGNED for path in out.glob(pattern)}):
         path.with_name(f"{path.name}.sig").write_bytes(key.sign(path.read_bytes(), ec.ECDSA(hashes.SHA256())))
 

@@ -1,8 +1,8 @@
 """The OCI images of a release, made from a base, the project's wheel and locked packages, without a daemon.
 
-An image has two layers: the base of `scripts/release-tools`, and /opt/unbounded with the modules that its program
-imports, those that it depends on, and nothing else. Equal inputs make equal files: names are sorted, times are the
-commit's or those of Debian's packages, compiled modules carry no time.
+An image has two layers: the base of `scripts/release-tools`, and /opt/unbounded with only the modules that its program
+imports, directly or not. Equal inputs make equal files: names are sorted, times are the commit's or those of Debian's
+packages, compiled modules have no time.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SITE: Final = f"{PREFIX}/lib/python3.11/site-packages"
 NOBODY: Final = 65532
 PLATFORMS: Final = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
 DISTRIBUTIONS: Final = {"yaml": "pyyaml", "re2": "google-re2", "azure": "azure-mgmt-compute azure-identity"}
-WITH: Final = {"asyncssh": "bcrypt", "aiohttp": "aiohappyeyeballs"}  # what a package uses where it is there
-# What the provider imports, and what the SDK itself does
+WITH: Final = {"asyncssh": "bcrypt", "aiohttp": "aiohappyeyeballs"}  # optional dependencies of packages
+# The imports of the provider, and those of the SDK itself
 OCI_SERVICES: Final = frozenset({"auth", "core", "dns", "object_storage", "work_requests"})
 SOURCES: Final = {packages.module_name(one): packages.sources(one) for one in packages.PACKAGES}
 PROVIDERS: Final = ("unbounded.machineops.providers.azure", "unbounded.machineops.providers.oci")
@@ -42,11 +42,12 @@ PROVIDERS: Final = ("unbounded.machineops.providers.azure", "unbounded.machineop
 
 @dataclass(frozen=True)
 class Image:
-    """
+    """A container image.
+
     Args:
-        modules: what is imported first; empty for all modules of the wheels, with all packages that they can use.
+        modules: the first imports; empty for all modules of the wheels, with all packages that they can use.
         programs: the executables, by `module:function`.
-        built: the packages of the workspace that are in it.
+        built: the packages of the workspace in the image.
     """
 
     programs: dict[str, str]
@@ -117,7 +118,7 @@ def build(
     return archive
 
 
-# ---- what is in an image
+# ---- the content of an image
 
 
 def _install(image: Image, wheels: Mapping[str, Path], tree: Path, architecture: str) -> None:
@@ -182,7 +183,7 @@ def _source(module: str) -> Path | None:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    """What a module imports anywhere in it, but for the eyes of a type checker."""
+    """Yield the imports anywhere in a module, except those for a type checker."""
     tree = ast.parse(path.read_text())
     typing = {
         id(node)
@@ -203,19 +204,19 @@ def _imports(path: Path) -> Iterator[str]:
 
 def _packages(site: Path, names: set[str], architecture: str) -> None:
     lock = (ROOT / "requirements.lock").read_text()
-    wanted = site.parent / "wanted.txt"
-    wanted.write_text(locked(lock, *names))
+    requirements = site.parent / "requirements.txt"
+    requirements.write_text(locked(lock, *names))
     uv = Path(sys.executable).with_name("uv")
     subprocess.run(  # noqa: S603  # of the project's environment
         [
             *(str(uv), "pip", "install", "--quiet", "--no-config", "--no-deps", "--require-hashes"),
             *("--only-binary", ":all:", "--python", sys.executable, "--python-version", "3.11"),
             *("--python-platform", PLATFORMS[architecture]),
-            *("--target", str(site), "--requirement", str(wanted)),
+            *("--target", str(site), "--requirement", str(requirements)),
         ],
         check=True,
     )
-    wanted.unlink()
+    requirements.unlink()
     shutil.rmtree(site / "bin", ignore_errors=True)
     (site / ".lock").unlink(missing_ok=True)
     for info in site.glob("*.dist-info"):
@@ -225,7 +226,7 @@ def _packages(site: Path, names: set[str], architecture: str) -> None:
 
 
 def _prune_oci(sdk: Path) -> None:
-    """Leave out the services that the provider does not call: 150 of them, which the SDK imports when they are used."""
+    """Delete the services that the provider does not call: 150 of them, which the SDK imports on their first use."""
     if not sdk.is_dir():
         return
     names = re.search(r"__all__ = \[(.*?)\]", (sdk / "__init__.py").read_text(), re.DOTALL)
@@ -243,14 +244,14 @@ def _own_modules(wheel: Path, site: Path, modules: set[str] | None) -> None:
         for name in packed.namelist():
             path = Path(name)
             if ".dist-info/" in name:
-                wanted = path.name != "RECORD"
+                needed = path.name != "RECORD"
             elif modules is None:
-                wanted = True
+                needed = True
             elif path.suffix == ".py":
-                wanted = _module_of(path) in modules
+                needed = _module_of(path) in modules
             else:
-                wanted = any(_module_of(parent / "__init__.py") in modules for parent in list(path.parents)[:-2])
-            if wanted:
+                needed = any(_module_of(parent / "__init__.py") in modules for parent in list(path.parents)[:-2])
+            if needed:
                 packed.extract(name, site)
 
 
@@ -258,12 +259,13 @@ def _module_of(path: Path) -> str:
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
-# ---- how an image is written
+# ---- the files of an image
 
 
 @dataclass(frozen=True)
 class Layer:
-    """
+    """A layer of an image.
+
     Args:
         digest: of the blob, which is packed.
         content: the digest of the tar in it.
@@ -275,26 +277,26 @@ class Layer:
 
 
 def _base_layer(layout: Path, architecture: str) -> Layer:
-    """The layer of the base, which is packed once for each state of it."""
+    """Return the layer of the base; pack it once for each state of the base."""
     folder = BASES / architecture
     if not folder.is_dir():
         raise SystemExit(f"release: {folder} is missing: run scripts/release-tools {architecture} as root")
     state = hashlib.sha256((BASES / f"{architecture}.built").read_bytes()).hexdigest()[:16]
-    kept = BASES / f"{architecture}.{state}.layer"
+    cached = BASES / f"{architecture}.{state}.layer"
     about = BASES / f"{architecture}.{state}.json"
     if not about.exists():
         with tempfile.TemporaryDirectory(dir=BASES, prefix=".packing-") as made:
             layer = _layer(folder, Path(made), epoch=None)
-            (Path(made) / layer.digest).rename(kept)
+            (Path(made) / layer.digest).rename(cached)
             (Path(made) / "about").write_text(json.dumps(layer.__dict__))
             (Path(made) / "about").rename(about)
     layer = Layer(**json.loads(about.read_text()))
-    shutil.copyfile(kept, _blobs(layout) / layer.digest)
+    shutil.copyfile(cached, _blobs(layout) / layer.digest)
     return layer
 
 
 class _Sums:
-    """A file for writing that knows the digest of what went through it."""
+    """A writable file that computes the digest of its content."""
 
     def __init__(self, file: Any) -> None:
         self._file, self.sum = file, hashlib.sha256()
@@ -321,9 +323,9 @@ def _layer(tree: Path, blobs: Path, *, epoch: int | None) -> Layer:
 
 
 def _tar(tree: Path, file: Any, *, epoch: int | None) -> None:
-    """A tar with sorted names. With an epoch, which is the time of all entries, they belong to root."""
+    """Write a tar with sorted names. With an epoch, all entries have that time and belong to root."""
 
-    def same(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    def normalized(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.uname = entry.gname = ""
         if epoch is None:
             entry.mtime = int(entry.mtime)
@@ -337,7 +339,7 @@ def _tar(tree: Path, file: Any, *, epoch: int | None) -> None:
 
     with tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(tree.rglob("*")):
-            tar.add(path, str(path.relative_to(tree)), recursive=False, filter=same)
+            tar.add(path, str(path.relative_to(tree)), recursive=False, filter=normalized)
 
 
 def _config(

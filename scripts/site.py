@@ -1,4 +1,4 @@
-"""The documentation site: collects its pages for mkdocs, which loads this module as a hook (`mkdocs.yml`).
+"""Pages of the documentation site, collected for mkdocs, which loads this module as a hook (`mkdocs.yml`).
 
 The pages are those of the repository, in the same folders, so that a link works in both. A link to a file that is no
 page, such as a test, becomes the path of that file. An entry of the navigation that ends with / stands for all pages of
@@ -32,18 +32,18 @@ def page(source: Path, known: frozenset[Path]) -> str:
     lines, in_code = [], False
     for line in (ROOT / source).read_text().splitlines(keepends=True):
         in_code ^= line.startswith(_FENCE)
-        lines.append(line if in_code else shown(line, source, known))
+        lines.append(line if in_code else site_line(line, source, known))
     return "".join(lines)
 
 
-def shown(line: str, source: Path, known: frozenset[Path]) -> str:
+def site_line(line: str, source: Path, known: frozenset[Path]) -> str:
     """Return a line of text with its links; mkdocs nests lists by four spaces, and GitHub by two as well."""
     line = _NESTED.sub(lambda indent: indent[1] * 2, line)
     return _LINK.sub(lambda link: _linked(link, source, known), line)
 
 
 def _linked(link: re.Match[str], source: Path, known: frozenset[Path]) -> str:
-    """Return a link as it is, or the path that it names where the site has no such page."""
+    """Return a link, or only its path if the site has no such page."""
     target = link[3].partition("#")[0]
     if not target or "://" in target or target.startswith("mailto:"):
         return link[0]
@@ -55,7 +55,7 @@ def _linked(link: re.Match[str], source: Path, known: frozenset[Path]) -> str:
 
 
 def collect() -> None:
-    """Write the pages and assets into FOLDER, and delete those that are no more."""
+    """Write the pages and assets into FOLDER, and delete outdated ones."""
     known = frozenset(sources())
     for source in known:
         content = page(source, known).encode() if source.suffix == ".md" else (ROOT / source).read_bytes()

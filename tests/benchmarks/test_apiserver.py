@@ -20,7 +20,7 @@ def test_a_widget_has_the_size_that_is_promised() -> None:
 
 
 def test_the_peer_of_a_create_writes_durably_what_it_was_told_to(tmp_path: Path) -> None:
-    wanted = raw_commits.Wanted(path=str(tmp_path), writes=200, writers=10, bytes=100)
+    wanted = raw_commits.CommitJob(path=str(tmp_path), writes=200, writers=10, bytes=100)
     done = raw_commits.run(wanted)
     assert done.writes == 200
     assert 200 / 10 <= done.commits <= 200

@@ -68,4 +68,4 @@ def test_link_to_what_is_no_page_becomes_its_path() -> None:
         "[above](#above)": "[above](#above)",
     }
     for text, shown in texts.items():
-        assert site.shown(text, Path("docs/b.md"), known) == shown
+        assert site.site_line(text, Path("docs/b.md"), known) == shown

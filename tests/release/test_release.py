@@ -80,5 +80,5 @@ def test_another_kind_of_key_is_refused(words: tuple[str, ...], tmp_path: Path) 
     key = tmp_path / "key.pem"
     if words:
         openssl(*words, "-out", str(key))
-    with pytest.raises(SystemExit, match=r"RELEASE_KEY .*key.pem: .*wanted an EC key on the curve P-256"):
+    with pytest.raises(SystemExit, match=r"RELEASE_KEY .*key.pem: .*expected an EC key on the curve P-256"):
         private_key(key)
