@@ -18,7 +18,7 @@ BOOTS_S = 300.0  # alone it takes a twentieth of that
 ENDS_S = 240.0
 
 
-async def test_a_disk_that_comes_after_the_first_makes_the_choice_a_question_and_nothing_is_written(
+async def test_late_second_disk_makes_the_choice_ambiguous_without_a_write(
     tmp_path: Path,
 ) -> None:
     """The installer took the first one, 2 s after it came, and wrote the image to it."""
@@ -40,7 +40,7 @@ async def test_a_disk_that_comes_after_the_first_makes_the_choice_a_question_and
     assert all(disk.untouched for disk in (first, second, large))
 
 
-async def test_a_host_without_a_tpm_that_has_to_attest_fails_before_its_disk_is_written(tmp_path: Path) -> None:
+async def test_host_without_required_tpm_fails_before_the_disk_is_written(tmp_path: Path) -> None:
     only = ScsiDisk.made(tmp_path, "only")
     async with site() as where:
         where.image(packed(image(), "gz"))
@@ -51,7 +51,7 @@ async def test_a_host_without_a_tpm_that_has_to_attest_fails_before_its_disk_is_
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="file systems of images are made by root")
-async def test_a_recorded_disk_that_comes_late_is_written_and_the_blank_one_beside_it_is_not(tmp_path: Path) -> None:
+async def test_late_recorded_disk_is_written_instead_of_a_blank_one(tmp_path: Path) -> None:
     needed("mke2fs")
     first, own = ScsiDisk.made(tmp_path, "first"), ScsiDisk.made(tmp_path, "own")
     path = "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_own"

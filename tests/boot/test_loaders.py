@@ -53,9 +53,7 @@ async def test_uefi_pxe_loads_shim_grub_and_the_kernel_by_tftp(net: Segment, tmp
 
 
 @pytest.mark.soak  # test_replace boots that way too, with all else that there is
-async def test_uefi_http_boot_loads_ipxe_and_all_else_by_http_and_then_the_disk_is_next(
-    net: Segment, tmp_path: Path
-) -> None:
+async def test_uefi_http_boot_loads_all_by_http_and_boots_disk_next(net: Segment, tmp_path: Path) -> None:
     hardware = Hardware(mac=MAC, disk=blank_disk(tmp_path))
     async with (
         served(net, MAC, files(net, then="reset"), tmp_path / "served") as it_has,

@@ -26,7 +26,7 @@ async def test_firmware_runs_while_the_power_is_on(net: Segment, tmp_path: Path)
 
 
 @pytest.mark.timeout(120)
-async def test_a_machine_that_dies_ends_its_test_at_once_with_its_last_words(net: Segment, tmp_path: Path) -> None:
+async def test_guest_that_dies_fails_its_test_at_once_with_its_output(net: Segment, tmp_path: Path) -> None:
     """Each test waited 240 s, twice, for a guest that had died at its start."""
     hardware = Hardware(mac=MAC, firmware=Firmware.BIOS, disk=tmp_path / "gone.img")
     async with bench(hardware, net, tmp_path) as it:

@@ -119,7 +119,7 @@ async def is_node_of_the_agent(it: Rack) -> None:
     assert await it.until(version, "the daemon says its version", within_s=120) == packages.version()
 
 
-async def test_a_machine_is_reimaged_by_uefi_http_and_then_starts_from_its_disk(net: Segment, tmp_path: Path) -> None:
+async def test_machine_is_reimaged_by_uefi_http_and_boots_its_disk(net: Segment, tmp_path: Path) -> None:
     hardware = Hardware(mac=MAC, disk=blank_disk(tmp_path, DISK_BYTES))
     async with rack(hardware, net, tmp_path) as it:
         await push(it.registry, "images/thin", "v1", thin_image())
@@ -142,9 +142,7 @@ async def is_reimaged(it: Rack, source: str) -> None:
     assert (await it.up.get("machine", MACHINE))["status"]["netboot"]["milestone"] == "ImageWritten"
 
 
-async def test_a_machine_with_a_tpm_is_reimaged_by_pxe_attests_and_joins_by_its_agent(
-    net: Segment, tmp_path: Path
-) -> None:
+async def test_machine_with_tpm_is_reimaged_by_pxe_attests_and_joins(net: Segment, tmp_path: Path) -> None:
     """The agent as it is released. There is no systemd on this host: what needs one is where its start ends."""
     image = joining_image(agent_release())
     hardware = Hardware(mac=MAC, disk=blank_disk(tmp_path, DISK_BYTES), tpm=True, memory_mib=768)

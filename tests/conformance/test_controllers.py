@@ -213,7 +213,7 @@ async def test_a_standby_takes_over_when_the_leader_stops(admin: HttpApi, tmp_pa
         assert (await _ended(admin, "off")).status.reason == "UnsupportedTarget"
 
 
-async def test_machine_ops_controller_says_which_credential_is_missing_and_gives_its_lease_back(
+async def test_machine_ops_controller_names_the_missing_credential_and_releases_its_lease(
     admin: HttpApi, site: str, tmp_path: Path
 ) -> None:
     account = await account_kubeconfig(admin, "machine-ops-controller", tmp_path)

@@ -312,7 +312,7 @@ async def lab_on(folder: Path, fleet: Fleet, url: str, *, but: tuple[str, ...] =
         yield Lab(it, fleet, url)
 
 
-async def test_whatever_goes_wrong_is_said_and_gone_on_from_while_others_are_not_held_up(tmp_path: Path) -> None:
+async def test_every_fault_is_reported_and_recovered_without_delaying_other_hosts(tmp_path: Path) -> None:
     """All at the same time: who waits for one's host does not wait for another's."""
     with hosts(tmp_path, len(FAULTS)) as (fleet, url):
         async with lab_on(tmp_path, fleet, url) as lab:
@@ -344,7 +344,7 @@ def _keep_nothing(fleet: Fleet) -> None:
         assert left.stdout == "", (host.name, left.stdout)
 
 
-async def test_a_control_plane_that_is_killed_goes_on_with_each_machine_where_it_is(tmp_path: Path) -> None:
+async def test_killed_control_plane_resumes_each_machine(tmp_path: Path) -> None:
     """One is unreachable, one at work, one script ends without machina, one joins, and one is Ready."""
     with hosts(tmp_path, 5) as (fleet, url):
         away, working, ending, joining, _ = fleet.servers

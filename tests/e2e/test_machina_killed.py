@@ -39,7 +39,7 @@ until [ -e /srv/say ]; do sleep 0.1; done; echo 'containerd: fetching: 70 %' >&2
 until [ -e /srv/go-on ]; do sleep 0.1; done"""
 
 
-async def test_the_next_machina_goes_on_with_what_runs_on_hosts_and_starts_nothing_twice(tmp_path: Path) -> None:
+async def test_next_machina_follows_running_installs_without_a_second_start(tmp_path: Path) -> None:
     """The script of one runs; half of what another is sent has arrived there, and the other half never does."""
     with sshd_fleet(tmp_path / "fleet", 2) as fleet, standin_agent(tmp_path / "agent") as url:
         working, half = fleet.servers

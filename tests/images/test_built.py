@@ -67,7 +67,7 @@ def test_the_kernel_can_unpack_the_initrd_and_it_has_all_programs(files: Path) -
     assert any("libblkid" in name for name in names)
 
 
-def test_the_disk_has_a_table_that_others_read_and_room_for_the_mark(plain: Path) -> None:
+def test_disk_has_a_standard_partition_table_and_room_for_the_mark(plain: Path) -> None:
     assert "PTTYPE=gpt" in blkid(str(plain))
     with plain.open("rb") as file:
         first = file.read(MIB)

@@ -111,7 +111,7 @@ async def test_the_named_disk_is_taken_among_several(host: Host) -> None:
 
 
 @pytest.mark.parametrize("target", ["/dev/disk/by-id/ata-GONE", "/dev/sdz", "/etc/passwd", "/dev/disk", "sda1"])
-async def test_a_named_disk_that_is_not_here_is_no_reason_to_take_another(host: Host, target: str) -> None:
+async def test_missing_target_disk_is_not_substituted(host: Host, target: str) -> None:
     host.disk("sda", serial="A1")
     said = await choose(host, target)
     assert said.startswith(f"targetDisk {target} is no disk here: sda (16 MB, ata-DISK_A1): blank")
@@ -194,7 +194,7 @@ async def test_a_small_blank_disk_is_taken_only_when_it_is_named(host: Host) -> 
     assert await choose(host, LEAST_BYTES="") == "sdb"
 
 
-async def test_a_disk_that_the_image_does_not_fit_on_is_refused_before_anything_is_erased(host: Host) -> None:
+async def test_disk_too_small_for_the_image_is_rejected_before_erasure(host: Host) -> None:
     host.disk("sda", 16)
     words = "sda (16 MB): too small for the image, which has 65 MB"
     assert words in await choose(host, IMAGE_BYTES="65000000")

@@ -93,7 +93,7 @@ def test_vendor_data_is_valid_by_cloud_inits_own_schema(tmp_path: Path) -> None:
     assert "Valid cloud-config" in schema(tmp_path, rendered("cloud-init/vendor-data"))
 
 
-def test_a_cloud_config_of_a_host_that_makes_itself_a_node_is_valid(tmp_path: Path) -> None:
+def test_cloud_config_of_a_self_joining_host_is_valid(tmp_path: Path) -> None:
     config = AgentConfig(machine_name="m1", kubelet=Kubelet(labels={"a": "b"}))
     for origin in (AgentOrigin(), AgentOrigin(url="https://host/é", version="v1")):  # as text, and in base64
         assert "Valid cloud-config" in schema(tmp_path, cloud_config(HostSetup(config, origin)))

@@ -28,7 +28,7 @@ def test_every_line_is_an_instruction_and_every_command_is_shell() -> None:
             assert ran.returncode == 0, ran.stderr
 
 
-def test_stages_are_made_before_they_are_used_and_the_last_is_from_scratch() -> None:
+def test_stages_are_defined_before_use_and_the_last_is_scratch() -> None:
     stages: list[str] = []
     for name, rest in instructions():
         words = shlex.split(rest)

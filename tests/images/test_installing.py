@@ -95,7 +95,7 @@ async def test_the_agent_of_the_image_is_put_where_it_is_started_from(host: Host
     assert "Mode:  0755" in debugfs(disk.part, f"stat /usr/local/bin/{AGENT}")
 
 
-async def test_an_agent_that_is_not_what_its_digest_says_costs_nobody_a_disk(
+async def test_agent_with_a_wrong_digest_fails_before_the_disk_is_written(
     host: Host, disk: Disk, tmp_path: Path
 ) -> None:
     before = Path("/dev", disk.name).read_bytes()
@@ -106,7 +106,7 @@ async def test_an_agent_that_is_not_what_its_digest_says_costs_nobody_a_disk(
     assert Path("/dev", disk.name).read_bytes() == before
 
 
-async def test_a_host_is_reimaged_over_its_own_install_and_another_machine_is_refused(
+async def test_host_reimages_its_own_install_and_rejects_another_machines(
     host: Host, disk: Disk, tmp_path: Path
 ) -> None:
     data = system(tmp_path)
@@ -132,9 +132,7 @@ async def test_a_truncated_image_leaves_no_disk_that_starts(host: Host, disk: Di
     assert Path("/dev", disk.name).read_bytes()[:SECTOR] == bytes(SECTOR)
 
 
-async def test_an_image_that_says_that_it_is_larger_than_the_disk_is_refused_before_anything_is_erased(
-    host: Host, disk: Disk, tmp_path: Path
-) -> None:
+async def test_image_larger_than_the_disk_is_rejected_before_erasure(host: Host, disk: Disk, tmp_path: Path) -> None:
     before = Path("/dev", disk.name).read_bytes()
     code, failures, _ = await install(host, disk, system(tmp_path) + bytes(30 * MIB))
     assert code == 1
@@ -143,9 +141,7 @@ async def test_an_image_that_says_that_it_is_larger_than_the_disk_is_refused_bef
     assert Path("/dev", disk.name).read_bytes() == before
 
 
-async def test_a_packed_image_whose_size_metalman_tells_is_refused_before_anything_is_erased(
-    host: Host, disk: Disk, tmp_path: Path
-) -> None:
+async def test_too_large_compressed_image_is_rejected_before_erasure(host: Host, disk: Disk, tmp_path: Path) -> None:
     """gzip does not have the size. A former fault: the disk was erased before it was found to be too small."""
     before, data = Path("/dev", disk.name).read_bytes(), system(tmp_path) + bytes(30 * MIB)
     async with site() as where:

@@ -53,7 +53,7 @@ async def test_the_built_image_keeps_the_contract_and_holds_what_pods_need(
     assert list((root / "var/lib/apt/lists").iterdir()) == []
 
 
-def test_make_node_turns_a_plain_system_into_one_with_the_files_of_the_contract(tmp_path: Path) -> None:
+def test_make_node_adds_the_files_of_the_image_contract(tmp_path: Path) -> None:
     for folder in ("etc/systemd/system", "var/lib/apt/lists/partial", "var/log", "usr/share/doc/a"):
         (tmp_path / "root" / folder).mkdir(parents=True)
     (tmp_path / "root/etc/resolv.conf").write_text("nameserver 10.0.0.1\n")

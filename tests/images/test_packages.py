@@ -162,7 +162,7 @@ def test_a_container_has_no_more_memory_than_its_limit_leaves(
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts of one's own need root")
-def test_a_script_that_is_given_to_bash_starts_again_with_mounts_of_its_own(tmp_path: Path) -> None:
+def test_script_run_by_bash_restarts_in_its_own_mount_namespace(tmp_path: Path) -> None:
     script = tmp_path / "build"  # which is not executable
     script.write_text(f'. {DEBIAN}; own_mounts "$@"; [ "$OWN_MOUNTS" = $$ ] && echo "$1"\n')
     assert run(f"cd {tmp_path}; bash build 'one word'") == (0, "one word\n")

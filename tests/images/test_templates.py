@@ -110,7 +110,7 @@ def test_vendor_data_has_the_agents_configuration_for_root_alone() -> None:
     }
 
 
-def test_vendor_data_starts_the_agent_with_that_file_until_its_daemon_is_enabled() -> None:
+def test_vendor_data_starts_the_agent_until_its_daemon_is_enabled() -> None:
     data = yaml.safe_load(rendered("cloud-init/vendor-data"))
     config, unit = data["write_files"]
     said = dict(line.partition("=")[::2] for line in unit["content"].splitlines() if "=" in line)

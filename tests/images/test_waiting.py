@@ -102,7 +102,7 @@ async def test_drivers_that_udev_still_loads_are_waited_for(host: Host) -> None:
     assert 100 <= seconds <= 110
 
 
-async def test_a_controller_whose_driver_takes_long_to_load_has_its_time_from_then_on(host: Host) -> None:
+async def test_disk_wait_of_a_slow_controller_starts_at_driver_load(host: Host) -> None:
     """Its 30 s were over when its firmware had started, and the disk that came first was taken."""
     controller(host, "scsi_host/host0", SAS)
     (host.root / "tmp/queue").write_text("50")
@@ -128,7 +128,7 @@ async def test_no_disk_ever_ends_the_wait(host: Host) -> None:
     assert 30 <= (await wait(host))[0] <= 34
 
 
-async def test_a_disk_that_is_known_by_its_id_is_waited_for_and_no_longer(host: Host) -> None:
+async def test_installer_waits_only_for_the_disk_known_by_id(host: Host) -> None:
     host.disk("sda", serial="A1")
     late(host, 120, "sdb", serial="B2")
     seconds, there = await wait(host, "/dev/disk/by-id/ata-DISK_B2")

@@ -343,6 +343,6 @@ async def test_the_size_of_an_image_beyond_4_gib_is_known(host: Host) -> None:
 
 
 @pytest.mark.parametrize("head", [b"", b"\x1f\x8b" + bytes(16), b"\x28\xb5\x2f", b"\x28\xb5\x2f\xfd\x00\x58"])
-async def test_the_size_of_an_image_that_does_not_say_it_is_not_guessed(host: Host, head: bytes) -> None:
+async def test_unknown_size_of_an_image_is_not_guessed(host: Host, head: bytes) -> None:
     (host.root / "tmp/head").write_bytes(head)
     assert (await host.parts('unpacked_bytes "$T/head"'))[1] == ""

@@ -92,7 +92,7 @@ def test_packages_have_one_version_and_ask_for_each_other_in_it() -> None:
         assert f"{packages.PRODUCT}=={version}" in packages.project(one)["dependencies"]
 
 
-def test_the_product_alone_imports_its_controllers_and_names_the_extra_that_a_command_lacks(outside: Path) -> None:
+def test_product_alone_imports_its_controllers_and_names_missing_extras(outside: Path) -> None:
     python = str(outside / ".venv" / "bin" / "python")
     ran = subprocess.run([python, "-c", ALONE], cwd=outside, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -102,7 +102,7 @@ def test_the_product_alone_imports_its_controllers_and_names_the_extra_that_a_co
     assert ran.stderr.endswith("unbounded-apiserver, which is not installed: pip install 'unbounded[up]'\n"), ran.stderr
 
 
-def test_mypy_finds_wrong_types_in_an_outside_provider_and_none_in_the_sample(outside: Path) -> None:
+def test_mypy_detects_wrong_types_in_an_external_provider_only(outside: Path) -> None:
     (outside / "src" / "wrong.py").write_text(WRONG)
     ran = subprocess.run(
         [

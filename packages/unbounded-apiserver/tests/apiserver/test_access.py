@@ -41,7 +41,7 @@ USER = {"kind": "User", "name": "alice"}
 RBAC_GROUP = "rbac.authorization.k8s.io"
 
 
-async def test_a_role_holds_in_its_namespace_from_its_binding_on_and_until_that_is_gone(
+async def test_role_grants_apply_in_the_namespace_while_the_binding_exists(
     served: tuple[ApiServer, Client],
 ) -> None:
     server, admin = served
@@ -58,7 +58,7 @@ async def test_a_role_holds_in_its_namespace_from_its_binding_on_and_until_that_
         assert (await alice.ask("GET", MAPS)).status == 403
 
 
-async def test_the_same_request_is_judged_anew_each_time_by_who_sends_it_and_what_holds_then(
+async def test_equal_requests_are_authorized_anew_by_user_and_present_bindings(
     served: tuple[ApiServer, Client],
 ) -> None:
     server, admin = served
@@ -81,7 +81,7 @@ async def test_the_same_request_is_judged_anew_each_time_by_who_sends_it_and_wha
         assert await codes() == [403, 201, 403]
 
 
-async def test_a_cluster_role_bound_in_a_namespace_holds_there_and_bound_cluster_wide_everywhere(
+async def test_cluster_role_applies_in_the_namespace_or_cluster_of_its_binding(
     served: tuple[ApiServer, Client],
 ) -> None:
     server, admin = served
@@ -107,7 +107,7 @@ async def test_a_rule_with_names_lets_one_object_be_watched_by_a_selector(served
         assert (await alice.ask("GET", MAPS)).status == 403
 
 
-async def test_a_binding_to_a_role_that_does_not_exist_is_said_with_the_refusal(
+async def test_forbidden_message_names_the_missing_role_of_a_binding(
     served: tuple[ApiServer, Client],
 ) -> None:
     server, admin = served

@@ -51,7 +51,7 @@ async def rules_of(client: Client, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-async def test_a_label_gives_a_role_to_those_that_gather_it_and_takes_it_away(
+async def test_aggregation_label_adds_and_removes_rules_of_aggregated_roles(
     served: tuple[ApiServer, Client],
 ) -> None:
     server, admin = served

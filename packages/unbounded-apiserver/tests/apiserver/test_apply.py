@@ -200,7 +200,7 @@ async def test_owners_that_come_with_a_new_object_do_not_count(client: Client) -
     assert managers(answer.json()) == [("maker", "Update", "")]
 
 
-async def test_an_apply_of_what_was_deleted_creates_it_anew_unless_it_names_the_uid(client: Client) -> None:
+async def test_apply_recreates_a_deleted_object_unless_it_names_the_old_uid(client: Client) -> None:
     first = (await apply(client, widget())).json()
     await client.ask("DELETE", f"{WIDGETS}/one")
     named = {**widget(), "metadata": {"name": "one", "uid": first["metadata"]["uid"]}}
@@ -251,7 +251,7 @@ async def test_what_is_being_deleted_keeps_its_owners(client: Client) -> None:
     assert (await client.get(f"{WIDGETS}/one"))["metadata"]["managedFields"] == owners
 
 
-async def test_who_applies_a_role_may_not_escalate_and_needs_create_for_what_is_new(tmp_path: Path) -> None:
+async def test_apply_of_a_role_prevents_escalation_and_needs_create_for_new_roles(tmp_path: Path) -> None:
     async with running(tmp_path) as (server, admin):
         roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
         rule = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["get", "patch"]}

@@ -315,7 +315,7 @@ def test_a_restore_that_is_cut_off_anywhere_is_done_or_not(
 
 @pytest.mark.slow
 @pytest.mark.root
-async def test_data_on_a_disk_that_can_only_be_read_can_be_backed_up(tmp_path: Path) -> None:
+async def test_data_on_a_read_only_disk_can_be_backed_up(tmp_path: Path) -> None:
     async with small_disk(tmp_path / "disk") as disk:
         async with running(disk / "data") as (_, client):
             await create(client, "kept")

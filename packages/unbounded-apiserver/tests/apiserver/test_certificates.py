@@ -317,7 +317,7 @@ def test_what_a_key_has_signed_is_refused_or_can_be_signed(
 
 
 @pytest.mark.slow
-async def test_the_user_of_a_certificate_is_the_name_that_its_signer_has_checked(
+async def test_certificate_user_is_the_name_that_its_signer_validated(
     served: tuple[ApiServer, Client],
 ) -> None:
     server, _ = served
@@ -399,7 +399,7 @@ def test_each_signer_signs_what_is_its_own(
         (600, MINUTES, MINUTES),
     ],
 )
-def test_a_certificate_lives_as_asked_a_year_at_most_and_not_longer_than_its_authority(
+def test_certificate_validity_is_capped_by_a_year_and_the_authority(
     asked_s: int | None, left: timedelta, lives: timedelta
 ) -> None:
     assert signers.validity(NOW, asked_s, NOW + left) == (NOW - MINUTES, NOW + lives)

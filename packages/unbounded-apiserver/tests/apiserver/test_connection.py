@@ -166,7 +166,7 @@ async def test_a_head_that_was_read_before_is_followed_by_its_own_body(served: t
     assert [code for code, _, _ in deleted] == [200, 404]
 
 
-def test_heads_are_kept_within_bounds_and_only_when_they_tell_how_long_the_request_is() -> None:
+def test_head_cache_is_bounded_and_stores_only_heads_with_known_length() -> None:
     def message(headers: dict[str, str], *, chunked: bool = False, upgrade: bool = False) -> RawRequestMessage:
         given = CIMultiDictProxy(CIMultiDict(headers))
         return RawRequestMessage("POST", "/", HttpVersion11, given, (), False, None, upgrade, chunked, URL("/"))

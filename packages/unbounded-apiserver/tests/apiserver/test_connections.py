@@ -185,7 +185,7 @@ async def test_a_body_of_100_mib_is_refused_at_its_limit(served: tuple[ApiServer
 
 
 @pytest.mark.slow
-async def test_who_asks_for_a_long_list_and_never_reads_it_is_cut_off(
+async def test_client_that_never_reads_its_long_list_is_disconnected(
     served: tuple[ApiServer, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, client = served

@@ -73,7 +73,7 @@ async def gone(client: Client, path: str) -> bool:
 
 
 @pytest.mark.slow
-async def test_a_definition_whose_names_are_taken_is_not_served_until_they_are_free(client: Client) -> None:
+async def test_definition_with_taken_names_is_served_once_they_are_free(client: Client) -> None:
     await client.create(DEFINITIONS, definition("firsts", "First", shortNames=["f"]))
     await named(client, "firsts")
     await client.create(DEFINITIONS, definition("seconds", "Second", shortNames=["s", "f"]))
@@ -136,7 +136,7 @@ async def test_a_definition_never_takes_the_place_of_a_built_in_kind(
 
 
 @pytest.mark.slow
-async def test_a_definition_of_old_gives_way_to_a_kind_that_is_built_in_by_now(tmp_path: Path) -> None:
+async def test_stored_definition_yields_to_a_kind_that_is_now_built_in(tmp_path: Path) -> None:
     """An earlier server had no such kind, and established the definition."""
     async with running(tmp_path) as (server, client):
         body = built_in("clusterroles", "ClusterRole")
@@ -181,7 +181,7 @@ async def test_a_name_that_another_gives_up_can_be_had(client: Client) -> None:
 
 
 @pytest.mark.slow
-async def test_a_definition_that_is_established_stays_so_under_the_names_that_it_has(client: Client) -> None:
+async def test_established_definition_keeps_its_accepted_names_on_conflict(client: Client) -> None:
     await client.create(DEFINITIONS, definition("firsts", "First", shortNames=["f"]))
     await named(client, "firsts")
     await client.create(DEFINITIONS, definition("seconds", "Second", shortNames=["s"]))
@@ -287,7 +287,7 @@ async def test_another_stored_version_changes_nothing_of_what_is_stored(client: 
 
 
 @pytest.mark.slow
-async def test_an_object_is_brought_to_the_stored_version_by_writing_it_as_it_is(client: Client) -> None:
+async def test_unchanged_update_migrates_an_object_to_the_storage_version(client: Client) -> None:
     await client.create(DEFINITIONS, definition("things", "Thing", *two_versions("v1")))
     await client.create(objects("things"), thing("Thing", spec={"a": "1", "b": "2"}))
     await store_as(client, "v2")
@@ -371,7 +371,7 @@ async def test_what_a_definition_may_not_say(client: Client) -> None:
     ]
 
 
-def test_a_stored_definition_with_a_default_of_old_is_served_and_a_new_one_is_rejected() -> None:
+def test_stored_definition_with_invalid_default_is_served_but_new_one_rejected() -> None:
     inner = {
         "type": "object",
         "default": {},
@@ -407,7 +407,7 @@ UNIQUE = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
 QUADRATIC = "Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
 
 
-def test_what_is_wrong_with_a_schema_is_said_in_the_order_of_kube_apiserver() -> None:
+def test_schema_errors_have_the_order_of_kube_apiserver() -> None:
     of_b = (f"{BELOW}[b].uniqueItems", QUADRATIC)
     assert causes(definition("xs", "X", of_fields(a={}, b=UNIQUE))) == [
         (f"{BELOW}[a].type", "Required value: must not be empty for specified object fields"),
@@ -529,7 +529,7 @@ def test_a_webhooks_address_is_judged(config: dict[str, Any], field: str, messag
 
 
 @pytest.mark.slow
-async def test_a_column_whose_path_cannot_be_read_leaves_the_columns_of_every_kind(client: Client) -> None:
+async def test_invalid_column_path_leaves_the_default_columns(client: Client) -> None:
     column = {"name": "A", "type": "string", "jsonPath": ".spec[a"}
     await client.create(DEFINITIONS, definition("cols", "Col", {**version(), "additionalPrinterColumns": [column]}))
     await named(client, "cols")

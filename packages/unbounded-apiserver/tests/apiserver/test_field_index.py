@@ -61,7 +61,7 @@ def test_an_index_holds_what_looking_at_all_records_would_find(
 
 @pytest.mark.slow
 @given(st.lists(st.one_of(VALUES, st.none()), max_size=6), st.one_of(VALUES, st.none()), VALUES)
-def test_who_waits_for_a_value_hears_of_what_has_it_or_had_it_and_everybody_once(
+def test_watchers_of_a_value_are_affected_once_by_old_or_new_value(
     waiting: list[str | None], before: str | None, after: str
 ) -> None:
     audience: Watchers[int] = Watchers()
@@ -79,7 +79,7 @@ def test_who_waits_for_a_value_hears_of_what_has_it_or_had_it_and_everybody_once
     assert list(audience.affected(old, Thing("a/x", after))) == []
 
 
-def test_a_selection_is_found_by_its_name_or_else_by_a_field_that_is_to_be_equal() -> None:
+def test_selection_uses_the_name_index_or_else_an_equality_field() -> None:
     named = select(CONFIG_MAPS, "default", "", "metadata.name=a")
     assert named.term == FieldTerm(NAME, "a")
     both = select(EVENTS, "", "", "reason=n,metadata.name=a")

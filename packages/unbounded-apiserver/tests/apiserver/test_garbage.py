@@ -156,7 +156,7 @@ async def test_a_cluster_wide_owner_owns_in_all_namespaces(client: Client) -> No
 
 
 @pytest.mark.slow
-async def test_a_cluster_wide_object_is_never_collected_for_an_owner_within_a_namespace(client: Client) -> None:
+async def test_cluster_scoped_object_is_never_collected_for_a_namespaced_owner(client: Client) -> None:
     owner = await create(client, "owner")
     child = {"metadata": {"name": "wide", "ownerReferences": [reference(owner)]}}
     await client.create("/api/v1/namespaces", child)
@@ -168,7 +168,7 @@ async def test_a_cluster_wide_object_is_never_collected_for_an_owner_within_a_na
 
 
 @pytest.mark.slow
-async def test_nothing_is_collected_for_an_owner_of_a_kind_that_is_not_served(client: Client) -> None:
+async def test_objects_with_an_owner_of_an_unserved_kind_are_not_collected(client: Client) -> None:
     owner = {"apiVersion": "example.com/v1", "kind": "Widget", "name": "w", "uid": NOBODY}
     await create(client, "child", owner)
     await collected(client)

@@ -147,7 +147,7 @@ def test_a_single_writer_never_waits_for_others() -> None:
         grouping.committed(1, 0.1)
 
 
-def test_on_a_slow_disk_a_commit_waits_for_the_writers_of_the_last_one() -> None:
+def test_commit_on_slow_disk_waits_for_the_writers_of_the_previous_commit() -> None:
     grouping = CommitGrouping()
     for _ in range(10):
         grouping.begin(49)

@@ -40,7 +40,7 @@ async def test_a_large_list_comes_whole_compressed_or_not(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_who_does_not_read_a_large_list_delays_nobody_and_gets_it_in_the_end(tmp_path: Path) -> None:
+async def test_slow_reader_of_a_large_list_delays_no_other_client(tmp_path: Path) -> None:
     async with running(tmp_path) as (server, admin):
         await filled(admin)
         connector = aiohttp.TCPConnector(ssl=admin_context(server.kubeconfig_path))

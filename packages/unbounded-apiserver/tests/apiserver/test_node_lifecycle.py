@@ -230,7 +230,7 @@ async def test_pods_leave_a_silent_node_among_others_when_their_time_is_over(tmp
 
 
 @pytest.mark.slow
-async def test_a_lease_that_is_renewed_keeps_a_node_ready_and_costs_no_write_on_it(tmp_path: Path) -> None:
+async def test_renewed_lease_keeps_a_node_ready_without_writes_to_it(tmp_path: Path) -> None:
     async with running(tmp_path, SOON) as (_, client):
         await register(client)
         before = await tainted(client, [OWN])
@@ -266,7 +266,7 @@ async def test_a_kubelet_that_never_reported_leaves_its_node_unknown(tmp_path: P
 
 
 @pytest.mark.slow
-async def test_pods_of_a_node_that_is_gone_go_and_stay_when_it_comes_back_in_time(tmp_path: Path) -> None:
+async def test_pods_of_a_deleted_node_are_collected_unless_it_returns_in_time(tmp_path: Path) -> None:
     times = NodeTimes(quarantine_s=1.0)
     async with running(tmp_path, times) as (_, client):
         await register(client)
@@ -316,7 +316,7 @@ def test_how_long_taints_are_tolerated(
     assert tolerated_s(tolerations, taints) == expected
 
 
-def test_evictions_slow_down_and_stop_with_the_part_of_a_zone_that_is_away() -> None:
+def test_eviction_rate_depends_on_the_share_of_unready_nodes_in_the_zone() -> None:
     zones = Zones(NEVER)
 
     def wait(away: int, ready: int, zone: str = "a", other: int = 0) -> float | None:
@@ -342,7 +342,7 @@ def test_evictions_slow_down_and_stop_with_the_part_of_a_zone_that_is_away() -> 
 
 
 @pytest.mark.slow
-async def test_a_pod_that_comes_to_a_tainted_node_is_held_to_its_tolerations(tmp_path: Path) -> None:
+async def test_pod_bound_to_a_tainted_node_is_evicted_without_toleration(tmp_path: Path) -> None:
     async with running(tmp_path) as (_, client):
         await client.create(NODES, {"metadata": {"name": "node-1"}})
         taint = {"key": "example.com/off", "effect": "NoExecute"}

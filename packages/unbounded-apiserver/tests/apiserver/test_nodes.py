@@ -143,7 +143,7 @@ async def test_the_rules_of_a_node_cannot_be_listed_in_full(served: tuple[ApiSer
         assert told["status"]["evaluationError"] == "node authorizer does not support user rule resolution"
 
 
-async def test_a_node_reads_what_its_pods_refer_to_for_as_long_as_they_do(store: Store) -> None:
+async def test_node_may_read_secrets_only_while_its_pods_reference_them(store: Store) -> None:
     rules = NodeRules(store)
 
     def may_read(name: str) -> bool:

@@ -145,7 +145,7 @@ A_LABEL = (
          f'an integer, values[0][a]: Invalid value: "-x": {A_LABEL}]'),
     ],
 )  # fmt: skip
-def test_a_selector_that_cannot_be_read_is_refused_in_the_words_of_kubernetes(selector: str, said: str) -> None:
+def test_invalid_selector_is_rejected_with_the_message_of_kubernetes(selector: str, said: str) -> None:
     error = refusal(selectors.BadSelector, lambda: selectors.parse_labels(selector))
     assert str(error) == said
 

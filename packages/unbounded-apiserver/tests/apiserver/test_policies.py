@@ -152,7 +152,7 @@ async def test_every_way_of_writing_and_deleting_is_held_to_it(admin: Client) ->
     assert [one["data"] for one in (await admin.get(f"{MAPS}?{MADE_HERE}"))["items"]] == [{"a": "1"}, {"a": "1"}]
 
 
-async def test_a_generated_name_is_not_in_the_request_and_is_in_the_object(admin: Client) -> None:
+async def test_policy_finds_a_generated_name_in_the_object_only(admin: Client) -> None:
     await enforce(admin, [{"expression": "has(request.name) || !object.metadata.name.startsWith('g-')"}])
     answer = await admin.ask("POST", MAPS, {"metadata": {"generateName": "g-"}})
     assert said(answer) == "failed expression: has(request.name) || !object.metadata.name.startsWith('g-')"
@@ -251,7 +251,7 @@ async def _answers(admin: Client, path: str) -> bool:
     return (await admin.ask("GET", path)).status == 200
 
 
-async def test_a_condition_that_is_false_lets_pass_and_one_that_fails_does_not(admin: Client) -> None:
+async def test_false_match_condition_admits_and_failing_one_rejects(admin: Client) -> None:
     false, broken = (
         {"name": "f", "expression": "object.data.a == '2'"},
         {"name": "b", "expression": "object.data.x == ''"},
@@ -265,7 +265,7 @@ async def test_a_condition_that_is_false_lets_pass_and_one_that_fails_does_not(a
     assert said(await admin.ask("POST", f"{MAPS}?dryRun=All", config_map(a="1"))) == ""
 
 
-async def test_what_cannot_be_judged_passes_when_failures_are_ignored_and_what_is_false_does_not(admin: Client) -> None:
+async def test_failure_policy_ignore_admits_evaluation_errors_but_not_false_results(admin: Client) -> None:
     await enforce(admin, [{"expression": "object.data.x == ''"}], failurePolicy="Ignore")
     assert said(await admin.ask("POST", f"{MAPS}?dryRun=All", config_map())) == ""
     await enforce(admin, NEVER, failurePolicy="Ignore")

@@ -116,7 +116,7 @@ async def test_an_update_does_not_move_the_time_of_deletion(client: Client) -> N
 
 
 @pytest.mark.slow
-async def test_the_finalizers_of_kubernetes_own_kinds_are_qualified_and_others_only_should_be(client: Client) -> None:
+async def test_unqualified_finalizer_is_rejected_on_core_kinds_and_warned_elsewhere(client: Client) -> None:
     for definition in golden_definitions():
         await client.create(DEFINITIONS, definition)
     widget = {"apiVersion": "example.com/v1", "kind": "Widget", **named(finalizers=["hold"]), "spec": {"size": 1}}
@@ -341,7 +341,7 @@ async def test_an_update_of_what_is_gone_is_told_by_its_uid(client: Client) -> N
 
 
 @pytest.mark.slow
-async def test_a_patch_may_leave_type_and_version_to_the_url_where_they_are_known(client: Client) -> None:
+async def test_patch_may_null_kind_and_version_only_for_builtin_types(client: Client) -> None:
     await client.create(CONFIG_MAPS, named())
     headers = {"Content-Type": "application/merge-patch+json"}
     untyped = {"kind": None, "apiVersion": None, "data": {"a": "b"}}

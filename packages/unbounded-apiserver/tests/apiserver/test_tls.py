@@ -184,7 +184,7 @@ async def test_nothing_is_read_while_reading_is_paused(meet: Meet) -> None:
     assert await peer.has_heard(MUCH)
 
 
-async def test_what_was_written_before_a_close_arrives_and_the_client_is_told_that_it_is_all(meet: Meet) -> None:
+async def test_data_written_before_close_arrives_with_a_clean_tls_end(meet: Meet) -> None:
     peer, reader, _ = await meet(window=8192)
     peer.transport.write(MUCH)
     peer.transport.close()
@@ -285,7 +285,7 @@ async def test_the_end_of_a_client_is_the_end_of_the_connection(meet: Meet, how:
     assert how == "reset" or peer.told == ["eof", "lost"]
 
 
-async def test_what_is_written_to_a_client_that_has_gone_is_no_trouble_for_the_writer(meet: Meet) -> None:
+async def test_writes_to_a_disconnected_client_raise_no_error(meet: Meet) -> None:
     peer, _, writer = await meet()
     writer.transport.abort()
     for _ in range(1000):

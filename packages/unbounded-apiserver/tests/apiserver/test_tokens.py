@@ -124,7 +124,7 @@ async def test_a_bound_token_ends_with_its_secret(served: tuple[ApiServer, Clien
 
 
 @pytest.mark.slow
-async def test_a_token_of_a_pod_is_for_its_account_and_ends_with_it(served: tuple[ApiServer, Client]) -> None:
+async def test_pod_bound_token_needs_the_pods_account_and_ends_with_it(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     node = await admin.create("/api/v1/nodes", {"metadata": {"name": "n1"}})
     spec = {"containers": [{"name": "c", "image": "i"}], "serviceAccountName": "default", "nodeName": "n1"}

@@ -65,7 +65,7 @@ async def test_a_fleet_is_shared_by_processes_and_keeps_its_order() -> None:
 
 
 @pytest.mark.slow
-async def test_the_truth_of_a_host_and_the_dials_of_its_bmc_are_at_hand() -> None:
+async def test_fleet_bmc_exposes_host_truth_dials_and_profiles() -> None:
     async with start_fleet(2, shutdown_s=0.0, boot_s=0.0, power=HostPower.OFF) as fleet:
         bmc, other = fleet
         assert await bmc.power() is HostPower.OFF

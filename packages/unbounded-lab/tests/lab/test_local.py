@@ -14,7 +14,7 @@ from tests.support.waiting import eventually
 from unbounded_lab.bmc import HostPower, LabBmc, ManualClock
 
 
-async def test_it_lives_by_the_clock_of_the_event_loop_unless_it_is_given_one() -> None:
+async def test_bmc_clock_defaults_to_the_clock_of_the_event_loop() -> None:
     async with LabBmc() as bmc:
         loop = asyncio.get_running_loop()
         before = bmc.clock.now() - loop.time()

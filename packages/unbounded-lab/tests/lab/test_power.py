@@ -173,7 +173,7 @@ def test_a_graceful_restart_of_a_board_starts_it_when_it_has_ended() -> None:
     assert board.told == ["button", "start from Hdd"]
 
 
-def test_a_board_that_resets_itself_boots_from_where_it_is_to_boot_next() -> None:
+def test_self_resetting_board_boots_from_its_next_boot_device() -> None:
     host, board = with_board(HostPower.OFF)
     host.boot = HostBootOverride(OverrideEnabled.ONCE, "Pxe")
     host.press(Press.ON, 0.0)

@@ -315,7 +315,7 @@ async def test_an_image_that_is_there_is_used_while_the_registry_is_away(
         await images.get(f"{registry.host}/rootfs:2", AMD64, quiet)
 
 
-async def test_a_tag_that_moved_brings_the_new_image_and_a_rotten_layer_is_fetched_again(
+async def test_moved_tag_fetches_the_new_image_and_corrupt_layer_is_refetched(
     registry: Registry, session: Web, tmp_path: Path
 ) -> None:
     registry.add(image(LAYERS), "1")

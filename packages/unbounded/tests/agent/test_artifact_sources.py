@@ -112,7 +112,7 @@ def test_a_url_keeps_its_query_on_the_checksum() -> None:
         ),
     ],
 )
-def test_places_that_mean_nothing_are_refused_by_the_key_and_without_the_query(
+def test_invalid_sources_are_rejected_by_key_and_without_the_query(
     sources: dict[str, ArtifactSource], said: str
 ) -> None:
     with pytest.raises(Rejected, match=said) as caught:

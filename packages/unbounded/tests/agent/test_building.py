@@ -272,7 +272,7 @@ async def test_an_image_that_breaks_the_contract_is_refused_with_each_clause(sit
 
 
 @pytest.mark.slow
-async def test_the_sandbox_image_is_that_of_the_node_image_else_that_of_the_mirror(site: Site) -> None:
+async def test_sandbox_image_comes_from_the_node_image_or_else_the_mirror(site: Site) -> None:
     root = await site.build(site.goal())
     assert (root / "usr/share/unbounded/sandbox.tar").read_bytes() == sandbox_image()
     own = tar(entry("usr/share/unbounded/sandbox.tar", sandbox_image()))

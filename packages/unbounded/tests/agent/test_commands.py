@@ -24,9 +24,7 @@ def _gone(pid: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("leader", ["exit 0", "wait"])
-async def test_what_a_program_started_ends_with_the_time_also_when_the_program_itself_has_ended(
-    leader: str, tmp_path: Path
-) -> None:
+async def test_timeout_kills_child_processes_even_after_their_parent_ended(leader: str, tmp_path: Path) -> None:
     noted = tmp_path / "pid"
     with pytest.raises(Transient, match=r"sh -c .*: not complete within 0\.5 s"):
         await HostCommands().run("sh", "-c", f"sleep 60 & echo $! >{noted}; {leader}", timeout_s=0.5)
@@ -59,7 +57,7 @@ async def test_who_is_cancelled_leaves_nothing_running(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_of_what_is_printed_the_end_is_kept_and_no_more_is_held_in_memory() -> None:
+async def test_command_output_is_truncated_to_its_end_in_bounded_memory() -> None:
     tracemalloc.start()
     try:
         ran = await HostCommands().run("sh", "-c", "head -c 30000000 /dev/zero; echo the end")

@@ -119,7 +119,7 @@ def test_a_machine_cannot_lead_the_agent_out_of_its_dev(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-async def test_an_event_of_the_kernel_brings_the_machine_up_to_date_at_once() -> None:
+async def test_kernel_event_synchronizes_devices_at_once() -> None:
     synced: asyncio.Queue[None] = asyncio.Queue()
 
     async def sync() -> None:

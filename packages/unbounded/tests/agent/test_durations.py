@@ -49,7 +49,7 @@ def test_the_docs_have_these_floors_and_ceilings() -> None:
     }
 
 
-def test_one_start_with_all_its_waits_at_their_ceilings_ends_within_a_call() -> None:
+def test_longest_start_ends_within_the_call_limit() -> None:
     """The engine takes a call that is longer for one whose outcome is open."""
     machine, gpus = MachineLimits(), 3 * 60.0
     waits = machine.start_s + machine.vanish_s + machine.start_s + gpus

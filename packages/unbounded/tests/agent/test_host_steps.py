@@ -77,7 +77,7 @@ async def test_parameters_that_the_kernel_lacks_are_left_out_and_told(made: Made
 
 
 @pytest.mark.parametrize("key", sysctl.KUBELET)
-async def test_a_parameter_that_kubelet_needs_and_that_cannot_be_set_fails_the_step(made: MadeUpHost, key: str) -> None:
+async def test_unsettable_kernel_parameter_of_kubelet_fails_the_step(made: MadeUpHost, key: str) -> None:
     sysctl.parameter(made.layout, key).unlink()
     with pytest.raises(Rejected, match=f"sysctl: this kernel has no {key}, but kubelet needs {sysctl.KUBELET[key]}"):
         await add_all((ALONE["sysctl"],), made.host, lambda _words: None)

@@ -40,7 +40,7 @@ async def test_who_is_kept_awake_keeps_its_exit_status() -> None:
         await awake
 
 
-async def test_a_reboot_and_a_power_cut_change_the_boot_and_keep_the_disk(host: Host) -> None:
+async def test_reboot_and_power_cut_change_the_boot_id_and_keep_the_disk(host: Host) -> None:
     first, machine_id = await host.boot_id(), host.get("/etc/machine-id")
     await host.run("sh", "-c", "echo kept >/etc/kept && mkdir /var/lib/machines/slot")
     await host.reboot()

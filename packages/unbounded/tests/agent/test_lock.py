@@ -105,7 +105,7 @@ async def test_tasks_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     await asyncio.gather(*(hold(f"task {number}") for number in range(3)))
 
 
-async def test_a_lock_file_that_a_reset_took_away_does_not_let_two_in(
+async def test_lock_file_deleted_by_a_reset_does_not_admit_two_holders(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -135,7 +135,7 @@ async def test_only_root_can_open_the_lock_and_keep_others_from_it(tmp_path: Pat
         assert oct(layout.lock.stat().st_mode & 0o777) == "0o600"
 
 
-async def test_two_who_ask_at_once_do_not_take_each_other_for_the_holder(tmp_path: Path) -> None:
+async def test_concurrent_readers_of_the_lock_are_not_reported_as_its_holder(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     layout.run.mkdir(parents=True)
     layout.lock.write_text("17 unbounded-agent start\n")  # killed

@@ -25,7 +25,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("distribution", [pytest.param("debian12"), pytest.param("ubuntu2404", marks=pytest.mark.soak)])
-async def test_a_slot_of_our_own_image_boots_and_runs_the_sandbox_that_it_holds(
+async def test_slot_of_the_project_image_boots_with_its_own_sandbox(
     distribution: str, host: Host, mirror: Mirror, images: Images
 ) -> None:
     layout = built(f"node-{distribution}/oci")

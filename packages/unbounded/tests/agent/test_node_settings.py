@@ -135,7 +135,7 @@ def test_the_settings_of_the_guide_are_accepted_and_usable() -> None:
         ({"sysctl": {"kernel/panic": "0"}}, "sysctl kernel/panic: omit it, as the agent sets it to 10"),
     ],
 )
-def test_what_the_schema_cannot_tell_is_refused_with_the_name_of_its_field(given: Any, words: str) -> None:
+def test_setting_beyond_the_schema_is_rejected_with_its_field(given: Any, words: str) -> None:
     with pytest.raises(Rejected) as refused:
         require_usable(settings(**given))
     assert words in str(refused.value)
@@ -173,7 +173,7 @@ def test_other_settings_are_another_node_and_are_named_as_drift() -> None:
     assert desired_node(machine_of(kubernetes={}), None, wanted.goal).drift == ("kubelet",)
 
 
-async def test_a_slot_is_brought_to_other_settings_and_loses_the_files_of_the_earlier_ones(tmp_path: Path) -> None:
+async def test_new_settings_of_a_slot_delete_files_of_former_settings(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     nodes = HostNodes(layout, ScriptedCommands(), ScriptedUnits(), arch="amd64")
     root = layout.rootfs(Slot.KUBE1)

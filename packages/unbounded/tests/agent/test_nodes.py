@@ -95,7 +95,7 @@ def test_what_a_slot_was_made_from_is_read_back(tmp_path: Path) -> None:
     assert list(layout.etc.iterdir()) == []
 
 
-def test_a_description_that_was_changed_is_refused_and_one_without_checksum_is_taken(tmp_path: Path) -> None:
+def test_modified_build_record_is_rejected_and_one_without_checksum_accepted(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     write_build_record(layout, KUBE1, APPLIED)
     path = layout.applied(KUBE1)
@@ -203,7 +203,7 @@ async def test_another_failure_of_the_start_is_not_covered_up(parts: Parts) -> N
     assert parts.commands.ran("machinectl", "terminate") == 0
 
 
-async def test_an_old_machine_that_does_not_go_is_given_up_within_the_limit(parts: Parts) -> None:
+async def test_old_machine_that_does_not_end_fails_the_start_in_time(parts: Parts) -> None:
     whole(parts.layout)
     parts.units.fail[UNIT] = ["File exists"]
     parts.commands.answers[("machinectl", "show")] = [HostCommandResult((), 0, "State=closing", "")]
@@ -294,7 +294,7 @@ async def test_a_machine_that_hangs_is_ended_by_force(parts: Parts) -> None:
     assert ("kill", UNIT) in parts.units.asked
 
 
-async def test_a_machine_that_would_be_back_at_the_next_boot_is_down_and_that_is_said(parts: Parts) -> None:
+async def test_machine_is_stopped_even_when_its_unit_cannot_be_disabled(parts: Parts) -> None:
     """The other slot must not be started beside it then."""
     parts.units.states[UNIT] = RUNS
     parts.commands.answers[("systemctl", "disable")] = [failed("Read-only file system")]
@@ -428,7 +428,7 @@ async def test_kubelets_certificate_is_taken_from_the_slot_while_it_is_good(part
     assert (found.pem.reveal() if found else None) == (pem if good else None)
 
 
-async def test_a_kubelet_that_ends_again_and_again_is_said_with_how_it_ended(parts: Parts) -> None:
+async def test_repeatedly_ending_kubelet_is_reported_with_its_output(parts: Parts) -> None:
     runs(parts)
     journal = ("systemd-run", "--machine=kube1", "--quiet", "--collect", "--pipe", "--wait", "--", "journalctl")
     parts.commands.answers[journal] = [

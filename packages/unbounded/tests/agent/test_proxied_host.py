@@ -34,7 +34,7 @@ def goal(mirror: Mirror, images: Images, proxy: str, ca: str | None) -> NodeGoal
     )
 
 
-async def test_a_slot_is_built_through_a_proxy_from_a_mirror_of_a_private_authority(
+async def test_slot_is_built_through_a_proxy_from_a_private_ca_mirror(
     host: Host, mirror: Mirror, images: Images, lan: Segment, tmp_path: Path
 ) -> None:
     nodes, told = nodes_of(host), list[str]()

@@ -125,7 +125,7 @@ class Refusing(MemoryApi):
         raise Forbidden('secrets "hub" is forbidden')
 
 
-async def test_the_role_of_the_guide_lets_agents_read_the_secret_and_no_other() -> None:
+async def test_documented_role_allows_agents_to_read_only_that_secret() -> None:
     guide = (ROOT / "docs/node-settings.md").read_text()
     blocks = [part.partition("```")[0] for part in guide.split("```yaml\n")[1:]]
     (configuration,) = yaml.safe_load_all(blocks[0])

@@ -341,7 +341,7 @@ async def _cut_off_everywhere(attempt: Callable[[int, Path], Awaitable[bool]]) -
 
 
 @pytest.mark.slow
-async def test_a_reset_that_is_cut_off_at_any_call_is_finished_by_the_next() -> None:
+async def test_reset_interrupted_at_any_call_is_completed_by_the_next() -> None:
     """Commands, systemd and slots are all that a reset waits for: it is cut off before each such call once."""
     assert await _cut_off_everywhere(_cut_off_at) > 20
 
@@ -369,7 +369,7 @@ async def _cut_off_at(cut_at: int, root: Path) -> bool:
 
 
 @pytest.mark.slow
-async def test_a_start_that_is_cut_off_at_any_call_is_finished_by_the_next_and_can_be_taken_back() -> None:
+async def test_start_interrupted_at_any_call_is_completed_and_can_be_reset() -> None:
     """Inside of steps too: all that a step waits for, and each time that a slot is half built."""
     assert await _cut_off_everywhere(_start_cut_off_at) > 40
 
@@ -432,7 +432,7 @@ async def test_a_reset_where_no_node_is_any_more_takes_nothing_for_one(world: Ma
 
 
 @pytest.mark.slow
-async def test_a_reset_cut_off_at_its_very_end_still_knows_what_to_spare(
+async def test_reset_interrupted_at_its_end_still_spares_foreign_resources(
     world: MadeUpStart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interface(world, "wg0")

@@ -90,7 +90,7 @@ async def test_the_first_failure_names_its_step_and_stops_the_others() -> None:
     assert world.did == []
 
 
-async def test_a_bug_in_a_step_is_not_taken_for_a_failure_of_the_host() -> None:
+async def test_bug_in_a_step_is_not_reported_as_host_failure() -> None:
     with pytest.raises(KeyError):
         await add_all([step("bug", fails=KeyError("x"))], World(), lambda _words: None)
 

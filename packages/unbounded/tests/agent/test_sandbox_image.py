@@ -112,7 +112,7 @@ def pause(tmp_path: Path) -> Path:
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes needs root")
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
-def test_pause_reaps_what_is_left_to_it_and_ends_when_it_is_told_to(pause: Path, told: signal.Signals) -> None:
+def test_pause_reaps_orphans_and_ends_on_a_signal(pause: Path, told: signal.Signals) -> None:
     script = f"(sleep 0.05 & echo $! >&2) & exec {pause}"  # the sleep outlives its parent, and is left to process 1
     unshared = ("unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", script)
     with subprocess.Popen(unshared, stderr=subprocess.PIPE) as outer:

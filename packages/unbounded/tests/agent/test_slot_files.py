@@ -128,7 +128,7 @@ def test_a_slot_has_the_hosts_name_and_an_id_of_its_own() -> None:
     assert machine_id("1" * 32, "kube1") != first
 
 
-def test_services_start_with_the_machine_and_those_for_a_network_of_its_own_do_not() -> None:
+def test_node_services_are_enabled_and_network_services_masked() -> None:
     links = slot_links(TOKEN, PLAIN)
     assert links["/etc/systemd/system/systemd-resolved.service"] == "/dev/null"
     assert links["/etc/systemd/system/systemd-networkd.service"] == "/dev/null"
@@ -136,7 +136,7 @@ def test_services_start_with_the_machine_and_those_for_a_network_of_its_own_do_n
     assert "/etc/systemd/system/multi-user.target.wants/containerd.service" in links
 
 
-def test_the_resolver_follows_a_file_below_run_and_pods_do_not_get_the_stub() -> None:
+def test_resolver_file_below_run_is_bound_and_pods_bypass_the_stub() -> None:
     names = frozenset({"stub-resolv.conf", "resolv.conf"})
     found = dns_resolution("/run/systemd/resolve/stub-resolv.conf", names, b"nameserver 127.0.0.53\n")
     assert found.bind == BindMount("/run/systemd/resolve", "/run/host-resolve")
@@ -146,7 +146,7 @@ def test_the_resolver_follows_a_file_below_run_and_pods_do_not_get_the_stub() ->
     assert "/etc/resolv.conf" not in written(resolve=found)
 
 
-def test_a_resolvers_file_in_etc_is_copied_as_etc_is_not_shown_to_the_machine() -> None:
+def test_resolver_file_in_etc_is_copied_into_the_machine() -> None:
     found = dns_resolution("/etc/resolv.conf", frozenset({"shadow", "resolv.conf"}), b"nameserver 10.0.0.1\n")
     assert found == PLAIN
     assert written(resolve=found)["/etc/resolv.conf"] == b"nameserver 10.0.0.1\n"

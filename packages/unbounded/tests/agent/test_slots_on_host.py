@@ -236,7 +236,7 @@ Point = Callable[[Layout], bool] | float  # a condition, or seconds
     ],
 )
 @pytest.mark.timeout(900)
-async def test_a_build_that_is_cut_off_anywhere_is_done_again_and_makes_the_same(
+async def test_build_interrupted_anywhere_is_repeated_with_the_same_result(
     host: Host, mirror: Mirror, images: Images, points: tuple[Point, ...]
 ) -> None:
     nodes, wanted = nodes_of(host), goal_of(mirror, f"{images.host}/lab/node:v1")

@@ -96,7 +96,7 @@ def test_versions_mean_the_same_here_as_they_do_at_the_start() -> None:
         assert desired_node(machine_of(**spec, agent={"downloads": downloads}), None, started).drift == ()
 
 
-def test_a_version_without_a_place_comes_from_where_things_come_now_and_has_no_digest_of_another_one() -> None:
+def test_version_without_source_uses_the_present_mirror_without_its_digest() -> None:
     mirror = ArtifactSource(base_url="https://mirror", sha256="d" * 64)
     base = msgspec.structs.replace(BASE, downloads=Downloads(runc=mirror, cni=mirror, containerd=mirror))
     downloads = {"runc": {"version": "v1.5.0"}, "cni": {"version": "1.6.0"}, "containerd": {"baseURL": "https://mine"}}
@@ -129,7 +129,7 @@ def test_the_configuration_is_wanted_with_its_name_and_number() -> None:
     )
 
 
-def test_where_both_set_a_field_the_configuration_wins_and_the_field_is_named() -> None:
+def test_configuration_overrides_machine_fields_and_names_them() -> None:
     spec = {
         "kubernetes": {
             "version": "v1.33.1",

@@ -219,7 +219,7 @@ def test_a_kubelet_that_crashes_soon_after_it_has_registered_is_no_node(tmp_path
     run_virtual(story())
 
 
-def test_a_machine_that_looks_different_each_time_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+def test_start_gives_up_on_a_machine_that_changes_too_often(tmp_path: Path) -> None:
     async def story() -> None:
         waiting = Waiting(tmp_path)
         await waiting.run()
@@ -231,7 +231,7 @@ def test_a_machine_that_looks_different_each_time_is_not_waited_for_for_ever(tmp
     run_virtual(story(), limit_s=60)
 
 
-def test_a_kubelet_that_is_not_well_by_its_own_words_is_waited_for(tmp_path: Path) -> None:
+def test_start_waits_for_a_kubelet_that_reports_unhealthy(tmp_path: Path) -> None:
     async def story() -> None:
         waiting = Waiting(tmp_path)
         await waiting.run()
@@ -290,7 +290,7 @@ def test_a_node_that_does_not_come_is_told_with_what_it_lacks(name: str, tmp_pat
 WORKERS = "unbounded-cloud.io/machine-configuration"
 
 
-def test_a_node_is_made_at_once_from_what_its_machine_is_bound_to() -> None:
+def test_first_node_is_built_from_the_configuration_of_its_machine() -> None:
     """The agent's configuration counts for fields that the Machine does not set."""
 
     async def story() -> None:
@@ -344,7 +344,7 @@ def edited_after(api: MemoryApi, edits: int) -> None:
     api.patch = noting  # type: ignore[method-assign, assignment]
 
 
-async def test_a_first_node_is_made_from_a_version_that_its_machine_names_before(
+async def test_machine_status_names_the_version_before_the_first_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = await api_with("v1.34.0")

@@ -151,7 +151,7 @@ async def test_a_recreation_that_is_under_way_and_one_that_failed(host: Host) ->
     assert f"Failed:     node with 1.34.0, attempt 2, {now}: kubelet was not healthy" in told
 
 
-async def test_what_is_damaged_or_of_a_later_agent_is_named_and_the_rest_told(host: Host) -> None:
+async def test_status_names_damaged_or_newer_files_and_reports_the_rest(host: Host) -> None:
     host.applied(Slot.KUBE1, msgspec.json.encode({"format": 99}))
     host.applied(Slot.KUBE2)
     host.layout.applied(Slot.KUBE2).write_bytes(b"{}")

@@ -43,7 +43,7 @@ def test_another_message_keeps_the_transition_time_and_unknown_fields() -> None:
     assert changed == [REACHABLE | {"message": "port 2222 answers"}, OTHER]
 
 
-def test_another_status_moves_the_transition_time_and_keeps_the_place_in_the_list() -> None:
+def test_changed_status_updates_the_transition_time_of_the_condition() -> None:
     changed = set_condition([OTHER, REACHABLE], "Repaved", "True", "Succeeded", "", NOW)
     assert changed is not None
     assert [c["type"] for c in changed] == ["Repaved", "SSHReachable"]

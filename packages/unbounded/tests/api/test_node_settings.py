@@ -121,9 +121,7 @@ def test_all_settings_together_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(("part", "value", "field", "words"), WRONG, ids=[row[2] for row in WRONG])
-def test_what_a_node_could_not_use_is_refused_with_the_name_of_its_field(
-    part: str, value: Any, field: str, words: str
-) -> None:
+def test_unusable_node_setting_is_rejected_with_its_field(part: str, value: Any, field: str, words: str) -> None:
     found = causes("MachineConfiguration", configuration(**{part: value}))
     assert [cause.field for cause in found] == [f"spec.template.{field}"], found
     assert words in found[0].message

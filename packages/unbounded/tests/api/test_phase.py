@@ -149,7 +149,7 @@ def test_the_slot_counts_before_everything_else(kind: str, expected: str) -> Non
     assert phase(BARE_METAL, node=READY_NODE, slot=REBOOT | {"kind": kind}).phase == expected
 
 
-def test_a_reboot_hides_the_lost_ssh_connection_and_the_power_that_it_took_away() -> None:
+def test_phase_during_reboot_ignores_lost_ssh_and_power_off() -> None:
     down = ["SSHReachable=False/Unreachable", "PoweredOff=True/PoweredOff"]
     now = phase(SSH | BARE_METAL, *down, node=READY_NODE, slot=REBOOT)
     assert now == ("Rebooting", "HostReboot r1 by metalman/lab", "HostReboot")
@@ -159,7 +159,7 @@ def test_a_lost_executor_is_said() -> None:
     assert "executor is silent" in phase(BARE_METAL, slot=REBOOT | {"lost": True}).message
 
 
-def test_a_machine_that_has_joined_follows_its_node_and_not_its_ssh_port() -> None:
+def test_phase_of_a_joined_machine_follows_its_node_not_ssh() -> None:
     """Seen: `Pending: connection refused` of Machines whose Nodes served, for as long as a firewall was closed."""
     away = ["SSHReachable=False/Unreachable: no route to host", DONE, PROVISIONED]
     assert phase(SSH, *away, node=READY_NODE) == ("Ready", "Node w joined", "")

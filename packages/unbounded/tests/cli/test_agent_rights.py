@@ -98,7 +98,7 @@ async def test_an_agent_carries_its_operation_out_as_executors_do(served: tuple[
         assert node["metadata"]["labels"] == {"unbounded-cloud.io/machine": "m1"}
 
 
-async def test_a_slot_changes_hands_only_when_it_is_free_or_its_holder_was_lost(
+async def test_agent_may_take_the_lock_only_if_free_or_holder_lost(
     served: tuple[ApiServer, Client],
 ) -> None:
     server, admin = served

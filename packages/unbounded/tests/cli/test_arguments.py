@@ -82,7 +82,7 @@ def test_every_site_has_a_lease_of_its_own_whose_name_kubernetes_takes() -> None
     assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", lease) for lease in leases)
 
 
-def test_no_two_machine_ops_controllers_share_a_lease_that_look_after_different_machines() -> None:
+def test_machine_ops_controllers_of_different_scopes_have_different_leases() -> None:
     scopes = [
         *(("", ""), ("eu", ""), ("EU", ""), ("eu.west", ""), ("eu-west", ""), ("azurevm", ""), ("", "azurevm")),
         *(("", "AzureVM"), ("eu", "AzureVM"), ("EU", "AzureVM"), ("eu", "azurevm"), ("eu-azurevm", "")),

@@ -140,7 +140,7 @@ def test_a_counter_waits_for_who_holds_the_slot_of_its_machine() -> None:
     counting(story)
 
 
-def test_an_operation_of_somebody_else_with_the_name_is_left_alone_and_told_of() -> None:
+def test_foreign_operation_with_the_same_name_is_reported_and_unchanged() -> None:
     async def story(world: World) -> None:
         spec = {"machineRef": "m1", "operationKind": "HostPowerOff"}
         await world.api.create(MACHINE_OPERATIONS, {"metadata": {"name": "m1-reboot-1"}, "spec": spec})
@@ -230,7 +230,7 @@ def test_a_pin_that_was_taken_away_is_made_anew() -> None:
     pinning(story)
 
 
-def test_a_silent_bmc_is_asked_ever_more_rarely_and_at_least_every_five_minutes() -> None:
+def test_silent_bmc_is_polled_with_backoff_up_to_five_minutes() -> None:
     async def story(world: World, certificates: Certificates) -> None:
         certificates.silent.add("m1")
         await world.machine()
@@ -263,7 +263,7 @@ def test_a_silent_bmc_is_logged_once_until_its_machine_changes(caplog: pytest.Lo
     pinning(story)
 
 
-def test_a_bmc_whose_address_is_none_is_looked_at_again_when_its_machine_changes() -> None:
+def test_bmc_with_invalid_address_is_observed_again_after_machine_change() -> None:
     async def story(world: World, certificates: Certificates) -> None:
         certificates.refused.add("m1")
         await world.machine()
@@ -397,7 +397,7 @@ async def test_for_all_sites_each_site_has_an_executor_of_its_name() -> None:
 
 
 @pytest.mark.slow
-async def test_a_machine_that_changes_its_site_keeps_the_executor_of_its_running_operation() -> None:
+async def test_machine_with_a_new_site_keeps_the_executor_of_its_operation() -> None:
     api = MemoryApi()
     async with AsyncExitStack() as stack:
         bmc = await stack.enter_async_context(LabBmc("lab-01", shutdown_s=1.0, boot_s=0.5))

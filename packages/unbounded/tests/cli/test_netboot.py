@@ -149,7 +149,7 @@ async def install(network: Lab, host: Host, config: str) -> tuple[int, str]:
     return await host.sh(INIT, INSTALLER=str(that_takes_loops(host)), CMDLINE=" ".join(shlex.split(line)[2:]))
 
 
-async def test_a_machine_is_reimaged_from_the_network_and_the_operation_says_what_proves_it(
+async def test_machine_is_reimaged_from_the_network_with_evidence_in_the_operation(
     network: Lab, tmp_path: Path
 ) -> None:
     image = installable(tmp_path / "image")
@@ -204,9 +204,7 @@ async def test_a_machine_is_reimaged_from_the_network_and_the_operation_says_wha
             assert refused(tmp_path / "data") == []
 
 
-async def test_an_installation_goes_on_where_it_was_when_everything_is_killed_and_started_again(
-    network: Lab, tmp_path: Path
-) -> None:
+async def test_network_installation_resumes_after_all_processes_are_killed(network: Lab, tmp_path: Path) -> None:
     async with around(network, tmp_path, {"lab/host:v1": IMAGE}, LEASE) as beside:
         async with serving(network, tmp_path / "data") as running:
             name = beside.machine["metadata"]["name"]
@@ -225,7 +223,7 @@ async def test_an_installation_goes_on_where_it_was_when_everything_is_killed_an
             assert operation["status"]["phase"] == "Complete", (operation["status"], running.printed)
 
 
-async def test_a_machine_without_a_bmc_is_installed_when_its_counter_asks_for_it(network: Lab, tmp_path: Path) -> None:
+async def test_machine_without_a_bmc_is_installed_by_its_repave_counter(network: Lab, tmp_path: Path) -> None:
     async with (
         around(network, tmp_path, {"lab/host:v1": IMAGE}, LEASE) as beside,
         serving(network, tmp_path / "data") as running,

@@ -49,7 +49,7 @@ async def test_where_the_controllers_run_is_told_though_cluster_info_is_refused(
     assert (await api.get(CONFIG_MAPS, components.NAME, namespace=NAMESPACE)).data["machina"].startswith("unbounded up")
 
 
-async def test_what_hosts_are_told_is_no_controller_and_what_they_were_told_goes() -> None:
+async def test_published_host_config_is_no_controller_and_replaces_the_former() -> None:
     api = MemoryApi()
     for config in ({"clusterDns": "10.96.0.10"}, {}):
         await components.publish(api, config)

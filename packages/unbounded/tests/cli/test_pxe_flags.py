@@ -82,7 +82,7 @@ def test_an_interface_that_is_not_there_is_refused_before_anything_is_started(
         ("https://api.example:6443", False),
     ],
 )
-def test_an_api_server_that_booted_machines_do_not_reach_is_told_of_with_a_remedy(url: str, warned: bool) -> None:
+def test_api_server_unreachable_from_booted_machines_is_warned_with_remedy(url: str, warned: bool) -> None:
     said = pxe.unreachable_warning(url, "10.66.0.1")
     assert bool(said) is warned
     assert not warned or "use --bind 0.0.0.0 --advertise-address 10.66.0.1" in said

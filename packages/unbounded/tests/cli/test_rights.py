@@ -240,7 +240,7 @@ async def test_machina_sets_a_host_up_and_resets_it_with_its_rights(
     assert told == ["HostKeyTrusted", "Provisioned"]
 
 
-async def test_machina_that_may_not_look_for_tokens_says_so_and_takes_the_one_that_is_named(
+async def test_machina_without_token_list_right_reports_it_and_uses_named_token(
     served: tuple[ApiServer, Client], refused: list[tuple[str, AuthAttributes]]
 ) -> None:
     """An administrator whose Machines all name their token may delete that binding."""

@@ -88,9 +88,7 @@ async def test_what_was_backed_up_comes_back_on_another_machine(tmp_path: Path) 
 
 
 @pytest.mark.slow
-async def test_a_back_up_that_was_not_written_as_it_should_be_removes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_damaged_new_backup_deletes_no_old_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "share"
     folder.mkdir()
     async with running(tmp_path / "data") as (server, _):

@@ -109,7 +109,7 @@ async def test_machines_and_operations_move_in_a_table_until_ctrl_c(tmp_path: Pa
         assert "Traceback" not in screen.written
 
 
-async def test_logs_that_are_sent_to_a_file_do_not_come_to_the_table(tmp_path: Path) -> None:
+async def test_logs_redirected_to_a_file_do_not_appear_in_the_table(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     script = 'exec "$0" -m unbounded.cli.main up --lab 1 --data "$1" --log-level info 2>"$2"'
     async with terminal("sh", "-c", script, sys.executable, str(tmp_path / "data"), str(logs)) as screen:

@@ -98,7 +98,7 @@ SHOWN: dict[str, Callable[[], str]] = {
 
 
 @pytest.mark.parametrize("way", SHOWN)
-def test_no_way_of_showing_lets_others_steer_the_terminal_or_begin_a_line(way: str) -> None:
+def test_no_output_passes_control_characters_or_forged_lines(way: str) -> None:
     found = SHOWN[way]()
     assert "all is well" in found
     assert not STEERS & set(found)

@@ -49,9 +49,7 @@ def test_it_offers_what_the_simulator_has() -> None:
 
 
 @pytest.mark.parametrize("cloud", LAB_CLOUDS)
-async def test_a_machine_of_a_cloud_is_replaced_while_others_are_rebooted_and_switched(
-    tmp_path: Path, cloud: str
-) -> None:
+async def test_cloud_machine_is_replaced_while_others_reboot_and_switch_power(tmp_path: Path, cloud: str) -> None:
     data, one, two, three = tmp_path / "data", *(f"lab-{cloud}-0{number}" for number in (1, 2, 3))
     async with up(data, "--lab", "3", "--lab-cloud", cloud) as running:
         await running.says(f"machine {three}: new")
@@ -75,7 +73,7 @@ async def test_a_machine_of_a_cloud_is_replaced_while_others_are_rebooted_and_sw
 @pytest.mark.soak  # a call of a killed controller may arrive for as long as a call may take
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("cloud", "number"), [("azure", signal.SIGSTOP), ("oci", signal.SIGKILL)])
-async def test_a_replacement_goes_on_when_its_controller_is_killed_or_stopped_in_the_middle(
+async def test_replacement_resumes_after_its_controller_is_killed_or_stopped(
     tmp_path: Path, cloud: str, number: signal.Signals
 ) -> None:
     async with up(tmp_path / "data", "--lab", "2", "--lab-cloud", cloud) as running:

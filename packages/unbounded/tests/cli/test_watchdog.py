@@ -42,12 +42,12 @@ def test_a_process_that_hangs_is_told_from_one_that_is_kept_waiting(
     assert _noticed_after(_alive(), state=state, cpu_share=cpu_share) == noticed_s
 
 
-def test_a_large_sdk_may_be_imported_for_long_and_a_process_that_was_stopped_meanwhile_is_noticed() -> None:
+def test_watchdog_tolerates_long_imports_but_detects_stopped_processes() -> None:
     assert _noticed_after(Watchdog(), state="R", cpu_share=1.0) == START_S
     assert _noticed_after(Watchdog(), state="T") == SILENT_S
 
 
-def test_a_turn_of_the_loop_ends_the_silence_and_what_was_used_before_counts_no_more() -> None:
+def test_heartbeat_resets_the_silence_and_the_cpu_baseline() -> None:
     dog = _alive()
     for _ in range(9):
         assert not dog.record_silence(CHECK_S, ProcessState("R", 30.0))

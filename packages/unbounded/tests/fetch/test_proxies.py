@@ -87,7 +87,7 @@ async def test_a_proxy_that_refuses_is_named_with_its_status(status: str, failur
     assert asked == ["CONNECT example.com:443 HTTP/1.1", "GET http://example.com/a HTTP/1.1"]
 
 
-async def test_what_a_proxy_brings_is_taken_and_one_that_is_away_is_named() -> None:
+async def test_proxied_fetch_succeeds_and_unreachable_proxy_is_named() -> None:
     asked: list[str] = []
     async with proxy("200 OK", asked) as url, Web(proxies=Proxies(http=url)) as web:
         assert await get(web, "http://example.com/a") == 200

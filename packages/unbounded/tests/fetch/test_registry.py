@@ -394,7 +394,7 @@ async def test_a_token_server_without_tls_on_another_host_gets_no_login(registry
         await client(session, registry).resolve(AMD64)
 
 
-def test_plain_http_is_for_this_machine_and_private_literals_or_what_is_configured() -> None:
+def test_registry_uses_plain_http_for_local_private_or_configured_hosts() -> None:
     trust = Trust(plain=frozenset({"lab.example.com", "b.example.com:5000"}), tls=frozenset({"10.0.0.9"}))
     plain = ("localhost:5000", "127.0.0.1", "[::1]:5000", "10.1.2.3:5000", "192.168.1.1", "172.31.0.1")
     tls = ("example.com", "172.32.0.1", "10.0.0.9:5000", "b.example.com", "8.8.8.8", "localhost.example.com")

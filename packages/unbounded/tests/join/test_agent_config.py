@@ -258,7 +258,7 @@ def test_keys_that_mean_nothing_are_named_with_what_was_meant() -> None:
     ]
 
 
-def test_what_lacks_because_its_key_is_written_otherwise_is_told_with_that_key() -> None:
+def test_missing_key_error_suggests_the_misspelled_key() -> None:
     body = json.loads(agent_config_json(machine(), FACTS, token=TOKEN))
     body["Cluster"]["CACertBase64"] = body["Cluster"].pop("CaCertBase64")
     with pytest.raises(

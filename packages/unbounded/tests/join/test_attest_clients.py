@@ -128,7 +128,7 @@ def later(after: str = "0") -> web.Response:
 
 @pytest.mark.slow
 @needs_tpm
-async def test_both_clients_wait_as_they_are_asked_to_and_give_up_after_five_times(
+async def test_attest_clients_honor_retry_after_and_give_up_after_five_attempts(
     tmp_path: Path, tpm: SoftwareTpm
 ) -> None:
     server = Server(first=[later() for _ in range(4)])
@@ -165,9 +165,7 @@ async def test_both_clients_say_why_they_are_refused(tmp_path: Path, tpm: Softwa
 
 @pytest.mark.slow
 @needs_tpm
-async def test_who_stands_in_between_cannot_have_the_token_shown_to_a_cluster_of_his_own(
-    tmp_path: Path, tpm: SoftwareTpm
-) -> None:
+async def test_man_in_the_middle_cannot_replace_the_cluster_authority(tmp_path: Path, tpm: SoftwareTpm) -> None:
     server = Server()
 
     async def between(request: web.BaseRequest) -> web.StreamResponse:

@@ -96,7 +96,7 @@ def test_a_good_token_is_read_with_when_it_ends() -> None:
     ],
     ids=lambda value: value.replace(" ", "-")[:40] if isinstance(value, str) else "",
 )
-def test_what_is_wrong_with_a_token_is_named_and_the_token_is_not(given_secret: core.Secret, said: str) -> None:
+def test_token_error_names_the_fault_but_not_the_token(given_secret: core.Secret, said: str) -> None:
     with pytest.raises(Rejected) as refused:
         token_in(given_secret, now=NOW)
     assert said in str(refused.value)
@@ -149,7 +149,7 @@ def default_id(there: list[core.Secret], site: str) -> str | None:
     return None if token is None else token.id
 
 
-def test_a_machine_that_names_no_token_takes_the_default_of_its_site_before_that_of_none() -> None:
+def test_default_token_of_the_site_takes_precedence_over_the_siteless_one() -> None:
     ours, nobodys = made("aaaaaa", OLD, site="lab", default=True), made("bbbbbb", NEW, default=True)
     others, no_default = made("cccccc", NEWEST, site="other", default=True), made("dddddd", NEWEST, site="lab")
     assert default_id([ours, nobodys, others, no_default], "lab") == "aaaaaa"

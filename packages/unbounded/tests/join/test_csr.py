@@ -83,7 +83,7 @@ def modes(folder: Path) -> dict[str, str]:
     return {path.name: oct(path.stat().st_mode & 0o777) for path in [folder, *folder.iterdir()]}
 
 
-def test_the_certificate_and_its_key_are_in_one_file_that_only_root_reads(tmp_path: Path) -> None:
+def test_certificate_and_key_share_one_file_with_mode_0600(tmp_path: Path) -> None:
     folder = tmp_path / "state" / "identity"
     files = IdentityFiles(folder, AGENT)
     held = issued(tmp_path, files)
@@ -153,7 +153,7 @@ def test_who_was_cut_off_finds_its_own_request_again(tmp_path: Path) -> None:
     run_virtual(story())
 
 
-def test_while_it_waits_it_says_for_whom_and_what_a_person_could_do(tmp_path: Path) -> None:
+def test_certificate_wait_reports_the_approver_and_the_manual_command(tmp_path: Path) -> None:
     async def story() -> str:
         told: list[str] = []
         api = MemoryApi()
@@ -173,9 +173,7 @@ def test_while_it_waits_it_says_for_whom_and_what_a_person_could_do(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("kind", "what"), [("Denied", "denied"), ("Failed", "approved, but not signed")])
-def test_a_refusal_is_told_in_its_own_words_and_the_next_request_has_another_key(
-    tmp_path: Path, kind: str, what: str
-) -> None:
+def test_rejected_csr_reports_its_message_and_the_next_has_another_key(tmp_path: Path, kind: str, what: str) -> None:
     async def story() -> None:
         api = MemoryApi()
         files, signer = IdentityFiles(tmp_path, AGENT), Signer(api, tmp_path)
@@ -229,7 +227,7 @@ def test_the_certificate_of_another_machine_counts_as_nothing(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_certificate_is_renewed_between_70_and_90_percent_of_its_life_at_a_moment_of_its_own(tmp_path: Path) -> None:
+def test_renewal_time_is_random_between_70_and_90_percent_of_validity(tmp_path: Path) -> None:
     moments = set()
     for number in range(8):
         held = issued(tmp_path, IdentityFiles(tmp_path / str(number), AGENT))
@@ -254,7 +252,7 @@ def test_a_certificate_that_is_good_for_long_is_not_asked_for_again(tmp_path: Pa
     assert run_virtual(story(NOW + YEAR * 0.95)) != held
 
 
-def test_what_is_signed_but_no_base64_is_refused_and_the_next_request_has_another_key(tmp_path: Path) -> None:
+def test_certificate_without_valid_base64_is_rejected_and_key_replaced(tmp_path: Path) -> None:
     files = IdentityFiles(tmp_path / "identity", AGENT)
 
     async def story() -> None:
@@ -280,7 +278,7 @@ def test_a_disk_that_refuses_is_trouble_that_may_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_full_disk_keeps_the_certificate_that_is_good_and_renewal_comes_when_there_is_room(
+def test_full_disk_keeps_the_valid_certificate_and_renewal_follows_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = IdentityFiles(tmp_path / "identity", AGENT)

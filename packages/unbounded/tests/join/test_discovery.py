@@ -202,7 +202,7 @@ def answer_with(authority: str) -> AttestedToken:
 
 
 @pytest.mark.slow
-async def test_a_token_of_an_attestation_is_used_only_with_the_ca_that_was_sealed_with_it(
+async def test_attestation_token_is_used_only_with_its_sealed_ca(
     served: tuple[ApiServer, Client],
 ) -> None:
     server, _ = served

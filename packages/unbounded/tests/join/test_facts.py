@@ -186,7 +186,7 @@ async def missing_is(follower: FactsFollower, words: str) -> None:
     await eventually(so)
 
 
-async def test_a_cluster_without_cluster_info_is_known_by_its_given_address_and_its_root_authority() -> None:
+async def test_cluster_facts_fall_back_to_given_url_and_root_ca() -> None:
     api = MemoryApi(namespaces=("kube-public", "kube-system", "unbounded-kube"))
     given = {"apiserver_url": "https://api.example.com:443", "root_ca_namespace": "unbounded-kube"}
     async with following(api, Server(), **given) as follower:
@@ -247,7 +247,7 @@ async def with_key(api: MemoryApi, **given: str) -> AsyncIterator[FactsFollower]
         running.cancel()
 
 
-async def test_the_key_of_releases_follows_and_nothing_is_known_while_it_is_wrong() -> None:
+async def test_release_key_follows_its_config_map_and_blocks_facts_when_invalid() -> None:
     api = MemoryApi(namespaces=("kube-public", "kube-system", "unbounded-kube"))
     async with with_key(api) as follower:
 

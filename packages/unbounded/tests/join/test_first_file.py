@@ -133,7 +133,7 @@ async def test_a_cloud_host_has_them() -> None:
         assert of_settings(json.loads(without["/etc/unbounded/agent/config.json"])) == KEY_ALONE
 
 
-async def test_a_cloud_host_is_not_replaced_for_a_configuration_that_is_not_there() -> None:
+async def test_user_data_for_a_missing_configuration_is_rejected() -> None:
     async with place() as there:
         for ref, words in (
             ({"name": "edge", "version": 3}, "MachineConfigurationVersion edge-v3 does not exist"),
@@ -223,7 +223,7 @@ async def test_a_host_of_metalmans_attests_unless_its_machine_names_a_token() ->
         assert "Attest" not in named
 
 
-async def test_a_token_stands_in_no_file_that_others_of_the_segment_may_read() -> None:
+async def test_public_template_data_contains_no_bootstrap_token() -> None:
     async with place() as there:
         name, text = await named_token(there)
         shown = await there.template_data(machine(kubernetes={"bootstrapTokenRef": {"name": name}}), private=False)

@@ -354,7 +354,7 @@ def test_the_url_is_in_no_command_line(host: Host) -> None:
 
 
 @pytest.mark.parametrize("secret", ["?sig=hush", ""], ids=["query", "without"])
-def test_a_wget_that_takes_urls_as_arguments_alone_gets_none_that_may_be_secret(host: Host, secret: str) -> None:
+def test_wget_without_url_file_support_gets_no_secret_url(host: Host, secret: str) -> None:
     """As that of busybox."""
     host.served.files["/a.tar.gz"] = host.release()
     host.only()
@@ -370,7 +370,7 @@ def test_a_wget_that_takes_urls_as_arguments_alone_gets_none_that_may_be_secret(
     assert ("install curl" in ran.stderr) == bool(secret)
 
 
-def test_the_end_of_an_agent_that_is_told_to_stop_is_waited_for(host: Host) -> None:
+def test_install_script_waits_for_a_terminated_agent_to_end(host: Host) -> None:
     there = host.told / "there"
     then = f"trap 'sleep 0.3; echo ended; exit 9' TERM; touch {there}; while :; do sleep 0.05; done"
     host.served.files[f"/latest/download/{NAME}"] = host.release(then)

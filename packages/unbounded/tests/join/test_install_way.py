@@ -117,7 +117,7 @@ def test_what_comes_over_https_comes_through_the_proxy_with_its_signature(
 
 
 @TOOLS
-def test_what_comes_over_http_comes_through_the_proxy_unless_it_is_reached_directly(
+def test_http_download_uses_the_proxy_except_for_no_proxy_hosts(
     plain: Releases, proxy: ForwardProxy, tmp_path: Path, tool: str
 ) -> None:
     host = host_of(plain, tmp_path / "proxied", proxy=Proxy(http=proxy.url))

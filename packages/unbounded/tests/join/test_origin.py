@@ -61,9 +61,7 @@ def test_a_machine_says_more_than_the_process(spec: dict[str, str] | None, origi
         (AgentOrigin(base_url="https://m"), ""),
     ],
 )
-def test_no_host_runs_a_release_that_nobody_named_or_that_the_network_can_change(
-    origin: AgentOrigin, fault: str
-) -> None:
+def test_agent_origin_without_name_or_integrity_is_a_fault(origin: AgentOrigin, fault: str) -> None:
     assert origin.fault == fault
 
 

@@ -78,7 +78,7 @@ def test_a_signature_is_of_one_file_by_one_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(OPENSSL is None, reason="needs openssl")
-def test_a_key_and_a_signature_of_openssl_are_taken_for_the_file_that_it_signed(tmp_path: Path) -> None:
+def test_openssl_signature_is_accepted_for_the_signed_file_only(tmp_path: Path) -> None:
     """With the commands of docs/release.md."""
     release, key, public, beside = (tmp_path / name for name in ("release", "key.pem", "key.pub", "release.sig"))
     release.write_bytes(b"content")

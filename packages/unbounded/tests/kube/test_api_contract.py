@@ -242,7 +242,7 @@ async def test_a_lease_is_taken_over_only_from_the_version_that_was_read(api: Ap
         await api.patch(LEASES, "l", take_over("c"), namespace=namespace)
 
 
-async def test_a_lease_is_given_back_by_leaving_out_its_holder_or_leaving_it_empty(api: Api, namespace: str) -> None:
+async def test_lease_is_released_with_an_empty_or_absent_holder(api: Api, namespace: str) -> None:
     await api.create(LEASES, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}, namespace=namespace)
     empty = await api.patch(LEASES, "l", {"spec": {"holderIdentity": ""}}, namespace=namespace)
     assert empty.spec.holder_identity == ""

@@ -279,7 +279,7 @@ class WithoutDefinitions(MemoryApi):
             yield event
 
 
-def test_a_kind_without_a_definition_is_said_and_followed_once_it_has_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_unserved_kind_is_logged_and_watched_once_defined(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         api = WithoutDefinitions()
         cache = Cache(api, MACHINES)

@@ -175,7 +175,7 @@ async def test_a_refused_connection_is_unreachable() -> None:
 
 
 @pytest.mark.parametrize("how", ["drop", "truncate", "stall", "nonsense"])
-async def test_a_write_whose_answer_is_lost_is_uncertain_and_a_read_is_not(how: str) -> None:
+async def test_write_with_lost_answer_is_uncertain_and_read_is_not(how: str) -> None:
     async def handler(exchange: Exchange) -> None:
         match how:
             case "truncate":

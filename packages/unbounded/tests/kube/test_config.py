@@ -181,7 +181,7 @@ async def test_a_pod_uses_its_service_account(tmp_path: Path) -> None:
 # ---- logins that change
 
 
-async def test_a_token_file_is_read_again_in_time_and_when_its_token_is_refused(tmp_path: Path) -> None:
+async def test_token_file_is_reread_after_an_interval_or_rejection(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("t1")
     credentials = TokenFile(path)

@@ -32,7 +32,7 @@ def tokens(issuer: Issuer) -> AccountToken:
     return AccountToken("service account machina", issuer, now=virtual_now)
 
 
-def test_a_token_is_asked_for_once_and_renewed_before_a_fifth_of_its_life_is_left() -> None:
+def test_token_is_requested_once_and_renewed_at_80_percent_of_validity() -> None:
     async def main() -> None:
         issuer = Issuer()
         credentials = tokens(issuer)
@@ -47,7 +47,7 @@ def test_a_token_is_asked_for_once_and_renewed_before_a_fifth_of_its_life_is_lef
     run_virtual(main())
 
 
-def test_a_good_token_outlives_an_issuer_that_fails_and_then_says_who_lacks_one() -> None:
+def test_valid_token_survives_issuer_failures_and_expiry_names_the_account() -> None:
     async def main() -> None:
         issuer = Issuer()
         credentials = tokens(issuer)

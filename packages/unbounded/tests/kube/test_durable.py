@@ -103,7 +103,7 @@ def _sound(state: State, case: Case) -> bool:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_whole_at_any_moment_and_stays_once_the_function_has_returned(
+def test_durable_change_is_atomic_and_survives_power_loss_after_return(
     name: str, put_in: Callable[[LosingFiles], None]
 ) -> None:
     assert next(_violations(CASES[name], put_in, frozenset()), None) is None
@@ -117,9 +117,7 @@ def test_without_any_one_of_its_syncs_the_promise_is_broken(
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.work is not _place])
-def test_what_a_killed_process_had_begun_is_as_durable_when_its_successor_has_done_it_again(
-    name: str, put_in: Callable[[LosingFiles], None]
-) -> None:
+def test_repeated_work_after_a_kill_is_durable(name: str, put_in: Callable[[LosingFiles], None]) -> None:
     """A kill loses nothing that was written, and what the killed one did not sync is still open to a loss of power."""
     case = CASES[name]
     whole = _disk(case)
@@ -137,7 +135,7 @@ def test_what_a_killed_process_had_begun_is_as_durable_when_its_successor_has_do
 
 
 @pytest.mark.slow
-def test_a_torn_write_is_one_of_the_things_that_the_model_leaves_behind(
+def test_power_loss_model_produces_torn_writes(
     put_in: Callable[[LosingFiles], None],
 ) -> None:
     """The model is as bad as described: without both syncs of a write, halves and holes are under the new name."""
@@ -167,7 +165,7 @@ def test_a_call_that_fails_leaves_what_was_there_and_nothing_beside_it(
     assert os.listdir(tmp_path) == ["kept"]
 
 
-def test_what_losses_of_power_left_of_a_file_goes_with_it_and_nothing_of_its_neighbours(tmp_path: Path) -> None:
+def test_durable_removal_also_removes_unfinished_copies_of_that_file_only(tmp_path: Path) -> None:
     left = (".unfinished-kept0a1b2c3d", ".unfinished-keptffffffff")
     others = (
         ".unfinished-kept.sum0a1b2c3d",

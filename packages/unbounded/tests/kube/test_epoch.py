@@ -32,7 +32,7 @@ time.sleep(60)
 """
 
 
-def test_earlier_epochs_of_the_line_have_ended_and_of_others_nothing_is_known() -> None:
+def test_only_earlier_epochs_of_the_same_line_have_ended() -> None:
     assert THIRD.has_ended(ProcessEpoch(Epoch("line-a", 2)).identity)
     for other in (THIRD, ProcessEpoch(Epoch("line-a", 4)), ProcessEpoch(Epoch("line-b", 1)), ProcessEpoch()):
         assert not THIRD.has_ended(other.identity)
@@ -41,21 +41,21 @@ def test_earlier_epochs_of_the_line_have_ended_and_of_others_nothing_is_known() 
     assert not ProcessEpoch().has_ended(THIRD.identity)
 
 
-def test_an_epoch_is_read_as_it_is_written_and_identities_are_never_the_same() -> None:
+def test_epoch_round_trips_and_identities_are_unique() -> None:
     assert parse_epoch(str(THIRD.epoch)) == THIRD.epoch
     assert THIRD.identity != ProcessEpoch(THIRD.epoch).identity
     with pytest.raises(ValueError, match=r"write LINE\.NUMBER"):
         parse_epoch("line")
 
 
-def test_an_epoch_file_counts_on_and_begins_another_line_where_it_cannot_be_read(tmp_path: Path) -> None:
+def test_epoch_file_increments_and_starts_a_new_line_when_corrupt(tmp_path: Path) -> None:
     first, second = EpochFile(tmp_path).next(), EpochFile(tmp_path).next()
     assert (second.line, second.number) == (first.line, first.number + 1)
     (tmp_path / "epoch").write_text("garbage")
     assert EpochFile(tmp_path).next().line != first.line
 
 
-def test_each_term_of_a_lease_is_an_epoch_that_ends_those_before_it() -> None:
+def test_each_lease_term_is_an_epoch_that_ends_earlier_ones() -> None:
     async def main() -> None:
         api, epochs = MemoryApi(), list[ProcessEpoch]()
 
@@ -85,7 +85,7 @@ def test_each_term_of_a_lease_is_an_epoch_that_ends_those_before_it() -> None:
     run_virtual(main())
 
 
-def test_who_was_killed_is_known_to_have_ended_and_who_lives_is_not(tmp_path: Path) -> None:
+def test_killed_predecessor_has_ended_and_live_one_has_not(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDS, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

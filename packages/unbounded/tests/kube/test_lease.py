@@ -140,7 +140,7 @@ def test_a_leader_that_is_cut_off_stops_before_another_begins() -> None:
     run_virtual(main())
 
 
-def test_a_leader_stops_in_time_when_the_attempt_after_its_last_moment_would_hang() -> None:
+def test_leader_stops_before_lease_expiry_despite_a_hanging_renewal() -> None:
     async def main() -> None:
         process = Process(MemoryApi(), "a", list[str]())
         process.link.delays, process.link.cut_delays = (0.0,), (0.0,)
@@ -156,7 +156,7 @@ def test_a_leader_stops_in_time_when_the_attempt_after_its_last_moment_would_han
     run_virtual(main())
 
 
-def test_a_lease_of_a_process_that_died_is_respected_for_its_duration_on_our_own_clock() -> None:
+def test_lease_of_a_dead_process_is_honored_for_its_duration_locally() -> None:
     async def main() -> None:
         store, leaders = MemoryApi(), list[str]()
         past = {"holderIdentity": "dead", "leaseDurationSeconds": 15, "renewTime": "1999-01-01T00:00:00.000000Z"}
@@ -172,7 +172,7 @@ def test_a_lease_of_a_process_that_died_is_respected_for_its_duration_on_our_own
     run_virtual(main())
 
 
-def test_a_leader_whose_lease_was_taken_by_force_stops_at_its_next_renewal() -> None:
+def test_leader_with_a_stolen_lease_stops_at_the_next_renewal() -> None:
     async def main() -> None:
         store, leaders = MemoryApi(), list[str]()
         process = Process(store, "a", leaders)

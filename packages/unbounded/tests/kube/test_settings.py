@@ -13,7 +13,7 @@ def test_an_address_may_be_given_with_and_without_https(text: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["api.example.com", "api_1.example.com.:443", "[2001:db8::1]", "[::1]:65535", "a"])
-def test_an_address_is_a_name_or_an_ip_address_with_or_without_a_port(host: str) -> None:
+def test_endpoint_host_is_a_name_or_ip_address_with_optional_port(host: str) -> None:
     assert endpoint_url(host) == f"https://{host}"
 
 
@@ -24,6 +24,6 @@ WRONG = (
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_no_address_of_an_api_server_is_said_to_be_none(text: str) -> None:
+def test_invalid_api_server_address_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not an address of an API server, such as https://"):
         endpoint_url(text)

@@ -113,7 +113,7 @@ def test_the_private_key_leaves_no_file(authority: trustme.CA, tmp_path: Path, m
 
 @pytest.mark.slow
 @pytest.mark.parametrize("own", [True, False], ids=["openssl-has-its-own", "openssl-has-none"])
-def test_the_authorities_of_the_host_are_found_where_another_openssl_does_not_look(
+def test_host_authorities_are_found_outside_the_openssl_default_paths(
     authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
 ) -> None:
     """As with a packaged program on another distribution than that of its build."""

@@ -188,7 +188,7 @@ def test_failures_are_looked_at_again_after_back_off(error: Exception) -> None:
     assert all(full_s / 2 <= gap <= full_s + 0.01 for gap, full_s in zip(gaps, (0.5, 1, 2, 4, 8), strict=True))
 
 
-def test_what_was_overtaken_is_looked_at_at_once_but_not_in_a_spin() -> None:
+def test_conflict_requeues_at_once_but_without_a_busy_loop() -> None:
     async def main() -> list[float]:
         looks: list[float] = []
 

@@ -179,7 +179,7 @@ async def joined(admin: HttpApi) -> AsyncIterator[tuple[Machine, Host, Host]]:
         yield machine, agent, kubelet
 
 
-async def test_a_host_with_the_token_of_its_machine_gets_two_certificates_and_no_third(admin: HttpApi) -> None:
+async def test_machine_token_grants_exactly_two_certificates(admin: HttpApi) -> None:
     machine = await new_machine(admin)
     async with approving(admin), with_token(admin, machine) as host:
         for purpose in BOTH:
@@ -284,7 +284,7 @@ async def test_a_token_opens_neither_another_machine_nor_one_that_was_made_again
             await stranger.joins(machine.name)
 
 
-async def test_the_token_of_a_site_opens_machines_that_have_not_joined_and_no_others(
+async def test_site_token_admits_only_machines_that_have_not_joined(
     admin: HttpApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "MACHINE_WAIT_S", 0.5)

@@ -47,7 +47,7 @@ def refused(decided: Verdict) -> tuple[DenialReason, str]:
 
 @pytest.mark.parametrize("purpose", BOTH)
 @pytest.mark.parametrize("groups", [token_of(), token_of("uid-m1")], ids=["of the site", "of the Machine"])
-def test_a_new_machine_joins_once_for_its_agent_and_once_for_its_kubelet(purpose: str, groups: tuple[str, ...]) -> None:
+def test_new_machine_may_join_once_per_purpose(purpose: str, groups: tuple[str, ...]) -> None:
     decided = plan(request_of(purpose=purpose, groups=groups), NEW)
     assert decided == ApproveJoin(JoinPurpose(purpose), ("Registration",))
     again = plan(request_of(purpose=purpose, groups=groups), machine_of(status=JOINED))
@@ -251,7 +251,7 @@ def test_the_machine_may_be_registered_a_little_later_than_its_agent_asks() -> N
     )
 
 
-def test_for_the_token_of_a_machine_that_is_gone_nothing_is_waited_for() -> None:
+def test_machine_token_without_its_machine_is_denied_at_once() -> None:
     assert refused(plan(request_of(groups=token_of("u")), None))[0] is DenialReason.MACHINE_NOT_FOUND
 
 

@@ -71,7 +71,7 @@ def planned(
 # Versions
 
 
-def test_the_first_version_is_one_and_its_number_is_written_before_it_is_made() -> None:
+def test_first_version_number_is_reserved_before_its_creation() -> None:
     assert planned().actions == (ReserveNumber(1),)
     assert planned(latest=1, reserved=1).actions == (CreateVersion(1, OLD),)
 
@@ -100,7 +100,7 @@ def test_what_was_deployed_stays_and_the_next_number_follows() -> None:
     assert planned(version(1), deployed, template=NEW, latest=3, reserved=3).actions == (CreateVersion(3, NEW),)
 
 
-def test_a_template_that_goes_back_to_an_older_version_makes_a_new_one() -> None:
+def test_template_equal_to_an_older_version_creates_a_new_version() -> None:
     """Machines take the newest: the old number would not reach them."""
     assert planned(version(1, OLD), version(2, NEW, deployed=True), template=OLD).actions == (ReserveNumber(3),)
 
@@ -115,7 +115,7 @@ def test_a_number_is_never_given_out_twice(latest: int, reserved: int, action: A
     assert planned(*versions, latest=latest, reserved=reserved).actions == (action,)
 
 
-def test_versions_of_a_configuration_of_that_name_before_count_for_their_numbers_alone() -> None:
+def test_versions_of_a_former_configuration_only_raise_the_number() -> None:
     assert planned(version(4, own=False), latest=0).actions == (ReserveNumber(5),)
 
 
@@ -134,7 +134,7 @@ def test_use_is_written_down_before_anything_is_edited() -> None:
     assert left == (WriteUsers(noted, True, VersionUsers()),)
 
 
-def test_of_what_nobody_uses_the_history_keeps_as_many_as_it_is_told_to() -> None:
+def test_history_limit_applies_to_unused_versions() -> None:
     pinned, made = VersionUsers(named=("m1",)), VersionUsers(made=("m2",))
     versions = (
         version(1, deployed=True),
@@ -157,7 +157,7 @@ def test_nothing_is_made_or_edited_for_a_configuration_that_is_going() -> None:
     assert planned(version(1), template=NEW, deleting=True).actions == ()
 
 
-def test_a_version_that_is_going_is_not_edited_and_its_number_is_not_taken() -> None:
+def test_version_in_deletion_is_not_edited_and_its_number_not_reused() -> None:
     assert planned(version(1, deleting=True), template=NEW).actions == (ReserveNumber(2),)
 
 
@@ -291,7 +291,7 @@ def test_a_machine_that_nothing_selects_hears_nothing_of_configurations() -> Non
     assert bound(machine_of(kubernetes={"version": "v1.34.0"}), []) == KeepBinding()
 
 
-def test_a_node_that_was_made_from_a_configuration_is_not_left_without_one_in_silence() -> None:
+def test_node_without_its_former_configuration_is_reported_as_pending() -> None:
     said = bound(machine_with("b", status={"configuration": {"name": "low", "version": 1}}))
     assert isinstance(said, SetPending)
     assert said.pending

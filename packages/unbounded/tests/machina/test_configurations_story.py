@@ -328,7 +328,7 @@ async def _named(seed: int) -> None:
         raise
 
 
-def test_a_version_that_a_node_is_made_from_is_not_edited_before_the_watch_tells_of_it() -> None:
+def test_used_version_is_not_edited_while_the_watch_lags() -> None:
     """An agent takes the version while the watch is silent; the template changes at the same time."""
 
     async def main() -> None:
@@ -361,7 +361,7 @@ def test_a_version_that_a_node_is_made_from_is_not_edited_before_the_watch_tells
     run_virtual(main())
 
 
-def test_a_version_that_outlives_its_configuration_is_not_about_to_change_for_ever() -> None:
+def test_orphaned_version_loses_its_about_to_change_annotation() -> None:
     """The configuration was deleted with `--cascade=orphan` between the word and the deed."""
 
     async def main() -> None:
@@ -396,7 +396,7 @@ class SlowEdits(Judge):
         return await super().patch(kind, name, patch, namespace=namespace, subresource=subresource)
 
 
-def test_no_node_is_begun_from_a_version_while_an_edit_of_it_is_under_way() -> None:
+def test_node_creation_does_not_start_from_a_version_during_its_edit() -> None:
     async def main() -> None:
         api, chance = SlowEdits(), random.Random(1)
         await api.create(

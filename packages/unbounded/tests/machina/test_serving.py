@@ -75,7 +75,7 @@ async def test_a_kubelet_gets_a_certificate_that_clients_trust_for_its_node(clus
         assert list(used) == [ExtendedKeyUsageOID.SERVER_AUTH]
 
 
-async def test_what_kubelet_asks_for_before_its_node_reports_the_address_is_approved_then(cluster: HttpApi) -> None:
+async def test_serving_request_is_approved_once_the_node_reports_its_address(cluster: HttpApi) -> None:
     async with approving(cluster), joined(cluster) as (machine, _agent, kubelet):
         request, _ = await ask(kubelet, machine.name, machine.name, "10.0.1.1", name=f"early-{machine.name}")
         await asyncio.sleep(1)
@@ -122,7 +122,7 @@ async def test_no_kubelet_serves_as_another_node_or_as_the_cluster(cluster: Http
         await eventually(told, within_s=30)
 
 
-async def test_a_token_serves_nobody_and_who_is_none_of_ours_is_left_alone(cluster: HttpApi) -> None:
+async def test_serving_request_by_token_is_denied_and_foreign_one_ignored(cluster: HttpApi) -> None:
     machine = await new_machine(cluster)
     async with approving(cluster), with_token(cluster, machine) as host:
         request, _ = await ask(host, machine.name, machine.name, name=f"token-{machine.name}")

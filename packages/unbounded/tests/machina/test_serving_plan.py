@@ -144,14 +144,14 @@ def test_nobody_serves_as_somebody_else(name: str, waited: bool) -> None:
 
 
 @pytest.mark.parametrize("host", ["kubernetes", "kubernetes.default.svc", "api.example.com", "m2"])
-def test_a_machine_with_the_name_of_the_cluster_does_not_serve_as_that(host: str) -> None:
+def test_machine_named_like_a_cluster_endpoint_gets_no_serving_certificate(host: str) -> None:
     """A host that has the bootstrap token of a site chooses the name of its Machine."""
     around = NameOwners(node_of(host), AROUND.api, {**AROUND.machines, "m2": "Machine m9"}, AROUND.nodes)
     request = serving(host, node=host, user=f"system:node:{host}")
     assert refused(plan_serving(request, machine_of(host), around))[0] == DenialReason.FOREIGN_NAME
 
 
-def test_a_host_that_an_administrator_says_has_the_address_of_the_api_server_serves_as_that() -> None:
+def test_serving_certificate_for_an_address_set_by_the_administrator_is_approved() -> None:
     machine = machine_of(ssh={**SSH, "host": "10.0.0.100"})
     assert plan_serving(serving("10.0.0.100"), machine, AROUND) == ApproveServing(("10.0.0.100",))
 

@@ -42,7 +42,7 @@ def test_a_burst_goes_at_once_and_the_rest_at_the_rate() -> None:
     _told(story)
 
 
-def test_a_turn_that_does_not_come_in_time_is_refused_at_once_and_given_back() -> None:
+def test_budget_rejects_at_once_when_the_wait_exceeds_the_deadline() -> None:
     async def story(budget: ScopeBudget) -> None:
         await asyncio.gather(*(budget.write("a", before=100) for _ in range(9)))
         at = _now()
@@ -74,7 +74,7 @@ def test_a_scope_that_is_throttled_waits_and_another_one_does_not() -> None:
     _told(story)
 
 
-def test_who_waits_when_a_scope_is_throttled_waits_that_out_too_and_not_all_go_at_once() -> None:
+def test_waiting_calls_obey_a_new_throttle_and_resume_gradually() -> None:
     async def story(budget: ScopeBudget) -> None:
         await asyncio.gather(*(budget.write("a", before=100) for _ in range(5)))
         waiting = asyncio.gather(*(budget.write("a", before=100) for _ in range(3)))

@@ -805,7 +805,7 @@ NOT_BESIDE_IT = "test_what_a_replacement_that_failed_has_launched_is_not_launche
 
 @pytest.mark.slow
 @pytest.mark.parametrize("provider", [_with(_Removing), _PuttingBack])
-def test_the_contract_takes_each_way_to_clear_away_what_a_replacement_has_left(provider: type[SimProvider]) -> None:
+def test_contract_accepts_each_way_to_clean_up_a_replacement(provider: type[SimProvider]) -> None:
     subject = _subject("beside", provider)
     contract = TestBeside()
     contract.test_it_describes_itself_soundly(subject)

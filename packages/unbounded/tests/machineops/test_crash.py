@@ -108,7 +108,7 @@ def _expected(kind: str) -> set[str]:
 
 @pytest.mark.parametrize("case", CASES[2:])  # of a restart, nothing can be seen that proves it
 @pytest.mark.slow
-def test_a_controller_whose_end_is_known_costs_seconds_where_what_it_asked_for_has_arrived(
+def test_crash_with_known_process_end_delays_an_arrived_call_by_seconds(
     case: tuple[str, str, bool],
 ) -> None:
     """Cut off at every await; what was on its way then arrives as late as a call may last."""

@@ -92,6 +92,6 @@ def test_the_contract_finds_a_provider_without_idempotency_tokens(test: str) -> 
 
 
 @pytest.mark.parametrize("subject", [EC2Subject, TroubledEC2])
-def test_the_contract_finds_a_provider_that_takes_a_request_to_reboot_for_a_reboot(subject: type[EC2Subject]) -> None:
+def test_contract_detects_a_provider_that_reports_requests_as_reboots(subject: type[EC2Subject]) -> None:
     with pytest.raises(AssertionError, match="DONE"):
         TestEC2().test_a_restart_that_came_to_nothing_is_not_said_to_be_done(subject(_Believing))

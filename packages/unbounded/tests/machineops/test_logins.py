@@ -102,9 +102,7 @@ async def test_a_machine_without_a_site_is_told_to_have_one(world: CloudWorld) -
 
 @pytest.mark.parametrize("where", ["spec", "annotation"])
 @cloud_story()
-async def test_no_machine_without_a_site_is_taken_for_one_of_a_site_by_the_name_of_its_provider(
-    world: CloudWorld, where: str
-) -> None:
+async def test_provider_name_with_a_site_prefix_is_rejected(world: CloudWorld, where: str) -> None:
     wrong = f"{SITE}/Sim"
     await (world.instance(site="", provider=wrong) if where == "spec" else world.instance(site="", annotated=wrong))
     world.steward().start()
@@ -126,7 +124,7 @@ async def test_the_annotation_names_the_provider_of_a_machine_whose_spec_names_n
 
 
 @cloud_story(credential=False)
-async def test_a_secret_that_changes_gives_a_new_session_and_calls_of_the_old_one_end_first(world: CloudWorld) -> None:
+async def test_changed_secret_opens_a_new_session_after_open_calls_end(world: CloudWorld) -> None:
     await world.credential(**REF)
     await world.secret("one")
     await world.instance()

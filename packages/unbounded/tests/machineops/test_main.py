@@ -50,7 +50,7 @@ def test_a_provider_that_is_not_there_is_named_in_one_line(capsys: pytest.Captur
         ("AzureVM", r"its process has ended \(status 1: .*kubeconfig: No such file"),
     ],
 )
-async def test_why_a_provider_cannot_be_served_is_told_as_its_process_says_it(
+async def test_unavailable_provider_is_reported_with_the_error_of_its_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, provider: str, told: str
 ) -> None:
     """Its package is gone by the time that it is started; its kubeconfig is not there."""

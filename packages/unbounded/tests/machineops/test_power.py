@@ -82,7 +82,7 @@ async def test_each_operation_asks_for_what_is_needed_and_proves_it(
 
 @pytest.mark.parametrize("kind", ["HostReboot", "HostPowerOff"])
 @cloud_story()
-async def test_a_long_call_is_followed_after_a_restart_and_nothing_is_asked_twice(world: CloudWorld, kind: str) -> None:
+async def test_asynchronous_call_is_followed_after_a_restart_without_a_repeat(world: CloudWorld, kind: str) -> None:
     await world.instance()
     world.steward().start()
     first = world.controller().start()
@@ -141,9 +141,7 @@ async def test_a_restart_that_nothing_shows_is_not_taken_for_proven(world: Cloud
 
 @pytest.mark.parametrize("crashes", [False, True])
 @cloud_story()
-async def test_a_restart_that_the_cloud_does_not_show_is_proven_by_the_boot_id_of_its_host(
-    world: CloudWorld, crashes: bool
-) -> None:
+async def test_restart_without_cloud_record_is_proven_by_the_boot_id(world: CloudWorld, crashes: bool) -> None:
     world.cloud.shows_restarts = False
     await world.instance()
     await _boots(world, "before")
@@ -193,7 +191,7 @@ async def test_an_agent_that_comes_after_the_restart_proves_nothing_of_it(world:
 @pytest.mark.parametrize("long_calls", [True, False])
 @pytest.mark.parametrize("error", [None, Uncertain("connection reset"), RuntimeError("a bug of the provider")])
 @cloud_story()
-async def test_a_restart_whose_answer_is_lost_is_neither_sent_again_nor_taken_for_done(
+async def test_restart_with_lost_answer_has_unknown_outcome_and_no_retry(
     world: CloudWorld, error: Exception | None, long_calls: bool
 ) -> None:
     world.cloud.long_calls = long_calls
@@ -214,7 +212,7 @@ LOST = ["it is done", "it is not done", "it is done, and then the cloud is throt
 @pytest.mark.parametrize("long_calls", [True, False])
 @pytest.mark.parametrize("what", LOST)
 @cloud_story()
-async def test_a_restart_with_a_key_is_asked_for_until_it_is_answered_and_is_done_once(
+async def test_restart_with_idempotency_key_is_retried_and_happens_once(
     world: CloudWorld, what: str, long_calls: bool
 ) -> None:
     world.cloud.long_calls = long_calls
@@ -245,7 +243,7 @@ async def test_a_restart_with_a_key_is_asked_for_until_it_is_answered_and_is_don
 
 @pytest.mark.slow
 @cloud_story()
-async def test_a_restart_with_a_key_that_is_never_answered_is_not_taken_for_done(world: CloudWorld) -> None:
+async def test_restart_with_idempotency_key_but_no_answer_has_unknown_outcome(world: CloudWorld) -> None:
     world.cloud.long_calls, world.cloud.unanswered = False, True
     vm = await world.instance()
     world.steward().start()
@@ -272,7 +270,7 @@ async def test_a_change_that_somebody_else_makes_is_not_taken_for_the_restart(
 
 
 @cloud_story()
-async def test_a_restart_that_was_accepted_is_proven_by_the_record_after_a_crash_too(world: CloudWorld) -> None:
+async def test_accepted_restart_is_proven_by_the_cloud_record_after_a_crash(world: CloudWorld) -> None:
     world.cloud.long_calls = False
     await world.instance()
     world.steward().start()
@@ -382,7 +380,7 @@ async def test_a_parameter_that_the_provider_does_not_heed_is_refused(world: Clo
 
 
 @cloud_story()
-async def test_a_provider_whose_words_no_status_takes_ends_its_operations_all_the_same(world: CloudWorld) -> None:
+async def test_unprintable_or_long_provider_message_still_ends_the_operation(world: CloudWorld) -> None:
     world.cloud.raises["PowerOff"] = Refusal("not a reason", "the \x1b[31minstance\nis " + "x" * 20_000)
     await _start(world, "HostPowerOff")
     ended = await world.ended("op", within_s=60)
@@ -433,7 +431,7 @@ async def test_a_record_that_lags_behind_is_waited_for(world: CloudWorld, kind: 
     [("HostPowerOff", reasons.DOES_NOT_STAY_OFF), ("HostPowerOn", reasons.DOES_NOT_STAY_ON)],
 )
 @cloud_story()
-async def test_an_instance_that_does_not_stay_as_it_was_asked_to_be_is_said(
+async def test_instance_that_leaves_the_desired_power_state_fails_the_operation(
     world: CloudWorld, kind: str, reason: str
 ) -> None:
     before = Power.RUNNING if kind == "HostPowerOff" else Power.STOPPED
@@ -507,7 +505,7 @@ async def test_nothing_is_done_to_an_instance_that_two_machines_are_bound_to(wor
 
 
 @cloud_story()
-async def test_what_has_begun_goes_on_when_another_machine_is_bound_to_its_instance(world: CloudWorld) -> None:
+async def test_running_operation_continues_when_another_machine_binds_its_instance(world: CloudWorld) -> None:
     await _start(world, "HostReboot")
     await in_stage(world, "op", power.RESTARTING)
     await world.instance("m2")

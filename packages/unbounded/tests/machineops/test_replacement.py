@@ -88,7 +88,7 @@ async def test_what_is_refused_at_the_check_leaves_everything_untouched(world: C
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flow", ["beside", "anew"])
-def test_what_a_new_host_needs_is_waited_for_once_the_old_one_is_down(flow: str) -> None:
+def test_replacement_waits_for_user_data_after_the_old_host_stopped(flow: str) -> None:
     @cloud_story(flow=flow)
     async def story(world: CloudWorld) -> None:
         await _start(world)
@@ -109,7 +109,7 @@ def test_what_a_new_host_needs_is_waited_for_once_the_old_one_is_down(flow: str)
 
 
 @pytest.mark.slow
-def test_what_a_new_host_needs_may_be_gone_for_once_when_it_is_made() -> None:
+def test_replacement_survives_one_failure_to_create_user_data() -> None:
     asked: list[int] = []
 
     def told(missing_at: int) -> None:
@@ -127,7 +127,7 @@ def test_what_a_new_host_needs_may_be_gone_for_once_when_it_is_made() -> None:
 
 
 @pytest.mark.parametrize("flow", ["beside", "anew"])
-def test_a_cloud_is_not_asked_how_far_a_step_is_before_it_wants_to_be(flow: str) -> None:
+def test_replacement_steps_are_polled_only_after_retry_after(flow: str) -> None:
     @cloud_story(flow=flow)
     async def story(world: CloudWorld) -> None:
         world.cloud.hint_s = 2.6  # less than each step takes, and between two regular observations
@@ -147,7 +147,7 @@ def test_a_cloud_is_not_asked_how_far_a_step_is_before_it_wants_to_be(flow: str)
 
 @pytest.mark.parametrize(("deadline_s", "looks"), [(100, [100]), (7200, [250, 500, 600])])
 @cloud_story()
-async def test_an_end_rests_on_what_is_seen_whenever_the_cloud_wants_to_be_asked(
+async def test_final_observation_ignores_the_polling_hint_of_the_cloud(
     world: CloudWorld, deadline_s: int, looks: list[int]
 ) -> None:
     world.cloud.hint_s, world.cloud.takes_s = 250.0, 10_000.0
@@ -263,7 +263,7 @@ REMOVAL: Final = {
 @pytest.mark.slow
 @pytest.mark.parametrize("trouble", REMOVAL)
 @cloud_story()
-async def test_what_was_kept_and_cannot_be_removed_is_named_by_a_complete_replacement(
+async def test_complete_replacement_names_its_undeletable_state_secret(
     world: CloudWorld, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
     name, instead, words = REMOVAL[trouble]
@@ -358,7 +358,7 @@ async def test_what_is_kept_can_be_replaced_and_is_bounded(world: CloudWorld) ->
         await world.api.get(SECRETS, keep.name, namespace=NAMESPACE)
 
 
-async def test_what_is_kept_of_an_instance_is_of_one_operation_at_a_time() -> None:
+async def test_replacement_state_belongs_to_one_operation_at_a_time() -> None:
     api = MemoryApi()
 
     async def keep(operation: str, machine: str) -> ReplacementSecret:

@@ -44,7 +44,7 @@ async def test_an_account_that_is_throttled_waits_and_another_one_goes_on(world:
 
 
 @cloud_story()
-async def test_who_is_held_back_by_the_budget_says_so_and_not_that_the_cloud_is_silent(world: CloudWorld) -> None:
+async def test_call_delayed_by_the_rate_budget_is_reported_as_such(world: CloudWorld) -> None:
     await world.instance()
     world.cloud.raises["look"] = Throttled("too many requests", 15.0)
     world.steward().start()
@@ -108,7 +108,7 @@ async def test_what_the_cloud_is_working_on_keeps_no_place(world: CloudWorld) ->
 
 @pytest.mark.slow
 @cloud_story()
-async def test_no_more_begin_than_the_rate_limits_of_their_account_have_room_for(world: CloudWorld) -> None:
+async def test_operations_start_only_within_the_rate_limits_of_the_account(world: CloudWorld) -> None:
     slow, places = Rate(1, 1.0), 10
     for number in range(MACHINES):
         await world.instance(f"m{number}")

@@ -78,7 +78,7 @@ def test_nothing_but_off_is_off_and_only_released_is_released() -> None:
 
 
 @pytest.mark.parametrize("steps", [BESIDE, ANEW])
-def test_a_replacement_goes_forward_alone_and_asks_for_the_step_it_is_in(steps: tuple[ReplaceStep, ...]) -> None:
+def test_replacement_table_moves_only_forward_with_the_action_of_its_stage(steps: tuple[ReplaceStep, ...]) -> None:
     removing = {replacement.CLEARING, replacement.REMOVING_STATE}
     order = [replacement.CHECKING, *(step.stage for step in steps), replacement.CLEARING, COMPLETE]
     order.append(replacement.REMOVING_STATE)  # to which an aftermath leads, and no row
@@ -105,7 +105,7 @@ def test_steps_that_were_done_already_leave_their_evidence_too(steps: tuple[Repl
             assert seen == [step.seen for step in steps[place : order.index(fact)]]
 
 
-def test_user_data_is_needed_before_anything_is_begun_and_before_the_step_that_uses_it() -> None:
+def test_user_data_is_required_at_preflight_and_before_its_step() -> None:
     def needed(step: str | None, *, checking: bool = False, under_way: bool = False) -> bool:
         found = Next(step, "", "", under_way=under_way)
         return replacement.needs_user_data(BESIDE, found, checking=checking)
@@ -232,7 +232,7 @@ def test_a_name_that_two_packages_bring_is_served_for_neither(monkeypatch: pytes
     assert registry.load("Sim") is PROVIDER
 
 
-def test_a_provider_that_is_broken_does_not_keep_the_others_from_being_served(
+def test_broken_provider_does_not_prevent_serving_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     entries = {

@@ -56,7 +56,7 @@ def within(example: dict[str, str]) -> tuple[str, ...]:
     return ("env", f"PYTHONPATH={example['PYTHONPATH']}")
 
 
-async def test_a_provider_is_started_with_its_first_machine_and_again_when_it_dies(
+async def test_provider_process_starts_with_its_first_machine_and_restarts(
     tmp_path: Path, within: tuple[str, ...], instance: Path
 ) -> None:
     async with up(tmp_path / "data", within=within) as running:

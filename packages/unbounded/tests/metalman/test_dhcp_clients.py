@@ -136,9 +136,7 @@ async def test_a_client_behind_a_relay_gets_its_lease(
         assert_leased(await Client(network, "far", tmp_path).lease(name), FAR_MAC)
 
 
-async def test_a_client_that_remembers_another_lease_is_refused_and_then_gets_its_own(
-    network: Lab, tmp_path: Path
-) -> None:
+async def test_dhclient_with_a_foreign_lease_gets_nak_and_its_own(network: Lab, tmp_path: Path) -> None:
     async with network.server():
         client = Client(network, "near", tmp_path)
         client.remember("10.66.0.77")

@@ -184,9 +184,7 @@ def test_where_relays_are_configured_what_others_pass_on_gets_no_answer(mode: Dh
         (OTHER, Arrival(DhcpServerMode.RELAY, RELAY, relays=RELAYS), False),
     ],
 )
-def test_only_what_comes_from_where_a_lease_is_offered_counts_against_a_boot(
-    giaddr: bytes, arrival: Arrival, counts: bool
-) -> None:
+def test_only_packets_from_the_own_network_count_as_duplicates(giaddr: bytes, arrival: Arrival, counts: bool) -> None:
     assert arrival.is_from_own_network(asked(DISCOVER, giaddr=giaddr)) is counts
 
 
@@ -228,13 +226,13 @@ def test_an_architecture_without_a_file_gets_its_address_and_a_finding(number: i
     assert [(one.kind, one.machine) for one in reply.findings] == [(DhcpFindingKind.NO_BOOT_FILE, "m1")]
 
 
-def test_without_their_own_files_http_boot_and_ipxe_get_the_one_for_the_architecture() -> None:
+def test_http_boot_and_ipxe_default_to_the_file_of_the_architecture() -> None:
     known = book(files={Loader.X64: "/shimx64.efi"})
     for firmware, file in ((pxe(16, b"HTTPClient"), f"{URL}/shimx64.efi"), (pxe(7) | {opt.IPXE: b""}, "/shimx64.efi")):
         assert replied(asked(DISCOVER, firmware), known=known).packet.options[opt.BOOT_FILE] == file.encode()
 
 
-def test_a_machine_that_is_to_start_from_its_disk_gets_no_boot_options() -> None:
+def test_machine_without_a_boot_request_gets_no_boot_options() -> None:
     reply = replied(asked(DISCOVER, pxe(7)))
     assert not {opt.BOOT_FILE, opt.TFTP_SERVER, opt.VENDOR_CLASS} & reply.packet.options.keys()
     assert not reply.findings

@@ -43,7 +43,7 @@ def test_two_machines_with_one_address_are_not_served_and_the_rest_is() -> None:
     assert sorted(one.machine for one in register.findings) == ["m1", "m2"]
 
 
-def test_one_machine_may_have_an_address_on_two_nics_and_its_first_lease_for_a_mac_counts() -> None:
+def test_machine_may_share_an_address_between_nics_and_first_lease_wins() -> None:
     leases = [lease(MAC_1, "10.0.0.5"), lease(MAC_2, "10.0.0.5"), lease(MAC_1, "10.0.0.6")]
     register = index_reservations([("m1", leases)])
     addresses = [entry.lease.address[3] for entry in register.by_mac.values() if isinstance(entry, Reservation)]

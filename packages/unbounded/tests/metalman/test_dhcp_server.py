@@ -71,7 +71,7 @@ async def test_a_proxy_answers_on_its_boot_port_where_the_question_came_from(cli
         await eventually(lambda: server.counts == {"answered": 1, "not for a proxy": 1})
 
 
-async def test_a_flood_of_odd_packets_is_counted_and_the_next_client_is_served(client: socket.socket) -> None:
+async def test_flood_of_odd_packets_is_counted_and_service_continues(client: socket.socket) -> None:
     found: list[DhcpFinding] = []
     async with DhcpServer(settings(client, DhcpServerMode.RELAY), local_book(), found.append).serving() as server:
         to = ("127.0.0.1", server.ports[SocketRole.LEASES])

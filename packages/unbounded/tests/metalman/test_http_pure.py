@@ -243,7 +243,7 @@ TestSharing = Sharing.TestCase
 TestSharing.settings = settings(stateful_step_count=20, deadline=None)
 
 
-def test_a_client_with_many_transfers_gets_no_more_turns_than_one_with_a_single_one() -> None:
+def test_fair_queue_gives_equal_turns_to_clients() -> None:
     turns: FairQueue[tuple[str, int]] = FairQueue(50)
     for client, many in (("greedy", 50), ("modest", 1), ("other", 1)):
         for number in range(many):
@@ -258,7 +258,7 @@ def test_a_client_with_many_transfers_gets_no_more_turns_than_one_with_a_single_
     assert [served.count(client) for client in ("greedy", "modest", "other")] == [100, 100, 100]
 
 
-def test_a_pace_is_too_slow_when_too_little_went_out_since_the_last_time_that_enough_did() -> None:
+def test_rate_is_too_slow_without_the_minimum_bytes_in_the_window() -> None:
     pace = RateCheck(MinimumRate(bytes=100, within_s=10.0), since=0.0)
     assert not pace.too_slow(99, 10.0)
     assert not pace.too_slow(100, 10.5)

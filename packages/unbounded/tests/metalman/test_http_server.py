@@ -316,7 +316,7 @@ http {{
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx; scripts/bench-tools gets it")
-async def test_behind_nginx_a_host_is_who_nginx_says_and_not_who_it_says_itself(tmp_path: Path) -> None:
+async def test_client_address_comes_from_the_trusted_proxy_and_not_the_client(tmp_path: Path) -> None:
     trusting = replace(LOOPBACK, trusted_proxies=(ipaddress.ip_network("127.0.0.1/32"),))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -84,7 +84,7 @@ async def test_what_is_missing_is_named_until_it_is_there(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_a_key_that_is_none_is_told_with_its_remedy_and_made_anew_when_that_was_taken(tmp_path: Path) -> None:
+async def test_invalid_boot_key_is_reported_with_remedy_and_recreated_after_deletion(tmp_path: Path) -> None:
     place = Place()
     await place.api.create(CONFIG_MAPS, cluster_info(), namespace="kube-public")
     body = {"metadata": {"name": "metalman-netboot"}, "data": {"key": "c2hvcnQ="}}
@@ -118,7 +118,7 @@ async def test_roots_that_are_none_are_named_with_their_flag(tmp_path: Path) -> 
             pass
 
 
-async def test_logins_that_are_none_are_named_with_their_flag_and_nothing_of_what_they_hold(tmp_path: Path) -> None:
+async def test_invalid_docker_config_is_named_with_its_flag_but_no_content(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"auths": {"r.example": {"auth": "c2VjcmV0"}}}')
     with pytest.RaisesGroup(
         pytest.RaisesExc(StartupError, match=f"--docker-config: {tmp_path}/config.json, r.example: auth is not base64"),

@@ -79,7 +79,7 @@ def test_why_a_server_cannot_listen_is_said_with_a_remedy(number: int, words: st
 @pytest.mark.parametrize(
     ("mode", "leads"), [(DhcpServerMode.INTERFACE, True), (DhcpServerMode.PROXY, True), (DhcpServerMode.RELAY, False)]
 )
-def test_only_on_a_segment_of_its_own_dhcp_is_for_the_leader_alone(mode: DhcpServerMode, leads: bool) -> None:
+def test_dhcp_needs_the_leader_only_on_a_local_segment(mode: DhcpServerMode, leads: bool) -> None:
     assert servers(reach=Reachability(address_octets("127.0.0.1"), mode, None, "")).dhcp_leads is leads
 
 

@@ -72,7 +72,7 @@ async def test_twenty_bmcs_of_which_four_are_dead_in_real_time() -> None:
 
 
 @pytest.mark.slow
-def test_operations_on_two_systems_of_one_bmc_do_not_ask_it_at_the_same_time() -> None:
+def test_operations_on_systems_of_one_bmc_call_it_one_at_a_time() -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with LabBmc(profile="several-systems+slow") as bmc, metalman(cluster):

@@ -70,7 +70,7 @@ def test_powered_off_stays_after_a_power_off_until_a_power_on() -> None:
 
 
 @pytest.mark.slow
-def test_a_machine_that_nobody_wants_to_boot_from_the_network_starts_from_its_disk() -> None:
+def test_machine_without_a_boot_request_starts_from_disk() -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with LabBmc() as bmc, metalman(cluster):
@@ -86,7 +86,7 @@ def test_a_machine_that_nobody_wants_to_boot_from_the_network_starts_from_its_di
 
 @pytest.mark.slow
 @pytest.mark.parametrize("override", ["refused", "dropped", "fails-when-off"])
-def test_a_bmc_that_cannot_set_the_boot_order_is_noted_and_its_host_started_all_the_same(override: str) -> None:
+def test_bmc_without_boot_order_is_noted_and_its_host_started(override: str) -> None:
     async def scene() -> None:
         cluster = Cluster()
         kind = ConditionType.BOOT_ORDER_CONFIG_SUPPORTED
@@ -105,7 +105,7 @@ def test_a_bmc_that_cannot_set_the_boot_order_is_noted_and_its_host_started_all_
 
 
 @pytest.mark.slow
-def test_a_change_of_the_boot_override_that_is_lost_on_the_way_is_made_again_before_the_start() -> None:
+def test_lost_boot_override_change_is_retried_before_the_start() -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with LabBmc(power=HostPower.OFF, dials=BmcDials(lost_before=1)) as bmc, metalman(cluster):
@@ -140,7 +140,7 @@ def test_force_skips_the_grace() -> None:
 
 
 @pytest.mark.slow
-def test_a_host_that_ignores_the_shutdown_is_switched_off_when_its_grace_is_over() -> None:
+def test_host_that_ignores_shutdown_is_forced_off_after_the_grace_period() -> None:
     async def scene() -> None:
         async with ended("HostPowerOff", BmcDials(ignores_shutdown=True), graceSeconds="20") as (bmc, operation):
             assert result(operation) == ("Complete", "Succeeded")
@@ -156,7 +156,7 @@ def without(*names: str) -> tuple[str, ...]:
 
 
 @pytest.mark.slow
-def test_a_bmc_without_an_orderly_shutdown_is_asked_for_force_off_at_once() -> None:
+def test_bmc_without_graceful_shutdown_gets_force_off_at_once() -> None:
     async def scene() -> None:
         dials = BmcDials(reset_types=without("GracefulShutdown", "PushPowerButton"))
         async with ended("HostReboot", dials) as (bmc, operation):
@@ -169,7 +169,7 @@ def test_a_bmc_without_an_orderly_shutdown_is_asked_for_force_off_at_once() -> N
 
 
 @pytest.mark.slow
-def test_a_bmc_that_cannot_switch_off_a_host_that_ignores_it_says_what_it_offers() -> None:
+def test_bmc_without_force_off_is_rejected_with_its_reset_types() -> None:
     async def scene() -> None:
         async with ended("HostPowerOff", BmcDials(ignores_shutdown=True, reset_types=without("ForceOff"))) as (
             bmc,
@@ -183,7 +183,7 @@ def test_a_bmc_that_cannot_switch_off_a_host_that_ignores_it_says_what_it_offers
 
 
 @pytest.mark.slow
-def test_a_device_id_that_the_bmc_does_not_have_is_answered_with_those_that_it_has() -> None:
+def test_unknown_device_id_is_rejected_with_the_available_ones() -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with LabBmc(profile="several-systems") as bmc, metalman(cluster):
@@ -218,7 +218,7 @@ async def count(cluster: Cluster, machine: str, reboots: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_raised_counter_is_one_reboot_with_its_name_and_the_status_follows() -> None:
+def test_reboot_counter_creates_one_named_operation_and_updates_status() -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with LabBmc() as bmc, metalman(cluster):
@@ -246,7 +246,7 @@ def test_a_counter_that_is_ahead_by_more_is_one_reboot() -> None:
 
 
 @pytest.mark.slow
-def test_a_reboot_that_fails_moves_its_counter_as_well_and_is_not_tried_for_ever() -> None:
+def test_failed_reboot_advances_its_counter_and_is_not_retried() -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with LabBmc(profile="accepts-and-does-nothing") as bmc, metalman(cluster):

@@ -49,7 +49,7 @@ def test_a_host_is_reimaged_and_every_step_has_its_evidence() -> None:
 
 
 @pytest.mark.slow
-def test_a_machine_that_is_not_to_become_a_node_is_done_with_cloud_init() -> None:
+def test_replacement_without_a_node_completes_with_cloud_init() -> None:
     async def scene() -> None:
         async with LabBmc(power=HostPower.OFF) as bmc:
             _, _, operation = await replaced(bmc)
@@ -60,7 +60,7 @@ def test_a_machine_that_is_not_to_become_a_node_is_done_with_cloud_init() -> Non
 
 
 @pytest.mark.slow
-def test_repaved_is_pending_from_the_claim_to_the_written_image_and_what_the_last_boot_left_is_gone() -> None:
+def test_replacement_resets_the_conditions_of_the_last_boot() -> None:
     async def scene() -> None:
         async with LabBmc() as bmc:
             cluster = Cluster()
@@ -93,7 +93,7 @@ def test_the_boot_override_follows_the_protocol(protocol: str, target: str) -> N
 
 
 @pytest.mark.slow
-def test_a_bmc_without_uefi_http_is_asked_for_pxe_and_that_is_said() -> None:
+def test_bmc_without_uefi_http_falls_back_to_pxe_with_a_message() -> None:
     async def scene() -> None:
         async with LabBmc(profile="no-uefi-http") as bmc:
             cluster, _, operation = await replaced(bmc, Story(step_s=20.0), spec={"pxe": {"bootProtocol": "HTTP"}})
@@ -154,7 +154,7 @@ def test_the_message_tells_how_much_is_written_and_seldom() -> None:
     ],
     ids=["once-stays", "fails-when-off", "slow", "lost-before", "lost-after", "tasks"],
 )
-def test_a_bmc_with_a_quirk_does_not_keep_its_host_from_being_reimaged(dials: BmcDials) -> None:
+def test_host_is_reimaged_despite_bmc_quirks(dials: BmcDials) -> None:
     async def scene() -> None:
         async with LabBmc(dials=dials) as bmc:
             _, _, operation = await replaced(bmc)
@@ -166,7 +166,7 @@ def test_a_bmc_with_a_quirk_does_not_keep_its_host_from_being_reimaged(dials: Bm
 
 @pytest.mark.slow
 @pytest.mark.parametrize("override", ["refused", "dropped"])
-def test_a_bmc_that_sets_no_boot_order_is_noted_and_a_host_that_tries_the_network_by_itself_is_reimaged(
+def test_bmc_without_boot_order_is_noted_and_host_reimaged(
     override: Any,
 ) -> None:
     async def scene() -> None:
@@ -195,7 +195,7 @@ def test_a_host_that_its_installer_switched_off_is_switched_on() -> None:
 
 
 @pytest.mark.slow
-def test_a_bmc_that_is_gone_while_the_image_is_written_holds_nothing_up() -> None:
+def test_bmc_outage_during_the_image_write_delays_nothing() -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with LabBmc() as bmc, metalman(cluster):
@@ -231,7 +231,7 @@ def test_a_bmc_is_left_alone_while_the_image_is_written() -> None:
 
 
 @pytest.mark.slow
-def test_an_image_that_does_not_come_keeps_nobody_else_waiting_and_then_hosts_are_reimaged_by_turns() -> None:
+def test_missing_image_blocks_no_other_operation_and_hosts_take_turns() -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with AsyncExitStack() as stack:

@@ -93,7 +93,7 @@ CUT_OFF: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("what", CUT_OFF)
-def test_a_failure_without_a_stage_of_its_own_leaves_no_boot_override_either(what: str) -> None:
+def test_every_failure_ends_without_a_boot_override(what: str) -> None:
     stage, reason, dials = CUT_OFF[what]
 
     async def scene() -> None:
@@ -116,7 +116,7 @@ def test_a_failure_without_a_stage_of_its_own_leaves_no_boot_override_either(wha
     run_swiftly(scene(), limit_s=LIMIT_S)
 
 
-def test_a_host_that_boots_its_disk_is_started_twice_and_no_third_time() -> None:
+def test_host_that_boots_its_disk_is_started_at_most_twice() -> None:
     async def scene() -> None:
         async with LabBmc(dials=BmcDials(ignores_override=True)) as bmc:
             cluster, _, operation = await replaced(bmc)
@@ -149,7 +149,7 @@ def boots_of(bmc: LabBmc) -> list[str]:
 
 
 @pytest.mark.parametrize("stage", ["WaitingOn", "WaitingLoader", "WaitingLoaderAgain"])
-def test_a_host_that_goes_off_after_its_start_boots_from_the_network_at_the_next(stage: str) -> None:
+def test_host_that_powers_off_early_network_boots_at_the_next_start(stage: str) -> None:
     """The override for one boot was spent by the first start, so that the second one went to the disk."""
 
     async def scene() -> None:
@@ -230,7 +230,7 @@ def test_a_cancel_before_the_loader_was_fetched_is_undone(stage: str) -> None:
     run_swiftly(scene(), limit_s=LIMIT_S)
 
 
-def test_a_host_that_fetches_its_loader_just_when_it_is_cancelled_is_started_from_its_disk() -> None:
+def test_loader_fetch_during_a_cancel_ends_in_a_disk_boot() -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with LabBmc() as bmc, metalman(cluster):
@@ -247,7 +247,7 @@ def test_a_host_that_fetches_its_loader_just_when_it_is_cancelled_is_started_fro
 
 
 @pytest.mark.parametrize("stage", ["WaitingInstaller", "WaitingRepave", "WaitingCloudInit"])
-def test_a_cancel_after_the_loader_was_fetched_is_too_late_and_said_so(stage: str) -> None:
+def test_cancel_after_the_loader_fetch_is_reported_as_too_late(stage: str) -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with LabBmc() as bmc, metalman(cluster):
@@ -287,7 +287,7 @@ def test_an_override_that_somebody_left_is_used_or_set_anew() -> None:
 
 
 @pytest.mark.parametrize("fails", ["", "the disk is gone"])
-def test_a_raised_repave_counter_is_one_replacement_and_is_reached_at_its_end(fails: str) -> None:
+def test_repave_counter_creates_one_replacement_and_updates_at_its_end(fails: str) -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with LabBmc() as bmc, metalman(cluster):

@@ -46,7 +46,7 @@ async def refused_version(cluster: Cluster, machine: str) -> str | None:
 
 
 @pytest.mark.slow
-def test_a_secret_that_does_not_exist_is_named_and_nothing_is_asked_of_the_bmc() -> None:
+def test_missing_secret_is_named_without_a_request_to_the_bmc() -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with LabBmc() as bmc, metalman(cluster):
@@ -133,7 +133,7 @@ def test_two_machines_behind_one_bmc_do_not_offer_the_wrong_password_twice() -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after_s", [0.0, 3.0])  # before the request of the shutdown, and after it
-def test_a_password_rotated_in_the_middle_of_a_reboot_stops_it_until_the_secret_follows(after_s: float) -> None:
+def test_password_rotated_during_a_reboot_blocks_it_until_the_secret_changes(after_s: float) -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with LabBmc(profile="locks-out", shutdown_s=SLOWLY_OFF_S) as bmc, metalman(cluster):
@@ -224,7 +224,7 @@ def stubborn() -> LabBmc:
 
 
 @pytest.mark.slow
-def test_a_certificate_that_changes_in_the_middle_gets_no_request_and_is_the_reason() -> None:
+def test_certificate_change_during_an_operation_fails_it_without_a_request() -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with stubborn() as bmc, metalman(cluster):

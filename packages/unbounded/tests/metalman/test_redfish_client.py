@@ -167,15 +167,13 @@ async def test_a_refused_action_is_unsupported_in_the_bmcs_own_words(bmc: FakeBm
     assert str(refused.value).isprintable()
 
 
-async def test_a_bmc_that_repeats_the_password_in_an_error_does_not_get_it_shown(bmc: FakeBmc, pool: BmcPool) -> None:
+async def test_password_in_a_bmc_error_is_redacted(bmc: FakeBmc, pool: BmcPool) -> None:
     bmc.always("POST", RESET, says(lambda: error(400, "Oops", f"you said {PASSWORD} and token-1")))
     with pytest.raises(Unsupported, match=r"you said \*\*\* and \*\*\*"):
         await pool.bmc(bmc.access()).reset(ResetType.FORCE_OFF)
 
 
-async def test_an_action_is_sent_without_if_match_and_with_it_only_where_it_is_asked_for(
-    bmc: FakeBmc, pool: BmcPool
-) -> None:
+async def test_action_has_if_match_only_after_precondition_required(bmc: FakeBmc, pool: BmcPool) -> None:
     bmc.extra = {"@odata.etag": 'W/"5"'}
     handle = pool.bmc(bmc.access())
     await handle.reset(ResetType.FORCE_OFF)
@@ -243,9 +241,7 @@ async def test_a_task_that_is_gone_leaves_its_end_unknown(bmc: FakeBmc, hasty_po
 
 
 @pytest.mark.slow
-async def test_a_task_that_still_runs_at_the_limit_is_accepted_and_not_settled(
-    bmc: FakeBmc, hasty_pool: BmcPool
-) -> None:
+async def test_task_running_at_the_limit_is_accepted_but_unsettled(bmc: FakeBmc, hasty_pool: BmcPool) -> None:
     accept_as_task(bmc)
     bmc.always("GET", TASK, task("Running"))
     accepted = await hasty_pool.bmc(bmc.access()).reset(ResetType.FORCE_OFF)
@@ -253,7 +249,7 @@ async def test_a_task_that_still_runs_at_the_limit_is_accepted_and_not_settled(
 
 
 @pytest.mark.slow
-async def test_a_task_that_ran_when_it_was_last_told_still_runs_when_the_limit_ends_a_look(bmc: FakeBmc) -> None:
+async def test_task_still_runs_when_the_limit_interrupts_its_poll(bmc: FakeBmc) -> None:
     accept_as_task(bmc)
     bmc.once("GET", TASK, task("Running"), slow(40, says(web.Response)))
     async with BmcPool(BmcLimits(task_s=1.5, task_poll_s=0.02)) as pool:
@@ -299,7 +295,7 @@ async def test_the_boot_override_is_written_with_its_mode_and_read_back(bmc: Fak
     assert await handle.disable_boot_override() == BootOverride("Disabled", "Pxe", "Legacy")
 
 
-async def test_a_bmc_that_accepts_and_ignores_is_seen_in_what_is_read_back(bmc: FakeBmc, pool: BmcPool) -> None:
+async def test_ignored_boot_override_is_detected_by_reading_it_back(bmc: FakeBmc, pool: BmcPool) -> None:
     bmc.once("PATCH", SYSTEM, says(lambda: web.Response(status=200)))
     assert (await pool.bmc(bmc.access()).set_boot_override(PXE_ONCE)).enabled == "Disabled"
 
@@ -311,7 +307,7 @@ async def test_a_bmc_without_boot_override_is_unsupported(bmc: FakeBmc, pool: Bm
     assert bmc.count("PATCH", SYSTEM) == 0
 
 
-async def test_a_mode_that_nobody_asked_for_is_left_out_where_it_is_refused(bmc: FakeBmc, pool: BmcPool) -> None:
+async def test_unrequested_boot_mode_is_omitted_when_rejected(bmc: FakeBmc, pool: BmcPool) -> None:
     bmc.once("PATCH", SYSTEM, says(lambda: error(400, "PropertyNotWritable", "BootSourceOverrideMode")))
     assert await pool.bmc(bmc.access()).set_boot_override(PXE_ONCE) == BootOverride("Once", "Pxe", None)
 
@@ -333,7 +329,7 @@ async def test_changes_go_to_the_settings_object_where_the_system_takes_none(bmc
     ("etag", "wants"), [('"5"', '"5"'), ('W/"5"', 'W/"5"'), ('W/"5"', '"5"'), ('"5"', 'W/"5"'), ('"5"', "*")]
 )
 @pytest.mark.parametrize("status", [412, 428])
-async def test_if_match_is_given_in_the_form_that_the_bmc_takes_and_remembered(
+async def test_accepted_if_match_form_is_remembered(
     bmc: FakeBmc, pool: BmcPool, etag: str, wants: str, status: int
 ) -> None:
     bmc.extra = {"@odata.etag": etag}

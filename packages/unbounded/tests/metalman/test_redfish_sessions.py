@@ -85,7 +85,7 @@ async def test_parting_from_a_bmc_that_nobody_knows_is_nothing(bmc: FakeBmc, poo
 
 
 @pytest.mark.slow
-async def test_the_idle_sessions_of_a_large_site_are_not_all_deleted_at_once() -> None:
+async def test_deletion_of_idle_sessions_has_a_concurrency_limit() -> None:
     under_way, most = 0, 0
 
     def counted(bmc: FakeBmc) -> Handler:
@@ -140,9 +140,7 @@ async def test_a_reached_session_limit_means_basic_auth(bmc: FakeBmc, pool: BmcP
     assert bmc.headers[-1]["Authorization"].startswith("Basic ")
 
 
-async def test_a_401_to_the_log_in_of_a_service_without_sessions_is_not_a_refused_password(
-    bmc: FakeBmc, pool: BmcPool
-) -> None:
+async def test_401_from_a_service_without_sessions_is_no_wrong_password(bmc: FakeBmc, pool: BmcPool) -> None:
     bmc.sessions_served = False
     bmc.always("POST", SESSIONS, says(lambda: error(401, "Unauthorized")))
     assert (await pool.bmc(bmc.access()).system()).power is BmcPowerState.ON

@@ -36,7 +36,7 @@ async def wait_power(bmc: PooledBmc, wanted: BmcPowerState) -> None:
             await asyncio.sleep(0.2)
 
 
-async def test_power_goes_on_and_off_and_only_on_the_machine_that_was_meant(server: Sushy, pool: BmcPool) -> None:
+async def test_power_changes_affect_only_the_selected_system(server: Sushy, pool: BmcPool) -> None:
     first = pool.bmc(await access(server, pool))
     second = pool.bmc(await access(server, pool, device_id=server.device_ids[1]))
     assert (await first.system()).power is BmcPowerState.OFF

@@ -121,7 +121,7 @@ async def test_a_server_error_leaves_an_action_in_doubt_and_a_reading_not(bmc: F
         await pool.bmc(bmc.access()).system()
 
 
-async def test_a_bmc_gets_one_request_at_a_time_from_all_its_machines_in_turn() -> None:
+async def test_bmc_gets_one_request_at_a_time_from_all_machines() -> None:
     async with FakeBmc(members=("1", "2", "3")) as bmc, BmcPool() as pool:
         bmc.answers = {("GET", f"/redfish/v1/Systems/{n}"): [slow(0.02, bmc.normal)] * 9 for n in (1, 2, 3)}
         handles = [pool.bmc(bmc.access(device_id=str(n))) for n in (1, 2, 3)]
@@ -131,9 +131,7 @@ async def test_a_bmc_gets_one_request_at_a_time_from_all_its_machines_in_turn() 
         assert [state.device_id for state in states] == ["1", "2", "3"] * 3
 
 
-async def test_two_accounts_of_one_bmc_have_sessions_of_their_own_and_still_take_turns(
-    bmc: FakeBmc, pool: BmcPool
-) -> None:
+async def test_accounts_of_one_bmc_have_own_sessions_but_share_the_queue(bmc: FakeBmc, pool: BmcPool) -> None:
     bmc.answers = {("GET", SYSTEM): [slow(0.02, bmc.normal)] * 9}
     handles = [pool.bmc(bmc.access(username=name)) for name in ("admin", "operator")]
     await asyncio.gather(*(handle.system() for handle in handles * 3))
@@ -168,7 +166,7 @@ async def test_a_change_that_waits_too_long_for_its_turn_is_not_sent(bmc: FakeBm
 
 
 @pytest.mark.slow
-async def test_after_some_silences_a_bmc_is_left_alone_and_then_probed_by_one(bmc: FakeBmc, pool: BmcPool) -> None:
+async def test_circuit_opens_after_silences_and_one_call_probes(bmc: FakeBmc, pool: BmcPool) -> None:
     handle = pool.bmc(bmc.access())
     await bmc.deafen()
     for _ in range(SILENCES):
@@ -199,7 +197,7 @@ async def _until_admitted(read: Callable[[], Awaitable[SystemState]]) -> BmcPowe
 
 
 @pytest.mark.slow
-async def test_those_who_waited_for_a_bmc_that_is_found_dead_fail_at_once(bmc: FakeBmc, hasty_pool: BmcPool) -> None:
+async def test_queued_calls_fail_at_once_when_the_circuit_opens(bmc: FakeBmc, hasty_pool: BmcPool) -> None:
     handle = hasty_pool.bmc(bmc.access())
     await handle.system()
     bmc.always("GET", SYSTEM, slow(5, bmc.normal))

@@ -109,7 +109,7 @@ async def test_what_the_bmc_refers_to_never_leads_to_another_host() -> None:
 @pytest.mark.parametrize(
     "url", ["bmc.example", "ftp://bmc", "https://", "https://admin:pw@bmc", "https://bmc:99999", "https://[::1"]
 )
-def test_a_url_that_is_none_is_rejected_without_repeating_what_may_be_secret(url: str) -> None:
+def test_invalid_bmc_url_is_rejected_without_its_secrets(url: str) -> None:
     with pytest.raises(Rejected) as rejected:
         endpoint_of(url)
     assert "pw" not in str(rejected.value)

@@ -143,7 +143,7 @@ def test_no_failure_leaves_a_boot_override_behind(stage: str) -> None:
     assert PROCEDURE.stages[stage].cleanup_stage == table.CLEANING_UP
 
 
-def test_an_executor_that_restarts_in_its_cleanup_ends_it_before_it_counts_as_lost() -> None:
+def test_cleanup_of_a_restarted_executor_ends_before_the_lost_limit() -> None:
     call_s = BmcLimits().act_s
     settling_s = ACT_WITHIN_S + call_s + MARGIN_S
     assert settling_s + PROCEDURE.stages[table.CLEANING_UP].limit_s + call_s < LOST_AFTER_S
@@ -196,7 +196,7 @@ def test_the_milestone_of_another_boot_counts_for_nothing(stage: str) -> None:
 
 
 @pytest.mark.parametrize(("loads", "loops"), [(1, False), (table.LOADS_MAX, False), (table.LOADS_MAX + 1, True)])
-def test_a_loader_that_is_fetched_again_and_again_is_a_loop_until_the_image_is_written(loads: int, loops: bool) -> None:
+def test_repeated_loader_fetches_are_a_loop_until_the_image_is_written(loads: int, loops: bool) -> None:
     for milestone, fact in (("LoaderFetched", ReplaceFact.LOADED), ("ImageWriting", ReplaceFact.INSTALLING)):
         machine = machine_with(netboot={"boot": UID, "milestone": milestone, "loads": loads})
         assert boot_fact(told(table.WAITING_INSTALLER, machine)) is (ReplaceFact.LOOPING if loops else fact)
@@ -213,7 +213,7 @@ def test_a_loader_that_is_fetched_again_and_again_is_a_loop_until_the_image_is_w
         (("False", "Pulling", "", 4), 4, False),
     ],
 )
-def test_an_image_is_ready_when_it_is_the_one_that_is_named_now(said: Any, generation: int, ready: bool) -> None:
+def test_image_is_ready_only_for_the_present_spec_generation(said: Any, generation: int, ready: bool) -> None:
     machine = machine_with(generation=generation, NetbootImageReady=said)
     fact = boot_fact(told(table.WAITING_IMAGE, machine))
     assert fact is (None if ready else ReplaceFact.NO_IMAGE)
@@ -242,7 +242,7 @@ def test_cloud_init_tells_how_far_an_installed_host_is(condition: Any, fact: Rep
 
 
 @pytest.mark.parametrize("stage", PROCEDURE.stages)
-def test_in_every_stage_a_look_at_anything_comes_to_a_fact_of_the_table(stage: str) -> None:
+def test_every_observation_in_every_stage_is_a_fact_of_the_table(stage: str) -> None:
     images: tuple[dict[str, Any], ...] = ({}, {"NetbootImageReady": ("True", "Pulled", "")})
     inits: tuple[dict[str, Any], ...] = (
         {},
@@ -346,7 +346,7 @@ def test_the_node_proves_the_boot_when_it_has_reported_ready_since(now: Node | N
     assert boot_fact(seen) is (ReplaceFact.JOINED if trouble is None else ReplaceFact.CONFIGURED)
 
 
-def test_a_node_that_was_not_there_before_proves_the_boot_by_being_ready() -> None:
+def test_new_ready_node_is_evidence_of_the_boot() -> None:
     machine = machine_with(spec={"kubernetes": {"nodeRef": {"name": "n7"}}})
     assert node_name(machine) == "n7"
     assert node_trouble(told(table.WAITING_NODE, machine, node(), node_identity(None))) is None

@@ -146,9 +146,7 @@ async def create(network: Lab, kubeconfig: str, body: dict[str, Any]) -> None:
     assert not said, said
 
 
-async def test_dhcp_is_answered_by_the_leader_alone_and_by_the_next_one_when_it_is_gone(
-    network: Lab, tmp_path: Path
-) -> None:
+async def test_only_the_leader_answers_dhcp_and_its_successor_takes_over(network: Lab, tmp_path: Path) -> None:
     async with cluster(network, tmp_path) as known:
         await create(network, known["admin"], MACHINE)
         async with (
@@ -226,9 +224,7 @@ async def test_a_boot_that_began_at_one_replica_goes_on_at_another(network: Lab,
             await eventually(closed, within_s=20)
 
 
-async def test_a_machine_behind_a_relay_is_installed_by_a_server_without_an_interface(
-    network: Lab, tmp_path: Path
-) -> None:
+async def test_server_without_an_interface_installs_a_machine_behind_a_relay(network: Lab, tmp_path: Path) -> None:
     relay = shutil.which("dhcrelay", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
     if relay is None:
         pytest.skip("dhcrelay is not installed; scripts/net-tools gets it")

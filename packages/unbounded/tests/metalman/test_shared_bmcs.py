@@ -151,7 +151,7 @@ def test_an_action_is_not_sent_while_another_site_has_the_host(holder: dict[str,
     run(scene())
 
 
-def test_a_claim_on_its_way_holds_the_other_back_and_not_for_ever() -> None:
+def test_pending_claim_blocks_a_shared_bmc_for_a_limited_time() -> None:
     async def scene() -> None:
         cluster = Cluster()
         async with LabBmc() as bmc:

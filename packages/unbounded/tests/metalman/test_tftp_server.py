@@ -143,7 +143,7 @@ async def test_text_is_converted_for_netascii() -> None:
 
 
 @pytest.mark.slow
-async def test_a_client_that_vanishes_is_asked_again_and_a_repeated_request_makes_no_second_transfer() -> None:
+async def test_repeated_tftp_request_starts_no_second_transfer() -> None:
     files = FixedFiles()
     async with serving(files) as server:
         with Asker(server) as asker:
@@ -166,7 +166,7 @@ async def test_another_host_cannot_take_part_in_a_transfer() -> None:
             assert (await asker.hear())[0][:4] == b"\0\3\0\2"
 
 
-async def test_there_are_only_so_many_transfers_at_once_and_their_places_come_free() -> None:
+async def test_tftp_transfers_have_a_concurrency_limit() -> None:
     files = FixedFiles(held=asyncio.Event())
     async with serving(files, most=2) as server:
         with Asker(server) as one, Asker(server) as two, Asker(server) as three:
@@ -192,7 +192,7 @@ async def test_one_client_does_not_take_all_places() -> None:
             await eventually(lambda: server.counts == {"too many transfers": 1})
 
 
-async def test_odd_packets_and_faults_of_ours_are_counted_and_the_next_one_is_served() -> None:
+async def test_malformed_packets_and_internal_errors_are_counted_and_service_continues() -> None:
     async with serving(FixedFiles()) as server:
         with Asker(server) as asker:
             for data in (b"", b"\0\1", b"\0\4\0\1", b"\xff" * 1000, b"\0\1broken\0octet\0"):

@@ -50,14 +50,14 @@ def test_what_its_executor_is_silent_about_ends_and_keeps_the_slot() -> None:
     assert "metalman/lab" in ended.text
 
 
-def test_what_its_executor_speaks_of_is_not_ended_and_it_is_said_until_when() -> None:
+def test_abandon_of_an_active_operation_waits_with_a_time() -> None:
     told = decided(operation_of(abandon=True, status=claim()), unchanged_s=20.0)
     assert isinstance(told, WarnOnce)
     assert (told.reason, told.until_s) == (reasons.ABANDON_WAITS, 40.0)
     assert "metalman/lab wrote 20 s ago" in told.text
 
 
-def test_what_is_not_to_be_abandoned_is_silent_for_as_long_as_its_deadline_lets_it() -> None:
+def test_operation_without_abandon_is_not_ended_before_its_deadline() -> None:
     assert isinstance(decided(operation_of(status=claim()), unchanged_s=ABANDON_AFTER_S), NoAction)
 
 
@@ -129,7 +129,7 @@ async def test_what_was_never_claimed_leaves_no_slot_behind(world: World) -> Non
 
 
 @story
-async def test_an_executor_that_speaks_at_the_last_moment_keeps_its_operation_and_its_slot(world: World) -> None:
+async def test_executor_that_writes_at_the_last_moment_keeps_its_lock(world: World) -> None:
     """The slot is marked as lost before the operation ends; who has written in between is not lost."""
     api = meddle(world)
     await world.machine("m1")

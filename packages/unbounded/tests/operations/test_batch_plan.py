@@ -258,7 +258,7 @@ def test_a_cancelled_child_is_told_once() -> None:
     assert plan_batch(fleet.parent, fleet.children, now=NOW).cancel == ()
 
 
-def test_a_child_that_somebody_deleted_is_a_failed_target_and_is_not_made_again() -> None:
+def test_deleted_child_operation_is_a_failed_target_and_not_recreated() -> None:
     fleet = Fleet(_parent(targets=1))
     fleet.step()
     fleet.step()

@@ -117,7 +117,7 @@ def release(kind: str, phase: str, fingerprint: str | None, procedure: Procedure
     return lock.release_change(machine, operation, procedure, now=NOW)
 
 
-def test_a_host_that_was_made_anew_has_another_host_key_and_its_bastion_the_same() -> None:
+def test_replacement_clears_the_host_key_pin_but_not_the_bastions() -> None:
     assert release("HostReplace", "Complete", "SHA256:h")["ssh"] == {"fingerprint": None}
 
 

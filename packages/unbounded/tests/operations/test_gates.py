@@ -104,7 +104,7 @@ def test_the_own_slot_is_open() -> None:
     assert closed_gate(operation_of("me"), machine, [], None) is None
 
 
-def test_who_has_the_slot_waits_for_no_older_one_that_waits_for_the_slot() -> None:
+def test_lock_holder_does_not_wait_for_older_operations_without_the_lock() -> None:
     """One whose executor was cut off between the slot and the claim, and one that was created in the same second."""
     holder, older = operation_of("b", created=EARLY), operation_of("a", created=EARLY)
     machine = machine_of(status={"activeOperation": slot_of("b")})
@@ -120,7 +120,7 @@ def test_the_slot_of_an_ended_operation_is_free() -> None:
     assert closed_gate(operation_of("me"), machine, [holder], None) is None
 
 
-def test_the_slot_of_a_lost_executor_stays_closed_although_its_operation_has_ended() -> None:
+def test_lock_of_a_lost_executor_blocks_after_its_operation_ended() -> None:
     machine = machine_of(status={"activeOperation": slot_of("holder", lost=True)})
     holder = operation_of("holder", status=ended("Failed"))
     gate = closed_gate(operation_of("me"), machine, [holder], None)

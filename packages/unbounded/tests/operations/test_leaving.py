@@ -57,7 +57,7 @@ def test_what_will_never_start_holds_the_reset_back_no_longer() -> None:
         assert gate.reason == reasons.WAITING_FOR_OLDER
 
 
-def test_the_steward_says_that_a_reset_waits_for_its_agent_and_the_others_for_the_machine() -> None:
+def test_supervisor_reports_the_blocker_of_operations_on_a_deleted_machine() -> None:
     held = leaving(FINALIZER_RESET)
     said = []
     for kind in ("AgentReset", "NodeReboot"):
@@ -96,7 +96,7 @@ async def test_an_agent_resets_the_host_of_a_machine_that_waits_for_it(world: Wo
 
 
 @story
-async def test_a_reset_that_was_asked_for_of_a_machine_before_it_touches_no_host(world: World) -> None:
+async def test_reset_of_a_former_machine_does_not_touch_the_host(world: World) -> None:
     """A user has deleted a Machine by mistake, and created it again while its reset still waited."""
     before = await world.machine("m1")
     mark = {"metadata": {"annotations": {ANNOTATION_MACHINE_UID: before.metadata.uid}}}
@@ -115,7 +115,7 @@ async def test_a_reset_that_was_asked_for_of_a_machine_before_it_touches_no_host
 
 
 @story
-async def test_an_operation_that_has_the_slot_goes_on_with_a_machine_that_is_being_deleted(world: World) -> None:
+async def test_operation_with_the_lock_continues_on_a_machine_in_deletion(world: World) -> None:
     """Its process died between the lock and the claim: the lock keeps the Machine, and only its executor can release
     it.
     """

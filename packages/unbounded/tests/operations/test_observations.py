@@ -54,7 +54,7 @@ WRITTEN_TO = [("nothing", 1), ("operation", 1), ("operation with the slot", 1), 
 
 @pytest.mark.parametrize(("written_to", "looks"), WRITTEN_TO)
 @story
-async def test_a_look_serves_the_next_claim_unless_somebody_could_have_had_the_machine(
+async def test_observation_is_reused_for_the_next_claim_unless_possibly_outdated(
     world: World, written_to: str, looks: int
 ) -> None:
     async def write() -> None:
@@ -86,7 +86,7 @@ async def test_a_look_serves_the_next_claim_unless_somebody_could_have_had_the_m
 @pytest.mark.parametrize(
     ("version", "age_s", "good"), [("7", ACT_ON_S, True), ("7", ACT_ON_S + 0.1, False), ("8", 0.0, False)]
 )
-def test_a_look_is_used_again_for_as_long_as_it_may_be_acted_on(version: str, age_s: float, good: bool) -> None:
+def test_observation_is_reused_while_it_is_fresh_enough_to_act(version: str, age_s: float, good: bool) -> None:
     state = RunState("uid", unused=TimedObservation(100.0, 101.0, NotObservable("Reason", "text"), ("on",), "7"))
     assert (state.reuse_observation(("on",), version, 101.0 + age_s) is not None) is good
     assert state.reuse_observation(("on",), "7", 101.0) is None  # once

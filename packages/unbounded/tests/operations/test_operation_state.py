@@ -14,7 +14,7 @@ def _slot(seconds: int = 0, uid: str = "uid-lost") -> ActiveOperation:
     return msgspec.convert(given, ActiveOperation)
 
 
-def test_the_time_since_an_executor_was_lost_goes_on_from_what_was_counted_before() -> None:
+def test_time_since_executor_loss_continues_from_the_recorded_count() -> None:
     state = OperationState("uid")
     lost = state.count_lost(_slot(20), 100.0, ended=False)
     assert (lost.count_s(110.0), lost.left_s(110.0, 45.0, 35.0)) == (30.0, 15.0)
@@ -23,7 +23,7 @@ def test_the_time_since_an_executor_was_lost_goes_on_from_what_was_counted_befor
     assert state.count_lost(_slot(0, "uid-next"), 110.0, ended=False).count_s(110.0) == 0.0
 
 
-def test_the_call_of_an_executor_that_has_ended_lands_from_the_sight_of_its_end_on() -> None:
+def test_call_of_an_ended_executor_settles_from_the_observed_end() -> None:
     state = OperationState("uid")
     lost = state.count_lost(_slot(2), 100.0, ended=True)
     assert [lost.left_s(at, 45.0, 35.0) for at in (100.0, 134.0)] == [35.0, 1.0]

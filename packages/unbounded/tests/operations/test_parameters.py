@@ -76,7 +76,7 @@ def test_what_means_something_to_clouds_only_is_refused_on_bare_metal() -> None:
     assert "spec.parameters.deallocate" in text
 
 
-def test_what_could_be_given_instead_is_said_as_far_as_it_is_known() -> None:
+def test_unknown_parameter_message_lists_the_supported_ones() -> None:
     operation = operation_of(kind="HostReboot", parameters={"colour": "red"})
     for known, words in (
         ((), "; parameters of other Machines: force, graceSeconds"),

@@ -63,7 +63,7 @@ async def test_each_operation_asks_for_what_is_needed_and_proves_it(
 
 
 @story
-async def test_a_host_that_does_not_shut_down_is_switched_off_after_its_grace(world: World) -> None:
+async def test_host_that_does_not_shut_down_is_powered_off_after_grace(world: World) -> None:
     await world.machine("m1")
     world.steward().start()
     world.outside.deaf = 1.0
@@ -104,7 +104,7 @@ class LateAnswers(PowerExecutor):
 
 
 @story
-async def test_a_reading_counts_from_when_it_was_made_and_not_from_its_answer(world: World) -> None:
+async def test_power_reading_counts_from_its_start(world: World) -> None:
     read_at: list[float] = []
     await world.machine("m1")
     world.steward().start()
@@ -189,7 +189,7 @@ async def test_a_cancel_before_anything_was_asked_for_ends_it_at_once(world: Wor
 
 
 @story
-async def test_a_cancelled_power_off_of_a_host_that_was_off_ends_at_once(world: World) -> None:
+async def test_cancelled_power_off_of_a_stopped_host_ends_at_once(world: World) -> None:
     await _cancelled_in(world, "HostPowerOff", power.ALREADY_OFF)
     assert result(await world.ended("op", within_s=ANSWER_S)) == ("Failed", reasons.CANCELLED)
     assert world.outside.host("m1").power == "Off"
@@ -227,7 +227,7 @@ async def test_a_cancelled_power_off_brings_the_host_back(world: World, stage: s
     ],
 )
 @story
-async def test_a_cancel_past_the_point_of_no_return_says_so_and_goes_on(
+async def test_cancel_past_the_point_of_no_return_is_reported_and_ignored(
     world: World, kind: str, stage: str, parameters: dict[str, str]
 ) -> None:
     await _cancelled_in(world, kind, stage, **parameters)
@@ -295,7 +295,7 @@ class SluggishOff(PowerExecutor):
 
 
 @story
-async def test_a_reboot_whose_deadline_comes_before_its_host_goes_off_leaves_that_on(world: World) -> None:
+async def test_reboot_past_its_deadline_leaves_the_host_on(world: World) -> None:
     """The first reading after it gave up is still On."""
     await world.machine("m1")
     world.steward().start()

@@ -136,7 +136,7 @@ def test_evidence_never_exceeds_what_the_schema_admits(words: list[str]) -> None
         assert run.evidence[-1].what == words[-1]
 
 
-def test_of_the_late_calls_the_schema_admits_those_of_the_longest_time_are_stored() -> None:
+def test_record_stores_the_longest_late_calls_up_to_the_schema_limit() -> None:
     late = tuple(LateCall(f"p{number}", "On", float(number)) for number in range(MAX_LATE + 9))
     stored = run_of(_written(replace(RUN, late=late)))
     assert stored is not None

@@ -258,7 +258,7 @@ async def test_a_waiting_child_that_somebody_deletes_fails_its_target(world: Wor
 
 
 @story
-async def test_a_running_child_that_somebody_deletes_stays_until_its_parent_has_its_result(world: World) -> None:
+async def test_deleted_running_child_stays_until_its_parent_has_the_result(world: World) -> None:
     await _fleet(world, 2)
     steward = world.steward().start()
     world.redfish().start()
@@ -276,7 +276,7 @@ async def test_a_running_child_that_somebody_deletes_stays_until_its_parent_has_
 
 
 @story
-async def test_an_operation_in_the_way_of_a_childs_name_fails_that_target_only(world: World) -> None:
+async def test_name_conflict_of_a_child_fails_only_that_target(world: World) -> None:
     await _fleet(world, 2)
     await world.operation("all-m00", "HostPowerOn", "m00")
     world.steward().start()
@@ -351,7 +351,7 @@ async def test_a_crd_that_drops_the_targets_ends_a_parent(world: World) -> None:
 
 @pytest.mark.slow
 @story
-async def test_a_large_fan_is_looked_at_a_few_times_a_second_and_not_at_every_change(world: World) -> None:
+async def test_large_batch_is_planned_a_few_times_a_second(world: World) -> None:
     await _fleet(world, 40)
     world.steward().start()
     world.redfish(concurrent=40).start()

@@ -195,7 +195,7 @@ async def test_what_a_preempted_agent_did_is_in_the_history(world: World) -> Non
 
 
 @story
-async def test_a_lost_executor_that_comes_back_gives_its_slot_back_after_a_look(world: World) -> None:
+async def test_returning_lost_executor_releases_its_lock_after_an_observation(world: World) -> None:
     await world.machine("m1")
     world.steward().start()
     world.outside.deaf = 1.0
@@ -218,7 +218,7 @@ async def test_a_lost_executor_that_comes_back_gives_its_slot_back_after_a_look(
 
 
 @story
-async def test_an_operation_that_is_deleted_while_its_slot_is_lost_leaves_neither_slot_nor_mark(world: World) -> None:
+async def test_deleted_operation_with_a_lost_lock_leaves_no_lock_or_condition(world: World) -> None:
     """It stays until its executor, which comes back, has read the host."""
     await world.machine("m1")
     world.steward().start()
@@ -410,7 +410,7 @@ async def test_a_counter_is_acted_on_once_also_when_its_operation_failed(world: 
 
 
 @story
-async def test_an_operation_of_the_same_name_that_somebody_else_made_counts_for_nothing(world: World) -> None:
+async def test_foreign_operation_of_the_same_name_does_not_move_the_counter(world: World) -> None:
     await world.machine("m1")
     world.steward().start()
     world.redfish().start()
@@ -433,7 +433,7 @@ async def test_a_reboot_asked_for_directly_raises_no_counter(world: World) -> No
 
 
 @story
-async def test_the_end_of_a_lost_operation_is_not_forgotten_by_the_one_that_takes_its_slot(world: World) -> None:
+async def test_lost_operation_is_recorded_by_the_next_lock_holder(world: World) -> None:
     """Its result is in the history and its counter has moved, or the host would be rebooted a second time."""
     await world.machine("m1")
     world.steward().start()
@@ -473,7 +473,7 @@ async def _a_reset(world: World) -> str:
     return uid
 
 
-def test_when_a_host_falls_silent_after_its_agents_reset_that_is_evidence_and_an_event_once() -> None:
+def test_host_silence_after_agent_reset_is_evidence_with_one_event() -> None:
     async def tell() -> None:
         world, announced = World(random.Random(1)), Announced()
         await _a_reset(world)
@@ -494,7 +494,7 @@ def test_when_a_host_falls_silent_after_its_agents_reset_that_is_evidence_and_an
     run_virtual(tell())
 
 
-def test_a_host_that_joined_again_after_its_reset_and_fell_silent_later_is_not_the_resets_matter() -> None:
+def test_silence_after_a_rejoin_is_no_evidence_of_the_reset() -> None:
     async def tell() -> None:
         world, announced = World(random.Random(1)), Announced()
         uid = await _a_reset(world)

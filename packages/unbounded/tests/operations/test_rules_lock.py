@@ -119,7 +119,7 @@ async def test_a_lost_slot_is_taken_after_a_fresh_look_only(world: World) -> Non
 
 
 @story
-async def test_what_happens_meanwhile_does_not_make_a_lost_slot_be_waited_for_longer(world: World) -> None:
+async def test_machine_changes_do_not_extend_the_wait_for_a_lost_lock(world: World) -> None:
     await world.machine("m1")
     await world.operation("lost", "HostReboot", "m1")
     await _hold_slot(world, "lost", lost=True)
@@ -158,7 +158,7 @@ async def test_restarts_do_not_make_a_lost_slot_be_waited_for_from_anew(world: W
 
 
 @story
-async def test_what_is_known_to_have_ended_is_waited_for_as_long_as_its_call_can_last(world: World) -> None:
+async def test_lock_of_an_ended_executor_waits_for_its_longest_call(world: World) -> None:
     for reaps, least_s in ((True, LANDING_S), (False, SETTLE_S)):
         world.reaps, name = reaps, f"m-{reaps}".lower()
         await world.machine(name)
@@ -179,7 +179,7 @@ async def test_what_is_known_to_have_ended_is_waited_for_as_long_as_its_call_can
 
 
 @story
-async def test_a_slot_that_another_process_keeps_is_not_given_back_by_one_that_has_not_seen_that(world: World) -> None:
+async def test_process_without_an_observation_does_not_release_a_lost_lock(world: World) -> None:
     """It has seen the end of the operation before the mark on the Machine."""
     await world.machine("m1")
     ended = await world.operation("op", "HostReboot", "m1")
@@ -245,7 +245,7 @@ async def test_an_agent_without_progress_for_a_minute_gives_way_to_the_host(worl
 
 
 @story
-async def test_a_pause_of_the_machine_holds_back_what_is_not_claimed_and_nothing_else(world: World) -> None:
+async def test_machine_pause_blocks_only_unclaimed_operations(world: World) -> None:
     await world.machine("m1")
     world.steward().start()
     world.redfish().start()
@@ -361,7 +361,7 @@ async def test_a_slot_whose_operation_was_deleted_before_its_claim_is_cleared(wo
 
 
 @story
-async def test_a_host_that_is_set_up_over_ssh_is_left_alone_until_that_is_over(world: World) -> None:
+async def test_operation_waits_for_the_end_of_ssh_provisioning(world: World) -> None:
     """There is no operation of that name, and yet the slot is held."""
     await world.machine("m1")
     slot = slot_of("a", kind=PROVISIONING, executor="machina")

@@ -37,7 +37,7 @@ async def _moves(world: World, message: str) -> None:
 
 
 @story
-async def test_an_operation_of_the_agent_waits_for_as_long_as_the_recreation_takes(world: World) -> None:
+async def test_agent_operation_waits_for_the_end_of_a_recreation(world: World) -> None:
     await world.machine("m1")
     await _hold(world)
     world.steward().start()
@@ -58,7 +58,7 @@ async def test_an_operation_of_the_agent_waits_for_as_long_as_the_recreation_tak
 
 
 @story
-async def test_a_host_operation_takes_the_slot_of_a_recreation_that_stands_still_for_a_minute(world: World) -> None:
+async def test_host_operation_preempts_a_recreation_stalled_for_a_minute(world: World) -> None:
     await world.machine("m1")
     await _hold(world)
     world.steward().start()
@@ -107,7 +107,7 @@ async def test_a_second_executor_counts_the_minute_from_its_own_first_sight(worl
 
 
 @pytest.mark.parametrize("kind", ["NodeReboot", "AgentUpgrade", "AgentReset"])
-def test_the_gate_says_nothing_of_giving_way_to_what_it_does_not_give_way_to(kind: str) -> None:
+def test_gate_mentions_preemption_only_when_it_applies(kind: str) -> None:
     gate = closed_gate(operation_of(kind=kind), machine_of(status={"activeOperation": HOLDER}), [], None)
     assert gate is not None
     assert gate.reason == reasons.SLOT_HELD

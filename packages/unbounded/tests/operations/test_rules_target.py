@@ -150,7 +150,7 @@ async def test_a_binding_edited_while_the_intent_is_written_is_not_acted_on(worl
 
 
 @story
-async def test_a_slot_taken_before_a_crash_is_not_acted_on_without_a_live_read(world: World) -> None:
+async def test_lock_taken_before_a_crash_needs_a_live_read(world: World) -> None:
     """The operation has the lock, and its claim was never written; the Machine is edited during the new observation."""
     asked: list[str] = []
 
@@ -228,7 +228,7 @@ class PutsRight(PowerExecutor):
 
 
 @story
-async def test_an_unknown_stage_ends_at_once_and_its_slot_is_free_when_its_author_can_no_longer_act(
+async def test_unknown_stage_fails_at_once_and_lock_waits_for_the_author(
     world: World,
 ) -> None:
     """In a rolling update both run for a while, and the slot must not be free while the newer one may act."""
@@ -299,7 +299,7 @@ async def test_a_crd_that_drops_what_failed_does_not_leave_it_unknown(world: Wor
 
 
 @story
-async def test_a_machine_that_the_steward_has_not_heard_of_yet_is_not_missed(world: World) -> None:
+async def test_supervisor_with_a_stale_machine_does_not_fail_the_operation(world: World) -> None:
     """Operations are heard of on one watch and Machines on another, which can lag behind for long."""
     await world.machine("m1", kubernetes={})
     steward = world.steward()

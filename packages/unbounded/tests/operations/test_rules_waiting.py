@@ -101,7 +101,7 @@ async def test_after_the_older_one_the_next_wait_is_said(world: World) -> None:
 
 
 @story
-async def test_an_agent_that_does_not_claim_is_described_by_the_lease_of_its_node(world: World) -> None:
+async def test_missing_claim_of_an_agent_is_described_by_its_node_lease(world: World) -> None:
     world.steward().start()
     await world.machine("m1")
     lease = {"metadata": {"name": "m1"}, "spec": {"holderIdentity": "m1", "renewTime": "2029-12-31T23:00:00.000000Z"}}
@@ -115,7 +115,7 @@ async def test_an_agent_that_does_not_claim_is_described_by_the_lease_of_its_nod
 
 @pytest.mark.slow
 @story
-async def test_who_waits_for_a_place_is_not_told_that_its_executor_is_away(world: World) -> None:
+async def test_operation_waiting_for_capacity_is_not_reported_as_unserved(world: World) -> None:
     """The executor comes late: the message about its absence is corrected once it works."""
     world.steward().start()
     for number in range(8):
@@ -239,7 +239,7 @@ async def test_the_clocks_of_an_operation_begin_with_its_claim(world: World) -> 
 
 
 @story
-async def test_who_does_not_watch_the_pause_reads_it_before_a_claim_and_while_it_holds_one_back(world: World) -> None:
+async def test_executor_without_pause_watch_reads_it_only_around_claims(world: World) -> None:
     reads: list[float] = []
     api = counted_gets(world, reads)
     world.steward().start()
@@ -301,7 +301,7 @@ async def _one_dies_before_it_asks(world: World) -> Process:
 
 
 @story
-async def test_what_a_process_that_has_ended_may_have_asked_for_is_asked_for_again_at_once(world: World) -> None:
+async def test_possible_call_of_an_ended_process_is_repeated_at_once(world: World) -> None:
     process = await _one_dies_before_it_asks(world)
     began = _now()
     process.start()
@@ -321,7 +321,7 @@ class Slow(PowerExecutor):
 
 
 @story
-async def test_a_clean_stop_stores_the_answer_also_when_a_user_has_just_written_to_the_operation(world: World) -> None:
+async def test_clean_stop_stores_the_answer_despite_a_write_conflict(world: World) -> None:
     world.steward().start()
     await world.machine("m1")
     name = "metalman/lab"
@@ -336,7 +336,7 @@ async def test_a_clean_stop_stores_the_answer_also_when_a_user_has_just_written_
 
 
 @story
-async def test_what_a_process_that_may_live_asked_for_is_waited_for_over_restarts_and_never_from_anew(
+async def test_settling_of_a_possibly_alive_process_continues_over_restarts(
     world: World,
 ) -> None:
     world.reaps = False
@@ -423,7 +423,7 @@ async def test_invalid_parameters_are_named_and_nothing_is_done(
 
 
 @story
-async def test_a_dead_bmc_delays_nobody_else_and_says_that_it_does_not_answer(world: World) -> None:
+async def test_dead_bmc_is_reported_and_delays_no_other_operation(world: World) -> None:
     world.steward().start()
     world.executor("metalman/lab", lambda life, _api: DeadExecutor("metalman/lab", life, world), concurrent=2).start()
     for number in range(5):

@@ -110,7 +110,7 @@ def test_a_busy_executor_is_not_said_to_be_away() -> None:
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_an_executor_that_is_known_not_to_serve_is_not_said_to_be_at_work(*, busy: bool) -> None:
+def test_unavailable_executor_is_not_reported_as_busy(*, busy: bool) -> None:
     said = _said(
         _verdict(operation_of(), known_s=30.0, busy=busy, absent=Unavailability("its package is not installed"))
     )
@@ -189,7 +189,7 @@ def test_a_deletion_before_the_claim_is_not_held_up() -> None:
     assert _verdict(operation_of(metadata=DELETED)) == NoAction()
 
 
-def test_what_nobody_started_ends_at_its_start_deadline_and_says_what_it_waited_for() -> None:
+def test_unclaimed_operation_ends_at_its_start_deadline_with_its_blocker() -> None:
     decided = _verdict(operation_of(startDeadlineSeconds=30), known_s=30.0)
     assert _ended(decided) == reasons.NOT_STARTED
     assert isinstance(decided, EndOperation)
@@ -234,7 +234,7 @@ def test_a_running_operation_is_not_cancelled_or_unheld_by_the_steward() -> None
 
 
 @pytest.mark.parametrize("kind", DEADLINE_S)
-def test_an_executor_silent_past_the_deadline_is_lost_and_its_slot_is_kept(kind: OperationKind) -> None:
+def test_executor_silent_past_the_deadline_is_lost_and_keeps_the_lock(kind: OperationKind) -> None:
     operation = operation_of(kind=kind, status=claim())
     limit_s = DEADLINE_S[kind] + LOST_AFTER_S
     before = _verdict(operation, claimed_s=limit_s - 1, unchanged_s=limit_s - 1)
@@ -251,7 +251,7 @@ def test_an_executor_that_still_writes_is_not_lost() -> None:
     assert isinstance(_verdict(operation, claimed_s=1000.0, unchanged_s=5.0), NoAction)
 
 
-def test_an_agent_without_progress_gives_way_to_a_host_operation_after_a_minute() -> None:
+def test_stalled_agent_operation_is_preempted_by_a_host_operation() -> None:
     agents = operation_of("agents", "AgentUpgrade", created=EARLY, status=claim(executor="unbounded-agent/m1"))
     host = operation_of("host", created=LATE)
     waiting = _verdict(agents, others=[host], claimed_s=100.0, unchanged_s=59.0)
@@ -285,14 +285,14 @@ def test_an_ended_operation_is_unheld_and_without_a_ttl_kept() -> None:
     assert _verdict(operation_of(status=ended()), ended_s=10**6) == NoAction()
 
 
-def test_the_finalizer_stays_until_the_slot_is_given_back_or_a_minute_is_over() -> None:
+def test_finalizer_stays_until_lock_release_or_for_a_minute() -> None:
     operation = operation_of(status=ended(), metadata=HELD)
     machine = machine_of(status={"activeOperation": slot_of("op")})
     assert _verdict(operation, machine, ended_s=10.0) == NoAction(AFTERMATH_S - 10.0)
     assert _verdict(operation, machine, ended_s=AFTERMATH_S) == RemoveOperationFinalizer()
 
 
-def test_the_slot_of_a_lost_executor_holds_the_finalizer_for_as_long_as_one_takes_that_comes_back() -> None:
+def test_lock_of_a_lost_executor_keeps_the_finalizer_until_its_limit() -> None:
     operation = operation_of(status=ended("Failed"), metadata=HELD)
     lost = {"activeOperation": slot_of("op", lost=True)}
     assert _verdict(operation, machine_of(status=lost), ended_s=10.0) == RecordResult()
@@ -335,7 +335,7 @@ def _after(*operations: str, **status: Any) -> Machine:
     return machine_of(status={"recentOperations": history, **status})
 
 
-def test_a_host_is_listened_for_after_a_reset_of_its_agent_until_it_was_silent() -> None:
+def test_silence_is_expected_after_an_agent_reset_until_observed() -> None:
     free, taken = _after("before", "op"), _after("op", activeOperation=slot_of("other"))
     assert expects_silence(_reset("the agent is gone"), free, 0.0)
     assert not expects_silence(_reset(), taken, 0.0)

@@ -9,7 +9,7 @@ from unbounded.workflow.calls import NOT_SENT, STORED, TRANSITIONS, Answer, Call
 ANSWERS = {CallEvent.ACCEPT, CallEvent.FAIL, CallEvent.LOSE, CallEvent.REFUSE}
 
 
-def test_every_state_can_be_taken_over_and_only_an_unanswered_call_becomes_open() -> None:
+def test_takeover_opens_only_unanswered_calls() -> None:
     for reply in CallOutcome:
         after = TRANSITIONS[reply, CallEvent.TAKE_OVER]
         assert after is (

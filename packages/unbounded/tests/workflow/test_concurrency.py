@@ -154,7 +154,7 @@ def test_who_has_to_wait_again_stands_in_nobodys_way() -> None:
     assert limiter.reacquire("u1", "n1", _order(1))
 
 
-def test_of_what_is_slowed_by_the_same_no_more_begin_than_there_are_places() -> None:
+def test_yielding_group_acquires_no_more_than_the_limit() -> None:
     limiter, woken = _places(2)
     for number in (0, 1):
         assert limiter.acquire(f"a{number}", f"a{number}", _order(number), "account-a")
@@ -194,7 +194,7 @@ def test_who_waits_for_an_answer_and_leaves_is_not_waited_for() -> None:
     assert limiter.acquire("a1", "a1", _order(1), "account-a")
 
 
-def test_who_was_woken_and_finds_its_lane_full_leaves_the_place_to_another_lane() -> None:
+def test_woken_member_of_a_full_group_wakes_another_group() -> None:
     limiter, woken = _places(2)
     assert limiter.acquire("x0", "x0", _order(0))
     assert limiter.acquire("x1", "x1", _order(1))

@@ -112,7 +112,7 @@ def test_a_row_can_fail_with_its_reason() -> None:
 # Asking again
 
 
-def test_an_accepted_ask_of_which_nothing_has_come_is_repeated_as_one_that_was_refused() -> None:
+def test_accepted_call_without_effect_is_retried_like_a_rejected_one() -> None:
     nothing = replace(RED, failed=CallFailure("NoRoom", "no room"))
     decision = _decide(GOING, nothing, answer=ACCEPTED, since_call_s=1.0)
     assert isinstance(decision, Wait)
@@ -181,9 +181,7 @@ def test_asks_are_bounded_by_the_attempts_of_the_stage(answer: Answer, reason: s
     ],
     ids=["accepted", "answer lost", "not done"],
 )
-def test_without_a_number_of_attempts_it_is_asked_until_the_limit_and_says_what_the_last_answer_was(
-    answer: Answer, reason: str, words: str
-) -> None:
+def test_call_without_attempt_limit_is_retried_until_the_stage_limit(answer: Answer, reason: str, words: str) -> None:
     stages = {**LONG.stages, "Going": replace(LONG.stages["Going"], attempts=None)}
     patient = replace(LONG, stages=stages)
     run = replace(GOING, attempt=40)
@@ -221,7 +219,7 @@ def test_what_must_not_be_sent_twice_is_not_sent_twice(answer: Answer) -> None:
     assert _failure(late) == (reasons.OUTCOME_UNKNOWN if answer is LOST else reasons.TIMED_OUT)
 
 
-def test_what_must_not_be_sent_twice_may_be_sent_when_it_surely_was_not() -> None:
+def test_unrepeatable_call_may_be_retried_if_surely_not_done() -> None:
     back = replace(GOING, stage="Back", action="Stop")
     decision = _decide(back, GREEN, procedure=LONG, answer=Answer(CallOutcome.NOT_DONE), since_call_s=10.0)
     assert isinstance(decision, CallAction)
@@ -338,7 +336,7 @@ def test_what_the_aftermath_undoes_is_undone_when_it_is_cancelled() -> None:
     )
 
 
-def test_a_last_stage_begins_blindly_where_nothing_can_be_read_and_says_how_things_are_left() -> None:
+def test_cleanup_stage_starts_blindly_without_observations() -> None:
     stages = {**TIDY.stages, "After": replace(TIDY.stages["After"], blind="Go", left="left on")}
     blind = replace(TIDY, stages=stages)
     assert blind.faults() == []
@@ -380,7 +378,7 @@ def test_a_target_that_is_another_one_has_no_aftermath() -> None:
     assert _failure(_decide(GOING, procedure=TIDY, lost=OTHER)) == OTHER.reason
 
 
-def test_an_aftermath_asks_although_the_deadline_is_over_and_ends_as_what_was_noted() -> None:
+def test_cleanup_stage_acts_past_the_deadline_and_keeps_the_failure() -> None:
     asks = _decide(replace(TIDYING, action=None, attempt=0), procedure=TIDY, spent_s=5000.0)
     assert isinstance(asks, CallAction)
     assert (asks.stage, asks.action) == ("After", "Go")
@@ -399,7 +397,7 @@ def test_an_aftermath_asks_although_the_deadline_is_over_and_ends_as_what_was_no
     ],
     ids=["limit", "refusal", "unseen", "attempts"],
 )
-def test_an_aftermath_that_does_not_come_about_says_so_beside_what_was_noted(given: dict[str, Any]) -> None:
+def test_failed_cleanup_stage_is_reported_beside_the_failure(given: dict[str, Any]) -> None:
     decision = _decide(**{"run": TIDYING, "procedure": TIDY, "answer": ACCEPTED, **given})
     assert isinstance(decision, Finish)
     assert decision.reason == "Broken"
@@ -504,7 +502,7 @@ def test_nothing_but_waiting_is_allowed_while_an_earlier_incarnation_can_act(tro
 OPEN = Answer(CallOutcome.OPEN, text="an earlier process was about to send it")
 
 
-def test_what_a_process_may_still_ask_for_is_settled_from_the_first_look_on_and_looked_for_meanwhile() -> None:
+def test_possible_call_of_another_process_settles_with_polling() -> None:
     for since_call_s in (0.0, 99.0):
         decision = _decide(GOING, answer=OPEN, since_call_s=since_call_s, settles_in_s=50.0)
         assert isinstance(decision, Wait)
@@ -528,7 +526,7 @@ def test_a_wait_after_an_attempt_that_failed_has_the_reason_of_that() -> None:
         assert decision.reason == reason
 
 
-def test_a_wait_for_what_was_perhaps_done_does_not_say_that_it_was_asked_for() -> None:
+def test_wait_after_an_unknown_outcome_does_not_report_a_request() -> None:
     decision = _decide(GOING, answer=LOST, since_call_s=1.0)
     assert isinstance(decision, Wait)
     assert decision.text.startswith("the outcome of Go is unknown: 503; waiting for ")
@@ -540,7 +538,7 @@ LATE = (LateCall("p1", "Go", 7.0),)
 SETTLED = replace(SOUND, settled=frozenset({"Go"}))
 
 
-def test_an_open_call_that_sets_a_state_is_repeated_at_once_and_not_counted_against_the_outside() -> None:
+def test_open_idempotent_call_is_repeated_at_once_without_attempt_limit() -> None:
     for run, procedure in ((GOING, SOUND), (replace(GOING, attempt=9), SOUND), (GOING, SETTLED)):
         again = _decide(run, procedure=procedure, answer=OPEN, late=LATE)
         assert isinstance(again, CallAction)
@@ -590,7 +588,7 @@ def test_after_what_would_destroy_others_come_when_it_can_no_longer_arrive() -> 
 
 
 @pytest.mark.parametrize(("lost", "waits"), [(False, False), (True, True)])
-def test_what_is_seen_to_have_come_true_arrives_no_more_unless_it_was_sent_twice(*, lost: bool, waits: bool) -> None:
+def test_call_with_observed_effect_is_not_late_unless_sent_twice(*, lost: bool, waits: bool) -> None:
     leads_on = replace(
         SETTLED, table={**SETTLED.table, ("Going", Light.GREEN): Step("Back", action="Stop", evidence="green")}
     )
@@ -606,7 +604,7 @@ SOON: dict[str, Any] = {"since_call_s": 5.0, "in_stage_s": 5.0}
 
 
 @pytest.mark.parametrize("answer", [LOST, UNHEARD])
-def test_what_carries_a_key_is_asked_for_again_until_it_is_answered_whatever_is_seen(answer: Answer) -> None:
+def test_keyed_call_is_retried_until_answered_regardless_of_observations(answer: Answer) -> None:
     waits = replace(KEYED, table={**KEYED.table, ("Going", Light.RED): Step("Going")})
     for procedure in (KEYED, waits):
         again = _decide(GOING, procedure=procedure, answer=answer, **SOON)
@@ -617,7 +615,7 @@ def test_what_carries_a_key_is_asked_for_again_until_it_is_answered_whatever_is_
     assert isinstance(_decide(GOING, procedure=waits, answer=replace(UNHEARD, lost=False), **SOON), Wait)
 
 
-def test_what_carries_a_key_is_asked_for_beside_an_earlier_incarnation_and_nothing_else_is() -> None:
+def test_only_keyed_calls_are_retried_while_an_earlier_epoch_settles() -> None:
     settling: dict[str, Any] = {"settles_in_s": 7.0, "since_call_s": -7.0}
     again = _decide(GOING, procedure=KEYED, answer=OPEN, **settling)
     assert isinstance(again, CallAction)
@@ -626,7 +624,7 @@ def test_what_carries_a_key_is_asked_for_beside_an_earlier_incarnation_and_nothi
         assert isinstance(_decide(GOING, procedure=KEYED, **settling, **trouble), Wait)
 
 
-def test_what_carries_a_key_and_was_over_before_it_was_answered_is_not_waited_for() -> None:
+def test_keyed_call_accepted_after_a_lost_answer_is_not_awaited() -> None:
     accepted, patient = replace(ACCEPTED, lost=True), replace(KEYED.stages["Going"], limit_s=900.0)
     procedure = replace(KEYED, stages={**KEYED.stages, "Going": patient})
     assert isinstance(_decide(GOING, procedure=procedure, answer=accepted, since_call_s=19.0), Wait)
@@ -813,7 +811,7 @@ def test_spent_attempts_have_the_reason_of_the_stage() -> None:
     assert "Go was requested once" in decision.text
 
 
-def test_a_cancel_does_not_undo_what_has_gone_past_the_point_of_no_return() -> None:
+def test_cancel_after_the_point_of_no_return_is_ignored() -> None:
     table = {**SOUND.table, ("Going", Light.GREEN): Step("Back", evidence="green")}
     procedure = replace(SOUND, table=table)
     assert SOUND.stages["Back"].cancel is Cancel.TOO_LATE

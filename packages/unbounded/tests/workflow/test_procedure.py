@@ -41,7 +41,7 @@ async def test_the_simulated_procedures_are_sound() -> None:
     assert replacer.procedure(operation_of(kind="HostReplace")).faults() == []
 
 
-def test_attempts_and_pauses_can_be_tuned_and_numbers_of_a_stage_itself_stay() -> None:
+def test_tuning_changes_defaults_but_not_values_of_a_stage() -> None:
     usual = power.PROCEDURES[OperationKind.HOST_REBOOT](operation_of(kind="HostReboot"))
     special = replace(usual, stages={**usual.stages, "WaitingOn": replace(usual.stages["WaitingOn"], attempts=7)})
     tuned = special.tuned(attempts=5, longest_pause_s=1.2)

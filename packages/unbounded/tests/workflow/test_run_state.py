@@ -35,7 +35,7 @@ def test_an_answer_is_not_forgotten_for_a_record_that_is_read_late() -> None:
     assert (state.answer, state.answered_at, state.late) == (ACCEPTED, 3.0, {})
 
 
-def test_an_answer_that_comes_while_the_record_is_late_is_known_when_it_is_not_any_more() -> None:
+def test_answer_during_a_stale_record_is_kept_until_it_catches_up() -> None:
     state, call = _asked()
 
     state.update(BEFORE, RecordReader(ME, 3.0))
@@ -63,7 +63,7 @@ def test_what_was_written_and_not_sent_is_known_as_that() -> None:
     assert state.answer.outcome is CallOutcome.WRITTEN
 
 
-def test_the_answer_to_an_earlier_ask_of_the_same_words_is_not_that_to_this_one() -> None:
+def test_answer_to_an_earlier_equal_call_is_not_reused() -> None:
     state, call = _asked()
     state.record_answer(call, CallEvent.ACCEPT, "", "", 3.0)
 
@@ -76,7 +76,7 @@ def test_the_answer_to_an_earlier_ask_of_the_same_words_is_not_that_to_this_one(
 
 
 @pytest.mark.parametrize("incarnation", [ME, "another"])
-def test_a_handle_that_is_read_later_than_its_intent_tells_that_it_was_accepted(incarnation: str) -> None:
+def test_handle_read_after_its_intent_means_an_accepted_call(incarnation: str) -> None:
     state, run = RunState("uid"), replace(ASKED, epoch=incarnation)
     state.update(run, RecordReader(ME, 1.0))
     first = state.answer.outcome
@@ -88,7 +88,7 @@ def test_a_handle_that_is_read_later_than_its_intent_tells_that_it_was_accepted(
     assert state.answer.lost is (incarnation != ME)
 
 
-def test_a_stage_that_asks_for_nothing_takes_no_answer_from_the_handle_of_the_one_before() -> None:
+def test_stage_without_action_ignores_the_handle_of_the_previous_stage() -> None:
     state, moved = RunState("uid"), replace(BEFORE, handle="call-7")
 
     state.update(moved, RecordReader(ME, 1.0))
@@ -111,7 +111,7 @@ def _late(state: RunState, at: float) -> list[tuple[str, str, float]]:
 
 
 @pytest.mark.parametrize(("ended", "left_s"), [(True, 30.0), (False, 45.0)])
-def test_a_call_without_an_answer_may_arrive_for_as_long_as_a_call_can_last(*, ended: bool, left_s: float) -> None:
+def test_unanswered_call_is_late_for_the_longest_call_time(*, ended: bool, left_s: float) -> None:
     state = RunState("uid")
     state.update(ASKED, _reader(100.0, ended=ended))
     assert state.answer.outcome is CallOutcome.OPEN
@@ -150,7 +150,7 @@ def test_a_stored_answer_is_as_old_as_the_first_sight_of_it() -> None:
     assert state.timing(170.0).since_call_s == 70.0
 
 
-def test_the_time_in_which_a_call_may_arrive_is_counted_over_all_processes() -> None:
+def test_late_time_of_a_call_is_counted_across_processes() -> None:
     second, third = RunState("uid"), RunState("uid")
     second.update(ASKED, _reader(100.0))
     record = second.recorded(ASKED, 120.5, "2026-01-01T00:01:00Z")

@@ -88,7 +88,7 @@ def test_a_default_has_to_obey_the_rules() -> None:
 # pruning
 
 
-def test_pruning_keeps_type_and_metadata_at_the_root_and_names_what_it_drops() -> None:
+def test_pruning_keeps_root_type_and_metadata_and_returns_dropped_fields() -> None:
     obj = {**_object(a="x", b=1), "extra": {}}
     assert _compiled(a=TEXT).prune(obj) == ["extra", "spec.b"]
     assert obj == _object(a="x")
@@ -109,7 +109,7 @@ def test_pruning_goes_through_lists_and_maps() -> None:
     assert schema.prune(obj) == ["spec.by.k.c", "spec.many[1].b"]
 
 
-def test_an_object_without_properties_keeps_nothing_and_one_with_any_values_keeps_all() -> None:
+def test_object_without_properties_is_emptied_unless_it_allows_any_values() -> None:
     schema = _compiled(none={"type": "object"}, all={"type": "object", "additionalProperties": True})
     obj = _object(none={"a": 1}, all={"a": {"b": 1}})
     schema.prune(obj)

@@ -80,7 +80,7 @@ async def test_an_account_that_does_not_exist_refuses_the_pod(served: tuple[ApiS
     assert await refused(client, bare(serviceAccountName="nobody")) == f'pods "p" is forbidden: {why}'
 
 
-async def test_the_account_says_whether_a_token_is_mounted_and_how_images_are_pulled(
+async def test_service_account_sets_token_mount_and_image_pull_secrets(
     served: tuple[ApiServer, Client],
 ) -> None:
     _, client = served
@@ -147,7 +147,7 @@ async def test_tolerations_of_the_pods_own_stand(served: tuple[ApiServer, Client
     assert spec["tolerations"] == [{"operator": "Exists"}]
 
 
-async def test_each_namespace_has_the_ca_and_the_node_of_a_pod_reads_it(served: tuple[ApiServer, Client]) -> None:
+async def test_each_namespace_has_the_root_ca_readable_by_nodes_of_pods(served: tuple[ApiServer, Client]) -> None:
     server, client = served
     path = "/api/v1/namespaces/demo/configmaps/kube-root-ca.crt"
 

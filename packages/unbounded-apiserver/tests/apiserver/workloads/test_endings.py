@@ -84,7 +84,7 @@ async def test_watchers_see_a_pod_without_time_before_it_is_gone(
     assert answer["metadata"]["resourceVersion"] == seen[-1]["object"]["metadata"]["resourceVersion"]
 
 
-async def test_a_shorter_time_counts_from_the_first_deletion_and_is_not_in_the_past(
+async def test_shorter_grace_period_counts_from_the_first_deletion(
     served: tuple[ApiServer, Client, Client],
 ) -> None:
     _, client, _ = served
@@ -100,7 +100,7 @@ async def test_a_shorter_time_counts_from_the_first_deletion_and_is_not_in_the_p
     assert now["deletionTimestamp"] >= now["creationTimestamp"]
 
 
-async def test_a_dry_run_and_a_wrong_precondition_leave_the_pod_as_it_is(
+async def test_dry_run_and_failed_precondition_leave_the_pod_unchanged(
     served: tuple[ApiServer, Client, Client],
 ) -> None:
     _, client, _ = served

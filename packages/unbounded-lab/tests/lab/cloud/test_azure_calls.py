@@ -349,7 +349,7 @@ async def test_a_reimage_makes_the_os_disk_anew_with_other_custom_data(option: s
 
 
 @swift
-async def test_a_reimage_takes_what_the_model_of_the_sdk_has_and_no_more() -> None:
+async def test_reimage_accepts_only_fields_of_the_sdk_model() -> None:
     async with scene() as s:
         for wrong in (
             {"osProfile": {"hostName": "x"}},

@@ -43,7 +43,7 @@ def test_operations_pass_in_virtual_time() -> None:
     [{"lost_before": 1}, {"lost_after": 1}, {"cut_off": 1}, {"stalls": 1}, {"stalls": 1, "stall_then": "acts-after"}],
 )
 @swift
-async def test_what_goes_wrong_on_the_way_is_the_same_as_over_a_socket(dials: dict[str, Any]) -> None:
+async def test_transport_faults_are_the_same_as_over_a_socket(dials: dict[str, Any]) -> None:
     async with scene() as s, client_of(s.cloud) as direct:
         met = []
         for machines in (s.vms, direct.virtual_machines):

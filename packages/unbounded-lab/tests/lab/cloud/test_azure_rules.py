@@ -180,7 +180,7 @@ async def test_disks_and_nics_go_with_their_machine_as_their_delete_option_says(
 
 @pytest.mark.slow
 @swift
-async def test_a_data_disk_is_detached_by_a_change_and_taken_by_another_machine() -> None:
+async def test_data_disk_detached_by_an_update_can_be_attached_elsewhere() -> None:
     async with scene(shape=VmShape(data_disks=2)) as s:
         disks = (await s.body())["properties"]["storageProfile"]["dataDisks"]
         change = {"properties": {"storageProfile": {"dataDisks": disks[:1]}}}
@@ -215,7 +215,7 @@ async def test_extensions_need_a_machine_that_runs() -> None:
 
 @pytest.mark.slow
 @swift
-async def test_a_nic_of_a_creation_that_failed_is_kept_for_it_for_180_s() -> None:
+async def test_nic_of_a_failed_creation_is_reserved_for_180_s() -> None:
     async with scene() as s:
         s.cloud.set_dials(sizes_out_of_capacity=("Standard_D2s_v5",))
         body = await another(s)
@@ -246,7 +246,7 @@ async def test_a_lock_keeps_what_it_is_on_from_being_deleted() -> None:
 
 @pytest.mark.slow
 @swift
-async def test_an_ephemeral_os_disk_goes_with_its_machine_and_keeps_it_from_deallocation() -> None:
+async def test_ephemeral_os_disk_is_deleted_with_its_vm_and_prevents_deallocation() -> None:
     async with scene(shape=VmShape(ephemeral=True)) as s:
         with pytest.raises(ResourceExistsError, match="ephemeral"):
             await s.vms.begin_deallocate(GROUP, "vm-1")

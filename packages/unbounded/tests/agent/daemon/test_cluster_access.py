@@ -207,7 +207,7 @@ async def test_a_ca_is_rotated_in_the_documented_order(
     assert (applied.goal.ca_pem, applied.node_uid) == (new, "n1")
 
 
-async def test_a_server_that_moves_is_followed_and_one_of_this_host_alone_stays(
+async def test_moved_api_server_is_followed_and_host_local_one_kept(
     place: Place, authorities: tuple[CertificateAuthority, CertificateAuthority]
 ) -> None:
     ca = authorities[0].certificate

@@ -169,7 +169,7 @@ async def test_joining_that_was_cut_off_goes_on_with_the_same_request(
     assert len((await admin.get(REQUESTS))["items"]) == 1
 
 
-async def test_the_agent_renews_its_certificate_by_itself_and_goes_on_with_the_new_one(
+async def test_agent_renews_its_certificate_and_continues_with_the_new_one(
     served: tuple[ApiServer, Client], layout: Layout
 ) -> None:
     server, admin = served
@@ -289,9 +289,7 @@ async def test_a_token_that_was_made_for_a_machine_makes_no_other(served: tuple[
     assert (await admin.ask("GET", f"{OURS}/machines/m2")).status == 404
 
 
-async def test_a_host_without_a_machine_that_may_not_make_it_is_told_what_to_do(
-    served: tuple[ApiServer, Client], layout: Layout
-) -> None:
+async def test_denied_host_without_a_machine_gets_a_remedy(served: tuple[ApiServer, Client], layout: Layout) -> None:
     server, admin = served
     made = await make_machine(admin)
     await make_token(admin, machine_group(made["metadata"]["uid"]), token="bbbbbb.0123456789abcdef")

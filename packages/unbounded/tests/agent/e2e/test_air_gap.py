@@ -88,7 +88,7 @@ async def _became_a_node(agent: AgentHost, release: AgentRelease) -> dict[str, A
     return await agent.plane.ready(agent.machine, within_s=60)
 
 
-async def test_a_host_that_reaches_the_mirror_alone_becomes_a_node_and_asks_nobody_else(
+async def test_air_gapped_host_joins_with_requests_to_the_mirror_only(
     agent_host: HostOf, release: AgentRelease
 ) -> None:
     async with agent_host("closed", 41) as agent:

@@ -22,7 +22,7 @@ CUTS: Final = 6
 READY_S: Final = 600.0
 
 
-async def test_a_host_that_loses_power_in_the_middle_becomes_a_node_all_the_same(
+async def test_host_joins_over_ssh_despite_power_losses(
     agent_host: HostOf, release: AgentRelease, tmp_path: Path
 ) -> None:
     moments = random.Random(11)

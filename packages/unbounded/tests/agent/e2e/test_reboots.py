@@ -36,7 +36,7 @@ HANGS: Final = "lab-hangs.service"
 BOUND_S: Final = 150.0  # a kubelet that hangs is killed long before this
 
 
-async def test_a_host_joins_over_ssh_is_upgraded_rebooted_inside_and_whole_and_taken_back(
+async def test_life_of_a_host_over_ssh_from_join_to_reset(
     agent_host: HostOf, release: AgentRelease, tmp_path: Path
 ) -> None:
     better = release_like(release, tmp_path / VERSION, version=VERSION)

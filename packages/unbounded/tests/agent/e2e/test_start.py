@@ -40,7 +40,7 @@ SLOW: Final = 4 << 20  # bytes a second: there is time to be killed in
 CRAWL: Final = 64 << 10
 
 
-async def test_a_start_that_is_killed_at_each_step_is_finished_by_the_next(
+async def test_start_killed_at_each_distinct_step_is_completed_by_the_next(
     agent_host: HostOf, release: AgentRelease
 ) -> None:
     await _killed_everywhere(agent_host, release, spared=ALIKE)
@@ -48,7 +48,7 @@ async def test_a_start_that_is_killed_at_each_step_is_finished_by_the_next(
 
 @pytest.mark.soak
 @pytest.mark.timeout(900, func_only=True)
-async def test_a_start_that_is_killed_at_every_single_step_is_finished_by_the_next(
+async def test_start_killed_at_any_step_is_completed_by_the_next_start(
     agent_host: HostOf, release: AgentRelease
 ) -> None:
     await _killed_everywhere(agent_host, release, spared=frozenset())

@@ -28,7 +28,7 @@ INSIDE: Final = ("systemd-run", "--machine=kube1", "--quiet", "--wait", "--pipe"
 DENIED: Final = ("systemd-run", "--quiet", "--wait", "--pipe", "--collect", "--property=DevicePolicy=closed", "--")
 
 
-async def test_the_agent_makes_a_node_of_a_virtual_machine_and_takes_it_back(
+async def test_agent_turns_a_virtual_machine_into_a_node_and_resets_it(
     hosts: AgentTools,
     lan: Segment,
     plane: ControlPlane,

@@ -112,7 +112,7 @@ def test_its_table_has_no_holes() -> None:
 
 
 @pytest.mark.slow
-def test_it_is_complete_when_nothing_is_left_and_the_daemon_parts_after_that(folders: Callable[[], Path]) -> None:
+def test_reset_completes_without_leftovers_and_the_daemon_stops_afterwards(folders: Callable[[], Path]) -> None:
     async def story() -> None:
         place = Place(folders())
         before = await place.begin()
@@ -147,7 +147,7 @@ def test_it_is_complete_when_nothing_is_left_and_the_daemon_parts_after_that(fol
 
 
 @pytest.mark.slow
-def test_what_is_left_is_named_the_agent_stays_and_the_next_one_finishes(folders: Callable[[], Path]) -> None:
+def test_reset_names_leftovers_keeps_the_agent_and_can_be_repeated(folders: Callable[[], Path]) -> None:
     async def story() -> None:
         place = Place(folders())
         before = await place.begin()

@@ -99,7 +99,7 @@ def play(told: Callable[[asyncio.TaskGroup], Coroutine[Any, Any, None]]) -> None
     run_virtual(story())
 
 
-def test_a_release_is_fetched_when_the_one_before_has_let_go_of_its_files(tmp_path: Path) -> None:
+def test_fetch_of_a_release_waits_for_the_previous_fetch_to_end(tmp_path: Path) -> None:
     """Its operation may have ended, by its deadline, while a thread still works on the archive."""
     order: list[str] = []
 
@@ -146,7 +146,7 @@ def test_a_fetch_that_has_to_wait_too_long_is_asked_for_again(tmp_path: Path) ->
     play(told)
 
 
-def test_each_release_is_held_against_the_key_that_is_in_force_by_then(tmp_path: Path) -> None:
+def test_release_is_verified_with_the_present_public_key(tmp_path: Path) -> None:
     asked: list[str] = []
 
     async def fetch(wish: ReleaseRequest, archive: Path, _limits: TarballLimits, _told: OnBytes) -> str:
@@ -230,7 +230,7 @@ def test_nothing_is_changed_after_a_reset_has_begun(tmp_path: Path, action: str)
     play(told)
 
 
-def test_what_a_later_agent_noted_of_a_trial_that_is_over_keeps_from_nothing(tmp_path: Path) -> None:
+def test_trial_record_of_a_later_agent_does_not_block_after_its_trial(tmp_path: Path) -> None:
     async def fetch(_wish: ReleaseRequest, archive: Path, _limits: TarballLimits, _told: OnBytes) -> str:
         return digest_of(release_tarball(archive, "2"))
 
@@ -254,7 +254,7 @@ def test_what_a_later_agent_noted_of_a_trial_that_is_over_keeps_from_nothing(tmp
     asyncio.run(real())
 
 
-def test_what_a_later_agent_noted_of_a_trial_that_goes_on_is_left_alone(tmp_path: Path) -> None:
+def test_running_trial_record_of_a_later_agent_is_unreadable_and_unchanged(tmp_path: Path) -> None:
     async def told(tasks: asyncio.TaskGroup) -> None:
         story = Story(tmp_path, tasks, running=Colour.GREEN)
         target = await story.trial(switched=True)

@@ -143,7 +143,7 @@ def test_wherever_the_agent_is_cut_off_the_host_is_rebooted_once() -> None:
 
 
 @pytest.mark.parametrize("host", [Host(fails=1), Host(slow=1)], ids=["refused-once", "answer-lost"])
-def test_what_did_not_work_is_asked_again_and_what_may_have_is_looked_at(host: Host) -> None:
+def test_failed_reboot_call_is_retried_and_uncertain_one_observed_first(host: Host) -> None:
     operation, _ = rebooted(host)
     assert operation.status.phase == "Complete", operation.status
     assert host.boot == 2

@@ -116,7 +116,7 @@ def test_a_reboot_stops_and_starts_each_thing_once_and_proves_it() -> None:
     run_virtual(story())
 
 
-def test_a_reboot_brings_the_settings_of_the_configuration_and_nothing_else_of_it() -> None:
+def test_reboot_applies_only_the_settings_of_the_configuration() -> None:
     async def story() -> None:
         place = Place()
         await place.begin()
@@ -284,7 +284,7 @@ def _with(change: Callable[[SimulatedHost], None], **spec: Any) -> tuple[Machine
     return run_virtual(story())
 
 
-def test_a_node_that_does_not_start_again_is_said_with_what_systemd_said() -> None:
+def test_failed_node_start_is_reported_with_the_error_of_systemd() -> None:
     operation, host = _with(lambda host: setattr(host, "refuses_start", 99))
     assert facts_of(operation)[:2] == ("Failed", "NodeDown")
     assert "Start was requested 6 times, and the last attempt failed: machinectl: no such image" in (
@@ -293,7 +293,7 @@ def test_a_node_that_does_not_start_again_is_said_with_what_systemd_said() -> No
     assert not host.running
 
 
-def test_a_kubelet_that_does_not_take_its_settings_is_said_with_how_it_ended() -> None:
+def test_kubelet_that_rejects_its_settings_is_reported_with_its_output() -> None:
     def refuses(host: SimulatedHost) -> None:
         host.first_renewal_s, host.trouble = (
             10_000.0,
@@ -331,7 +331,7 @@ def test_a_host_without_a_node_says_how_it_gets_one() -> None:
     [(0.3, ("Failed", "Cancelled")), (1.5, ("Complete", "Succeeded")), (5.0, ("Complete", "Succeeded"))],
     ids=["stopping-services", "stopping-machine", "starting"],
 )
-def test_a_cancel_is_undone_as_long_as_the_machine_was_not_asked_to_stop(after_s: float, ends: tuple[str, str]) -> None:
+def test_node_reboot_can_be_cancelled_until_the_machine_is_stopped(after_s: float, ends: tuple[str, str]) -> None:
     async def story() -> tuple[MachineOperation, SimulatedHost]:
         place = Place()
         await place.begin()
@@ -351,7 +351,7 @@ def test_a_cancel_is_undone_as_long_as_the_machine_was_not_asked_to_stop(after_s
 TOO_LATE = "cancel requested after the point of no return: it continues"
 
 
-def test_after_the_machine_went_down_a_cancel_is_too_late_and_is_answered() -> None:
+def test_cancel_after_the_machine_stopped_is_reported_as_too_late() -> None:
     async def story() -> tuple[str, str | None]:
         place = Place()
         await place.begin()

@@ -42,7 +42,7 @@ async def test_a_joined_host_is_looked_at_with_what_it_kept(tmp_path: Path, caps
     assert "refused" in found["api-server-reachable"]["message"]
 
 
-async def test_a_fault_says_what_would_be_right_and_not_the_address_that_is_there(
+async def test_config_fault_names_the_valid_form_and_hides_the_address(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     layout = Layout(tmp_path)

@@ -46,7 +46,7 @@ def worst(findings: Iterable[PreflightFinding], name: str) -> Severity:
     return max(mine, key=list(Severity).index)
 
 
-def test_a_good_host_has_nothing_but_ok_and_each_check_of_a_host_speaks() -> None:
+def test_good_host_passes_every_host_check() -> None:
     findings = list(checks.host_findings(GOOD, GOAL))
     assert {one.severity for one in findings} == {OK}
     network = {"agent-config", "attestation", "api-server-reachable", "oci-image-reachable"}

@@ -236,7 +236,7 @@ async def test_a_url_in_place_of_the_base_is_what_is_asked_for(here: Place) -> N
 
 
 @pytest.mark.slow
-async def test_a_url_with_a_place_that_means_nothing_is_a_fault_of_the_configuration(here: Place) -> None:
+async def test_unknown_url_placeholder_is_a_configuration_fault(here: Place) -> None:
     runc = ArtifactSource(url=f"http://{here.mirror.host}/runc-{{flavour}}")
     changed = replace(here.config, downloads=replace(here.config.downloads, runc=runc))
     found = await here.findings(changed)
@@ -244,7 +244,7 @@ async def test_a_url_with_a_place_that_means_nothing_is_a_fault_of_the_configura
 
 
 @pytest.mark.slow
-async def test_what_nobody_publishes_a_sha256_of_is_a_warning_until_it_is_pinned(here: Place) -> None:
+async def test_artifact_without_published_sha256_is_a_warning_until_pinned(here: Place) -> None:
     here.mirror.checksums = False
     found = await here.findings()
     assert {severities(found)[name] == {WARNING} for name in NAMED if name.endswith("-artifacts")} == {True}
@@ -265,7 +265,7 @@ async def test_what_nobody_publishes_a_sha256_of_is_a_warning_until_it_is_pinned
 
 
 @pytest.mark.slow
-async def test_where_there_is_a_node_nothing_that_it_is_made_from_is_asked_for(here: Place) -> None:
+async def test_preflight_of_an_existing_node_requests_no_artifacts(here: Place) -> None:
     """Artifacts of an earlier configuration may be gone, and the node may have been recreated from others."""
     here.mirror.gone = {"/"}
     newer = replace(goal_from_config(here.config, HostFacts()), kubernetes_version="1.35.0", image="another/root:v2")
@@ -334,7 +334,7 @@ async def test_by_debootstrap_no_image_is_asked_for(here: Place) -> None:
 
 
 @pytest.mark.slow
-async def test_an_api_server_of_another_authority_is_not_the_one_that_is_meant(here: Place) -> None:
+async def test_api_server_of_another_authority_is_a_preflight_error(here: Place) -> None:
     import trustme
 
     other = trustme.CA().cert_pem.bytes().decode()

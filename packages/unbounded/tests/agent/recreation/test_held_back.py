@@ -78,7 +78,7 @@ async def test_a_recreation_waits_for_the_operation_that_has_the_machine(world: 
 
 
 @story
-async def test_a_recreation_that_lost_its_slot_stops_before_its_next_step_and_goes_on_later(world: NodeWorld) -> None:
+async def test_recreation_without_its_lock_pauses_before_the_next_step(world: NodeWorld) -> None:
     await world.joined()
     world.node_agent().start()
     await world.delete_node()
@@ -119,7 +119,7 @@ async def test_a_slot_that_an_agent_left_behind_is_given_back(world: NodeWorld) 
 
 @pytest.mark.parametrize("gone", ["deleted", "no node wanted"])
 @story
-async def test_a_host_whose_machine_is_not_to_be_a_node_is_left_alone(world: NodeWorld, gone: str) -> None:
+async def test_host_of_a_machine_without_node_spec_is_not_recreated(world: NodeWorld, gone: str) -> None:
     await world.joined()
     world.node_agent().start()
     await asyncio.sleep(5)

@@ -129,7 +129,7 @@ def lab(hosts: AgentTools, lan: Segment, disks: Path, plane: ControlPlane, mirro
     return Lab(hosts, lan, disks, plane, mirror, images, agent_release())
 
 
-async def test_a_bad_version_gives_way_to_the_old_node_and_a_better_one_is_taken_at_once(lab: Lab) -> None:
+async def test_bad_version_rolls_back_and_a_corrected_one_is_applied(lab: Lab) -> None:
     async with lab.node("anew", 31) as node:
         assert (await node.condition("RepavePending"))["reason"] == "Applied"
         lab.serve("1.36.0", "not-ready")
@@ -152,7 +152,7 @@ async def test_a_bad_version_gives_way_to_the_old_node_and_a_better_one_is_taken
 
 @pytest.mark.soak  # tests/agent/e2e cuts the power in every run
 @pytest.mark.timeout(7000 if SOAK else 900)
-async def test_a_host_that_loses_its_power_in_the_middle_ends_with_one_working_node(lab: Lab) -> None:
+async def test_recreation_with_power_loss_ends_with_one_working_node(lab: Lab) -> None:
     """Each cut hits one recreation, somewhere between the deletion of the Node and the end of all that follows."""
     seed = int(os.environ.get("UNBOUNDED_SEED", first_seed()))
     lab.serve("1.35.0")

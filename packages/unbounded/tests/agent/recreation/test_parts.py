@@ -70,9 +70,7 @@ def store(tmp_path: Path) -> DiskStore:
     return DiskStore(layout)
 
 
-def test_both_files_are_read_back_as_they_were_written_and_nobody_else_reads_them(
-    store: DiskStore, tmp_path: Path
-) -> None:
+def test_recreation_state_files_round_trip_with_private_modes(store: DiskStore, tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     assert (store.current(), store.failed()) == (None, None)
     store.write(TRANSITION)
@@ -147,7 +145,7 @@ def test_a_machine_that_should_not_run_is_stopped_before_anything_else(phase: Re
     assert step == StopMachine(quiet, phase, again=True)
 
 
-def test_a_kubelet_that_ended_is_started_again_and_said_with_how_it_ended() -> None:
+def test_ended_kubelet_is_restarted_and_reported_with_its_output() -> None:
     transition = msgspec.structs.replace(TRANSITION, phase=RecreationPhase.VERIFYING)
     seen = RecreationObservation(
         SlotFacts(Slot.KUBE1), replace(RUNS, kubelet=False), NodeEvidence(trouble="it ended with: panic")
@@ -209,7 +207,7 @@ def test_builds_of_a_version_are_that_version_unless_one_is_named(reported: str,
     assert same_version(reported, wanted) is same
 
 
-def test_settings_that_no_node_can_be_made_from_are_named_before_its_node_is_deleted() -> None:
+def test_invalid_node_settings_are_named_before_the_node_is_deleted() -> None:
     wanted = DesiredNode(goal(settings=NodeSettings(ca_bundle=NO_PEM)), ("caBundle",), ())
     said = repave_pending(wanted, None)
     words = "differs in caBundle; a node built from it would be rolled back: caBundle: at least one certificate in PEM"
@@ -230,7 +228,7 @@ def test_a_lease_counts_as_renewed_when_it_changed_before_our_eyes() -> None:
     assert witness.look(None, "10:03").renewed, "made since"
 
 
-def test_a_node_of_this_boot_that_is_gone_has_vanished_until_kubelet_was_told_to_register() -> None:
+def test_vanished_node_of_this_boot_is_evidence_until_kubelet_registers() -> None:
     witness = EvidenceCollector()
     witness.begin("Verifying", "boot-2")
     assert not witness.look(None, None).vanished
@@ -246,7 +244,7 @@ def test_a_node_of_this_boot_that_is_gone_has_vanished_until_kubelet_was_told_to
 # Choice of the home slot
 
 
-def test_of_two_whole_slots_the_node_is_in_the_one_that_runs_else_in_the_one_that_registered_it() -> None:
+def test_home_is_the_running_slot_or_else_the_registered_one() -> None:
     one = SlotFacts(Slot.KUBE1, True, BuildRecord(goal=goal(), node_uid="a"))
     two = SlotFacts(Slot.KUBE2, True, BuildRecord(goal=goal(), node_uid="n"))
     assert choose_home([one, RUNS], None) is Slot.KUBE2

@@ -124,7 +124,7 @@ async def story() -> AsyncIterator[Home]:
 
 @pytest.mark.slow
 @story
-async def test_a_node_whose_reboot_gave_way_to_a_power_off_serves_again_with_its_host(home: Home) -> None:
+async def test_node_with_preempted_reboot_serves_again_after_host_power_on(home: Home) -> None:
     home.world.redfish().start()
     await home.rebooting()
     home.crash()
@@ -149,7 +149,7 @@ async def test_a_node_whose_reboot_ran_out_of_time_serves_again(home: Home) -> N
 
 
 @story
-async def test_a_node_whose_reboot_ended_while_its_host_had_no_power_serves_again(home: Home) -> None:
+async def test_node_serves_again_after_its_reboot_failed_without_host_power(home: Home) -> None:
     await home.rebooting(deadlineSeconds=60)
     await home.lose_power(off_s=1000)
     assert (await home.world.ended("reboot", within_s=1)).status.phase == "Failed"
@@ -164,7 +164,7 @@ async def test_a_machine_that_was_powered_off_from_inside_is_started_again(home:
 
 
 @story
-async def test_a_node_that_is_not_ready_any_more_is_looked_at_without_delay(home: Home) -> None:
+async def test_node_that_becomes_unready_is_observed_at_once(home: Home) -> None:
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     await home.world.api.patch(NODES, "m1", {"status": {"conditions": [ready]}}, subresource="status")
     await asyncio.sleep(5)
@@ -185,7 +185,7 @@ async def test_a_node_that_does_not_stay_up_is_started_ever_more_rarely(home: Ho
 
 
 @story
-async def test_a_node_that_is_down_stays_so_while_somebody_else_has_the_machine_or_it_is_paused(home: Home) -> None:
+async def test_stopped_node_is_not_restarted_while_locked_or_paused(home: Home) -> None:
     slot = {
         "uid": "x",
         "name": "op",
@@ -234,7 +234,7 @@ async def test_a_node_that_is_down_is_started_while_the_api_is_away(home: Home) 
     await home.seen(lambda: home.serves, within_s=LIMITS.check_s + 60)
 
 
-def test_a_start_for_which_the_disk_is_full_is_tried_ever_more_rarely() -> None:
+def test_start_on_a_full_disk_is_retried_with_backoff() -> None:
     class FullDisk:
         starts = 0
 

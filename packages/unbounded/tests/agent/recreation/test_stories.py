@@ -56,7 +56,7 @@ async def test_what_a_person_changed_is_listed_before_and_after_it_is_discarded(
 
 
 @story
-async def test_a_host_whose_first_node_was_slow_has_longer_for_the_next_one(world: NodeWorld) -> None:
+async def test_slow_first_node_extends_the_limits_of_the_next_one(world: NodeWorld) -> None:
     await world.joined(registered=False)
     world.node_agent().start()
     world.host.ready_after_s = 60.0
@@ -72,7 +72,7 @@ async def test_a_host_whose_first_node_was_slow_has_longer_for_the_next_one(worl
 
 
 @story
-async def test_a_deleted_node_is_made_anew_in_the_other_slot_also_without_drift(world: NodeWorld) -> None:
+async def test_deleted_node_is_recreated_in_the_other_slot_without_drift(world: NodeWorld) -> None:
     await world.joined()
     world.node_agent().start()
     await asyncio.sleep(5)
@@ -93,7 +93,7 @@ async def test_a_deleted_node_is_made_anew_in_the_other_slot_also_without_drift(
 
 
 @story
-async def test_the_old_kubelet_stops_first_and_the_old_machine_only_when_the_new_slot_is_built(
+async def test_old_kubelet_stops_first_and_old_machine_after_the_build(
     world: NodeWorld,
 ) -> None:
     await world.joined()
@@ -114,7 +114,7 @@ async def test_the_old_kubelet_stops_first_and_the_old_machine_only_when_the_new
 
 
 @story
-async def test_what_the_machine_wants_is_announced_before_the_node_is_deleted_and_taken_after(
+async def test_pending_version_is_reported_and_applied_after_node_deletion(
     world: NodeWorld,
 ) -> None:
     await world.joined()
@@ -134,7 +134,7 @@ async def test_what_the_machine_wants_is_announced_before_the_node_is_deleted_an
 
 
 @story
-async def test_a_node_that_was_deleted_while_the_agent_was_away_is_made_anew_at_its_start(world: NodeWorld) -> None:
+async def test_node_deleted_while_the_agent_was_stopped_is_recreated_at_start(world: NodeWorld) -> None:
     await world.joined()
     await world.delete_node()
     await asyncio.sleep(100)
@@ -144,7 +144,7 @@ async def test_a_node_that_was_deleted_while_the_agent_was_away_is_made_anew_at_
 
 
 @story
-async def test_a_node_that_came_back_by_itself_after_its_deletion_is_made_anew_all_the_same(world: NodeWorld) -> None:
+async def test_node_that_reregistered_after_deletion_is_recreated(world: NodeWorld) -> None:
     await world.joined()
     world.host.stubborn = True
     lost = await world.delete_node()
@@ -156,7 +156,7 @@ async def test_a_node_that_came_back_by_itself_after_its_deletion_is_made_anew_a
 
 
 @story
-async def test_the_newest_version_at_the_time_of_the_deletion_is_taken_and_recorded_in_the_status(
+async def test_newest_version_at_node_deletion_is_applied_and_recorded_in_status(
     world: NodeWorld,
 ) -> None:
     await world.joined()
@@ -181,7 +181,7 @@ async def test_the_newest_version_at_the_time_of_the_deletion_is_taken_and_recor
 
 
 @story
-async def test_the_slot_says_from_its_first_moment_which_version_the_node_is_made_from(world: NodeWorld) -> None:
+async def test_lock_names_the_configuration_version_from_its_acquisition(world: NodeWorld) -> None:
     await world.joined()
     await world.configure(1, NEW)
     await world.api.patch(MACHINES, "m1", {"spec": {"configurationRef": {"name": "workers"}}})
@@ -208,7 +208,7 @@ async def test_the_slot_says_from_its_first_moment_which_version_the_node_is_mad
 
 
 @story
-async def test_a_version_that_the_user_wrote_stays_and_an_older_one_is_a_rollback(world: NodeWorld) -> None:
+async def test_pinned_configuration_version_may_be_older_than_the_present_one(world: NodeWorld) -> None:
     await world.joined(NEW)
     await world.configure(1, OLD)
     await world.configure(2, NEW)
@@ -357,7 +357,7 @@ async def test_a_node_deleted_while_it_is_being_proven_is_registered_once_more(w
 
 
 @story
-async def test_what_was_decided_is_carried_through_although_a_node_reappears_and_another_version_is_wanted(
+async def test_recreation_completes_despite_reappearing_node_and_newer_version(
     world: NodeWorld,
 ) -> None:
     await world.joined()
@@ -373,7 +373,7 @@ async def test_what_was_decided_is_carried_through_although_a_node_reappears_and
 
 
 @story
-async def test_a_slot_that_never_registered_is_joining_and_is_left_alone_until_its_limit(world: NodeWorld) -> None:
+async def test_unregistered_slot_is_not_recreated_before_the_join_limit(world: NodeWorld) -> None:
     await world.joined(registered=False)
     world.node_agent().start()
     await asyncio.sleep(LIMITS.join_s - 20)
@@ -385,7 +385,7 @@ async def test_a_slot_that_never_registered_is_joining_and_is_left_alone_until_i
 
 @pytest.mark.slow
 @story
-async def test_a_node_that_does_not_join_is_made_anew_and_then_ever_more_rarely(world: NodeWorld) -> None:
+async def test_node_that_never_joins_is_recreated_with_backoff(world: NodeWorld) -> None:
     await world.joined("9.5.0", registered=False)
     world.node_agent().start()
     await world.reached(lambda: world.host.builds == 1, within_s=LIMITS.join_s + 60)
@@ -399,7 +399,7 @@ async def test_a_node_that_does_not_join_is_made_anew_and_then_ever_more_rarely(
 
 
 @story
-async def test_an_old_node_that_comes_back_late_is_taken_for_what_it_is(world: NodeWorld) -> None:
+async def test_late_return_of_the_old_node_is_a_rollback(world: NodeWorld) -> None:
     await world.joined()
     world.node_agent().start()
     await world.want(UNBUILDABLE)

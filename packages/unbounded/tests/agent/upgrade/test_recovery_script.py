@@ -99,7 +99,7 @@ def test_a_crash_loop_is_taken_back_with_its_cause(failed: ScriptedHost) -> None
     assert failed.store.rollback_note() == RollbackNote("green", "it failed again and again; it ended with status 3")
 
 
-def test_a_trial_that_takes_too_long_is_taken_back_with_what_troubled_it(host: ScriptedHost) -> None:
+def test_timed_out_trial_is_rolled_back_with_its_problem(host: ScriptedHost) -> None:
     host.put_on_trial()
     host.store.record_problem("the API server gave\nno answer")
     host.run("recover")
@@ -196,14 +196,14 @@ def test_what_an_earlier_trial_wrote_is_not_told_of_a_later_one(failed: Scripted
     assert failed.store.rollback_note() == RollbackNote("green", "it failed again and again")
 
 
-def test_the_end_of_the_daemon_before_the_trial_is_no_part_of_the_cause(host: ScriptedHost) -> None:
+def test_daemon_exit_before_the_trial_is_no_cause_of_the_rollback(host: ScriptedHost) -> None:
     host.put_on_trial()
     host.run("stopped", SERVICE_RESULT="timeout", EXIT_STATUS="KILL")
     host.run("recover")
     assert host.store.rollback_note() == RollbackNote("green", "it was not proven in time")
 
 
-def test_a_release_that_is_started_too_often_is_taken_back_before_the_next_start(host: ScriptedHost) -> None:
+def test_release_with_too_many_starts_is_rolled_back_before_the_next(host: ScriptedHost) -> None:
     host.put_on_trial()
     for number in range(1, MOST_STARTS + 1):
         host.run("start")
@@ -217,7 +217,7 @@ def test_a_release_that_is_started_too_often_is_taken_back_before_the_next_start
     assert host.store.rollback_note() == RollbackNote("green", cause)
 
 
-def test_a_way_back_that_was_cut_off_is_gone_to_its_end_at_the_next_start(host: ScriptedHost) -> None:
+def test_interrupted_rollback_is_completed_at_the_next_start(host: ScriptedHost) -> None:
     host.put_on_trial()
     host.layout.upgrade_signal.parent.mkdir(parents=True, exist_ok=True)
     host.layout.upgrade_signal.write_text("1 green it failed again and again\n")
@@ -233,7 +233,7 @@ def test_starts_of_a_proven_release_are_not_counted(host: ScriptedHost) -> None:
     assert version_in_use(host.layout) == "1"
 
 
-def test_a_proven_release_that_runs_is_left_alone_when_the_timer_fires_late(host: ScriptedHost) -> None:
+def test_late_recovery_timer_ignores_a_proven_release(host: ScriptedHost) -> None:
     host.run("recover")
     assert host.asked == []
     assert host.store.rollback_note() is None
@@ -292,7 +292,7 @@ def test_the_script_is_what_posix_calls_sh(tmp_path: Path) -> None:
         subprocess.run([shell, "-n", layout.recovery_script], check=True)
 
 
-def test_whoever_is_stopped_with_the_lock_held_does_not_stop_the_way_back(host: ScriptedHost) -> None:
+def test_stopped_lock_holder_does_not_prevent_the_rollback(host: ScriptedHost) -> None:
     host.put_on_trial()
     with host.layout.release_lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

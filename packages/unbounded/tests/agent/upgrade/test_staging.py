@@ -194,7 +194,7 @@ async def test_a_release_that_does_not_say_its_version_is_removed_and_remembered
     _nothing_changed(ground)
 
 
-async def test_a_list_of_a_later_agent_does_not_hide_why_a_release_failed(
+async def test_failed_digests_of_a_later_agent_do_not_hide_the_failure(
     tmp_path: Path, ground: UpgradeContext, server: ScriptedServer
 ) -> None:
     ground.layout.etc.mkdir(parents=True)

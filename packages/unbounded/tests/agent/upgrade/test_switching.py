@@ -62,7 +62,7 @@ async def test_another_release_goes_on_trial_and_the_daemon_proves_it(tmp_path: 
     assert _ground(layout, ground.releases.executable(Colour.BLUE)).verdict() is TrialVerdict.LEAVING
 
 
-async def test_what_a_later_agent_noted_of_its_last_trial_does_not_keep_another_from_being_brought(
+async def test_trial_record_of_a_later_agent_does_not_block_adoption(
     tmp_path: Path,
 ) -> None:
     layout = host_with(tmp_path / "host", "1")

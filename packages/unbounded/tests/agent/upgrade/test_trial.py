@@ -32,7 +32,7 @@ def test_what_is_written_is_read_back(store: TrialStore, tmp_path: Path) -> None
     assert store.read() is None
 
 
-def test_a_file_of_a_later_agent_is_left_alone_and_named_during_its_trial(store: TrialStore, tmp_path: Path) -> None:
+def test_trial_file_of_a_later_agent_is_rejected_and_unchanged_during_trial(store: TrialStore, tmp_path: Path) -> None:
     releases = ReleaseSlots(host_with(tmp_path, "1"))
     releases.switch(place_release(releases, "2"))
     store.write(TRIAL)
@@ -45,9 +45,7 @@ def test_a_file_of_a_later_agent_is_left_alone_and_named_during_its_trial(store:
     assert path.read_text() == later
 
 
-def test_a_file_of_a_later_agent_gives_way_to_the_next_upgrade_when_its_trial_is_over(
-    store: TrialStore, tmp_path: Path
-) -> None:
+def test_trial_file_of_a_later_agent_is_overwritten_after_its_trial(store: TrialStore, tmp_path: Path) -> None:
     host_with(tmp_path, "1")
     store.write(TRIAL)
     Layout(tmp_path).upgrade.write_text(json.dumps({"format": 2, "progress": {"whatever": 1}}))

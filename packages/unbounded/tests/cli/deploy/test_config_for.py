@@ -14,7 +14,7 @@ from unbounded.cli.deploy.workloads import MACHINA_CONFIG
 from unbounded.cli.plugin.command import CliError
 
 
-async def test_a_kubeconfig_that_hosts_cannot_be_told_is_refused_with_what_to_give() -> None:
+async def test_kubeconfig_unusable_for_hosts_is_rejected_with_the_needed_flag() -> None:
     api = cast("Any", MemoryApi())
     api.config = SimpleNamespace(server="http://127.0.0.1:8001")  # of `kubectl proxy`
     session = cast("Any", SimpleNamespace(api=api, printer=None))

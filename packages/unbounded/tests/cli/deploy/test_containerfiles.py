@@ -42,7 +42,7 @@ def test_every_line_is_an_instruction_and_every_command_is_shell(component: str)
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_what_is_copied_is_there_and_what_is_started_is_a_script_of_the_wheel(component: str) -> None:
+def test_containerfile_copies_existing_files_and_starts_a_wheel_script(component: str) -> None:
     for name, rest in instructions(component):
         if name == "COPY" and not rest.startswith("--from="):
             assert [source for source in shlex.split(rest)[:-1] if not (ROOT / source).exists()] == []
@@ -123,7 +123,7 @@ def test_the_packages_of_clouds_are_in_the_images_that_serve_them(component: str
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_only_the_image_of_everything_gets_the_api_server_and_none_gets_the_lab(component: str) -> None:
+def test_only_the_unbounded_image_has_the_api_server_and_none_the_lab(component: str) -> None:
     copied = {rest.split()[0] for name, rest in instructions(component) if name == "COPY" and "packages/" in rest}
     server = {"packages/unbounded-apiserver/"} if component == "unbounded" else set[str]()
     assert copied == {"packages/unbounded/"} | server

@@ -134,7 +134,7 @@ def test_an_overlay_gives_a_site_its_metalman_and_machina_its_own_configuration(
 
 
 @pytest.mark.slow
-def test_an_overlay_gives_each_cloud_its_controller_and_logs_it_in_as_its_pods() -> None:
+def test_overlay_deploys_a_controller_per_cloud_with_workload_identity() -> None:
     found = rendered("examples/kustomize")
     by_kind: dict[tuple[str, str], Raw] = {(body["kind"], body["metadata"]["name"]): body for body in found}
     azure = MachineOpsWorkload("registry.example.net/unbounded/machine-ops-controller:v0.1.0", provider="AzureVM")

@@ -217,7 +217,7 @@ async def test_a_site_leaves_a_machina_alone_that_kustomize_has_brought(cluster_
     assert await image(cluster_api, MACHINA) == image_of("machina", f"{HERE}/a")
 
 
-async def test_machine_ops_controller_is_brought_where_it_is_asked_for_and_is_kept_up_to_date(
+async def test_install_deploys_and_updates_machine_ops_controller_on_request(
     cluster_cli: Cli, cluster_api: HttpApi
 ) -> None:
     enabled = ("install", "-v", "--wait=false", "--enable-machine-ops-controller")

@@ -74,7 +74,7 @@ def test_a_certificate_beside_the_key_comes_along(tmp_path: Path) -> None:
     }
 
 
-def test_the_command_that_makes_a_secret_names_files_and_shows_nothing_of_them() -> None:
+def test_secret_command_names_files_without_their_content() -> None:
     key = PrivateKey(SecretStr("PRIVATE"), SecretStr("sesame"), SecretStr("SIGNED"))
     assert kubectl_command("ssh-rack1", Path("/home/me/my id"), key) == (
         "kubectl create secret generic ssh-rack1 --namespace unbounded-kube"

@@ -45,9 +45,7 @@ CHOICES: list[tuple[dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("given", "image"), CHOICES, ids=range(len(CHOICES)))
-def test_an_image_comes_from_where_it_was_asked_for_and_else_from_where_images_come_now(
-    given: dict[str, str], image: str
-) -> None:
+def test_image_comes_from_the_flag_or_else_the_present_registry(given: dict[str, str], image: str) -> None:
     assert chosen_image("metalman", **given) == image
 
 
@@ -110,7 +108,7 @@ def test_what_a_deployment_looks_after_is_what_it_is_told(written: tuple[str, ..
     assert not running_as(body).ours
 
 
-def test_deployments_of_what_looks_alike_have_names_of_their_own_that_a_service_can_have() -> None:
+def test_similar_scopes_get_distinct_deployment_names_valid_for_services() -> None:
     names = [
         MachineOpsWorkload("image", *scope).name
         for scope in (("", "Acme_VM"), ("", "Acme.VM"), ("", "Acme-VM"), ("west", "A.cme_VM"))

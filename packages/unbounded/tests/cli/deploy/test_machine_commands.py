@@ -138,7 +138,7 @@ async def test_a_host_becomes_a_machine_with_all_that_was_said_of_it(
     assert (here.status, at_home in here.err) == (0, False), here.err
 
 
-async def test_a_bastion_has_the_key_of_the_host_or_one_of_its_own(
+async def test_registered_bastion_uses_the_key_of_the_host_or_its_own(
     up_cli: Cli, up_api: HttpApi, site: str, key: Path
 ) -> None:
     bastion = ("--bastion-host", "bastion.example.com", "--bastion-host-key", HOST_KEY)
@@ -188,7 +188,7 @@ async def test_a_secret_with_another_key_is_replaced_only_by_force(
     assert secret.value("ssh-privatekey") == other.read_bytes()
 
 
-async def test_a_dry_run_of_the_client_prints_what_would_be_sent_but_no_key(
+async def test_client_dry_run_prints_the_objects_without_the_key(
     up_cli: Cli, up_api: HttpApi, site: str, key: Path
 ) -> None:
     dry = register(site, "--ssh-private-key", str(key), "--dry-run", "client")
@@ -349,9 +349,7 @@ async def test_waiting_ends_with_ready_or_with_failed(up_cli: Cli, up_api: HttpA
     assert (late.status, "is not Ready within 0.1 s\n" in late.err) == (3, True)
 
 
-async def test_a_host_that_nobody_logs_in_to_gets_a_script_or_user_data(
-    up_cli: Cli, up_api: HttpApi, site: str
-) -> None:
+async def test_manual_bootstrap_prints_a_script_or_user_data(up_cli: Cli, up_api: HttpApi, site: str) -> None:
     said = ("--site", site, "--node-label", "a=b", "--agent-url", "https://mirror.example.com/a b.tar.gz")
     refused = await up_cli("machine", "manual-bootstrap", "web8", *said)
     assert (refused.status, "--agent-url" in refused.err) == (2, True)
@@ -396,7 +394,7 @@ async def test_a_machine_that_is_there_says_what_was_not_typed(up_cli: Cli, up_a
     assert ran.out == ""
 
 
-async def test_a_host_by_hand_has_the_proxy_and_the_authorities_of_its_configuration(
+async def test_manual_bootstrap_includes_proxy_and_authorities_of_the_configuration(
     up_cli: Cli, up_api: HttpApi, site: str
 ) -> None:
     """Also where no Machine is there yet: its agent makes it, and the configuration selects it then."""
@@ -433,7 +431,7 @@ async def test_a_host_by_hand_has_the_proxy_and_the_authorities_of_its_configura
     assert f"MachineConfigurationVersion {site}-other-v7 does not exist" in ran.err
 
 
-async def test_a_machine_may_join_once_more_each_time_that_the_last_one_was_used(up_cli: Cli, up_api: HttpApi) -> None:
+async def test_allow_join_increments_the_counter_only_after_use(up_cli: Cli, up_api: HttpApi) -> None:
     await up_api.create(MACHINES, {"metadata": {"name": "joins"}, "spec": {}})
     for verb in ("patched", "unchanged"):
         ran = await up_cli("machine", "allow-join", "joins")

@@ -80,7 +80,7 @@ def test_each_change_is_a_line_until_it_is_ready() -> None:
     run_virtual(scenario())
 
 
-def test_a_machine_that_failed_is_said_to_be_with_where_more_is_said() -> None:
+def test_wait_on_a_failed_machine_reports_the_why_command() -> None:
     async def scenario() -> None:
         waiting = await (world := World()).waits()
         await world.is_in("Failed", "no space left")
@@ -195,7 +195,7 @@ def test_a_deployment_that_may_not_be_watched_ends_the_wait_for_it() -> None:
     run_virtual(scenario())
 
 
-def test_a_deployment_on_an_api_that_is_away_is_waited_for_in_words() -> None:
+def test_rollout_wait_reports_an_unreachable_api_server() -> None:
     async def scenario() -> None:
         api, said = FaultyApi(random.Random(1), rate=1.0), list[str]()
         await api.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": {}}, namespace="unbounded-kube")

@@ -48,9 +48,7 @@ TABLE: list[tuple[Raw | None, Rollout]] = [
 
 
 @pytest.mark.parametrize(("body", "wanted"), TABLE, ids=range(len(TABLE)))
-def test_a_deployment_is_done_when_all_of_its_pods_are_of_its_version_and_available(
-    body: Raw | None, wanted: Rollout
-) -> None:
+def test_rollout_is_complete_when_all_pods_are_updated_and_available(body: Raw | None, wanted: Rollout) -> None:
     assert rollout_of(body) == wanted
 
 

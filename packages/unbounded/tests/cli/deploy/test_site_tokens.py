@@ -59,7 +59,7 @@ def test_one_that_is_good_for_long_enough_is_left() -> None:
     assert plan(long) == (KeepToken(long.metadata.name, NOW + DAY * 3),)
 
 
-def test_one_that_is_good_for_less_is_good_for_longer_afterwards_and_is_the_same() -> None:
+def test_token_renewal_extends_expiry_and_keeps_the_secret() -> None:
     old = token(age=timedelta(hours=20))
     (step,) = plan(old)
     assert isinstance(step, RenewToken)
@@ -68,7 +68,7 @@ def test_one_that_is_good_for_less_is_good_for_longer_afterwards_and_is_the_same
     assert (after.expires, after.text) == (NOW + DAY, token_in(old, now=NOW - timedelta(hours=20)).text)
 
 
-def test_one_that_has_expired_and_that_a_machine_waits_for_comes_back_with_another_secret_half() -> None:
+def test_expired_token_of_a_waiting_machine_is_renewed_with_new_secret() -> None:
     old = token(age=DAY * 2)
     (step,) = plan(old, waited_for=(old.metadata.name,))
     assert isinstance(step, RenewToken)
@@ -97,7 +97,7 @@ def test_one_that_cannot_be_mended_by_time_is_not_touched() -> None:
     assert isinstance(step, CreateToken)
 
 
-async def test_machines_that_wait_can_join_again_and_those_that_are_ready_are_no_reason() -> None:
+async def test_expired_tokens_are_renewed_for_waiting_but_not_ready_machines() -> None:
     api = MemoryApi()
     first = await written(api)
     assert [one.verb for one in first] == ["created"]
@@ -126,7 +126,7 @@ async def test_machines_that_wait_can_join_again_and_those_that_are_ready_are_no
     assert found.secret == f"bootstrap-token-{found.token.id}"
 
 
-async def test_a_site_without_a_token_of_its_own_has_the_default_one_which_no_machine_names() -> None:
+async def test_site_without_its_own_token_uses_the_unnamed_default_token() -> None:
     api = MemoryApi()
     assert await token_of(api, SITE, now=lambda: NOW) is None
     body = site_token_manifest("", now=NOW, good_for=DAY, default=True)

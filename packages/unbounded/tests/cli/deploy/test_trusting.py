@@ -83,7 +83,7 @@ def test_what_cannot_be_meant_is_refused_by_its_flag(there: Machine, typed: Raw,
     assert words in str(refused.value)
 
 
-def test_a_key_of_another_kind_than_the_one_that_is_shown_is_trusted_by_force() -> None:
+def test_host_key_of_another_algorithm_is_trusted_with_force() -> None:
     assert key_of(machine(shown=OTHER), line=LINE, force=True).fingerprint == SHOWN
 
 

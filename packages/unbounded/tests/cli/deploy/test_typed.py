@@ -96,7 +96,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("check", "text", "words"), REFUSED, ids=range(len(REFUSED)))
-def test_what_cannot_be_meant_is_refused_in_words_that_say_what_would_be_right(check, text, words) -> None:  # type: ignore[no-untyped-def]
+def test_invalid_flag_value_is_rejected_with_the_valid_form(check, text, words) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(validation.BadFlag, match=words) as raised:
         validation.flagged("--flag", check, text)
     assert str(raised.value).startswith("--flag: ")

@@ -277,7 +277,7 @@ def test_a_server_in_trouble_is_answered_about_with_what_it_does_tell() -> None:
 
 
 @pytest.mark.parametrize("kind", ["machines", "machineoperations"])
-def test_a_machine_that_could_not_be_read_is_not_taken_for_one_that_is_not_there(kind: str) -> None:
+def test_unreadable_object_is_an_error_and_not_reported_as_absent(kind: str) -> None:
     async def ask() -> None:
         api = await staged()
         api.broken = frozenset({kind})

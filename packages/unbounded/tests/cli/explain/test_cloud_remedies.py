@@ -93,7 +93,7 @@ def test_what_would_be_lost_can_be_accepted_by_name(parameters: dict[str, str], 
 @pytest.mark.parametrize(
     "reason", [reason for reason in OPERATION if fixes_for(reason, MACHINE, operation_of(), ExplainFacts())]
 )
-def test_nothing_is_asked_for_again_and_nothing_is_bound_anew_while_it_goes_on(reason: str) -> None:
+def test_open_operation_gets_no_retry_or_rebind_remedy(reason: str) -> None:
     operation = operation_of("op", "HostReplace", status={"phase": "InProgress", **claim(executor=EXECUTOR)})
     for fix in fixes_for(reason, MACHINE, operation, ExplainFacts()):
         assert "operation create" not in fix.command
@@ -282,7 +282,7 @@ POLICY: Final = {
         ),
     ],
 )
-def test_what_a_cloud_refuses_is_looked_up_there_while_it_goes_on_and_afterwards(
+def test_cloud_rejection_remedy_queries_the_cloud_during_and_after_the_operation(
     provider: str, provider_id: str, reason: str, cause: Cause | None, command: str, does: str
 ) -> None:
     machine = machine_of(provider=provider, providerID=provider_id)
@@ -314,9 +314,7 @@ def test_what_replaced_an_instance_is_named_to_bind_the_machine_to(about: dict[s
         ("Acme", "acme://i-1", []),
     ],
 )
-def test_what_may_have_been_done_is_looked_at_before_it_is_asked_for_again(
-    provider: str, provider_id: str, look: list[str]
-) -> None:
+def test_unknown_outcome_remedy_observes_before_a_retry(provider: str, provider_id: str, look: list[str]) -> None:
     machine = machine_of(provider=provider, providerID=provider_id)
     status = {**claim(executor=f"machine-ops-controller/lab/{provider}"), "phase": "Failed"}
     fixes = fixes_for(common.OUTCOME_UNKNOWN, machine, operation_of(status=status), ExplainFacts())
@@ -325,7 +323,7 @@ def test_what_may_have_been_done_is_looked_at_before_it_is_asked_for_again(
     assert [fix.command for fix in fixes_for(common.OUTCOME_UNKNOWN, machine, under_way, ExplainFacts())] == look
 
 
-def test_what_a_cloud_was_too_busy_for_is_asked_for_again_once_it_has_ended() -> None:
+def test_busy_cloud_remedy_retries_after_the_operation_ended() -> None:
     status = {**claim(executor=EXECUTOR), "phase": "Failed", "message": "too many requests"}
     assert [
         fix.command for fix in fixes_for(common.NO_ANSWER, MACHINE, operation_of(status=status), ExplainFacts())
@@ -336,7 +334,7 @@ def test_what_a_cloud_was_too_busy_for_is_asked_for_again_once_it_has_ended() ->
     assert fixes_for(common.NO_ANSWER, MACHINE, others, ExplainFacts()) == ()
 
 
-def test_a_machine_of_a_cloud_that_was_deleted_meanwhile_is_made_again_as_it_was() -> None:
+def test_deleted_cloud_machine_remedy_recreates_the_machine_and_retries() -> None:
     status = {**claim(executor=EXECUTOR), "phase": "Failed"}
     fixes = fixes_for("MachineNotFound", None, operation_of("op", "HostReplace", status=status), ExplainFacts())
     create = "kubectl unbounded machine operation create op-again-1 --kind HostReplace --machine m1"

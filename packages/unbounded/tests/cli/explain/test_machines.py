@@ -338,7 +338,7 @@ async def test_its_deletion_is_paused(api: MemoryApi) -> None:
 
 
 @told
-async def test_a_machine_that_serves_says_so_though_its_ssh_port_does_not_answer(api: MemoryApi) -> None:
+async def test_why_reports_a_ready_machine_despite_unreachable_ssh(api: MemoryApi) -> None:
     away = said("SSHReachable", "False", "Unreachable", "host 10.0.0.5:2222: connection refused")
     await machine(api, away, said("Provisioning", "False", "Completed"), ssh=SSH, kubernetes={})
     await node(api, ready=True)
@@ -486,7 +486,7 @@ async def test_its_node_is_not_ready(api: MemoryApi) -> None:
 
 
 @told
-async def test_the_node_of_a_host_that_is_not_reached_over_ssh_is_not_ready(api: MemoryApi) -> None:
+async def test_why_explains_unready_node_of_a_host_without_ssh(api: MemoryApi) -> None:
     await machine(api, pxe=PXE, kubernetes={})
     await node(api, ready=False)
     links = await ask(api)
@@ -496,7 +496,7 @@ async def test_the_node_of_a_host_that_is_not_reached_over_ssh_is_not_ready(api:
 
 
 @told
-async def test_a_host_that_its_image_sets_up_is_not_set_up_over_ssh(api: MemoryApi) -> None:
+async def test_why_reports_image_provisioning_instead_of_ssh(api: MemoryApi) -> None:
     done = (said("Repaved", "True", "Succeeded"), said("CloudInitDone", "True", "Succeeded"))
     await machine(api, REACHABLE, *done, ssh=SSH, pxe=PXE, kubernetes={})
     (link,) = await ask(api)
@@ -585,7 +585,7 @@ async def test_an_operation_waits_on_a_machine_that_is_ready(api: MemoryApi) -> 
 
 
 @told
-async def test_what_is_to_be_done_to_a_machine_that_serves_comes_before_an_old_trouble(api: MemoryApi) -> None:
+async def test_open_operation_is_explained_before_an_old_condition(api: MemoryApi) -> None:
     await machine(api, said("NetbootServed", "False", "AddressInUse", "192.0.2.1 is in use"), pxe=PXE)
     (link,) = await ask(api)
     assert link.what == "Ready: The Machine needs no Node; 192.0.2.1 is in use"

@@ -646,7 +646,7 @@ async def test_what_fails_again_and_again_can_be_tried_at_once_each_time(cluster
 
 
 @story
-async def test_it_is_tried_again_when_the_answer_says_and_by_another_machina_when_that_says(cluster: Cluster) -> None:
+async def test_provisioning_retry_happens_at_the_announced_time(cluster: Cluster) -> None:
     await install(takes_s=1.0, status=1)(cluster)
     await cluster.until(lambda one: bool(_retry_at(one)), within_s=60)
     (link,) = await ask(cluster)
@@ -872,7 +872,7 @@ def test_an_agent_that_machina_did_not_install() -> None:
 
 @pytest.mark.slow
 @story
-async def test_since_is_the_time_of_the_cause_and_not_of_the_last_attempt(cluster: Cluster) -> None:
+async def test_since_is_the_start_of_the_cause_not_of_the_last_attempt(cluster: Cluster) -> None:
     """Seen: `since` of the last repetition, or of what was wrong before, for a disk that was full for an hour."""
     await failing(status=1, tail="error: gone\n")(cluster)
     await cluster.until(lambda machine: machine.status.phase == "Failed")
@@ -894,7 +894,7 @@ async def test_since_is_the_time_of_the_cause_and_not_of_the_last_attempt(cluste
 
 
 @story
-async def test_since_is_the_time_of_the_reason_where_the_port_was_unreachable_before(cluster: Cluster) -> None:
+async def test_since_is_the_time_of_the_reason_despite_an_older_transition(cluster: Cluster) -> None:
     cluster.hosts[HOST].down = SshReason.TIMED_OUT
     machine = await cluster.until(lambda machine: "TimedOut" in _reason(machine))
     silent = machine.status.conditions[0].last_transition_time

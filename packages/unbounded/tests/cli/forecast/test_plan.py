@@ -58,7 +58,7 @@ async def test_what_people_read_of_it(staged: Staged) -> None:
 
 
 @story
-async def test_machines_come_before_what_holds_for_all_and_stages_by_o_wide_alone(staged: Staged) -> None:
+async def test_plan_lists_machines_first_and_stages_only_with_wide_output(staged: Staged) -> None:
     """A former fault: 20 lines of stages scrolled the Machines above them away."""
     for name in ("m1", "m2"):
         await staged.machine(name)
@@ -255,7 +255,7 @@ VM = f"{SUBSCRIPTION}/resourceGroups/g/providers/Microsoft.Compute/virtualMachin
         ("HostPowerOff", "force=true", ""),
     ],
 )
-def test_what_a_provider_does_not_take_is_said_before_it_is_asked_for(kind: str, parameter: str, ends: str) -> None:
+def test_plan_reports_parameters_that_the_provider_rejects(kind: str, parameter: str, ends: str) -> None:
     @story
     async def told(staged: Staged) -> None:
         await staged.machine("vm", provider="AzureVM", providerID=VM)

@@ -100,7 +100,7 @@ async def successors(api: Api) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(900)
-async def test_200_machines_killed_at_random_either_finish_or_come_back_and_nothing_is_lost(tmp_path: Path) -> None:
+async def test_migration_of_200_machines_survives_random_kills_without_loss(tmp_path: Path) -> None:
     drawn = random.Random(17)
     data, to = tmp_path / "data", tmp_path / "target" / "kubeconfig"
     before = await filled(data, MANY)
@@ -158,7 +158,7 @@ async def test_up_says_where_its_machines_are_and_a_restore_is_refused(tmp_path:
     assert "it was migrated to" in capsys.readouterr().err
 
 
-async def test_the_plan_is_shown_beside_a_running_control_plane_and_nothing_else_is_done(tmp_path: Path) -> None:
+async def test_migration_plan_works_beside_a_running_control_plane_without_changes(tmp_path: Path) -> None:
     data, to = tmp_path / "data", tmp_path / "target" / "kubeconfig"
     await filled(data, 1)
     async with served(tmp_path / "target") as target, up(data) as running:

@@ -113,7 +113,7 @@ async def check_that_one_side_acts_at_most(it: World) -> None:
 LATE: Final = {"machineRef": "m-000", "operationKind": "HostReboot"}
 
 
-async def test_all_that_the_source_has_is_on_the_target_with_its_own_uids(tmp_path: Path) -> None:
+async def test_migration_copies_all_objects_with_new_uids(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
         before = await form(it.source.api)
         await moved(it)

@@ -48,7 +48,7 @@ def test_only_keys_of_secrets_that_name_objects_are_translated() -> None:
     }
 
 
-def test_a_refusal_is_kept_for_the_secret_as_it_is_and_forgotten_for_one_that_has_changed() -> None:
+def test_migration_keeps_credential_rejections_only_of_unchanged_secrets() -> None:
     refused = [
         {"hop": "host", "secretVersion": "unbounded-kube/key@7", "generation": 4},
         {"hop": "bastion", "secretVersion": "unbounded-kube/key@6", "generation": 3},

@@ -76,7 +76,7 @@ async def test_who_may_only_read_is_refused_what_kubectl_is_refused(joe: Path, a
     assert (await Cli(joe)("machine", "operation", "list")).status == 0
 
 
-async def test_all_that_a_kubeconfig_says_of_the_other_user_counts_for_requests_and_watches(joe: Path) -> None:
+async def test_impersonation_of_a_kubeconfig_applies_to_requests_and_watches(joe: Path) -> None:
     out, _ = await kubectl(joe, "auth", "whoami", "-o", "json")
     async with HttpApi(from_kubeconfig(joe)) as api:
         assert (await api.create(WHO, {}))["status"] == json.loads(out)["status"]

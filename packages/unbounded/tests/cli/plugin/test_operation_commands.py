@@ -216,7 +216,7 @@ async def test_the_time_is_up_with_3_and_the_operation_goes_on(cli: Cli, api: Ht
 
 
 @pytest.mark.slow
-async def test_one_that_is_gone_when_it_ends_is_found_in_its_machines_history(
+async def test_result_of_a_deleted_operation_comes_from_the_machine_history(
     cli: Cli, api: HttpApi, machine: Machine
 ) -> None:
     name = f"{machine.name}-gone"

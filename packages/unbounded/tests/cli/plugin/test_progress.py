@@ -39,7 +39,7 @@ def _operation(*, machine: str | None = "web-01", **status: Any) -> MachineOpera
     )
 
 
-def test_a_row_says_who_holds_an_operation_only_as_long_as_it_waits() -> None:
+def test_progress_row_names_the_blocker_only_while_waiting() -> None:
     waiting = Waiting(reason="SlotHeld", held_by="other", since=THEN)
     (held,) = progress.rows(_operation(phase="Pending", waiting=waiting))
     assert (held.phase, held.why) == ("Pending", "SlotHeld, held by other")
@@ -49,14 +49,14 @@ def test_a_row_says_who_holds_an_operation_only_as_long_as_it_waits() -> None:
     assert done.why == ""
 
 
-def test_a_new_operation_is_pending_and_a_clock_that_is_behind_shows_no_negative_time() -> None:
+def test_new_operation_is_pending_and_elapsed_time_is_never_negative() -> None:
     (row,) = progress.rows(_operation())
     assert row.phase == "Pending"
     assert progress.elapsed(row, NOW) == "65s"
     assert progress.elapsed(row, datetime(2025, 11, 22, 9, 0, tzinfo=UTC)) == "0s"
 
 
-def test_the_targets_of_a_selector_operation_are_counted_and_each_has_its_line() -> None:
+def test_selector_operation_shows_target_counts_and_a_line_each() -> None:
     targets = (
         TargetStatus(machine_ref="a", phase="Complete", reason="Succeeded", message="on"),
         TargetStatus(machine_ref="b", phase="Failed", reason="TimedOut", message="silent"),

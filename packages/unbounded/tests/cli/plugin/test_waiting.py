@@ -58,7 +58,7 @@ def test_it_ends_with_the_operation(seed: int, end: str) -> None:
 
 
 @pytest.mark.slow
-def test_it_outlasts_an_api_that_is_away_for_minutes_and_says_so_once() -> None:
+def test_wait_survives_an_api_outage_and_reports_it_once() -> None:
     async def scenario() -> None:
         world = World(0, 0.0)
         await world.make()

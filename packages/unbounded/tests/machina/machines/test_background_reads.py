@@ -24,7 +24,7 @@ async def broken() -> str:
     raise Transient("away")
 
 
-def test_what_is_at_hand_is_had_at_once_and_the_rest_after_a_wake() -> None:
+def test_background_read_returns_fast_values_and_wakes_for_slow_ones() -> None:
     async def story() -> None:
         woken: list[str] = []
         readings: BackgroundReads[str] = BackgroundReads(woken.append)
@@ -42,7 +42,7 @@ def test_what_is_at_hand_is_had_at_once_and_the_rest_after_a_wake() -> None:
     run_virtual(story())
 
 
-def test_an_answer_about_something_else_and_one_that_nobody_wants_do_not_count() -> None:
+def test_background_read_of_a_stale_version_or_forgotten_key_is_dropped() -> None:
     async def story() -> None:
         readings: BackgroundReads[str] = BackgroundReads(lambda _: None)
         assert await readings.get("m1", 1, slow) is None

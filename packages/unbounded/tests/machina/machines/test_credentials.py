@@ -92,7 +92,7 @@ def read(machine: Machine, secrets: Mapping[str, Mapping[str, str | bytes]], *fo
     return run_virtual(story())
 
 
-def test_a_way_with_a_bastion_uses_the_hosts_key_unless_it_has_its_own() -> None:
+def test_bastion_uses_the_key_of_the_host_unless_it_has_one() -> None:
     known = {"ssh": {"fingerprint": FINGERPRINT, "bastionFingerprint": "SHA256:b"}}
     jump: dict[str, Any] = {"host": "[2001:db8::1]:2200", "username": "jump", "hostKeys": ["ssh-ed25519 AAAA"]}
     secrets = {
@@ -150,7 +150,7 @@ def test_what_is_wrong_with_a_key_is_named(ssh: dict[str, Any], data: Any, words
     assert not found.route.host.identity.private_key
 
 
-def test_a_secret_that_may_not_be_read_and_an_address_that_is_none_are_said() -> None:
+def test_forbidden_secret_and_invalid_address_are_reported() -> None:
     found = read(machine_of({"host": "10.0.0.1:99999"}), {}, "k")
     assert found.key == "spec.ssh.privateKeyRef: Secret unbounded-kube/k may not be read: cannot get Secret k"
     assert found.address is not None
@@ -161,7 +161,7 @@ def test_a_secret_that_may_not_be_read_and_an_address_that_is_none_are_said() ->
     assert not keyless_route(machine_of()).host.identity.private_key
 
 
-def test_a_secret_is_read_once_for_all_who_ask_and_again_when_it_is_old() -> None:
+def test_concurrent_reads_of_a_secret_are_shared_until_it_is_old() -> None:
     async def story() -> None:
         api = CountedApi()
         await make(api, "k", {"a": "1"})
@@ -177,7 +177,7 @@ def test_a_secret_is_read_once_for_all_who_ask_and_again_when_it_is_old() -> Non
     run_virtual(story())
 
 
-def test_a_read_that_is_given_up_is_made_by_the_next_who_waits() -> None:
+def test_cancelled_secret_read_is_taken_over_by_the_next_waiter() -> None:
     async def story() -> None:
         api = CountedApi()
         await make(api, "k", {"a": "1"})
@@ -206,7 +206,7 @@ def test_many_secrets_are_read_one_after_another_and_not_kept() -> None:
 
 
 @pytest.mark.slow
-def test_where_many_secrets_are_asked_for_each_is_read_more_rarely_and_one_more_at_once() -> None:
+def test_secret_read_interval_grows_with_the_number_of_secrets() -> None:
     async def story() -> None:
         api, loop = CountedApi(), asyncio.get_running_loop()
         reader = SecretReader(api)
@@ -286,7 +286,7 @@ def test_the_token_that_a_machine_names_is_the_one() -> None:
     ],
     ids=["missing", "no token's name", "expired", "expired, of another site", "group", "other machine"],
 )
-def test_what_is_wrong_with_a_named_token_is_said_with_what_to_do(secret: Any, words: str, comes_back: bool) -> None:
+def test_named_token_fault_is_reported_with_its_remedy(secret: Any, words: str, comes_back: bool) -> None:
     """`site init` creates a token again under its name if it is the site's, and has only expired."""
     name = secret if isinstance(secret, str) else secret["metadata"]["name"]
     found = find(machine_of(bootstrapTokenRef={"name": name}), *([] if isinstance(secret, str) else [secret]))

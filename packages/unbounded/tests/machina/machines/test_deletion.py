@@ -111,7 +111,7 @@ def left_behind(plan: MachinePlan) -> str:
     ],
     ids=["wanted", "held", "taken back", "not wanted", "too late"],
 )
-def test_a_machine_is_held_as_long_as_its_host_is_to_be_reset(machine: Machine, actions: tuple[Any, ...]) -> None:
+def test_machine_has_a_finalizer_while_its_host_needs_a_reset(machine: Machine, actions: tuple[Any, ...]) -> None:
     assert finalizer_actions(machine) == actions
 
 
@@ -155,7 +155,7 @@ JOINED = {"purpose": "agent", "cause": "AgentReset/u-r", "request": "q", "at": "
         "logging in",
     ],
 )
-def test_nothing_holds_a_machine_whose_host_was_never_set_up_or_was_reset(
+def test_machine_without_provisioned_host_loses_its_finalizer_at_once(
     status: dict[str, Any], node: Node | None, nothing: bool
 ) -> None:
     assert (planned(machine_of(status=status), node=node).actions == (RemoveFinalizer(),)) is nothing
@@ -202,7 +202,7 @@ def test_where_the_agent_did_not_it_is_done_over_ssh() -> None:
     assert without.phase is None
 
 
-def test_a_reset_of_a_machine_that_had_the_name_before_is_another_one() -> None:
+def test_reset_of_a_former_machine_of_the_name_does_not_count() -> None:
     before = of_deletion(NAME, "ffffffff-4567", phase="Complete")
     machine = machine_of(status=AGENT | DONE)
     (action,) = planned(machine, operations=(before,)).actions
@@ -228,7 +228,7 @@ def test_a_reset_over_ssh_that_went_well_lets_it_go() -> None:
     ],
     ids=["status", "no answer", "refused"],
 )
-def test_a_failed_reset_over_ssh_is_tried_again_until_the_time_is_over(ended: Any, words: str) -> None:
+def test_failed_ssh_reset_is_retried_until_its_time_limit(ended: Any, words: str) -> None:
     machine = machine_of(status=DONE)
     waits = planned(machine, reset=tried(ended, 20.0), deleted_s=30.0)
     assert (waits.actions, waits.requeue_after_s) == ((), RETRY_S - 20.0)
@@ -237,7 +237,7 @@ def test_a_failed_reset_over_ssh_is_tried_again_until_the_time_is_over(ended: An
     assert f"over SSH: {words}" in left_behind(planned(machine, reset=tried(ended, 20.0), deleted_s=TIMES.reset_s))
 
 
-def test_the_host_of_another_machine_stays_and_nobody_is_told_to_reset_it() -> None:
+def test_host_of_another_machine_is_not_reset() -> None:
     """Such as where a Machine was registered with an address by mistake."""
     found = tried(Finished("reset", ANOTHER_MACHINE, "this host is Machine m2\n"))
     (action,) = planned(machine_of(status=DONE), reset=found).actions
@@ -320,7 +320,7 @@ def test_setting_up_the_host_ends_first_and_gives_the_machine_back() -> None:
     ],
     ids=["paused", "all paused", "slot"],
 )
-def test_a_reset_waits_for_what_holds_the_machine_and_is_given_up_in_time(machine: Any, pause: Any, words: str) -> None:
+def test_reset_waits_for_blockers_until_its_time_limit(machine: Any, pause: Any, words: str) -> None:
     waits = planned(machine, pause=pause)
     assert (waits.actions, waits.requeue_after_s) == ((), TIMES.reset_s)
     assert words in waits.why
@@ -339,7 +339,7 @@ ENDS = st.sampled_from([None, Finished("reset", 0), Finished("reset", 1), Transi
     st.one_of(st.none(), st.builds(tried, ENDS, st.floats(0, 1000))),
     st.floats(0, 2000),
 )
-def test_there_is_always_an_end_or_a_next_look_and_one_act_at_a_time(
+def test_deletion_plan_has_one_action_or_a_requeue(
     machine: Machine, node: Node | None, operations: Any, reset: Attempt | None, deleted_s: float
 ) -> None:
     plan = planned(machine, node=node, operations=operations, reset=reset, deleted_s=deleted_s)

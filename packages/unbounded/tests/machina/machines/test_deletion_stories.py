@@ -118,7 +118,7 @@ async def test_where_no_agent_claims_it_the_host_is_reset_over_ssh(cluster: Clus
 
 @pytest.mark.slow
 @story
-async def test_a_host_knows_its_machine_after_a_migration_by_the_uid_of_its_origin(cluster: Cluster) -> None:
+async def test_host_is_reset_with_the_original_uid_after_a_migration(cluster: Cluster) -> None:
     await ready(cluster, agent=False)
     await cluster.status(originalUID="the UID on the server where it was made")
     async with cluster.machina():
@@ -131,7 +131,7 @@ async def test_a_host_knows_its_machine_after_a_migration_by_the_uid_of_its_orig
 
 @pytest.mark.slow
 @story
-async def test_a_host_that_cannot_be_reached_is_let_go_in_time_and_it_is_said_what_stays(cluster: Cluster) -> None:
+async def test_unreachable_host_is_released_after_the_limit_with_an_event(cluster: Cluster) -> None:
     await ready(cluster, agent=False)
     cluster.hosts[HOST].down = SshReason.TIMED_OUT
     async with cluster.machina():
@@ -150,7 +150,7 @@ async def test_a_host_that_cannot_be_reached_is_let_go_in_time_and_it_is_said_wh
 
 @pytest.mark.slow
 @story
-async def test_secrets_that_cannot_be_read_hold_a_deletion_up_for_no_longer_than_a_host_does(
+async def test_unreadable_secrets_delay_a_deletion_only_until_the_reset_limit(
     cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -217,7 +217,7 @@ async def test_a_host_that_takes_no_command_holds_nothing_up(cluster: Cluster, w
 
 @pytest.mark.slow
 @story
-async def test_a_refused_key_is_offered_once_for_a_reset_and_another_one_at_once(cluster: Cluster) -> None:
+async def test_rejected_key_is_offered_once_for_a_reset_until_replaced(cluster: Cluster) -> None:
     await ready(cluster, agent=False)
     host = cluster.hosts[HOST]
     host.refused.add(await cluster.version())
@@ -280,7 +280,7 @@ async def test_a_host_that_is_being_set_up_is_reset_too(cluster: Cluster) -> Non
 
 
 @pytest.mark.slow
-def test_a_process_that_is_cut_off_anywhere_resets_the_host_before_it_lets_go() -> None:
+def test_crash_at_any_await_still_resets_the_host_before_release() -> None:
     async def awaits() -> int:
         cluster = Cluster()
         await ready(cluster)

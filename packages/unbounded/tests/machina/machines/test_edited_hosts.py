@@ -47,7 +47,7 @@ async def never_reached(cluster: Cluster) -> None:
     assert cluster.phases == ["Pending"]
 
 
-def test_what_was_asked_of_the_host_of_before_an_edit_is_no_answer() -> None:
+def test_probe_of_the_former_host_is_ignored_after_an_edit() -> None:
     async def story() -> None:
         cluster = slow_and_down()
         await cluster.machine(kubernetes=None)
@@ -60,7 +60,7 @@ def test_what_was_asked_of_the_host_of_before_an_edit_is_no_answer() -> None:
     run_virtual(story())
 
 
-def test_what_was_asked_for_a_machine_that_is_gone_is_no_answer_for_another_one_of_its_name() -> None:
+def test_probe_of_a_deleted_machine_is_not_used_for_its_namesake() -> None:
     async def story() -> None:
         cluster = slow_and_down()
         await cluster.machine(kubernetes=None)
@@ -74,7 +74,7 @@ def test_what_was_asked_for_a_machine_that_is_gone_is_no_answer_for_another_one_
 
 
 @story
-async def test_a_bastion_that_has_refused_a_key_is_asked_again_once_the_user_name_is_corrected(
+async def test_bastion_login_is_retried_after_the_user_name_is_corrected(
     cluster: Cluster,
 ) -> None:
     await cluster.secrets()

@@ -30,7 +30,7 @@ async def _cut_off_during_the_install(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 @story
-async def test_a_host_that_joined_while_its_line_was_away_is_not_installed_over(cluster: Cluster) -> None:
+async def test_host_that_joined_during_a_connection_loss_is_not_reinstalled(cluster: Cluster) -> None:
     await cluster.registered()
     async with cluster.machina():
         await _cut_off_during_the_install(cluster)
@@ -54,7 +54,7 @@ async def test_a_host_that_joined_while_its_line_was_away_is_not_installed_over(
 @pytest.mark.slow
 @pytest.mark.parametrize("joins", ["not yet", "not Ready"])
 @story
-async def test_a_host_that_says_that_its_install_ended_well_is_not_installed_over(cluster: Cluster, joins: str) -> None:
+async def test_host_that_reports_a_completed_install_is_not_reinstalled(cluster: Cluster, joins: str) -> None:
     await cluster.registered()
     async with cluster.machina():
         await _cut_off_during_the_install(cluster)
@@ -101,7 +101,7 @@ async def test_one_who_lets_it_join_anew_has_it_installed_anew(cluster: Cluster)
 @pytest.mark.slow
 @pytest.mark.parametrize("joins", [True, False])
 @story
-async def test_a_secret_that_was_away_at_a_restart_is_no_reason_to_install_again(cluster: Cluster, joins: bool) -> None:
+async def test_secret_missing_at_a_restart_causes_no_second_install(cluster: Cluster, joins: bool) -> None:
     await cluster.registered()
     async with cluster.machina():
         await cluster.until(lambda one: "step" in (one.status.message or ""))
@@ -137,7 +137,7 @@ async def test_a_bastion_that_refused_is_asked_again_once_its_user_is_corrected(
 
 
 @story
-async def test_a_user_that_is_corrected_while_the_host_refuses_the_wrong_one_counts_at_once(cluster: Cluster) -> None:
+async def test_user_name_corrected_during_a_rejected_login_is_used_at_once(cluster: Cluster) -> None:
     await cluster.secrets()
     host = cluster.hosts[HOST]
     host.refused.add(await cluster.version())
@@ -155,7 +155,7 @@ async def test_a_user_that_is_corrected_while_the_host_refuses_the_wrong_one_cou
 
 
 @story
-async def test_a_host_that_is_edited_during_the_install_ends_the_attempt_and_gets_one_of_its_own(
+async def test_host_edit_during_install_ends_the_attempt_and_starts_another(
     cluster: Cluster,
 ) -> None:
     cluster.hosts[OTHER_HOST] = FakeHost()
@@ -202,7 +202,7 @@ def test_an_attempt_never_goes_on_with_another_host() -> None:
 
 
 @pytest.mark.slow
-def test_what_was_not_begun_before_a_pause_is_begun_after_it_and_what_was_begun_is_followed() -> None:
+def test_pause_defers_new_installs_and_running_ones_are_followed() -> None:
     async def story(begun: bool) -> None:
         cluster = Cluster()
         await cluster.secrets()

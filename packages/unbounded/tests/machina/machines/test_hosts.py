@@ -188,9 +188,7 @@ async def test_without_kubernetes_nobody_logs_in(site: Site) -> None:
         assert host.log.count("Accepted publickey") == logins
 
 
-async def test_a_key_that_is_replaced_is_used_and_one_that_is_refused_is_offered_once(
-    site: Site, tmp_path: Path
-) -> None:
+async def test_rejected_key_is_offered_once_and_its_replacement_is_used(site: Site, tmp_path: Path) -> None:
     host = site.fleet.servers[1]
     stranger = keygen(tmp_path / "stranger", "ed25519")
     async with site.machina():

@@ -13,7 +13,7 @@ from unbounded.machina.ssh.model import SshReason
 
 @pytest.mark.slow
 @story
-async def test_a_failed_install_is_told_with_its_end_and_tried_ever_more_rarely(cluster: Cluster) -> None:
+async def test_failed_install_is_reported_with_its_output_and_retried_with_backoff(cluster: Cluster) -> None:
     installs = await cluster.registered()
     installs.takes_s, installs.status, installs.tail = 5, 1, "unpacking\nerror: no space left on device\n"
     async with cluster.machina():
@@ -47,7 +47,7 @@ async def test_a_failed_install_is_tried_at_once_when_the_machine_is_edited(clus
 
 @pytest.mark.slow
 @story
-async def test_an_attempt_is_taken_up_by_the_next_process_and_nothing_is_begun_beside_it(cluster: Cluster) -> None:
+async def test_install_attempt_is_resumed_by_the_next_process(cluster: Cluster) -> None:
     installs = await cluster.registered()
     installs.takes_s = 600
     async with cluster.machina():
@@ -61,7 +61,7 @@ async def test_an_attempt_is_taken_up_by_the_next_process_and_nothing_is_begun_b
 
 
 @story
-async def test_an_attempt_that_ended_while_nobody_was_there_is_known_by_the_host(cluster: Cluster) -> None:
+async def test_attempt_that_ended_without_machina_is_read_from_the_host(cluster: Cluster) -> None:
     installs = await cluster.registered()
     async with cluster.machina():
         await cluster.until(lambda _: bool(installs.begun))
@@ -103,7 +103,7 @@ async def test_a_host_that_reboots_meanwhile_is_set_up_by_the_next_attempt(clust
 
 @pytest.mark.slow
 @story
-async def test_an_install_that_takes_too_long_gives_the_machine_back_and_is_waited_for_by_the_next_attempt(
+async def test_timed_out_install_releases_the_lock_and_next_attempt_follows_it(
     cluster: Cluster,
 ) -> None:
     installs = await cluster.registered()
@@ -128,7 +128,7 @@ async def test_an_install_that_the_host_has_stopped_took_too_long(cluster: Clust
 
 
 @story
-async def test_the_end_of_what_a_failed_install_said_is_kept_where_an_event_cannot_hold_all(cluster: Cluster) -> None:
+async def test_event_of_a_failed_install_contains_the_end_of_its_output(cluster: Cluster) -> None:
     installs = await cluster.registered()
     installs.takes_s, installs.status, installs.tail = 5, 1, "x" * 3000 + "\nerror: " + "y" * 290 + "\nthe end"
     async with cluster.machina():

@@ -31,7 +31,7 @@ async def test_a_refused_key_is_not_offered_again_before_the_secret_changes(clus
 
 @pytest.mark.slow
 @story
-async def test_a_refused_key_is_offered_again_once_the_machine_is_edited_also_after_a_restart(cluster: Cluster) -> None:
+async def test_rejected_key_is_offered_again_after_an_edit_despite_a_restart(cluster: Cluster) -> None:
     await cluster.registered()
     host = cluster.hosts[HOST]
     host.refused.add(await cluster.version())
@@ -49,7 +49,7 @@ async def test_a_refused_key_is_offered_again_once_the_machine_is_edited_also_af
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", ["key", "token"])
 @story
-async def test_a_secret_that_is_missing_is_said_before_anything_is_sent_and_used_once_it_is_there(
+async def test_missing_secret_is_reported_before_any_login_and_used_when_created(
     cluster: Cluster, missing: str
 ) -> None:
     await (cluster.token() if missing == "key" else cluster.key())
@@ -80,7 +80,7 @@ async def test_an_expired_token_is_said_before_anything_is_sent(cluster: Cluster
 
 @pytest.mark.slow
 @story
-async def test_a_changed_host_key_stops_before_a_key_of_ours_is_offered_until_its_pin_is_taken_away(
+async def test_changed_host_key_prevents_logins_until_its_pin_is_removed(
     cluster: Cluster,
 ) -> None:
     await cluster.registered()

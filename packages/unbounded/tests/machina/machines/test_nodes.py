@@ -87,7 +87,7 @@ def texts(node: Node) -> list[str]:
     return [f"{taint.key}={taint.value or ''}:{taint.effect}" for taint in node.spec.taints]
 
 
-def test_labels_that_are_missing_are_put_there_also_those_that_no_kubelet_takes() -> None:
+def test_missing_node_labels_are_set_including_restricted_ones() -> None:
     machine = machine_of(nodeLabels={ROLE: "", "tier": "a"})
     after = settled(machine, node_of({"zone": "z", "tier": "old"}))
     assert after.metadata.labels == OURS | {"zone": "z", ROLE: "", "tier": "a"}
@@ -123,7 +123,7 @@ def test_a_new_node_keeps_the_taints_that_it_has() -> None:
     assert texts(after) == ["node.kubernetes.io/not-ready=:NoSchedule", "gpu=yes:NoSchedule"]
 
 
-def test_taints_follow_what_is_written_and_a_foreign_one_stays_as_it_is() -> None:
+def test_node_taints_follow_the_spec_and_foreign_ones_stay() -> None:
     first = settled(machine_of(registerWithTaints=["gpu=yes:NoSchedule"]), node_of(taints=[NOT_READY]))
     more = machine_of(registerWithTaints=["gpu=no:NoSchedule", "new:NoExecute"])
     second = settled(more, first)
@@ -197,7 +197,7 @@ def test_a_node_of_another_machine_gets_nothing_whatever_its_name() -> None:
     assert node_actions(machine, node_of({LABEL_MACHINE: "m2"}), None) == ()
 
 
-def test_a_node_that_only_says_that_it_is_the_machines_gets_none_of_its_labels() -> None:
+def test_unconfirmed_node_gets_no_labels_of_the_machine() -> None:
     machine = machine_of(nodeLabels={ROLE: ""})
     assert node_actions(machine, node_of(name="rogue"), None) == (SetNodeRef("rogue"),)
 

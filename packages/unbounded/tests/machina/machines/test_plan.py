@@ -179,7 +179,7 @@ def test_all_conditions_are_there_after_the_first_look() -> None:
     }
 
 
-def test_the_time_of_the_next_attempt_is_written_down_once_and_not_under_a_pause() -> None:
+def test_retry_time_is_recorded_once_and_not_while_paused() -> None:
     seen = seen_of(FAILED, retry_s=40.0, retry_at_text=NOW)
     assert plan(seen).actions == (RecordRetry(NOW),)
     told = machine_of(status={"provisioning": {**BAD, "retryAt": NOW}})
@@ -205,7 +205,7 @@ def test_the_time_of_the_next_attempt_is_written_down_once_and_not_under_a_pause
     ],
     ids=["nothing wrong", "failed", "due again", "no token", "no release", "was on hold"],
 )
-def test_a_pause_is_told_with_who_holds_it_and_with_what_is_wrong_besides(
+def test_pause_message_names_its_source_and_other_failures(
     seen: MachineObservation, phase_now: str, condition: str, words: str
 ) -> None:
     meta = {"name": "unbounded-operations", "annotations": {"unbounded-cloud.io/paused": "true"}}
@@ -215,7 +215,7 @@ def test_a_pause_is_told_with_who_holds_it_and_with_what_is_wrong_besides(
     assert planned.why.count("all operations are paused by annotation") == 1
 
 
-def test_a_refused_key_is_not_offered_while_secret_and_machine_are_the_same() -> None:
+def test_rejected_key_is_not_offered_until_secret_or_machine_change() -> None:
     refused = {"hop": "host", "secretVersion": FINE.key_version, "generation": 1}
     machine = machine_of(status={"provisioning": BAD, "ssh": {"refused": [refused]}})
     assert kinds(plan(seen_of(machine, retry_s=-1.0))) == set()
@@ -225,7 +225,7 @@ def test_a_refused_key_is_not_offered_while_secret_and_machine_are_the_same() ->
     assert kinds(plan(seen_of(edited, retry_s=-1.0))) == {"Provision"}
 
 
-def test_only_the_host_that_refused_a_key_is_remembered_by_the_end_of_an_attempt() -> None:
+def test_attempt_end_records_rejected_keys_of_the_host_only() -> None:
     machine = machine_of(status={"provisioning": INTENT, "activeOperation": SLOT})
     for hop, version in ((SSHHop.HOST, "s@1"), (SSHHop.BASTION, None)):
         ended = Attempt("a1", ended=SshRejected(SshReason.LOGIN, hop, "refused"), version="s@1", generation=1)
@@ -233,7 +233,7 @@ def test_only_the_host_that_refused_a_key_is_remembered_by_the_end_of_an_attempt
         assert (back.failure, back.refused) == ("CredentialsRefused", version)
 
 
-def test_a_key_that_was_refused_before_an_edit_is_not_remembered_for_the_machine_after_it() -> None:
+def test_key_rejected_before_an_edit_is_not_recorded_afterwards() -> None:
     refused = SshRejected(SshReason.LOGIN, SSHHop.HOST, "refused")
     machine = machine_of(meta=NEWER, status={"provisioning": INTENT, "activeOperation": SLOT})
     for generation, version in ((1, None), (7, "s@1")):
@@ -242,7 +242,7 @@ def test_a_key_that_was_refused_before_an_edit_is_not_remembered_for_the_machine
         assert back.refused == version
 
 
-def test_a_bastion_that_refused_before_an_edit_is_asked_again_and_nothing_is_remembered() -> None:
+def test_bastion_rejection_before_an_edit_is_ignored_afterwards() -> None:
     version = "unbounded-kube/key@1"
     needs = Prerequisites(key_version=version, bastion_version=version, token_id="abc123")
     refused = SshRejected(SshReason.LOGIN, SSHHop.BASTION, "refused")
@@ -280,7 +280,7 @@ def test_a_repetition_has_the_name_of_what_failed(machine: Machine, node: Node |
     assert repeats(name, before.attempt if before else "a1") == name.startswith("a1-")
 
 
-def test_a_node_that_is_ready_makes_an_attempt_that_was_given_up_on_a_good_one() -> None:
+def test_ready_node_turns_a_failed_attempt_into_a_late_success() -> None:
     planned = plan(seen_of(FAILED, node=node_of(), retry_s=-1.0))
     assert RecordLateSuccess("a1", "Node m1 has joined since") in planned.actions
     assert (said(planned)["Provisioning"], said(planned)["Provisioned"]) == ("False/Completed", "True/Provisioned")
@@ -290,7 +290,7 @@ def test_a_node_that_is_ready_makes_an_attempt_that_was_given_up_on_a_good_one()
         assert "RecordLateSuccess" not in kinds(plan(seen_of(kept, node=node_of(), retry_s=-1.0)))
 
 
-def test_a_pause_holds_back_what_would_be_begun_and_not_what_is_followed() -> None:
+def test_pause_blocks_new_installs_but_not_running_ones() -> None:
     meta = {"name": "unbounded-operations", "annotations": {"unbounded-cloud.io/paused": "true"}}
     pause = msgspec.convert({"metadata": meta}, ConfigMap)
     (resume,) = plan(seen_of(AT_WORK, pause=pause)).actions
@@ -320,7 +320,7 @@ def test_a_reset_is_known_however_many_operations_come_after_it(before: dict[str
     assert (kinds(planned), phase(planned), said(planned)["Provisioned"]) == (set(), "Pending", "False/Reset")
 
 
-def test_a_host_from_an_image_is_known_however_many_operations_come_after_it() -> None:
+def test_replaced_host_is_recognized_despite_many_later_operations() -> None:
     machine = machine_of(provider="AzureVM", status={"provisioning": BAD, "recentOperations": later(REPLACED)})
     assert kinds(plan(seen_of(machine, retry_s=-1.0))) == set()
 
@@ -436,7 +436,7 @@ def test_secrets_are_read_only_where_something_asks_for_them(seen: MachineObserv
 
 @pytest.mark.slow
 @given(SEEN)
-def test_what_rests_on_secrets_waits_while_they_are_read_and_stays_as_it_was_said(seen: MachineObservation) -> None:
+def test_plan_waits_for_secrets_and_keeps_their_conditions_meanwhile(seen: MachineObservation) -> None:
     planned = plan(replace(seen, needs=None, reading=True))
     assert not any(isinstance(action, Provision) for action in planned.actions)
     bastion = {"host": "192.0.2.1", "username": "jump"}

@@ -65,7 +65,7 @@ def test_when_one_ends_the_first_in_the_queue_is_woken() -> None:
     run_virtual(story())
 
 
-def test_who_is_woken_and_does_not_want_to_begin_any_more_wakes_the_next_one() -> None:
+def test_dequeued_machine_wakes_the_next_one_in_the_queue() -> None:
     woken = Woken(1)
     woken.runs.enqueue("m2")
     woken.runs.enqueue("m3")
@@ -145,7 +145,7 @@ async def add(cluster: Cluster, number: int, **spec: object) -> None:
     (await cluster.installs(f"m{number}")).takes_s = 20
 
 
-def test_a_freed_place_is_taken_at_once_although_hosts_that_serve_were_looked_at() -> None:
+def test_freed_capacity_is_used_at_once_despite_observed_ready_hosts() -> None:
     async def story() -> None:
         cluster = await several(3, at_once=1)
         for number in (1, 2, 3):
@@ -215,7 +215,7 @@ def test_who_is_woken_keeps_its_place_while_its_secrets_are_read() -> None:
 
 
 @pytest.mark.slow
-def test_only_so_many_hosts_are_reset_over_ssh_at_once_and_waiting_for_it_takes_no_time_from_anybody() -> None:
+def test_ssh_resets_have_a_concurrency_limit_outside_their_time_limit() -> None:
     async def story() -> None:
         count = 6
         cluster = await several(count, at_once=2, resetOnDelete=True)

@@ -69,7 +69,7 @@ async def test_a_host_is_set_up_joins_and_is_ready(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 @story
-async def test_an_outage_a_lost_node_and_a_restart_are_no_reason_to_install_again(cluster: Cluster) -> None:
+async def test_outage_lost_node_and_restart_cause_no_second_install(cluster: Cluster) -> None:
     await cluster.registered()
     async with cluster.machina():
         await cluster.phase("Joining")
@@ -152,7 +152,7 @@ async def test_an_operation_that_has_the_machine_is_waited_for(cluster: Cluster)
 
 @pytest.mark.slow
 @story
-async def test_a_join_that_is_allowed_again_sets_the_host_up_again_also_after_a_reset(cluster: Cluster) -> None:
+async def test_join_counter_reinstalls_the_host_after_a_reset(cluster: Cluster) -> None:
     installs = await cluster.registered()
     async with cluster.machina():
         await cluster.phase("Joining")
@@ -171,7 +171,7 @@ async def test_a_join_that_is_allowed_again_sets_the_host_up_again_also_after_a_
 
 
 @pytest.mark.slow
-def test_so_many_hosts_are_set_up_at_a_time_and_all_in_the_end() -> None:
+def test_provisioning_obeys_the_concurrency_limit_and_completes_all_hosts() -> None:
     async def story() -> None:
         cluster = Cluster(settings=replace(SETTINGS, attempts_at_once=5, probe_workers=7))
         await cluster.secrets()
@@ -205,7 +205,7 @@ async def test_a_host_that_has_joined_by_itself_is_left_alone(cluster: Cluster) 
 
 
 @story
-async def test_a_host_that_gets_its_system_from_an_image_is_not_installed_over(cluster: Cluster) -> None:
+async def test_host_provisioned_by_image_gets_no_ssh_install(cluster: Cluster) -> None:
     await cluster.secrets()
     await cluster.machine(pxe={"image": "i"})
     await cluster.status(operations={"repaveCounter": 1, "rebootCounter": 1})

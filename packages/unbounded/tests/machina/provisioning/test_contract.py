@@ -117,7 +117,7 @@ async def test_one_runs_at_a_time_and_is_known_until_another_begins(world: World
     assert found.attempt == OTHER
 
 
-async def test_one_that_was_killed_is_interrupted_and_may_begin_again_by_its_name(world: World) -> None:
+async def test_killed_install_is_interrupted_and_restarts_with_the_same_attempt(world: World) -> None:
     shell, installer, first = world.shell, world.installer, world.waits(ATTEMPT)
     await installer.begin(shell, first)
     await world.killed()

@@ -54,7 +54,7 @@ async def host(hosts: AgentTools, lan: Segment, tmp_path: Path) -> AsyncIterator
             yield up
 
 
-async def test_a_run_has_a_unit_of_its_own_and_a_restart_of_the_host_ends_it(host: Host) -> None:
+async def test_install_runs_in_its_own_unit_and_a_host_restart_interrupts_it(host: Host) -> None:
     shell, installer = HostShell(host), HostInstaller(settle_s=0)
     unit = f"unbounded-install-{ATTEMPT}"
     first = await installer.begin(shell, install(waits_for(Path("/run/go"), "exit 3")))

@@ -98,7 +98,7 @@ def small(tmp_path: Path) -> Iterator[Local]:
 @pytest.mark.slow
 @needs_root
 @pytest.mark.root
-async def test_a_full_disk_is_said_and_its_end_is_known_all_the_same(small: Local, installer: HostInstaller) -> None:
+async def test_full_disk_is_reported_and_the_result_stays_readable(small: Local, installer: HostInstaller) -> None:
     fills = 'head -c 1000000 /dev/zero > "$UNBOUNDED_INSTALL_DIR/all" || echo "error: full"; exit 4'
     found = await installer.begin(small, install(fills))
     assert isinstance(found, Finished)

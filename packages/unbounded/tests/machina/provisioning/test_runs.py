@@ -163,7 +163,7 @@ async def test_many_begin_at_once_and_one_runs(host: Local, hasty: HostInstaller
 
 
 @pytest.mark.slow
-async def test_the_end_of_what_was_said_is_kept_and_no_more_than_that(host: Local, installer: HostInstaller) -> None:
+async def test_install_log_is_truncated_to_its_end(host: Local, installer: HostInstaller) -> None:
     script = """
         head -c 300000 /dev/urandom
         head -c 700000 /dev/zero | tr '\\0' x
@@ -215,9 +215,7 @@ async def test_output_that_somebody_keeps_open_does_not_hold_it_up(host: Local, 
 
 
 @pytest.mark.slow
-async def test_one_whose_keeper_was_killed_is_at_work_as_long_as_the_script_is(
-    host: Local, hasty: HostInstaller
-) -> None:
+async def test_run_with_killed_wrapper_is_in_progress_while_its_script_runs(host: Local, hasty: HostInstaller) -> None:
     go = host.folder / "go"
     keeper = await at_work(host, hasty, waits_for(go))
     signalled(keeper)
@@ -267,7 +265,7 @@ async def test_one_whose_host_was_restarted(host: Local, hasty: HostInstaller) -
 
 
 @pytest.mark.slow
-async def test_one_that_is_told_to_stop_stops_the_script_and_has_not_ended(host: Local, hasty: HostInstaller) -> None:
+async def test_terminated_run_stops_its_script_and_is_interrupted(host: Local, hasty: HostInstaller) -> None:
     stopped = host.folder / "stopped"
     script = f"trap 'touch \"{stopped}\"; exit 5' TERM; {waits_for(host.folder / 'go')}"
     keeper = await at_work(host, hasty, script)

@@ -66,7 +66,7 @@ async def test_a_hundred_share_one_connection(fleet: Fleet) -> None:
     await many_through_one(fleet, 100)
 
 
-async def test_the_first_use_of_a_bastion_is_pinned_for_each_who_shares_it(fleet: Fleet, ssh: SshClient) -> None:
+async def test_bastion_key_is_pinned_on_first_use_by_each_login(fleet: Fleet, ssh: SshClient) -> None:
     route = through_bastion(fleet, fleet.servers[0], bastion=HostKeyPins(), pins=HostKeyPins())
     for _ in range(2):
         first = FirstUses()
@@ -77,7 +77,7 @@ async def test_the_first_use_of_a_bastion_is_pinned_for_each_who_shares_it(fleet
             ]
 
 
-async def test_a_bastion_with_another_key_gets_no_login_and_the_host_no_connection(
+async def test_bastion_with_another_key_gets_no_login_or_forwarding(
     fleet: Fleet, ssh: SshClient, tmp_path: Path
 ) -> None:
     bastion, host = bastion_of(fleet), fleet.servers[0]
@@ -142,7 +142,7 @@ async def test_a_bastion_that_does_not_forward_says_so(fleet: Fleet, ssh: SshCli
     assert (refused.value.reason, refused.value.hop) == (SshReason.NO_FORWARDING, SSHHop.BASTION)
 
 
-async def test_a_bastion_that_dies_fails_those_who_ride_and_is_logged_in_to_again(fleet: Fleet, ssh: SshClient) -> None:
+async def test_lost_bastion_fails_its_logins_and_is_connected_again(fleet: Fleet, ssh: SshClient) -> None:
     bastion = bastion_of(fleet)
     route, sent = through_bastion(fleet, fleet.servers[0]), asyncio.Event()
 
@@ -164,7 +164,7 @@ async def test_a_bastion_that_dies_fails_those_who_ride_and_is_logged_in_to_agai
     await ssh.probe(route, on_first_use=FirstUses())
 
 
-async def test_a_bastion_that_dies_in_a_login_to_the_host_is_what_failed(fleet: Fleet, ssh: SshClient) -> None:
+async def test_bastion_lost_during_a_host_login_is_the_failed_hop(fleet: Fleet, ssh: SshClient) -> None:
     met = asyncio.Event()
 
     async def says_its_version_and_no_more(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

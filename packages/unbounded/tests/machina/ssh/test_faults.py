@@ -337,7 +337,7 @@ async def test_a_line_that_falls_silent_is_given_up(fleet: Fleet) -> None:
 @pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.parametrize("room", [0, 100, 1500, 1800], ids=["nothing", "kexinit", "more", "most"])
-async def test_a_handshake_that_stops_ends_at_its_limit_and_one_that_breaks_at_once(fleet: Fleet, room: int) -> None:
+async def test_stalled_handshake_times_out_and_broken_one_fails_at_once(fleet: Fleet, room: int) -> None:
     """The connection lets some of the server's bytes pass."""
     ssh = SshClient(SshLimits(login_s=60))
     async with proxy(f"ssh://{at(fleet.servers[0])}") as line:

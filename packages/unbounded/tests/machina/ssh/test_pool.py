@@ -117,7 +117,7 @@ def test_another_user_key_or_address_has_a_connection_of_its_own() -> None:
     story(tell)
 
 
-def test_each_who_sees_the_key_for_the_first_time_pins_it_also_on_a_connection_that_is_there() -> None:
+def test_each_first_use_pins_the_key_on_a_shared_connection() -> None:
     async def tell(opener: Opener, pool: BastionPool[MadeUp]) -> None:
         firsts = [FirstUses() for _ in range(3)]
         await asyncio.gather(ride(pool, HOP, first=firsts[0]), ride(pool, HOP, first=firsts[1]))
@@ -147,7 +147,7 @@ def test_who_cannot_pin_fails_alone_and_the_next_logs_in(kind: type[Exception]) 
     story(tell)
 
 
-def test_a_bastion_that_is_gone_is_knocked_at_once_for_all_who_wait() -> None:
+def test_unreachable_bastion_is_tried_once_for_all_waiting_logins() -> None:
     async def tell(opener: Opener, pool: BastionPool[MadeUp]) -> None:
         opener.fails = lambda hop: failures.failure(SshReason.REFUSED, hop.name, "bastion: connection refused")
         ends = await asyncio.gather(*(ride(pool) for _ in range(50)), return_exceptions=True)
@@ -160,7 +160,7 @@ def test_a_bastion_that_is_gone_is_knocked_at_once_for_all_who_wait() -> None:
     story(tell)
 
 
-def test_a_key_that_is_another_for_one_is_not_for_who_has_pinned_it() -> None:
+def test_bastion_key_mismatch_fails_only_logins_with_that_pin() -> None:
     async def tell(opener: Opener, pool: BastionPool[MadeUp]) -> None:
         wrong = replace(HOP, pins=HostKeyPins(fingerprint="SHA256:other"))
         ends = await asyncio.gather(ride(pool, wrong), ride(pool), ride(pool, wrong), return_exceptions=True)
@@ -213,7 +213,7 @@ def test_closing_takes_all_connections_along_also_one_that_is_being_made() -> No
     story(tell)
 
 
-def test_handshakes_wait_for_their_turn_and_a_busy_address_holds_up_no_other() -> None:
+def test_handshake_limits_apply_in_total_and_per_address() -> None:
     async def told() -> None:
         turns, at_once, most = HandshakeLimit(4, 2), {"all": 0, "a": 0}, {"all": 0, "a": 0}
         ends: list[str] = []

@@ -52,7 +52,7 @@ async def test_the_last_of_much_output_is_kept(fleet: Fleet) -> None:
         assert ended.dropped == 1_000_008 - 48 + 100 - 48
 
 
-async def test_a_command_past_its_limit_or_given_up_is_ended_on_the_host(fleet: Fleet) -> None:
+async def test_timed_out_or_cancelled_command_is_killed_on_the_host(fleet: Fleet) -> None:
     host = fleet.servers[0]
     async with logged_in(fleet) as shell:
         with pytest.raises(SshUncertain, match=r"within 0\.5 s"):
@@ -85,7 +85,7 @@ async def test_who_takes_lines_slowly_gets_them_all_and_little_is_held(fleet: Fl
         assert number == 200000
 
 
-async def test_a_command_that_says_nothing_or_goes_on_for_too_long_is_left(fleet: Fleet) -> None:
+async def test_silent_or_overlong_followed_command_is_ended(fleet: Fleet) -> None:
     host = fleet.servers[0]
     async with logged_in(fleet) as shell:
         with pytest.raises(SshUncertain, match=r"sent no output for 0\.5 s"):

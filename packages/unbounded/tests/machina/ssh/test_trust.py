@@ -54,7 +54,7 @@ def test_keys_that_cannot_be_read_trust_nobody(bad: str) -> None:
     assert keys.other_algorithms(pins, shown=[ED25519.kind], has=None) == ()
 
 
-def test_a_server_is_asked_for_pinned_kinds_first_and_for_others_only_if_they_may_count() -> None:
+def test_pinned_host_key_algorithms_are_requested_first() -> None:
     everything = {name for names in KINDS.values() for name in names}
     both = HostKeyPins((line(ECDSA), line(ED25519)))
     assert keys.algorithms(both)[:2] == (ECDSA.kind, ED25519.kind)

@@ -205,7 +205,7 @@ def _disk_paths() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", list(_disk_paths()))
-def test_all_that_an_os_disk_can_have_is_kept_told_or_follows_from_the_virtual_machine(path: str) -> None:
+def test_every_os_disk_property_is_kept_reported_or_derived(path: str) -> None:
     how = OF_THE_DISK.get(path) or ("the image's" if path.startswith(CREATION_DATA) else None)
     assert how is not None, f"{path} is new in the SDK: keep it, or tell that it is lost"
     vm = _vm()
@@ -230,7 +230,7 @@ def _with(document: Any, path: str, value: Any) -> Any:
     ("size", "tier", "is_lost"),
     [(30, "P4", False), (128, "P10", False), (129, "P15", False), (128, "P30", True), (30, "E4", False)],
 )
-def test_a_performance_tier_is_lost_where_it_is_not_that_of_the_size(size: int, tier: str, is_lost: bool) -> None:
+def test_non_default_performance_tier_is_reported_as_lost(size: int, tier: str, is_lost: bool) -> None:
     disk = {"sku": {"name": "Premium_LRS"}, "properties": {"diskSizeGB": size, "tier": tier}}
     assert [each.consequence for each in vm_properties.os_disk_losses(disk, encrypted=False)] == (
         [f"tier {tier} of its OS disk"] if is_lost else []

@@ -89,7 +89,7 @@ async def test_a_long_call_is_followed_by_a_successor() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("was_seen", [True, False])
 @swift
-async def test_a_restart_whose_long_call_is_forgotten_is_judged_by_what_the_record_shows(was_seen: bool) -> None:
+async def test_restart_with_vanished_async_operation_needs_the_activity_record(was_seen: bool) -> None:
     async with azure_world("operation-status-vanishes") as world:
         await world.begin()
         first = world.controller().start()

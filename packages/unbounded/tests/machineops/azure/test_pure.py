@@ -202,7 +202,7 @@ def _made_of(**reference: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_version_of_an_image_will_do_where_a_vm_can_be_made_of_it(version: str) -> None:
+def test_image_version_is_available_only_if_a_vm_can_use_it(version: str) -> None:
     path, properties, does = VERSIONS[version]
     place = "/subscriptions/0-2/resourceGroups/gold/providers/Microsoft.Compute"
     image = images.image_of(_made_of(id=f"{place}{GOLD}{path}"))
@@ -243,7 +243,7 @@ def test_it_is_registered_and_sound() -> None:
     assert registry.faults(provider) == []
 
 
-def test_what_of_a_deallocated_machines_os_disk_only_the_disk_shows_is_kept_or_said_to_be_lost() -> None:
+def test_os_disk_settings_of_a_deallocated_vm_are_kept_or_reported() -> None:
     data = {"lun": 3, "caching": "None", "storageFaultDomainAlignment": "Aligned", "deleteOption": "Detach"}
     storage = {
         "osDisk": {"name": "d", "managedDisk": {"id": ARM}, "encryptionSettings": {"enabled": True}},
@@ -319,7 +319,7 @@ CREATIONS: Final = {
 
 
 @pytest.mark.parametrize("case", CREATIONS)
-def test_where_no_vm_is_the_long_call_of_its_creation_tells_what_became_of_it(case: str) -> None:
+def test_without_a_vm_its_creation_call_decides_the_next_step(case: str) -> None:
     creation, do, reason = CREATIONS[case]
     disk = ARM.replace("virtualMachines/vm-1", "disks/old")
     kept = VmReplacementState("0" * 8, "vm-1", "RG_a.(b)", "vm-id-1", disk, {"properties": _parts("Detach")}, {}, [])

@@ -71,7 +71,7 @@ async def test_the_new_one_has_all_that_the_old_one_had(shape: VmShape) -> None:
 
 
 @swift
-async def test_it_is_not_asked_how_far_a_change_is_before_it_wants_to_be() -> None:
+async def test_azure_change_is_polled_only_after_its_retry_after() -> None:
     async with azure_world(shape=RICH) as world:
         await world.begin()
         world.cloud.estate.times = AzureTimes(create_s=20.0, delete_s=20.0, poll_s=12.0)
@@ -90,7 +90,7 @@ async def test_it_is_not_asked_how_far_a_change_is_before_it_wants_to_be() -> No
 
 
 @swift
-async def test_a_cancel_is_not_held_up_by_when_it_wants_to_be_asked() -> None:
+async def test_cancel_does_not_wait_for_retry_after() -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
         before = document(world)
@@ -120,7 +120,7 @@ async def test_what_would_be_lost_is_said_before_anything_is_touched() -> None:
 
 
 @swift
-async def test_what_is_set_at_the_os_disk_itself_would_be_lost_and_is_said() -> None:
+async def test_loss_of_os_disk_settings_is_rejected_with_strict_keep() -> None:
     async with azure_world(shape=PLAIN) as world:
         disk = world.cloud.machines()["vm-1"].os_disk["name"]
         world.cloud.set_disk(disk, tier="P50", publicNetworkAccess="Disabled")
@@ -163,7 +163,7 @@ async def _failed(
 @pytest.mark.slow
 @pytest.mark.parametrize("gone", ["operation", "Machine"])
 @swift
-async def test_a_machine_that_a_failure_has_left_without_a_vm_is_made_by_the_next_replacement(gone: str) -> None:
+async def test_next_replacement_creates_the_vm_of_a_failed_one(gone: str) -> None:
     async with _failed(RICH, cores_quota=0) as (world, failed):
         assert failed.status.reason == reasons.QUOTA_EXCEEDED
         message = failed.status.message or ""
@@ -192,7 +192,7 @@ async def test_a_machine_that_a_failure_has_left_without_a_vm_is_made_by_the_nex
 
 @pytest.mark.slow
 @swift
-async def test_a_machine_that_is_deleted_while_it_has_no_vm_is_made_again_and_replaced() -> None:
+async def test_machine_deleted_without_a_vm_can_be_recreated_and_replaced() -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
         world.cloud.set_dials(cores_quota=0)
@@ -215,7 +215,7 @@ async def test_a_machine_that_is_deleted_while_it_has_no_vm_is_made_again_and_re
 
 
 @swift
-async def test_a_new_vm_that_gets_no_host_is_told_with_why_as_soon_as_that_is_seen() -> None:
+async def test_allocation_failure_of_the_new_vm_is_reported_at_once() -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
         world.cloud.set_dials(sizes_out_of_capacity=("Standard_D2s_v5",))
@@ -246,7 +246,7 @@ HALF_WAY: Final[Mapping[str, Mapping[str, Any]]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("left", HALF_WAY)
 @swift
-async def test_what_a_failure_has_left_half_way_is_made_whole_by_the_next_replacement(left: str) -> None:
+async def test_next_replacement_completes_what_a_failed_one_left(left: str) -> None:
     async with _failed(RICH, errors_go_on=True, **HALF_WAY[left]) as (world, failed):
         for stray in (*world.cloud.stray_disks(), *world.cloud.stray_nics()):
             assert stray in (failed.status.message or "")
@@ -267,7 +267,7 @@ WITHOUT: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("when", WITHOUT)
 @swift
-async def test_a_kept_model_that_somebody_removes_is_told_with_all_that_is_left(when: str) -> None:
+async def test_deleted_replacement_state_is_reported_with_all_remaining_resources(when: str) -> None:
     stage, dials = WITHOUT[when]
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
@@ -327,7 +327,7 @@ async def _cancelled_while_detaching() -> AsyncIterator[tuple[AzureWorld, Runnin
 @pytest.mark.slow
 @pytest.mark.parametrize("crash", [False, True])
 @swift
-async def test_a_cancel_before_anything_is_deleted_puts_the_vm_back_as_it_was(*, crash: bool) -> None:
+async def test_cancel_before_the_deletion_restores_the_vm(*, crash: bool) -> None:
     async with _cancelled_while_detaching() as (world, controller, before):
         world.cloud.set_dials(hanging=())
         if crash:
@@ -400,7 +400,7 @@ async def test_a_cancel_while_the_model_is_kept_leaves_nothing(*, crash: bool, m
 
 @pytest.mark.slow
 @swift
-async def test_a_cancel_while_the_model_is_kept_forgets_nothing_of_what_could_not_be_put_back(
+async def test_cancel_while_saving_keeps_the_state_of_failed_restorations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with _cancelled_while_detaching() as (world, _, before):
@@ -421,7 +421,7 @@ async def test_a_cancel_while_the_model_is_kept_forgets_nothing_of_what_could_no
 
 @pytest.mark.slow
 @swift
-async def test_what_is_kept_and_cannot_be_removed_is_told_after_a_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_undeletable_replacement_state_is_reported_after_a_rollback(monkeypatch: pytest.MonkeyPatch) -> None:
     async with _cancelled_while_detaching() as (world, _, before):
         remove = world.api.delete
 
@@ -561,7 +561,7 @@ def _options(document: dict[str, Any]) -> dict[str, str]:
 
 @pytest.mark.slow
 @swift
-async def test_what_would_be_lost_since_it_was_kept_is_not_lost_where_nothing_may_be() -> None:
+async def test_settings_added_after_saving_fail_a_strict_replacement() -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
         world.controller().start()
@@ -591,7 +591,7 @@ UNADDED: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("trouble", UNADDED)
 @swift
-async def test_an_extension_that_azure_does_not_add_is_named_and_the_others_are_there(trouble: str) -> None:
+async def test_failed_extension_is_named_and_the_others_are_added(trouble: str) -> None:
     dials, words = UNADDED[trouble]
     async with azure_world(shape=RICH) as world:
         await world.begin()
@@ -611,7 +611,7 @@ async def test_an_extension_that_azure_does_not_add_is_named_and_the_others_are_
 
 
 @swift
-async def test_an_extension_is_asked_for_again_where_nothing_could_be_changed_for_now() -> None:
+async def test_extension_is_retried_after_a_temporary_read_only_error() -> None:
     async with azure_world(shape=RICH) as world:
         await world.begin()
         world.cloud.set_dials(
@@ -674,7 +674,7 @@ async def test_an_image_that_is_not_there_is_found_before_anything_is_touched(im
 @pytest.mark.slow
 @pytest.mark.parametrize("image", ["latest", "gallery", "community"])
 @swift
-async def test_an_image_that_may_not_be_looked_at_is_refused_or_told_as_what_may_be_lost(image: str) -> None:
+async def test_unreadable_image_is_rejected_or_reported_as_possible_loss(image: str) -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
         name = _made_of(world, image)
@@ -695,7 +695,7 @@ async def test_an_image_that_may_not_be_looked_at_is_refused_or_told_as_what_may
 @pytest.mark.slow
 @pytest.mark.parametrize("crash", [False, True])
 @swift
-async def test_a_creation_that_takes_its_vm_with_it_is_told_by_its_long_call(*, crash: bool) -> None:
+async def test_failed_creation_without_a_vm_is_reported_from_its_async_operation(*, crash: bool) -> None:
     async with azure_world("create-fails-and-is-gone", shape=PLAIN) as world:
         await world.begin()
         world.cloud.estate.times = AzureTimes(create_s=20.0)
@@ -740,7 +740,7 @@ MADE_WITH: Final[Mapping[str, Mapping[str, Any]]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("part", MADE_WITH)
 @swift
-async def test_what_a_vm_was_made_with_and_azure_does_not_take_again_keeps_none_from_being_made(part: str) -> None:
+async def test_creation_only_vm_properties_do_not_prevent_a_new_vm(part: str) -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
         machine = world.cloud.machines()["vm-1"]
@@ -756,7 +756,7 @@ async def test_what_a_vm_was_made_with_and_azure_does_not_take_again_keeps_none_
 
 @pytest.mark.slow
 @swift
-async def test_a_lock_on_the_vm_is_told_and_what_was_changed_before_it_was_found_is_put_back() -> None:
+async def test_resource_lock_is_reported_and_former_changes_are_restored() -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
         before = document(world)
@@ -776,7 +776,7 @@ async def test_a_lock_on_the_vm_is_told_and_what_was_changed_before_it_was_found
 
 @pytest.mark.slow
 @swift
-async def test_what_is_taken_off_a_vm_after_a_replacement_that_was_put_back_does_not_come_back() -> None:
+async def test_extension_removed_after_a_rollback_is_not_restored() -> None:
     async with _failed(RICH, locked=("vm-1",)) as (world, _):
         await nothing_is_left(world)
         machine, estate = world.cloud.machines()["vm-1"], world.cloud.estate
@@ -788,7 +788,7 @@ async def test_what_is_taken_off_a_vm_after_a_replacement_that_was_put_back_does
 
 @pytest.mark.slow
 @swift
-async def test_what_a_vm_lacks_is_not_forgotten_by_a_replacement_that_was_put_back() -> None:
+async def test_rolled_back_replacement_keeps_the_state_of_missing_extensions() -> None:
     async with _failed(RICH, errors_go_on=True, **HALF_WAY["no extensions"]) as (world, _):
         world.cloud.set_dials(locked=("vm-1",))
         second = await world.carried_out("HostReplace", name="second")
@@ -806,7 +806,7 @@ async def test_what_a_vm_lacks_is_not_forgotten_by_a_replacement_that_was_put_ba
 
 @pytest.mark.slow
 @swift
-async def test_a_new_vm_that_a_change_has_left_as_failed_is_asked_once_more() -> None:
+async def test_new_vm_in_failed_provisioning_state_is_updated_once_more() -> None:
     async with azure_world(shape=PLAIN) as world:
         await world.begin()
         twice = ("InternalExecutionError",) * 2  # the detaching that came true all the same, and the restoring

@@ -229,7 +229,7 @@ def test_what_a_launch_can_ask_for_again_is_kept() -> None:
         ("", True, "", TERMINATING_OLD, True),
     ],
 )
-def test_a_replacement_ends_with_one_that_runs_and_one_of_which_it_is_known_that_it_is_gone(
+def test_replacement_ends_with_new_instance_running_and_old_one_gone(
     old: str, terminating: bool, new: str, step: str | None, under_way: bool
 ) -> None:
     seen = OciObservation(bound="new", old=old, new_id="new", new=new)
@@ -250,7 +250,7 @@ def test_the_vnic_keeps_its_name_and_tags() -> None:
     assert vnic["securityAttributes"] == security["securityAttributes"]
 
 
-def test_what_is_changed_of_an_instance_after_its_details_were_taken_is_seen() -> None:
+def test_changes_of_an_instance_since_its_launch_details_are_detected() -> None:
     old = OLD | {"metadata": {"site": "a"}, "freeformTags": {"team": "blue"}, "shapeConfig": {"ocpus": 2.0}}
     body = launch.details(old, {"subnetId": "s"}, IMAGE, {}, job=JOB, user_data="#cloud-config")
     assert launch.changes(old, body, JOB) == []
@@ -287,7 +287,7 @@ def test_a_secret_is_an_api_key_with_or_without_a_passphrase() -> None:
         ({"privateKeyPassphrase": "hunter2"}, "privateKey is not encrypted: omit privateKeyPassphrase"),
     ],
 )
-def test_a_secret_that_cannot_be_meant_names_the_key_and_not_the_value(changes: dict[str, str], words: str) -> None:
+def test_invalid_login_secret_names_the_key_but_not_the_value(changes: dict[str, str], words: str) -> None:
     with pytest.raises(ValueError, match=words) as raised:
         _login(**changes)
     assert "hunter2" not in str(raised.value)
@@ -346,7 +346,7 @@ def _ocid(kind: str) -> str:
 
 @pytest.mark.parametrize("old", ["STOPPED", "RUNNING"])
 @pytest.mark.parametrize("new", ["", "STOPPED"])
-def test_what_there_is_and_what_to_do_stand_before_all_that_a_status_cuts_off(old: str, new: str) -> None:
+def test_message_has_instances_and_remedy_before_the_truncation(old: str, new: str) -> None:
     tags = {launch.TAG_UID: "6f1c0d7e-6f0e-4f6c-9d6e-0a4f2a3b4c5d"}
     body = {"freeformTags": tags, "displayName": "worker-0123456789", "compartmentId": _ocid("compartment")}
     ident, left = _ocid("instance"), (_ocid("bootvolume"),) * 2

@@ -116,7 +116,7 @@ async def test_a_boot_volume_that_somebody_keeps_on_terminating_is_not_deleted(w
 
 
 @oci_story(judged=False)
-async def test_a_volume_that_is_attached_meanwhile_holds_up_the_end_until_it_is_named(world: OciWorld) -> None:
+async def test_volume_attached_during_replacement_fails_it_by_name(world: OciWorld) -> None:
     old = await _begin(world, until="LaunchInstance")
     volume = attach_volume(world.near.tenancy, old, Disks(count=1), 3, world.near.now)
     phase, reason, message = await _end(world)
@@ -140,7 +140,7 @@ async def test_it_goes_on_as_soon_as_what_was_attached_is_detached(world: OciWor
 
 
 @oci_story(judged=False)
-async def test_what_was_launched_can_be_found_where_nobody_looks_before_the_machine_is_bound_elsewhere(
+async def test_message_names_the_launched_instance_of_a_rebound_machine(
     world: OciWorld,
 ) -> None:
     other = await world.oci_machine("m2")
@@ -163,7 +163,7 @@ async def test_what_was_launched_can_be_found_where_nobody_looks_before_the_mach
 
 
 @oci_story(judged=False)
-async def test_a_machine_that_names_an_instance_which_was_replaced_is_told_by_what(world: OciWorld) -> None:
+async def test_machine_bound_to_a_replaced_instance_gets_its_replacement_named(world: OciWorld) -> None:
     await _begin(world)
     assert (await _end(world))[0] == "Complete"
     new = world.bound["m1"]
@@ -222,7 +222,7 @@ async def test_it_is_not_complete_where_the_replacement_is_gone_by_then(world: O
 
 
 @oci_story(judged=False)
-async def test_the_old_one_is_left_as_it_is_where_the_replacement_is_gone_before_its_end(world: OciWorld) -> None:
+async def test_old_instance_stays_when_its_replacement_was_terminated(world: OciWorld) -> None:
     world.near.set_dials(**HELD_UP)
     old = await _begin(world, until="TerminateInstance")
     end(world.near.tenancy, await _handed_over(world), world.near.now)
@@ -261,7 +261,7 @@ def test_what_may_not_be_seen_any_more_is_not_taken_for_gone(only: tuple[str, ..
 
 
 @oci_story("terminate-leaves-the-boot-volume", judged=False)
-async def test_a_boot_volume_that_may_not_be_seen_any_more_is_not_taken_for_gone(world: OciWorld) -> None:
+async def test_unreadable_boot_volume_is_not_reported_as_deleted(world: OciWorld) -> None:
     await _begin(world, until="TerminateInstance")
     denied = {"only": ("GetBootVolume",), "errors": ("NotAuthorizedOrNotFound",), "errors_go_on": True}
     world.near.set_dials(terminate="leaves-boot-volume", **denied)
@@ -280,7 +280,7 @@ async def _lose_what_is_kept(world: OciWorld) -> None:
 
 
 @oci_story()
-async def test_a_replacement_is_found_by_its_tags_where_what_was_kept_is_lost(world: OciWorld) -> None:
+async def test_replacement_with_lost_state_is_found_by_its_tags(world: OciWorld) -> None:
     await _begin(world, until="LaunchInstance")
     await asyncio.sleep(5)
     await _lose_what_is_kept(world)
@@ -289,7 +289,7 @@ async def test_a_replacement_is_found_by_its_tags_where_what_was_kept_is_lost(wo
 
 
 @oci_story(judged=False)
-async def test_what_is_lost_before_there_is_a_replacement_leaves_the_old_one_named(world: OciWorld) -> None:
+async def test_state_lost_before_the_launch_names_the_old_instance(world: OciWorld) -> None:
     world.near.set_dials(only=("LaunchInstance",), errors=("OutOfHostCapacity",), errors_go_on=True)
     old = await _begin(world, until="LaunchInstance", within_s=120)
     await _lose_what_is_kept(world)
@@ -302,7 +302,7 @@ async def test_what_is_lost_before_there_is_a_replacement_leaves_the_old_one_nam
 
 
 @oci_story(judged=False)
-async def test_an_old_instance_that_an_earlier_replacement_has_left_is_named_by_the_next_one(world: OciWorld) -> None:
+async def test_next_replacement_names_the_instance_left_by_an_earlier_one(world: OciWorld) -> None:
     denied = {"only": ("TerminateInstance",), "errors": ("NotAuthorizedOrNotFound",), "errors_go_on": True}
     world.near.set_dials(**denied)
     oldest = await _begin(world)
@@ -326,7 +326,7 @@ async def test_an_old_instance_that_an_earlier_replacement_has_left_is_named_by_
 
 
 @pytest.mark.parametrize("call", ["GetSubnet", "GetBootVolume", "GetVnic"])
-def test_what_a_replacement_rests_on_has_to_be_seen_before_anything_is_touched(call: str) -> None:
+def test_unreadable_prerequisite_rejects_a_replacement_before_any_change(call: str) -> None:
     @oci_story(judged=False)
     async def story(world: OciWorld) -> None:
         world.near.set_dials(only=(call,), errors=("NotAuthorizedOrNotFound",), errors_go_on=True)

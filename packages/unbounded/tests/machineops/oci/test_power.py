@@ -42,7 +42,7 @@ async def _run(
     ],
 )
 @oci_story()
-async def test_each_operation_asks_for_what_is_needed_and_follows_it_to_its_end(
+async def test_each_power_operation_sends_its_actions_and_completes(
     world: OciWorld, kind: str, state: InstanceState, asked: list[str], becomes: str
 ) -> None:
     phase, _, _ = await _run(world, kind, state)
@@ -154,7 +154,7 @@ LOST: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", LOST)
-def test_a_reset_whose_answer_is_lost_is_asked_for_with_its_token_again_and_done_once(how: str) -> None:
+def test_reset_with_lost_answer_is_retried_with_its_token_and_happens_once(how: str) -> None:
     @oci_story()
     async def story(world: OciWorld) -> None:
         world.near.set_dials(**LOST[how])
@@ -226,7 +226,7 @@ async def test_what_somebody_else_did_earlier_is_not_taken_for_the_reset(world: 
 
 @pytest.mark.slow
 @oci_story()
-async def test_a_reset_after_which_the_instance_does_not_come_back_ends_with_what_its_work_request_says(
+async def test_failed_reset_reports_the_error_of_its_work_request(
     world: OciWorld,
 ) -> None:
     world.near.set_dials(action_work="told", failing_starts=1)
@@ -238,7 +238,7 @@ async def test_a_reset_after_which_the_instance_does_not_come_back_ends_with_wha
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["HostReboot", "HostReplace"])
 @oci_story()
-async def test_a_tenancy_that_wants_to_be_left_alone_is_left_alone_for_so_long(world: OciWorld, kind: str) -> None:
+async def test_throttled_tenancy_gets_no_requests_until_retry_after(world: OciWorld, kind: str) -> None:
     world.near.set_dials(spared=2, errors=("TooManyRequests",), retry_after_s=25.0)
     assert (await _run(world, kind))[0] == "Complete"
     (refused,) = (place for place, each in enumerate(world.near.journal) if each.status == 429)
@@ -257,7 +257,7 @@ async def test_a_work_request_is_asked_for_as_often_as_it_says(world: OciWorld) 
 
 @pytest.mark.slow
 @oci_story()
-async def test_a_reset_that_is_over_before_it_is_answered_is_not_taken_for_done_nor_waited_for(world: OciWorld) -> None:
+async def test_reset_over_before_its_lost_answer_has_unknown_outcome(world: OciWorld) -> None:
     world.near.set_dials(lost_after=6, of="changes")
     began = asyncio.get_running_loop().time()
     phase, reason, message = await _run(world, "HostReboot")
@@ -298,7 +298,7 @@ async def test_a_reset_is_done_once_though_the_controller_crashes_upon_it(
 
 @pytest.mark.slow
 @oci_story()
-async def test_a_reset_is_followed_by_the_next_controller_with_what_the_first_was_told(world: OciWorld) -> None:
+async def test_next_controller_follows_the_work_request_of_a_reset(world: OciWorld) -> None:
     world.near.set_dials(reset_shown="running", action_work="listed")
     await world.oci_machine()
     world.steward().start()
@@ -314,7 +314,7 @@ async def test_a_reset_is_followed_by_the_next_controller_with_what_the_first_wa
 
 
 @oci_story()
-async def test_a_reset_whose_answer_is_lost_and_after_which_somebody_stops_the_instance_is_told(
+async def test_reset_with_lost_answer_and_later_stop_has_unknown_outcome(
     world: OciWorld,
 ) -> None:
     world.near.set_dials(lost_after=1, of="changes")

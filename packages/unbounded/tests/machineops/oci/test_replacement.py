@@ -209,7 +209,7 @@ async def test_an_image_that_is_asked_for_is_taken(world: OciWorld) -> None:
 
 @pytest.mark.slow
 @oci_story()
-async def test_an_image_that_somebody_has_made_of_an_instance_is_not_taken_by_itself(world: OciWorld) -> None:
+async def test_custom_image_is_not_chosen_automatically(world: OciWorld) -> None:
     tenancy = world.near.tenancy
     ours = max(
         (each for each in tenancy.images if each.version == "24.04" and not each.arm), key=lambda one: one.created
@@ -348,7 +348,7 @@ async def test_a_launch_without_a_host_leaves_off_what_was_off(world: OciWorld) 
 
 @pytest.mark.slow
 @oci_story(judged=False)
-async def test_a_cancel_has_the_old_one_run_again_as_long_as_nothing_was_launched(world: OciWorld) -> None:
+async def test_cancel_before_the_launch_restarts_the_old_instance(world: OciWorld) -> None:
     await world.oci_machine()
     world.steward().start()
     world.controller().start()
@@ -366,7 +366,7 @@ async def test_a_cancel_has_the_old_one_run_again_as_long_as_nothing_was_launche
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ends", ["deadline", "crash", "was off"])
-def test_the_old_one_is_not_started_beside_a_replacement_that_is_not_shown_yet(ends: str) -> None:
+def test_old_instance_is_not_started_beside_an_unlisted_replacement(ends: str) -> None:
     @oci_story(judged=False)
     async def story(world: OciWorld) -> None:
         world.near.set_dials(lost_after=1, only=("LaunchInstance",), list_lag_s=30.0)
@@ -393,7 +393,7 @@ def test_the_old_one_is_not_started_beside_a_replacement_that_is_not_shown_yet(e
 
 @pytest.mark.slow
 @oci_story()
-async def test_an_instance_that_is_on_its_way_for_long_is_not_given_up_just_before_it_runs(world: OciWorld) -> None:
+async def test_slow_provisioning_of_an_instance_is_awaited(world: OciWorld) -> None:
     world.near.tenancy.times = dataclasses.replace(TIMES, provision_s=2400.0)
     phase, _, message = await _run(world)
     assert (phase, world.asked.count("LaunchInstance")) == ("Complete", 1), message
@@ -413,7 +413,7 @@ LOST_LAUNCHES: dict[str, tuple[dict[str, Any], str, float]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", LOST_LAUNCHES)
-def test_a_launch_that_comes_to_nothing_is_told_as_soon_as_it_is_seen_and_asked_for_again(how: str) -> None:
+def test_failed_launch_is_reported_at_once_and_retried(how: str) -> None:
     dials, why, within_s = LOST_LAUNCHES[how]
 
     @oci_story()
@@ -447,7 +447,7 @@ async def test_launches_that_all_come_to_nothing_end_with_why(world: OciWorld) -
 
 @pytest.mark.slow
 @oci_story(judged=False)
-async def test_a_replacement_that_somebody_terminates_before_it_is_handed_over_is_not_said_to_lack_a_host(
+async def test_externally_terminated_replacement_is_reported_as_terminated(
     world: OciWorld,
 ) -> None:
     running = asyncio.create_task(_run(world))
@@ -489,7 +489,7 @@ async def test_what_a_launch_has_left_that_came_to_nothing_is_named(world: OciWo
 
 @pytest.mark.slow
 @oci_story(judged=False)
-async def test_what_an_earlier_replacement_has_left_is_not_joined_by_a_second_one(world: OciWorld) -> None:
+async def test_unfinished_replacement_prevents_a_second_launch(world: OciWorld) -> None:
     world.near.set_profile("launch-never-ends")
     assert (await _run(world))[1] == common.TIMED_OUT
     (left,) = [ident for ident in world.near.machines() if ident not in world.first]
@@ -514,9 +514,7 @@ async def test_a_slow_cloud_is_not_asked_one_thing_after_the_other(world: OciWor
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", ["key-is-revoked", "stalls"])
 @oci_story(judged=False)
-async def test_a_cloud_that_is_out_of_reach_from_some_time_on_leaves_nothing_unnamed(
-    world: OciWorld, profile: str
-) -> None:
+async def test_failure_with_unreachable_cloud_names_every_instance(world: OciWorld, profile: str) -> None:
     running = asyncio.create_task(_run(world))
     await asyncio.sleep(100)
     assert world.asked == ["STOP", "LaunchInstance"]

@@ -121,7 +121,7 @@ async def test_an_instance_speaks_for_itself(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-async def test_a_workload_of_a_cluster_speaks_with_what_its_service_account_is_given(
+async def test_oke_workload_logs_in_with_its_service_account_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with LabOci() as cloud:
@@ -151,7 +151,7 @@ async def test_a_workload_of_a_cluster_speaks_with_what_its_service_account_is_g
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("status", "kind"), [("NotAuthorizedOrNotFound", Refusal), ("ServiceUnavailable", Transient)])
-async def test_a_token_that_is_not_renewed_is_not_taken_for_the_end_of_an_instance(
+async def test_failed_token_renewal_is_not_reported_as_missing_instance(
     status: str, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with LabOci() as cloud:

@@ -141,7 +141,7 @@ async def kubectl(server: ApiServer, *arguments: str) -> None:
 
 
 @pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
-async def test_the_token_that_a_machine_names_stands_in_its_file_once_metalman_may_read_it(tmp_path: Path) -> None:
+async def test_named_token_is_in_the_agent_config_once_metalman_may_read_it(tmp_path: Path) -> None:
     async with site(tmp_path / "data") as lab:
         token = site_token_manifest("lab", now=datetime.now(UTC), good_for=timedelta(hours=1), default=False)
         await lab.root.create(SECRETS, token, namespace="kube-system")

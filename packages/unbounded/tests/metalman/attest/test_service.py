@@ -140,7 +140,7 @@ async def test_a_tpm_that_proves_itself_gets_the_token_of_its_machine(client: Cl
     assert [reason for reason, _ in await lab.told("EndorsementKeyPinned")] == ["EndorsementKeyPinned"]
 
 
-async def test_where_no_proof_is_required_one_step_gives_a_token_and_says_nothing_of_a_proof() -> None:
+async def test_attestation_without_required_proof_returns_a_token_in_one_step() -> None:
     lab, client = Lab(proof_required=False), Client()
     answer = await lab.post(**client.keys)
     assert client.token(answer.body).startswith((await lab.secrets())[0].value("token-id").decode())  # type: ignore[union-attr]
@@ -203,7 +203,7 @@ async def enrol(lab: Lab, digest: str | None) -> None:
 
 
 @pytest.mark.parametrize("shown", [str.lower, str.upper])
-async def test_a_key_that_is_enrolled_before_is_the_only_one_that_gets_a_token(shown: Callable[[str], str]) -> None:
+async def test_only_the_enrolled_endorsement_key_gets_a_token(shown: Callable[[str], str]) -> None:
     """A former fault: the first TPM was trusted, whoever its owner."""
     lab, ours, foreign = Lab(), Client(), Client(ecc_key(), ecc_key(1))
     await enrol(lab, shown(digest_of(ours)))
@@ -219,7 +219,7 @@ async def test_a_key_that_is_enrolled_before_is_the_only_one_that_gets_a_token(s
     assert await lab.pinned() == parse_public(area_of(ours.ek), "ekPub").pem
 
 
-async def test_a_tpm_that_was_exchanged_is_enrolled_over_the_one_that_was_pinned() -> None:
+async def test_enrollment_of_an_exchanged_tpm_replaces_the_pinned_one() -> None:
     lab, before, after = Lab(), Client(), Client(ecc_key(), ecc_key(1))
     assert (await lab.proven(before)).code == 200
     await enrol(lab, digest_of(after))

@@ -60,7 +60,7 @@ def test_our_commands_find_the_same_endorsement_key_as_the_tools(tpm: SoftwareTp
 
 
 @KINDS
-def test_the_digest_that_enrols_a_key_is_what_tpm2_tools_and_openssl_make_of_it(tpm: SoftwareTpm, kind: str) -> None:
+def test_endorsement_key_digest_equals_that_of_tpm2_tools_and_openssl(tpm: SoftwareTpm, kind: str) -> None:
     tpm.tools("createek", "-Q", "-G", kind, "-c", "ek.ctx", "-u", "ek.pem", "-f", "pem")
     tpm.forget()
     der = ["openssl", "pkey", "-pubin", "-in", str(tpm.folder / "ek.pem"), "-outform", "DER"]

@@ -266,7 +266,7 @@ async def test_a_boot_keeps_its_image_at_another_replica_and_after_a_restart(lab
         await eventually(gone)
 
 
-async def test_a_boot_whose_image_is_nowhere_any_more_gets_the_one_that_is(lab: Lab, registry: Registry) -> None:
+async def test_boot_with_a_vanished_image_gets_the_present_one(lab: Lab, registry: Registry) -> None:
     registry.add(netboot(b"2"), "v1")
     await lab.machine()
     await status(lab, "KernelFetched", digest=str(netboot(b"1").digest))
@@ -380,7 +380,7 @@ async def test_a_boot_goes_on_with_the_image_that_is_fetched_again(lab: Lab, reg
 
 
 @pytest.mark.parametrize(("built", "said"), UNUSABLE, ids=["no disk", "no metadata", "no file", "no digest"])
-async def test_an_image_that_cannot_be_used_is_said_until_it_is_pushed_anew(
+async def test_unusable_image_is_reported_until_a_new_push(
     lab: Lab, registry: Registry, built: Built, said: str
 ) -> None:
     registry.add(built, "v1")
@@ -471,9 +471,7 @@ async def test_a_pull_that_nobody_wants_any_more_is_ended(lab: Lab, registry: Re
         await eventually(ended)
 
 
-async def test_only_machines_of_the_site_and_only_those_that_boot_from_the_network(
-    lab: Lab, registry: Registry
-) -> None:
+async def test_images_are_pulled_only_for_network_booted_machines_of_the_site(lab: Lab, registry: Registry) -> None:
     registry.add(netboot(), "v1")
     async with lab.replica(site="a") as keeper:
         for name, site in (("ours", "a"), ("theirs", "b")):

@@ -123,7 +123,7 @@ def test_a_netboot_image_names_its_boot_files(tmp_path: Path) -> None:
         read_netboot(disk(tmp_path, metadata_yaml="{}"))
 
 
-def test_the_digest_of_a_disk_image_is_what_it_says_else_what_it_is(tmp_path: Path) -> None:
+def test_disk_image_digest_comes_from_metadata_or_else_the_content(tmp_path: Path) -> None:
     assert read_disk(tmp_path, alone=False) == ""
     with pytest.raises(UnusableContent, match=r"it has neither disk/disk.img.zst nor disk/disk.img.gz"):
         read_disk(tmp_path, alone=True)

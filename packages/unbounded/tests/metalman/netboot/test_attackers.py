@@ -228,7 +228,7 @@ async def test_the_kernel_tells_who_is_behind_an_address(network: Lab) -> None:
     assert told.split() == [NEAR_MAC, "None"]
 
 
-async def test_a_thief_of_mac_and_address_is_noticed_as_soon_as_the_host_asks(network: Lab, tmp_path: Path) -> None:
+async def test_stolen_mac_and_address_are_detected_at_the_next_host_request(network: Lab, tmp_path: Path) -> None:
     async with metalman(network, tmp_path) as servers:
         await servers.stage("WaitingLoader")
         ip(f"-n {network.ns('near')} link set eth0 down")  # one MAC on two ports of a switch is heard on the last one

@@ -67,7 +67,7 @@ def test_an_address_belongs_to_one_machine_or_to_none(steps: list[tuple[str, tup
         assert owner is None or owners == {owner}
 
 
-def test_a_duplicate_is_served_to_neither_and_the_rest_is_served_when_one_goes() -> None:
+def test_duplicate_lease_is_withheld_until_one_machine_drops_it() -> None:
     made = roll()
     made.set_leases("m1", (lease(MACS[0], ADDRESSES[0]),))
     assert made.by_address(ADDRESSES[0]) == "m1"
@@ -95,7 +95,7 @@ def test_a_prefix_finds_its_boot_and_nothing_else_does() -> None:
     assert not made.all_requests()
 
 
-def test_a_prefix_stays_the_same_over_restarts_and_differs_between_boots_machines_and_keys() -> None:
+def test_url_prefix_is_stable_and_unique_per_boot_machine_and_key() -> None:
     there = {
         KEY.prefix("uid-1", "boot-1"),
         KEY.prefix("uid-1", "boot-2"),

@@ -59,7 +59,7 @@ def test_no_other_operation_wants_one(operation: Any) -> None:
     assert requested_boot(machine(**BMC), [operation]) is None
 
 
-def test_the_report_that_the_image_is_written_ends_the_install_before_the_executor_has_seen_it() -> None:
+def test_image_written_report_closes_the_install_window_before_the_executor() -> None:
     wanted = requested_boot(machine(**BMC, status=seen("op-uid", "ImageWritten")), [replacing("WaitingRepave")])
     assert wanted is not None
     assert wanted.window is BootWindow.FINISHING
@@ -141,7 +141,7 @@ netboots = st.one_of(
 
 @pytest.mark.slow
 @given(operations, netboots, st.integers(0, 2), st.integers(0, 2), st.booleans())
-def test_whatever_stands_in_the_api_a_boot_is_wanted_by_somebody_and_never_against_what_was_seen(
+def test_requested_boot_has_a_requester_and_never_contradicts_observations(
     running: list[MachineOperation], netboot: dict[str, Any], asked: int, reached: int, has_bmc: bool
 ) -> None:
     fields = counters(asked, reached)

@@ -76,7 +76,7 @@ def test_one_host_that_starts_again_and_again_is_never_taken_for_two(runs: list[
     st.sampled_from([[ADDRESS, "10.0.1.50"], ["192.0.2.7"]]),
     st.sampled_from([ADDRESS, "192.0.2.7", "192.0.2.8"]),
 )
-def test_an_installed_system_has_addresses_of_its_leases_or_one_of_its_own_and_not_both(
+def test_installed_system_with_leased_and_foreign_address_is_a_duplicate(
     runs: list[tuple[list[int], int, bool]], own: list[str], more: str
 ) -> None:
     events = [event for done, cut, _ in runs for event in run_of(done)[: cut + 1]]
@@ -111,7 +111,7 @@ def test_another_mac_behind_the_boots_address_ends_it() -> None:
     assert "66:66:00:00:00:01" in ended.why
 
 
-def test_two_machine_ids_end_it_and_byte_orders_or_missing_ids_do_not() -> None:
+def test_different_machine_ids_are_a_duplicate_regardless_of_byte_order() -> None:
     same: list[bytes] = [
         option(ID),
         option(ID, swapped=True),
@@ -134,13 +134,13 @@ def test_a_machine_id_proves_nothing_once_a_kernel_went_out() -> None:
 
 
 @pytest.mark.parametrize("percent", [None, 0, 20, 61, 99])
-def test_an_install_that_goes_on_while_the_loader_goes_out_again_is_of_two_hosts(percent: int | None) -> None:
+def test_progress_after_a_second_loader_fetch_is_a_duplicate_host(percent: int | None) -> None:
     ended = after(*run_of([10, 60]), LOADER, ProgressReported(percent))
     assert isinstance(ended, DuplicateHost)
     assert "shimx64.efi" in ended.why
 
 
-def test_an_install_that_goes_on_after_another_kernel_went_out_is_of_two_hosts() -> None:
+def test_progress_after_a_second_kernel_fetch_is_a_duplicate_host() -> None:
     second: list[BootEvent] = [LOADER, KERNEL, BootFileSent("initrd")]
     assert isinstance(after(*run_of([10, 60]), *second, ProgressReported(61)), DuplicateHost)
     assert not isinstance(after(*run_of([10, 60]), *second, ProgressReported(), ProgressReported(61)), DuplicateHost)

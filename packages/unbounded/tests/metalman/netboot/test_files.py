@@ -24,7 +24,7 @@ from unbounded.metalman.netboot.ports import BootImages, NetbootImage
 from unbounded.metalman.templates import TemplateError
 
 
-def test_what_was_not_there_while_the_folder_was_gone_is_looked_up_again(tmp_path: Path) -> None:
+def test_image_file_is_found_after_its_folder_returns(tmp_path: Path) -> None:
     library, image = ImageFiles(), NetbootImage(tmp_path / "disk", "sha256:1")
     assert library.find(image, "vmlinuz") is None
     image.root.mkdir()
@@ -90,7 +90,7 @@ def served(folder: Path) -> BootImages:
     )
 
 
-def test_the_disk_comes_from_its_own_image_and_the_rest_from_the_netboot_image(tmp_path: Path) -> None:
+def test_disk_comes_from_the_disk_image_and_other_files_from_netboot(tmp_path: Path) -> None:
     there = served(tmp_path)
     library = ImageFiles()
     for path, text in (("disk.img.gz", "right"), ("x", "netboot")):

@@ -24,7 +24,7 @@ FINISHING: Final[dict[str, Any]] = {
 }
 
 
-def test_an_installed_system_that_never_reports_loses_its_prefix_after_a_while_and_for_good() -> None:
+def test_silent_installed_system_loses_its_url_prefix_permanently() -> None:
     async def main(folder: Path) -> None:
         async with netboot_site(folder, api=MemoryApi(now=virtual_now)) as world:
             body = machine_body(spec={"operations": {"repaveCounter": 1}})
@@ -61,7 +61,7 @@ def test_a_restart_opens_nothing_anew() -> None:
         run_virtual(main(Path(folder)))
 
 
-def test_a_repave_of_a_host_that_nobody_starts_is_not_pending_for_ever() -> None:
+def test_repave_of_an_unstarted_host_becomes_stale() -> None:
     async def main(folder: Path) -> None:
         async with netboot_site(folder / "a", api=MemoryApi(now=virtual_now)) as world:
             await world.machine(machine_body(spec={"operations": {"repaveCounter": 1}}))

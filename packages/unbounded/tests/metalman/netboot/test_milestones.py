@@ -92,7 +92,7 @@ def test_nothing_ever_goes_back_in_whatever_order_it_is_seen(seen: list[BootObse
 
 @pytest.mark.slow
 @given(st.lists(sights, min_size=1, max_size=8))
-def test_what_waited_together_comes_to_the_same_as_what_was_written_one_by_one(seen: list[BootObservation]) -> None:
+def test_merged_boot_observations_give_the_status_of_separate_writes(seen: list[BootObservation]) -> None:
     together = seen[0]
     for one in seen[1:]:
         together = merge_observations(together, one)

@@ -199,7 +199,7 @@ async def test_a_counter_without_a_bmc_is_carried_through_by_the_servers_alone(t
         assert await refused(world, "cloud-init/meta-data", prefix=prefix) == 404
 
 
-async def test_a_pinned_tpm_keeps_nobody_with_the_machines_address_from_reporting_for_it(tmp_path: Path) -> None:
+async def test_pinned_tpm_does_not_restrict_boot_reports(tmp_path: Path) -> None:
     """It protects the token. Reports are trusted by the prefix, which is in the loader's first file."""
     async with netboot_site(tmp_path) as world:
         await world.machine(machine_body(**WITH_BMC, status={"tpm": {"ekPublicKey": "-----BEGIN PUBLIC KEY-----"}}))
@@ -250,7 +250,7 @@ async def test_by_address_alone_there_are_the_first_stages_only(tmp_path: Path) 
         assert await fetched(world, "grub//grub.cfg")
 
 
-async def test_a_second_client_ends_the_boot_with_an_event_and_everything_is_closed(tmp_path: Path) -> None:
+async def test_second_client_ends_the_boot_with_an_event(tmp_path: Path) -> None:
     async with netboot_site(tmp_path) as world:
         await world.machine(machine_body(**WITH_BMC))
         boot = await world.replace()
@@ -280,7 +280,7 @@ async def test_another_mac_behind_the_address_gets_nothing_of_the_boot(tmp_path:
         assert (await netboot(world)).milestone == "Contested"
 
 
-async def test_a_tftp_client_whose_mac_becomes_known_while_it_reads_is_noticed_at_the_end(tmp_path: Path) -> None:
+async def test_foreign_mac_of_a_tftp_client_is_detected_at_transfer_end(tmp_path: Path) -> None:
     async with netboot_site(tmp_path) as world:
         await world.machine(machine_body(**WITH_BMC))
         await world.replace()
@@ -292,7 +292,7 @@ async def test_a_tftp_client_whose_mac_becomes_known_while_it_reads_is_noticed_a
         assert (await netboot(world)).milestone == "Contested"
 
 
-async def test_tftp_counts_what_was_read_to_its_end_and_not_a_question_for_the_size(tmp_path: Path) -> None:
+async def test_tftp_counts_complete_reads_and_not_size_queries(tmp_path: Path) -> None:
     async with netboot_site(tmp_path) as world:
         await world.machine(machine_body(**WITH_BMC))
         await world.replace()
@@ -320,7 +320,7 @@ async def test_a_script_after_its_loader_is_not_a_load_of_its_own(tmp_path: Path
         assert (await netboot(world)).loads == 3
 
 
-async def test_two_machine_ids_of_one_mac_end_the_boot_before_the_second_is_answered(tmp_path: Path) -> None:
+async def test_second_machine_id_of_a_mac_ends_the_boot_without_an_answer(tmp_path: Path) -> None:
     async with netboot_site(tmp_path) as world:
         await world.machine(machine_body(**WITH_BMC))
         await world.replace()
@@ -383,7 +383,7 @@ async def test_until_images_and_facts_are_there_hosts_are_told_to_wait(tmp_path:
         assert isinstance(await world.site.file(ADDRESS, None, "grub/grub.cfg"), NotReadyYet)
 
 
-async def test_an_installer_is_told_to_ask_again_while_its_operation_may_be_undone(tmp_path: Path) -> None:
+async def test_installer_gets_retry_answers_during_an_undo(tmp_path: Path) -> None:
     async with netboot_site(tmp_path) as world:
         await world.machine(machine_body(**WITH_BMC))
         await world.replace(stage="WaitingInstaller")
@@ -403,7 +403,7 @@ async def test_an_installer_is_told_to_ask_again_while_its_operation_may_be_undo
         assert (await world.site.disable(ADDRESS, prefix)).code == 404
 
 
-async def test_a_template_that_is_wrong_says_so_to_the_host_and_to_people(tmp_path: Path) -> None:
+async def test_template_error_is_reported_to_host_event_and_status(tmp_path: Path) -> None:
     async with netboot_site(tmp_path) as world:
         await world.machine(machine_body(**WITH_BMC))
         await world.replace()
@@ -420,7 +420,7 @@ async def test_a_template_that_is_wrong_says_so_to_the_host_and_to_people(tmp_pa
         assert "wrong.tmpl:2" in ((await netboot(world)).message or "")
 
 
-async def test_the_digest_of_the_disk_image_is_there_as_its_own_image_says_it(tmp_path: Path) -> None:
+async def test_disk_image_digest_is_served_from_the_image_metadata(tmp_path: Path) -> None:
     async with netboot_site(tmp_path) as world:
         await world.machine(machine_body(**WITH_BMC))
         await world.replace()
@@ -456,7 +456,7 @@ class OwnNamespaceOnly(MemoryApi):
         return await super().get(kind, name, namespace=namespace)
 
 
-async def test_user_data_that_may_not_be_read_is_told_of_and_the_host_waits_for_it(tmp_path: Path) -> None:
+async def test_unreadable_user_data_is_reported_and_the_host_waits(tmp_path: Path) -> None:
     async with netboot_site(tmp_path, api=OwnNamespaceOnly()) as world:
         named = {"name": "users", "namespace": "default", "key": "user-data"}
         body = machine_body(**WITH_BMC)
@@ -576,7 +576,7 @@ async def test_machines_of_another_site_are_not_served(tmp_path: Path) -> None:
         assert world.site.book.client(MAC) is None
 
 
-async def test_a_label_that_changes_does_not_move_a_boot_that_is_under_way(tmp_path: Path) -> None:
+async def test_site_label_change_does_not_move_a_running_boot(tmp_path: Path) -> None:
     async with netboot_site(tmp_path / "a", site="lab") as here:
         labels = {"unbounded-cloud.io/site": "lab"}
         await here.machine({**machine_body(**WITH_BMC), "metadata": {"name": "m1", "labels": labels}})

@@ -35,7 +35,7 @@ class Gone(MemoryApi):
         return await super().patch(kind, name, patch, namespace=namespace, subresource=subresource)
 
 
-def test_a_report_that_has_to_be_written_down_is_asked_for_again_until_it_is() -> None:
+def test_boot_report_is_requested_again_until_it_is_stored() -> None:
     async def main(folder: Path) -> None:
         api = Gone()
         async with netboot_site(folder, api=api, now=virtual_now) as world:

@@ -93,7 +93,7 @@ def test_percentages_are_written_every_two_seconds_and_the_last_one_is() -> None
     run_virtual(main())
 
 
-def test_a_milestone_does_not_wait_and_a_flush_returns_when_it_is_written() -> None:
+def test_milestone_is_written_at_once_and_flush_waits_for_it() -> None:
     async def main() -> None:
         async with desk() as at:
             at.writer.note("m1", BootObservation(boot="b", milestone=M.IMAGE_WRITING, percent=99))
@@ -108,7 +108,7 @@ def test_a_milestone_does_not_wait_and_a_flush_returns_when_it_is_written() -> N
     run_virtual(main())
 
 
-def test_writes_get_through_trouble_and_conflicts_and_what_came_meanwhile_is_in_them() -> None:
+def test_status_writes_survive_errors_and_conflicts_with_newer_observations() -> None:
     async def main() -> None:
         async with desk() as at:
             at.api.faults = [0, 1, 0]
@@ -128,7 +128,7 @@ def test_writes_get_through_trouble_and_conflicts_and_what_came_meanwhile_is_in_
     run_virtual(main())
 
 
-def test_what_was_seen_of_a_boot_that_is_over_or_of_a_machine_that_is_gone_is_dropped() -> None:
+def test_observations_of_ended_boots_and_deleted_machines_are_dropped() -> None:
     async def main() -> None:
         async with desk() as at:
             writes = at.api.writes
@@ -159,7 +159,7 @@ def test_two_replicas_that_saw_different_things_leave_the_later_one() -> None:
     run_virtual(main())
 
 
-def test_what_is_kept_of_machines_does_not_grow_with_those_that_have_booted() -> None:
+def test_status_writer_memory_does_not_grow_with_booted_machines() -> None:
     async def scene() -> None:
         async with desk() as it:
 

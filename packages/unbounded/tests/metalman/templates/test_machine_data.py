@@ -108,7 +108,7 @@ def test_disks_are_marked_with_the_uid_that_outlives_a_migration() -> None:
     assert moved == "u-0 u-0"
 
 
-def test_a_machine_without_network_boot_is_an_error_with_file_line_and_field() -> None:
+def test_template_error_names_file_line_and_field() -> None:
     template = Template("grub/grub.cfg", "set timeout=0\nmac={{ .Machine.Spec.PXE.Image }}\n")
     with pytest.raises(RenderError) as failed:
         template.render(template_data(machine(spec={}), AROUND))

@@ -107,7 +107,7 @@ async def test_every_call_is_answered_with_what_the_sdk_says() -> None:
 
 
 @pytest.mark.slow
-async def test_every_list_comes_in_the_pages_and_with_the_filters_that_the_sdk_has() -> None:
+async def test_every_list_supports_the_pages_and_filters_of_the_sdk() -> None:
     async with serving(dials=OciDials(lost_launches=1)) as (cloud, sdk, clock):
         worker = cloud.add_instance("worker", vnics=2, data_volumes=Disks(count=2))
         cloud.add_instance("other")

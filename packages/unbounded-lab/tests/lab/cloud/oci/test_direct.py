@@ -52,7 +52,7 @@ def test_a_long_operation_passes_in_no_time() -> None:
     "dials",
     [{"lost_before": 1}, {"lost_after": 1}, {"cut_off": 1}, {"stalls": 1}, {"stalls": 1, "stall_then": "acts-after"}],
 )
-async def test_what_goes_wrong_on_the_way_is_the_same_as_over_a_socket(dials: dict[str, Any]) -> None:
+async def test_transport_faults_are_the_same_as_over_a_socket(dials: dict[str, Any]) -> None:
     async with LabOci(dials=OciDials(already="accepted")) as cloud:
         ident, over_socket, direct = cloud.add_instance("worker").id, Sdk(cloud), Sdk(cloud)
         connect(direct.compute, cloud)

@@ -234,7 +234,7 @@ async def test_a_power_action_with_a_retry_token_is_carried_out_once() -> None:
         assert (error.status, error.code) == (409, "InvalidatedRetryToken")
 
 
-async def test_a_launch_that_breaks_a_rule_is_refused_in_the_words_of_the_service() -> None:
+async def test_invalid_launch_is_rejected_with_the_message_of_the_service() -> None:
     async with serving() as (cloud, sdk, _):
         config = MODELS.LaunchInstanceShapeConfigDetails(ocpus=1.0, memory_in_gbs=512.0)
         error = await sdk.failure(sdk.compute.launch_instance, sdk.launch_details(shape_config=config))

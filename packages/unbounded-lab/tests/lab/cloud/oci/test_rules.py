@@ -251,9 +251,7 @@ def test_the_boot_volume_is_as_it_was_asked_for() -> None:
         ({f"{VNIC}__privateIp": "10.0.0.9"}, "Private IP 10.0.0.9 is already used in subnet"),
     ],
 )
-def test_what_is_taken_when_the_vnic_is_made_ends_a_launch_that_was_accepted(
-    changes: dict[str, Any], says: str
-) -> None:
+def test_vnic_conflict_terminates_an_accepted_launch(changes: dict[str, Any], says: str) -> None:
     tenancy = Tenancy("taken", now=0.0)
     first, second = ask(tenancy, **changes), ask(tenancy, **changes)
     tenancy.advance(10.0)
