@@ -29,7 +29,7 @@ from benchmarks import children, raw_commits
 from benchmarks.frame import Limit, Measured, print_progress, run_benchmark
 from benchmarks.load import Job, Report, Watching
 from unbounded.api.core import NAMESPACES
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.cli.definitions import CRDS
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig

@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.crd import custom_resource_definitions
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import API_VERSION, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded_apiserver import patches

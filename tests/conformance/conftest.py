@@ -19,7 +19,7 @@ from tests.conformance.support import CLUSTER, Kubectl, unique
 from tests.support.embedded_server import embedded_server
 from tests.support.waiting import eventually
 from unbounded.api.core import NAMESPACES
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import NotFound

@@ -13,8 +13,8 @@ from typing import Any, Final
 import yaml
 
 from tests.support.paths import ROOT
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.servers import api_server

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import TypeVar
 
 from tests.support.memory_api import MemoryApi
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.kube.errors import Expired, InvalidObject, ReadFailed
 from unbounded.kube.port import ObjectList, WatchEvent
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from tests.support.memory_store import Change, Collection, Key, Version, merged, without_nulls
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.errors import AlreadyExists, ApiError, Conflict, Expired, InvalidObject, NotFound

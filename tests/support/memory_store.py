@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 
 T = TypeVar("T")
 Body = dict[str, Any]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.support.embedded_server import CRDS, install_crds
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig, from_kubeconfig

@@ -17,8 +17,8 @@ import yaml
 
 from unbounded.api.core import LEASES, NAMESPACES
 from unbounded.api.crd import custom_resource_definitions
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.definitions import CRDS, install_definitions

@@ -23,7 +23,7 @@ from typing import Any, Final
 from tests.support.paths import PYTHONPATH
 from tests.support.qemu.tools import command
 from unbounded.api.core import NODES
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP_BOOTSTRAP
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.client import HttpApi

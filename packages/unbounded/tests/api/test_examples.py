@@ -9,7 +9,7 @@ import yaml
 from tests.support.paths import ROOT
 from unbounded.api.core import CONFIG_MAPS, NAMESPACES, SECRETS
 from unbounded.api.crd import DEFINITIONS
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.api.names import API_VERSION
 
 EXAMPLES = ROOT / "examples"

@@ -15,7 +15,7 @@ import pytest
 from tests.join.signing import PUBLIC_KEY
 from tests.support.memory_api import MemoryApi
 from unbounded.api.core import CONFIG_MAPS
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.cli import provider_processes, up
 from unbounded.cli.deploy import components

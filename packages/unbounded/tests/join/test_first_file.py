@@ -26,8 +26,8 @@ from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.fields import Cause
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import Machine
+from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_CONFIGURATION
 from unbounded.api.node_settings import NodeSettings
 from unbounded.join.facts import FactsFollower

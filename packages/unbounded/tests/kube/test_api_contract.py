@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 import pytest
 
 from unbounded.api.core import CONFIG_MAPS, LEASES, NAMESPACES
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
-from unbounded.api.meta import Object
+from unbounded.api.meta import Kind, Object
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.errors import AlreadyExists, Conflict, InvalidObject, NotFound
 from unbounded.kube.port import Api, EventType, WatchEvent

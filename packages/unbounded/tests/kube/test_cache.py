@@ -16,8 +16,8 @@ from tests.support.faulty_api import FaultyApi
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.kube.cache import Cache
 from unbounded.kube.errors import ApiError, NotFound
 from unbounded.kube.port import ObjectKey, WatchEvent, key_of

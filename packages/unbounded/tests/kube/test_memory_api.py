@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import EPOCH, run_virtual, virtual_now
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.errors import Expired, InvalidObject

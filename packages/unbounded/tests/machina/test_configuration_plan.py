@@ -13,7 +13,7 @@ from tests.machina.asking import active, machine_of
 from unbounded.api.configuration import MachineConfiguration
 from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_BOUND
-from unbounded.machina.configurations.binding import (
+from unbounded.machina.configuration_binding import (
     BindingOptions,
     BindTo,
     Decision,
@@ -24,7 +24,7 @@ from unbounded.machina.configurations.binding import (
     candidate_of,
     in_order,
 )
-from unbounded.machina.configurations.plan import (
+from unbounded.machina.configuration_plan import (
     Action,
     AdoptVersion,
     AnnounceChange,

@@ -27,8 +27,8 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import Forbidden, InvalidObject, NotFound
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import running_caches
-from unbounded.machina.configurations.binding import BindingController
-from unbounded.machina.configurations.versions import VersionController
+from unbounded.machina.configuration_binding import BindingController
+from unbounded.machina.configuration_versions import VersionController
 from unbounded.machina.controller import create_machina_caches
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,8 @@ from tests.machineops.world import CloudWorld, cloud_story
 from tests.operations.staging import in_stage, result
 from tests.support.memory_api import MemoryApi
 from unbounded.api.core import SECRETS
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.errors import Forbidden, NotFound, ResponseLost

@@ -17,8 +17,8 @@ from tests.operations.world import TERMINAL, Process, Story, World, run_engine
 from tests.support.stories import Tell, told_in
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_PROVIDER, NAMESPACE
 from unbounded.kube.cache import Cache
 from unbounded.kube.port import Api

@@ -20,7 +20,7 @@ from tests.operations.world import Process, World, defaults
 from tests.support.bugs import noted
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.api.operation import OperationKind
 from unbounded.kube.errors import ApiError, Conflict, ServerUnreachable
 from unbounded.kube.port import Api

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.errors import Conflict, Expired, ResponseLost, ServerBusy, ServerError, ServerUnreachable
 from unbounded.kube.port import Api, ObjectList, WatchEvent

@@ -16,8 +16,8 @@ from tests.support.memory_api import MemoryApi
 from tests.support.stories import told_in
 from tests.support.virtual_time import virtual_now
 from unbounded.api.core import CONFIG_MAPS, NODES
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache

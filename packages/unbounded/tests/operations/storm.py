@@ -21,8 +21,8 @@ from tests.operations.world import Process, World
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import virtual_now
 from unbounded.api.failures import Transient
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, NODE_RECREATION, Machine
+from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.errors import ApiError, NotFound

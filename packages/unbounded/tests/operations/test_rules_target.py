@@ -14,8 +14,8 @@ from tests.operations.faults import Incarnation, Weather
 from tests.operations.simulated import PowerExecutor
 from tests.operations.staging import in_stage, machine, meddle, result, story
 from tests.operations.world import Process, World
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.api.names import LABEL_SITE
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.port import Api

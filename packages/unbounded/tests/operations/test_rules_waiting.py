@@ -11,22 +11,13 @@ import pytest
 
 from tests.operations.building import slot_of
 from tests.operations.simulated import PowerExecutor
-from tests.operations.staging import (
-    DeadExecutor,
-    in_stage,
-    meddle,
-    pause,
-    result,
-    resume,
-    story,
-    waits,
-)
+from tests.operations.staging import DeadExecutor, in_stage, meddle, pause, result, resume, story, waits
 from tests.operations.world import Process, World, defaults
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import virtual_now
 from unbounded.api.core import CONFIG_MAPS, LEASES
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman import power

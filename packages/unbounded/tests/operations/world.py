@@ -26,8 +26,8 @@ from tests.operations.simulated import (
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import virtual_now
 from unbounded.api.core import CONFIG_MAPS, NODES
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache

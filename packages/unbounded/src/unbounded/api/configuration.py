@@ -16,9 +16,8 @@ from unbounded.api.fields import (
     LabelValue,
     Time,
 )
-from unbounded.api.kinds import Kind
 from unbounded.api.machine_spec import NodeLabels
-from unbounded.api.meta import Condition, LabelSelector, Object
+from unbounded.api.meta import Condition, Kind, LabelSelector, Object
 from unbounded.api.names import ANNOTATION_ABOUT_TO_CHANGE, GROUP, LABEL_CONFIGURATION, VERSION
 from unbounded.api.node_settings import NodeSettings
 

@@ -8,8 +8,7 @@ from typing import Final
 import msgspec
 
 from unbounded.api.fields import ApiStruct
-from unbounded.api.kinds import Kind
-from unbounded.api.meta import Object
+from unbounded.api.meta import Kind, Object
 
 
 class Namespace(Object, frozen=True, kw_only=True):

@@ -15,9 +15,8 @@ import msgspec
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.fields import MAX_LIST, MAX_MAP, MAX_STRING, ApiStruct, Field, combined
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
-from unbounded.api.meta import Object
+from unbounded.api.meta import Kind, Object
 from unbounded.api.names import LABEL_CONFIGURATION, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.api.rules import RULES, ValidationRule

@@ -6,9 +6,8 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 from unbounded.api.fields import ApiStruct, Field, LabelValue, ProviderName
-from unbounded.api.kinds import Kind
 from unbounded.api.machine_spec import SecretReference
-from unbounded.api.meta import Object
+from unbounded.api.meta import Kind, Object
 from unbounded.api.names import GROUP, VERSION
 
 

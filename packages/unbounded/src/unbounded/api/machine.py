@@ -17,9 +17,8 @@ from unbounded.api.fields import (
     ObjectName,
     Time,
 )
-from unbounded.api.kinds import Kind
 from unbounded.api.machine_spec import MachineSpec
-from unbounded.api.meta import Condition, Object
+from unbounded.api.meta import Condition, Kind, Object
 from unbounded.api.names import ANNOTATION_PROVIDER, GROUP, LABEL_SITE, VERSION
 from unbounded.api.operation import OperationsStatus
 

@@ -17,8 +17,7 @@ from unbounded.api.fields import (
     ObjectName,
     Time,
 )
-from unbounded.api.kinds import Kind
-from unbounded.api.meta import Condition, LabelSelector, Object
+from unbounded.api.meta import Condition, Kind, LabelSelector, Object
 from unbounded.api.names import GROUP, VERSION
 
 MAX_TARGETS: Final = 1000

@@ -9,7 +9,7 @@ from typing import Any, Final
 import yaml
 
 from unbounded.api.core import CONFIG_MAPS
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.kube.cluster_info import NAME, NAMESPACE
 from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.port import Api

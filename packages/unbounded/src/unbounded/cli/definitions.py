@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Final
 
 from unbounded.api.crd import DEFINITIONS, custom_resource_definitions
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.port import Api
 

@@ -20,8 +20,8 @@ import yaml
 
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.api.names import LABEL_SITE
 from unbounded.cli import child, lab
 from unbounded.cli.deploy.site_tokens import tokens_for

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.kube.clock import Backoff
 from unbounded.kube.errors import ApiError, Expired, InvalidObject, NotFound, ReadFailed
 from unbounded.kube.logs import Log

@@ -19,7 +19,7 @@ import msgspec
 from yarl import URL
 
 from unbounded.api.core import LEASES, SERVICE_ACCOUNTS, TOKEN_REQUESTS, VERSION_INFO
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.kube import wire
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import ClientConfig

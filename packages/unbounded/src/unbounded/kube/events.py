@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from unbounded.api.core import EVENTS, ObjectReference
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.errors import ApiError, NotFound

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from unbounded.api.kinds import Kind
-from unbounded.api.meta import Object
+from unbounded.api.meta import Kind, Object
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Generic, TypeVar
 
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.kube.cache import Cache
 from unbounded.kube.errors import Conflict, NotFound
 from unbounded.kube.port import Api, identify

@@ -7,8 +7,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
-from unbounded.api.kinds import Kind
-from unbounded.api.meta import Object
+from unbounded.api.meta import Kind, Object
 from unbounded.kube.errors import (
     AlreadyExists,
     ApiError,

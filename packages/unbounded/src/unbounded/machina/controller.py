@@ -26,9 +26,9 @@ from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
-from unbounded.machina.configurations.binding import BindingController
-from unbounded.machina.configurations.plan import configurations_of
-from unbounded.machina.configurations.versions import (
+from unbounded.machina.configuration_binding import BindingController
+from unbounded.machina.configuration_plan import configurations_of
+from unbounded.machina.configuration_versions import (
     CONFIGURATIONS,
     INDEX_CONFIGURATION,
     VERSIONS,

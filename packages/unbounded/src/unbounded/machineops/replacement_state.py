@@ -14,9 +14,8 @@ from typing import Any, Final
 
 from unbounded.api.core import SECRETS, Secret
 from unbounded.api.failures import Failure, Rejected
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.meta import Object
+from unbounded.api.meta import Kind, Object
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase
 from unbounded.kube.errors import AlreadyExists, ApiError, Conflict, NotFound

@@ -10,8 +10,8 @@ import pytest
 from tests.agent.recreation.world import NodeWorld, story
 from unbounded.agent.model import Slot
 from unbounded.api.core import NODES
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.kube.errors import Forbidden
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from tests.operations.faults import Incarnation, WeatheredApi
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.kube.errors import ServerUnreachable
 from unbounded.kube.port import Api
 

@@ -14,10 +14,10 @@ import pytest
 from tests.cli.explain.staging import MACHINA, beat
 from tests.support.faulty_api import FaultyApi
 from tests.support.virtual_time import run_virtual
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
+from unbounded.cli.deploy.apply import wait_rolled_out
 from unbounded.cli.deploy.register import wait_machine
-from unbounded.cli.deploy.rollout import wait_rolled_out
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
 from unbounded.cli.plugin.command import FAILED, TIMED_OUT, CliError, CliInvocation, CommandSession
 from unbounded.cli.plugin.output import TextPrinter

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
-from unbounded.cli.deploy.rollout import Rollout, problems_of, rollout_of, wait_rolled_out
+from unbounded.cli.deploy.apply import Rollout, problems_of, rollout_of, wait_rolled_out
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
 
 Raw = dict[str, Any]

@@ -11,8 +11,8 @@ from typing import Any, Final
 from tests.operations.world import World
 from tests.support.virtual_time import virtual_now
 from unbounded.api.core import CONFIG_MAPS, LEASES, NODES
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.deploy.allow_join import counter_after

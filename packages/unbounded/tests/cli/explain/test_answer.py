@@ -17,8 +17,8 @@ from tests.cli.explain.staging import ALIVE, beat
 from tests.operations.building import claim, slot_of
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.commands.state import COMMANDS
 from unbounded.cli.explain.links import ExplainLink, Fix, Topic

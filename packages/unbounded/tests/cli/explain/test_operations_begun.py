@@ -13,8 +13,8 @@ from tests.operations.building import claim, operation_of, slot_of
 from tests.operations.staging import DeadExecutor, in_stage, meddle, pause, story, waits
 from tests.operations.world import World
 from tests.support.virtual_time import virtual_now
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.operations import explain_operation

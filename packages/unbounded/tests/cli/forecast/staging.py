@@ -12,8 +12,8 @@ from tests.operations.world import defaults
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.core import LEASES, SECRETS
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.forecast.model import PlannedChange

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.kube.client import HttpApi
 from unbounded.kube.port import ObjectList
 

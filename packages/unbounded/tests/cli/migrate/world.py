@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
 from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.api.names import (
     ANNOTATION_MACHINE_UID,
     LABEL_CONFIGURATION,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from unbounded.api.core import CONFIG_MAPS
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import Conflict, NotFound
 

@@ -14,8 +14,8 @@ import yaml
 from tests.cli.plugin.conftest import Cli
 from tests.cli.running import KUBECTL
 from unbounded.api.core import SECRETS
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import Forbidden

@@ -17,8 +17,8 @@ import yaml
 from tests.cli.plugin.conftest import Cli, Running
 from tests.support.embedded_server import embedded_server
 from tests.support.proxy import proxy
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.plugin.command import INTERRUPTED, CliError, CliInvocation
 from unbounded.cli.plugin.errors import message_of

@@ -16,8 +16,8 @@ from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import Machine
+from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
 from unbounded.join.token_finder import FoundToken, TokenFinder
 from unbounded.join.tokens import machine_group, site_token_manifest

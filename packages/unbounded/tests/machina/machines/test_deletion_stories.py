@@ -15,8 +15,8 @@ from tests.operations.world import steward_of
 from tests.support.virtual_time import run_virtual
 from unbounded.api.core import NODES
 from unbounded.api.failures import Failure, Transient
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.api.names import FINALIZER_RESET
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.errors import NotFound

@@ -20,16 +20,15 @@ from tests.support.stories import told_in
 from tests.support.virtual_time import virtual_now
 from unbounded.api.conditions import ConditionType
 from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS, Node
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.meta import Condition
+from unbounded.api.meta import Condition, Kind
 from unbounded.api.names import LABEL_MACHINE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.join.facts import ClusterFacts
 from unbounded.kube.cache import Cache
 from unbounded.kube.errors import ServerError
 from unbounded.kube.port import Api
-from unbounded.machina.configurations.versions import INDEX_CONFIGURATION, VERSIONS, by_configuration
+from unbounded.machina.configuration_versions import INDEX_CONFIGURATION, VERSIONS, by_configuration
 from unbounded.machina.machines.controller import MachineController, Ports
 from unbounded.machina.machines.eligibility import INDEX_HOST, by_host
 from unbounded.machina.machines.observe import MachineCaches

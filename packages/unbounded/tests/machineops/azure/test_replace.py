@@ -20,8 +20,8 @@ from tests.operations.world import Running
 from tests.support.waiting import eventually
 from unbounded.api.core import SECRETS
 from unbounded.api.fields import Cause
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.errors import Forbidden

@@ -32,7 +32,7 @@ from unbounded.machineops.providers.oci.replacement_plan import (
     next_step,
 )
 from unbounded.machineops.providers.oci.replacement_plan import describe as words_of
-from unbounded.machineops.providers.oci.restarts import CallTimes
+from unbounded.machineops.providers.oci.work_requests import CallTimes
 from unbounded_lab.cloud.oci.identity import fingerprint, private_pem, rsa_key
 
 OCID = "ocid1.instance.oc1.phx.anyhqljsc4nqk4qqed4w5ruo57ow5jkyqhubgy2l5g5os4m2nelybcfwmjzq"

@@ -19,8 +19,8 @@ from tests.operations.world import TERMINAL, Process
 from tests.support.stories import Tell, told_in
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.machineops.provider import AuthMode, Login
 from unbounded.machineops.providers.oci import calls
 from unbounded.machineops.providers.oci.calls import OciCalls, Wire

@@ -22,8 +22,8 @@ from tests.metalman.attest.test_chain import EK as CERTIFIED
 from tests.support.memory_api import MemoryApi
 from tests.support.waiting import eventually
 from unbounded.api.core import EVENTS, SECRETS, Secret
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.cli.explain.links import Topic
 from unbounded.cli.explain.run import explained
 from unbounded.join.facts import ClusterFacts

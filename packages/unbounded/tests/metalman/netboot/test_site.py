@@ -17,8 +17,8 @@ from tests.metalman.support.reservations import asked, pxe
 from tests.support.memory_api import MemoryApi
 from tests.support.waiting import eventually
 from unbounded.api.core import CONFIG_MAPS
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine, NetbootStatus
+from unbounded.api.meta import Kind
 from unbounded.cli.explain.links import Topic
 from unbounded.cli.explain.run import explained
 from unbounded.kube.errors import Forbidden

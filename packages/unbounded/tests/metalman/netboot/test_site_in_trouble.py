@@ -12,7 +12,7 @@ from tests.metalman.support.netboot_objects import ADDRESS, IMAGE, REDFISH, mach
 from tests.metalman.support.netboot_site import netboot_site
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.kube.errors import ServerUnreachable
 from unbounded.metalman.http.ports import OnDisk, ProgressReport
 from unbounded.metalman.netboot.site import WRITE_S

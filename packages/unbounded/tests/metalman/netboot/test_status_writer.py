@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from tests.metalman.support.netboot_objects import machine_body
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine, NetbootMilestone, NetbootStatus
+from unbounded.api.meta import Kind
 from unbounded.kube.cache import Cache
 from unbounded.kube.errors import ResponseLost, ServerUnreachable
 from unbounded.metalman.netboot.model import BootObservation

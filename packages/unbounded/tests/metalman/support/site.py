@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 from tests.metalman.support.swift_time import swift_now
 from tests.support.memory_api import MemoryApi
 from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache

@@ -24,7 +24,7 @@ from unbounded.join.node_marks import NoVersion, read_bound_version
 from unbounded.join.tokens import UsableToken
 from unbounded.kube.errors import NotFound
 from unbounded.kube.settings import endpoint_url
-from unbounded.machina.configurations.binding import candidate_of, in_order, selecting
+from unbounded.machina.configuration_binding import candidate_of, in_order, selecting
 
 FACTS_S: Final = 20.0
 NO_DNS: Final = "the cluster has no Service kube-system/kube-dns: the node gets no DNS server; set one with `{telling}`"

@@ -13,8 +13,8 @@ import yaml
 
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
 from unbounded.api.core import CONFIG_MAPS, NAMESPACES, SECRETS, SERVICES
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.definitions import CRDS

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from unbounded.api.core import CONFIG_MAPS, NAMESPACES, SECRETS
 from unbounded.api.crd import DEFINITIONS
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import CONFIGMAP_RELEASES, LABEL_MACHINE, LABEL_SITE, NAMESPACE
 from unbounded.cli.definitions import CRDS
 from unbounded.cli.deploy import components

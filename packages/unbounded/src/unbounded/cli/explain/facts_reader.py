@@ -13,9 +13,8 @@ from typing import Final, TypeVar
 
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.core import CONFIG_MAPS, EVENTS, LEASES, NODES, ConfigMap, Event, Lease, Node
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.meta import Condition
+from unbounded.api.meta import Condition, Kind
 from unbounded.api.names import CONFIGMAP_OPERATIONS, LABEL_MACHINE, LABEL_PARENT, LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.cli.deploy import components

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.cli.explain.blockers import explain_executor, explain_lock, explain_machina, explain_node, explain_pause
 from unbounded.cli.explain.facts import ExplainFacts

@@ -10,9 +10,9 @@ from typing import Any, Final, cast
 
 from unbounded.api.core import CONFIG_MAPS, SECRETS, Secret
 from unbounded.api.failures import Failure
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_spec import SecretKeySelector
+from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.facts_reader import FactsReader

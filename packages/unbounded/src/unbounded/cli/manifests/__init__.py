@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.port import Api
 

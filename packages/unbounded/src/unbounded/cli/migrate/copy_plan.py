@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.core import NAMESPACES, NODES, SECRETS
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_MIGRATED_FROM, GROUP
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.cli.definitions import CRDS

@@ -8,8 +8,8 @@ from typing import Any, Final
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
 from unbounded.api.core import CONFIG_MAPS, NAMESPACES, NODES, SECRETS, SERVICES
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import CONFIGMAP_MIGRATION, CONFIGMAP_OPERATIONS, GROUP, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.definitions import CRDS

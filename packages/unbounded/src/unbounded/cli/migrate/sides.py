@@ -8,7 +8,7 @@ from typing import Any, Final
 from unbounded.agent.cluster_access import ClusterAccess
 from unbounded.api.core import CONFIG_MAPS, NAMESPACES, SERVICES
 from unbounded.api.crd import custom_resource_definitions
-from unbounded.api.kinds import Kind
+from unbounded.api.meta import Kind
 from unbounded.cli.definitions import install_definitions
 from unbounded.cli.deploy import components
 from unbounded.cli.deploy.pods import namespace

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 from unbounded.cli.terminal_text import Style
 
 if TYPE_CHECKING:
-    from unbounded.api.kinds import Kind
+    from unbounded.api.meta import Kind
     from unbounded.kube.client import HttpApi
 
 DONE: Final = 0

@@ -10,8 +10,8 @@ from typing import Any, Final, TextIO
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
 from unbounded.api.core import CONFIG_MAPS, NAMESPACES, NODES, SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
-from unbounded.api.kinds import Kind
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.plugin.command import (
     DONE,

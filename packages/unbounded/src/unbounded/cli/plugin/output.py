@@ -12,7 +12,7 @@ from unbounded.cli.terminal_text import PLAIN, Style
 
 if TYPE_CHECKING:
     from unbounded.api.crd import PrinterColumn
-    from unbounded.api.kinds import Kind
+    from unbounded.api.meta import Kind
 
 NONE: Final = "<none>"
 GAP: Final = "   "

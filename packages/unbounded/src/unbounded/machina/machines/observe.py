@@ -20,7 +20,7 @@ from unbounded.join.token_finder import FoundToken, TokenFinder
 from unbounded.join.tokens import UsableToken
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff, WallClock
-from unbounded.machina.configurations.versions import INDEX_CONFIGURATION
+from unbounded.machina.configuration_versions import INDEX_CONFIGURATION
 from unbounded.machina.machines.credentials import READ_EVERY_S, SecretReader, SshCredentials, credentials_of
 from unbounded.machina.machines.eligibility import sharing_host
 from unbounded.machina.machines.installing import origin_fault

@@ -1,13 +1,22 @@
-"""Tests of concurrent and consecutive sessions."""
+"""Tests of concurrent and consecutive sessions, and of the resources of a process that they leave open."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import socket
+import stat
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from itertools import cycle
+from pathlib import Path
 from typing import Final
 
 from unbounded.machineops.provider import Action, Instance, OperationKind, Power, Session, State
-from unbounded.machineops.testing import left_open
 from unbounded.machineops.testing.base import ENDS_IN, Contract
 from unbounded.machineops.testing.driving import (
     AHEAD_S,
@@ -21,6 +30,9 @@ from unbounded.machineops.testing.elsewhere import HINT, other_process_session
 from unbounded.machineops.testing.subject import Subject, now
 
 SESSIONS: Final = 8  # one after the other
+FOLDERS: Final = ("/proc/self/fd", "/dev/fd")
+CLOSES_IN_S: Final = 1.0  # real seconds until the other side of a connection has closed, too
+_LOOK_S: Final = 0.005
 
 
 class SharingTests(Contract):
@@ -82,16 +94,16 @@ class SharingTests(Contract):
             # References prevent a garbage collection from closing the sessions. The first session opens shared
             # resources, too.
             used: list[Session] = [await self._used_session(subject, instance)]
-            before, threads = left_open.files() | left_open.tasks(), left_open.threads()
-            with left_open.unclosed() as thrown_away:
+            before, threads = open_files() | open_tasks(), open_threads()
+            with unclosed() as thrown_away:
                 for count in range(1, SESSIONS + 1):
                     used.append(await self._used_session(subject, instance))
-                    still = await left_open.opened_since(before)
+                    still = await opened_since(before)
                     message = "; ".join(still)
                     assert not still, (
                         f"session.close() has returned ({count} times), and there are still open: {message}"
                     )
-                more = [each for key, each in left_open.threads().items() if key not in threads]
+                more = [each for key, each in open_threads().items() if key not in threads]
                 assert len(more) < SESSIONS, f"after {SESSIONS} sessions there are more threads: {', '.join(more)}"
                 used.clear()
             assert not thrown_away, f"session.close() has closed all but what was thrown away: {'; '.join(thrown_away)}"
@@ -103,3 +115,69 @@ class SharingTests(Contract):
         async with session_of(subject) as (session, _):
             await asyncio.gather(*(observe() for observe in reading_calls(subject, session, instance)))
         return session
+
+
+def open_files() -> dict[object, str]:
+    """Return descriptions of open files by identity; empty if the system does not list them."""
+    folder = next((Path(each) for each in FOLDERS if os.path.isdir(each)), None)
+    found: dict[object, str] = {}
+    for name in os.listdir(folder) if folder is not None else ():
+        with suppress(OSError, ValueError):  # such as the descriptor that reads the folder
+            status = os.fstat(int(name))
+            found["file", name, status.st_dev, status.st_ino] = _words(int(name), status.st_mode)
+    return found
+
+
+def open_tasks() -> dict[object, str]:
+    """Return the running tasks without the current one."""
+    ours = asyncio.current_task()
+    return {("task", id(task)): f"task {task!r}" for task in asyncio.all_tasks() if task is not ours}
+
+
+def open_threads() -> dict[object, str]:
+    return {("thread", thread.ident): f"thread {thread.name}" for thread in threading.enumerate()}
+
+
+async def opened_since(before: dict[object, str]) -> list[str]:
+    """Return what is open now and was not before, after a time for closing."""
+    end = time.monotonic() + CLOSES_IN_S
+    while True:
+        there = open_files() | open_tasks()
+        found = [words for key, words in there.items() if key not in before]
+        if not found or time.monotonic() > end:
+            return found
+        await asyncio.sleep(_LOOK_S)
+
+
+@contextmanager
+def unclosed() -> Iterator[list[str]]:
+    """Collect the warnings about objects in the block that are dropped without being closed."""
+    gc.collect()  # objects that were dropped before the block
+    found: list[str] = []
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        try:
+            yield found
+        finally:
+            gc.collect()
+            found += [str(one.message) for one in warned if issubclass(one.category, ResourceWarning)]
+
+
+def _words(number: int, mode: int) -> str:
+    if stat.S_ISSOCK(mode):
+        with socket.socket(fileno=os.dup(number)) as one:
+            return f"socket {_name(one.getsockname())} to {_peer(one)}"
+    with suppress(OSError):
+        return f"file {os.readlink(f'{FOLDERS[0]}/{number}')}"
+    return f"file {number}"
+
+
+def _peer(one: socket.socket) -> str:
+    try:
+        return _name(one.getpeername())
+    except OSError:
+        return "nobody"
+
+
+def _name(address: object) -> str:
+    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address or "somebody of this host")

@@ -35,8 +35,7 @@ from unbounded.machineops.providers.oci.launch import METADATA_BYTES
 from unbounded.machineops.providers.oci.logins import KEYS
 from unbounded.machineops.providers.oci.replacement_calls import OciReplacement
 from unbounded.machineops.providers.oci.replacement_plan import STEPS
-from unbounded.machineops.providers.oci.restarts import CallTimes, Restart, accepted, of_handle
-from unbounded.machineops.providers.oci.work_requests import OciWorkRequests
+from unbounded.machineops.providers.oci.work_requests import CallTimes, OciWorkRequests, Restart, accepted, of_handle
 from unbounded.operations.reasons import OUTCOME_UNKNOWN
 
 ACTIONS: Final = {Action.RESTART: "RESET", Action.POWER_OFF: "SOFTSTOP", Action.POWER_ON: "START"}

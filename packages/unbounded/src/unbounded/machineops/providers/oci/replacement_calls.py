@@ -45,8 +45,7 @@ from unbounded.machineops.providers.oci.replacement_plan import (
     describe,
     next_step,
 )
-from unbounded.machineops.providers.oci.restarts import CallTimes
-from unbounded.machineops.providers.oci.work_requests import FAILED, OciWorkRequests, WorkOperation
+from unbounded.machineops.providers.oci.work_requests import FAILED, CallTimes, OciWorkRequests, WorkOperation
 
 UBUNTU: Final = {"operating_system": "Canonical Ubuntu", "operating_system_version": "24.04"}
 LANDING_S: Final = 60.0  # time until a launched instance must be shown: lists lag

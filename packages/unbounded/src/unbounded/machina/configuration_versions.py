@@ -30,7 +30,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.machina.configurations.plan import (
+from unbounded.machina.configuration_plan import (
     Action,
     AdoptVersion,
     AnnounceChange,

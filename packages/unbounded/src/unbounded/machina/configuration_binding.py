@@ -1,5 +1,6 @@
 """Binding of a Machine: to the configuration that the user names in its spec, else to a selecting one.
 
+Binding changes nothing on a host: its agent takes the newest version, or the named one, when it recreates the node.
 `bind` is pure. `BindingController` is the loop over Machines that writes the binding, or a condition if no
 configuration can be resolved.
 """
@@ -26,8 +27,8 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.selectors import LabelTest, SelectorError, label_test, selector_text
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.machina.configurations.plan import is_bound_by_us
-from unbounded.machina.configurations.versions import INDEX_CONFIGURATION, by_configuration
+from unbounded.machina.configuration_plan import is_bound_by_us
+from unbounded.machina.configuration_versions import INDEX_CONFIGURATION, by_configuration
 
 Raw = dict[str, Any]
 

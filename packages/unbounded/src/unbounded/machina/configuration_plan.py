@@ -1,6 +1,8 @@
 """Users of a MachineConfiguration, and the actions on its versions. Pure.
 
-A Machine uses a configuration if its node is made from it, or if the user names it in the Machine's spec.
+A Machine uses a configuration if its node is made from it, or if the user names it in the Machine's spec. A version can
+be edited until an agent locks its Machine to make a node from it. Then the version is final, and a changed template
+becomes the next number. Numbers are never reused.
 """
 
 from __future__ import annotations
