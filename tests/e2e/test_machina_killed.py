@@ -21,7 +21,7 @@ from tests.support.ssh.sshd import USER, Server, missing, sshd_fleet
 from unbounded.api.core import LEASES, SECRETS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
-from unbounded.cli.cluster_info import publish_cluster_info
+from unbounded.cli.servers import publish_cluster_info
 from unbounded.join.tokens import site_token_manifest
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig

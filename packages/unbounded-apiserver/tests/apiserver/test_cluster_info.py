@@ -11,7 +11,7 @@ import pytest
 
 from tests.apiserver.support import Client, client_of, client_with, running
 from tests.support.waiting import eventually
-from unbounded.cli.cluster_info import publish_cluster_info
+from unbounded.cli.servers import publish_cluster_info
 from unbounded.kube.client import HttpApi
 from unbounded.kube.cluster_info import verify
 from unbounded.kube.config import from_kubeconfig

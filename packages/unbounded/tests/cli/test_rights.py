@@ -20,10 +20,10 @@ from tests.support.machina import FakeHost, FakeSsh
 from tests.support.waiting import eventually
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
-from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.explain.links import Topic
 from unbounded.cli.explain.run import explained
 from unbounded.cli.identities import component_runtime
+from unbounded.cli.servers import publish_cluster_info
 from unbounded.join.facts import FactsFollower
 from unbounded.join.tokens import site_token_manifest
 from unbounded.kube.client import HttpApi

@@ -15,9 +15,8 @@ from unbounded.api.machine_spec import MachineSpec
 from unbounded.api.meta import ObjectMeta
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, MachineOperationSpec, MachineOperationStatus
 from unbounded.cli import screen, terminal_text, view
-from unbounded.cli.explain.links import ExplainLink, Fix
-from unbounded.cli.explain.render import lines
-from unbounded.cli.forecast import render
+from unbounded.cli.explain.links import ExplainLink, Fix, links_text
+from unbounded.cli.forecast import model
 from unbounded.cli.forecast.model import PlannedChange
 from unbounded.cli.plugin import errors, progress
 from unbounded.cli.plugin.command import CliError, CliInvocation
@@ -90,8 +89,8 @@ SHOWN: dict[str, Callable[[], str]] = {
     ),
     "live view": lambda: _drawn(picture(progress.of_operation(OPERATION), HOSTILE, width=2000, height=50)),
     "end": _end,
-    "why": lambda: "\n".join(lines((LINK, LINK), NOW)),
-    "plan": lambda: "\n".join(render.lines((PlannedChange(what=HOSTILE, effects=(HOSTILE,), server=HOSTILE),))),
+    "why": lambda: "\n".join(links_text((LINK, LINK), NOW)),
+    "plan": lambda: "\n".join(model.plan_lines((PlannedChange(what=HOSTILE, effects=(HOSTILE,), server=HOSTILE),))),
     "screen": lambda: _drawn(screen.tables([MACHINE], [OPERATION], width=2000)),
     "lines": lambda: "\n".join(view.line(row) for row in (view.machine_row(MACHINE), view.operation_row(OPERATION))),
 }

@@ -25,7 +25,7 @@ from unbounded.agent.layout import Layout
 from unbounded.agent.start import verified_token
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.names import GROUP_BOOTSTRAP
-from unbounded.cli.cluster_info import publish_cluster_info
+from unbounded.cli.servers import publish_cluster_info
 from unbounded.join.agent_config import AgentConfig
 from unbounded.join.attestation import AttestedToken
 from unbounded.join.discovery import signed_place

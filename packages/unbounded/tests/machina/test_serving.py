@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 from unbounded.api.core import CERTIFICATE_REQUESTS, EVENTS, NODES, SERVICES, CertificateRequest
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import GROUP_NODES
-from unbounded.cli.cluster_info import publish_cluster_info
+from unbounded.cli.servers import publish_cluster_info
 from unbounded.kube.client import HttpApi
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,8 @@ from tests.cli.running import KUBECTL
 from tests.docs.runner import DOCS, Shell, blocks, follow
 from tests.machineops.conftest import EXAMPLE
 from tests.machineops.test_process import controller
-from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.deploy import components
+from unbounded.cli.servers import publish_cluster_info
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 

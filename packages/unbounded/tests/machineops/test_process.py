@@ -25,7 +25,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.machine_spec import ConfigurationRef
 from unbounded.api.names import LABEL_CONFIGURATION
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.cluster_info import publish_cluster_info
+from unbounded.cli.servers import publish_cluster_info
 from unbounded.join.node_marks import read_bound_version
 from unbounded.join.token_finder import TokenFinder
 from unbounded.join.tokens import site_token_manifest

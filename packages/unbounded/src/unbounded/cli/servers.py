@@ -1,23 +1,33 @@
-"""Servers of `unbounded up`: the API server and the health server, and errors of their start."""
+"""Servers of `unbounded up`: the API server and the health server, errors of their start, and ConfigMap cluster-info.
+
+ConfigMap kube-public/cluster-info has the URL and the CA of the API server, as kubeadm publishes them.
+"""
 
 from __future__ import annotations
 
 import errno
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import yaml
+
+from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli import hints
 from unbounded.cli.settings import UpSettings
+from unbounded.kube import cluster_info
 from unbounded.kube.config import ClientConfig, from_kubeconfig
-from unbounded.kube.errors import ServerError
+from unbounded.kube.errors import AlreadyExists, ServerError
 from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.port import Api
 from unbounded.kube.process import HealthServers, serving_health
 from unbounded.kube.process_tuning import raise_gc_threshold
 from unbounded.kube.settings import Address
@@ -31,6 +41,10 @@ USUAL_PORT: Final = 6443
 LOOPBACK: Final = "127.0.0.1"
 LOOPBACK_V6: Final = "::1"
 GRANTED: Final = (GrantedResources(GROUP, (MACHINES.plural, MACHINE_OPERATIONS.plural)),)
+RBAC: Final = "rbac.authorization.k8s.io"
+ROLES: Final[Kind[dict[str, Any]]] = Kind(RBAC, "v1", "Role", "roles", dict, namespaced=True)
+ROLE_BINDINGS: Final[Kind[dict[str, Any]]] = Kind(RBAC, "v1", "RoleBinding", "rolebindings", dict, namespaced=True)
+READERS: Final = "kubeadm:bootstrap-signer-clusterinfo"  # the name that kubeadm uses
 
 
 class UpFailed(Exception):
@@ -120,3 +134,46 @@ def local_config(server: ApiServer, bind: str) -> ClientConfig:
     port = urlsplit(server.url).port
     where = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return replace(from_kubeconfig(server.kubeconfig_path), server=where)
+
+
+async def publish_cluster_info(api: Api, url: str, ca: bytes) -> None:
+    """Create or update the ConfigMap and let everybody read it; writes nothing that is up to date.
+
+    Joining hosts read it before they present a token. The server adds the signatures.
+
+    Args:
+        url: the API server's URL for other machines.
+        ca: PEM.
+    """
+    cluster = {"certificate-authority-data": b64encode(ca).decode(), "server": url}
+    kubeconfig = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"cluster": cluster, "name": ""}],
+        "contexts": [],
+        "current-context": "",
+        "preferences": {},
+        "users": [],
+    }
+    data = {"kubeconfig": yaml.dump(kubeconfig, Dumper=yaml.CSafeDumper)}
+    body = {"metadata": {"name": cluster_info.NAME, "namespace": cluster_info.NAMESPACE}, "data": data}
+    for kind, obj in ((ROLES, _role()), (ROLE_BINDINGS, _binding())):
+        with suppress(AlreadyExists):  # from its creation on, the administrator owns it
+            await api.create(kind, obj, namespace=cluster_info.NAMESPACE)
+    try:
+        await api.create(CONFIG_MAPS, body, namespace=cluster_info.NAMESPACE)
+    except AlreadyExists:  # the server does not write an equal one
+        await api.patch(CONFIG_MAPS, cluster_info.NAME, {"data": data}, namespace=cluster_info.NAMESPACE)
+
+
+def _role() -> dict[str, Any]:
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [cluster_info.NAME], "verbs": ["get"]}
+    return {"metadata": {"name": READERS, "namespace": cluster_info.NAMESPACE}, "rules": [rule]}
+
+
+def _binding() -> dict[str, Any]:
+    return {
+        "metadata": {"name": READERS, "namespace": cluster_info.NAMESPACE},
+        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": READERS},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "system:anonymous"}],
+    }

@@ -18,7 +18,6 @@ from unbounded.api.failures import Rejected
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
 from unbounded.cli import hints, pxe
 from unbounded.cli.backup_schedule import scheduled_backups
-from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.definitions import install_definitions
 from unbounded.cli.deploy import components
 from unbounded.cli.identities import EpochFile, component_runtime
@@ -26,7 +25,15 @@ from unbounded.cli.manifests import install_manifests
 from unbounded.cli.migrate.record import migrated_reason
 from unbounded.cli.provider_processes import ProviderProcesses
 from unbounded.cli.screen import Screen, ScreenLogStream, screen_for
-from unbounded.cli.servers import LOOPBACK, UpFailed, health_endpoint, local_config, serving_api, storage_errors
+from unbounded.cli.servers import (
+    LOOPBACK,
+    UpFailed,
+    health_endpoint,
+    local_config,
+    publish_cluster_info,
+    serving_api,
+    storage_errors,
+)
 from unbounded.cli.settings import LAB_CLOUDS, UpSettings
 from unbounded.cli.terminal_text import one_line
 from unbounded.kube.client import HttpApi

@@ -36,7 +36,7 @@ from unbounded.agent.stored_config import read_stored_config, store_config, with
 from unbounded.api.core import CONFIG_MAPS, SERVICES
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES
-from unbounded.cli.cluster_info import publish_cluster_info
+from unbounded.cli.servers import publish_cluster_info
 from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now

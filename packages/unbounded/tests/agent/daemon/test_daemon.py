@@ -29,7 +29,7 @@ from unbounded.agent.model import Slot
 from unbounded.agent.operations.node_reboot import SEEN_BOOTED, SEEN_RENEWED
 from unbounded.agent.recreation.state_store import DiskStore, RecreationPhase, Transition
 from unbounded.api.failures import Rejected
-from unbounded.cli.cluster_info import publish_cluster_info
+from unbounded.cli.servers import publish_cluster_info
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import ServerUnreachable

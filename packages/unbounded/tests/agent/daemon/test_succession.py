@@ -30,11 +30,11 @@ from unbounded.api.core import CERTIFICATE_REQUESTS, NODES
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_SUCCESSOR
-from unbounded.cli.cluster_info import publish_cluster_info
 from unbounded.cli.migrate import steps
 from unbounded.cli.migrate.hand_over import hand_over, relay
 from unbounded.cli.migrate.record import MarkerFile
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
+from unbounded.cli.servers import publish_cluster_info
 from unbounded.join.csr import IdentityFiles, certificate
 from unbounded.join.successor import Successor, encoded, successor_agent, successor_in, successor_kubelet
 from unbounded.kube.cache import Cache

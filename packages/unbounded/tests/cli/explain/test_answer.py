@@ -21,8 +21,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.commands.state import COMMANDS
-from unbounded.cli.explain.links import ExplainLink, Fix, Topic
-from unbounded.cli.explain.render import WIDTH, lines, plain
+from unbounded.cli.explain.links import WIDTH, ExplainLink, Fix, Topic, links_data, links_text
 from unbounded.cli.explain.run import explained, find, parsed, run
 from unbounded.cli.plugin.command import CliError, CliInvocation, CommandSession
 from unbounded.kube.errors import Forbidden, ServerError
@@ -169,7 +168,7 @@ def test_what_is_neither_is_refused(text: str) -> None:
 
 
 def test_what_people_read() -> None:
-    assert lines(LINKS, NOW) == [
+    assert links_text(LINKS, NOW) == [
         "operation/op HostReboot, not started: paused",
         "  held by Machine m1",
         "  since 2030-01-01T00:00:00Z (5m by the local clock)",
@@ -184,13 +183,13 @@ def test_what_people_read() -> None:
 
 def test_long_words_are_wrapped_and_commands_are_not() -> None:
     command = f"kubectl {'x' * 200}"
-    shown = lines((ExplainLink("machine/m1", "word " * 60, fixes=(Fix(command, "does"),)),), NOW)
+    shown = links_text((ExplainLink("machine/m1", "word " * 60, fixes=(Fix(command, "does"),)),), NOW)
     assert f"try:  {command}" in shown
     assert all(len(line) <= WIDTH for line in shown if not line.startswith("try:"))
 
 
 def test_a_time_that_is_none_is_shown_as_it_is() -> None:
-    assert lines((ExplainLink("machine/m1", "x", since="soon"),), NOW)[1] == "  since soon"
+    assert links_text((ExplainLink("machine/m1", "x", since="soon"),), NOW)[1] == "  since soon"
 
 
 def told_of(*, output: str = "", watch: bool = False, program: str = "kubectl unbounded") -> CliInvocation:
@@ -244,7 +243,7 @@ def test_what_programs_read() -> None:
     assert all(fix.keys() == {"command", "does"} for fix in fixes)
     assert yaml.safe_load(run_virtual(_shown("yaml"))[0]).keys() == {"links"}
     assert run_virtual(_shown(""))[0].startswith("operation/op-2 HostReboot, not started: waiting for the older")
-    assert json.dumps(plain(LINKS))
+    assert json.dumps(links_data(LINKS))
 
 
 @pytest.mark.parametrize("program", ["kubectl unbounded", "unbounded"])

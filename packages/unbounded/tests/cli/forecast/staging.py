@@ -16,8 +16,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.forecast.model import PlannedChange
-from unbounded.cli.forecast.render import lines, plain
+from unbounded.cli.forecast.model import PlannedChange, plan_data, plan_lines
 from unbounded.cli.forecast.run import changes_of
 from unbounded.cli.plugin.command import CliInvocation, CommandSession
 from unbounded.cli.plugin.output import printer_for
@@ -123,11 +122,11 @@ class Staged:
         changes = await changes_of(session, await loaded(command.intend)(session))
         assert self.api.writes == before
         assert self.api.dry == len(changes)
-        assert plain(changes)["changes"]
+        assert plan_data(changes)["changes"]
         return changes
 
     async def shown(self, *words: str, wide: bool = False) -> str:
-        return "\n".join(lines(await self.plan(*words), wide=wide))
+        return "\n".join(plan_lines(await self.plan(*words), wide=wide))
 
 
 def story(report: Any) -> Any:

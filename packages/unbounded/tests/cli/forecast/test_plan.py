@@ -13,9 +13,9 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import OperationKind
 from unbounded.cli.deploy import components
+from unbounded.cli.forecast.model import plan_data, plan_lines
 from unbounded.cli.forecast.operations import stages
 from unbounded.cli.forecast.patch_effects import merged
-from unbounded.cli.forecast.render import lines, plain
 from unbounded.cli.forecast.run import PODS
 from unbounded.cli.plugin.command import CliError
 from unbounded.metalman import power
@@ -106,7 +106,7 @@ def test_the_secret_of_its_bmc_cannot_be_used(spoil: Any, reason: str, words: st
         (obstacle,) = target.obstacles
         assert (obstacle.reason, target.held, target.fails_at_once) == (reason, (), True)
         assert words in obstacle.what
-        text = "\n".join(lines([change]))
+        text = "\n".join(plan_lines([change]))
         assert f"then it would end as Failed/{reason}: machine/m1: " in text
         assert "try:  kubectl -n unbounded-kube create secret generic bmc --from-literal=password=PASSWORD" in text
 
@@ -193,7 +193,7 @@ def test_who_serves_the_host_and_from_what(
             assert [one.reason for one in target.obstacles] == ([""] if wanted else []), verb
             assert not target.fails_at_once
         assert all((words or "") in one.what for one in target.obstacles)
-        assert (words is not None) is ("then in its way: machine/m1: " in "\n".join(lines([change])))
+        assert (words is not None) is ("then in its way: machine/m1: " in "\n".join(plan_lines([change])))
         assert [fix.command for one in target.obstacles for fix in one.fixes] == ([command] if command else [])
 
     tell()
@@ -289,18 +289,18 @@ async def test_its_machine_is_paused(staged: Staged) -> None:
     await staged.alive(METALMAN)
     await staged.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: "new disk"}}})
     changes = await staged.plan("machine", "host-reboot", "m1")
-    text = "\n".join(lines(changes))
+    text = "\n".join(plan_lines(changes))
     assert "1. m1 by metalman/lab: would wait" in text
     assert ": new disk" in text
     assert "try:  kubectl unbounded machine resume m1" in text
-    assert "     try:  unbounded machine resume m1" in lines(changes, "unbounded")  # where there may be no kubectl
+    assert "     try:  unbounded machine resume m1" in plan_lines(changes, "unbounded")  # where there may be no kubectl
 
 
 @story
 async def test_what_programs_read_of_it(staged: Staged) -> None:
     await staged.machine("m1")
     await staged.alive()
-    (change,) = plain(await staged.plan("machine", "host-reboot", "m1", "--operation-name", "op"))["changes"]
+    (change,) = plan_data(await staged.plan("machine", "host-reboot", "m1", "--operation-name", "op"))["changes"]
     assert change["what"] == "create machineoperation.unbounded-cloud.io/op"
     assert change["operation"]["deadlineSeconds"] == 1800
     assert change["operation"]["stages"][0]["waitsFor"] == "a power state that is On or Off"

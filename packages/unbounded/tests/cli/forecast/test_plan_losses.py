@@ -16,8 +16,7 @@ from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.forecast import cloud_providers
-from unbounded.cli.forecast.model import OperationForecast
-from unbounded.cli.forecast.render import lines, plain
+from unbounded.cli.forecast.model import OperationForecast, plan_data, plan_lines
 from unbounded.machineops import reasons
 from unbounded.machineops.providers.oci.provider import OciProvider
 from unbounded_lab.cloud.oci.seeding import Disks
@@ -44,9 +43,9 @@ async def _plan(
         given = [word for each in parameters for word in ("--param", each)]
         command = ("machine", "operation", "create", "op", "--kind", "HostReplace", "--machine", "m1", *given)
         changes = await staged.plan(*command)
-    assert plain(changes)
+    assert plan_data(changes)
     assert changes[0].operation is not None
-    return changes[0].operation, "\n".join(lines(changes))
+    return changes[0].operation, "\n".join(plan_lines(changes))
 
 
 def told(test: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

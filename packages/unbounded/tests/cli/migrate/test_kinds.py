@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from unbounded.cli.migrate.kinds import COPIED, LEFT
-from unbounded.cli.migrate.obstacles import too_old
+from unbounded.cli.migrate.sides import too_old
 from unbounded.cli.migrate.translate import machine_status, translated, translated_data
 from unbounded_apiserver.catalog import Catalog
 

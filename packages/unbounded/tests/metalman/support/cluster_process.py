@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from tests.cli.deployed import deployed
-from unbounded.cli.cluster_info import publish_cluster_info
+from unbounded.cli.servers import publish_cluster_info
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 

@@ -14,10 +14,18 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.cli.explain.blockers import explain_executor, explain_lock, explain_machina, explain_node, explain_pause
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.facts_reader import FactsReader
-from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, LinkSubject, Topic, links_with_program
+from unbounded.cli.explain.links import (
+    PLUGIN,
+    Explained,
+    ExplainLink,
+    LinkSubject,
+    Topic,
+    links_data,
+    links_text,
+    links_with_program,
+)
 from unbounded.cli.explain.machines import explain_condition, explain_machine
 from unbounded.cli.explain.operations import explain_operation
-from unbounded.cli.explain.render import lines, plain
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
 from unbounded.cli.plugin.output import as_yaml
 from unbounded.kube.clock import WallClock, utc_now
@@ -142,10 +150,12 @@ def show(session: CommandSession, links: tuple[ExplainLink, ...], unread: tuple[
     """Print a chain in the format of -o."""
     form = getattr(session.invocation.args, "output", "")
     if form == "json":
-        session.invocation.out.write(msgspec.json.format(msgspec.json.encode(plain(links)), indent=2).decode() + "\n")
+        session.invocation.out.write(
+            msgspec.json.format(msgspec.json.encode(links_data(links)), indent=2).decode() + "\n"
+        )
     elif form == "yaml":
-        session.invocation.out.write(as_yaml(plain(links)))
+        session.invocation.out.write(as_yaml(links_data(links)))
     else:
-        session.invocation.out.write("\n".join(lines(links, utc_now(), session.invocation.style)) + "\n")
+        session.invocation.out.write("\n".join(links_text(links, utc_now(), session.invocation.style)) + "\n")
     for what in unread:
         session.printer.warn(f"note: {what}; the answer ignores it")

@@ -16,7 +16,7 @@ from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.facts_reader import FactsReader
-from unbounded.cli.forecast import render
+from unbounded.cli.forecast import model
 from unbounded.cli.forecast.cloud_providers import providers_of, with_losses, with_refusals
 from unbounded.cli.forecast.model import PlannedChange
 from unbounded.cli.forecast.obstacles import password_refs, with_obstacles
@@ -194,12 +194,12 @@ def output(session: CommandSession, changes: list[PlannedChange]) -> None:
     """Print the plan in the format of -o."""
     match getattr(session.invocation.args, "output", ""):
         case "json":
-            session.invocation.out.write(json.dumps(render.plain(changes), indent=4, ensure_ascii=False) + "\n")
+            session.invocation.out.write(json.dumps(model.plan_data(changes), indent=4, ensure_ascii=False) + "\n")
         case "yaml":
-            session.invocation.out.write(as_yaml(render.plain(changes)))
+            session.invocation.out.write(as_yaml(model.plan_data(changes)))
         case "name":
             session.invocation.out.writelines(f"{change.what.split()[1].removesuffix(':')}\n" for change in changes)
         case form:
             invocation = session.invocation
-            shown = render.lines(changes, invocation.program, wide=form == "wide", style=invocation.style)
+            shown = model.plan_lines(changes, invocation.program, wide=form == "wide", style=invocation.style)
             invocation.out.write("\n".join(shown) + "\n")

@@ -1,23 +1,30 @@
-"""The two sides of a migration, and the observation of the target before anything is written."""
+"""The two sides of a migration: the observation of the target before anything is written, and the obstacles.
+
+The text of an obstacle names the object and the remedy.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from unbounded.agent.cluster_access import ClusterAccess
-from unbounded.api.core import CONFIG_MAPS, NAMESPACES, SERVICES
+from unbounded.api.core import CONFIG_MAPS, NAMESPACES, SECRETS, SERVICES
 from unbounded.api.crd import custom_resource_definitions
+from unbounded.api.machine import Machine
 from unbounded.api.meta import Kind
+from unbounded.api.operation import MachineOperation
 from unbounded.cli.definitions import install_definitions
 from unbounded.cli.deploy import components
 from unbounded.cli.deploy.pods import namespace
 from unbounded.cli.deploy.server_side_apply import Applier, ApplyOutcome
 from unbounded.cli.manifests import install_manifests
 from unbounded.cli.migrate.copier import read_objects
-from unbounded.cli.migrate.copy_plan import ServerObjects
+from unbounded.cli.migrate.copy_plan import ServerObject, ServerObjects, clashes
 from unbounded.cli.migrate.lease_hold import leaders, leaders_message
-from unbounded.cli.migrate.obstacles import too_old
 from unbounded.cli.migrate.record import MarkerFile, MigrationRecord, read_record
 from unbounded.join.facts import (
     CLUSTER_INFO,
@@ -36,6 +43,9 @@ from unbounded.kube.errors import AlreadyExists, NotFound
 _REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
     "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", dict
 )
+LARGEST: Final = 1_500_000  # bytes of a request, etcd's limit
+OLDEST_MINOR: Final = 32
+SHOWN: Final = 10  # of each kind of obstacle
 
 
 @dataclass(frozen=True)
@@ -160,3 +170,78 @@ async def _lacking_rights(target: MigrationTarget) -> str:
     if review["status"].get("allowed"):
         return ""
     return "the user of --to lacks permissions on the target: it must write all objects, and needs cluster-admin"
+
+
+def obstacles(source: ServerObjects, target: ServerObjects, migration: str) -> tuple[str, ...]:
+    """Return the problems that the user has to solve first; nothing where the copy can be made."""
+    return (
+        *running(source),
+        *_limited([_being_deleted(one) for one in source.copied if "deletionTimestamp" in one.body["metadata"]]),
+        *_limited([_too_large(one) for one in source.copied if _size(one) > LARGEST]),
+        *_limited([_clash(one) for one in clashes(source, target, migration)]),
+    )
+
+
+def running(source: ServerObjects) -> tuple[str, ...]:
+    """Return operations that run on the source, and Machines that are occupied otherwise."""
+    operations = source.operations()
+    terminal = {one.metadata.uid for one in operations if one.terminal}
+    return _limited(
+        [
+            *(_running(one) for one in operations if one.claimed and not one.terminal),
+            *_locked_machines(source.machines(), terminal, {one.metadata.uid for one in operations}),
+        ]
+    )
+
+
+def _locked_machines(machines: tuple[Machine, ...], terminal: set[str], known: set[str]) -> Iterator[str]:
+    """Yield Machines that are locked without a MachineOperation, which is reported by itself."""
+    for machine in machines:
+        active = machine.status.active_operation
+        if active is not None and not active.lost and active.uid not in terminal and active.uid not in known:
+            yield f"Machine {machine.name}: {active.kind} {active.name} ({active.executor}) is in progress; {_WAIT}"
+
+
+_WAIT: Final = "start `unbounded up` again and wait for its end"
+
+
+def _running(operation: MachineOperation) -> str:
+    stage = operation.status.targets[0].stage if operation.status.targets else None
+    where = f" ({stage})" if stage else ""
+    return (
+        f"MachineOperation {operation.name}: {operation.spec.operation_kind} of "
+        f"{operation.spec.machine_ref or 'several Machines'} is in progress{where}; {_WAIT}"
+    )
+
+
+def _being_deleted(one: ServerObject) -> str:
+    return f"{one.shown} is being deleted, and a deletion cannot be copied; {_WAIT}"
+
+
+def _size(one: ServerObject) -> int:
+    return len(msgspec.json.encode(one.body))
+
+
+def _too_large(one: ServerObject) -> str:
+    return f"{one.shown} has {_size(one):,} bytes; the limit of a cluster is {LARGEST:,}: make it smaller"
+
+
+def _clash(existing: ServerObject) -> str:
+    remedy = "delete it there, or rename it" if existing.kind.kind != SECRETS.kind else "delete it there"
+    return f"{existing.shown} exists on the target already, and differs: {remedy}"
+
+
+def _limited(words: list[str]) -> tuple[str, ...]:
+    more = len(words) - SHOWN
+    return (*words[:SHOWN], *([f"… and {more} more of this kind"] if more > 0 else ()))
+
+
+def too_old(version: str) -> str:
+    """Return why a version of Kubernetes is unsuitable; empty where it is suitable."""
+    try:
+        major, minor = (int(part) for part in version.lstrip("v").split(".")[:2])
+    except ValueError:
+        return f"the target reports {version!r}, which is not a version of Kubernetes"
+    if (major, minor) >= (1, OLDEST_MINOR):
+        return ""
+    return f"the target is Kubernetes {version}; the oldest supported version is 1.{OLDEST_MINOR}"

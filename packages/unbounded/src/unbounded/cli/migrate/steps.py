@@ -21,7 +21,6 @@ from unbounded.cli.manifests import KINDS as POLICIES
 from unbounded.cli.migrate.copier import Report, copy, delete_copies, read_objects
 from unbounded.cli.migrate.copy_plan import ServerObjects
 from unbounded.cli.migrate.lease_hold import acquire_leases, lease_names, release_leases
-from unbounded.cli.migrate.obstacles import obstacles, running
 from unbounded.cli.migrate.record import (
     Marker,
     MarkerStage,
@@ -32,7 +31,7 @@ from unbounded.cli.migrate.record import (
     read_record,
     remove_record,
 )
-from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget, TargetObservation, observe
+from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget, TargetObservation, observe, obstacles, running
 from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.port import Api
 

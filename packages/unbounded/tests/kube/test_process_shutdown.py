@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from unbounded.kube.shutdown import FORCED_EXIT_STATUS
+from unbounded.kube.process import FORCED_EXIT_STATUS
 
 STANDSTILL = """
 import asyncio, time
-from unbounded.kube.shutdown import log_loop_stalls
+from unbounded.kube.process import log_loop_stalls
 from unbounded.kube.logs import configure
 
 async def look():
