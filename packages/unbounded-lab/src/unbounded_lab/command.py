@@ -1,4 +1,7 @@
-"""Shared parts of the commands that serve simulators: arguments, tables, and waiting for Ctrl-C."""
+"""Shared parts of the commands that serve simulators: arguments, tables, and waiting for Ctrl-C.
+
+Control interfaces speak JSON, and errors have a reason.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,14 @@ import errno
 import os
 import re
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
+import msgspec
+from aiohttp import web
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
@@ -80,3 +87,25 @@ def stop_signal() -> asyncio.Event:
     for number in ends:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
+
+
+@web.middleware
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer an invalid name or value with 400 and the reason."""
+    try:
+        return await handler(request)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise web.HTTPBadRequest(text=str(error)) from error
+
+
+async def read_object(request: web.Request) -> dict[str, Any]:
+    """Return the body of a request.
+
+    Raises:
+        MsgspecError: it is no JSON object.
+    """
+    return msgspec.json.decode(await request.read(), type=dict[str, Any])
+
+
+def json_response(value: Any) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")

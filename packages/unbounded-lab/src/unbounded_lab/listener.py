@@ -1,13 +1,18 @@
-"""A listening port of loopback that can be closed and reopened without losing it to another process."""
+"""A listening port of loopback that can be closed and reopened without losing it to another process.
+
+aiohttp delivers a simulator's replies on it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import ssl
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
+
+from unbounded_lab.http import Delivery, LabReply
 
 HOST: Final = "127.0.0.1"
 BACKLOG: Final = 128
@@ -74,3 +79,37 @@ def _bound(port: int, *options: int) -> socket.socket:
         raise PortFailed(f"port {port} of {HOST}: {error.strerror}") from error
     sock.setblocking(False)
     return sock
+
+
+def server(handler: Any) -> web.Server:
+    return web.Server(handler, access_log=None, tcp_keepalive=False, lingering_time=0.0)
+
+
+async def send(http: web.BaseRequest, reply: LabReply) -> web.StreamResponse:
+    match reply.fate:
+        case Delivery.DROPPED:
+            return hang_up(http)
+        case Delivery.CUT_OFF:
+            return await _send_half(http, reply)
+        case Delivery.SENT:
+            response = web.Response(status=reply.status, body=reply.body, headers=reply.headers)
+            if reply.close:
+                response.force_close()
+            return response
+
+
+def hang_up(http: web.BaseRequest) -> web.StreamResponse:
+    """Break the connection; the returned response is not sent."""
+    if http.transport is not None:
+        http.transport.abort()
+    return web.Response()
+
+
+async def _send_half(http: web.BaseRequest, reply: LabReply) -> web.StreamResponse:
+    response = web.StreamResponse(status=reply.status, headers=reply.headers)
+    response.content_length = len(reply.body)
+    await response.prepare(http)
+    await response.write(reply.body[: len(reply.body) // 2])
+    if http.transport is not None:
+        http.transport.close()
+    return response

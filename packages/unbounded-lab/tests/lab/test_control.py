@@ -9,8 +9,8 @@ from aiohttp import ClientSession, TCPConnector, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from unbounded_lab.bmc import LabBmc, ManualClock
-from unbounded_lab.bmc.control import BmcControl
 from unbounded_lab.bmc.misbehaviours import MISBEHAVIOURS
+from unbounded_lab.bmc.worker import BmcControl
 
 Client = TestClient[web.Request, web.Application]
 

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from unbounded_apiserver.cel.functions.formatting import format_float, format_json_float, go_quote
 
 Path: TypeAlias = "tuple[Path, str | int] | None"
+"""Where a value stands, innermost last: a chain, as most of them are never printed. An int is an index."""
 NO_FIELD: Final = "<nil>"
 _HTML: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 _LATE: Final = {"FieldValueNotSupported": 1, "FieldValueDuplicate": 2}
@@ -45,9 +46,6 @@ class SchemaError(Exception):
     def __init__(self, causes: Sequence[FieldError]) -> None:
         self.causes = list(causes)
         super().__init__("; ".join(f"{cause.field}: {cause.message}" for cause in self.causes))
-
-
-"""Where a value stands, innermost last: a chain, as most of them are never printed. An int is an index."""
 
 
 class MapKey(str):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from unbounded_lab.bmc.access import ACCOUNT_ID
-from unbounded_lab.bmc.device import SimulatedBmc
+from unbounded_lab.bmc.device import BmcSystem, SimulatedBmc, TaskState
 from unbounded_lab.bmc.http import EXTENDED_INFO, BmcRequest, RedfishProblem, json_reply, message_body
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled, Press, PressEffect
 from unbounded_lab.bmc.resources import (
@@ -26,10 +26,7 @@ from unbounded_lab.bmc.resources import (
     system,
     task_body,
 )
-from unbounded_lab.bmc.system import BmcSystem
-from unbounded_lab.bmc.tasks import TaskState
-from unbounded_lab.http import LabReply
-from unbounded_lab.routes import Routes
+from unbounded_lab.http import LabReply, Routes
 
 Act = Callable[[SimulatedBmc, tuple[str, ...], BmcRequest, float], LabReply]
 

@@ -1,25 +1,151 @@
 """A BMC as a state machine: its systems, account, Tasks and dials. No socket and no clock: time comes in as a value.
 
-`resources.py` renders it, `actions.py` changes it, `faults.py` disturbs requests and replies, and `service.py` combines
-them.
+A Task is a reset that is accepted with 202 and executed later. The reported power of a system may be wrong.
+`resources.py` renders a BMC, `actions.py` changes it, and `service.py` combines them.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from unbounded_lab.bmc.access import BmcAccounts
 from unbounded_lab.bmc.dials import COUNTS, IDEAL, BmcDials
 from unbounded_lab.bmc.identity import BmcIdentity
-from unbounded_lab.bmc.power import HostEvent, HostPower, Press, PressEffect, SimulatedHost
-from unbounded_lab.bmc.system import USUAL_TIMES, BmcSystem, HostTimes, traits
-from unbounded_lab.bmc.tasks import Tasks
+from unbounded_lab.bmc.power import HostEvent, HostPower, HostTraits, Press, PressEffect, SimulatedHost
 from unbounded_lab.dials import FOR_EVER, Counts
 
+MAX_TASKS: Final = 64
+"""Maximum number of remembered Tasks."""
+ABSENT: Final = "absent"
+"""Value for an omitted PowerState."""
+TRANSITIONS: Final[Mapping[str, Mapping[HostPower, str | None]]] = {
+    "named": {},
+    "hidden": {HostPower.POWERING_ON: "On", HostPower.POWERING_OFF: "On"},
+    "null": {HostPower.POWERING_ON: None, HostPower.POWERING_OFF: None},
+    "unknown": {HostPower.POWERING_ON: "Unknown", HostPower.POWERING_OFF: "Unknown"},
+    "starting": {HostPower.POWERING_ON: "Starting", HostPower.POWERING_OFF: "Starting"},
+    "absent": {HostPower.POWERING_ON: ABSENT, HostPower.POWERING_OFF: ABSENT},
+}
+"""PowerState during a change of the power, by the dial `transitions`; a state that is not listed has its own name."""
 JOURNAL_LENGTH: Final = 1_000
+
+
+class TaskState(StrEnum):
+    RUNNING = "Running"
+    COMPLETED = "Completed"
+    EXCEPTION = "Exception"
+
+
+@dataclass(slots=True)
+class Task:
+    id: str
+    system: str
+    press: Press
+    started: float
+    ends: float
+    outcome: TaskState
+    vanishes: bool  # together with its monitor, at its end
+    carried_out: bool = False
+
+    def state(self, now: float) -> TaskState:
+        return TaskState.RUNNING if now < self.ends else self.outcome
+
+
+class Tasks:
+    """The Tasks of one BMC, oldest first."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Task] = {}
+        self._last_id = 0
+
+    def start(
+        self, system: str, press: Press, now: float, *, takes_s: float, outcome: TaskState, vanishes: bool
+    ) -> Task:
+        self._last_id += 1
+        task = Task(str(self._last_id), system, press, now, now + takes_s, outcome, vanishes)
+        self._all[task.id] = task
+        while len(self._all) > MAX_TASKS:
+            del self._all[next(iter(self._all))]
+        return task
+
+    def due(self, now: float) -> list[Task]:
+        """Return Tasks that have ended with success by `now` and are not executed yet, in the order of their ends."""
+        ended = [task for task in self._all.values() if task.state(now) is TaskState.COMPLETED and not task.carried_out]
+        return sorted(ended, key=lambda task: task.ends)
+
+    def visible(self, now: float) -> list[Task]:
+        return [task for task in self._all.values() if not (task.vanishes and now >= task.ends)]
+
+    def get(self, task_id: str, now: float) -> Task | None:
+        return next((task for task in self.visible(now) if task.id == task_id), None)
+
+    def clear(self) -> None:
+        """Drop all Tasks, as a restart of the BMC does: those not executed yet never are."""
+        self._all.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class HostTimes:
+    """Durations of a host's transitions, in seconds."""
+
+    shutdown_s: float = 1.0
+    boot_s: float = 2.0
+
+
+USUAL_TIMES: Final = HostTimes()
+
+
+def traits(times: HostTimes, dials: BmcDials) -> HostTraits:
+    return HostTraits(
+        shutdown_s=times.shutdown_s,
+        boot_s=times.boot_s,
+        ignores_shutdown=dials.ignores_shutdown,
+        ignores_override=dials.ignores_override,
+        comes_back_s=dials.comes_back_s,
+    )
+
+
+class BmcSystem:
+    """A host from its BMC's point of view."""
+
+    def __init__(self, name: str, index: int, host: SimulatedHost) -> None:
+        self.name = name
+        self.index = index
+        self.host = host
+        self._shown: tuple[float, HostPower] | None = None  # time and result of the last reading of the power
+        self._lie: tuple[float, HostPower] | None = (
+            None  # end of the time for which an old state is shown, and that state
+        )
+
+    def press(self, press: Press, now: float, dials: BmcDials) -> PressEffect:
+        self.host.advance(now)
+        before = self.host.power
+        effect = self.host.press(press, now)
+        if dials.power_lie_s > 0:
+            self._lie = (now + dials.power_lie_s, before)
+        return effect
+
+    def power_state(self, now: float, dials: BmcDials) -> str | None:
+        """Return the PowerState that the BMC shows; ABSENT if it omits it."""
+        power = self._read(now, dials)
+        return TRANSITIONS[dials.transitions].get(power, power.value)
+
+    def in_transition(self, now: float) -> bool:
+        self.host.advance(now)
+        return self.host.power in (HostPower.POWERING_ON, HostPower.POWERING_OFF)
+
+    def _read(self, now: float, dials: BmcDials) -> HostPower:
+        self.host.advance(now)
+        if self._lie is not None and now < self._lie[0]:
+            return self._lie[1]
+        if self._shown is None or now - self._shown[0] >= dials.power_cache_s:
+            self._shown = (now, self.host.power)
+        return self._shown[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,15 @@ from aiohttp import web
 
 from unbounded.kube.tls import bound_buffers
 from unbounded_lab.bmc import service
-from unbounded_lab.bmc.device import SimulatedBmc
+from unbounded_lab.bmc.device import HostTimes, SimulatedBmc
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.http import BmcRequest
 from unbounded_lab.bmc.identity import BmcIdentity, Certificate
 from unbounded_lab.bmc.power import HostEvent, HostPower, SimulatedHost
 from unbounded_lab.bmc.profiles import dials_for, misbehaviours_for
-from unbounded_lab.bmc.system import HostTimes
 from unbounded_lab.clock import LabClock, LoopClock
 from unbounded_lab.dials import changed
-from unbounded_lab.listener import HOST, LabListener
-from unbounded_lab.wire import hang_up, send, server
+from unbounded_lab.listener import HOST, LabListener, hang_up, send, server
 
 CUSTOM: Final = "custom"
 """The profile of a BMC with single dials set."""

@@ -10,12 +10,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from unbounded_lab.bmc.access import ACCOUNT_ID, ROLE, BmcSession
-from unbounded_lab.bmc.device import SimulatedBmc
+from unbounded_lab.bmc.device import ABSENT, BmcSystem, SimulatedBmc, Task, TaskState
 from unbounded_lab.bmc.http import message_body
 from unbounded_lab.bmc.power import OverrideEnabled
-from unbounded_lab.bmc.system import ABSENT, BmcSystem
-from unbounded_lab.bmc.tasks import Task, TaskState
-from unbounded_lab.routes import Routes
+from unbounded_lab.http import Routes
 
 Body = dict[str, Any]
 Render = Callable[[SimulatedBmc, tuple[str, ...], float], Body | None]

@@ -1,4 +1,7 @@
-"""The command that serves a simulated cloud until Ctrl-C."""
+"""The command that serves a simulated cloud until Ctrl-C: how to fill each cloud, and how to log in.
+
+Its control interface is plain HTTP on loopback, on a port of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,186 @@ import argparse
 import asyncio
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, Generic, TextIO, TypeVar
 
 from aiohttp import web
 
+from unbounded.api.names import API_VERSION, LABEL_SITE, NAMESPACE
 from unbounded.kube.settings import add_version
 from unbounded_lab.bmc.fleet import bmc_names
-from unbounded_lab.cloud.control import PREFIX, CloudControl
+from unbounded_lab.cloud.azure.local import GROUP, LabAzure
+from unbounded_lab.cloud.azure.seeding import VmShape
 from unbounded_lab.cloud.local import LabCloud
-from unbounded_lab.cloud.offers import AZURE, OCI, CloudOffer, manifests
-from unbounded_lab.command import check_writable, name, positive, print_table, stop_signal, whole_number
+from unbounded_lab.cloud.oci.local import LabOci
+from unbounded_lab.cloud.oci.seeding import Disks
+from unbounded_lab.command import (
+    answer_errors,
+    check_writable,
+    json_response,
+    name,
+    positive,
+    print_table,
+    read_object,
+    stop_signal,
+    whole_number,
+)
+from unbounded_lab.dials import turned
 from unbounded_lab.listener import HOST, PortFailed
-from unbounded_lab.machines import to_yaml
+from unbounded_lab.machines import Manifest, to_yaml
 
+AGENT: Final = "https://releases.invalid/unbounded-agent.tar.gz"  # for replacements; a simulated VM runs nothing
+
+C = TypeVar("C", bound=LabCloud[Any])
+PREFIX: Final = "/lab/cloud"
 DESCRIPTION: Final = "Serve a simulated cloud and its machines on loopback, until Ctrl-C."
-
 MOST_DATA_DISKS: Final = 32  # OCI's maximum for an instance; Azure allows more with its largest sizes
+
+
+@dataclass(frozen=True)
+class CloudOffer(Generic[C]):
+    """A cloud for the command.
+
+    Args:
+        about: one line.
+        provider: `spec.provider` of its Machines.
+        start: creates the cloud; takes the arguments of LabCloud.
+        add: adds a machine with this number of data disks, returns its provider ID.
+        secret: content of a MachineOperationCredential's Secret; None: the controller logs in with its own identity.
+        shown: further properties for users, by name.
+    """
+
+    about: str
+    provider: str
+    start: Callable[..., C]
+    add: Callable[[C, str, int], str]
+    secret: Callable[[C], Mapping[str, str]] | None
+    shown: Callable[[C], Mapping[str, str]]
+
+
+def manifests(offer: CloudOffer[C], cloud: C, machines: Mapping[str, str], *, site: str) -> Iterator[Manifest]:
+    """Yield the objects to apply: the credential of a site and its Secret, and a Machine for each provider ID by its
+    name.
+    """
+    auth: dict[str, Any] = {"mode": "WorkloadIdentity"}
+    if offer.secret is not None:
+        name = f"{site}-auth"
+        auth = {"mode": "ExternalPlugin", "secretRef": {"namespace": NAMESPACE, "name": name}}
+        yield {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "type": "Opaque",
+            "stringData": dict(offer.secret(cloud)),
+        }
+    spec = {"siteName": site, "provider": offer.provider, "auth": auth}
+    yield _object("MachineOperationCredential", {"name": site}, spec)
+    for name, provider_id in machines.items():
+        metadata = {"name": name, "labels": {LABEL_SITE: site}}
+        machine = {"provider": offer.provider, "providerID": provider_id, "kubernetes": {}, "agent": {"url": AGENT}}
+        yield _object("Machine", metadata, machine)
+
+
+def _object(kind: str, metadata: Manifest, spec: Manifest) -> Manifest:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _add_vm(cloud: LabAzure, name: str, data_disks: int) -> str:
+    return f"azure://{cloud.add_machine(name, VmShape(data_disks=data_disks))}"
+
+
+def _add_instance(cloud: LabOci, name: str, data_disks: int) -> str:
+    return f"oci://{cloud.add_instance(name, data_volumes=Disks(count=data_disks)).id}"
+
+
+def _azure_properties(cloud: LabAzure) -> Mapping[str, str]:
+    """Return the properties of an Azure, with the content of the Secret of an ExternalPlugin credential."""
+    secret = {"tenantID": cloud.tenant, "clientID": cloud.client_id, "clientSecret": cloud.client_secret}
+    return {"subscription": cloud.subscription, "resource group": GROUP, **secret}
+
+
+def _oci_properties(cloud: LabOci) -> Mapping[str, str]:
+    tenancy = cloud.tenancy
+    return {
+        "tenancy": tenancy.id,
+        "compartment": tenancy.compartment_id,
+        "user": cloud.api_key.user,
+        "key fingerprint": cloud.api_key.fingerprint,
+    }
+
+
+AZURE: Final = CloudOffer(
+    about="Azure Resource Manager and login, for workload identities and client secrets",
+    provider="AzureVM",
+    start=LabAzure,
+    add=_add_vm,
+    secret=None,
+    shown=_azure_properties,
+)
+OCI: Final = CloudOffer(
+    about="Oracle Compute, with API keys and instance principals",
+    provider="OCIInstance",
+    start=LabOci,
+    add=_add_instance,
+    secret=lambda cloud: cloud.secret_data,
+    shown=_oci_properties,
+)
+
+
+class CloudControl:
+    def __init__(self, cloud: LabCloud[Any]) -> None:
+        self._cloud = cloud
+
+    def application(self) -> web.Application:
+        app = web.Application(middlewares=[answer_errors])
+        app.add_routes(
+            [
+                web.get("/lab/profiles", self._profiles),
+                web.get(PREFIX, self._describe),
+                web.get(f"{PREFIX}/history", self._history),
+                web.get(f"{PREFIX}/journal", self._journal),
+                web.put(f"{PREFIX}/profile", self._set_profile),
+                web.patch(f"{PREFIX}/dials", self._set_dials),
+            ]
+        )
+        return app
+
+    async def _profiles(self, _request: web.Request) -> web.Response:
+        table = self._cloud.table
+        return json_response({name: table.explain(name) for name in table.names()})
+
+    async def _describe(self, _request: web.Request) -> web.Response:
+        cloud = self._cloud
+        return json_response(
+            {
+                "name": cloud.name,
+                "url": cloud.url,
+                "now": cloud.now,
+                "profile": cloud.profile,
+                "dials": turned(cloud.dials),
+                "requests": len(cloud.journal),
+                "concurrent": cloud.concurrent,
+                "mostConcurrent": cloud.most_concurrent,
+            }
+        )
+
+    async def _history(self, _request: web.Request) -> web.Response:
+        return json_response([asdict(event) for event in self._cloud.history.events])
+
+    async def _journal(self, _request: web.Request) -> web.Response:
+        return json_response([asdict(exchange) for exchange in self._cloud.journal])
+
+    async def _set_profile(self, request: web.Request) -> web.Response:
+        self._cloud.set_profile(str((await read_object(request)).get("profile", "")))
+        return await self._describe(request)
+
+    async def _set_dials(self, request: web.Request) -> web.Response:
+        self._cloud.set_dials(**await read_object(request))
+        return await self._describe(request)
+
 
 OFFERS: Final[Mapping[str, CloudOffer[Any]]] = {"azure": AZURE, "oci": OCI}
 

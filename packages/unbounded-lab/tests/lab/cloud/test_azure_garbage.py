@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.lab.cloud.azure_support import model_faults
 from unbounded_lab.cloud.azure.local import GROUP
 from unbounded_lab.cloud.azure.login import RESOURCE, Application, LoginEndpoint
-from unbounded_lab.cloud.azure.names import MACHINES, ResourceId
+from unbounded_lab.cloud.azure.model import MACHINES, ResourceId
 from unbounded_lab.cloud.azure.resources import AzureResources
 from unbounded_lab.cloud.azure.seeding import VmShape, add_machine, model
 from unbounded_lab.cloud.azure.service import Azure

@@ -20,10 +20,10 @@ from azure.core.exceptions import (
 from tests.lab.cloud.azure_support import POLL_S, Scene, scene, swift
 from tests.lab.cloud.test_azure_rules import another
 from unbounded_lab.cloud.azure import VmShape
-from unbounded_lab.cloud.azure import request_scope as azure_scope
 from unbounded_lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS
 from unbounded_lab.cloud.azure.local import GROUP
 from unbounded_lab.cloud.azure.misbehaviours import MISBEHAVIOURS
+from unbounded_lab.cloud.azure.request_checks import required_action
 from unbounded_lab.http import Delivery
 
 pytestmark = pytest.mark.slow
@@ -426,9 +426,9 @@ async def _(s: Scene) -> None:
 )
 def test_a_right_that_is_missing_is_named_as_roles_name_it(call: str, method: str, below: str, needed: str) -> None:
     above = "/subscriptions/0-1/resourceGroups/group/providers/Microsoft.Compute"
-    action, place = azure_scope.needed(call, method, above + below)
+    action, place = required_action(call, method, above + below)
     assert f"{action} over {place.removeprefix(above)}" == f"Microsoft.Compute/{needed}"
-    assert azure_scope.needed("Disks.List", "GET", f"{above}/disks")[1] == "/subscriptions/0-1/resourceGroups/group"
+    assert required_action("Disks.List", "GET", f"{above}/disks")[1] == "/subscriptions/0-1/resourceGroups/group"
 
 
 @of("login-unavailable")

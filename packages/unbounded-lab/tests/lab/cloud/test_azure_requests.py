@@ -13,11 +13,11 @@ from scripts.azure_requests import fields_of, is_enum
 
 from tests.lab.cloud.azure_support import model_faults
 from unbounded_lab.cloud.azure import model_rules
-from unbounded_lab.cloud.azure.dials import AzureDials
 from unbounded_lab.cloud.azure.errors import ERRORS
 from unbounded_lab.cloud.azure.local import GROUP
 from unbounded_lab.cloud.azure.login import RESOURCE, Application, LoginEndpoint
-from unbounded_lab.cloud.azure.names import MACHINES, NICS, ResourceId
+from unbounded_lab.cloud.azure.misbehaviours import AzureDials
+from unbounded_lab.cloud.azure.model import MACHINES, NICS, ResourceId
 from unbounded_lab.cloud.azure.resources import AzureResources
 from unbounded_lab.cloud.azure.seeding import VmShape, add_machine, add_nic, model
 from unbounded_lab.cloud.azure.service import Azure

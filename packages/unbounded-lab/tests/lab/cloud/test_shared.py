@@ -10,14 +10,10 @@ import pytest
 
 from unbounded.kube.tls import client_context
 from unbounded_lab.clock import ManualClock
-from unbounded_lab.cloud.dials import CloudDials
-from unbounded_lab.cloud.frontend import CloudCall, CloudFrontend
-from unbounded_lab.cloud.history import CloudEvent, CloudHistory
-from unbounded_lab.cloud.limits import CloudRateLimit, TokenBuckets
+from unbounded_lab.cloud.frontend import CloudCall, CloudFrontend, CloudRateLimit, TokenBuckets
+from unbounded_lab.cloud.history import CloudEvent, CloudHistory, Schedule, VersionedValues
 from unbounded_lab.cloud.local import LabCloud
-from unbounded_lab.cloud.misbehaviours import COMMON, Misbehaviours
-from unbounded_lab.cloud.schedule import Schedule
-from unbounded_lab.cloud.versioned_values import VersionedValues
+from unbounded_lab.cloud.misbehaviours import COMMON, CloudDials, Misbehaviours
 from unbounded_lab.dials import FOR_EVER
 from unbounded_lab.http import Delivery, LabReply, LabRequest
 

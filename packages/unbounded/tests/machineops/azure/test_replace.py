@@ -32,9 +32,9 @@ from unbounded.machineops.replacement_state import ReplacementSecret
 from unbounded.operations import reasons as common
 from unbounded_lab.cloud.azure import VmShape
 from unbounded_lab.cloud.azure.catalog import EXACT_VERSION
+from unbounded_lab.cloud.azure.changes import update
 from unbounded_lab.cloud.azure.misbehaviours import MISBEHAVIOURS
 from unbounded_lab.cloud.azure.model import AzureTimes, Provisioning, VmPower
-from unbounded_lab.cloud.azure.updates import update
 
 COMPLETE = ("Complete", "Succeeded")
 ALL_THERE_IS: Final = ("vm-1-nic-0", "vm-1-data-0", "vm-1_OsDisk_1")

@@ -1,4 +1,4 @@
-"""Resets that are not executed, or not as requested, and hosts that do not follow them."""
+"""Misbehaviours of the host's power and boot: resets, reports of the power, and boot overrides."""
 
 from __future__ import annotations
 
@@ -130,3 +130,123 @@ def switches_itself_on_again(dials: BmcDials) -> BmcDials:
     openbmc/openbmc#2454 (power restore policy applied after a hard power off).
     """
     return replace(dials, comes_back_s=3.0)
+
+
+def lies_about_power(dials: BmcDials) -> BmcDials:
+    """For 10 s after a reset, PowerState shows the state from before it.
+
+    tinkerbell/pbnj#127 (ASRock), tinkerbell/rufio#13.
+    """
+    return replace(dials, power_lie_s=10.0)
+
+
+def stale_power(dials: BmcDials) -> BmcDials:
+    """PowerState is read from the host every 5 s and shown from memory in between.
+
+    xcat2/xcat-core#3966 (the state had to be queried until it was really off), openbmc/bmcweb#12.
+    """
+    return replace(dials, power_cache_s=5.0)
+
+
+def hides_transitions(dials: BmcDials) -> BmcDials:
+    """PowerState has On and Off only: On until the host is off, On from the request to start.
+
+    ibm-openbmc/dev#2619 (OpenBMC before 2021).
+    """
+    return replace(dials, transitions="hidden")
+
+
+def null_power_in_transition(dials: BmcDials) -> BmcDials:
+    """PowerState is null while the power changes.
+
+    ironcore-dev/metal-operator#601 (HPE: no power state is reported).
+    """
+    return replace(dials, transitions="null")
+
+
+def no_power_in_transition(dials: BmcDials) -> BmcDials:
+    """PowerState is absent while the power changes.
+
+    ironcore-dev/metal-operator#601 (HPE: no power state is reported).
+    """
+    return replace(dials, transitions="absent")
+
+
+def unknown_power_in_transition(dials: BmcDials) -> BmcDials:
+    """PowerState is "Unknown", which the schema does not know, while the power changes.
+
+    tinkerbell/rufio#13 (states that a client has no word for).
+    """
+    return replace(dials, transitions="unknown")
+
+
+def odd_power_in_transition(dials: BmcDials) -> BmcDials:
+    """PowerState is "Starting", which the schema does not know, while the power changes.
+
+    ibm-openbmc/bmcweb#221 (found in review).
+    """
+    return replace(dials, transitions="starting")
+
+
+def empty_system_in_transition(dials: BmcDials) -> BmcDials:
+    """The system is answered with 200 and an empty body while its power changes.
+
+    device-management-toolkit/console#1051.
+    """
+    return replace(dials, empty_in_transition=True)
+
+
+def boot_override_dropped(dials: BmcDials) -> BmcDials:
+    """A PATCH of the boot override is answered with success and forgotten.
+
+    NVIDIA/infra-controller#505 (Supermicro), metal3-io/baremetal-operator#2691.
+    """
+    return replace(dials, override="dropped")
+
+
+def boot_override_not_followed(dials: BmcDials) -> BmcDials:
+    """The boot override is kept and shown, and the firmware boots from disk all the same.
+
+    redhat-performance/jetlag#18 (Supermicro), NVIDIA/infra-controller#5201.
+    """
+    return replace(dials, ignores_override=True)
+
+
+def boot_override_refused(dials: BmcDials) -> BmcDials:
+    """The boot override cannot be written: 405.
+
+    ibm-openbmc/dev#3277 (removed for PowerVM hosts).
+    """
+    return replace(dials, override="refused")
+
+
+def boot_override_stays(dials: BmcDials) -> BmcDials:
+    """Once is taken for Continuous: the host boots from the network again and again.
+
+    The emulator of OpenStack's sushy-tools 2.2.0 answers so; on hardware it makes a host install itself in a loop.
+    """
+    return replace(dials, override="continuous")
+
+
+def boot_override_fails_when_off(dials: BmcDials) -> BmcDials:
+    """The boot override of a host that is off cannot be written: 500.
+
+    DMTF/Redfish-Tacklebox#143.
+    """
+    return replace(dials, override="fails-when-off")
+
+
+def no_uefi_http(dials: BmcDials) -> BmcDials:
+    """The boot override has no target UefiHttp.
+
+    xcat2/xcat2-task-management#518 (OpenBMC on POWER9).
+    """
+    return replace(dials, boot_targets=tuple(target for target in dials.boot_targets if target != "UefiHttp"))
+
+
+def boot_mode_reverts(dials: BmcDials) -> BmcDials:
+    """A PATCH of the override that does not name the mode sets it to Legacy.
+
+    DMTF/Redfishtool#106 (Supermicro), ironcore-dev/metal-operator#607.
+    """
+    return replace(dials, override_mode_reverts=True)

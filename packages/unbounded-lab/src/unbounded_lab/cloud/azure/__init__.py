@@ -5,8 +5,8 @@
 - `service.py` puts them behind the frontend that all clouds share; `local.py` serves it.
 """
 
-from unbounded_lab.cloud.azure.dials import AzureDials
 from unbounded_lab.cloud.azure.local import LabAzure
+from unbounded_lab.cloud.azure.misbehaviours import AzureDials
 from unbounded_lab.cloud.azure.model import AzureTimes, Provisioning, VmPower
 from unbounded_lab.cloud.azure.seeding import VmShape
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded_lab.cloud.azure.names import COMPUTE, NETWORK
+from unbounded_lab.cloud.azure.model import COMPUTE, NETWORK
 from unbounded_lab.cloud.azure.request_shapes import KNOWN
 
 ZONES: Final[Mapping[str, tuple[str, ...]]] = {

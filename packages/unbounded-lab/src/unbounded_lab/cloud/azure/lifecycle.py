@@ -8,15 +8,16 @@ from typing import Any, Final
 
 from unbounded_lab.cloud.azure.errors import AzureProblem
 from unbounded_lab.cloud.azure.model import (
+    EXTENSIONS,
     Disk,
     Extension,
     LongRunningOperation,
     Nic,
     Provisioning,
+    ResourceId,
     VirtualMachine,
     VmPower,
 )
-from unbounded_lab.cloud.azure.names import EXTENSIONS, ResourceId
 from unbounded_lab.cloud.azure.request_shapes import EXTENSION, checked
 from unbounded_lab.cloud.azure.resources import ALIVE, AzureResources
 

@@ -15,11 +15,18 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPubl
 from unbounded_lab.clock import LabClock
 from unbounded_lab.cloud import jwt
 from unbounded_lab.cloud.azure import seeding
-from unbounded_lab.cloud.azure.dials import AzureDials
 from unbounded_lab.cloud.azure.login import AUDIENCE, RESOURCE, Application, Federation, LoginEndpoint
-from unbounded_lab.cloud.azure.misbehaviours import MISBEHAVIOURS
-from unbounded_lab.cloud.azure.model import USUAL_TIMES, AzureTimes, VirtualMachine, VmPower
-from unbounded_lab.cloud.azure.names import DISKS, MACHINES, NICS, ResourceId
+from unbounded_lab.cloud.azure.misbehaviours import MISBEHAVIOURS, AzureDials
+from unbounded_lab.cloud.azure.model import (
+    DISKS,
+    MACHINES,
+    NICS,
+    USUAL_TIMES,
+    AzureTimes,
+    ResourceId,
+    VirtualMachine,
+    VmPower,
+)
 from unbounded_lab.cloud.azure.resources import ALIVE, NAMESPACE, AzureResources
 from unbounded_lab.cloud.azure.seeding import LOCATION, VmShape
 from unbounded_lab.cloud.azure.service import Azure

@@ -11,9 +11,10 @@ from typing import Final
 from uuid import UUID, uuid5
 
 from unbounded_lab.cloud.azure.catalog import IMAGES
-from unbounded_lab.cloud.azure.dials import IDEAL, AzureDials
 from unbounded_lab.cloud.azure.errors import AzureProblem
+from unbounded_lab.cloud.azure.misbehaviours import IDEAL, AzureDials
 from unbounded_lab.cloud.azure.model import (
+    DISKS,
     USUAL_TIMES,
     AzureTimes,
     Disk,
@@ -22,13 +23,11 @@ from unbounded_lab.cloud.azure.model import (
     Nic,
     OperationStatus,
     Provisioning,
+    ResourceId,
     VirtualMachine,
     VmPower,
 )
-from unbounded_lab.cloud.azure.names import DISKS, ResourceId
-from unbounded_lab.cloud.history import CloudEvent, CloudHistory
-from unbounded_lab.cloud.schedule import Schedule
-from unbounded_lab.cloud.versioned_values import VersionedValues
+from unbounded_lab.cloud.history import CloudEvent, CloudHistory, Schedule, VersionedValues
 
 NAMESPACE: Final = UUID("6f1f9a86-8a0f-4f0c-9a63-3d3d1c3c7a10")
 HANGING_CHECK_S: Final = 1.0  # interval of checks of a hanging operation

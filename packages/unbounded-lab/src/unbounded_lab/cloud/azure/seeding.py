@@ -8,9 +8,20 @@ from typing import Any, Final
 
 from unbounded_lab.cloud.azure import creation
 from unbounded_lab.cloud.azure.catalog import VERSIONS
-from unbounded_lab.cloud.azure.model import AzureTimes, Disk, Extension, Nic, Provisioning, VirtualMachine
+from unbounded_lab.cloud.azure.model import (
+    AVAILABILITY_SETS,
+    DISKS,
+    IDENTITIES,
+    NICS,
+    AzureTimes,
+    Disk,
+    Extension,
+    Nic,
+    Provisioning,
+    ResourceId,
+    VirtualMachine,
+)
 from unbounded_lab.cloud.azure.model_rules import IMAGE_PARTS
-from unbounded_lab.cloud.azure.names import AVAILABILITY_SETS, DISKS, IDENTITIES, NICS, ResourceId
 from unbounded_lab.cloud.azure.resources import AzureResources
 from unbounded_lab.keys import derived
 

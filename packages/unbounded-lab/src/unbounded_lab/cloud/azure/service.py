@@ -10,22 +10,32 @@ from uuid import uuid5
 
 import msgspec
 
-from unbounded_lab.cloud.azure import images, lifecycle, request_scope, views
+from unbounded_lab.cloud.azure import images, lifecycle, request_checks, views
+from unbounded_lab.cloud.azure.changes import reimage, update
 from unbounded_lab.cloud.azure.creation import create
-from unbounded_lab.cloud.azure.dials import AzureDials
 from unbounded_lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS, AzureProblem, LoginProblem, json_reply, retry_after
 from unbounded_lab.cloud.azure.login import LoginEndpoint
-from unbounded_lab.cloud.azure.model import Disk, Extension, LongRunningOperation, OperationStatus, VirtualMachine
-from unbounded_lab.cloud.azure.names import AVAILABILITY_SETS, COMPUTE, DISKS, MACHINES, NICS, SCALE_SETS, ResourceId
-from unbounded_lab.cloud.azure.reimage import reimage
+from unbounded_lab.cloud.azure.misbehaviours import AzureDials
+from unbounded_lab.cloud.azure.model import (
+    AVAILABILITY_SETS,
+    COMPUTE,
+    DISKS,
+    MACHINES,
+    NICS,
+    SCALE_SETS,
+    Disk,
+    Extension,
+    LongRunningOperation,
+    OperationStatus,
+    ResourceId,
+    VirtualMachine,
+)
+from unbounded_lab.cloud.azure.request_checks import CountedRequest as Counted
+from unbounded_lab.cloud.azure.request_checks import Throttling
 from unbounded_lab.cloud.azure.resources import NAMESPACE, AzureResources, not_found
-from unbounded_lab.cloud.azure.throttling import CountedRequest as Counted
-from unbounded_lab.cloud.azure.throttling import Throttling
-from unbounded_lab.cloud.azure.updates import update
 from unbounded_lab.cloud.frontend import CloudCall
 from unbounded_lab.cloud.history import CloudHistory
-from unbounded_lab.http import LabReply, LabRequest
-from unbounded_lab.routes import Routes
+from unbounded_lab.http import LabReply, LabRequest, Routes
 
 IN_SUBSCRIPTION: Final = "/subscriptions/*"
 IN_GROUP: Final = f"{IN_SUBSCRIPTION}/resourceGroups/*"
@@ -135,7 +145,7 @@ class Azure:
         if name != "AuthorizationFailed" or _find(request) is None:
             return AzureProblem(name, detail=request.path, subscription=call.account)
         client = self.login.client(request, now)
-        action, place = request_scope.needed(call.name, request.method, request.path)
+        action, place = request_checks.required_action(call.name, request.method, request.path)
         return AzureProblem(
             name, client=client, object=str(uuid5(NAMESPACE, f"{client}/object")), detail=action, subject=place
         )
@@ -154,7 +164,7 @@ class Azure:
             counted = self._counted(row, request, names, client)
             if self.dials.rate_limits:
                 self.throttling.admit(counted, now)
-            request_scope.check(self.estate, row.name, names, query)
+            request_checks.check_scope(self.estate, row.name, names, query)
             reply = row.act(self, ResourceManagerRequest(names, query, request, client, now))
         except LoginProblem as problem:
             return problem.reply()

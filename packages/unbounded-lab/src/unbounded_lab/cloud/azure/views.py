@@ -9,16 +9,20 @@ from uuid import uuid5
 
 from unbounded_lab.cloud.azure.catalog import EXACT_VERSION
 from unbounded_lab.cloud.azure.model import (
+    DISKS,
+    EXTENSIONS,
+    MACHINES,
+    NICS,
     Disk,
     Extension,
     LongRunningOperation,
     Nic,
     OperationStatus,
     Provisioning,
+    ResourceId,
     VirtualMachine,
     VmPower,
 )
-from unbounded_lab.cloud.azure.names import DISKS, EXTENSIONS, MACHINES, NICS, ResourceId
 from unbounded_lab.cloud.azure.resources import NAMESPACE, AzureResources
 
 DISPLAYED: Final[Mapping[VmPower, str]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from unbounded_lab.cloud import dials as shared
+from unbounded_lab.cloud import misbehaviours as shared
 
 MOST_ON_A_PAGE: Final = 1000
 

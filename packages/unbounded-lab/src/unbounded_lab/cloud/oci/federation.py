@@ -19,13 +19,16 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_der_publ
 from cryptography.x509.oid import NameOID
 from msgspec import Struct
 
-from unbounded_lab.cloud.oci.identity import Claims, Issuer, private_pem, rsa_key
-from unbounded_lab.cloud.oci.names import REGION_KEY, ocid
+from unbounded_lab.cloud.oci.model import REGION_KEY, ocid
 from unbounded_lab.cloud.oci.reads import json_reply
 from unbounded_lab.cloud.oci.request_signatures import (
     TOKEN_PREFIX,
+    Claims,
+    Issuer,
     check_signature,
     not_authenticated,
+    private_pem,
+    rsa_key,
     signature_fields,
 )
 from unbounded_lab.http import LabReply, LabRequest

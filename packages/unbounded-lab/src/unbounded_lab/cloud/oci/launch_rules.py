@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded_lab.cloud.oci import names
+from unbounded_lab.cloud.oci import model
 from unbounded_lab.cloud.oci.details import CreateVnic, DefinedTags, Launch, ShapeConfig, SourceDetails
 from unbounded_lab.cloud.oci.errors import OciProblem, invalid, not_found
 from unbounded_lab.cloud.oci.model import OciImage, OciShape, ResourceState, Subnet, Vnic
@@ -49,9 +49,9 @@ def check(tenancy: Tenancy, details: Launch) -> tuple[OciShape, OciImage, Subnet
     """
     if details.compartment_id not in (tenancy.id, tenancy.compartment_id):
         raise not_found()
-    if details.availability_domain not in names.AVAILABILITY_DOMAINS:
+    if details.availability_domain not in model.AVAILABILITY_DOMAINS:
         raise invalid(f"availabilityDomain: {details.availability_domain} is not one of this tenancy")
-    if details.fault_domain is not None and details.fault_domain not in names.FAULT_DOMAINS:
+    if details.fault_domain is not None and details.fault_domain not in model.FAULT_DOMAINS:
         raise invalid(f"faultDomain: {details.fault_domain} is not in {details.availability_domain}")
     shape = tenancy.shapes.get(details.shape)
     if shape is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from unbounded_lab.cloud.oci import names
+from unbounded_lab.cloud.history import HistoryMap
+from unbounded_lab.cloud.oci import model
 from unbounded_lab.cloud.oci.details import Launch, SourceDetails, parsed
 from unbounded_lab.cloud.oci.errors import OciProblem, problem_named
-from unbounded_lab.cloud.oci.history_map import HistoryMap
 from unbounded_lab.cloud.oci.launch_rules import check, check_token, conflict_of
 from unbounded_lab.cloud.oci.lifecycle import InstanceState
 from unbounded_lab.cloud.oci.model import (
@@ -24,9 +24,8 @@ from unbounded_lab.cloud.oci.model import (
     Vnic,
     Volume,
 )
-from unbounded_lab.cloud.oci.power import NO_HOST, end
+from unbounded_lab.cloud.oci.power import NO_HOST, begin_work, end, end_work
 from unbounded_lab.cloud.oci.tenancy import RetryToken, Tenancy
-from unbounded_lab.cloud.oci.work_requests import begin_work, end_work
 
 BOOT_VOLUME_GB: Final = 50
 
@@ -93,7 +92,7 @@ def make(tenancy: Tenancy, details: Launch, image: OciImage, now: float) -> OciI
         defined_tags=dict(details.defined_tags),
         metadata=dict(details.metadata),
         extended_metadata=dict(details.extended_metadata),
-        fault_domain=details.fault_domain or names.FAULT_DOMAINS[tenancy.numbers % len(names.FAULT_DOMAINS)],
+        fault_domain=details.fault_domain or model.FAULT_DOMAINS[tenancy.numbers % len(model.FAULT_DOMAINS)],
     )
     tenancy.instances.put(instance, now)
     tenancy.record(now, instance, "created")
@@ -134,8 +133,8 @@ def attach_vnic(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, now: fl
         instance.availability_domain,
         subnet.id,
         (requested.private_ip if primary else None) or _free_address(tenancy, subnet),
-        names.public_ip(tenancy.numbers) if public else None,
-        names.mac(ident),
+        model.public_ip(tenancy.numbers) if public else None,
+        model.mac(ident),
         requested.nsg_ids,
         requested.skip_source_dest_check,
         (requested.hostname_label or details.hostname_label) if primary else None,

@@ -12,20 +12,16 @@ from aiohttp import web
 from unbounded_lab.clock import LabClock
 from unbounded_lab.cloud import jwt
 from unbounded_lab.cloud.local import LabCloud
-from unbounded_lab.cloud.oci.calls import FEDERATION, WORKLOAD
 from unbounded_lab.cloud.oci.dials import OciDials
 from unbounded_lab.cloud.oci.federation import METADATA, TOKEN_S, VALID_TO, InstancePrincipal, Workload
-from unbounded_lab.cloud.oci.identity import Issuer, UserApiKey, private_pem, rsa_key
 from unbounded_lab.cloud.oci.misbehaviours import TABLE
-from unbounded_lab.cloud.oci.model import OciInstance
-from unbounded_lab.cloud.oci.names import REGION, digest, ocid
-from unbounded_lab.cloud.oci.request_signatures import OciAccess
+from unbounded_lab.cloud.oci.model import REGION, OciInstance, digest, ocid
+from unbounded_lab.cloud.oci.request_signatures import Issuer, OciAccess, UserApiKey, private_pem, rsa_key
 from unbounded_lab.cloud.oci.seeding import SeededInstance, seed_instance
-from unbounded_lab.cloud.oci.service import OciService
+from unbounded_lab.cloud.oci.service import FEDERATION, WORKLOAD, OciService
 from unbounded_lab.cloud.oci.tenancy import USUAL_TIMES, OciTimes, Tenancy
 from unbounded_lab.http import LabRequest
-from unbounded_lab.listener import HOST, LabListener
-from unbounded_lab.wire import send, server
+from unbounded_lab.listener import HOST, LabListener, send, server
 
 PASSPHRASE: Final = "lab"  # noqa: S105 - of a key that lives as long as this process
 

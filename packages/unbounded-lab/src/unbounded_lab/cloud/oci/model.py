@@ -1,7 +1,12 @@
-"""Resources of a tenancy: instances, their network interfaces and volumes, and their shapes and images."""
+"""Resources of a tenancy: instances, their network interfaces and volumes, and the shapes and images of a fresh one.
+
+Names have Oracle's form (OCIDs, availability domains, addresses) and are derived from a seed.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from base64 import b32encode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,8 +17,20 @@ from typing import Any, Final
 from unbounded_lab.cloud.oci.details import DefinedTags, Launch, ShapeConfig
 from unbounded_lab.cloud.oci.lifecycle import POWERED, InstanceState
 
+REGION: Final = "us-phoenix-1"
+REGION_KEY: Final = "phx"
+REALM: Final = "oc1"
+AVAILABILITY_DOMAINS: Final = ("lAbX:PHX-AD-1", "lAbX:PHX-AD-2", "lAbX:PHX-AD-3")
+FAULT_DOMAINS: Final = ("FAULT-DOMAIN-1", "FAULT-DOMAIN-2", "FAULT-DOMAIN-3")
+GLOBAL_KINDS: Final = frozenset({"tenancy", "compartment", "user"})
+"""Kinds whose OCIDs name no region."""
 BALANCED_VPUS: Final = 10
 """The volume performance units per GB of a volume for which none are named."""
+INTEL: Final = "3.0 GHz Intel® Xeon® Platinum 8358 (Ice Lake)"
+AMD: Final = "2.4 GHz AMD EPYC™ 9J14 (Genoa)"
+AMPERE: Final = "3.0 GHz Ampere® Altra™"
+UBUNTU: Final = "Canonical Ubuntu"
+DAY_S: Final = 86_400.0
 
 
 class ResourceState(StrEnum):
@@ -234,3 +251,66 @@ class LabWorkRequest:
     finished: float | None = None
     status: WorkStatus = WorkStatus.ACCEPTED
     error: tuple[str, str] | None = None  # code and message
+
+
+SHAPES: Final = (
+    OciShape("VM.Standard3.Flex", INTEL, 1, 16, flexible=True, max_ocpus=32, max_memory_gb=512),
+    OciShape("VM.Standard.E5.Flex", AMD, 1, 12, flexible=True, max_ocpus=94, max_memory_gb=1049),
+    OciShape("VM.Standard.A1.Flex", AMPERE, 1, 6, arm=True, flexible=True, max_ocpus=80, max_memory_gb=512),
+    OciShape("VM.Standard2.2", "2.0 GHz Intel® Xeon® Platinum 8167M (Skylake)", 2, 30, bandwidth_gbps=2.0),
+    OciShape(
+        "VM.DenseIO.E4.Flex",
+        "2.55 GHz AMD EPYC™ 7J13 (Milan)",
+        8,
+        128,
+        flexible=True,
+        max_ocpus=32,
+        max_memory_gb=512,
+        gb_per_ocpu=(16.0, 16.0),
+        local_disks=1,
+        local_disk_gb=6800,
+    ),
+    OciShape("VM.GPU.A10.1", INTEL, 15, 240, gpus=1, gpu="NVIDIA® A10", bandwidth_gbps=24.0),
+    OciShape("BM.Standard.E5.192", AMD, 192, 2304, bare_metal=True, max_vnics=256, bandwidth_gbps=100.0),
+)
+
+
+def platform_images(now: float) -> tuple[OciImage, ...]:
+    """Return Ubuntu for both architectures in two releases of two dates each, and Oracle Linux; the newest is 10 days
+    old.
+    """
+    requested = [
+        *((UBUNTU, version, arm, age) for version in ("24.04", "22.04") for arm in (False, True) for age in (10, 40)),
+        ("Oracle Linux", "9", False, 12),
+        ("Oracle Linux", "9", True, 12),
+    ]
+    return tuple(_image(system, version, arm=arm, created=now - age * DAY_S) for system, version, arm, age in requested)
+
+
+def _image(system: str, version: str, *, arm: bool, created: float) -> OciImage:
+    build = int(created // DAY_S)
+    name = f"{system.replace(' ', '-')}-{version}-{'aarch64-' if arm else ''}{build}-0"
+    return OciImage(ocid("image", name), name, None, system, version, arm, created)
+
+
+def digest(*parts: object) -> bytes:
+    return hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=32).digest()
+
+
+def ocid(kind: str, *parts: object) -> str:
+    """Return `ocid1.<kind>.oc1.<region>.<60 characters>`, which differs for other parts."""
+    is_global = kind in GLOBAL_KINDS
+    unique = b32encode(digest(kind, *parts)).decode().rstrip("=").lower()
+    return f"ocid1.{kind}.{REALM}.{'' if is_global else REGION_KEY}.{'aaaaaaaa' if is_global else 'anyhqljs'}{unique}"
+
+
+def mac(*parts: object) -> str:
+    """Return a locally administered address."""
+    return ":".join(f"{byte:02X}" for byte in (0x02, *digest("mac", *parts)[:5]))
+
+
+def public_ip(number: int) -> str:
+    """Return an address that RFC 5737 reserves for examples, and after these one for benchmarks (RFC 2544)."""
+    if number < 254:
+        return f"203.0.113.{number + 1}"
+    return f"198.18.{number // 256 % 256}.{number % 256}"

@@ -1,17 +1,28 @@
-"""Effects of InstanceAction and TerminateInstance on an instance, immediate and later."""
+"""Effects of InstanceAction and TerminateInstance on an instance, immediate and later.
+
+A work request shows the progress of a launch or a termination, and the cause of a failure.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
+from unbounded_lab.cloud.history import HistoryMap
 from unbounded_lab.cloud.oci.errors import ERRORS, OciProblem, invalid
-from unbounded_lab.cloud.oci.history_map import HistoryMap
 from unbounded_lab.cloud.oci.lifecycle import EFFECTS, SETTLED, SOFT, ActionEffect, InstanceAction, InstanceState
-from unbounded_lab.cloud.oci.model import Attachment, AttachmentState, LabWorkRequest, OciInstance, ResourceState
+from unbounded_lab.cloud.oci.model import (
+    Attachment,
+    AttachmentState,
+    LabWorkRequest,
+    OciInstance,
+    ResourceState,
+    WorkStatus,
+)
 from unbounded_lab.cloud.oci.tenancy import Tenancy
-from unbounded_lab.cloud.oci.work_requests import begin_work, end_work
 
+ACCEPTED_S: Final = 0.1
+"""Time for which a work request is ACCEPTED before it is IN_PROGRESS."""
 NO_HOST: Final = ERRORS["OutOfHostCapacity"]
 RESTARTS: Final = frozenset({InstanceAction.RESET, InstanceAction.SOFTRESET})
 
@@ -206,3 +217,29 @@ def _detached(tenancy: Tenancy, shelf: HistoryMap[Attachment], instance: OciInst
     for attachment in held:
         tenancy.link(shelf, attachment, AttachmentState.DETACHED, at)
     return held
+
+
+def begin_work(tenancy: Tenancy, operation: str, instance: OciInstance, now: float) -> LabWorkRequest:
+    work = LabWorkRequest(
+        tenancy.new_id("coreservicesworkrequest"), operation, instance.compartment_id, instance.id, now
+    )
+    tenancy.work_requests.put(work, now)
+    tenancy.agenda.put(now + ACCEPTED_S, lambda at: _next_phase(tenancy, work, at))
+    return work
+
+
+def _next_phase(tenancy: Tenancy, work: LabWorkRequest, at: float) -> None:
+    if work.finished is None:
+        work.started, work.status = at, WorkStatus.IN_PROGRESS
+        tenancy.work_requests.put(work, at)
+
+
+def end_work(tenancy: Tenancy, work: LabWorkRequest, at: float, *, error: tuple[str, str] | None = None) -> None:
+    """Finish a work request; with an error (code and message), it has FAILED."""
+    work.started = work.started if work.started is not None else at
+    work.finished, work.error = at, error
+    work.status = WorkStatus.SUCCEEDED if error is None else WorkStatus.FAILED
+    if tenancy.dials.work_requests == "vanish":
+        tenancy.work_requests.drop(work.id, at)
+    else:
+        tenancy.work_requests.put(work, at)

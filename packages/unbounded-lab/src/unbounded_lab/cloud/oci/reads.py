@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded_lab.cloud.oci import names, views
+from unbounded_lab.cloud.history import Body, HistoryMap, TaggedView
+from unbounded_lab.cloud.oci import model, views
 from unbounded_lab.cloud.oci.dials import MOST_ON_A_PAGE
 from unbounded_lab.cloud.oci.errors import OciProblem, invalid, not_found
-from unbounded_lab.cloud.oci.history_map import Body, HistoryMap, OciResourceView
 from unbounded_lab.cloud.oci.tenancy import Tenancy
 from unbounded_lab.http import LabReply
 
@@ -73,7 +73,7 @@ def check_compartment(tenancy: Tenancy, query: Query, needed: tuple[str, ...] = 
         raise not_found()
 
 
-def _matches(shown: OciResourceView, requested: Query) -> bool:
+def _matches(shown: TaggedView, requested: Query) -> bool:
     return all(shown.body.get(name) == value for name, value in requested.items())
 
 
@@ -135,7 +135,7 @@ def images(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, now: float) ->
 
 def shapes(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, _now: float) -> LabReply:
     check_compartment(tenancy, query)
-    one_of(query, "availabilityDomain", *names.AVAILABILITY_DOMAINS)  # each has all shapes
+    one_of(query, "availabilityDomain", *model.AVAILABILITY_DOMAINS)  # each has all shapes
     image = tenancy.images.get(query["imageId"]) if "imageId" in query else None
     if "imageId" in query and image is None:
         raise not_found()
@@ -150,8 +150,8 @@ def availability_domains(tenancy: Tenancy, _ids: tuple[str, ...], query: Query, 
     check_compartment(tenancy, query)
     return json_reply(
         [
-            {"name": name, "id": names.ocid("availabilitydomain", tenancy.seed, name), "compartmentId": tenancy.id}
-            for name in names.AVAILABILITY_DOMAINS
+            {"name": name, "id": model.ocid("availabilitydomain", tenancy.seed, name), "compartmentId": tenancy.id}
+            for name in model.AVAILABILITY_DOMAINS
         ]
     )
 

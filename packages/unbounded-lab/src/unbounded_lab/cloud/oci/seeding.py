@@ -7,13 +7,20 @@ from typing import Any
 
 import msgspec
 
-from unbounded_lab.cloud.oci import names
-from unbounded_lab.cloud.oci.catalog import UBUNTU
+from unbounded_lab.cloud.oci import model
 from unbounded_lab.cloud.oci.details import CreateVnic, DefinedTags, Launch, ShapeConfig, SourceDetails
 from unbounded_lab.cloud.oci.launch_rules import check
 from unbounded_lab.cloud.oci.launching import attach_vnic, make, settle
 from unbounded_lab.cloud.oci.lifecycle import InstanceState
-from unbounded_lab.cloud.oci.model import Attachment, AttachmentState, OciInstance, ResourceState, Subnet, Volume
+from unbounded_lab.cloud.oci.model import (
+    UBUNTU,
+    Attachment,
+    AttachmentState,
+    OciInstance,
+    ResourceState,
+    Subnet,
+    Volume,
+)
 from unbounded_lab.cloud.oci.tenancy import Tenancy
 
 
@@ -43,8 +50,8 @@ class SeededInstance:
     state: InstanceState = InstanceState.RUNNING
     image_id: str | None = None
     subnet: Subnet | None = None
-    availability_domain: str = names.AVAILABILITY_DOMAINS[0]
-    fault_domain: str = names.FAULT_DOMAINS[1]
+    availability_domain: str = model.AVAILABILITY_DOMAINS[0]
+    fault_domain: str = model.FAULT_DOMAINS[1]
     nsg_ids: tuple[str, ...] = ()
     skip_source_dest_check: bool = False
     hostname_label: str | None = None

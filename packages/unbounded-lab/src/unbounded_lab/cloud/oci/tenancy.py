@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from typing import Final, TypeVar
 
-from unbounded_lab.cloud.history import CloudEvent, CloudHistory
-from unbounded_lab.cloud.oci import names, views
-from unbounded_lab.cloud.oci.catalog import SHAPES, platform_images
+from unbounded_lab.cloud.history import Act, CloudEvent, CloudHistory, HistoryMap, Schedule
+from unbounded_lab.cloud.oci import model, views
 from unbounded_lab.cloud.oci.dials import COUNTS, IDEAL, OciDials
-from unbounded_lab.cloud.oci.history_map import HistoryMap
 from unbounded_lab.cloud.oci.lifecycle import LIVE, InstanceState
 from unbounded_lab.cloud.oci.model import (
+    SHAPES,
     Attachment,
     AttachmentState,
     LabWorkRequest,
@@ -27,8 +26,8 @@ from unbounded_lab.cloud.oci.model import (
     Subnet,
     Vnic,
     Volume,
+    platform_images,
 )
-from unbounded_lab.cloud.schedule import Act, Schedule
 from unbounded_lab.dials import Counts
 
 
@@ -94,8 +93,8 @@ class Tenancy:
     def __init__(self, seed: str, dials: OciDials = IDEAL, times: OciTimes = USUAL_TIMES, *, now: float) -> None:
         self.seed = seed
         self.times = times
-        self.id = names.ocid("tenancy", seed)
-        self.compartment_id = names.ocid("compartment", seed, "machines")
+        self.id = model.ocid("tenancy", seed)
+        self.compartment_id = model.ocid("compartment", seed, "machines")
         self.agenda = Schedule()
         self.history = CloudHistory()
         self.shapes: dict[str, OciShape] = {shape.name: shape for shape in SHAPES}
@@ -118,9 +117,9 @@ class Tenancy:
         self.set_dials(dials, now)
         for image in platform_images(now):
             self.images.put(image, image.created)
-        self.vcn_id = names.ocid("vcn", seed)
-        self.nsg_id = names.ocid("networksecuritygroup", seed)
-        self.kms_key_id = names.ocid("key", seed)
+        self.vcn_id = model.ocid("vcn", seed)
+        self.nsg_id = model.ocid("networksecuritygroup", seed)
+        self.kms_key_id = model.ocid("key", seed)
         self.permitted.ids |= {self.nsg_id, self.kms_key_id}
         self.public_subnet = self.add_subnet("public", "10.0.0.0/20", now=now)
         self.private_subnet = self.add_subnet("private", "10.0.16.0/20", now=now, prohibits_public_ip=True)
@@ -152,7 +151,7 @@ class Tenancy:
 
     def new_id(self, kind: str) -> str:
         self._numbers += 1
-        return names.ocid(kind, self.seed, self._numbers)
+        return model.ocid(kind, self.seed, self._numbers)
 
     @property
     def numbers(self) -> int:
@@ -171,7 +170,7 @@ class Tenancy:
         availability_domain: str | None = None,
     ) -> Subnet:
         subnet = Subnet(
-            names.ocid("subnet", self.seed, name),
+            model.ocid("subnet", self.seed, name),
             name,
             self.compartment_id,
             self.vcn_id,

@@ -9,6 +9,7 @@ import msgspec
 
 from unbounded_lab.cloud.oci.details import Details, Launch, ShapeConfig
 from unbounded_lab.cloud.oci.model import (
+    REGION,
     Attachment,
     LabWorkRequest,
     OciImage,
@@ -17,8 +18,8 @@ from unbounded_lab.cloud.oci.model import (
     Subnet,
     Vnic,
     Volume,
+    mac,
 )
-from unbounded_lab.cloud.oci.names import REGION, mac
 
 GB: Final = 1024
 LAUNCH_OPTIONS: Final = {

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from unbounded_lab.cloud.history import HistoryMap
 from unbounded_lab.cloud.oci.details import PowerAction, SourceDetails, Update, UpdateSource, parsed
 from unbounded_lab.cloud.oci.errors import OciProblem, invalid, not_found, problem_named
-from unbounded_lab.cloud.oci.history_map import HistoryMap
 from unbounded_lab.cloud.oci.launch_rules import check_metadata, check_tags, image_of
 from unbounded_lab.cloud.oci.launching import attach_boot_volume, earlier_result, launch, settle
 from unbounded_lab.cloud.oci.lifecycle import LIVE, POWER_ACTIONS, SETTLED, InstanceAction, InstanceState
@@ -21,10 +21,9 @@ from unbounded_lab.cloud.oci.model import (
     ResourceState,
     Volume,
 )
-from unbounded_lab.cloud.oci.power import act, terminate
+from unbounded_lab.cloud.oci.power import act, begin_work, end_work, terminate
 from unbounded_lab.cloud.oci.reads import Query, json_reply, one_of
 from unbounded_lab.cloud.oci.tenancy import RetryToken, Tenancy
-from unbounded_lab.cloud.oci.work_requests import begin_work, end_work
 from unbounded_lab.http import LabReply, LabRequest
 
 Write = Callable[[Tenancy, tuple[str, ...], Query, LabRequest, float], LabReply]

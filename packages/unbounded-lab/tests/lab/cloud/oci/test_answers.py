@@ -14,9 +14,9 @@ import pytest
 
 from tests.lab.cloud.oci.sdk import Sdk, serving
 from unbounded_lab.cloud.oci import InstanceState, LabOci, OciDials
-from unbounded_lab.cloud.oci.calls import CALLS
 from unbounded_lab.cloud.oci.model import OciInstance
 from unbounded_lab.cloud.oci.seeding import Disks
+from unbounded_lab.cloud.oci.service import CALLS
 
 MODELS: Final = oci.core.models
 REQUEST_ID: Final = re.compile(r"[0-9A-F]{32}/[0-9A-F]{32}/[0-9A-F]{32}")

@@ -16,8 +16,7 @@ from unbounded_lab.cloud.oci.details import Details, Launch, PowerAction, Update
 from unbounded_lab.cloud.oci.errors import OciProblem
 from unbounded_lab.cloud.oci.launching import launch
 from unbounded_lab.cloud.oci.lifecycle import InstanceState
-from unbounded_lab.cloud.oci.model import WorkStatus
-from unbounded_lab.cloud.oci.names import AVAILABILITY_DOMAINS
+from unbounded_lab.cloud.oci.model import AVAILABILITY_DOMAINS, WorkStatus
 from unbounded_lab.cloud.oci.seeding import SeededInstance, newest_ubuntu, seed_instance
 from unbounded_lab.cloud.oci.tenancy import Tenancy
 

@@ -20,13 +20,11 @@ from tests.lab.cloud.oci.models import annotation, fields_of
 from tests.lab.cloud.strict import faults
 from unbounded_lab.cloud.oci import OciDials, OciTimes
 from unbounded_lab.cloud.oci.errors import OciProblem
-from unbounded_lab.cloud.oci.identity import Issuer, UserApiKey, private_pem, rsa_key
 from unbounded_lab.cloud.oci.launching import launch
 from unbounded_lab.cloud.oci.lifecycle import POWER_ACTIONS, InstanceAction, InstanceState
-from unbounded_lab.cloud.oci.model import AttachmentState, ResourceState
-from unbounded_lab.cloud.oci.names import AVAILABILITY_DOMAINS
+from unbounded_lab.cloud.oci.model import AVAILABILITY_DOMAINS, AttachmentState, ResourceState
 from unbounded_lab.cloud.oci.power import act, terminate
-from unbounded_lab.cloud.oci.request_signatures import OciAccess
+from unbounded_lab.cloud.oci.request_signatures import Issuer, OciAccess, UserApiKey, private_pem, rsa_key
 from unbounded_lab.cloud.oci.seeding import SeededInstance, newest_ubuntu, seed_instance
 from unbounded_lab.cloud.oci.service import OciService
 from unbounded_lab.cloud.oci.tenancy import Tenancy

@@ -1,4 +1,7 @@
-"""Changes of existing virtual machines: validation, and the merge into the model."""
+"""Changes of existing virtual machines: updates, merged into the model after validation, and reimages.
+
+A reimage gives the virtual machine a new OS disk from its image, and new custom data.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,23 @@ from dataclasses import replace
 from typing import Any, Final
 
 from unbounded_lab.cloud.azure import model_rules
-from unbounded_lab.cloud.azure.attachments import attach_all, completed
+from unbounded_lab.cloud.azure.creation import attach_all, completed
 from unbounded_lab.cloud.azure.errors import AzureProblem
+from unbounded_lab.cloud.azure.lifecycle import claim
 from unbounded_lab.cloud.azure.model import Document, LongRunningOperation, Provisioning, VirtualMachine, VmPower
-from unbounded_lab.cloud.azure.resources import AzureResources
-from unbounded_lab.cloud.azure.rules import check_disks, check_identity, check_references, id_of_disk, model_of, nic_of
+from unbounded_lab.cloud.azure.request_shapes import REIMAGE, checked
+from unbounded_lab.cloud.azure.resources import ALIVE, AzureResources
+from unbounded_lab.cloud.azure.rules import (
+    check_disks,
+    check_identity,
+    check_references,
+    custom_data_of,
+    id_of_disk,
+    model_of,
+    nic_of,
+)
 
+_OF_THE_OLD: frozenset[str] = frozenset({"name", "managedDisk", "vhd"})
 FIXED: Final = ("computerName", "adminUsername", "linuxConfiguration", "windowsConfiguration")
 """Properties of osProfile that cannot be changed."""
 
@@ -128,3 +142,60 @@ def _merge(before: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, An
         was = before.get(name)
         merged[name] = _merge(was, value) if isinstance(was, Mapping) and isinstance(value, Mapping) else value
     return merged
+
+
+def reimage(estate: AzureResources, machine: VirtualMachine, body: Document, now: float) -> LongRunningOperation:
+    """Begin a reimage.
+
+    Raises:
+        Problem: the machine cannot be reimaged, or not with these parameters.
+    """
+    given = checked(body, REIMAGE)
+    is_ephemeral = "diffDiskSettings" in machine.os_disk
+    if given.get("tempDisk") and not is_ephemeral:
+        detail = "tempDisk is only supported for a VM with an ephemeral OS disk."
+        raise AzureProblem("InvalidParameter", detail=detail, target="tempDisk")
+    if not machine.properties["storageProfile"].get("imageReference"):
+        detail = f"VM '{machine.id.name}' has no image from which its OS disk could be made anew."
+        raise AzureProblem("OperationNotAllowed", detail=detail)
+    custom_data = custom_data_of(given.get("osProfile") or {})
+    claim(estate, machine, "reimage", now)
+    machine = estate.machine(machine.id)
+
+    def done(at: float) -> None:
+        _renew_os_disk(estate, estate.machine(machine.id), at)
+        current = estate.machine(machine.id)
+        told = current.custom_data if custom_data is None else custom_data
+        if current.power in ALIVE:
+            estate.blink(current, at)
+        estate.put_machine(replace(current, custom_data=told, provisioning=Provisioning.SUCCEEDED), at)
+
+    def undone(at: float, problem: AzureProblem) -> None:
+        estate.failed(machine, at, problem)
+
+    operation = estate.begin(
+        "VirtualMachines.Reimage",
+        machine.id,
+        machine.location,
+        now,
+        takes_s=estate.times.create_s,
+        done=done,
+        undone=undone,
+    )
+    estate.put_machine(replace(machine, provisioning=Provisioning.UPDATING, operation=operation.id), now)
+    return operation
+
+
+def _renew_os_disk(estate: AzureResources, machine: VirtualMachine, at: float) -> None:
+    """Replace the OS disk by a new one; deleteOption decides whether the old one is kept."""
+    disk = estate.disks.get(id_of_disk(machine.id, machine.os_disk).key)
+    storage = dict(machine.properties["storageProfile"])
+    storage["osDisk"] = {name: value for name, value in machine.os_disk.items() if name not in _OF_THE_OLD}
+    model = {**machine.model, "properties": {**machine.properties, "storageProfile": storage}}
+    machine = replace(machine, model=model)
+    machine = estate.put_machine(replace(machine, model=completed(estate, machine)), at)
+    if disk is not None:
+        estate.put_disk(replace(disk, owner=None, leaving=False), at)
+        if machine.os_disk.get("deleteOption") == "Delete":
+            estate.drop_disk(disk, at)
+    attach_all(estate, machine, at)
