@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.netboot_net import CLIENT, CLIENTS, SERVER
-from unbounded.metalman.dhcp import options as opt
+from unbounded.metalman.dhcp import packet as opt
 from unbounded.metalman.dhcp.packet import MessageType, Packet, decode, encode
 
 AGAIN_S: Final = 1.0

@@ -30,7 +30,7 @@ from aiohttp import web
 
 from tests.support.hosts.tools import AgentTools
 from tests.support.paths import ROOT
-from unbounded.agent.artifacts.sources import SANDBOX
+from unbounded.agent.artifact_sources import SANDBOX
 
 CONTAINERD: Final = "1.6.20"
 RUNC: Final = "1.1.5"

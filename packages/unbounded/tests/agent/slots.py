@@ -9,8 +9,7 @@ from typing import Final
 from tests.agent.goals import goal
 from tests.support.hosts import Host
 from tests.support.hosts.mirror import CNI, CONTAINERD, RUNC, Mirror
-from unbounded.agent.host.commands import HostCommands
-from unbounded.agent.host.units import Systemctl
+from unbounded.agent.host import HostCommands, Systemctl
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import NodeGoal, TokenAccess
 from unbounded.agent.node.machine_runner import MachineLimits

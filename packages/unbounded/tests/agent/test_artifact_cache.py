@@ -13,10 +13,9 @@ from aiohttp import web
 
 from tests.fetch.layers import files, image, index
 from tests.fetch.registries import HASTY, Registry, cut_after, part_of, served
-from unbounded.agent.artifacts.blob_store import BlobStore
-from unbounded.agent.artifacts.cache import ArtifactCache, CachedArtifact, find_cached
-from unbounded.agent.artifacts.images import ImageCache
-from unbounded.agent.artifacts.sources import Artifact
+from unbounded.agent.artifact_cache import ArtifactCache, BlobStore, CachedArtifact, find_cached
+from unbounded.agent.artifact_sources import Artifact
+from unbounded.agent.node.rootfs import ImageCache
 from unbounded.api.failures import Rejected, Transient
 from unbounded.fetch.reference import Platform
 from unbounded.fetch.web import Web

@@ -6,9 +6,9 @@ import pytest
 
 from tests.agent.goals import goal
 from tests.docs.runner import DOCS
-from unbounded.agent.artifacts.cache import sha256_in
-from unbounded.agent.artifacts.sources import Artifact, artifacts
-from unbounded.agent.node_spec.from_config import CNI, CONTAINERD, RUNC
+from unbounded.agent.artifact_cache import sha256_in
+from unbounded.agent.artifact_sources import Artifact, artifacts
+from unbounded.agent.node_spec import CNI, CONTAINERD, RUNC
 from unbounded.api.failures import Rejected
 from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads
 from unbounded.join.install import install_script, with_mirror

@@ -28,7 +28,7 @@ from tests.fetch.layers import entry, files, image, symlink, tar
 from tests.fetch.registries import Registry, docker_registry, push, served
 from tests.support.hosts.mirror import sandbox_image
 from tests.support.memory_api import MemoryApi
-from unbounded.agent.artifacts.sources import artifacts, sandbox_artifact
+from unbounded.agent.artifact_sources import artifacts, sandbox_artifact
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot, TokenAccess
 from unbounded.agent.node.nodes import HostNodes

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from unbounded.agent.causes import NoImage, PreflightFailed
-from unbounded.agent.console import FAILED, ProgressOutput, run_to_end
+from unbounded.agent.console import FAILED, NoImage, PreflightFailed, ProgressOutput, run_to_end
 from unbounded.agent.exits import INTERRUPTED
 from unbounded.api.failures import Rejected
 from unbounded.fetch.failures import NotPublished

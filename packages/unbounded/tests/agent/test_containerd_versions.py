@@ -17,7 +17,7 @@ from tests.support.hosts import AgentTools, Host
 from tests.support.hosts.images import Images
 from tests.support.hosts.mirror import ARCH, CONTAINERD, Mirror
 from unbounded.agent.model import Slot
-from unbounded.agent.node import sandbox
+from unbounded.agent.node import containerd
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]
 INSIDE: Final = ("systemd-run", "-M", "kube1", "-q", "--pipe", "--wait")
@@ -61,13 +61,13 @@ async def test_the_sandbox_image_of_each_containerd_is_imported_runs_and_is_pinn
     assert await nodes.sandbox_trouble(Slot.KUBE1) == ""
 
     listed = await _images(host)
-    assert [one for one in listed if sandbox.IMAGE in one.tags] == [
-        Image(frozenset({sandbox.IMAGE, f"{sandbox.NAME}:latest"}), pinned=pins)
+    assert [one for one in listed if containerd.IMAGE in one.tags] == [
+        Image(frozenset({containerd.IMAGE, f"{containerd.NAME}:latest"}), pinned=pins)
     ]
     dumped = await host.run(*INSIDE, "/usr/local/bin/containerd", "config", "dump")
     named = "sandbox_image = " if major.startswith("1.") else "sandbox = "
     (line,) = [line.strip() for line in dumped.stdout.splitlines() if line.strip().startswith(named)]
-    assert sandbox.IMAGE in line
+    assert containerd.IMAGE in line
     journal = await host.run(*INSIDE, "journalctl", "--unit", "containerd.service", "--no-pager")
     for words in (
         "unknown key",

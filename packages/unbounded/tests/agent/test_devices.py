@@ -9,8 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from unbounded.agent.node.device_mirror import DeviceChanges, DeviceEntry, plan, shared, sync_devices
-from unbounded.agent.node.device_watch import POLL_S, DeviceWatch, concerns_devices
+from unbounded.agent.node.devices import (
+    POLL_S,
+    DeviceChanges,
+    DeviceEntry,
+    DeviceWatch,
+    concerns_devices,
+    plan,
+    shared,
+    sync_devices,
+)
 
 SDA = DeviceEntry(stat.S_IFBLK, (8, 0), 0o660, 6)
 SDB = DeviceEntry(stat.S_IFBLK, (8, 16), 0o660, 6)

@@ -10,10 +10,10 @@ import pytest
 
 from tests.agent.made_up_host import FSTAB, MadeUpHost, made_up_host, with_apt, with_swap
 from unbounded.agent.ports import UnitFacts
-from unbounded.agent.steps import docker, packages, survey, swap, sysctl
-from unbounded.agent.steps.host_steps import HOST_STEPS
+from unbounded.agent.steps import kernel, packages, packet_filter, survey, swap
 from unbounded.agent.steps.original_state import OriginalState
-from unbounded.agent.steps.runner import add_all, faults, remove_all
+from unbounded.agent.steps.start_steps import HOST_STEPS
+from unbounded.agent.steps.step import add_all, faults, remove_all
 from unbounded.api.failures import Rejected, Transient
 
 ALONE = {step.name: replace(step, after=()) for step in HOST_STEPS}
@@ -58,9 +58,9 @@ async def test_what_a_second_start_finds_does_not_replace_what_the_first_found(m
     await add_all((ALONE["sysctl"],), made.host, lambda _words: None)
     made.write("/proc/sys/kernel/panic", "60\n")  # a user's own value
     await add_all((ALONE["sysctl"],), made.host, lambda _words: None)
-    assert sysctl.read(made.layout, "kernel.panic") == "10"
+    assert kernel.read(made.layout, "kernel.panic") == "10"
     await remove_all((ALONE["sysctl"],), made.host)
-    assert sysctl.read(made.layout, "kernel.panic") == "0"
+    assert kernel.read(made.layout, "kernel.panic") == "0"
 
 
 # sysctl
@@ -71,19 +71,19 @@ async def test_parameters_that_the_kernel_lacks_are_left_out_and_told(made: Made
     await add_all((ALONE["sysctl"],), made.host, told.append)
     assert "bridge-nf-call-iptables" in told[0]
     assert "overcommit" not in told[0]
-    assert sysctl.read(made.layout, "vm.overcommit_memory") == "1"
-    assert sysctl.read(made.layout, "net.bridge.bridge-nf-call-iptables") is None
+    assert kernel.read(made.layout, "vm.overcommit_memory") == "1"
+    assert kernel.read(made.layout, "net.bridge.bridge-nf-call-iptables") is None
     assert await ALONE["sysctl"].present(made.host)
 
 
-@pytest.mark.parametrize("key", sysctl.KUBELET)
+@pytest.mark.parametrize("key", kernel.KUBELET)
 async def test_unsettable_kernel_parameter_of_kubelet_fails_the_step(made: MadeUpHost, key: str) -> None:
-    sysctl.parameter(made.layout, key).unlink()
-    with pytest.raises(Rejected, match=f"sysctl: this kernel has no {key}, but kubelet needs {sysctl.KUBELET[key]}"):
+    kernel.parameter(made.layout, key).unlink()
+    with pytest.raises(Rejected, match=f"sysctl: this kernel has no {key}, but kubelet needs {kernel.KUBELET[key]}"):
         await add_all((ALONE["sysctl"],), made.host, lambda _words: None)
     assert not await ALONE["sysctl"].present(made.host)
     await remove_all((ALONE["sysctl"],), made.host)
-    assert sysctl.read(made.layout, "net.ipv4.ip_forward") == "0"
+    assert kernel.read(made.layout, "net.ipv4.ip_forward") == "0"
 
 
 def test_forwarding_is_restored_before_what_the_kernel_changes_with_it() -> None:
@@ -93,7 +93,7 @@ def test_forwarding_is_restored_before_what_the_kernel_changes_with_it() -> None
         "kernel.panic",
         "net.ipv4.ip_forward",
     ]
-    order = sysctl.restored_in_order(dict.fromkeys(keys, "0"))
+    order = kernel.restored_in_order(dict.fromkeys(keys, "0"))
     assert order[0] == "net.ipv4.ip_forward"
     assert set(order[2:]) == set(keys[:2])
 
@@ -133,50 +133,50 @@ async def test_swap_that_does_not_go_off_is_named_and_asked_for_again(made: Made
 
 
 async def test_docker_is_stopped_socket_first_and_masked(made: MadeUpHost) -> None:
-    for unit in docker.UNITS:
+    for unit in packet_filter.DOCKER_UNITS:
         made.units.units[unit] = UnitFacts(unit, load="loaded", active="active", enabled="enabled")
-    await add_all((docker.DOCKER,), made.host, lambda _words: None)
+    await add_all((packet_filter.DOCKER,), made.host, lambda _words: None)
     assert [did for did in made.units.did if did.startswith(("stop", "mask"))] == [
         "stop docker.socket",
         "mask docker.socket",
         "stop docker.service",
         "mask docker.service",
     ]
-    assert json.loads(made.layout.at(docker.CONFIG).read_text()) == {"iptables": False}
+    assert json.loads(made.layout.at(packet_filter.DOCKER_CONFIG).read_text()) == {"iptables": False}
 
 
 async def test_a_unit_that_somebody_wrote_is_disabled_and_not_masked(made: MadeUpHost) -> None:
     made.write("/etc/systemd/system/docker.service", "[Service]\nExecStart=/opt/docker\n")
     made.units.units["docker.service"] = UnitFacts("docker.service", active="active", enabled="enabled")
-    await add_all((docker.DOCKER,), made.host, lambda _words: None)
-    assert await docker.DOCKER.present(made.host)
-    await remove_all((docker.DOCKER,), made.host)
+    await add_all((packet_filter.DOCKER,), made.host, lambda _words: None)
+    assert await packet_filter.DOCKER.present(made.host)
+    await remove_all((packet_filter.DOCKER,), made.host)
     facts = await made.units.observe("docker.service")
     assert (facts.active, facts.enabled, facts.load) == ("active", "enabled", "loaded")
 
 
 async def test_docker_that_was_masked_and_down_stays_so(made: MadeUpHost) -> None:
-    await made.units.mask(*docker.UNITS)
-    await add_all((docker.DOCKER,), made.host, lambda _words: None)
-    await remove_all((docker.DOCKER,), made.host)
-    assert [(await made.units.observe(unit)).load for unit in docker.UNITS] == ["masked", "masked"]
+    await made.units.mask(*packet_filter.DOCKER_UNITS)
+    await add_all((packet_filter.DOCKER,), made.host, lambda _words: None)
+    await remove_all((packet_filter.DOCKER,), made.host)
+    assert [(await made.units.observe(unit)).load for unit in packet_filter.DOCKER_UNITS] == ["masked", "masked"]
     assert not made.layout.at("/etc/docker").exists()
 
 
 async def test_an_edited_docker_configuration_loses_only_our_key(made: MadeUpHost) -> None:
-    made.write(docker.CONFIG, '{"debug": true}')
-    await add_all((docker.DOCKER,), made.host, lambda _words: None)
-    made.write(docker.CONFIG, '{"debug": true, "iptables": false, "mtu": 1400}')
-    await remove_all((docker.DOCKER,), made.host)
-    assert json.loads(made.layout.at(docker.CONFIG).read_text()) == {"debug": True, "mtu": 1400}
+    made.write(packet_filter.DOCKER_CONFIG, '{"debug": true}')
+    await add_all((packet_filter.DOCKER,), made.host, lambda _words: None)
+    made.write(packet_filter.DOCKER_CONFIG, '{"debug": true, "iptables": false, "mtu": 1400}')
+    await remove_all((packet_filter.DOCKER,), made.host)
+    assert json.loads(made.layout.at(packet_filter.DOCKER_CONFIG).read_text()) == {"debug": True, "mtu": 1400}
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", '"x"'], ids=["list", "cut off", "text"])
 async def test_a_docker_configuration_that_is_no_object_is_refused_and_left(made: MadeUpHost, text: str) -> None:
-    made.write(docker.CONFIG, text)
+    made.write(packet_filter.DOCKER_CONFIG, text)
     with pytest.raises(Rejected, match=r"daemon\.json is not a JSON object"):
-        await add_all((docker.DOCKER,), made.host, lambda _words: None)
-    assert made.layout.at(docker.CONFIG).read_text() == text
+        await add_all((packet_filter.DOCKER,), made.host, lambda _words: None)
+    assert made.layout.at(packet_filter.DOCKER_CONFIG).read_text() == text
 
 
 # packages

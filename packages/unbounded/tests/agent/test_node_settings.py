@@ -15,7 +15,7 @@ import yaml
 
 from tests.agent.goals import CA, goal, mirrored
 from tests.agent.scripted import ScriptedCommands, ScriptedUnits
-from tests.agent.test_spec_from_machine import BASE, machine_of, version_of
+from tests.agent.test_node_spec import BASE, machine_of, version_of
 from tests.api.checking import made as made_object
 from tests.api.checking import refusals
 from tests.api.test_node_settings import WHOLE
@@ -24,12 +24,12 @@ from tests.support.paths import ROOT
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, NodeGoal, Slot, TokenAccess
 from unbounded.agent.node import settings as files_of
-from unbounded.agent.node.build_record import write_build_record
-from unbounded.agent.node.host_inputs import address_in
+from unbounded.agent.node.files import address_in
 from unbounded.agent.node.kubelet import configuration
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.settings import environment, files, require_usable
-from unbounded.agent.node_spec.from_machine import desired_node, same_node
+from unbounded.agent.node.slot_files import write_build_record
+from unbounded.agent.node_spec import desired_node, same_node
 from unbounded.api.configuration import MachineConfigurationTemplate
 from unbounded.api.failures import Rejected
 from unbounded.api.node_settings import NodeSettings, node_settings

@@ -21,9 +21,9 @@ from tests.agent.goals import goal
 from tests.agent.scripted import ScriptedCommands, ScriptedUnits, failed
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, CertificateAccess, Slot, SlotFacts
-from unbounded.agent.node.build_record import read_build_record, remove_build_record, write_build_record
 from unbounded.agent.node.machine_runner import MachineLimits
 from unbounded.agent.node.nodes import HostNodes
+from unbounded.agent.node.slot_files import read_build_record, remove_build_record, write_build_record
 from unbounded.agent.ports import HostCommandResult, UnitFacts
 from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.durable import remove_durably

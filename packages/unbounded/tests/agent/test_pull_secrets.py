@@ -21,12 +21,12 @@ from tests.agent.goals import goal
 from tests.agent.scripted import ScriptedCommands, ScriptedUnits
 from tests.support.memory_api import MemoryApi
 from tests.support.paths import ROOT
-from unbounded.agent.daemon.logins import follow_logins
+from unbounded.agent.daemon.followers import follow_logins
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, Slot
-from unbounded.agent.node.build_record import write_build_record
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.pull_secrets import FOLDER, PROGRAMS, PROVIDER, PullSecrets, bring_none, stored_response
+from unbounded.agent.node.slot_files import write_build_record
 from unbounded.agent.recreation.perform import Lock
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected, Transient

@@ -15,12 +15,16 @@ import pytest
 
 from tests.agent.made_up_host import in_memory, with_apt, with_swap
 from tests.agent.made_up_start import MadeUpStart, made_up_start
+from unbounded.agent import reset as resetting
+from unbounded.agent import reset_parts
 from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import Slot
-from unbounded.agent.reset import parts
-from unbounded.agent.reset import reset as resetting
-from unbounded.agent.reset.network import (
+from unbounded.agent.reset import ResetResult, is_under_way, refuse_if_under_way, reset
+from unbounded.agent.reset_parts import ResetContext
+from unbounded.agent.steps.start_steps import start_steps
+from unbounded.agent.steps.step import StepHost, add_all
+from unbounded.agent.steps.survey import (
     NodeNetworkState,
     RoutingRule,
     RoutingTable,
@@ -28,11 +32,6 @@ from unbounded.agent.reset.network import (
     node_rules,
     node_tables,
 )
-from unbounded.agent.reset.parts import ResetContext
-from unbounded.agent.reset.reset import ResetResult, is_under_way, refuse_if_under_way, reset
-from unbounded.agent.steps.runner import add_all
-from unbounded.agent.steps.start_steps import start_steps
-from unbounded.agent.steps.step import StepHost
 from unbounded.agent.upgrade.units import arm
 from unbounded.api.failures import Rejected, Transient
 
@@ -437,7 +436,7 @@ async def test_reset_interrupted_at_its_end_still_spares_foreign_resources(
 ) -> None:
     interface(world, "wg0")
     await started(world)
-    before = parts.remove_tree
+    before = reset_parts.remove_tree
 
     def cut(path: Path) -> None:
         if path == world.layout.changes:
@@ -524,7 +523,7 @@ def test_what_was_there_before_is_not_left() -> None:
 
 def test_the_release_goes_after_everything_that_a_reset_needs(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    order = parts.own_files(layout)
+    order = reset_parts.own_files(layout)
     assert order[0] == layout.cache
     assert order[-1] == layout.releases
     assert all(layout.etc not in path.parents for path in order)

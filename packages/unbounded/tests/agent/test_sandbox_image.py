@@ -16,7 +16,7 @@ import pytest
 
 from tests.fetch.layers import files
 from tests.support.hosts.mirror import sandbox_image
-from unbounded.agent.node.sandbox import archive_fault, crictl_error, pod_config
+from unbounded.agent.node.containerd import archive_fault, crictl_error, pod_config
 
 CONFIG = {"architecture": "arm64", "os": "linux"}
 

@@ -18,11 +18,10 @@ from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, Slot, SlotFacts
-from unbounded.agent.node_spec.for_build import goal_for_build, recorded_goal
-from unbounded.agent.node_spec.from_config import HostFacts
-from unbounded.agent.node_spec.from_machine import desired_node
+from unbounded.agent.node_spec import HostFacts, desired_node
 from unbounded.agent.preflight.report import IgnoredChecks, as_text
-from unbounded.agent.settings import load_config
+from unbounded.agent.recreation.goal import goal_for_build, recorded_goal
+from unbounded.agent.settings import load_config, store_config
 from unbounded.agent.start import (
     PreflightOptions,
     StartInputs,
@@ -32,7 +31,6 @@ from unbounded.agent.start import (
     start,
     wait_node,
 )
-from unbounded.agent.stored_config import store_config
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
 from unbounded.api.core import NODES
 from unbounded.api.failures import Rejected, Transient

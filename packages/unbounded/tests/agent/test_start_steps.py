@@ -10,10 +10,9 @@ import pytest
 from tests.agent.made_up_start import CONFIG, GOAL, MadeUpStart, made_up_start
 from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.agent.model import BuildRecord, ConfigurationId, NodeGoal, Slot, SlotFacts
-from unbounded.agent.steps.runner import add_all, faults
-from unbounded.agent.steps.slot_choice import SlotChoice, choose_slot
-from unbounded.agent.steps.start_steps import MACHINE, SLOT, start_steps
-from unbounded.agent.stored_config import read_stored_config, without_token
+from unbounded.agent.settings import read_stored_config, without_token
+from unbounded.agent.steps.start_steps import MACHINE, SLOT, SlotChoice, choose_slot, start_steps
+from unbounded.agent.steps.step import add_all, faults
 from unbounded.api.failures import Rejected
 from unbounded.join.agent_config import ExecCredential, KubeletAuth
 

@@ -13,17 +13,16 @@ import msgspec
 import pytest
 
 from tests.agent.preflight.support import GOAL, NoUnits, config
+from unbounded.agent import host_status
 from unbounded.agent.build import this_build
+from unbounded.agent.host_status import HostState, StateReader
 from unbounded.agent.layout import BINARY, Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import BuildRecord, Slot
 from unbounded.agent.ports import UnitFacts, Units
 from unbounded.agent.recreation.state_store import DiskStore, FailedRecreation, RecreationPhase, Transition
-from unbounded.agent.status import reader
-from unbounded.agent.status.command import as_json, as_text
-from unbounded.agent.status.reader import StateReader
-from unbounded.agent.status.state import HostState
-from unbounded.agent.stored_config import store_config
+from unbounded.agent.settings import store_config
+from unbounded.agent.status_command import as_json, as_text
 from unbounded.agent.upgrade.releases import Colour, ReleaseInfo, ReleaseSlots
 from unbounded.agent.upgrade.trial import Trial, TrialProgress, TrialStore
 
@@ -183,7 +182,7 @@ async def test_the_json_has_the_same_and_no_secret(host: Host) -> None:
 @pytest.mark.root
 async def test_others_than_root_are_told_what_they_may_know(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     build = this_build()  # a checkout below root's home cannot be read by others; a release can
-    monkeypatch.setattr(reader, "this_build", lambda: build)
+    monkeypatch.setattr(host_status, "this_build", lambda: build)
     store_config(host.layout, config(api_server="https://api.example.com"))
     ReleaseSlots(host.layout).first(host.release("1.0.0"))
     async with host_lock(host.layout, "start"):

@@ -21,7 +21,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.metalman import controller
-from unbounded.metalman.certificate_pinning import PinController
+from unbounded.metalman.access import PinController
 from unbounded.metalman.counters import CounterController
 from unbounded.metalman.settings import MetalmanSettings
 from unbounded.operations.caches import Caches

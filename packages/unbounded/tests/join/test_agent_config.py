@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.authority import BASE64, PEM
-from unbounded.agent.node_spec.from_config import HostFacts, goal_from_config
+from unbounded.agent.node_spec import HostFacts, goal_from_config
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.api.node_settings import NodeSettings, ProxySettings

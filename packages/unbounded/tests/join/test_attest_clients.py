@@ -33,9 +33,9 @@ from unbounded.api.machine import MACHINES
 from unbounded.join import attest_client
 from unbounded.join.attestation import AttestationFailed, Exchange, TryAgain, seal, wait_s
 from unbounded.join.tpm import Transport, socket_tpm
-from unbounded.metalman.attest.chain import TrustedRoots
 from unbounded.metalman.attest.challenge import Challenges
 from unbounded.metalman.attest.service import AttestationService
+from unbounded.metalman.attest.trust import TrustedRoots
 
 COMMON = ROOT / "images" / "common"
 Handler = Callable[[bytes], Awaitable[web.Response]]

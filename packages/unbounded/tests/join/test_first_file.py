@@ -39,8 +39,8 @@ from unbounded.machina.machines.installing import install_of
 from unbounded.machina.provisioning.remote import payload
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machineops.controller import UncachedSecrets, UserDataBuilder
-from unbounded.metalman.netboot.ports import FactUnknown
-from unbounded.metalman.template_context import ClusterTemplateContext
+from unbounded.metalman.netboot.model import FactUnknown
+from unbounded.metalman.netboot.template_data import ClusterTemplateContext
 from unbounded.operations.ports import Refusal
 
 SETTINGS: Final = {

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.metalman.support.reservations import asked, book
-from unbounded.metalman.dhcp import lease, packet, proxy
+from unbounded.metalman.dhcp import lease, packet
 from unbounded.metalman.dhcp.model import Arrival, DhcpServerMode
-from unbounded.metalman.dhcp.options import MalformedDhcpPacket
-from unbounded.metalman.dhcp.packet import COOKIE, HEADER, MessageType, Packet, decode, encode
+from unbounded.metalman.dhcp.packet import COOKIE, HEADER, MalformedDhcpPacket, MessageType, Packet, decode, encode
 
 codes = st.integers(1, 254).filter(lambda code: code != 52)
 addresses = st.binary(min_size=4, max_size=4)
@@ -84,7 +83,7 @@ def test_garbage_is_refused_or_answered_and_never_a_crash(data: bytes) -> None:
             continue
         for mode in DhcpServerMode:
             lease.answer(packet, Arrival(mode), book())
-            proxy.answer(packet, Arrival(mode, boot_port=True), book())
+            lease.proxy_answer(packet, Arrival(mode, boot_port=True), book())
 
 
 @pytest.mark.parametrize(

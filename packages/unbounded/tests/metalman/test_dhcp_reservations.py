@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.metalman.support.all_reservations import index_reservations
 from unbounded.api.machine_spec import DHCPLease
 from unbounded.metalman.dhcp.model import DhcpFindingKind, WithheldReservation
-from unbounded.metalman.dhcp.reservations import Reservation
+from unbounded.metalman.netboot.boot_index import Reservation
 
 MAC_1, MAC_2, MAC_3 = (f"52:54:00:00:00:0{n}" for n in (1, 2, 3))
 

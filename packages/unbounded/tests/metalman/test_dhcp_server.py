@@ -10,7 +10,7 @@ import pytest
 
 from tests.metalman.support.reservations import FILES, MAC, URL, FixedBook, asked, pxe
 from tests.support.waiting import eventually
-from unbounded.metalman.dhcp import options as opt
+from unbounded.metalman.dhcp import packet as opt
 from unbounded.metalman.dhcp.model import (
     DhcpClient,
     DhcpFinding,

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.metalman.support.fixed_boots import FixedBoots
 from tests.support.waiting import eventually
-from unbounded.metalman.http.rate_check import MinimumRate
+from unbounded.metalman.http.file_sender import MinimumRate
 from unbounded.metalman.http.server import HttpServer, HttpServerSettings
 
 WANTED = HttpServerSettings("127.0.0.1", 0, least=MinimumRate(64 << 10, 2.0))

@@ -14,17 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.metalman.support.fixed_boots import MODIFIED, PREFIX
-from unbounded.metalman.http.conditions import (
-    FileRange,
-    NotModified,
-    PreconditionFailed,
-    RangeNotSatisfiable,
-    RequestConditions,
-    WholeFile,
-    decide,
-)
-from unbounded.metalman.http.fair_queue import FairQueue
-from unbounded.metalman.http.rate_check import MinimumRate, RateCheck
+from unbounded.metalman.http.file_sender import FairQueue, MinimumRate, RateCheck
 from unbounded.metalman.http.requests import (
     HttpRoute,
     HttpTarget,
@@ -32,6 +22,15 @@ from unbounded.metalman.http.requests import (
     cloud_init_event,
     parse_target,
     progress_report,
+)
+from unbounded.metalman.http.responses import (
+    FileRange,
+    NotModified,
+    PreconditionFailed,
+    RangeNotSatisfiable,
+    RequestConditions,
+    WholeFile,
+    decide,
 )
 
 

@@ -23,8 +23,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.metalman.support.fixed_boots import CFG, MODIFIED, PREFIX, FixedBoots, etag_of
 from tests.support.waiting import eventually
+from unbounded.metalman.http.file_sender import MinimumRate
 from unbounded.metalman.http.ports import CloudInitEvent, ProgressReport, ReportAnswer
-from unbounded.metalman.http.rate_check import MinimumRate
 from unbounded.metalman.http.server import LARGEST_BYTES, HttpServer, HttpServerSettings
 
 LOOPBACK = HttpServerSettings("127.0.0.1", 0, least=MinimumRate(64 << 10, 0.6), idle_s=1.0, body_s=1.0)

@@ -13,7 +13,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, MachineOperationSpec
 from unbounded.metalman import power
 from unbounded.metalman import replace as table
-from unbounded.metalman.boot_override import missing_target, sends_to_network, wanted_override
+from unbounded.metalman.boot_order import missing_target, sends_to_network, wanted_override
 from unbounded.metalman.reasons import MEANING
 from unbounded.metalman.redfish.ports import BmcLimits, BmcPowerState, BootEnabled, BootOverride
 from unbounded.metalman.replace import TABLE, FactSource, ReplaceFact, fact_source

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.metalman.tftp.options import NegotiatedOptions, negotiate
 from unbounded.metalman.tftp.packet import (
     Ack,
     ErrorPacket,
     MalformedTftpPacket,
+    NegotiatedOptions,
     TftpRequest,
     decode,
     encode_data,
+    negotiate,
     normalized_name,
 )
-from unbounded.metalman.tftp.ports import MemoryContent, netascii
-from unbounded.metalman.tftp.transfer import MOST_SENDS, TftpTransfer, TransferOutcome
+from unbounded.metalman.tftp.transfer import MOST_SENDS, MemoryContent, TftpTransfer, TransferOutcome, netascii
 
 
 def number(packet: bytes) -> int:

@@ -7,14 +7,16 @@ provider.
     layout    paths of all files on a host
     model     the two slots, the goal of a node, and the observed state of a slot
     ports     interfaces that the agent needs from the host
-    node_spec/    the goal of a node, from the configuration or the Machine
-    host/     implementations of these ports: commands, systemd, machined
+    node_spec the goal of a node, from the configuration or the Machine
+    host      implementations of these ports: commands, systemd, mounts
+    artifact_sources, artifact_cache   files that a node is built from, besides its image
     node/     one slot: building, starting, stopping, removing it
     steps/    changes of `start` to the host; each step can be reverted
     daemon/   identity, caches and the long-running process
     operations/   kinds of MachineOperation that the agent executes
     upgrade/  blue and green releases of the agent's own binary
     recreation/   replacement of the node by a new one in the other slot
-    reset/    removal of node and agent from the host
+    reset, reset_parts   removal of node and agent from the host
+    host_status   state of the host for a local user
     preflight/    checks that a host can become a node
 """

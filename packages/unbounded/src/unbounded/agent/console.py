@@ -1,17 +1,23 @@
-"""Progress, exit status and signals of commands that run for a while, at a terminal or with a log."""
+"""Commands that run for a while, at a terminal or with a log: progress, signals, and the report of a failure.
+
+A failure ends the command with a message and an exit status. For machina, it also maps to a reason of condition
+Provisioning.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final, TextIO
 
-from unbounded.agent.causes import cause_of
 from unbounded.agent.exits import INTERRUPTED
-from unbounded.api.failures import Failure
+from unbounded.api.conditions import ConditionReason
+from unbounded.api.failures import Failure, Rejected
+from unbounded.fetch.failures import NotPublished
 from unbounded.kube.logs import Log, chain
 
 log = Log("agent")
@@ -78,3 +84,42 @@ class ProgressOutput:
             print(f"  {words}", file=self._stream, flush=True)
         else:
             log.info("progress", what=words)
+
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class PreflightFailed(Rejected):
+    """The host cannot become a node; nothing was changed."""
+
+
+class NoImage(Rejected):
+    """No source names the node's root file system."""
+
+
+def cause_of(error: BaseException) -> ConditionReason | None:
+    """Return the reason for an error or for one of its causes; None where no reason fits."""
+    return next((reason for one in _chain(error) if (reason := _reason(one)) is not None), None)
+
+
+def _reason(error: BaseException) -> ConditionReason | None:
+    match error:
+        case OSError() if error.errno in _FULL:
+            return ConditionReason.DISK_FULL
+        case NotPublished():
+            return ConditionReason.ARTIFACT_NOT_FOUND
+        case PreflightFailed():
+            return ConditionReason.PREFLIGHT_FAILED
+        case NoImage():
+            return ConditionReason.IMAGE_MISSING
+        case _:
+            return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        yield following
+        following = following.__cause__ or following.__context__

@@ -135,10 +135,10 @@ def _start(invocation: AgentInvocation) -> int:
 
 
 def _reset(invocation: AgentInvocation) -> int:
-    from unbounded.agent.reset import command  # noqa: PLC0415
+    from unbounded.agent.reset import run  # noqa: PLC0415
 
     _log_as(invocation)
-    return command.run()
+    return run()
 
 
 def _daemon(invocation: AgentInvocation) -> int:
@@ -162,9 +162,9 @@ def _preflight_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _preflight(invocation: AgentInvocation) -> int:
-    from unbounded.agent.preflight import command  # noqa: PLC0415
+    from unbounded.agent.preflight.run import run  # noqa: PLC0415
 
-    return command.run(
+    return run(
         invocation.args.config,
         invocation.environ,
         ignored=invocation.args.ignore_preflight_errors,
@@ -175,9 +175,9 @@ def _preflight(invocation: AgentInvocation) -> int:
 
 
 def _status(invocation: AgentInvocation) -> int:
-    from unbounded.agent.status import command  # noqa: PLC0415
+    from unbounded.agent.status_command import run  # noqa: PLC0415
 
-    return command.run(json=invocation.args.output == "json")
+    return run(json=invocation.args.output == "json")
 
 
 def _version(_: AgentInvocation) -> int:

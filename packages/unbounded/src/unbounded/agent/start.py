@@ -12,30 +12,25 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.agent.build import this_build
-from unbounded.agent.causes import PreflightFailed
-from unbounded.agent.console import ProgressOutput, run_to_end
+from unbounded.agent.console import PreflightFailed, ProgressOutput, run_to_end
 from unbounded.agent.daemon.identity import connected, exec_access, is_set_up, join, kubelet_access
-from unbounded.agent.host.commands import HostCommands
-from unbounded.agent.host.facts import host_facts
-from unbounded.agent.host.units import Systemctl
+from unbounded.agent.host import HostCommands, Systemctl
 from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot, SlotFacts
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.pull_secrets import PullSecrets
-from unbounded.agent.node_spec.for_build import recorded_goal
-from unbounded.agent.node_spec.from_config import HostFacts, goal_from_config, require_image, rootfs_image
+from unbounded.agent.node_spec import HostFacts, goal_from_config, host_facts, require_image, rootfs_image
 from unbounded.agent.ports import Nodes, OnProgress
 from unbounded.agent.preflight.report import IgnoredChecks, PreflightReport, as_text
 from unbounded.agent.preflight.run import NOTHING, run_preflight
+from unbounded.agent.recreation.goal import recorded_goal
 from unbounded.agent.recreation.report import bootstrapping
 from unbounded.agent.recreation.status import RecreationStatusWriter
-from unbounded.agent.reset.reset import refuse_if_under_way
-from unbounded.agent.settings import load_config
-from unbounded.agent.steps.runner import add_all
+from unbounded.agent.reset import refuse_if_under_way
+from unbounded.agent.settings import load_config, read_stored_config, with_stored_key
 from unbounded.agent.steps.start_steps import StartContext, start_steps
-from unbounded.agent.steps.step import StepHost
-from unbounded.agent.stored_config import read_stored_config, with_stored_key
+from unbounded.agent.steps.step import StepHost, add_all
 from unbounded.agent.upgrade.health import DEFAULT_WINDOW_S, UpgradeContext
 from unbounded.agent.upgrade.switching import adopt, adopted
 from unbounded.api.core import NODES, Node

@@ -1,7 +1,7 @@
 """The machine's side of attestation: the messages to POST …/attest, and the processing of the answers.
 
 Only the standard library is used: images of machines contain a copy of this file and of tpm.py. The messages are
-documented in `metalman/attest/messages.py`. The caller sends the bytes and waits.
+documented in `metalman/attest/challenge.py`. The caller sends the bytes and waits.
 """
 
 from __future__ import annotations

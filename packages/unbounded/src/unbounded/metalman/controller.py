@@ -18,8 +18,7 @@ from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import event_sink
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
-from unbounded.metalman.access import BmcAccess
-from unbounded.metalman.certificate_pinning import PinController
+from unbounded.metalman.access import BmcAccess, PinController
 from unbounded.metalman.counters import CounterController
 from unbounded.metalman.executor import RedfishExecutor
 from unbounded.metalman.redfish.pool import BmcPool

@@ -19,8 +19,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.metalman import power, replace, replace_stages
 from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
-from unbounded.metalman.boot_order import BootOrder
-from unbounded.metalman.boot_override import missing_target
+from unbounded.metalman.boot_order import BootOrder, missing_target
 from unbounded.metalman.reasons import (
     ADDRESS_INVALID,
     BMC_REFUSED,

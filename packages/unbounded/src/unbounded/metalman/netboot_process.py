@@ -1,11 +1,17 @@
-"""Network boot of one process: images, the data for booting machines, and the servers."""
+"""Network boot of one process: images, the data for booting machines, and the servers.
+
+The kernel's table of IPv4 neighbours (ARP) names the MAC behind an address.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import socket
+import struct
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import Final, Self
 
 from unbounded.api.failures import Failure, Rejected
 from unbounded.fetch.failures import Denied
@@ -17,21 +23,19 @@ from unbounded.kube.clock import Backoff
 from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime, StartupError
-from unbounded.metalman.attest.chain import TrustedRoots
 from unbounded.metalman.attest.challenge import Challenges
 from unbounded.metalman.attest.service import AttestationService
+from unbounded.metalman.attest.trust import TrustedRoots
 from unbounded.metalman.images.conditions import ImageConditions
 from unbounded.metalman.images.image_controller import ImageController
 from unbounded.metalman.images.metadata import FOLDER
-from unbounded.metalman.images.references import NetbootImageDefaults
-from unbounded.metalman.netboot.neighbours import NeighbourTable
-from unbounded.metalman.netboot.ports import MacLookup
-from unbounded.metalman.netboot.prefix import PrefixKey, prefix_key
+from unbounded.metalman.images.model import NetbootImageDefaults
+from unbounded.metalman.netboot.boot_requests import PrefixKey, prefix_key
+from unbounded.metalman.netboot.model import MacLookup
 from unbounded.metalman.netboot.site import NetbootDependencies, NetbootSite
-from unbounded.metalman.netboot_servers import NetbootServers
-from unbounded.metalman.reachability import HostNetwork, KernelNetwork, reach
+from unbounded.metalman.netboot.template_data import ClusterTemplateContext
+from unbounded.metalman.netboot_servers import HostNetwork, KernelNetwork, NetbootServers, reach
 from unbounded.metalman.settings import MetalmanSettings, NetbootSettings
-from unbounded.metalman.template_context import ClusterTemplateContext
 from unbounded.operations.caches import Caches
 
 CHALLENGES: Final = "attestation challenges"
@@ -207,3 +211,39 @@ def _logins(desired: NetbootSettings) -> RegistryLogins:
         return RegistryLogins.from_file(desired.docker_config)
     except Denied as error:
         raise StartupError(f"{desired.flags.docker_config}: {error}") from error
+
+
+SIOCGARP: Final = 0x8954
+COMPLETE: Final = 0x2  # ATF_COM
+ETHERNET: Final = 1
+ARP_REQUEST: Final = struct.Struct("HH4s8sH14sI16s16s")  # struct arpreq: two sockaddr, flags, netmask, device
+
+
+class NeighbourTable:
+    """Lookup in the kernel's table: one address a call, without a cache that could be outdated.
+
+    Args:
+        interface: interface whose neighbours count.
+    """
+
+    def __init__(self, interface: str) -> None:
+        self._device = interface.encode()[:15]
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def __call__(self, address: str) -> str | None:
+        """Return the MAC behind an address, in lower case; None if the kernel has no entry."""
+        request = ARP_REQUEST.pack(
+            socket.AF_INET, 0, socket.inet_aton(address), bytes(8), 0, bytes(14), 0, bytes(16), self._device
+        )
+        try:
+            answer = fcntl.ioctl(self._socket, SIOCGARP, request)
+        except OSError:  # ENXIO: no entry; ENODEV: the interface is gone
+            return None
+        _, _, _, _, kind, hardware, flags, _, _ = ARP_REQUEST.unpack(answer)
+        return hardware[:6].hex(":") if kind == ETHERNET and flags & COMPLETE else None

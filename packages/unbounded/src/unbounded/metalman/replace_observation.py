@@ -13,7 +13,7 @@ from unbounded.api.conditions import ConditionReason, ConditionType
 from unbounded.api.core import Node
 from unbounded.api.machine import Machine, NetbootMilestone, NetbootStatus
 from unbounded.api.meta import Condition
-from unbounded.metalman.boot_override import Targets, boots_from_disk, sends_to_network
+from unbounded.metalman.boot_order import Targets, boots_from_disk, sends_to_network
 from unbounded.metalman.redfish.ports import BmcPowerState, BootOverride
 from unbounded.metalman.replace import (
     LOADS_MAX,

@@ -18,10 +18,10 @@ from tests.agent.operations.simulated import SimulatedHost, SimulatedNodes
 from tests.apiserver.support import Client
 from tests.operations.faults import FAIR, Incarnation
 from unbounded.agent.daemon.daemon import DaemonParts
-from unbounded.agent.daemon.notify import SystemdNotifier
+from unbounded.agent.daemon.reporting import SystemdNotifier
 from unbounded.agent.layout import Layout
 from unbounded.agent.ports import Commands, Units
-from unbounded.agent.stored_config import store_config
+from unbounded.agent.settings import store_config
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig

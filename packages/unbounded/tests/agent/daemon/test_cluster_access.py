@@ -28,11 +28,11 @@ from unbounded.agent.cluster_access import (
     kubeconfig_with,
     kubelet_config_with,
 )
-from unbounded.agent.daemon.access_follower import AccessFollower
+from unbounded.agent.daemon.followers import AccessFollower
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, CertificateAccess, Slot
 from unbounded.agent.recreation.status import RecreationStatusWriter
-from unbounded.agent.stored_config import read_stored_config, store_config, with_release_key
+from unbounded.agent.settings import read_stored_config, store_config, with_release_key
 from unbounded.api.core import CONFIG_MAPS, SERVICES
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES

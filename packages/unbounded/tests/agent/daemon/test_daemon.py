@@ -19,10 +19,10 @@ from tests.cli.deployed import deployed
 from tests.support.waiting import eventually
 from unbounded.agent.cluster_access import ClusterAccess, access_of_config, fingerprint
 from unbounded.agent.daemon import daemon
-from unbounded.agent.daemon.access_follower import published_access
 from unbounded.agent.daemon.daemon import AgentDaemon
+from unbounded.agent.daemon.followers import published_access
 from unbounded.agent.daemon.identity import connected, join
-from unbounded.agent.daemon.notify import SystemdNotifier
+from unbounded.agent.daemon.reporting import SystemdNotifier
 from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import Slot

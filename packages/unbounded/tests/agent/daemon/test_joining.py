@@ -24,8 +24,8 @@ from unbounded.agent.daemon.identity import (
     join,
     join_credentials,
     kubelet_access,
+    register,
 )
-from unbounded.agent.daemon.register import register
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import CertificateAccess
 from unbounded.api.failures import Rejected, Transient

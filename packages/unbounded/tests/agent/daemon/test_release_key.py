@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.agent.test_stored_config import CONFIG
+from tests.agent.test_settings import CONFIG
 from tests.join.signing import ANOTHER, KEY, PUBLIC_KEY, pem_of, word_of
 from tests.support.memory_api import MemoryApi
 from tests.support.waiting import eventually
-from unbounded.agent.daemon import release_key
-from unbounded.agent.daemon.release_key import ReleaseKeyFollower
+from unbounded.agent.daemon import followers
+from unbounded.agent.daemon.followers import ReleaseKeyFollower
 from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.recreation.status import RecreationStatusWriter
-from unbounded.agent.stored_config import require_stored_config, store_config, with_release_key, with_stored_key
+from unbounded.agent.settings import require_stored_config, store_config, with_release_key, with_stored_key
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES
@@ -144,8 +144,8 @@ async def test_a_host_that_is_held_keeps_its_configuration(place: Place) -> None
 async def test_it_is_looked_at_again_and_trouble_does_not_end_that(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(release_key, "POLL_S", 0.01)
-    monkeypatch.setattr(release_key, "AFTER_TROUBLE_S", 0.01)
+    monkeypatch.setattr(followers, "KEY_POLL_S", 0.01)
+    monkeypatch.setattr(followers, "AFTER_TROUBLE_S", 0.01)
     await place.publish("wrong")
 
     async def refused() -> bool:

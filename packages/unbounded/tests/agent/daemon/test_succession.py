@@ -25,7 +25,7 @@ from unbounded.agent.lock import host_lock
 from unbounded.agent.model import BuildRecord, CertificateAccess, Slot
 from unbounded.agent.ports import Units
 from unbounded.agent.recreation.status import RecreationStatusWriter
-from unbounded.agent.stored_config import require_stored_config
+from unbounded.agent.settings import require_stored_config
 from unbounded.api.core import CERTIFICATE_REQUESTS, NODES
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES

@@ -11,7 +11,7 @@ from tests.support.agent_release import AgentRelease
 from tests.support.hosts import Host, until
 from tests.support.hosts.agent import COMMAND, UNPACKED, AgentHost
 from tests.support.hosts.snapshot import difference, snapshot
-from unbounded.agent.node import sandbox
+from unbounded.agent.node import containerd
 from unbounded.api.machine import MACHINES
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(300, func_only=True)]
@@ -118,7 +118,7 @@ async def _becomes_a_node(agent: AgentHost, before: dict[str, list[str]]) -> Non
 async def _runs_a_container(agent: AgentHost) -> None:
     """Have containerd run one, with a shim, mounts and a namespace of its own."""
     ctr = ("/usr/local/bin/ctr", "--namespace", "k8s.io")
-    await agent.inside("kube1", *ctr, "run", "--detach", "--seccomp", "--cpu-shares", "0", sandbox.IMAGE, "a-pod")
+    await agent.inside("kube1", *ctr, "run", "--detach", "--seccomp", "--cpu-shares", "0", containerd.IMAGE, "a-pod")
     assert re.search(r"a-pod +\d+ +RUNNING", await agent.inside("kube1", *ctr, "task", "list"))
 
 

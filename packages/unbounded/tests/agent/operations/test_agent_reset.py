@@ -22,11 +22,10 @@ from unbounded.agent.layout import DAEMON_UNIT
 from unbounded.agent.model import Slot
 from unbounded.agent.operations.agent_reset import PROCEDURE, REMOVED, AgentReset, stop_after_reset
 from unbounded.agent.recreation.status import RecreationStatusWriter
-from unbounded.agent.reset.parts import ResetContext
-from unbounded.agent.reset.reset import remove_all_parts
-from unbounded.agent.steps.runner import add_all
+from unbounded.agent.reset import remove_all_parts
+from unbounded.agent.reset_parts import ResetContext
 from unbounded.agent.steps.start_steps import start_steps
-from unbounded.agent.steps.step import StepHost
+from unbounded.agent.steps.step import StepHost, add_all
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.port import Api

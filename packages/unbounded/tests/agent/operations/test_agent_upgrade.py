@@ -14,7 +14,7 @@ from tests.agent.upgrade.simulated_host import no_key
 from tests.agent.upgrade.test_units import RecordingUnits
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
-from unbounded.agent.host.commands import HostCommands
+from unbounded.agent.host import HostCommands
 from unbounded.agent.lock import host_lock
 from unbounded.agent.operations.agent_upgrade import AgentUpgrade
 from unbounded.agent.upgrade import procedure as table

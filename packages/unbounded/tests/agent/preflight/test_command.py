@@ -11,8 +11,8 @@ import pytest
 
 from tests.agent.preflight.support import config
 from unbounded.agent.layout import Layout
-from unbounded.agent.preflight import command
-from unbounded.agent.stored_config import store_config
+from unbounded.agent.preflight import run
+from unbounded.agent.settings import store_config
 from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads
 
 NOWHERE = ArtifactSource(base_url="http://127.0.0.1:1")
@@ -20,7 +20,7 @@ NOWHERE = ArtifactSource(base_url="http://127.0.0.1:1")
 
 async def findings(layout: Layout, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """By their names; of those of one name the last."""
-    await asyncio.to_thread(command.run, None, {}, fail_on_warnings=False, json=True, colour=False, layout=layout)
+    await asyncio.to_thread(run.run, None, {}, fail_on_warnings=False, json=True, colour=False, layout=layout)
     return {one["name"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
 
 

@@ -15,9 +15,9 @@ from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, Slot
 from unbounded.agent.preflight import checks
 from unbounded.agent.preflight.observations import Graphics, HostObservation, SlotObservation
-from unbounded.agent.preflight.observe_host import observe_host
+from unbounded.agent.preflight.observe import observe_host
 from unbounded.agent.preflight.report import CHECKS, PreflightFinding, Severity
-from unbounded.agent.steps.sysctl import KUBELET, RejectedParameter
+from unbounded.agent.steps.kernel import KUBELET, RejectedParameter
 
 GOOD = HostObservation(
     uid=0,

@@ -22,14 +22,13 @@ from tests.cli.deployed import running
 from tests.fetch.layers import files, image
 from tests.fetch.registries import Registry, served
 from tests.support.authority import PEM
-from unbounded.agent.artifacts.blob_store import BlobStore
-from unbounded.agent.artifacts.cache import PATIENT, ArtifactCache
-from unbounded.agent.artifacts.images import ImageCache
-from unbounded.agent.artifacts.sources import artifacts, sandbox_artifact
+from unbounded.agent.artifact_cache import PATIENT, ArtifactCache, BlobStore
+from unbounded.agent.artifact_sources import artifacts, sandbox_artifact
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, Slot
-from unbounded.agent.node.build_record import write_build_record
-from unbounded.agent.node_spec.from_config import HostFacts, goal_from_config
+from unbounded.agent.node.rootfs import ImageCache
+from unbounded.agent.node.slot_files import write_build_record
+from unbounded.agent.node_spec import HostFacts, goal_from_config
 from unbounded.agent.preflight.report import PreflightFinding, PreflightReport, Severity, as_json, as_text
 from unbounded.agent.preflight.run import run_preflight
 from unbounded.api.failures import Rejected

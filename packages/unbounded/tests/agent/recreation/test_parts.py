@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.agent.goals import goal
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, Slot, SlotFacts, TokenAccess
-from unbounded.agent.node_spec.from_machine import DesiredNode
+from unbounded.agent.node_spec import DesiredNode
 from unbounded.agent.ports import Nodes, OnProgress
 from unbounded.agent.recreation.controller import choose_home
 from unbounded.agent.recreation.perform import reuse_or

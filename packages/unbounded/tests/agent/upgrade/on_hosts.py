@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.agent.upgrade.making import make_release
 from tests.support.hosts import Host
-from unbounded.agent.host.units import Systemctl
+from unbounded.agent.host import Systemctl
 from unbounded.agent.layout import DAEMON_UNIT, Layout
 from unbounded.agent.ports import HostCommandResult
 from unbounded.agent.upgrade.health import UpgradeContext

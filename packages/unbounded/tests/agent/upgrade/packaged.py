@@ -17,7 +17,7 @@ from tests.support.hosts.mirror import Mirror
 from tests.support.hosts.plane import ControlPlane
 from unbounded.agent.daemon.identity import join
 from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, Layout
-from unbounded.agent.stored_config import store_config
+from unbounded.agent.settings import store_config
 from unbounded.agent.upgrade.releases import ReleaseInfo, ReleaseLinks, ReleaseSlots
 from unbounded.agent.upgrade.units import unit_files
 from unbounded.api.machine import MACHINES

@@ -12,10 +12,9 @@ import pytest
 
 from tests.agent.upgrade.making import host_with, place_release, version_in_use
 from unbounded.agent.layout import DAEMON_UNIT, RECOVERY_TIMER, Layout
-from unbounded.agent.upgrade.recovery_script import MOST_STARTS
 from unbounded.agent.upgrade.releases import Colour, ReleaseSlots
 from unbounded.agent.upgrade.trial import RollbackNote, TrialStore
-from unbounded.agent.upgrade.units import install_units
+from unbounded.agent.upgrade.units import MOST_STARTS, install_units
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from tests.agent.upgrade.making import digest_of, host_with, release_tarball, ta
 from tests.agent.upgrade.test_units import RecordingUnits
 from tests.join.signing import ANOTHER, PUBLIC_KEY, signature
 from tests.support.scripted_http import Exchange, ScriptedServer, scripted_server
-from unbounded.agent.host.commands import HostCommands
+from unbounded.agent.host import HostCommands
 from unbounded.agent.upgrade import staging
 from unbounded.agent.upgrade.health import UpgradeContext
 from unbounded.agent.upgrade.releases import Colour

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.operations.building import config_map, slot_of
 from unbounded.agent.model import NodeGoal
-from unbounded.agent.node_spec.from_machine import desired_node
+from unbounded.agent.node_spec import desired_node
 from unbounded.api.configuration import MachineConfigurationTemplate, MachineConfigurationVersion
 from unbounded.api.core import Node
 from unbounded.api.machine import Machine

@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from unbounded.join.tpm import sized
-from unbounded.metalman.attest.credential import kdf_a, kdf_e
-from unbounded.metalman.attest.public import KeyAttributes
+from unbounded.metalman.attest.tpm import KeyAttributes, kdf_a, kdf_e
 
 Private = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 EK = (

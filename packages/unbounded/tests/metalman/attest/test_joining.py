@@ -42,8 +42,8 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.tls import client_context
 from unbounded.metalman.attest.challenge import Challenges
 from unbounded.metalman.attest.service import AttestationService
-from unbounded.metalman.netboot.ports import FactUnknown
-from unbounded.metalman.template_context import ClusterTemplateContext
+from unbounded.metalman.netboot.model import FactUnknown
+from unbounded.metalman.netboot.template_data import ClusterTemplateContext
 from unbounded_apiserver.server import ApiServer
 
 pytestmark = [pytest.mark.slow, needs_tpm]

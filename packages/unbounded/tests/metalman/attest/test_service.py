@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.metalman.attest.areas import Opener, Private, area_of, ecc_key, rsa_key
-from tests.metalman.attest.test_chain import EK as CERTIFIED
+from tests.metalman.attest.test_trust import EK as CERTIFIED
 from tests.support.memory_api import MemoryApi
 from tests.support.waiting import eventually
 from unbounded.api.core import EVENTS, SECRETS, Secret
@@ -29,10 +29,10 @@ from unbounded.cli.explain.run import explained
 from unbounded.join.facts import ClusterFacts
 from unbounded.kube.errors import Conflict, Forbidden, ServerUnreachable
 from unbounded.kube.events import EventRecorder
-from unbounded.metalman.attest.chain import TrustedRoots
 from unbounded.metalman.attest.challenge import Challenges
-from unbounded.metalman.attest.public import parse_public
 from unbounded.metalman.attest.service import AttestationService
+from unbounded.metalman.attest.tpm import parse_public
+from unbounded.metalman.attest.trust import TrustedRoots
 from unbounded.metalman.http.ports import ReportAnswer
 
 FACTS = ClusterFacts("https://10.0.0.1:6443", "-----BEGIN CERTIFICATE-----\n", "v1.34.0", "")
@@ -403,7 +403,7 @@ async def test_without_facts_and_without_a_machine() -> None:
 
 
 async def test_with_roots_only_a_certified_key_is_trusted() -> None:
-    from tests.metalman.attest.test_chain import NOW, ROOT, USAGE, sign
+    from tests.metalman.attest.test_trust import NOW, ROOT, USAGE, sign
 
     ek = rsa_key()
     lab = Lab(roots=TrustedRoots([ROOT.certificate]))

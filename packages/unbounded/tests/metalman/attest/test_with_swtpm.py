@@ -13,8 +13,7 @@ import pytest
 
 from tests.support.software_tpm import CREDENTIAL_HEAD, SoftwareTpm, needs_tpm, software_tpm
 from unbounded.join.tpm import TpmError
-from unbounded.metalman.attest.credential import make_credential
-from unbounded.metalman.attest.public import parse_public
+from unbounded.metalman.attest.tpm import make_credential, parse_public
 from unbounded.metalman.attest.trust import fingerprint
 
 pytestmark = [pytest.mark.slow, needs_tpm]

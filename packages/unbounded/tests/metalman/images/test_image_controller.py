@@ -34,9 +34,8 @@ from unbounded.metalman.http.ports import NotReadyYet
 from unbounded.metalman.images.conditions import ImageConditions
 from unbounded.metalman.images.image_controller import ImageController
 from unbounded.metalman.images.metadata import FOLDER
-from unbounded.metalman.images.references import NetbootImageDefaults
-from unbounded.metalman.images.state import ImageIntervals
-from unbounded.metalman.netboot.ports import BootImages
+from unbounded.metalman.images.model import ImageIntervals, NetbootImageDefaults
+from unbounded.metalman.netboot.model import BootImages
 
 SWIFT = ImageIntervals(
     look_up_s=0.05,

@@ -19,7 +19,7 @@ from tests.support.seeds import first_seed
 from tests.support.waiting import eventually
 from unbounded.api.machine import MACHINES
 from unbounded.metalman.images.image_controller import ImageController
-from unbounded.metalman.netboot.ports import BootImages
+from unbounded.metalman.netboot.model import BootImages
 
 SCHEDULES: Final = 150 if os.environ.get("UNBOUNDED_SOAK") else 12
 STEPS: Final = 25

@@ -15,7 +15,7 @@ from unbounded.fetch.failures import UnusableContent
 from unbounded.fetch.reference import Platform
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.images.metadata import Metadata, parse_metadata, read_disk, read_netboot
-from unbounded.metalman.images.references import (
+from unbounded.metalman.images.model import (
     ImageReference,
     ImageReferences,
     ImageUse,

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from tests.metalman.support.all_reservations import index_reservations
 from unbounded.api.machine_spec import DHCPLease
 from unbounded.metalman.dhcp.model import WithheldReservation
-from unbounded.metalman.dhcp.reservations import Reservation
-from unbounded.metalman.netboot.boot_index import BootIndex
+from unbounded.metalman.netboot.boot_index import BootIndex, Reservation
+from unbounded.metalman.netboot.boot_requests import KEY_BYTES, PrefixKey
 from unbounded.metalman.netboot.model import BootRequest, BootWindow
-from unbounded.metalman.netboot.prefix import KEY_BYTES, PrefixKey
 
 KEY = PrefixKey(bytes(KEY_BYTES))
 MACS = [f"52:54:00:00:00:{n:02X}" for n in range(10, 14)]

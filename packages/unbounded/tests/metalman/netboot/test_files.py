@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import gzip
+import subprocess
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.metalman.support.netboot_objects import machine
 from tests.metalman.support.netboot_site import LOADERS, FixedFacts, put
 from unbounded.metalman.http.ports import OnDisk
+from unbounded.metalman.netboot import files
 from unbounded.metalman.netboot.files import (
     FIRST_STAGES,
     FileRole,
     ImageFiles,
     TemplateFile,
+    UnpackedSizes,
     file_role,
     image_of,
     normalized_path,
+    unpacked_bytes,
 )
-from unbounded.metalman.netboot.ports import BootImages, NetbootImage
+from unbounded.metalman.netboot.model import BootImages, NetbootImage
 from unbounded.metalman.templates import TemplateError
 
 
@@ -157,3 +163,51 @@ def test_a_template_that_cannot_be_rendered_says_where_it_is_wrong(tmp_path: Pat
 
 def test_what_is_had_by_address_alone_is_what_loaders_ask_for() -> None:
     assert {FileRole.LOADER, FileRole.CONFIG, FileRole.KERNEL} == FIRST_STAGES
+
+
+DATA = b"an image " * 100_001
+GZIP = gzip.compress(DATA, mtime=0)  # without a time: each process of the runner names the cases alike
+
+
+@pytest.mark.parametrize("command", [["gzip", "-c"], ["zstd", "-qc"], ["zstd", "-qc", "--no-content-size"]])
+def test_what_tools_have_packed_is_counted(tmp_path: Path, command: list[str]) -> None:
+    path = tmp_path / "image"
+    path.write_bytes(subprocess.run(command, input=DATA, capture_output=True, check=True).stdout)
+    assert unpacked_bytes(path) == len(DATA)
+
+
+@pytest.mark.parametrize(
+    ("content", "size"),
+    [
+        (GZIP * 3, 3 * len(DATA)),
+        (GZIP + bytes(512), len(DATA)),
+        (zstandard.compress(DATA) * 2, 2 * len(DATA)),
+        (gzip.compress(b"", mtime=0), 0),
+        (GZIP[:-9], None),
+        (b"\x1f\x8bjunk", None),
+        (b"plain", None),
+        (b"", 0),
+    ],
+)
+def test_all_of_a_file_counts_and_half_a_file_has_no_size(tmp_path: Path, content: bytes, size: int | None) -> None:
+    path = tmp_path / "image"
+    path.write_bytes(content)
+    assert unpacked_bytes(path) == size
+
+
+def test_a_file_that_is_not_there_has_no_size(tmp_path: Path) -> None:
+    assert unpacked_bytes(tmp_path / "none") is None
+
+
+async def test_an_image_is_unpacked_once_for_all_who_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, counted = tmp_path / "image", []
+    path.write_bytes(GZIP)
+
+    def count(given: Path) -> int | None:
+        counted.append(given)
+        return unpacked_bytes(given)
+
+    monkeypatch.setattr(files, "unpacked_bytes", count)
+    sizes, image = UnpackedSizes(), OnDisk(path, path.stat().st_size, "tag", 0.0)
+    assert [await sizes.of(image) for _ in range(3)] == [len(DATA)] * 3
+    assert counted == [path]

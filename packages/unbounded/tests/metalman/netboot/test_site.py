@@ -23,7 +23,7 @@ from unbounded.cli.explain.links import Topic
 from unbounded.cli.explain.run import explained
 from unbounded.kube.errors import Forbidden
 from unbounded.metalman.dhcp import lease as dhcp
-from unbounded.metalman.dhcp import options as opt
+from unbounded.metalman.dhcp import packet as opt
 from unbounded.metalman.dhcp.model import Arrival, DhcpAnswer, DhcpFinding, DhcpFindingKind, DhcpReply
 from unbounded.metalman.dhcp.packet import MessageType, Packet
 from unbounded.metalman.http.ports import (
@@ -35,8 +35,8 @@ from unbounded.metalman.http.ports import (
     Rendered,
     ReportAnswer,
 )
-from unbounded.metalman.netboot.ports import BootImages
-from unbounded.metalman.tftp.ports import TftpRejection
+from unbounded.metalman.netboot.model import BootImages
+from unbounded.metalman.tftp.transfer import TftpRejection
 
 T = TypeVar("T")
 WITH_BMC: dict[str, Any] = {"pxe": {"redfish": REDFISH}}

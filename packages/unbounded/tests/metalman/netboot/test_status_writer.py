@@ -7,17 +7,31 @@ import pickle
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeVar
 
-from tests.metalman.support.netboot_objects import machine_body
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.metalman.support.netboot_objects import machine, machine_body
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import MACHINES, Machine, NetbootMilestone, NetbootStatus
 from unbounded.api.meta import Kind
 from unbounded.kube.cache import Cache
 from unbounded.kube.errors import ResponseLost, ServerUnreachable
-from unbounded.metalman.netboot.model import BootObservation
-from unbounded.metalman.netboot.status_writer import BootStatusWriter
+from unbounded.metalman.netboot.model import MILESTONE_RANKS, BootObservation, ConditionState, milestone_rank
+from unbounded.metalman.netboot.status_writer import (
+    BootStatusWriter,
+    cloud_init_condition,
+    image_written,
+    merge_observations,
+    repaved_condition,
+    status_change,
+)
 
 T = TypeVar("T")
 M = NetbootMilestone
@@ -198,3 +212,195 @@ def test_nothing_is_written_twice() -> None:
             assert at.api.writes == writes
 
     run_virtual(main())
+
+
+NOW, LATER = "2030-01-01T00:00:00Z", "2030-01-01T00:00:09Z"
+
+
+def applied(before: Machine, patch: dict[str, Any]) -> Machine:
+    """The Machine after a merge patch of its status."""
+    body = msgspec.to_builtins(before)
+    status = body.setdefault("status", {})
+    for name, value in patch.items():
+        merged = {**status.get(name, {}), **value} if isinstance(value, dict) else value
+        status[name] = {k: v for k, v in merged.items() if v is not None} if isinstance(merged, dict) else merged
+    return msgspec.convert(body, Machine)
+
+
+def after(before: Machine, *seen: BootObservation, now: str = NOW) -> Machine:
+    for one in seen:
+        before = applied(before, status_change(before, one, now))
+    return before
+
+
+def condition(of: Machine, kind: ConditionType) -> tuple[str, str] | None:
+    return next(((each.status, each.reason) for each in of.status.conditions if each.type == kind), None)
+
+
+cloud_inits = st.sampled_from(
+    [
+        None,
+        cloud_init_condition("start", "init-network", "", ""),
+        cloud_init_condition("finish", "modules-final", "SUCCESS", ""),
+        cloud_init_condition("finish", "modules-config", "FAIL", "it broke"),
+    ]
+)
+sights = st.builds(
+    lambda milestone, percent, loads, message, cloud_init: BootObservation(
+        boot="b",
+        milestone=milestone,
+        percent=percent,
+        loads=loads,
+        message=message,
+        conditions={ConditionType.CLOUD_INIT_DONE: cloud_init} if cloud_init else {},
+    ),
+    st.one_of(st.none(), st.sampled_from(list(M))),
+    st.one_of(st.none(), st.integers(0, 100)),
+    st.integers(0, 2),
+    st.one_of(st.none(), st.text(max_size=5)),
+    cloud_inits,
+)
+
+
+@pytest.mark.slow
+@given(st.lists(sights, max_size=12))
+def test_nothing_ever_goes_back_in_whatever_order_it_is_seen(seen: list[BootObservation]) -> None:
+    states = [machine()]
+    for one in seen:
+        states.append(after(states[-1], one))
+    recorded = [state.status.netboot for state in states if state.status.netboot is not None]
+    for old, new in pairwise(recorded):
+        assert milestone_rank(new.milestone) >= milestone_rank(old.milestone)
+        assert (new.percent or 0) >= (old.percent or 0)
+        assert (new.loads or 0) >= (old.loads or 0)
+    assert sum(one.loads for one in seen) == ((recorded[-1].loads or 0) if recorded else 0)
+    ends = [condition(state, ConditionType.CLOUD_INIT_DONE) for state in states]
+    final = [end for end in ends if end is not None and end[1] in ("Succeeded", "Failed")]
+    assert len(set(final)) <= 1
+    if final:
+        assert ends[-1] == final[0]
+
+
+@pytest.mark.slow
+@given(st.lists(sights, min_size=1, max_size=8))
+def test_merged_boot_observations_give_the_status_of_separate_writes(seen: list[BootObservation]) -> None:
+    together = seen[0]
+    for one in seen[1:]:
+        together = merge_observations(together, one)
+    one_by_one, at_once = after(machine(), *seen), after(machine(), together)
+    a, b = one_by_one.status.netboot, at_once.status.netboot
+    assert a is not None
+    assert b is not None
+    assert a == b
+    kind = ConditionType.CLOUD_INIT_DONE
+    assert condition(one_by_one, kind) == condition(at_once, kind)
+
+
+@pytest.mark.slow
+@given(sights)
+def test_a_second_write_of_the_same_changes_nothing(seen: BootObservation) -> None:
+    seen = msgspec_without_loads(seen)
+    once = after(machine(), seen)
+    assert status_change(once, seen, LATER) == {}
+
+
+def msgspec_without_loads(seen: BootObservation) -> BootObservation:
+    return BootObservation(boot=seen.boot, milestone=seen.milestone, percent=seen.percent, message=seen.message)
+
+
+def test_a_new_boot_begins_anew_and_clears_what_was_left() -> None:
+    old = BootObservation(
+        boot="a",
+        milestone=M.IMAGE_WRITTEN,
+        percent=100,
+        loads=3,
+        message="done",
+        image_digest="sha256:1",
+        conditions={ConditionType.CLOUD_INIT_DONE: cloud_init_condition("finish", "modules-final", "SUCCESS", "")},
+    )
+    before = after(machine(), old)
+    patch = status_change(before, BootObservation(boot="b", milestone=M.OFFERED), LATER)
+    now = applied(before, patch).status.netboot
+    assert now is not None
+    assert (now.boot, now.milestone, now.percent, now.loads, now.message, now.image_digest, now.at) == (
+        "b", "Offered", None, None, None, None, LATER,
+    )  # fmt: skip
+    assert condition(applied(before, patch), ConditionType.CLOUD_INIT_DONE) is None
+
+
+def test_the_end_of_a_counted_repave_is_one_write() -> None:
+    before = after(
+        machine(),
+        BootObservation(boot="repave-2", conditions={ConditionType.REPAVED: repaved_condition("img", done=False)}),
+    )
+    assert condition(before, ConditionType.REPAVED) == ("False", "Pending")
+    said = image_written("img", 2)
+    end = BootObservation("repave-2", said.milestone, said.percent, conditions=said.conditions, repave=said.repave)
+    patch = status_change(before, end, LATER)
+    assert patch["operations"] == {"repaveCounter": 2}
+    now = applied(before, patch)
+    assert condition(now, ConditionType.REPAVED) == ("True", "Succeeded")
+    assert now.status.netboot is not None
+    assert (now.status.netboot.milestone, now.status.netboot.percent) == ("ImageWritten", 100)
+    ahead = machine(status={"operations": {"repaveCounter": 5, "rebootCounter": 1}})
+    patch = status_change(ahead, end, LATER)
+    assert "operations" not in patch
+
+
+def test_words_without_a_milestone_are_about_the_one_that_is_reached() -> None:
+    reached = after(machine(), BootObservation(boot="a", milestone=M.LOADER_FETCHED, message="hm"))
+    told = after(reached, BootObservation(boot="a", message="grub.cfg.tmpl:2 is wrong"))
+    assert told.status.netboot is not None
+    assert (told.status.netboot.milestone, told.status.netboot.message) == ("LoaderFetched", "grub.cfg.tmpl:2 is wrong")
+    late = after(told, BootObservation(boot="a", milestone=M.OFFERED, message="older"))
+    assert late.status.netboot == told.status.netboot
+    on = after(late, BootObservation(boot="a", milestone=M.KERNEL_FETCHED))
+    assert on.status.netboot is not None
+    assert on.status.netboot.message is None
+
+
+def test_conditions_of_no_boot_leave_the_boot_alone() -> None:
+    before = after(machine(), BootObservation(boot="a", milestone=M.OFFERED))
+    served = ConditionState(ConditionStatus.FALSE, ConditionReason.NO_BOOT_FILE, "none for arm64")
+    patch = status_change(before, BootObservation(conditions={ConditionType.NETBOOT_SERVED: served}), LATER)
+    assert patch.keys() == {"conditions"}
+    both = merge_observations(
+        BootObservation(boot="a", milestone=M.OFFERED),
+        BootObservation(conditions={ConditionType.NETBOOT_SERVED: served}),
+    )
+    assert (both.boot, both.milestone) == ("a", M.OFFERED)
+    other = merge_observations(
+        BootObservation(conditions={ConditionType.NETBOOT_SERVED: served}),
+        BootObservation(boot="c", milestone=M.OFFERED),
+    )
+    assert other.conditions == {ConditionType.NETBOOT_SERVED: served}
+
+
+def test_all_milestones_have_their_place_and_failed_can_be_got_over() -> None:
+    assert set(MILESTONE_RANKS) == set(M)
+    assert (
+        milestone_rank(M.IMAGE_WRITING)
+        < milestone_rank(M.FAILED)
+        < milestone_rank(M.IMAGE_WRITTEN)
+        < milestone_rank(M.CONTESTED)
+        < milestone_rank("Later")
+    )
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (("start", "init-local", "", ""), ("False", "Running")),
+        (("finish", "init-local", "SUCCESS", ""), ("False", "Running")),
+        (("finish", "init-local", "success", ""), ("False", "Running")),
+        (("finish", "modules-final", "SUCCESS", ""), ("True", "Succeeded")),
+        (("finish", "modules-final", "FAIL", "x" * 5000), ("False", "Failed")),
+        (("finish", "modules-config", "WARN", "x"), ("False", "Failed")),
+        (("log", "x", "", ""), None),
+        (("", "", "", ""), None),
+    ],
+)
+def test_events_of_cloud_init(event: tuple[str, str, str, str], said: tuple[str, str] | None) -> None:
+    got = cloud_init_condition(*event)
+    assert (None if got is None else (got.status, got.reason)) == said
+    assert got is None or len(got.message) <= 1024

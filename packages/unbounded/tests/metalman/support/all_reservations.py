@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from unbounded.api.machine_spec import DHCPLease
 from unbounded.metalman.dhcp.model import DhcpFinding, WithheldReservation
-from unbounded.metalman.dhcp.reservations import Reservation, normalized_mac, reserve
+from unbounded.metalman.netboot.boot_index import Reservation, normalized_mac, reserve
 
 
 @dataclass(frozen=True, slots=True)

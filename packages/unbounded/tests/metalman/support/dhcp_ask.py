@@ -11,7 +11,7 @@ import socket
 import sys
 
 from tests.metalman.support.reservations import pxe
-from unbounded.metalman.dhcp import options as opt
+from unbounded.metalman.dhcp import packet as opt
 from unbounded.metalman.dhcp.packet import BROADCAST_FLAG, MessageType, Packet, datagram, decode, encode
 
 ANSWER_S = 1.5

@@ -32,10 +32,10 @@ from unbounded.kube.cache import Cache
 from unbounded.metalman.dhcp import server as dhcp
 from unbounded.metalman.dhcp.model import address_octets
 from unbounded.metalman.http import server as http
-from unbounded.metalman.netboot.neighbours import NeighbourTable
-from unbounded.metalman.netboot.ports import BootImages, NetbootImage
-from unbounded.metalman.netboot.prefix import prefix_key
+from unbounded.metalman.netboot.boot_requests import prefix_key
+from unbounded.metalman.netboot.model import BootImages, NetbootImage
 from unbounded.metalman.netboot.site import NetbootDependencies, NetbootSite
+from unbounded.metalman.netboot_process import NeighbourTable
 from unbounded.metalman.tftp import server as tftp
 from unbounded.operations.caches import INDEX_MACHINE, by_machine
 

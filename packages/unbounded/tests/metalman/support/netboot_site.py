@@ -18,8 +18,8 @@ from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.port import Api
 from unbounded.metalman.dhcp.model import Loader, address_octets
 from unbounded.metalman.http.ports import NotReadyYet, ReportAnswer
-from unbounded.metalman.netboot.ports import BootImages, FactUnknown, MacLookup, NetbootImage
-from unbounded.metalman.netboot.prefix import KEY_BYTES, PrefixKey
+from unbounded.metalman.netboot.boot_requests import KEY_BYTES, PrefixKey
+from unbounded.metalman.netboot.model import BootImages, FactUnknown, MacLookup, NetbootImage
 from unbounded.metalman.netboot.site import NetbootDependencies, NetbootSite
 from unbounded.metalman.templates import TemplateContext
 from unbounded.operations.caches import INDEX_MACHINE, by_machine

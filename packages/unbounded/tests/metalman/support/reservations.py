@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from unbounded.metalman.dhcp import options as opt
+from unbounded.metalman.dhcp import packet as opt
 from unbounded.metalman.dhcp.model import (
     DhcpClient,
     Loader,

@@ -9,8 +9,8 @@ import pytest
 
 from tests.metalman.templates.machines import FUNCTIONS, typed
 from tests.support.paths import GOLDENS
-from unbounded.metalman.templates.errors import ParseError, RenderError
 from unbounded.metalman.templates.template import Template
+from unbounded.metalman.templates.types import ParseError, RenderError
 
 RECORDED: Final[list[dict[str, Any]]] = json.loads((GOLDENS / "gotemplates.json").read_text())["cases"]
 

@@ -16,22 +16,18 @@ from typing import Final
 
 from unbounded.agent.build import this_build
 from unbounded.agent.cluster_access import access_of_config
-from unbounded.agent.daemon.access_follower import AccessFollower, AccessNodes
+from unbounded.agent.daemon.followers import AccessFollower, AccessNodes, ReleaseKeyFollower, follow_logins
 from unbounded.agent.daemon.identity import USER_AGENT, client_config, connected, identity_when_joined, kubelet_access
-from unbounded.agent.daemon.logins import follow_logins
-from unbounded.agent.daemon.notify import SystemdNotifier
-from unbounded.agent.daemon.release_key import ReleaseKeyFollower
-from unbounded.agent.daemon.reporting import AgentStatusReporter, DeletedMachineReport, host_conditions
+from unbounded.agent.daemon.reporting import AgentStatusReporter, DeletedMachineReport, SystemdNotifier, host_conditions
 from unbounded.agent.daemon.succession import Succession, finish_succession
 from unbounded.agent.durations import Durations, process_age_s
 from unbounded.agent.durations import TimedWork as Kind
 from unbounded.agent.executor import AgentExecutor
-from unbounded.agent.host.commands import HostCommands
-from unbounded.agent.host.units import Systemctl
+from unbounded.agent.host import HostCommands, Systemctl
 from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import KubeletAccess, NodeGoal, Slot
-from unbounded.agent.node.device_watch import DeviceWatch
+from unbounded.agent.node.devices import DeviceWatch
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.pull_secrets import PullSecrets
 from unbounded.agent.operations.agent_reset import AgentReset, stop_after_reset
@@ -43,9 +39,9 @@ from unbounded.agent.recreation.controller import RecreationCaches, RecreationCo
 from unbounded.agent.recreation.perform import reuse_or
 from unbounded.agent.recreation.plan import RecreationLimits
 from unbounded.agent.recreation.status import RecreationStatusWriter, holder_message
-from unbounded.agent.reset.parts import ResetContext
+from unbounded.agent.reset_parts import ResetContext
+from unbounded.agent.settings import require_stored_config
 from unbounded.agent.steps.step import StepHost
-from unbounded.agent.stored_config import require_stored_config
 from unbounded.agent.upgrade.health import ReleaseHealth, UpgradeContext
 from unbounded.agent.upgrade.staging import fetch_release
 from unbounded.agent.upgrade.switching import restart_daemon

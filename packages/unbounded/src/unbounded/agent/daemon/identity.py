@@ -1,4 +1,7 @@
-"""The agent's identity at the API server: a bootstrap token for its first request, its own certificate from then on."""
+"""The agent's identity at the API server: a bootstrap token for its first request, its own certificate from then on.
+
+The first request also creates the Machine of this host where there is none.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,16 @@ import base64
 import os.path
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from unbounded.agent.daemon.register import register
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import CertificateAccess, ExecAccess, KubeletAccess
 from unbounded.agent.ports import OnProgress
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES
+from unbounded.api.names import LABEL_MACHINE, LABEL_SITE
 from unbounded.join.agent_config import AgentConfig, ExecCredential
 from unbounded.join.csr import (
     AGENT,
@@ -32,11 +35,12 @@ from unbounded.join.csr import (
     kubelet_identity,
 )
 from unbounded.join.discovery import certificates, signed_place
+from unbounded.join.tokens import secret_name
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import Backoff, WallClock, utc_now
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import AuthInfo, ClientCredentials, ExecPlugin, StaticCredentials
-from unbounded.kube.errors import Forbidden, NotFound
+from unbounded.kube.errors import AlreadyExists, Forbidden, InvalidObject, NotFound
 from unbounded.kube.logs import Log, SecretStr
 from unbounded.kube.port import Api
 
@@ -311,3 +315,54 @@ def exec_access(config: AgentConfig) -> ExecAccess | None:
         tuple((one.name, one.value) for one in exec_credential.env),
         exec_credential.api_version,
     )
+
+
+_OURS: Final = frozenset({LABEL_SITE, LABEL_MACHINE})  # fields of the Machine have these already
+
+
+async def register(api: Api, config: AgentConfig, *, token_id: str = "") -> Rejected | None:
+    """Create the Machine of this host unless it exists.
+
+    There is no read before: a bootstrap token may not read Machines.
+
+    Args:
+        api: with the bootstrap token's identity, or another one that may create Machines.
+        token_id: bootstrap token that the new Machine names; empty for none.
+    Returns:
+        None where the Machine exists now, else why this host may not create it; it may exist all the same.
+    Raises:
+        Rejected: the API server has no Machine resource.
+        Transient, Uncertain: no answer.
+    """
+    name = config.machine_name
+    try:
+        await api.create(MACHINES, manifest(config, token_id=token_id))
+    except AlreadyExists:
+        return None
+    except NotFound as error:
+        raise Rejected(
+            "the API server has no resource Machine: install the CustomResourceDefinitions of deploy/crd/ first"
+        ) from error
+    except (Forbidden, InvalidObject) as error:
+        return error
+    log.info("machine registered", machine=name)
+    return None
+
+
+def manifest(config: AgentConfig, *, token_id: str = "") -> dict[str, Any]:
+    """Return the Machine as its agent knows it: its name, its site, and the settings of its node."""
+    kubelet, version = config.kubelet, config.cluster.version
+    labels = {key: value for key, value in kubelet.labels.items() if key not in _OURS}
+    site = kubelet.labels.get(LABEL_SITE)
+    kubernetes: dict[str, Any] = {"version": f"v{version}"} if version else {}
+    if labels:
+        kubernetes["nodeLabels"] = dict(sorted(labels.items()))
+    if kubelet.register_with_taints:
+        kubernetes["registerWithTaints"] = list(kubelet.register_with_taints)
+    if token_id:
+        kubernetes["bootstrapTokenRef"] = {"name": secret_name(token_id)}
+    metadata: dict[str, Any] = {"name": config.machine_name} | ({"labels": {LABEL_SITE: site}} if site else {})
+    spec: dict[str, Any] = {"kubernetes": kubernetes}
+    if config.oci_image:
+        spec["agent"] = {"image": config.oci_image}
+    return {"metadata": metadata, "spec": spec}

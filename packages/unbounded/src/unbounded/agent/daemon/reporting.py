@@ -1,9 +1,11 @@
-"""Reports of the agent: its part of its Machine's status, conditions of the host, and on the host a deleted Machine."""
+"""Reports of the daemon: to systemd, in its Machine's status, and on the host a deleted Machine."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+import contextlib
+import socket
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -13,8 +15,8 @@ from unbounded.agent.cluster_access import ClusterAccess, fingerprint
 from unbounded.agent.layout import Layout
 from unbounded.agent.node.gpus import gpus_described, read_cdi_result
 from unbounded.agent.node.manual_changes import node_modified
-from unbounded.agent.node_spec.for_build import deleted_machine_message
-from unbounded.agent.preflight.observe_host import graphics
+from unbounded.agent.preflight.observe import graphics
+from unbounded.agent.recreation.goal import deleted_machine_message
 from unbounded.agent.recreation.report import ConditionReport
 from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES, Machine
@@ -130,3 +132,44 @@ def host_conditions(layout: Layout, types: Collection[str]) -> tuple[ConditionRe
     is_reported = ConditionType.GPUS_DESCRIBED in types
     gpus = gpus_described(read_cdi_result(layout), cards=found.cards, driver=found.driver, is_reported=is_reported)
     return (*node_modified(layout), *(() if gpus is None else (gpus,)))
+
+
+_TIMES: Final = 3  # watchdog messages in each interval of systemd
+
+
+class SystemdNotifier:
+    """Sender of sd_notify(3) messages. Without a socket it sends nothing.
+
+    Args:
+        address: $NOTIFY_SOCKET: a path, or an abstract name that begins with @.
+        watchdog_s: systemd's watchdog interval; None for no watchdog.
+    """
+
+    def __init__(self, address: str = "", watchdog_s: float | None = None) -> None:
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        self._every_s = watchdog_s / _TIMES if watchdog_s else None
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> SystemdNotifier:
+        watchdog_usec = environ.get("WATCHDOG_USEC", "")
+        return cls(environ.get("NOTIFY_SOCKET", ""), int(watchdog_usec) / 1e6 if watchdog_usec.isdigit() else None)
+
+    def send(self, *states: str) -> None:
+        """Send states such as READY=1; an error is only logged, as there is no remedy."""
+        if not self._address:
+            return
+        try:
+            with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)) as line:
+                line.setblocking(False)
+                line.sendto("\n".join(states).encode(), self._address)
+        except OSError as error:
+            log.warning("cannot notify systemd", error=error, states=list(states))
+
+    async def keep_alive(self) -> None:
+        """Report readiness at once, and then from the event loop that it is alive. A hanging loop sends nothing; an API
+        server that does not answer is no reason to stop.
+        """
+        self.send("READY=1", "WATCHDOG=1")
+        while self._every_s is not None:
+            await asyncio.sleep(self._every_s)
+            self.send("WATCHDOG=1")

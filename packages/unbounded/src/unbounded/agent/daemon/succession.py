@@ -20,14 +20,14 @@ from typing import Final
 import msgspec
 
 from unbounded.agent.cluster_access import ClusterAccess, access_of_config, config_with
-from unbounded.agent.daemon.access_follower import AccessNodes
+from unbounded.agent.daemon.followers import AccessNodes
 from unbounded.agent.daemon.identity import USER_AGENT, client_config, exec_access
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import CertificateAccess, Slot
 from unbounded.agent.recreation.perform import Lock
 from unbounded.agent.recreation.report import ConditionReport, one_line
 from unbounded.agent.recreation.status import RecreationStatusWriter
-from unbounded.agent.stored_config import require_stored_config, store_config
+from unbounded.agent.settings import require_stored_config, store_config
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES, Machine

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from unbounded.agent.node import sandbox
+from unbounded.agent.node import containerd
 from unbounded.api.failures import Rejected
 from unbounded.fetch.system_tree import SystemTree
 
@@ -104,7 +104,7 @@ def observe(root: Path, arch: str) -> ImageFacts:
     try:
         present = frozenset(one.name for one in REQUIREMENTS if any(tree.has(path) for path in one.paths))
         init = next((content for path in INIT if (content := tree.read(path))), b"")
-        archive = tree.read(sandbox.ARCHIVE)
+        archive = tree.read(containerd.ARCHIVE)
     finally:
         tree.close()
     found = _SYSTEMD.search(init)
@@ -112,7 +112,7 @@ def observe(root: Path, arch: str) -> ImageFacts:
         present=present,
         machine=_machine(init),
         systemd=int(found[1]) if found else 0,
-        sandbox_fault=sandbox.archive_fault(archive, arch),
+        sandbox_fault=containerd.archive_fault(archive, arch),
     )
 
 

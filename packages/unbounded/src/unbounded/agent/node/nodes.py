@@ -16,25 +16,29 @@ from msgspec.structs import replace
 
 from unbounded.agent.cluster_access import ClusterAccess, goal_with, kubeconfig_with, kubelet_config_with
 from unbounded.agent.durations import Durations, TimedWork
-from unbounded.agent.host.facts import ARCHITECTURES
-from unbounded.agent.host.units import Systemctl
+from unbounded.agent.host import Systemctl
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
-from unbounded.agent.node import containerd, gpus, kubelet, manual_changes, pull_secrets, sandbox
-from unbounded.agent.node.build_record import read_build_record, remove_build_record, write_build_record
-from unbounded.agent.node.device_mirror import DeviceChanges, sync_devices
-from unbounded.agent.node.devices import find_devices
+from unbounded.agent.node import containerd, gpus, kubelet, manual_changes, pull_secrets
+from unbounded.agent.node.devices import DeviceChanges, find_devices, sync_devices
+from unbounded.agent.node.files import HostInputs
 from unbounded.agent.node.gpus import CdiResult, cdi_result, write_cdi_result
-from unbounded.agent.node.health import kubelet_trouble, last_error_line
-from unbounded.agent.node.host_inputs import HostInputs
+from unbounded.agent.node.kubelet import kubelet_trouble, last_error_line
 from unbounded.agent.node.machine_runner import MachineLimits, MachineRunner
 from unbounded.agent.node.nspawn import unit_of
-from unbounded.agent.node.removing import remove_settings, remove_trees
 from unbounded.agent.node.settings import changed_files, require_usable
 from unbounded.agent.node.slot_builder import SlotBuilder
-from unbounded.agent.node.slot_file import SlotFile
+from unbounded.agent.node.slot_files import (
+    SlotFile,
+    read_build_record,
+    remove_build_record,
+    remove_settings,
+    remove_trees,
+    write_build_record,
+)
+from unbounded.agent.node_spec import ARCHITECTURES
 from unbounded.agent.ports import Commands, OnProgress, Units
-from unbounded.agent.steps import configured_sysctl
+from unbounded.agent.steps import kernel
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.node_settings import NodeSettings
 from unbounded.fetch.system_tree import SystemTree, sync_file_system
@@ -111,7 +115,7 @@ class HostNodes:
         was_up = await self._running.active(slot)
         async with self._measured(TimedWork.START, whole=not was_up):
             await self._prepare(slot)
-            await run_in_thread(configured_sysctl.apply, self._layout, applied.goal.settings.sysctl or {})
+            await run_in_thread(kernel.apply_configured, self._layout, applied.goal.settings.sysctl or {})
             await self._running.start(slot)
             await self._show_devices(slot)
             await self._describe_gpus(slot)
@@ -172,19 +176,19 @@ class HostNodes:
         return f"{trouble}; its last output: {words}" if words else trouble
 
     async def sandbox_trouble(self, slot: Slot) -> str:
-        config = sandbox.pod_config(str(uuid.uuid4()))
-        limit_s = sandbox.RUN_S + sandbox.MARGIN_S
+        config = containerd.pod_config(str(uuid.uuid4()))
+        limit_s = containerd.RUN_S + containerd.MARGIN_S
         try:
             ran = await self._running.execute_inside(
-                slot, *sandbox.run_command(), stdin=config, timeout_s=limit_s, check=False
+                slot, *containerd.run_command(), stdin=config, timeout_s=limit_s, check=False
             )
         except Failure as failure:
             return f"no Pod sandbox starts in {slot}: {failure}"
         if not ran.ok:
-            return f"no Pod sandbox starts in {slot}: {sandbox.crictl_error(ran.stderr)}"
-        remove = sandbox.remove_command(ran.stdout.strip())
+            return f"no Pod sandbox starts in {slot}: {containerd.crictl_error(ran.stderr)}"
+        remove = containerd.remove_command(ran.stdout.strip())
         try:
-            await self._running.run_inside(slot, *remove, timeout_s=sandbox.REMOVE_S)
+            await self._running.run_inside(slot, *remove, timeout_s=containerd.REMOVE_S)
         except Failure as failure:  # kubelet removes sandboxes of unknown Pods
             log.warning("cannot remove the test Pod sandbox", error=failure, slot=slot)
         return ""

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.agent.layout import Layout
-from unbounded.agent.node.slot_file import SlotFile
+from unbounded.agent.node.slot_files import SlotFile
 from unbounded.agent.steps.original_state import make_folders
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected

@@ -13,8 +13,8 @@ from cryptography import x509
 
 from unbounded.agent.model import NodeGoal
 from unbounded.agent.node import pull_secrets
-from unbounded.agent.node.slot_file import SlotFile, unit_word
-from unbounded.agent.steps.sysctl import DESIRED
+from unbounded.agent.node.slot_files import SlotFile, unit_word
+from unbounded.agent.steps.kernel import DESIRED
 from unbounded.api.failures import Rejected
 from unbounded.api.node_settings import KubeletSettings, NodeSettings, ProxySettings, RegistryConfig, RegistryHost
 from unbounded.fetch.logins import RegistryLogins

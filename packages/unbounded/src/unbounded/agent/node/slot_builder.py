@@ -9,24 +9,21 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from unbounded.agent.artifacts.blob_store import BlobStore
-from unbounded.agent.artifacts.cache import BRIEF, PATIENT, ArtifactCache, Fetched
-from unbounded.agent.artifacts.images import CachedImage, ImageCache
-from unbounded.agent.artifacts.sources import Artifact, artifacts, sandbox_artifact
+from unbounded.agent.artifact_cache import BRIEF, PATIENT, ArtifactCache, BlobStore, Fetched
+from unbounded.agent.artifact_sources import Artifact, artifacts, sandbox_artifact
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, KubeletAccess, NodeGoal, Slot
-from unbounded.agent.node import contract, files, rootfs, sandbox
-from unbounded.agent.node.build_record import write_build_record
+from unbounded.agent.node import containerd, contract, files, rootfs
+from unbounded.agent.node.containerd import ARCHIVE
 from unbounded.agent.node.devices import find_devices
-from unbounded.agent.node.host_inputs import HostInputs
+from unbounded.agent.node.files import HostInputs
 from unbounded.agent.node.kubelet import node_flags
 from unbounded.agent.node.pull_secrets import secret_names, stored_logins, stored_response
-from unbounded.agent.node.removing import workspace
-from unbounded.agent.node.sandbox import ARCHIVE
+from unbounded.agent.node.rootfs import CachedImage, ImageCache
 from unbounded.agent.node.settings import added_trust, proxies, require_usable
+from unbounded.agent.node.slot_files import workspace, write_build_record
 from unbounded.agent.ports import Commands, OnProgress
-from unbounded.agent.steps.runner import add_all
-from unbounded.agent.steps.step import ReversibleStep
+from unbounded.agent.steps.step import ReversibleStep, add_all
 from unbounded.api.failures import Rejected, Transient
 from unbounded.fetch.archive import Archive, Member, MemberKind, Names, names_of
 from unbounded.fetch.failures import Denied, NotPublished
@@ -141,7 +138,8 @@ class SlotBuilder:
         except Rejected as failure:
             if not isinstance(failure.__cause__, NotPublished | Denied):
                 raise
-            raise Rejected(f"{sandbox.ARCHIVE} is missing in the node image, and at the mirror: {failure}") from failure
+            message = f"{containerd.ARCHIVE} is missing in the node image, and at the mirror: {failure}"
+            raise Rejected(message) from failure
         await _install(artifact, building, report)
 
     async def _check_contract(self, building: SlotBuild, _: OnProgress) -> None:
@@ -198,7 +196,7 @@ async def _nothing(_: SlotBuild) -> None:
 
 def _holds_sandbox(root: Path) -> bool:
     with closing(SystemTree(root)) as tree:
-        return tree.has(sandbox.ARCHIVE)
+        return tree.has(containerd.ARCHIVE)
 
 
 async def _fetch(artifact: Artifact, building: SlotBuild, report: OnProgress) -> None:

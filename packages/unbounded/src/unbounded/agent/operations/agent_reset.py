@@ -18,8 +18,8 @@ from unbounded.agent.lock import host_lock
 from unbounded.agent.ports import Commands
 from unbounded.agent.recreation.report import after_reset
 from unbounded.agent.recreation.status import RecreationStatusWriter
-from unbounded.agent.reset.parts import ResetContext
-from unbounded.agent.reset.reset import ResetResult, remove_all_parts
+from unbounded.agent.reset import ResetResult, remove_all_parts
+from unbounded.agent.reset_parts import ResetContext
 from unbounded.api.failures import Failure, Transient
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.logs import Log

@@ -17,10 +17,10 @@ from unbounded.agent.durations import BOUNDS, Durations
 from unbounded.agent.durations import TimedWork as Kind
 from unbounded.agent.model import Slot, SlotFacts
 from unbounded.agent.node.pull_secrets import BringLogins, bring_none
-from unbounded.agent.node_spec.from_machine import desired_node
+from unbounded.agent.node_spec import desired_node
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation.controller import choose_home
-from unbounded.agent.recreation.version_resolver import Unresolved, VersionResolver
+from unbounded.agent.recreation.goal import Unresolved, VersionResolver
 from unbounded.api.core import LEASES, Node
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES

@@ -3,9 +3,8 @@
 report         findings, verdict, and output as text and JSON: pure
 observations   of the host and of network services, as data
 checks         checks of the host, and of the configuration's values and services: pure
-observe_host   reads the host
-requests       sends requests to the network
-run            the whole preflight: `run_preflight`
+observe        reads the host, and sends requests to the network
+run            the whole preflight, and its command
 
 A report contains no secret and no address, as users paste reports into tickets.
 """

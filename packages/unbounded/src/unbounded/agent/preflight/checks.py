@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from unbounded.agent.model import NodeGoal
-from unbounded.agent.node.sandbox import ARCHIVE
-from unbounded.agent.node_spec.from_config import NO_IMAGE
+from unbounded.agent.node.containerd import ARCHIVE
+from unbounded.agent.node_spec import NO_IMAGE
 from unbounded.agent.preflight.observations import HostObservation, NetworkFault, ServiceAnswer
 from unbounded.agent.preflight.report import PreflightFinding, Severity, error, fine, warning
+from unbounded.agent.steps.kernel import KUBELET, REMEDY
 from unbounded.agent.steps.packages import MANAGERS, PROGRAMS
-from unbounded.agent.steps.sysctl import KUBELET, REMEDY
 from unbounded.join.agent_config import AgentConfig
 
 LEAST_BYTES: Final = 8 << 30

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from unbounded.agent.model import BuildRecord, Slot
-from unbounded.agent.steps.sysctl import RejectedParameter
+from unbounded.agent.steps.kernel import RejectedParameter
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,81 @@
-"""The preflight: observes the host, requests network services, and assembles the report."""
+"""The preflight and its command: observes the host, requests network services, and assembles the report."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from unbounded.agent.artifacts.blob_store import BlobStore
-from unbounded.agent.artifacts.sources import Artifact, artifacts, sandbox_artifact
+from unbounded.agent.artifact_cache import BlobStore
+from unbounded.agent.artifact_sources import Artifact, artifacts, sandbox_artifact
 from unbounded.agent.daemon.identity import has_joined
+from unbounded.agent.host import HostCommands, Systemctl
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import NodeGoal, Slot, SlotFacts
 from unbounded.agent.node.pull_secrets import stored_logins
 from unbounded.agent.node.settings import added_trust, proxies
-from unbounded.agent.node_spec.from_config import HostFacts, goal_from_config
+from unbounded.agent.node_spec import HostFacts, goal_from_config, host_facts
 from unbounded.agent.ports import Commands, Units
-from unbounded.agent.preflight import checks, requests
+from unbounded.agent.preflight import checks, observe
 from unbounded.agent.preflight.checks import host_findings
 from unbounded.agent.preflight.observations import HostObservation, ServiceAnswer, SlotObservation
-from unbounded.agent.preflight.observe_host import observe_host
-from unbounded.agent.preflight.report import IgnoredChecks, PreflightFinding, PreflightReport, error, report
-from unbounded.agent.steps.slot_choice import choose_slot
+from unbounded.agent.preflight.observe import observe_host
+from unbounded.agent.preflight.report import (
+    IgnoredChecks,
+    PreflightFinding,
+    PreflightReport,
+    as_json,
+    as_text,
+    error,
+    report,
+)
+from unbounded.agent.settings import load_config
+from unbounded.agent.steps.start_steps import choose_slot
 from unbounded.api.failures import Rejected
 from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.reference import Platform
 from unbounded.fetch.web import Web
 from unbounded.join.agent_config import AgentConfig
+
+
+def run(
+    file: Path | None,
+    environ: Mapping[str, str],
+    *,
+    ignored: IgnoredChecks | None = None,
+    fail_on_warnings: bool,
+    json: bool,
+    colour: bool,
+    layout: Layout | None = None,
+) -> int:
+    """Print the report of this host; return the exit status."""
+    layout = layout or Layout()
+    commands = HostCommands()
+    config: AgentConfig | Rejected
+    unknown_keys: tuple[str, ...] = ()
+    try:
+        given = load_config(file, environ, layout)
+        config, unknown_keys = given.config, given.unknown_keys
+    except Rejected as failure:
+        config = failure
+    report = asyncio.run(
+        run_preflight(
+            config,
+            host_facts(layout, environ),
+            layout,
+            commands,
+            Systemctl(commands),
+            unknown_keys=unknown_keys,
+            ignored=ignored or NOTHING,
+            fail_on_warnings=fail_on_warnings,
+        )
+    )
+    print(as_json(report) if json else as_text(report, colour=colour))
+    return 1 if report.failed else 0
+
 
 NETWORK: Final = ("api-server-reachable", "oci-image-reachable", *checks.ARTIFACTS)
 NOTHING: Final = IgnoredChecks()
@@ -130,24 +178,24 @@ async def _request_all(
             return None
         if made:
             return ServiceAnswer("image of the root file system", "OCIImage", cached=True)
-        return await requests.image(web, shelf, spec.image, Platform("linux", arch), logins)
+        return await observe.image(web, shelf, spec.image, Platform("linux", arch), logins)
 
     async def attestation() -> ServiceAnswer | None:
         auth = config.kubelet.auth
         if not config.attest.url or auth.bootstrap_token or auth.exec_credential:
             return None
-        return await requests.attestation(config.attest.url)
+        return await observe.attestation(config.attest.url)
 
     async def file(web: Web, one: Artifact) -> ServiceAnswer:
         return (
             ServiceAnswer(f"{one.name} {one.version}", "", cached=True)
             if made
-            else await requests.artifact(web, shelf, one)
+            else await observe.artifact(web, shelf, one)
         )
 
     trust, by = added_trust(spec.settings), proxies(spec)
-    async with Web(trust, requests.PATIENCE, proxies=by) as web, asyncio.TaskGroup() as group:
-        server = group.create_task(requests.api_server(spec.api_server, spec.ca_pem.encode()))
+    async with Web(trust, observe.PATIENCE, proxies=by) as web, asyncio.TaskGroup() as group:
+        server = group.create_task(observe.api_server(spec.api_server, spec.ca_pem.encode()))
         asked_image, asked_attestation = group.create_task(image(web)), group.create_task(attestation())
         asked = [group.create_task(file(web, one)) for one in files]
         asked_sandbox = group.create_task(file(web, sandbox)) if sandbox else None

@@ -16,15 +16,14 @@ from unbounded.agent.layout import Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import BuildRecord, Slot, SlotFacts
 from unbounded.agent.node.pull_secrets import BringLogins, bring_none
-from unbounded.agent.node_spec.from_machine import DesiredNode, desired_node
+from unbounded.agent.node_spec import DesiredNode, desired_node
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation import report
-from unbounded.agent.recreation.label_sync import LabelSync, labels_differ
+from unbounded.agent.recreation.goal import Unresolved, VersionResolver, pending_condition
 from unbounded.agent.recreation.perform import AccessFor, Lock, Performer
 from unbounded.agent.recreation.plan import RecreationLimits
 from unbounded.agent.recreation.reconcile import RecreationReconciler
 from unbounded.agent.recreation.report import ConditionReport
-from unbounded.agent.recreation.restart import NodeRestarter
 from unbounded.agent.recreation.state_store import (
     DiskStore,
     FailedRecreation,
@@ -42,7 +41,7 @@ from unbounded.agent.recreation.trigger import (
     needs_boot_id,
     verdict,
 )
-from unbounded.agent.recreation.version_resolver import Unresolved, VersionResolver, pending_condition
+from unbounded.agent.recreation.upkeep import LabelSync, NodeRestarter, labels_differ
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.core import CONFIG_MAPS, NODES, Node
 from unbounded.api.failures import Failure, Rejected

@@ -10,9 +10,10 @@ import msgspec
 
 from unbounded.agent.durations import Durations, TimedWork
 from unbounded.agent.model import BuildRecord, Slot, SlotFacts
-from unbounded.agent.node_spec.from_machine import DesiredNode, desired_node
+from unbounded.agent.node_spec import DesiredNode, desired_node
 from unbounded.agent.ports import Nodes
 from unbounded.agent.recreation import report
+from unbounded.agent.recreation.goal import Unresolved, VersionResolver
 from unbounded.agent.recreation.perform import Performer
 from unbounded.agent.recreation.plan import (
     TABLE,
@@ -32,7 +33,6 @@ from unbounded.agent.recreation.proof import NodeEvidence
 from unbounded.agent.recreation.state_store import FailedRecreation, RecreationPhase, RecreationStore, Transition
 from unbounded.agent.recreation.status import RecreationStatusWriter
 from unbounded.agent.recreation.trigger import retry_message
-from unbounded.agent.recreation.version_resolver import Unresolved, VersionResolver
 from unbounded.api.core import LEASES, Node
 from unbounded.api.failures import Failure, Rejected, Stale
 from unbounded.api.machine import MACHINES

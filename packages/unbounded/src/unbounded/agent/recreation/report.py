@@ -10,7 +10,7 @@ import msgspec
 
 from unbounded.agent.model import BuildRecord, ConfigurationId, NodeGoal, Slot
 from unbounded.agent.node.settings import faults
-from unbounded.agent.node_spec.from_machine import DesiredNode, same_node
+from unbounded.agent.node_spec import DesiredNode, same_node
 from unbounded.agent.recreation.state_store import FailedRecreation, RecreationPhase, Transition
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, set_condition
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.agent.model import BuildRecord, ConfigurationId, NodeGoal
-from unbounded.agent.node_spec.from_machine import DesiredNode
+from unbounded.agent.node_spec import DesiredNode
 from unbounded.agent.recreation.report import ConditionReport, status_change
 from unbounded.agent.recreation.state_store import Transition
 from unbounded.api.machine import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from unbounded.agent.model import BuildRecord
-from unbounded.agent.node_spec.from_machine import DesiredNode, same_node
+from unbounded.agent.node_spec import DesiredNode, same_node
 from unbounded.agent.recreation.plan import RecreationLimits
 from unbounded.agent.recreation.state_store import FailedRecreation
 from unbounded.api.core import Node

@@ -1,7 +1,8 @@
 """Programs that a node needs on its host, from the host's own packages: only missing ones, without recommended
 packages.
 
-Packages stay after a reset, as other software may need them by then; the reset lists them.
+Packages stay after a reset, as other software may need them by then; the reset lists them. On hosts with apt, settings
+keep unattended upgrades from restarting services that the node needs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 
 from unbounded.agent.layout import Layout
 from unbounded.agent.ports import OnProgress
-from unbounded.agent.steps.original_state import OriginalState
+from unbounded.agent.steps.original_state import OriginalState, OwnFile
 from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.api.failures import Rejected, Transient
 from unbounded.kube.logs import Log
@@ -163,3 +164,40 @@ async def _remove(host: StepHost) -> None:
 
 
 PACKAGES: Final = ReversibleStep(NAME, _present, _add, _remove, after=("upgrade drop-ins",))
+
+DROP_INS_NAME: Final = "upgrade drop-ins"
+HELD_PACKAGES: Final = (
+    *("systemd", "systemd-container", "systemd-sysv", "libsystemd0"),
+    *("libcap2", "libcap2-bin", "libpam-cap"),
+)
+APT: Final = OwnFile(
+    "apt-file",
+    "/etc/apt/apt.conf.d/99-unbounded-no-restart-systemd",
+    b"// Written by unbounded-agent: an upgrade of these restarts the machine that the node runs in.\n"
+    b"Unattended-Upgrade::Package-Blacklist {\n"
+    + "".join(f'    "^{name.replace("+", "[+]")}$";\n' for name in HELD_PACKAGES).encode()
+    + b"};\n",
+)
+NEEDRESTART: Final = OwnFile(
+    "needrestart-file",
+    "/etc/needrestart/conf.d/99-unbounded.conf",
+    b"# Written by unbounded-agent: list what wants a restart, restart nothing.\n$nrconf{restart} = 'l';\n",
+)
+DROP_IN_FILES: Final = (APT, NEEDRESTART)
+
+
+async def _drop_ins_present(host: StepHost) -> bool:
+    return not host.has("apt-get") or all(file.is_present(host.layout) for file in DROP_IN_FILES)
+
+
+async def _add_drop_ins(host: StepHost, _tell: OnProgress) -> None:
+    for file in DROP_IN_FILES:
+        file.put(host.layout)
+
+
+async def _remove_drop_ins(host: StepHost) -> None:
+    for file in DROP_IN_FILES:
+        file.revert(host.layout)
+
+
+DROP_INS: Final = ReversibleStep(DROP_INS_NAME, _drop_ins_present, _add_drop_ins, _remove_drop_ins)

@@ -1,5 +1,8 @@
 """Steps of a start, in one list: the host, the identity, the slot, its machine, the agent itself.
 
+HOST_STEPS are the changes of `start` to a host outside of the slots and the agent's own binary. The slot is chosen from
+the observation of both.
+
 The daemon starts as soon as the machine runs, before the Node is observed. If kubelet does not get its Node, the daemon
 reports that, and recreates the node in the end.
 """
@@ -10,15 +13,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
+
 from unbounded.agent.layout import DAEMON_UNIT, Layout
-from unbounded.agent.model import CertificateAccess, KubeletAccess, NodeGoal, Slot
+from unbounded.agent.model import CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
 from unbounded.agent.ports import Nodes, OnProgress
-from unbounded.agent.steps.host_steps import HOST_STEPS
-from unbounded.agent.steps.packages import PACKAGES
-from unbounded.agent.steps.slot_choice import SlotChoice, choose_slot, has_registered
+from unbounded.agent.settings import read_stored_config, store_config, without_token
+from unbounded.agent.steps.kernel import CONFIGURED_SYSCTL, MODULES_STEP, SYSCTL
+from unbounded.agent.steps.packages import DROP_INS, PACKAGES
+from unbounded.agent.steps.packet_filter import DOCKER, NFTABLES
 from unbounded.agent.steps.step import ReversibleStep, StepHost
 from unbounded.agent.steps.survey import SURVEY
-from unbounded.agent.stored_config import read_stored_config, store_config, without_token
+from unbounded.agent.steps.swap import SWAP
 from unbounded.agent.upgrade.units import install_units, units_present
 from unbounded.api.failures import Rejected
 from unbounded.join.agent_config import AgentConfig
@@ -179,7 +185,73 @@ def _of_host(step: ReversibleStep[StepHost]) -> ReversibleStep[StartContext]:
     return ReversibleStep(step.name, present, add, remove, step.after)
 
 
+_CHANGES: Final = (DROP_INS, PACKAGES, MODULES_STEP, SYSCTL, CONFIGURED_SYSCTL, SWAP, DOCKER, NFTABLES)
+HOST_STEPS: Final[tuple[ReversibleStep[StepHost], ...]] = (
+    SURVEY,
+    *(replace(step, after=(SURVEY.name, *step.after)) for step in _CHANGES),
+)
+
 _HOST: Final = tuple(step.name for step in HOST_STEPS)
+
+
+@dataclass(frozen=True)
+class SlotChoice:
+    """Work that a start has to do on the slots.
+
+    Args:
+        slot: of the node, present or future.
+        build: it has to be built first.
+        start: its machine, or its kubelet, does not run.
+    """
+
+    slot: Slot
+    build: bool
+    start: bool
+
+
+def choose_slot(one: SlotFacts, two: SlotFacts, spec: NodeGoal) -> SlotChoice:
+    """Return the slot of the node, and its missing parts.
+
+    A slot stays unchanged once it has registered a Node, whatever the configuration: a node's goal changes by
+    recreation alone. Before that it is rebuilt when its goal differs.
+
+    Raises:
+        Rejected: the node on this host belongs to another Machine.
+    """
+    whole = sorted((facts for facts in (one, two) if facts.applied is not None), key=_preference)
+    for facts in whole:
+        if facts.applied is not None and facts.applied.goal.machine != spec.machine:
+            other = facts.applied.goal.machine
+            raise Rejected(
+                f"this host is Machine {other}: run `unbounded-agent reset` before it becomes {spec.machine}"
+            )
+    if not whole:
+        return SlotChoice(Slot.KUBE1, build=True, start=True)
+    facts = whole[0]
+    build = not has_registered(*whole) and not _is_made_from(facts, spec)
+    return SlotChoice(
+        facts.slot, build=build, start=build or not (facts.running and facts.kubelet and facts.containerd)
+    )
+
+
+def has_registered(*slots: SlotFacts) -> bool:
+    """Return whether one of the slots has registered a Node."""
+    return any(facts.applied is not None and facts.applied.node_uid for facts in slots)
+
+
+def _preference(facts: SlotFacts) -> tuple[bool, bool]:
+    """Return a sort key: a running slot first, then one that has registered a Node."""
+    return not facts.running, not (facts.applied and facts.applied.node_uid)
+
+
+def _is_made_from(facts: SlotFacts, spec: NodeGoal) -> bool:
+    """Return whether the slot has this goal, from any configuration version: another one with equal content is the same
+    node.
+    """
+    made = None if facts.applied is None else facts.applied.goal
+    return made is not None and msgspec.structs.replace(made, configuration=spec.configuration) == spec
+
+
 _OWN: Final[tuple[ReversibleStep[StartContext], ...]] = (
     ReversibleStep(JOIN, _joined, _join, _stays),
     ReversibleStep(CONFIG, _config_kept, _keep_config, _stays, after=(JOIN,)),

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from unbounded.agent.host.mounts import unescaped
+from unbounded.agent.host import unescaped
 from unbounded.agent.layout import Layout
 from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.original_state import OriginalState

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from unbounded.agent.node_spec.from_config import NO_IMAGE
+from unbounded.agent.node_spec import NO_IMAGE
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE

@@ -44,7 +44,7 @@ from unbounded.cli.deploy.workloads import (
 )
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
 from unbounded.kube.clock import rfc3339
-from unbounded.metalman.attest.chain import TrustedRoots
+from unbounded.metalman.attest.trust import TrustedRoots
 from unbounded.metalman.flags import DEPLOYED_OPTIONS, interface, ipv4_networks
 
 WAIT_S: Final = 300.0

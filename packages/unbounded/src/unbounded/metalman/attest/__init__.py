@@ -1,10 +1,7 @@
 """Attestation: a host proves that it has the TPM of its Machine, and gets a token that only this TPM can open.
 
-- `public` parses keys of TPMs.
-- `credential` wraps a secret for a key.
-- `chain` verifies endorsement certificates.
-- `challenge` makes and checks nonces.
-- `messages` is the wire format.
-- `trust` decides about a key.
+- `tpm` parses keys of TPMs, and wraps a secret for a key.
+- `challenge` is the wire format, and makes and checks nonces.
+- `trust` decides about a key, and verifies endorsement certificates.
 - `service` answers requests.
 """

@@ -28,11 +28,18 @@ from unbounded.kube.events import EventRecorder, object_reference
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.metalman.attest.chain import TrustedRoots
-from unbounded.metalman.attest.challenge import BadNonce, BadProof, Challenges, ChallengeSubject
-from unbounded.metalman.attest.credential import make_credential
-from unbounded.metalman.attest.messages import AttestationRequest, InvalidAttestationRequest, parse_request, to_json
-from unbounded.metalman.attest.trust import EndorsementKeyRejected, TrustedEndorsementKey, trust
+from unbounded.metalman.attest.challenge import (
+    AttestationRequest,
+    BadNonce,
+    BadProof,
+    Challenges,
+    ChallengeSubject,
+    InvalidAttestationRequest,
+    parse_request,
+    to_json,
+)
+from unbounded.metalman.attest.tpm import make_credential
+from unbounded.metalman.attest.trust import EndorsementKeyRejected, TrustedEndorsementKey, TrustedRoots, trust
 from unbounded.metalman.http.ports import ReportAnswer
 
 SAME_TOKEN_S: Final = 600.0  # a sixth of the token's lifetime

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from unbounded.metalman.dhcp import options as opt
+from unbounded.metalman.dhcp import packet as opt
 from unbounded.metalman.dhcp.model import Loader, OfferedBoot, format_address
 from unbounded.metalman.dhcp.packet import Packet
 

@@ -1,4 +1,8 @@
-"""Leases over DHCP (RFC 2131): the answer to one packet. Pure: no socket and no clock."""
+"""The answer to one DHCP packet: leases (RFC 2131), and proxyDHCP (PXE 2.1, section 2.2). Pure: no socket, no clock.
+
+proxyDHCP gives boot files to clients that lease their address from a foreign DHCP server. An offer without an address
+answers the DISCOVER on port 67. Firmware that needs more sends a request to port 4011.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from unbounded.metalman.dhcp import options as opt
-from unbounded.metalman.dhcp.boot import BootFile, NoBootFile, boot_file, boot_options, header_file
+from unbounded.metalman.dhcp import packet as opt
+from unbounded.metalman.dhcp.boot import BootFile, NoBootFile, boot_file, boot_options, client_class, header_file
 from unbounded.metalman.dhcp.model import (
     LEASE_S,
     Arrival,
@@ -24,13 +28,13 @@ from unbounded.metalman.dhcp.model import (
     WithheldReservation,
     format_address,
 )
-from unbounded.metalman.dhcp.options import MalformedDhcpPacket
 from unbounded.metalman.dhcp.packet import (
     BROADCAST_FLAG,
     LEAST_MESSAGE_BYTES,
     NOWHERE,
     REPLY_OP,
     REQUEST_OP,
+    MalformedDhcpPacket,
     MessageType,
     Packet,
     encode,
@@ -222,3 +226,39 @@ def encode_reply(
     except MalformedDhcpPacket:
         return NoReply(NoReplyReason.REPLY_TOO_LONG, findings)
     return DhcpReply(packet=reply, payload=payload, via=via, address=address, findings=findings)
+
+
+def proxy_answer(packet: Packet, arrival: Arrival, book: ReservationSource) -> DhcpAnswer:
+    """Decide on a proxy's answer: never an address, and no answer unless the Machine is to boot from the network."""
+    if packet.op != REQUEST_OP:
+        return NoReply(NoReplyReason.NOT_A_REQUEST)
+    kind = _reply_type(packet, arrival)
+    if kind is None or client_class(packet) is None:
+        return NoReply(NoReplyReason.NOT_FOR_A_PROXY)
+    if arrival.is_from_unknown_relay(packet):
+        return NoReply(NoReplyReason.UNKNOWN_RELAY)
+    client = find_client(packet, book)
+    if isinstance(client, NoReply):
+        return client
+    if client.boot is None:
+        return NoReply(NoReplyReason.NO_BOOT_WANTED)
+    file = boot_file(packet, client.boot)
+    if not isinstance(file, BootFile):
+        return NoReply(NoReplyReason.NO_BOOT_FILE, (no_boot_file_finding(client, file.architecture),))
+    options = {opt.MESSAGE_TYPE: bytes((kind,)), opt.SERVER_ID: book.server}
+    reply = build_reply(packet, options | boot_options(packet, file, book.server), server=book.server, file=file)
+    return encode_reply(packet, reply, *_proxy_route(packet, arrival))
+
+
+def _reply_type(packet: Packet, arrival: Arrival) -> MessageType | None:
+    if arrival.boot_port:
+        return (
+            MessageType.ACK if packet.type in (MessageType.REQUEST, MessageType.INFORM, MessageType.DISCOVER) else None
+        )
+    return MessageType.OFFER if packet.type is MessageType.DISCOVER else None
+
+
+def _proxy_route(packet: Packet, arrival: Arrival) -> tuple[ReplyRoute, bytes]:
+    if arrival.boot_port:  # the client has an address by now
+        return ReplyRoute.BACK, NOWHERE
+    return (ReplyRoute.BROADCAST, NOWHERE) if packet.giaddr == NOWHERE else (ReplyRoute.RELAY, packet.giaddr)

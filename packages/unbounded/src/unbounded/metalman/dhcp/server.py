@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 from unbounded.kube.logs import Log
-from unbounded.metalman.dhcp import lease, proxy
+from unbounded.metalman.dhcp import lease
 from unbounded.metalman.dhcp.model import (
     NO_RELAYS,
     Arrival,
@@ -28,8 +28,7 @@ from unbounded.metalman.dhcp.model import (
     ReservationSource,
     format_address,
 )
-from unbounded.metalman.dhcp.options import MalformedDhcpPacket
-from unbounded.metalman.dhcp.packet import datagram, decode
+from unbounded.metalman.dhcp.packet import MalformedDhcpPacket, datagram, decode
 from unbounded.metalman.packet_counters import PacketCounters, RepeatFilter
 from unbounded.metalman.sockets import udp_socket
 
@@ -161,7 +160,7 @@ class DhcpServer:
         )
         if self._listener is not None:
             self._listener.packet_received(packet, arrival)
-        decide = proxy.answer if arrival.mode is DhcpServerMode.PROXY else lease.answer
+        decide = lease.proxy_answer if arrival.mode is DhcpServerMode.PROXY else lease.answer
         answer = decide(packet, arrival, self._book)
         self._report_findings(answer.findings)
         match answer:

@@ -1,7 +1,8 @@
 """Sending of files to sockets in a thread of its own, with fair scheduling among clients.
 
 The kernel copies from the page cache (sendfile), and Python releases the GIL meanwhile. Thus the event loop continues
-to answer DHCP and TFTP while gigabytes of images are sent, even if an image has to be read from disk first.
+to answer DHCP and TFTP while gigabytes of images are sent, even if an image has to be read from disk first. Scheduling
+and the detection of slow clients have no socket and no clock.
 """
 
 from __future__ import annotations
@@ -17,13 +18,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from unbounded.kube.logs import Log
-from unbounded.metalman.http.fair_queue import FairQueue
-from unbounded.metalman.http.rate_check import MINIMUM_RATE, MinimumRate, RateCheck
 
 CHUNK_BYTES: Final = 1 << 20  # of one turn: larger ones gain nothing, and others wait longer
 SEND_BUFFER_BYTES: Final = (
@@ -69,6 +68,17 @@ class FileTransfer:
     @property
     def sent(self) -> int:
         return self.at - self.begun
+
+
+@dataclass(frozen=True, slots=True)
+class MinimumRate:
+    """Minimum rate of a client: `bytes` within `within_s` seconds."""
+
+    bytes: int = 64 << 10  # firmware over the slowest BMC is faster; a stalled reader takes none
+    within_s: float = 30.0
+
+
+MINIMUM_RATE: Final = MinimumRate()
 
 
 class FileSender:
@@ -245,3 +255,94 @@ class FileSender:
 def _resolve(transfer: FileTransfer, end: SendOutcome) -> None:
     if not transfer.ended.done():
         transfer.ended.set_result((end, transfer.sent))
+
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Client(Generic[T]):
+    ready: deque[T] = field(default_factory=deque)
+    waiting: deque[T] = field(default_factory=deque)
+    places: int = 0  # taken ones, whether their transfers are ready or not
+
+
+class FairQueue(Generic[T]):
+    """Round robin over clients, independent of their number of transfers, and over the transfers of a client.
+
+    A client has a limited number of places; its further transfers wait until a place is free.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._clients: dict[str, _Client[T]] = {}
+        self._ring: deque[str] = deque()  # clients with a ready transfer, each once
+
+    def __len__(self) -> int:
+        """Number of clients with a ready transfer."""
+        return len(self._ring)
+
+    def add(self, client: str, item: T) -> bool:
+        """Add a transfer, and return whether it has a place at once. It becomes ready by `mark_ready`."""
+        state = self._clients.setdefault(client, _Client())
+        if state.places >= self._limit:
+            state.waiting.append(item)
+            return False
+        state.places += 1
+        return True
+
+    def mark_ready(self, client: str, item: T) -> None:
+        """Mark a transfer ready that has a place and is not ready yet."""
+        state = self._clients[client]
+        if not state.ready:
+            self._ring.append(client)
+        state.ready.append(item)
+
+    def next(self) -> T | None:
+        """Take the next ready transfer, which is no longer ready then; None if there is none."""
+        if not self._ring:
+            return None
+        client = self._ring.popleft()
+        state = self._clients[client]
+        item = state.ready.popleft()
+        if state.ready:
+            self._ring.append(client)
+        return item
+
+    def remove(self, client: str, item: T) -> T | None:
+        """Remove a transfer in any state; return the waiting one that gets its place, if there is one."""
+        state = self._clients[client]
+        if item in state.waiting:
+            state.waiting.remove(item)
+            return None
+        if item in state.ready:
+            state.ready.remove(item)
+            if not state.ready:
+                self._ring.remove(client)
+        state.places -= 1
+        if state.waiting:
+            state.places += 1
+            return state.waiting.popleft()
+        if not state.places:
+            del self._clients[client]
+        return None
+
+
+@dataclass(slots=True)
+class RateCheck:
+    """Rate of one transfer, measured from `since` on."""
+
+    least: MinimumRate
+    since: float
+    sent: int = 0  # bytes sent at `since`
+
+    def too_slow(self, sent: int, now: float) -> bool:
+        """Return whether the client was slower than the minimum rate.
+
+        Args:
+            sent: bytes since the transfer began.
+        """
+        if sent - self.sent >= self.least.bytes:
+            self.since, self.sent = now, sent
+            return False
+        return now - self.since > self.least.within_s

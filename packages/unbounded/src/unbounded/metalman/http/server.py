@@ -16,11 +16,9 @@ from prometheus_client import CollectorRegistry
 from unbounded.kube.logs import Log
 from unbounded.kube.process_tuning import open_files
 from unbounded.metalman.http import responses
-from unbounded.metalman.http.file_sender import TRANSFERS_OF_ONE, FileSender
+from unbounded.metalman.http.file_sender import MINIMUM_RATE, TRANSFERS_OF_ONE, FileSender, MinimumRate
 from unbounded.metalman.http.listener import BootHttpListener
-from unbounded.metalman.http.metrics import HttpMetrics
 from unbounded.metalman.http.ports import BootService, FileRejected, NotReadyYet, ReportAnswer
-from unbounded.metalman.http.rate_check import MINIMUM_RATE, MinimumRate
 from unbounded.metalman.http.requests import (
     HttpRoute,
     HttpTarget,
@@ -31,7 +29,7 @@ from unbounded.metalman.http.requests import (
     parse_target,
     progress_report,
 )
-from unbounded.metalman.http.sending import RETRY_AFTER_S, Sender
+from unbounded.metalman.http.responses import RETRY_AFTER_S, HttpMetrics, Sender
 from unbounded.metalman.packet_counters import PacketCounters, RepeatFilter
 
 LARGEST_BYTES: Final = 1 << 20

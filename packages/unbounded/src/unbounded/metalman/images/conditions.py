@@ -23,7 +23,7 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.images.image_controller import ImageController
-from unbounded.metalman.images.state import ImageState
+from unbounded.metalman.images.model import ImageState
 
 PROGRESS_S: Final = 5.0  # between two writes about one pull
 WORKERS: Final = 4

@@ -25,17 +25,21 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.metalman.http.ports import NotReadyYet
 from unbounded.metalman.images.metadata import FOLDER, Metadata, read_disk, read_netboot
-from unbounded.metalman.images.pinned import PinnedImages, running_boot
-from unbounded.metalman.images.references import (
+from unbounded.metalman.images.model import (
+    DEFAULT_INTERVALS,
+    ImageEntry,
+    ImageIntervals,
+    ImageProblem,
     ImageReference,
     ImageReferences,
+    ImageState,
     ImageUse,
     NetbootImageDefaults,
     logins_of,
     references_of,
 )
-from unbounded.metalman.images.state import DEFAULT_INTERVALS, ImageEntry, ImageIntervals, ImageProblem, ImageState
-from unbounded.metalman.netboot.ports import BootImages, NetbootImage
+from unbounded.metalman.images.pinned import PinnedImages, running_boot
+from unbounded.metalman.netboot.model import BootImages, NetbootImage
 
 PULLS_AT_ONCE: Final = 4
 RETRY_S: Final = 5

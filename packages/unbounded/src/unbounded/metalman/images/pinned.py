@@ -22,7 +22,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.metalman.http.ports import NotReadyYet
 from unbounded.metalman.images.metadata import FOLDER, read_disk, read_netboot
-from unbounded.metalman.netboot.ports import BootImages, NetbootImage
+from unbounded.metalman.netboot.model import BootImages, NetbootImage
 
 SOON_S: Final = 1
 _RUNNING: Final = frozenset(

@@ -1,19 +1,33 @@
 """Index of all Machines by MAC, by address and by the prefix of their boot, changed one Machine at a time.
 
 The cost of a change does not depend on the number of Machines, but on the number that claim the same MAC or address.
+
+The index answers the DHCP server: static leases always, boot files only for a requested boot whose image is on disk. If
+two Machines claim one MAC or address, the server answers neither.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from unbounded.api.machine_spec import DHCPLease
-from unbounded.metalman.dhcp.model import DhcpFinding, WithheldReservation
-from unbounded.metalman.dhcp.reservations import Reservation, normalized_mac, reserve
+from unbounded.metalman.dhcp import packet as opt
+from unbounded.metalman.dhcp.model import (
+    Arrival,
+    DhcpClient,
+    DhcpFinding,
+    DhcpFindingKind,
+    DhcpReply,
+    OfferedBoot,
+    StaticLease,
+    WithheldReservation,
+)
+from unbounded.metalman.dhcp.packet import REQUEST_OP, Packet
+from unbounded.metalman.netboot.boot_requests import LOOKUP_LETTERS, is_same_prefix
 from unbounded.metalman.netboot.duplicate_host import HostIdentity
-from unbounded.metalman.netboot.model import BootRequest
-from unbounded.metalman.netboot.prefix import LOOKUP_LETTERS, is_same_prefix
+from unbounded.metalman.netboot.model import BootImages, BootRequest, BootWindow
 
 NONE: frozenset[str] = frozenset()
 
@@ -175,3 +189,108 @@ def _discard(index: dict[str, set[str]], key: str, machine: str) -> None:
     members.discard(machine)
     if not members:
         del index[key]
+
+
+class DhcpBootObserver(Protocol):
+    """Observer of boots that the DHCP server reports to."""
+
+    def served(
+        self, request: BootRequest
+    ) -> BootImages | None: ...  # the images of a boot; None if they are not on disk
+
+    def record_machine_id(
+        self, request: BootRequest, machine_id: bytes
+    ) -> None: ...  # option 97 of a packet from the boot's MAC
+
+    def record_offer(self, request: BootRequest) -> None: ...  # the server sends a reply with a boot file
+
+
+class NetbootReservations:
+    """`ReservationSource` and `PacketObserver` of the DHCP server.
+
+    Its URLs have no prefix: the whole segment can read option 67, and the HTTP server identifies a client that fetches
+    the loader by its address. Only the rendered configuration of the loader contains the prefix.
+
+    Args:
+        server: the server's own address, as clients reach it; four octets.
+        serve_url: URL of the HTTP server, as Machines reach it.
+    """
+
+    def __init__(self, index: BootIndex, boots: DhcpBootObserver, *, server: bytes, serve_url: str) -> None:
+        self.server = server
+        self._index = index
+        self._boots = boots
+        self._serve_url = serve_url
+
+    def client(self, mac: str) -> DhcpClient | WithheldReservation | None:
+        """Return the Machine with this MAC (lower case, with colons)."""
+        entry = self._index.by_mac(mac)
+        if entry is None or isinstance(entry, WithheldReservation):
+            return entry
+        return DhcpClient(entry.machine, entry.lease, self._boot(entry.machine))
+
+    def packet_received(self, packet: Packet, arrival: Arrival) -> None:
+        """Record the machine id of a packet before the server decides on the packet."""
+        machine_id = packet.options.get(opt.MACHINE_ID)
+        if machine_id is None or packet.op != REQUEST_OP or not arrival.is_from_own_network(packet):
+            return
+        request = self._of(packet)
+        if request is not None:
+            self._boots.record_machine_id(request, machine_id)
+
+    def reply_sent(self, packet: Packet, reply: DhcpReply) -> None:
+        """Record that the server sends a boot file."""
+        if opt.BOOT_FILE in reply.packet.options:
+            request = self._of(packet)
+            if request is not None:
+                self._boots.record_offer(request)
+
+    def _of(self, packet: Packet) -> BootRequest | None:
+        """Return the boot in window INSTALLING of the Machine with the packet's MAC."""
+        entry = self._index.by_mac(packet.mac or "")
+        request = (
+            None if entry is None or isinstance(entry, WithheldReservation) else self._index.request_of(entry.machine)
+        )
+        return request if request is not None and request.window is BootWindow.INSTALLING else None
+
+    def _boot(self, machine: str) -> OfferedBoot | None:
+        request = self._index.request_of(machine)
+        if request is None or request.window is not BootWindow.INSTALLING:
+            return None
+        served = self._boots.served(request)
+        return None if served is None else OfferedBoot(served.loaders, self._serve_url)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Machine's lease that the server may hand out."""
+
+    machine: str
+    lease: StaticLease
+
+
+def normalized_mac(mac: str) -> str:
+    """Return a MAC in lower case, with colons."""
+    return mac.lower().replace("-", ":")
+
+
+def reserve(
+    machine: str, lease: DHCPLease, of_mac: Iterable[str], of_address: Iterable[str]
+) -> tuple[Reservation | WithheldReservation, DhcpFinding | None]:
+    """Decide on one lease: served or withheld, with the problem if there is one.
+
+    Args:
+        of_mac: names of the Machines that have a lease for the same MAC.
+        of_address: names of the Machines that have a lease for the same address.
+    """
+    for what, claimants in ((f"MAC {normalized_mac(lease.mac)}", of_mac), (f"address {lease.ipv4}", of_address)):
+        others = sorted(set(claimants) - {machine})
+        if others:
+            why = f"{what} is also in a lease of {', '.join(others)}; metalman serves none of them"
+            return WithheldReservation(machine, why), DhcpFinding(DhcpFindingKind.DUPLICATE_LEASE, machine, why)
+    try:
+        lease_of = StaticLease.of(lease.ipv4, lease.subnet_mask, lease.gateway or None, lease.dns)
+    except ValueError as error:
+        why = f"cannot serve the lease of {normalized_mac(lease.mac)}: {error}"
+        return WithheldReservation(machine, why), DhcpFinding(DhcpFindingKind.INVALID_LEASE, machine, why)
+    return Reservation(machine, lease_of), None

@@ -31,41 +31,41 @@ from unbounded.metalman.http.ports import (
     Rendered,
     ReportAnswer,
 )
-from unbounded.metalman.netboot.boot_index import BootIndex
-from unbounded.metalman.netboot.boot_progress import BootTracker
-from unbounded.metalman.netboot.boot_requests import with_counter_ahead
-from unbounded.metalman.netboot.content import FileContent, TextContent, UnpackedSizes
+from unbounded.metalman.netboot.boot_index import BootIndex, NetbootReservations
+from unbounded.metalman.netboot.boot_progress import BootTracker, FindingReporter
+from unbounded.metalman.netboot.boot_requests import PrefixKey, with_counter_ahead
 from unbounded.metalman.netboot.files import (
     FIRST_STAGES,
     USER_DATA,
+    FileContent,
     FileRole,
     ImageFiles,
     TemplateFile,
+    TextContent,
+    UnpackedSizes,
     content_etag,
     file_role,
     image_of,
     normalized_path,
 )
-from unbounded.metalman.netboot.finding_reporter import FindingReporter
 from unbounded.metalman.netboot.index_updater import BootIndexUpdater
-from unbounded.metalman.netboot.milestones import cloud_init_condition, image_written
-from unbounded.metalman.netboot.model import BootObservation, BootRequest, BootWindow
-from unbounded.metalman.netboot.ports import (
+from unbounded.metalman.netboot.model import (
     Attester,
     BootImages,
     BootImageSource,
+    BootObservation,
+    BootRequest,
+    BootWindow,
     FactUnknown,
     MacLookup,
     TemplateContextSource,
 )
-from unbounded.metalman.netboot.prefix import PrefixKey
-from unbounded.metalman.netboot.reservation_source import NetbootReservations
-from unbounded.metalman.netboot.status_writer import BootStatusWriter
-from unbounded.metalman.netboot.user_data import EMPTY_USER_DATA, UserDataForbidden, UserDataMissing, user_data
+from unbounded.metalman.netboot.status_writer import BootStatusWriter, cloud_init_condition, image_written
+from unbounded.metalman.netboot.template_data import EMPTY_USER_DATA, UserDataForbidden, UserDataMissing, user_data
 from unbounded.metalman.packet_counters import RepeatFilter
 from unbounded.metalman.templates import TemplateError
 from unbounded.metalman.tftp.packet import ErrorCode
-from unbounded.metalman.tftp.ports import TftpContent, TftpRejection
+from unbounded.metalman.tftp.transfer import TftpContent, TftpRejection
 
 TEMPLATE_FAILED: Final = "TemplateFailed"
 USER_DATA_MISSING: Final = "UserDataMissing"

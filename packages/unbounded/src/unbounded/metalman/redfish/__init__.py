@@ -4,11 +4,10 @@
 up:
 
 - `http` sends one request.
-- `auth` manages sessions and basic auth.
 - `gate` admits one request at a time, and none to a dead BMC.
-- `channel` combines these three.
+- `channel` combines these two, with sessions and basic auth.
 - `client` implements the calls.
 
-`documents`, `messages` and `quirks` are pure. The executors decide what an operation does with a machine, and no call
+`documents`, `failures` and `quirks` are pure. The executors decide what an operation does with a machine, and no call
 in this package waits for its effect.
 """

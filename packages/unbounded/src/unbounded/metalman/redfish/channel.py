@@ -1,19 +1,24 @@
-"""Authenticated calls to one BMC account: wait for the turn, log in if necessary, send, and repeat both on a 401."""
+"""Authenticated calls to one BMC account: wait for the turn, log in if necessary, send, and repeat both on a 401.
+
+A log-in is one session, or basic auth without session support. A rejected password is offered only once.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+import base64
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, TypeVar
 
-from unbounded.api.failures import Failure, Transient
+from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.kube.clock import loop_time
 from unbounded.kube.logs import Log
-from unbounded.metalman.redfish.auth import BmcAuth, complete_despite_cancel
-from unbounded.metalman.redfish.failures import BmcBusy, CircuitOpen
+from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
+from unbounded.metalman.redfish.failures import BmcBusy, CircuitOpen, PasswordRejected, clean, error_text
 from unbounded.metalman.redfish.gate import BmcGate
 from unbounded.metalman.redfish.http import BmcResponse, Http
 from unbounded.metalman.redfish.ports import BmcLimits
+from unbounded.metalman.redfish.quirks import LOGIN_REFUSED, NO_SESSIONS, SESSION_LIMIT
 
 log = Log(__name__)
 
@@ -135,3 +140,141 @@ class BmcChannel:
 
 def _left(deadline: float) -> float:
     return max(deadline - loop_time(), 0.001)
+
+
+T = TypeVar("T")
+SESSIONS: Final = f"{SERVICE_ROOT}/SessionService/Sessions"
+
+
+async def complete_despite_cancel(work: Coroutine[Any, Any, T], *, within_s: float) -> T:
+    """Complete `work` even if the caller is cancelled meanwhile; after a cancellation within `within_s` at most."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        try:
+            await asyncio.wait({task}, timeout=within_s)
+        finally:
+            if not task.done():
+                task.cancel()
+            elif not task.cancelled():
+                task.exception()  # retrieved, as the caller is gone and asyncio would log the exception
+        raise
+
+
+class BmcAuth:
+    """Credentials of one BMC account, and their session. Used by one task at a time, under the BMC's gate."""
+
+    def __init__(self, http: Http, username: str, password: str, limits: BmcLimits) -> None:
+        self._http = http
+        self._username = username
+        self._password = password
+        self._limits = limits
+        self._basic = ""
+        self._token = ""
+        self._session = ""  # path of the session; "" if the BMC did not send it
+        self.refused = ""  # the BMC's message once it has rejected the password
+
+    @property
+    def has_session(self) -> bool:
+        return bool(self._token)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Secret texts, which must not appear in logs or messages."""
+        return (self._password, self._token, self._basic.removeprefix("Basic "))
+
+    async def headers(self, *, within_s: float) -> Mapping[str, str]:
+        """Return the header fields that authenticate a request; log in first if necessary.
+
+        A log-in that has begun is completed even if the caller is cancelled, as its session would remain on the BMC.
+        """
+        if self.refused:
+            raise PasswordRejected(self.refused)
+        if not self._token and not self._basic:
+            await complete_despite_cancel(self._log_in(within_s), within_s=self._limits.close_s)
+        return {"X-Auth-Token": self._token} if self._token else {"Authorization": self._basic}
+
+    def denied(self, answer: BmcResponse) -> bool:
+        """Handle a 401 to an authenticated request; True if the session had expired and another log-in may help.
+
+        Raises:
+            PasswordRejected: the request used basic auth.
+        """
+        if self._token:
+            self._token = self._session = ""
+            return True
+        self._basic = ""
+        raise self._refuse(answer)
+
+    async def _log_in(self, within_s: float) -> None:
+        body = {"UserName": self._username, "Password": self._password}
+        answer = await self._http.send("POST", SESSIONS, body=body, within_s=within_s)
+        token = answer.headers.get("X-Auth-Token", "")
+        if answer.ok and token and token.isascii() and token.isprintable():
+            self._token, self._session = token, self._session_path(answer)
+            log.debug("redfish session opened", bmc=self._http.endpoint.origin)
+            return
+        await self._without_session(answer, within_s)
+
+    async def _without_session(self, answer: BmcResponse, within_s: float) -> None:
+        """Handle a log-in without a session: use basic auth if the answer means that there are none, else raise."""
+        reason = error_text(answer.hints())
+        where = self._http.endpoint.origin
+        if answer.status in (401, 403) or (answer.status == 400 and LOGIN_REFUSED.search(reason)):
+            if answer.status != 401 or await self._offers_sessions(within_s):
+                raise self._refuse(answer)
+        elif not (answer.ok or answer.status in NO_SESSIONS or SESSION_LIMIT.search(reason)):
+            message = clean(f"{where}: login answered {answer.status}: {reason or 'no details'}", hide=self.secrets)
+            if answer.status in (429, 503):
+                raise BmcBusy(message, retry_after_s=answer.retry_after_s)
+            raise (Rejected if answer.status < 500 else BmcBusy)(message)
+        log.debug("redfish without session", bmc=where, status=answer.status)
+        pair = f"{self._username}:{self._password}".encode()
+        self._basic = "Basic " + base64.b64encode(pair).decode("ascii")
+
+    async def _offers_sessions(self, within_s: float) -> bool:
+        """Return whether a 401 to the log-in means a wrong password.
+
+        A service without sessions that requires basic auth everywhere (the emulator of sushy-tools) answers 401, too,
+        and has not checked the password yet. Anyone can read the service root (DSP0266, 13.3.3).
+        """
+        try:
+            root = (await self._http.send("GET", f"{SERVICE_ROOT}/", within_s=within_s)).document()
+        except Failure:
+            return True  # unknown: do not offer the password a second time
+        links = root.get("Links")
+        return "SessionService" in root or (isinstance(links, Mapping) and "Sessions" in links)
+
+    def _refuse(self, answer: BmcResponse) -> PasswordRejected:
+        message = error_text(answer.hints())
+        text = f"{self._http.endpoint.origin} rejected the password of {self._username!r} ({answer.status})"
+        self.refused = clean(f"{text}: {message}" if message else text, hide=self.secrets)
+        return PasswordRejected(self.refused)
+
+    @staticmethod
+    def _session_path(answer: BmcResponse) -> str:
+        found = answer.headers.get("Location") or answer.hints().get("@odata.id")
+        return found if isinstance(found, str) else ""
+
+    async def end(self, *, within_s: float) -> None:
+        """Delete the session, if there is one, and forget basic auth, so that the next call tries a session again.
+
+        Raises:
+            Failure: the BMC did not answer; the session is kept for later use or deletion.
+        """
+        token, session = self._token, self._session
+        self._token = self._session = self._basic = ""
+        if not token:
+            return
+        where = self._http.endpoint.origin
+        if not session:
+            log.warning("redfish session left open: the BMC did not report its address", bmc=where)
+            return
+        headers = {"X-Auth-Token": token}
+        try:
+            answer = await self._http.send("DELETE", session, headers=headers, within_s=within_s)
+        except Failure:
+            self._token, self._session = token, session
+            raise
+        log.debug("redfish session deleted", bmc=where, status=answer.status)

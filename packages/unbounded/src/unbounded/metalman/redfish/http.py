@@ -20,8 +20,8 @@ from unbounded.metalman.redfish.failures import (
     CertificateChanged,
     CertificateUntrusted,
     Garbled,
+    clean,
 )
-from unbounded.metalman.redfish.messages import clean
 from unbounded.metalman.redfish.ports import BmcLimits
 
 log = Log(__name__)

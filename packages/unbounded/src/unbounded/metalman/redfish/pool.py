@@ -10,8 +10,7 @@ from weakref import WeakValueDictionary
 
 import aiohttp
 
-from unbounded.metalman.redfish.auth import BmcAuth
-from unbounded.metalman.redfish.channel import BmcChannel
+from unbounded.metalman.redfish.channel import BmcAuth, BmcChannel
 from unbounded.metalman.redfish.client import RedfishClient
 from unbounded.metalman.redfish.endpoint import Tls, endpoint_of, tls_of
 from unbounded.metalman.redfish.failures import PasswordRejected

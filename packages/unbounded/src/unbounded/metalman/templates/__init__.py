@@ -5,10 +5,10 @@ Go's documentation, and error messages those of Go. A rendering has limits (`Tem
 can break its own files, but cannot keep metalman busy. The caller decides which files are rendered, and when.
 """
 
-from unbounded.metalman.templates.errors import ParseError, RenderError, TemplateError
 from unbounded.metalman.templates.machine import TemplateContext, template_data
 from unbounded.metalman.templates.run import TemplateLimits
 from unbounded.metalman.templates.template import Template
+from unbounded.metalman.templates.types import ParseError, RenderError, TemplateError
 
 __all__ = [
     "ParseError",

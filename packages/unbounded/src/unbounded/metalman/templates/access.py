@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
-from unbounded.metalman.templates.errors import CallFailed
 from unbounded.metalman.templates.literals import quote
 from unbounded.metalman.templates.nodes import Node
 from unbounded.metalman.templates.run import Argument, RenderState
@@ -14,6 +13,7 @@ from unbounded.metalman.templates.types import (
     NILABLE,
     RAW,
     STRING,
+    CallFailed,
     GoField,
     GoKind,
     GoType,

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote_plus
 
-from unbounded.metalman.templates.errors import CallFailed
 from unbounded.metalman.templates.fmt import sprint, sprintf, sprintln
 from unbounded.metalman.templates.types import (
     ANY,
@@ -17,6 +16,7 @@ from unbounded.metalman.templates.types import (
     RAW,
     STRING,
     UINT8,
+    CallFailed,
     GoKind,
     GoType,
     Signature,

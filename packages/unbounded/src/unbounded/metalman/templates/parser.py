@@ -6,7 +6,6 @@ from collections.abc import Container
 from typing import Final
 
 from unbounded.metalman.templates import literals
-from unbounded.metalman.templates.errors import CallFailed, ParseError
 from unbounded.metalman.templates.lexer import T, TemplateToken, lex
 from unbounded.metalman.templates.nodes import (
     ActionNode,
@@ -30,6 +29,7 @@ from unbounded.metalman.templates.nodes import (
     Text,
     Variable,
 )
+from unbounded.metalman.templates.types import CallFailed, ParseError
 
 MAX_DEPTH: Final = 200  # of parentheses and of blocks; Go allows 10000 and any number
 _OPERANDS: Final = frozenset(

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeAlias
 
-from unbounded.metalman.templates.errors import RenderError
 from unbounded.metalman.templates.literals import quote
 from unbounded.metalman.templates.nodes import Node
-from unbounded.metalman.templates.types import GoType, Value
+from unbounded.metalman.templates.types import GoType, RenderError, Value
 
 _STEP_LETTERS: Final = 64  # a function's result of this length costs as much as a step
 

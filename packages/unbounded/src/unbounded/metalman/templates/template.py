@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from unbounded.metalman.templates.errors import RenderError
 from unbounded.metalman.templates.fmt import sprint, sprintf
 from unbounded.metalman.templates.functions import BUILTINS, printable
 from unbounded.metalman.templates.literals import quote
@@ -18,6 +17,7 @@ from unbounded.metalman.templates.types import (
     INT,
     STRING,
     GoKind,
+    RenderError,
     Signature,
     Value,
     elements,

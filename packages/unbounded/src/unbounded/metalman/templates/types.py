@@ -3,6 +3,8 @@
 A `Value` is a Python object with a Go type. Objects are not converted: a string is a str (with bytes that are not UTF-8
 as surrogates), a pointer is its target or None, and a map is a dict. An interface contains a `Value`, plain Python data
 (typed on access), or None.
+
+Errors of a template are here as well, in the words of Go's text/template.
 """
 
 from __future__ import annotations
@@ -256,3 +258,19 @@ def sorted_items(value: Value) -> list[tuple[Value, Value]]:
 
 def _bytes_first(name: str) -> bytes:
     return name.encode("utf-8", "surrogateescape")
+
+
+class TemplateError(Exception):
+    """A template cannot be parsed or rendered; the text names file, line and expression."""
+
+
+class ParseError(TemplateError):
+    """The text of the template is invalid."""
+
+
+class RenderError(TemplateError):
+    """The template is valid, but does not fit the data or exceeds a limit."""
+
+
+class CallFailed(Exception):
+    """A function or method that a template called returned an error; the text is Go's, without a place."""

@@ -1,6 +1,6 @@
 """Read-only boot files over TFTP (RFC 1350; options: RFC 2347, 2348, 2349, 7440).
 
-`packet` is the wire format, `options` negotiates the options of a transfer, and `names` normalizes requested names.
-`transfer` is one transfer as a state machine that neither opens a socket nor reads a clock. `server` is the shell on
-asyncio; the served files come from the port `ports.TftpFiles`.
+`packet` is the wire format: packets, requested names, and the negotiation of options. `transfer` is one transfer as a
+state machine that neither opens a socket nor reads a clock. `server` is the shell on asyncio; the served files come
+from the port `transfer.TftpFiles`.
 """

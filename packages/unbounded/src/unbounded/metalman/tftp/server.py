@@ -13,7 +13,6 @@ from typing import Any, Final
 from unbounded.kube.logs import Log
 from unbounded.metalman.packet_counters import PacketCounters
 from unbounded.metalman.sockets import udp_socket
-from unbounded.metalman.tftp.options import negotiate
 from unbounded.metalman.tftp.packet import (
     Ack,
     ErrorCode,
@@ -22,10 +21,18 @@ from unbounded.metalman.tftp.packet import (
     TftpRequest,
     decode,
     encode_error,
+    negotiate,
     normalized_name,
 )
-from unbounded.metalman.tftp.ports import MemoryContent, TftpContent, TftpFiles, TftpRejection, netascii
-from unbounded.metalman.tftp.transfer import TftpTransfer, TransferOutcome
+from unbounded.metalman.tftp.transfer import (
+    MemoryContent,
+    TftpContent,
+    TftpFiles,
+    TftpRejection,
+    TftpTransfer,
+    TransferOutcome,
+    netascii,
+)
 
 FIND_S: Final = 10.0  # clients repeat their request after a few seconds, and give up after about a minute
 LARGEST_TEXT_BYTES: Final = 1 << 20  # netascii is for text; the server converts it in memory

@@ -1,22 +1,25 @@
-"""Transfer of one file to a client: packets and times in, packets out. No socket and no clock."""
+"""Transfer of one file to a client: packets and times in, packets out. No socket and no clock.
+
+The port `TftpFiles` supplies the files of a client.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
-from unbounded.metalman.tftp.options import NegotiatedOptions
 from unbounded.metalman.tftp.packet import (
     WRAP,
     Ack,
     ErrorCode,
     ErrorPacket,
+    NegotiatedOptions,
     TftpRequest,
     encode_data,
     encode_error,
     encode_options,
 )
-from unbounded.metalman.tftp.ports import TftpContent
 
 MOST_SENDS: Final = 6  # of one packet, before the client counts as lost
 LONGEST_WAIT_S: Final = 8.0
@@ -108,3 +111,50 @@ class TftpTransfer:
         if len(content) != desired:  # a short block would end the file, and the client would start an incomplete one
             raise OSError("the file became shorter")
         return encode_data(block, content)
+
+
+class TftpContent(Protocol):
+    """Bytes of a file, which do not change during a transfer."""
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self, at: int, count: int) -> bytes: ...  # from memory or the page cache: does not block for long
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TftpRejection:
+    """Error that a client gets instead of a file."""
+
+    code: ErrorCode = ErrorCode.NOT_FOUND
+    text: str = "File not found"
+
+
+class TftpFiles(Protocol):
+    """Source of files by the client's address and a normalized name (see `names.normalized_name`)."""
+
+    async def find(self, client: str, name: str) -> TftpContent | TftpRejection: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryContent:
+    """Content in memory."""
+
+    content: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
+    def read(self, at: int, count: int) -> bytes:
+        return self.content[at : at + count]
+
+    def close(self) -> None:
+        """Do nothing: there is no resource to release."""
+
+
+def netascii(content: bytes) -> bytes:
+    """Convert text to the mode `netascii`: lines end with CR LF, and a lone CR becomes CR NUL (RFC 764)."""
+    return content.replace(b"\r", b"\r\0").replace(b"\n", b"\r\n")

@@ -1,1 +1,0 @@
-"""Implementations of the agent's ports on the host: commands, and systemd through systemctl."""

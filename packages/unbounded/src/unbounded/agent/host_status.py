@@ -1,0 +1,309 @@
+"""State of this host for a local user: its data, and its reader. The JSON has the same names in camelCase.
+
+The reader sends no request to the API server, mostly needs no root, and an unreadable value is not an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from unbounded.agent.build import this_build
+from unbounded.agent.layout import DAEMON_UNIT, Layout
+from unbounded.agent.lock import holder
+from unbounded.agent.model import Slot
+from unbounded.agent.node import containerd, kubelet
+from unbounded.agent.node.nspawn import unit_of
+from unbounded.agent.node.slot_files import read_build_record
+from unbounded.agent.ports import Units
+from unbounded.agent.recreation.state_store import DiskStore
+from unbounded.agent.settings import read_stored_config
+from unbounded.agent.upgrade.releases import Colour
+from unbounded.agent.upgrade.releases import ReleaseSlots as Slots
+from unbounded.agent.upgrade.trial import TrialStore
+from unbounded.api.failures import Failure
+from unbounded.join.csr import IdentityFiles, agent_identity
+from unbounded.kube.clock import rfc3339
+
+
+class _StatusPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class ProgramVersion(_StatusPart, frozen=True, kw_only=True):
+    """The running release."""
+
+    version: str
+    build: str = ""
+
+
+class SlotState(_StatusPart, frozen=True, kw_only=True):
+    """One slot.
+
+    Args:
+        exists: it has a root file system.
+        whole: the record of its build is readable, and the slot usable.
+        unchecked: artifacts in it without a published sha256.
+        machine: state of its nspawn machine's unit; kubelet, containerd: of theirs, empty where it does not run.
+    """
+
+    slot: str
+    exists: bool = False
+    whole: bool = False
+    kubernetes_version: str = ""
+    image: str = ""
+    configuration: str = ""
+    node_uid: str = ""
+    unchecked: tuple[str, ...] = ()
+    machine: str = ""
+    kubelet: str = ""
+    containerd: str = ""
+
+
+class DaemonState(_StatusPart, frozen=True, kw_only=True):
+    """The agent's daemon.
+
+    Args:
+        active, enabled: in systemd's words; `not-found` for a host without the unit.
+    """
+
+    active: str = ""
+    enabled: str = ""
+    pid: int = 0
+    restarts: int = 0
+
+
+class ReleasesState(_StatusPart, frozen=True, kw_only=True):
+    """Installed releases of the agent.
+
+    Args:
+        current, last_good: blue or green; empty where a link is missing.
+        blue, green: their versions; empty for an empty slot.
+    """
+
+    current: str = ""
+    last_good: str = ""
+    blue: str = ""
+    green: str = ""
+
+
+class UpgradeTrialState(_StatusPart, frozen=True, kw_only=True):
+    """An AgentUpgrade that is not proven yet."""
+
+    operation: str
+    from_version: str
+    to_version: str
+    progress: str
+
+
+class RecreationState(_StatusPart, frozen=True, kw_only=True):
+    """A recreation under way, or the last one that failed.
+
+    Args:
+        phase: empty for one that failed.
+    """
+
+    why: str
+    phase: str = ""
+    kubernetes_version: str = ""
+    attempt: int = 0
+    failure: str = ""
+    since: str = ""
+
+
+class HostState(_StatusPart, frozen=True, kw_only=True):
+    """State of a host.
+
+    Args:
+        machine: name of the Machine; empty on a host without a start.
+        missing: remedy where the Machine was deleted; empty otherwise.
+        certificate_ends: RFC 3339; empty without a certificate.
+        holder: process that holds the host's lock.
+        resetting: a reset has begun and not ended.
+        unknown: unreadable values, with causes.
+    """
+
+    program: ProgramVersion
+    machine: str = ""
+    missing: str = ""
+    certificate_ends: str = ""
+    nodes: tuple[SlotState, ...] = ()
+    daemon: DaemonState = DaemonState()
+    releases: ReleasesState = ReleasesState()
+    upgrade: UpgradeTrialState | None = None
+    recreation: RecreationState | None = None
+    failed_recreation: RecreationState | None = None
+    holder: str = ""
+    resetting: bool = False
+    unknown: tuple[str, ...] = ()
+
+
+SYSTEMD: Final = "/run/systemd/system"
+T = TypeVar("T")
+
+
+class StateReader:
+    """Reader of this host's state.
+
+    Args:
+        inside: returns the service manager of a running nspawn machine, by the name of its slot.
+    """
+
+    def __init__(self, layout: Layout, units: Units, inside: Callable[[str], Units]) -> None:
+        self._layout = layout
+        self._units = units
+        self._inside = inside
+        self._unknown: list[str] = []
+
+    async def state(self) -> HostState:
+        """Return the whole present state."""
+        layout, build = self._layout, this_build()
+        config = self._try("configuration", lambda: read_stored_config(layout), None)
+        machine = config.machine_name if config else ""
+        store = DiskStore(layout)
+        nodes = await asyncio.gather(*(self._node(slot) for slot in Slot))
+        return HostState(
+            program=ProgramVersion(version=build.version, build=build.build),
+            machine=machine,
+            missing=self._try("machine", self._missing, ""),
+            certificate_ends=self._try("certificate", lambda: self._ends(machine), "") if machine else "",
+            nodes=tuple(nodes),
+            daemon=await self._query("daemon", self._daemon, DaemonState()),
+            releases=self._releases(),
+            upgrade=self._try("upgrade", self._upgrade, None),
+            recreation=self._try("recreation", lambda: _recreation(store), None),
+            failed_recreation=self._try("recreation", lambda: _failed(store), None),
+            holder=self._try("lock", lambda: holder(layout), ""),
+            resetting=self._try("reset", lambda: _there(layout.reset_state), False),
+            unknown=tuple(dict.fromkeys(self._unknown)),
+        )
+
+    def _try(self, what: str, read: Callable[[], T], otherwise: T) -> T:
+        try:
+            return read()
+        except (Failure, OSError) as error:
+            unseen = any(isinstance(one, PermissionError) for one in (error, error.__cause__))
+            self._unknown.append(f"{what}: {'only root can read it' if unseen else error}")
+        return otherwise
+
+    async def _query(self, what: str, ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
+        """Query systemd, where it runs."""
+        try:
+            if not _there(self._layout.at(SYSTEMD)):
+                self._unknown.append("units: systemd is not running on this host")
+                return otherwise
+            return await ask()
+        except (Failure, OSError) as error:
+            self._unknown.append(f"{what}: {error}")
+        return otherwise
+
+    def _missing(self) -> str:
+        path = self._layout.machine_missing
+        return path.read_text().strip() if _there(path) else ""
+
+    def _ends(self, machine: str) -> str:
+        held = IdentityFiles(self._layout.identity, agent_identity(machine)).stored()
+        return rfc3339(held.ends) if held else ""
+
+    async def _node(self, slot: Slot) -> SlotState:
+        layout = self._layout
+        applied = self._try(slot, lambda: read_build_record(layout, slot), None)
+        exists = self._try(slot, lambda: _there(layout.rootfs(slot)), False)
+        spec = applied.goal if applied else None
+        found = SlotState(slot=slot, exists=exists, whole=applied is not None)
+        if applied is not None and spec is not None:
+            named = spec.configuration
+            found = SlotState(
+                slot=slot,
+                exists=exists,
+                whole=True,
+                kubernetes_version=spec.kubernetes_version,
+                image=spec.image,
+                configuration=named.version_name if named else "",
+                node_uid=applied.node_uid,
+                unchecked=applied.unchecked,
+            )
+        return await self._running(found)
+
+    async def _running(self, node: SlotState) -> SlotState:
+        async def unit(units: Units, name: str) -> str:
+            return (await units.observe(name)).active
+
+        machine = await self._query(node.slot, lambda: unit(self._units, unit_of(node.slot)), "")
+        if machine != "active" or os.geteuid() != 0:
+            return msgspec.structs.replace(node, machine=machine)
+        inside = self._inside(node.slot)
+        states = {
+            name: await self._query(f"{name} in {node.slot}", partial(unit, inside, asked), "")
+            for name, asked in (("kubelet", kubelet.UNIT), ("containerd", containerd.UNIT))
+        }
+        return msgspec.structs.replace(node, machine=machine, **states)
+
+    async def _daemon(self) -> DaemonState:
+        unit = await self._units.observe(DAEMON_UNIT)
+        active = "not-found" if unit.load == "not-found" else unit.active
+        return DaemonState(active=active, enabled=unit.enabled, pid=unit.main_pid, restarts=unit.restarts)
+
+    def _releases(self) -> ReleasesState:
+        slots = Slots(self._layout)
+        chosen = slots.selection()
+        versions = {one: slots.about(one).version or "?" for one in Colour if slots.works(one)}
+        return ReleasesState(
+            current=chosen.current or "",
+            last_good=chosen.last_good or "",
+            blue=versions.get(Colour.BLUE, ""),
+            green=versions.get(Colour.GREEN, ""),
+        )
+
+    def _upgrade(self) -> UpgradeTrialState | None:
+        """Return the open trial; its file remains after it has ended."""
+        trial = TrialStore(self._layout).read()
+        chosen = Slots(self._layout).selection()
+        if trial is None or (chosen.last_good == trial.release and chosen.current == trial.release):
+            return None
+        if TrialStore(self._layout).rollback_note() is not None:
+            return None
+        return UpgradeTrialState(
+            operation=trial.operation,
+            from_version=trial.former_version,
+            to_version=trial.version,
+            progress="OnTrial" if chosen.on_trial else trial.progress,
+        )
+
+
+def _there(path: Path) -> bool:
+    """Return whether a path exists. Unlike Path.exists, raise where that cannot be determined."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _recreation(store: DiskStore) -> RecreationState | None:
+    found = store.current()
+    if found is None:
+        return None
+    return RecreationState(
+        why=found.why,
+        phase=found.phase,
+        kubernetes_version=found.goal.kubernetes_version,
+        attempt=found.attempt,
+        failure=found.failure,
+        since=found.since,
+    )
+
+
+def _failed(store: DiskStore) -> RecreationState | None:
+    found = store.failed()
+    if found is None:
+        return None
+    return RecreationState(
+        why=found.why, kubernetes_version=found.goal.kubernetes_version, attempt=found.attempts, since=found.at
+    )

@@ -1,0 +1,212 @@
+"""References of a Machine to its images and their pull secrets, and the state of an image for readers.
+
+The logins in pull secrets are read by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from unbounded.api.core import SECRETS
+from unbounded.api.machine import Machine
+from unbounded.api.machine_spec import SecretReference
+from unbounded.fetch.failures import Denied, UnusableContent
+from unbounded.fetch.logins import RegistryLogins
+from unbounded.fetch.reference import Platform, Reference
+from unbounded.fetch.store import PullProgress, Stored
+from unbounded.kube.clock import Backoff
+from unbounded.kube.errors import Forbidden, NotFound
+from unbounded.kube.port import Api
+from unbounded.metalman.images.metadata import Metadata
+
+
+class ImageUse(Enum):
+    """Purpose of an image; one that contains everything has two of them."""
+
+    NETBOOT = "boot files"
+    DISK = "disk image"  # beside boot files; the disk image is optional
+    DISK_ALONE = "disk image only"
+
+
+@dataclass(frozen=True)
+class PullSecret:
+    """Secret of type kubernetes.io/dockerconfigjson, and the field or flag that refers to it."""
+
+    namespace: str
+    name: str
+    named_by: str
+
+    def __str__(self) -> str:
+        return f"Secret {self.namespace}/{self.name} ({self.named_by})"
+
+
+@dataclass(frozen=True)
+class ImageReference:
+    """Reference to an image for a platform. Equal references share one pull.
+
+    Args:
+        reference: as the user wrote it.
+        secret: None for no login, or that of the process.
+    """
+
+    reference: str
+    platform: Platform
+    secret: PullSecret | None = None
+
+    @property
+    def is_immutable(self) -> bool:
+        """Return whether the reference always resolves to the same image."""
+        try:
+            return Reference.parse(self.reference).digest is not None
+        except UnusableContent:
+            return False
+
+
+@dataclass(frozen=True)
+class ImageReferences:
+    """References of one Machine; both may be equal."""
+
+    netboot: ImageReference
+    disk: ImageReference
+
+    def both(self) -> tuple[ImageReference, ...]:
+        return (self.netboot,) if self.netboot == self.disk else (self.netboot, self.disk)
+
+    @property
+    def disk_use(self) -> ImageUse:
+        return ImageUse.DISK if self.netboot == self.disk else ImageUse.DISK_ALONE
+
+    def uses(self, ref: ImageReference) -> tuple[ImageUse, ...]:
+        """Return the purposes of one of the references."""
+        netboot = (ImageUse.NETBOOT,) if ref == self.netboot else ()
+        return (*netboot, self.disk_use) if ref == self.disk else netboot
+
+
+@dataclass(frozen=True)
+class NetbootImageDefaults:
+    """Default netboot image.
+
+    Args:
+        image: the netboot image of Machines whose spec has none; if empty, spec.pxe.image contains the boot files.
+        secret: its pull secret, as (namespace, name).
+    """
+
+    image: str = ""
+    secret: tuple[str, str] | None = None
+
+
+def references_of(machine: Machine, defaults: NetbootImageDefaults) -> ImageReferences | None:
+    """Return the image references of a Machine; None if it does not boot from the network."""
+    pxe = machine.spec.pxe
+    if pxe is None:
+        return None
+    platform = Platform("linux", pxe.architecture)
+    disk = ImageReference(pxe.image, platform, _secret(pxe.pull_secret_ref, "spec.pxe.pullSecretRef"))
+    if pxe.netboot_image:
+        named = pxe.netboot_pull_secret_ref or pxe.pull_secret_ref
+        field = "spec.pxe.netbootPullSecretRef" if pxe.netboot_pull_secret_ref else "spec.pxe.pullSecretRef"
+        return ImageReferences(ImageReference(pxe.netboot_image, platform, _secret(named, field)), disk)
+    if defaults.image:
+        given = PullSecret(*defaults.secret, "--default-netboot-pull-secret") if defaults.secret else None
+        return ImageReferences(ImageReference(defaults.image, platform, given), disk)
+    return ImageReferences(disk, disk)
+
+
+def _secret(reference: SecretReference | None, named_by: str) -> PullSecret | None:
+    return None if reference is None else PullSecret(reference.namespace, reference.name, named_by)
+
+
+CONFIG_KEY: Final = ".dockerconfigjson"
+
+
+async def logins_of(api: Api, secret: PullSecret | None, others: RegistryLogins) -> RegistryLogins:
+    """Return the logins of a pull secret, followed by `others`. Each call reads the Secret, as users correct Secrets.
+
+    Raises:
+        Denied: the Secret is missing, forbidden, or has no logins; the message names the Secret and the referring
+            field.
+        ApiError: the read failed.
+    """
+    if secret is None:
+        return others
+    try:
+        found = await api.get(SECRETS, secret.name, namespace=secret.namespace)
+    except NotFound as error:
+        raise Denied(f"{secret} does not exist") from error
+    except Forbidden as error:
+        raise Denied(
+            f"metalman has no permission to read {secret}; it reads Secrets of namespace unbounded-kube"
+        ) from error
+    try:
+        content = found.value(CONFIG_KEY)
+    except ValueError:  # the value is not base64
+        content = None
+    if content is None:
+        raise Denied(f"{secret} has no key {CONFIG_KEY}; its type must be kubernetes.io/dockerconfigjson")
+    return RegistryLogins.from_secret(content, str(secret)).joined(others)
+
+
+FAILED: Final = Backoff(2.0, 60.0)
+REFUSED: Final = Backoff(60.0, 600.0)
+
+
+@dataclass(frozen=True)
+class ImageIntervals:
+    """Intervals of the image cache.
+
+    Args:
+        look_up_s: between two resolutions of a tag, as no registry announces that a tag has moved.
+        after_failure: backoff of errors that may resolve themselves.
+        after_refusal: backoff of an image that was pulled and is unusable; detecting a correction requires another
+            pull.
+        collect_after_s: from a change to the removal of unused images; changes come several at a time.
+        check_s: between two checks that served images are still in the cache; the requests of each boot check, too.
+        keep_bytes: limit on the unused images that are kept: a tag that is set back resolves at once.
+    """
+
+    look_up_s: float = 300.0
+    after_failure: Backoff = FAILED
+    after_refusal: Backoff = REFUSED
+    collect_after_s: float = 30.0
+    check_s: float = 10.0
+    keep_bytes: int = 8 << 30
+
+
+DEFAULT_INTERVALS: Final = ImageIntervals()
+
+
+@dataclass(frozen=True)
+class ImageProblem:
+    """Reason why an image is missing or outdated; `unusable` if it was pulled but cannot be booted."""
+
+    text: str
+    unusable: bool = False
+
+
+@dataclass
+class ImageEntry:
+    """State of one image. `stored` remains during problems; `read` belongs to the stored digest."""
+
+    stored: Stored | None = None
+    read: dict[ImageUse, Metadata | str | ImageProblem] = field(default_factory=dict)
+    problem: ImageProblem | None = None
+    failures: int = 0
+    dropped: asyncio.Event = field(default_factory=asyncio.Event)  # set when no Machine refers to the image any more
+
+
+@dataclass(frozen=True)
+class ImageState:
+    """State of an image for conditions.
+
+    Args:
+        digest: of the served image; empty if none is served.
+        progress: of a running pull.
+    """
+
+    want: ImageReference
+    digest: str = ""
+    problem: ImageProblem | None = None
+    progress: PullProgress | None = None
