@@ -13,11 +13,11 @@ from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.type_desc import StructType
 from unbounded_apiserver.types import Object
 
-DEFAULT: Final = "default"  # the namespace of Events about cluster-scoped objects
-SYSTEM: Final = "kube-system"  # also allowed for such Events if they have an eventTime
-LIMITS: Final = {"action": 128, "reason": 128, "message": 1024}
-INSTANCE: Final = 128
-TYPES: Final = ("Normal", "Warning")
+_DEFAULT_NAMESPACE: Final = "default"  # of Events about cluster-scoped objects
+_SYSTEM_NAMESPACE: Final = "kube-system"  # also allowed for such Events if they have an eventTime
+_EVENT_LIMITS: Final = {"action": 128, "reason": 128, "message": 1024}
+_INSTANCE_CHARACTERS: Final = 128
+_EVENT_TYPES: Final = ("Normal", "Warning")
 _LEASES: Final = notation.read(
     """
 Lease: The leader, or a sign of life, with its time limit.
@@ -195,7 +195,11 @@ def rules_of_event(event: Object, controller_field: str) -> list[FieldError]:
     about = event["involvedObject"].get("namespace", "")
     where = event["metadata"].get("namespace", "")
     timed = bool(event.get("eventTime"))
-    agrees = bool(about) or where in {DEFAULT, SYSTEM} if timed else where == (about or DEFAULT)
+    agrees = (
+        bool(about) or where in {_DEFAULT_NAMESPACE, _SYSTEM_NAMESPACE}
+        if timed
+        else where == (about or _DEFAULT_NAMESPACE)
+    )
     errors = (
         [] if agrees else [field_errors.invalid("involvedObject.namespace", about, "does not match event.namespace")]
     )
@@ -212,9 +216,9 @@ def _reported(event: Object, controller_field: str) -> Iterator[FieldError]:
     )
     if not instance:
         yield field_errors.required("reportingInstance")
-    if len(instance.encode()) > INSTANCE:
-        yield field_errors.invalid("reportingInstance", "", f"can have at most {INSTANCE} characters")
-    for name, limit in LIMITS.items():
+    if len(instance.encode()) > _INSTANCE_CHARACTERS:
+        yield field_errors.invalid("reportingInstance", "", f"can have at most {_INSTANCE_CHARACTERS} characters")
+    for name, limit in _EVENT_LIMITS.items():
         value = event.get(name, "")
         if not value and name != "message":
             yield field_errors.required(name)
@@ -227,7 +231,7 @@ def rules_of_new_event(event: Object) -> Iterator[FieldError]:
     yield from _series(event)
     if not event.get("eventTime"):
         yield field_errors.required("eventTime")
-    if event.get("type", "") not in TYPES:
+    if event.get("type", "") not in _EVENT_TYPES:
         yield field_errors.invalid("type", "", f"has invalid value: {event.get('type', '')}")
     for name in ("firstTimestamp", "lastTimestamp", "count", "source"):
         if event.get(name):

@@ -30,8 +30,8 @@ from unbounded_apiserver.workloads.pods import ENDED, PODS
 from unbounded_apiserver.writes import Writes, WriteTarget, is_deletion_complete
 
 NODE_CONTROLLER = "node-controller"
-REASON: Final = "DeletionByPodGC"
-MESSAGE: Final = "PodGC: node no longer exists"
+_GONE_REASON: Final = "DeletionByPodGC"
+_GONE_MESSAGE: Final = "PodGC: node no longer exists"
 LEFT_BEHIND: Final = ""  # no Node has this name
 
 
@@ -140,7 +140,7 @@ class OrphanCollector:
         """Set the phase of a Pod to Failed, as its kubelet is gone."""
         if pod["status"].get("phase") in ENDED:
             return
-        mark_disruption(pod, REASON, MESSAGE, self._now())
+        mark_disruption(pod, _GONE_REASON, _GONE_MESSAGE, self._now())
         pod["status"]["phase"] = "Failed"
         if pod["status"].get("observedGeneration"):
             pod["status"]["observedGeneration"] = pod["metadata"].get("generation", 0)
