@@ -120,7 +120,7 @@ async def test_forbidden_message_names_the_missing_role_of_a_binding(
     )
 
 
-async def test_nobody_gives_away_what_they_do_not_hold(served: tuple[ApiServer, Client]) -> None:
+async def test_users_cannot_grant_rights_that_they_lack(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     await admin.create(ROLES, role("keeper", rule("roles rolebindings", "*", group=RBAC_GROUP)))
     await admin.create(ROLES, role("secrets", rule("secrets", "get")))
@@ -161,7 +161,7 @@ async def test_the_verbs_escalate_and_bind_lift_that(served: tuple[ApiServer, Cl
         assert (await alice.ask("POST", BINDINGS, binding("more", "other", USER))).status == 403
 
 
-async def test_acting_as_somebody_needs_a_right_to_it(served: tuple[ApiServer, Client]) -> None:
+async def test_impersonation_needs_its_own_right(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     carol = {"Impersonate-User": "carol"}
     whoami = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}

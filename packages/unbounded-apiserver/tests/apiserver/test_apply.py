@@ -282,7 +282,7 @@ async def test_apply_of_a_role_prevents_escalation_and_needs_create_for_new_role
         assert (await applied(admin, "mine", "get")).status == 200
 
 
-async def test_a_key_that_stands_twice_in_a_configuration_is_told_or_refused(client: Client) -> None:
+async def test_duplicate_key_in_an_apply_is_warned_or_rejected(client: Client) -> None:
     twice = b"apiVersion: example.com/v1\nkind: Widget\nmetadata:\n  name: one\nspec:\n  size: 3\n  size: 4\n"
     refused = await apply(client, twice, flags="&fieldValidation=Strict")
     assert refused.status == 400

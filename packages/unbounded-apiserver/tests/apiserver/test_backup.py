@@ -235,7 +235,7 @@ def test_a_backup_that_has_changed_is_refused(tmp_path: Path, archive: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_backup_replaces_another_only_when_told_to(tmp_path: Path, archive: Path) -> None:
+def test_backup_replaces_another_only_with_force(tmp_path: Path, archive: Path) -> None:
     first = archive.read_bytes()
     with pytest.raises(BackupFailed, match="exists already; choose another name, or replace it with --force"):
         back_up(tmp_path / "origin", archive)

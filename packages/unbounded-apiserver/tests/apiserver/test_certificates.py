@@ -221,7 +221,7 @@ async def test_what_was_decided_stays(served: tuple[ApiServer, Client]) -> None:
 
 
 @pytest.mark.slow
-async def test_nobody_can_ask_to_become_an_administrator(served: tuple[ApiServer, Client]) -> None:
+async def test_certificate_request_for_system_masters_is_rejected(served: tuple[ApiServer, Client]) -> None:
     _, admin = served
     text, _ = signing_request("mallory", "team", "system:masters")
     refused = await admin.ask("POST", REQUESTS, asking("x", text))

@@ -114,7 +114,7 @@ async def test_without_it_nothing_is_made(served: tuple[ApiServer, Client]) -> N
     assert (await client.ask("GET", INFO)).status == 404
 
 
-async def test_whoever_is_to_join_reads_it_as_nobody_and_nothing_else(served: tuple[ApiServer, Client]) -> None:
+async def test_anonymous_clients_read_only_cluster_info(served: tuple[ApiServer, Client]) -> None:
     server, admin = served
     anyone = client_context(ca=(server.data_dir / "pki" / "ca.crt").read_bytes())
     async with client_with(server, anyone) as nobody:

@@ -126,7 +126,7 @@ async def test_the_connection_stays_as_the_client_wishes(
 
 
 @pytest.mark.slow
-async def test_an_upgrade_that_nobody_wanted_is_a_request_like_others(line: Streams) -> None:
+async def test_unsupported_upgrade_is_an_ordinary_request(line: Streams) -> None:
     reader, writer = line
     writer.write(request("GET", MAPS, more=b"Connection: Upgrade\r\nUpgrade: h2c\r\n"))
     assert (await answer(reader))[0] == 200
@@ -135,7 +135,7 @@ async def test_an_upgrade_that_nobody_wanted_is_a_request_like_others(line: Stre
 
 
 @pytest.mark.slow
-async def test_a_body_that_nobody_wanted_is_not_taken_for_a_request(line: Streams) -> None:
+async def test_unread_body_is_not_parsed_as_a_request(line: Streams) -> None:
     reader, writer = line
     whole = request("POST", "/nowhere", b"GET / HTTP/1.1\r\n\r\n")
     writer.write(whole[:-18])

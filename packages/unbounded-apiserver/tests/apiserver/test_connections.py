@@ -283,7 +283,7 @@ def test_hundreds_of_silent_connections_leave_the_server_small_and_answering(tmp
 @pytest.mark.parametrize(
     ("valid", "said"), [(True, "unknown ca"), (False, "certificate expired")], ids=["another authority", "expired"]
 )
-async def test_a_client_certificate_that_does_not_hold_is_told_so(
+async def test_invalid_client_certificate_gets_a_tls_alert(
     served: tuple[ApiServer, Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, valid: bool, said: str
 ) -> None:
     server, _ = served

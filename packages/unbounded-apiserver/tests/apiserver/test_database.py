@@ -70,7 +70,7 @@ def content(directory: Path) -> tuple[int, list[LogEntry]]:
         journal.close()
 
 
-def test_a_second_process_is_told_who_has_the_data(tmp_path: Path) -> None:
+def test_second_process_gets_the_pid_of_the_data_holder(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     with pytest.raises(DataInUse, match=f"is in use by process {os.getpid()}"):
         Journal(tmp_path)

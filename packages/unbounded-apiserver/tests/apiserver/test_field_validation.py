@@ -89,7 +89,7 @@ odd: 1
 """
 
 
-async def test_keys_that_stand_twice_in_yaml_are_told_by_line(client: Client) -> None:
+async def test_duplicate_yaml_keys_are_reported_by_line(client: Client) -> None:
     path, headers = CONFIG_MAP.rpartition("/")[0], {"Content-Type": "application/yaml"}
     lines = ['line 6: key "a" already set in map', 'line 9: key "k" already set in map']
     unknown = 'unknown field "odd"'

@@ -47,7 +47,7 @@ async def follow(pieces: Sequence[bytes]) -> Framing:
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(REQUESTS, min_size=1, max_size=4), st.sampled_from([b"", IN_CHUNKS]), PARTS, st.data())
-def test_half_a_head_is_told_from_none(requests: list[bytes], last: bytes, part: bytes, data: st.DataObject) -> None:
+def test_framing_detects_a_partial_head(requests: list[bytes], last: bytes, part: bytes, data: st.DataObject) -> None:
     sent = b"".join([*requests, last, part])
     cuts = sorted(data.draw(st.sets(st.integers(1, len(sent) - 1), max_size=6)))
     pieces = [sent[at:until] for at, until in zip([0, *cuts], [*cuts, len(sent)], strict=True)]

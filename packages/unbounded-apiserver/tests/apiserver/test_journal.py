@@ -160,7 +160,7 @@ def test_commit_on_slow_disk_waits_for_the_writers_of_the_previous_commit() -> N
     assert grouping.wait_s(1, LONGEST_S) == 0.0, "they do not come"
 
 
-def test_on_a_fast_disk_a_commit_waits_for_nobody() -> None:
+def test_commit_on_a_fast_disk_does_not_wait() -> None:
     grouping = CommitGrouping()
     for _ in range(10):
         grouping.begin(49)

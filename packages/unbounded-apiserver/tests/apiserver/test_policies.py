@@ -539,7 +539,7 @@ async def test_the_status_says_what_does_not_fit_the_schemas(admin: Client) -> N
     assert await eventually(clean) == {"observedGeneration": 2, "typeChecking": {}}
 
 
-async def test_kubectl_is_told_how_much_a_policy_says_and_what_parameterizes_it(admin: Client) -> None:
+async def test_table_of_policies_has_validation_counts_and_parameters(admin: Client) -> None:
     by_name = {"name": "limits", "namespace": "kube-public", "parameterNotFoundAction": "Deny"}
     labels = {"matchLabels": {"b": "1"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["y", "x"]}]}
     by_label = {"selector": labels, "parameterNotFoundAction": "Deny"}

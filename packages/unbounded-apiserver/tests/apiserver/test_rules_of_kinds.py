@@ -329,7 +329,7 @@ async def test_bytes_are_written_in_one_form(client: Client, encoded: str) -> No
 
 
 @pytest.mark.slow
-async def test_an_update_of_what_is_gone_is_told_by_its_uid(client: Client) -> None:
+async def test_update_of_a_deleted_object_with_uid_is_a_conflict(client: Client) -> None:
     for path, key in ((CONFIG_MAPS, "configmaps"), (LEASES, "leases")):
         answer = await client.ask("PUT", f"{path}/x", named(uid="u"))
         assert (answer.status, answer.json()["reason"]) == (409, "Conflict")

@@ -73,7 +73,7 @@ async def ask_as(server: ApiServer, context: ssl.SSLContext, path: str) -> tuple
         return response.status, json.loads(text) if text.startswith("{") else text
 
 
-async def test_health_is_told_check_by_check_to_who_asks_for_it(served: tuple[ApiServer, Client]) -> None:
+async def test_verbose_health_lists_each_check(served: tuple[ApiServer, Client]) -> None:
     _, client = served
     both = "[+]ping ok\n[+]storage ok\n"
     assert (await client.ask("GET", "/readyz?verbose")).text == f"{both}readyz check passed\n"

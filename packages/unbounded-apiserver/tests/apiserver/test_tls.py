@@ -196,7 +196,7 @@ async def test_data_written_before_close_arrives_with_a_clean_tls_end(meet: Meet
     assert await asyncio.wait_for(peer.ended, WAIT_S) is None
 
 
-async def test_the_client_is_told_in_tls_that_it_has_read_all(authority: CertificateAuthority) -> None:
+async def test_tls_close_notify_follows_the_last_data(authority: CertificateAuthority) -> None:
     """The connection stays until the client ends it, too: a reset may discard bytes that the client has not read."""
     ours, theirs = _pair(window=8192)
     theirs.setblocking(True)
@@ -341,9 +341,7 @@ async def test_it_tells_of_the_connection_while_that_lasts(meet: Meet) -> None:
     ],
     ids=["HTTP", "garbage"],
 )
-async def test_who_does_not_shake_hands_rightly_is_told_so(
-    authority: CertificateAuthority, sends: bytes, gets: bytes
-) -> None:
+async def test_invalid_tls_handshake_gets_an_answer(authority: CertificateAuthority, sends: bytes, gets: bytes) -> None:
     ours, theirs = _pair()
     loop = asyncio.get_running_loop()
     await loop.sock_sendall(theirs, sends)

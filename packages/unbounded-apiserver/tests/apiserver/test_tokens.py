@@ -317,7 +317,7 @@ async def test_bootstrap_tokens_are_removed_when_they_have_expired(served: tuple
 
 
 @pytest.mark.slow
-async def test_a_token_that_expired_while_nobody_served_is_removed_at_the_start(tmp_path: Path) -> None:
+async def test_token_that_expired_during_downtime_is_deleted_at_start(tmp_path: Path) -> None:
     clock = [datetime(2026, 1, 1, tzinfo=UTC)]
     registry = ApiRegistry(now=lambda: clock[0])
     await registry.open(tmp_path)

@@ -228,7 +228,7 @@ def test_a_watcher_sees_every_change_once_and_in_order(script: list[tuple[str, s
         asyncio.run(World(Path(directory)).run(script))
 
 
-async def test_a_watch_from_before_compaction_is_told_so(tmp_path: Path) -> None:
+async def test_watch_from_before_compaction_is_expired(tmp_path: Path) -> None:
     world = World(tmp_path)
     await world.store.open(tmp_path)
     for label in ("in", "out", "in"):

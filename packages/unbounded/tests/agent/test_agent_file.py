@@ -104,7 +104,7 @@ def test_a_place_that_cannot_be_made_is_named(file: Path, tmp_path: Path) -> Non
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.root
 @pytest.mark.parametrize("which", ["place", "release"])
-def test_a_folder_of_somebody_else_is_not_run(file: Path, tmp_path: Path, which: str) -> None:
+def test_release_in_a_foreign_folder_is_not_run(file: Path, tmp_path: Path, which: str) -> None:
     assert run(file, tmp_path).returncode == 0
     place = tmp_path / "unbounded-agent"
     theirs = place if which == "place" else place / digest(file)
@@ -116,7 +116,7 @@ def test_a_folder_of_somebody_else_is_not_run(file: Path, tmp_path: Path, which:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.root
-def test_nothing_is_unpacked_into_a_folder_of_somebody_else(file: Path, tmp_path: Path) -> None:
+def test_release_is_not_unpacked_into_a_foreign_folder(file: Path, tmp_path: Path) -> None:
     place = tmp_path / "unbounded-agent"
     place.mkdir()
     os.chown(place, 12345, 12345)

@@ -137,7 +137,7 @@ async def test_what_is_not_what_its_source_publishes_is_refused(mirror: Mirror, 
     assert (await cache.get(mirror.artifact(), quiet)).path.read_bytes() == CONTENT
 
 
-async def test_a_source_without_checksum_is_told_of(
+async def test_source_without_checksum_is_reported(
     mirror: Mirror, cache: ArtifactCache, caplog: pytest.LogCaptureFixture
 ) -> None:
     del mirror.held["/runc.sha256sum"]
@@ -174,7 +174,7 @@ async def no_http() -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-async def test_what_opens_the_door_is_neither_logged_nor_told(
+async def test_credentials_of_a_source_are_not_logged_or_reported(
     mirror: Mirror, cache: ArtifactCache, caplog: pytest.LogCaptureFixture
 ) -> None:
     opens = "?sig=opensesame"

@@ -220,7 +220,7 @@ async def test_what_can_never_be_a_node_is_refused_before_anything_is_fetched(
 
 
 @pytest.mark.slow
-async def test_artifacts_that_nobody_could_check_are_noted_with_the_slot(site: Site) -> None:
+async def test_unverified_artifacts_are_recorded_with_the_slot(site: Site) -> None:
     site.publish(site.goal())
     site.held = {path: content for path, content in site.held.items() if not path.endswith("v1.5.1.tgz.sha256")}
     await site.build(site.goal())

@@ -38,7 +38,7 @@ def test_a_signal_lets_the_command_clean_up(by: signal.Signals, capsys: pytest.C
     assert f"interrupted by {by.name}" in capsys.readouterr().err
 
 
-def test_a_failure_is_told_and_is_the_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failure_is_printed_and_sets_the_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
     async def main() -> int:
         raise Rejected("MachineName: is missing")
 
@@ -56,7 +56,7 @@ def test_a_failure_is_told_and_is_the_exit_status(capsys: pytest.CaptureFixture[
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_cause_of_a_failure_is_told_to_machina(
+def test_cause_of_a_failure_is_printed_for_machina(
     capsys: pytest.CaptureFixture[str], error: Exception, reason: str
 ) -> None:
     async def main() -> int:
@@ -77,7 +77,7 @@ def ticks(*times: float) -> Iterator[float]:
     yield from times
 
 
-def test_a_person_is_told_about_each_thing_now_and_then() -> None:
+def test_terminal_progress_is_rate_limited_per_item() -> None:
     stream, times = Terminal(), ticks(0.0, 0.1, 0.2, 1.0)
     progress = ProgressOutput(stream, clock=lambda: next(times))
     for words in ("slot: runc: 1 %", "slot: runc: 2 %", "slot: cni: 7 %", "slot: runc: 90 %"):

@@ -76,7 +76,7 @@ def test_the_machine_follows_its_host(
         (b"add@/devices/virtual/net/veth1\0ACTION=add\0SUBSYSTEM=net\0", False),
     ],
 )
-def test_events_of_devices_are_told_from_others(event: bytes, concerns: bool) -> None:
+def test_device_events_are_recognized(event: bytes, concerns: bool) -> None:
     assert concerns_devices(event) is concerns
 
 

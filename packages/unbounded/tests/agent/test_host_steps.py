@@ -66,7 +66,7 @@ async def test_what_a_second_start_finds_does_not_replace_what_the_first_found(m
 # sysctl
 
 
-async def test_parameters_that_the_kernel_lacks_are_left_out_and_told(made: MadeUpHost) -> None:
+async def test_missing_kernel_parameters_are_skipped_and_reported(made: MadeUpHost) -> None:
     told: list[str] = []
     await add_all((ALONE["sysctl"],), made.host, told.append)
     assert "bridge-nf-call-iptables" in told[0]
@@ -145,7 +145,7 @@ async def test_docker_is_stopped_socket_first_and_masked(made: MadeUpHost) -> No
     assert json.loads(made.layout.at(packet_filter.DOCKER_CONFIG).read_text()) == {"iptables": False}
 
 
-async def test_a_unit_that_somebody_wrote_is_disabled_and_not_masked(made: MadeUpHost) -> None:
+async def test_custom_unit_is_disabled_and_not_masked(made: MadeUpHost) -> None:
     made.write("/etc/systemd/system/docker.service", "[Service]\nExecStart=/opt/docker\n")
     made.units.units["docker.service"] = UnitFacts("docker.service", active="active", enabled="enabled")
     await add_all((packet_filter.DOCKER,), made.host, lambda _words: None)
@@ -193,7 +193,7 @@ async def test_only_missing_packages_are_installed_after_one_update_and_listed(m
     assert await add_all((ALONE["packages"],), made.host, lambda _words: None) == ()
 
 
-async def test_a_dead_mirror_is_told_with_what_could_not_be_installed(made: MadeUpHost) -> None:
+async def test_dead_package_mirror_is_reported_with_the_package(made: MadeUpHost) -> None:
     made.remove_program("machinectl")
     with_apt(made, broken="Could not resolve 'deb.debian.org'")
     with pytest.raises(Transient, match=r"systemd-container could not be installed.*deb\.debian\.org"):

@@ -61,7 +61,7 @@ def test_the_stand_in_reads_the_yaml_of_configuration_files() -> None:
 
 @pytest.mark.slow
 @pytest.mark.root
-async def test_the_mirror_serves_what_projects_publish_and_fails_as_told(mirror: Mirror) -> None:
+async def test_lab_mirror_serves_releases_and_fails_by_its_dials(mirror: Mirror) -> None:
     kubelet = f"{mirror.base}/v1.34.0/bin/linux/{ARCH}/kubelet"
     async with aiohttp.ClientSession() as web:
         async with web.get(kubelet) as answer:

@@ -63,9 +63,7 @@ async def test_who_waits_in_vain_reads_who_holds_the_host(tmp_path: Path) -> Non
         await process.wait()
 
 
-async def test_a_start_does_nothing_while_the_host_is_somebody_elses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_start_does_nothing_while_the_host_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = Layout(tmp_path)
     monkeypatch.setattr(start, "host_lock", partial(host_lock, within_s=0.05))
     async with host_lock(layout, "unbounded-agent reset"):

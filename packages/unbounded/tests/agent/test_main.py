@@ -42,7 +42,7 @@ def test_the_commands_of_the_documents_are_there_and_only_they_are_listed() -> N
      ("preflight", "--output", "yaml"), ("preflight", "--ignore-preflight-errors", "no-such-check")],
     ids=["nothing", "command", "flag", "log-format", "output", "check"],
 )  # fmt: skip
-def test_wrong_arguments_are_told_with_status_2(arguments: tuple[str, ...]) -> None:
+def test_invalid_arguments_exit_with_status_2(arguments: tuple[str, ...]) -> None:
     ran = agent(*arguments)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "error: " in ran.stderr

@@ -92,7 +92,7 @@ def test_a_registry_has_its_hosts_in_their_order() -> None:
     assert read["https://h/v2/hub"]["ca"] == [f"{folder}/1.crt"]
 
 
-def test_a_mirror_gets_the_login_that_is_for_it_and_nobody_elses() -> None:
+def test_registry_mirror_gets_only_its_own_login() -> None:
     urls = ("https://mirror:5000", "https://harbor/v2/hub", "https://harbor/v2/hub2", "http://open")
     registries = [
         {"name": "docker.io", "hosts": [{"url": url} for url in urls]},

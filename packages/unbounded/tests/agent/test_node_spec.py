@@ -162,7 +162,7 @@ def version_of(number: int = 2, name: str = "workers", **template: Any) -> Machi
     return msgspec.convert({"metadata": meta, "spec": spec}, MachineConfigurationVersion)
 
 
-def test_what_nobody_sets_stays_as_the_node_has_it() -> None:
+def test_unset_fields_stay_as_on_the_node() -> None:
     wanted = desired_node(machine_of(kubernetes={}), None, BASE)
     assert wanted.goal == BASE
     assert wanted.same
@@ -316,9 +316,7 @@ def test_labels_and_taints_that_were_taken_away_are_taken_away(
     ],
     ids=["machine", "configuration"],
 )
-def test_labels_and_taints_that_nobody_speaks_of_stay(
-    machine: Machine, version: MachineConfigurationVersion | None
-) -> None:
+def test_unspecified_labels_and_taints_stay(machine: Machine, version: MachineConfigurationVersion | None) -> None:
     assert desired_node(machine, version, LABELLED).same
 
 
@@ -328,7 +326,7 @@ def test_what_a_node_that_serves_follows_makes_no_other_node() -> None:
     assert not same_node(BASE, msgspec.structs.replace(LABELLED, image="registry/node:v2"))
 
 
-def test_nobody_can_label_the_node_as_that_of_another_machine() -> None:
+def test_node_label_of_the_machine_cannot_be_overridden() -> None:
     spec = {"kubernetes": {"nodeLabels": {"unbounded-cloud.io/machine": "m2"}}}
     assert desired_node(machine_of(**spec), None, BASE).goal.labels == OURS
 

@@ -59,9 +59,7 @@ def slot(layout: Layout, one: Slot = Slot.KUBE1) -> Path:
     return root
 
 
-async def test_kubelet_is_given_what_the_secrets_hold_and_nobody_else_is(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_pull_secrets_are_given_to_kubelet_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     layout, api = Layout(tmp_path), await api_with(AUTHS)
     root, secrets = slot(layout), PullSecrets(api, layout)

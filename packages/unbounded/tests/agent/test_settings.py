@@ -148,7 +148,7 @@ def test_it_comes_back_without_its_token_which_is_not_on_the_disk(tmp_path: Path
     assert layout.etc.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_damaged_one_is_told_by_its_keys(tmp_path: Path) -> None:
+def test_damaged_stored_configuration_is_rejected_by_its_keys(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     with pytest.raises(Rejected, match="run `unbounded-agent start` first"):
         require_stored_config(layout)

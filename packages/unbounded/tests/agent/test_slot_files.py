@@ -39,7 +39,7 @@ def test_no_file_is_readable_by_others_that_holds_a_secret() -> None:
             assert file.mode == 0o600 or secret not in file.content, file.path
 
 
-def test_kubelet_is_told_who_it_is_by_flags() -> None:
+def test_kubelet_gets_its_identity_by_flags() -> None:
     wanted = goal(labels={"b": "2", "a": ""}, taints=("x=1:NoExecute", "g:NoSchedule"))
     assert kubelet.node_flags(wanted) == [
         "--config=/var/lib/kubelet/config.json",

@@ -82,7 +82,7 @@ def test_another_machines_configuration_is_refused(tmp_path: Path) -> None:
         refuse_another_machine(layout, msgspec.structs.replace(CONFIG, machine_name="m2"))
 
 
-def test_a_damaged_kept_configuration_keeps_nobody_from_starting(tmp_path: Path) -> None:
+def test_damaged_stored_configuration_does_not_prevent_a_start(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     layout.etc.mkdir(parents=True)
     layout.config.write_text("{")
@@ -267,7 +267,7 @@ LACKS = {
 
 
 @pytest.mark.parametrize("name", LACKS)
-def test_a_node_that_does_not_come_is_told_with_what_it_lacks(name: str, tmp_path: Path) -> None:
+def test_missing_node_is_reported_with_what_it_lacks(name: str, tmp_path: Path) -> None:
     runs, boot_id, lack = LACKS[name]
 
     async def story() -> None:
@@ -368,7 +368,7 @@ async def test_no_node_is_made_from_a_version_that_changes_again_and_again() -> 
         await recorded_goal(api, GOAL)
 
 
-def test_a_machine_that_was_deleted_is_told_with_what_to_do() -> None:
+def test_deleted_machine_is_reported_with_its_remedy() -> None:
     async def story() -> None:
         with pytest.raises(Rejected, match="Machine m1 was deleted: run `unbounded-agent reset`"):
             await goal_for_build(MemoryApi(), GOAL)

@@ -98,12 +98,12 @@ async def test_a_node_that_runs(host: Host) -> None:
     assert "kube2:      free" in told
 
 
-async def test_a_node_with_artifacts_that_nobody_could_check(host: Host) -> None:
+async def test_status_names_unverified_artifacts_of_a_node(host: Host) -> None:
     host.applied(Slot.KUBE1, msgspec.json.encode(BuildRecord(goal=GOAL, unchecked=("cni", "runc"))))
     assert "no Node registered yet, without a verified sha256: cni runc" in await host.text()
 
 
-async def test_a_machine_that_was_deleted_is_told_with_what_to_do(host: Host) -> None:
+async def test_deleted_machine_is_reported_with_its_remedy(host: Host) -> None:
     store_config(host.layout, config(api_server="https://api.example.com"))
     host.layout.machine_missing.parent.mkdir(parents=True)
     host.layout.machine_missing.write_text("Machine m1 was deleted: run something\n")
@@ -180,7 +180,9 @@ async def test_the_json_has_the_same_and_no_secret(host: Host) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")
 @pytest.mark.root
-async def test_others_than_root_are_told_what_they_may_know(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_status_for_other_users_than_root_omits_private_parts(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     build = this_build()  # a checkout below root's home cannot be read by others; a release can
     monkeypatch.setattr(host_status, "this_build", lambda: build)
     store_config(host.layout, config(api_server="https://api.example.com"))

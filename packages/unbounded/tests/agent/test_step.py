@@ -111,7 +111,7 @@ async def test_the_way_back_goes_on_after_a_failure_and_names_it() -> None:
     assert world.did == ["-c", "-a"]
 
 
-def test_a_list_that_cannot_be_walked_is_told_apart() -> None:
+def test_faults_of_a_step_list_are_reported() -> None:
     assert faults([step("a", "b"), step("b", "a")]) == ["steps wait for each other: a → b → a"] or faults(
         [step("a", "b"), step("b", "a")]
     ) == ["steps wait for each other: b → a → b"]

@@ -170,7 +170,7 @@ def _up(*arguments: str, **environ: str) -> UpSettings:
     return up_settings_of(parser.parse_args(arguments))
 
 
-def test_up_stays_on_loopback_and_says_little_unless_told_otherwise() -> None:
+def test_up_defaults_to_loopback_and_few_logs() -> None:
     assert _up() == UpSettings(data=Path("data"))
     assert _up("--verify-kubelets") == UpSettings(data=Path("data"), verify_kubelets=True)
     assert _up("--log-level", "debug", UNBOUNDED_LOG_LEVEL="error").log_level == "debug"

@@ -299,7 +299,7 @@ async def _value(value: Any) -> Any:
 @pytest.mark.parametrize(
     "bmc", [BMC | {"caBundle": "PEM"}, BMC | {"url": "http://bmc"}], ids=["vouched for", "not encrypted"]
 )
-def test_where_there_is_nothing_to_pin_nobody_is_asked(bmc: dict[str, Any]) -> None:
+def test_machine_without_anything_to_pin_is_not_contacted(bmc: dict[str, Any]) -> None:
     async def story(world: World, certificates: Certificates) -> None:
         await world.machine(bmc=bmc)
         await settled()

@@ -38,7 +38,7 @@ class Refusing(MemoryApi):
         return await super().create(kind, body, namespace=namespace)
 
 
-async def test_where_the_controllers_run_is_told_though_cluster_info_is_refused(
+async def test_components_are_published_despite_a_rejected_cluster_info(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(up, "from_kubeconfig", lambda _path: SimpleNamespace(ca=b"ca"))

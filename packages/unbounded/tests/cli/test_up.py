@@ -219,7 +219,7 @@ async def test_the_port_stays_the_same_from_start_to_start(tmp_path: Path) -> No
 
 
 @needs_kubectl
-async def test_new_nodes_and_whoever_writes_their_scripts_are_told_what_holds_now(tmp_path: Path) -> None:
+async def test_new_nodes_and_bootstrap_scripts_get_the_present_settings(tmp_path: Path) -> None:
     bootstrap = ("machine", "manual-bootstrap", "web8", "--site", "dc1")
     cli = Cli(tmp_path / "data" / "kubeconfig")
     async with up(tmp_path / "data", *TOLD, "--advertise-address", "127.0.0.1") as running:

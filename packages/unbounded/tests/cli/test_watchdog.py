@@ -36,9 +36,7 @@ def _alive() -> Watchdog:
         ("D", 0.0, MOST_S),  # its memory is on a slow disk
     ],
 )
-def test_a_process_that_hangs_is_told_from_one_that_is_kept_waiting(
-    state: str, cpu_share: float, noticed_s: float
-) -> None:
+def test_watchdog_distinguishes_hanging_from_starved_processes(state: str, cpu_share: float, noticed_s: float) -> None:
     assert _noticed_after(_alive(), state=state, cpu_share=cpu_share) == noticed_s
 
 

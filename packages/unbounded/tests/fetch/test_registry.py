@@ -97,7 +97,7 @@ async def test_a_manifest_without_end_is_cut_off(registry: Registry, session: We
         await client(session, registry).resolve(AMD64)
 
 
-async def test_what_is_not_there_is_told_with_the_registrys_words(registry: Registry, session: Web) -> None:
+async def test_missing_image_is_reported_with_the_registry_error(registry: Registry, session: Web) -> None:
     with pytest.raises(
         NotPublished, match=r"image 127.0.0.1:\d+/lab/img:v1: .*404 Not Found \(MANIFEST_UNKNOWN: unknown\)"
     ):
@@ -105,7 +105,7 @@ async def test_what_is_not_there_is_told_with_the_registrys_words(registry: Regi
     assert registry.count("manifests") == 1
 
 
-async def test_nobody_there_is_unavailable() -> None:
+async def test_unreachable_registry_is_unavailable() -> None:
     async with Registry().running() as registry:
         host = registry.host
     async with Web(patience=HASTY) as session:

@@ -131,7 +131,7 @@ async def test_those_who_ask_for_one_digest_share_one_pull(registry: Registry, t
         assert registry.count("blobs") == 2
 
 
-async def test_a_pull_goes_on_as_long_as_somebody_waits_for_it(registry: Registry, tmp_path: Path) -> None:
+async def test_pull_continues_while_any_caller_waits(registry: Registry, tmp_path: Path) -> None:
     registry.add(built(), "v1")
     gate = Gate(registry)
     name = f"{registry.host}/lab/img:v1"
@@ -237,7 +237,7 @@ async def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_full_store_makes_room_by_what_nobody_uses(registry: Registry, tmp_path: Path) -> None:
+async def test_full_store_evicts_unused_images(registry: Registry, tmp_path: Path) -> None:
     names = []
     for number in range(4):
         registry.add(image([files({"disk/a": os.urandom(100_000)})]), f"v{number}")

@@ -202,7 +202,7 @@ def test_the_limit_is_for_all_layers_together(tmp_path: Path) -> None:
         unpacked(tmp_path, layer, layer, bounds=UnpackLimits(bytes=1 << 21, members=100))
 
 
-def test_an_unpacking_stops_when_it_is_told_to(tmp_path: Path) -> None:
+def test_unpacking_stops_on_its_signal(tmp_path: Path) -> None:
     stop = StopSignal()
     stop.event.set()
     layer = tmp_path / "layer"

@@ -306,7 +306,7 @@ def test_what_is_no_release_is_refused(host: Host, content: bytes, words: str) -
     ],
     ids=["no config", "config missing", "scheme", "no release", "no digest", "two lines", "folder"],
 )
-def test_what_it_is_told_wrongly_is_said(host: Host, told: dict[str, str], words: str) -> None:
+def test_invalid_installer_variable_is_reported(host: Host, told: dict[str, str], words: str) -> None:
     ran = host.install(**told)
     assert ran.returncode == 1
     assert words in ran.stderr

@@ -181,7 +181,7 @@ def test_a_bundle_with_a_broken_certificate_is_named_by_its_key(secure: Releases
     assert f"CaBundle of {host.config}" in ran.stderr
 
 
-def test_a_wget_that_may_check_nobody_gets_no_unchecked_release(plain: Releases, tmp_path: Path) -> None:
+def test_wget_without_tls_checks_gets_no_unverified_release(plain: Releases, tmp_path: Path) -> None:
     host = host_of(plain, tmp_path / "host")
     host.only()
     wget = Path(host.path) / "wget"

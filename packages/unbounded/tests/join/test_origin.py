@@ -65,7 +65,7 @@ def test_agent_origin_without_name_or_integrity_is_a_fault(origin: AgentOrigin, 
     assert origin.fault == fault
 
 
-def test_only_what_is_said_is_told_to_the_script() -> None:
+def test_install_environment_has_only_set_values() -> None:
     assert install_environment(AgentOrigin()) == {}
     assert install_environment(AgentOrigin("v1", "https://b", "https://u", "d")) == {
         "AGENT_VERSION": "v1",

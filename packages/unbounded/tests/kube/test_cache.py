@@ -114,7 +114,7 @@ def test_a_subscription_lasts_as_long_as_its_block_also_where_that_breaks() -> N
     run_virtual(main())
 
 
-def test_a_late_subscriber_is_told_of_what_is_there() -> None:
+def test_late_subscriber_gets_the_present_objects() -> None:
     async def main() -> None:
         api = MemoryApi()
         await api.create(MACHINES, machine("a"))
@@ -143,7 +143,7 @@ def test_namespaces_tell_objects_of_one_name_apart() -> None:
     run_virtual(main())
 
 
-def test_a_subscriber_that_breaks_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_subscriber_does_not_stop_others(caplog: pytest.LogCaptureFixture) -> None:
     def breaks(old: Machine | None, new: Machine | None) -> None:
         raise RuntimeError("a bug")
 
@@ -230,7 +230,7 @@ def test_an_answer_outside_of_the_selection_is_not_taken_in() -> None:
 # ---- recovery
 
 
-def test_deletions_during_an_outage_are_told_after_it() -> None:
+def test_deletions_during_an_outage_are_delivered_afterwards() -> None:
     async def main() -> None:
         api = FaultyApi(random.Random(1), rate=0)
         for name in ("a", "b", "c"):

@@ -356,7 +356,7 @@ async def test_a_version_that_is_too_old_is_expired(as_status: bool) -> None:
 
 
 @pytest.mark.parametrize("how", ["drop", "garbage"])
-async def test_a_broken_watch_fails_as_a_read_after_what_it_told(how: str) -> None:
+async def test_broken_watch_fails_as_a_read_after_its_events(how: str) -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.begin_stream()
         await exchange.event("ADDED", config_map("a", 6))

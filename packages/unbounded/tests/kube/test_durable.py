@@ -180,7 +180,7 @@ def test_durable_removal_also_removes_unfinished_copies_of_that_file_only(tmp_pa
     assert sorted(os.listdir(tmp_path)) == sorted(others)
 
 
-def test_on_a_real_disk_the_functions_do_what_the_model_was_told(tmp_path: Path) -> None:
+def test_durable_functions_on_a_real_disk_match_the_model(tmp_path: Path) -> None:
     durable.write_durably(tmp_path / "file", b"x" * 100_000, mode=0o640)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
     durable.link_durably(tmp_path / "link", "file")

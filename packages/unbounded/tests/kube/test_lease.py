@@ -230,7 +230,7 @@ def test_leading_costs_one_write_in_five_seconds() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
-def test_never_two_and_never_nobody_for_long_on_a_bad_network(seed: int) -> None:
+def test_bad_network_never_has_two_leaders_or_long_vacancies(seed: int) -> None:
     async def main() -> None:
         random.seed(seed)  # of the jitter
         rng = random.Random(seed)

@@ -63,7 +63,7 @@ def test_a_field_takes_the_place_of_nothing_and_anything_can_be_one(written: Att
     assert "class" in entry["thing"]
 
 
-def test_an_error_is_told_with_its_causes(written: Attach) -> None:
+def test_error_is_logged_with_its_causes(written: Attach) -> None:
     stream = written(HumanFormatter())
     try:
         try:
@@ -77,7 +77,7 @@ def test_an_error_is_told_with_its_causes(written: Attach) -> None:
     assert "ResponseLost: patch: no answer ← ConnectionResetError: reset by peer" in line
 
 
-def test_a_bug_is_told_with_its_traceback(written: Attach) -> None:
+def test_bug_is_logged_with_its_traceback(written: Attach) -> None:
     stream = written(JsonFormatter())
     try:
         raise KeyError("x")

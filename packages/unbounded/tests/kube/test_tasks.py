@@ -84,7 +84,7 @@ async def test_a_limit_ends_as_a_limit_when_the_work_has_ended() -> None:
     assert leave.is_set()
 
 
-async def test_work_that_can_be_stopped_is_told_and_its_failure_is_nobodys() -> None:
+async def test_cancelled_thread_work_gets_a_stop_signal() -> None:
     begun, stop = threading.Event(), threading.Event()
 
     def work() -> None:

@@ -228,7 +228,7 @@ def test_a_busy_server_is_given_the_time_that_it_asks_for() -> None:
     assert run_virtual(main()) == [0, 20]
 
 
-def test_our_bug_is_told_with_its_traceback_and_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_reconcile_bug_is_logged_and_other_keys_continue(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> dict[str, int]:
         looks = {"good": 0, "bad": 0}
 

@@ -215,7 +215,7 @@ def _key_of(held: StoredCertificate) -> ec.EllipticCurvePrivateKey:
     return found
 
 
-async def test_a_join_and_a_refusal_are_told_at_the_machine(admin: HttpApi) -> None:
+async def test_join_and_denial_are_reported_at_the_machine(admin: HttpApi) -> None:
     machine = await new_machine(admin)
 
     async def told(count: int) -> bool:
@@ -378,7 +378,7 @@ async def test_of_many_requests_to_several_approvers_one_is_granted(admin: HttpA
     assert {why(request) for request in found if request.status.has("Denied")} == {"NoJoinOpen"}
 
 
-async def test_machina_approves_nobody_else_whatever_it_is_made_to_try(admin: HttpApi) -> None:
+async def test_machina_may_approve_only_requests_of_agents_and_kubelets(admin: HttpApi) -> None:
     request, _ = await Host(admin).ask("m-admin")
     patch = {"status": {"conditions": [{"type": "Approved", "status": "True"}]}}
     async with component_runtime("machina", admin, metrics=ControllerMetrics()) as runtime:

@@ -289,7 +289,7 @@ def test_a_kubelet_does_not_become_an_agent(groups: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("purpose", BOTH)
-def test_nobody_renews_for_another_machine(purpose: str) -> None:
+def test_renewal_for_another_machine_is_denied(purpose: str) -> None:
     other = request_of(machine="m2", purpose=purpose, user=NODE, groups=(GROUP_AGENTS,))
     assert machine_concerned(other) == "m1"
     assert refused(plan(other, NEW)) == (

@@ -75,7 +75,7 @@ def test_force_gives_a_changed_field_to_the_last_one(first: dict[str, Any], seco
 
 @pytest.mark.slow
 @given(specs, specs)
-def test_an_update_owns_what_it_changed_and_nobody_owns_what_is_gone(
+def test_update_owns_changed_fields_and_removed_ones_have_no_owner(
     first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     old, new = apply({}, first, "first"), config(second)
@@ -96,7 +96,7 @@ def test_elements_of_both_stand_in_the_order_of_the_configuration() -> None:
     assert merge(KIND, live, config({"tags": ["a", "n", "b"]}))["spec"]["tags"] == ["x", "y", "a", "z", "n", "b"]
 
 
-def test_an_object_that_was_not_tracked_belongs_to_whoever_was_before() -> None:
+def test_fields_of_an_untracked_object_belong_to_before_first_apply() -> None:
     with pytest.raises(Conflicts, match=r'"before-first-apply" using example\.com/v1: \.spec\.size'):
         apply(config({"size": 1}), {"size": 2}, "m")
     taken = apply(config({"size": 1, "plain": [1]}), {"size": 2}, "m", force=True)

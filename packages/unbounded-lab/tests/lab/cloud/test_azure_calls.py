@@ -183,7 +183,7 @@ async def test_extensions_go_with_their_machine_and_can_be_put_again() -> None:
 
 
 @swift
-async def test_disks_are_listed_and_deleted_when_nobody_has_them() -> None:
+async def test_disks_are_listed_and_only_unattached_ones_deleted() -> None:
     async with scene(shape=VmShape(data_disks=1)) as s:
         s.cloud.add_disk("loose")
         there = {disk.name: disk.managed_by async for disk in s.client.disks.list_by_resource_group(GROUP)}

@@ -481,7 +481,7 @@ PUBLISHERS: Final = "/subscriptions/s/providers/Microsoft.Compute/locations/west
         (f"{GROUP_ID}/providers/{NICS}", VERSION, (400, "NoRegisteredProviderFound", None), "2024-05-01"),
     ],
 )
-def test_what_is_no_path_or_no_query_is_told(path: str, query: str, answer: Answer, words: str) -> None:
+def test_invalid_path_or_query_is_rejected(path: str, query: str, answer: Answer, words: str) -> None:
     desk = Desk()
     told, message = desk.told("GET", path, query=query)
     assert told == answer

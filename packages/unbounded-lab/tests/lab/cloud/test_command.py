@@ -143,7 +143,7 @@ async def test_a_file_that_cannot_be_written_is_named_before_anything_is_begun(
     assert out.getvalue() == ""
 
 
-async def test_a_port_that_somebody_has_is_named_and_nothing_is_left(
+async def test_port_in_use_is_named_and_no_file_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

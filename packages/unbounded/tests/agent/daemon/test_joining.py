@@ -264,7 +264,7 @@ REFUSALS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 ]
 
 
-async def test_a_token_makes_a_machine_that_nobody_but_its_agent_acts_on(served: tuple[ApiServer, Client]) -> None:
+async def test_bootstrap_token_may_create_only_a_machine_for_its_agent(served: tuple[ApiServer, Client]) -> None:
     server, _ = served
     told = {}
     async with with_token(config_of(server)) as api:

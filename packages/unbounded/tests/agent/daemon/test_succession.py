@@ -187,7 +187,7 @@ async def test_an_agent_moves_with_its_node_and_nothing_is_recreated(move: Move)
     assert not list(move.host.layout.state.glob("successor-*"))
 
 
-async def test_what_another_server_publishes_moves_nobody(move: Move) -> None:
+async def test_cluster_info_of_another_server_is_ignored(move: Move) -> None:
     """The address and CA of the target, published in a place that the agent does not read for its Machine."""
     await migrated(move)
     config = require_stored_config(move.host.layout)
@@ -245,7 +245,7 @@ async def test_a_server_that_cannot_prove_itself_is_not_followed(move: Move, tmp
     assert not move.host.layout.succession.exists()
 
 
-async def test_why_an_agent_does_not_follow_is_said_where_somebody_waits(move: Move) -> None:
+async def test_refused_succession_is_reported_to_the_waiting_command(move: Move) -> None:
     await migrated(move)
     told: list[str] = []
 
@@ -301,7 +301,7 @@ async def test_cut_off_anywhere_the_move_is_completed_or_forgotten(move: Move) -
     assert [uid for _, uid, _ in move.kubelets.moves] == [successor.node_uid]
 
 
-async def test_nobody_gets_a_certificate_for_another_machine(move: Move, tmp_path: Path) -> None:
+async def test_agent_gets_no_certificate_for_another_machine(move: Move, tmp_path: Path) -> None:
     await migrated(move)
     async with connected(move.host.layout, move.host.config) as api, relaying(move):
         for wanted in (successor_agent("m2"), successor_kubelet("m2")):

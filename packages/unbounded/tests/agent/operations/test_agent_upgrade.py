@@ -186,7 +186,7 @@ CHANGES: Final = {
 
 
 @pytest.mark.parametrize("action", [table.SWITCH, table.TAKE_BACK])
-def test_nothing_is_changed_while_somebody_else_has_the_host(tmp_path: Path, action: str) -> None:
+def test_upgrade_changes_nothing_while_the_host_is_locked(tmp_path: Path, action: str) -> None:
     async def told(tasks: asyncio.TaskGroup) -> None:
         story = Story(tmp_path, tasks, running=Colour.GREEN)
         target = await story.trial(switched=CHANGES[action])
@@ -203,7 +203,7 @@ def test_nothing_is_changed_while_somebody_else_has_the_host(tmp_path: Path, act
     play(told)
 
 
-def test_a_release_is_proven_whoever_has_the_host(tmp_path: Path) -> None:
+def test_release_is_proven_despite_a_locked_host(tmp_path: Path) -> None:
     """Its timer reverts it without a wait for others."""
 
     async def told(tasks: asyncio.TaskGroup) -> None:

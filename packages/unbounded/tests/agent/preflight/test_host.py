@@ -188,7 +188,7 @@ async def test_each_parameter_that_kubelet_refuses_is_found(tmp_path: Path, key:
     ],
     ids=["unified", "hybrid", "none"],
 )  # fmt: skip
-async def test_the_hierarchy_of_cgroups_is_told_apart(tmp_path: Path, mounts: str, version: int) -> None:
+async def test_cgroup_version_is_detected(tmp_path: Path, mounts: str, version: int) -> None:
     put(tmp_path, "/proc/self/mounts", mounts)
     assert (await seen(tmp_path)).cgroup_version == version
 

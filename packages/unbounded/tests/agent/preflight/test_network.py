@@ -137,7 +137,7 @@ def closed_port() -> int:
 
 
 @pytest.mark.slow
-async def test_what_is_there_is_told_to_be_there(here: Place) -> None:
+async def test_available_artifacts_pass_the_preflight(here: Place) -> None:
     found = await here.findings()
     assert severities(found) == {name: {OK} for name in NAMED}
     assert [one.target for one in found["kubernetes-artifacts"]] == [
@@ -344,7 +344,7 @@ async def test_api_server_of_another_authority_is_a_preflight_error(here: Place)
 
 
 @pytest.mark.slow
-async def test_trouble_on_the_way_is_told_by_its_kind(here: Place) -> None:
+async def test_connection_error_is_reported_by_its_kind(here: Place) -> None:
     for server, words in (
         (f"https://127.0.0.1:{closed_port()}", "refused"),
         ("https://no-such-host.invalid", "cannot be resolved"),
@@ -399,7 +399,7 @@ async def test_attestation_wants_a_tpm_where_no_token_is_given(here: Place) -> N
     assert [(one.severity, one.target) for one in found] == [(OK, "Attest.URL")]
 
 
-async def test_without_a_configuration_the_rest_is_told_all_the_same(here: Place) -> None:
+async def test_preflight_without_configuration_runs_the_other_checks(here: Place) -> None:
     told = await here.preflight(Rejected("config.json: MachineName '': must be the name of a Machine"))
     by_name = {one.name: one for one in told.findings}
     assert by_name["agent-config"].severity is ERROR
@@ -409,7 +409,7 @@ async def test_without_a_configuration_the_rest_is_told_all_the_same(here: Place
 
 
 @pytest.mark.slow
-async def test_neither_secrets_nor_addresses_are_told(here: Place) -> None:
+async def test_preflight_report_contains_no_secrets_or_addresses(here: Place) -> None:
     """Whatever goes wrong, reports can be pasted into a ticket."""
     secret = "opensesame"
     closed = closed_port()

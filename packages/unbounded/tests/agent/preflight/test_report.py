@@ -28,7 +28,7 @@ FINDINGS = (
 )
 
 
-def test_an_error_fails_and_is_told_in_the_order_of_the_checks() -> None:
+def test_error_fails_the_report_in_the_order_of_checks() -> None:
     told = report(FINDINGS, IgnoredChecks())
     assert told.failed
     assert [one.name for one in told.findings] == ["agent-config", "swap-active", "cgroups"]

@@ -141,7 +141,7 @@ async def _api() -> MemoryApi:
     return api
 
 
-def test_a_release_is_proven_in_time_although_somebody_else_has_the_host(tmp_path: Path) -> None:
+def test_release_is_proven_in_time_despite_a_locked_host(tmp_path: Path) -> None:
     """A node that is built takes longer than a trial may."""
 
     async def story() -> None:

@@ -149,7 +149,7 @@ def test_what_the_daemon_wrote_last_becomes_part_of_the_cause(failed: ScriptedHo
     assert said.endswith("import nthing ModuleNotFoundError: No module named 'n'")
 
 
-def test_of_what_the_daemon_wrote_only_the_end_is_told(failed: ScriptedHost) -> None:
+def test_rollback_cause_has_only_the_end_of_the_daemon_output(failed: ScriptedHost) -> None:
     said = crashed(failed, "".join(f"{number} {'x y ' * 100}\n" for number in range(9)))
     assert 290 < len(said.removeprefix("; it wrote last: ")) <= 300
     assert said.endswith("x y")
@@ -186,7 +186,7 @@ def test_without_a_journal_the_cause_says_the_rest(failed: ScriptedHost) -> None
     assert crashed(failed, "") == ""
 
 
-def test_what_an_earlier_trial_wrote_is_not_told_of_a_later_one(failed: ScriptedHost) -> None:
+def test_output_of_an_earlier_trial_is_not_reported_for_a_later_one(failed: ScriptedHost) -> None:
     failed.layout.upgrade_notes.mkdir(parents=True)
     (failed.layout.upgrade_notes / "stderr").write_text("of another release\n")
     failed.put_on_trial()

@@ -220,7 +220,7 @@ async def test_what_cannot_be_executed_at_all_is_a_failed_preflight(
     _nothing_changed(ground)
 
 
-async def test_whoever_is_cancelled_leaves_nothing(tmp_path: Path, ground: UpgradeContext) -> None:
+async def test_cancelled_staging_leaves_no_files(tmp_path: Path, ground: UpgradeContext) -> None:
     asked = asyncio.Event()
 
     async def silent(exchange: Exchange) -> None:
@@ -241,6 +241,6 @@ async def test_whoever_is_cancelled_leaves_nothing(tmp_path: Path, ground: Upgra
     [(0, None, "0 MiB"), (12 << 20, 40 << 20, "12 of 40 MiB"), (5 << 20, None, "5 MiB")],
     ids=["nothing", "known", "unknown"],
 )
-def test_progress_is_told_in_mib(done: int, total: int | None, words: str) -> None:
+def test_staging_progress_is_shown_in_mib(done: int, total: int | None, words: str) -> None:
     shown: Callable[[int, int | None], str] = staging.shown_progress
     assert shown(done, total) == words

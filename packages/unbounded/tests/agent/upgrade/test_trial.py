@@ -63,7 +63,7 @@ def test_fields_of_a_later_agent_in_a_known_format_do_no_harm(store: TrialStore,
 @pytest.mark.parametrize(
     "trash", ["", "{", "[]", '{"format":1,"progress":"Nonsense"}'], ids=["empty", "cut", "list", "word"]
 )
-def test_a_file_that_nobody_wrote_is_refused_and_may_be_replaced(store: TrialStore, tmp_path: Path, trash: str) -> None:
+def test_invalid_trial_file_is_rejected_and_may_be_replaced(store: TrialStore, tmp_path: Path, trash: str) -> None:
     store.write(TRIAL)
     Layout(tmp_path).upgrade.write_text(trash)
     with pytest.raises(Rejected, match=r"agent-upgrade\.json"):
@@ -89,7 +89,7 @@ def test_a_file_that_nobody_wrote_is_refused_and_may_be_replaced(store: TrialSto
         ),
     ],
 )
-def test_the_way_back_is_read_whoever_wrote_it(
+def test_rollback_note_is_read_from_each_writer(
     store: TrialStore, tmp_path: Path, text: str, back: RollbackNote
 ) -> None:
     store.write(TRIAL)

@@ -93,7 +93,7 @@ def test_two_deployments_share_machines_where_no_site_and_no_provider_parts_them
 @pytest.mark.parametrize(
     "written", [("--site=west", "--provider=AzureVM"), ("--site", "west", "--provider", "AzureVM")]
 )
-def test_what_a_deployment_looks_after_is_what_it_is_told(written: tuple[str, ...]) -> None:
+def test_scope_of_a_deployment_is_read_from_its_arguments(written: tuple[str, ...]) -> None:
     body = machine_ops_deployment(
         MachineOpsWorkload("registry.example.com/machine-ops-controller:v1", "west", "AzureVM")
     )

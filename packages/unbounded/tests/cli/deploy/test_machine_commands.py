@@ -260,7 +260,7 @@ async def test_what_cannot_be_meant_is_refused_before_anything_is_made(
         await up_api.get(MACHINES, f"{site}-h9")
 
 
-async def test_a_site_without_a_token_is_told_how_to_get_one(up_cli: Cli, key: Path) -> None:
+async def test_site_without_a_token_gets_the_init_command(up_cli: Cli, key: Path) -> None:
     for command in (
         register("tokenless", "--ssh-private-key", str(key)),
         ["machine", "manual-bootstrap", "m", "--site", "tokenless"],

@@ -51,7 +51,7 @@ async def test_why_fills_the_terminal_and_goes_no_further(beside: Path, failed: 
 
 
 @pytest.mark.slow
-async def test_nobody_who_wants_none_gets_colours(beside: Path, failed: str) -> None:
+async def test_no_color_disables_colours(beside: Path, failed: str) -> None:
     why = ("why", failed, "--kubeconfig", str(beside))
     for command in ((*PLUGIN, *why, "--no-color"), ("env", "NO_COLOR=1", *PLUGIN, *why)):
         assert "\x1b" not in await _written(*command, columns=80)

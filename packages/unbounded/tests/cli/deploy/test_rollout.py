@@ -52,7 +52,7 @@ def test_rollout_is_complete_when_all_pods_are_updated_and_available(body: Raw |
     assert rollout_of(body) == wanted
 
 
-def test_what_keeps_pods_from_running_is_told_once() -> None:
+def test_each_problem_of_pods_is_reported_once() -> None:
     unscheduled = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
     waiting = [
         {"state": {"waiting": {"reason": reason, "message": "no"}}} for reason in ("ContainerCreating", "ErrImagePull")

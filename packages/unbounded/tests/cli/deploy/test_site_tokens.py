@@ -78,7 +78,7 @@ def test_expired_token_of_a_waiting_machine_is_renewed_with_new_secret() -> None
     assert after.text != before.text
 
 
-def test_one_that_has_expired_and_that_nobody_waits_for_stays_so() -> None:
+def test_expired_token_without_waiting_machines_is_not_renewed() -> None:
     (step,) = plan(token(age=DAY * 2))
     assert isinstance(step, CreateToken)
 
@@ -143,7 +143,7 @@ async def written(api: Any, now: datetime = NOW) -> tuple[WrittenToken, ...]:
     return await tokens_for(api, SITE, DAY, now=lambda: now)
 
 
-async def test_a_token_that_somebody_changes_meanwhile_is_looked_at_again() -> None:
+async def test_concurrently_changed_token_is_read_again() -> None:
     api = MemoryApi()
     (made,) = await written(api)
     conflicts = 0

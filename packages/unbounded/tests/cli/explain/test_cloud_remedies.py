@@ -190,7 +190,7 @@ def test_a_message_alone_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize(("code", "field"), [(causes.SOURCE_MISSING, "url"), (causes.DIGEST_MISSING, "sha256")])
-def test_a_release_that_nobody_named_is_named(code: str, field: str) -> None:
+def test_missing_agent_release_remedy_names_each_setting(code: str, field: str) -> None:
     operation = operation_of(status=failed(Cause(code=code)))
     fixes = fixes_for(reasons.BOOTSTRAP_DATA_FAILED, MACHINE, operation, ExplainFacts())
     own, install, up, again = (fix.command for fix in fixes)
@@ -353,7 +353,7 @@ def test_what_was_kept_and_is_gone_is_put_back_or_done_without() -> None:
     can_be_typed(back)
 
 
-def test_nobody_is_told_to_replace_what_a_machine_was_bound_to_meanwhile() -> None:
+def test_changed_target_remedy_suggests_no_replacement() -> None:
     machine = machine_of(provider="AzureVM", providerID=VM)
     ended = operation_of("op", "HostReplace", status={"phase": "Failed"})
     look, bind = (fix.command for fix in fixes_for(common.TARGET_CHANGED, machine, ended, ExplainFacts()))

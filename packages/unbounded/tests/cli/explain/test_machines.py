@@ -287,7 +287,7 @@ async def test_machina_is_not_running(api: MemoryApi) -> None:
 
 
 @told
-async def test_nobody_has_looked_at_it_yet(api: MemoryApi) -> None:
+async def test_why_reports_an_untried_ssh_machine(api: MemoryApi) -> None:
     await machine(api, ssh=SSH)
     links = await ask(api)
     assert abouts(links) == ["machine/m1", "machina"]
@@ -564,7 +564,7 @@ async def test_its_agent_cannot_follow_the_clusters_address(api: MemoryApi) -> N
 
 
 @told
-async def test_a_counter_that_nobody_acts_on(api: MemoryApi) -> None:
+async def test_why_reports_a_counter_without_operation(api: MemoryApi) -> None:
     await machine(api, pxe=PXE, operations={"repaveCounter": 1})
     links = await ask(api, alive=[MACHINA])
     assert abouts(links) == ["machine/m1", "metalman/lab"]
@@ -683,7 +683,7 @@ async def test_nothing_holds_it_up(api: MemoryApi) -> None:
 
 
 @told
-async def test_how_the_last_operation_failed_is_told_when_it_is_gone(api: MemoryApi) -> None:
+async def test_why_reports_the_failure_of_a_deleted_operation(api: MemoryApi) -> None:
     failed = {"name": "op", "uid": "u", "kind": "HostReplace", "phase": "Failed", "reason": "QuotaExceeded"}
     before = {"name": "on", "uid": "v", "kind": "HostPowerOn", "phase": "Complete"}
     status = {"recentOperations": [before, failed | {"message": "there is no VM m1; its model is in Secret s"}]}

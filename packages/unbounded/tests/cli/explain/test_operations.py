@@ -66,7 +66,7 @@ async def test_a_machine_that_does_not_exist_in_a_site_that_is_known(world: Worl
 
 
 @story
-async def test_nobody_can_do_it(world: World) -> None:
+async def test_operation_without_an_executor_is_rejected(world: World) -> None:
     world.steward().start()
     await world.machine("m1", ssh=SSH)
     await world.operation("op", "HostPowerOff", "m1")
@@ -78,7 +78,7 @@ async def test_nobody_can_do_it(world: World) -> None:
 
 
 @story
-async def test_nobody_has_looked_at_it_as_machina_is_away(world: World) -> None:
+async def test_why_reports_a_missing_machina(world: World) -> None:
     """The reason is known before a component reports it."""
     await world.machine("m1", ssh=SSH)
     await world.operation("op", "HostPowerOff", "m1")
@@ -106,7 +106,7 @@ async def test_parameters_that_are_wrong(world: World) -> None:
 
 
 @story
-async def test_its_provider_is_served_by_nobody(world: World) -> None:
+async def test_why_reports_an_unserved_provider(world: World) -> None:
     """`unbounded up` knows, as it starts the processes of providers, and reports; each change reaches the status."""
     world.steward().start()
     await components.publish(world.api, {})

@@ -321,7 +321,7 @@ async def test_another_operation_has_it(staged: Staged) -> None:
 
 
 @story
-async def test_nobody_can_do_it(staged: Staged) -> None:
+async def test_operation_without_an_executor_is_rejected(staged: Staged) -> None:
     """The command would be refused with the same words, before any request."""
     await staged.machine("m1", kubernetes={})
     with pytest.raises(CliError, match="no executor supports HostPowerOff on Machine m1"):
@@ -454,7 +454,7 @@ async def test_one_more_join(staged: Staged) -> None:
 
 
 @story
-async def test_what_is_no_operation_is_told_by_its_name(staged: Staged) -> None:
+async def test_plan_of_another_command_names_its_object(staged: Staged) -> None:
     await staged.machine("m1")
     (change,) = await staged.plan("config", "create", "base", "--agent-image", "registry.example.com/node:v1")
     assert change.what == "create machineconfiguration.unbounded-cloud.io/base"

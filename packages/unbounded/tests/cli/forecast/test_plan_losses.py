@@ -87,7 +87,7 @@ def test_what_the_cloud_has_against_it_is_in_its_way(monkeypatch: pytest.MonkeyP
     told(refused, monkeypatch)
 
 
-def test_a_login_that_nobody_else_has_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_reports_a_login_that_only_the_controller_has(monkeypatch: pytest.MonkeyPatch) -> None:
     async def unknown(staged: Staged, patch: pytest.MonkeyPatch) -> None:
         planned, _ = await _plan(staged, patch, mode="WorkloadIdentity")
         assert planned.targets[0].losses == ()

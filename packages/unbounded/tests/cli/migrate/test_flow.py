@@ -263,7 +263,7 @@ async def test_the_target_alone_finishes_a_whole_copy_and_no_other(tmp_path: Pat
         assert "migrated to" in migrated_reason(it.source.marker.data)
 
 
-async def test_both_sides_decide_at_one_moment_and_one_of_them_is_told(tmp_path: Path) -> None:
+async def test_rollback_after_the_finish_is_a_conflict(tmp_path: Path) -> None:
     async with world(tmp_path, machines=1) as it:
         record = await copied(it)
         await steps.finish(it.target, record, quiet)

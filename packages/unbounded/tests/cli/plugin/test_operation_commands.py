@@ -58,7 +58,7 @@ async def test_every_verb_has_its_kind(
 
 
 @pytest.mark.slow
-async def test_what_nobody_can_do_is_said_before_it_is_asked_for(cli: Cli, api: HttpApi) -> None:
+async def test_operation_without_an_executor_is_rejected_before_its_creation(cli: Cli, api: HttpApi) -> None:
     bare = await make_machine(api, "rack1", bmc=False)
     ran = await cli("machine", "power-off", bare.name)
     assert ran.status == 1

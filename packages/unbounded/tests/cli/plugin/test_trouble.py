@@ -90,7 +90,7 @@ async def test_a_missing_right_is_named(kubeconfig: Path, tmp_path: Path, api: H
 
 
 @pytest.mark.slow
-async def test_a_server_without_our_kinds_is_told_from_one_without_the_object(tmp_path: Path) -> None:
+async def test_server_without_definitions_is_reported_as_such(tmp_path: Path) -> None:
     with embedded_server(tmp_path) as bare:
         for words in (["machine", "power-on", "m"], ["machine", "operation", "list"]):
             ran = await Cli(bare)(*words)

@@ -61,7 +61,7 @@ def test_background_read_of_a_stale_version_or_forgotten_key_is_dropped() -> Non
     run_virtual(story())
 
 
-def test_who_could_not_be_answered_is_told_and_asks_ever_more_rarely() -> None:
+def test_failed_background_read_is_reported_and_retried_with_backoff() -> None:
     async def story() -> None:
         woken: list[str] = []
         readings: BackgroundReads[str] = BackgroundReads(woken.append)

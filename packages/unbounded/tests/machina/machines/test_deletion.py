@@ -180,7 +180,7 @@ def test_the_reset_that_was_asked_for_may_start() -> None:
 
 
 @pytest.mark.parametrize("status", [{}, claim(executor="unbounded-agent/m1")], ids=["asked", "claimed"])
-def test_while_the_agent_has_it_nobody_else_touches_the_host(status: dict[str, Any]) -> None:
+def test_host_is_not_reset_over_ssh_during_an_agent_reset(status: dict[str, Any]) -> None:
     plan = planned(machine_of(status=AGENT | DONE), node=NODE, operations=(asked(**status),), deleted_s=100.0)
     assert plan.actions == ()
     assert plan.requeue_after_s == TIMES.reset_s - 100.0

@@ -184,7 +184,7 @@ async def test_a_host_that_is_reachable_again_is_reset_within_a_minute(cluster: 
 
 
 @story
-async def test_a_host_that_nobody_was_ever_let_in_to_holds_nothing_up(cluster: Cluster) -> None:
+async def test_host_without_any_login_does_not_delay_a_deletion(cluster: Cluster) -> None:
     await cluster.secrets()
     host = cluster.hosts[HOST]
     host.refused.add(await cluster.version())

@@ -178,7 +178,7 @@ def _has_node_ref(machine: Machine) -> bool:
     return machine.spec.kubernetes is not None and machine.spec.kubernetes.node_ref is not None
 
 
-async def test_without_kubernetes_nobody_logs_in(site: Site) -> None:
+async def test_machine_without_kubernetes_gets_no_login(site: Site) -> None:
     host = site.fleet.servers[3]
     async with site.machina():
         logins = host.log.count("Accepted publickey")

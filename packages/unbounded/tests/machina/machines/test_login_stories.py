@@ -101,7 +101,7 @@ async def test_changed_host_key_prevents_logins_until_its_pin_is_removed(
 
 @pytest.mark.slow
 @story
-async def test_many_machines_whose_own_secrets_are_missing_hold_up_nobody_else(cluster: Cluster) -> None:
+async def test_machines_with_missing_secrets_delay_no_others(cluster: Cluster) -> None:
     await cluster.secrets()
     names = [f"w{number}" for number in range(150)]
     for number, name in enumerate(names):

@@ -93,7 +93,7 @@ def test_missing_node_labels_are_set_including_restricted_ones() -> None:
     assert after.metadata.labels == OURS | {"zone": "z", ROLE: "", "tier": "a"}
 
 
-def test_a_label_that_somebody_took_off_or_changed_is_put_back() -> None:
+def test_removed_or_changed_node_label_is_restored() -> None:
     machine = machine_of(nodeLabels={"tier": "a"})
     after = settled(machine, node_of())
     changed = merged(after, {"metadata": {"labels": {"tier": "b", LABEL_SITE: None}, "resourceVersion": "9"}})

@@ -167,7 +167,7 @@ def test_freed_capacity_is_used_at_once_despite_observed_ready_hosts() -> None:
     run_virtual(story())
 
 
-def test_a_machine_that_is_deleted_while_it_waits_holds_nobody_up() -> None:
+def test_machine_deleted_while_waiting_blocks_no_others() -> None:
     async def story() -> None:
         cluster = await several(1, at_once=1)
         async with cluster.machina():

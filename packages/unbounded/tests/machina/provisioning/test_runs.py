@@ -201,7 +201,7 @@ async def test_the_host_stops_what_does_not_end(host: Local) -> None:
 
 
 @pytest.mark.slow
-async def test_output_that_somebody_keeps_open_does_not_hold_it_up(host: Local, installer: HostInstaller) -> None:
+async def test_output_held_open_by_a_daemon_does_not_delay_the_end(host: Local, installer: HostInstaller) -> None:
     """Such as a daemon that the script has started."""
     script = f"exec 8>&-; setsid sleep 300 & echo $! > '{host.folder}/daemon'; exit 0"
     try:

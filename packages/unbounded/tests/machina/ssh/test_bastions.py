@@ -118,7 +118,7 @@ async def test_a_probe_logs_in_to_the_bastion_and_not_to_the_host(fleet: Fleet, 
     ],
     ids=["closed-port", "no-such-name", "no-route"],
 )
-async def test_what_the_bastion_meets_is_told_of_the_host(
+async def test_connection_error_beyond_the_bastion_is_one_of_the_host(
     fleet: Fleet, ssh: SshClient, beyond: str, trouble: SshReason
 ) -> None:
     there = HostPort(beyond) if beyond else HostPort(fleet.servers[0].address, 9)

@@ -86,7 +86,7 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await world.ssh.close()
 
 
-async def test_first_uses_are_told_in_order_and_once(world: World) -> None:
+async def test_first_uses_are_reported_in_order_and_once(world: World) -> None:
     first, logins = FirstUses(), world.logins()
     async with world.ssh.login(world.jumping, on_first_use=first):
         bastion, host = world.fingerprints
@@ -132,7 +132,7 @@ async def test_a_probe_logs_in_to_the_bastion_alone(world: World) -> None:
     assert world.logins() == logins
 
 
-async def test_nobody_there_is_a_refused_connection(world: World) -> None:
+async def test_closed_port_is_a_refused_connection(world: World) -> None:
     nobody = replace(world.direct.host, at=HostPort(world.direct.host.at.host, 9))
     with pytest.raises(SshTransient) as failed:
         await world.ssh.probe(SshRoute(nobody), on_first_use=FirstUses())

@@ -112,7 +112,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-async def test_what_answers_and_is_no_ssh_server_is_told_apart(what: str, ed25519: str) -> None:
+async def test_server_without_ssh_is_recognized(what: str, ed25519: str) -> None:
     answer, probed, logged_in = WRONG[what]
     silent = what in ("silent", "http")
     ssh = SshClient(SOON if what == "silent" else SshLimits(probe_s=0.5 if silent else 60, login_s=60))
@@ -136,7 +136,7 @@ def to(there: HostPort, fleet: Fleet) -> SshRoute:
     return SshRoute(replace(hop_to(fleet, fleet.servers[0]), at=there))
 
 
-async def test_nobody_listens_there_or_has_that_name_or_can_be_reached(ssh: SshClient, ed25519: str) -> None:
+async def test_refused_unresolved_and_unreachable_hosts_are_transient(ssh: SshClient, ed25519: str) -> None:
     for there, trouble in (
         (HostPort(LOOPBACK, free_port(LOOPBACK)), SshReason.REFUSED),
         (HostPort("255.255.255.255"), SshReason.NO_ROUTE),  # whatever routes there are, TCP has none there
@@ -154,9 +154,7 @@ async def test_nobody_listens_there_or_has_that_name_or_can_be_reached(ssh: SshC
 
 
 @pytest.mark.slow
-async def test_a_name_that_is_never_looked_up_holds_up_nobody_else(
-    ed25519: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_hanging_name_resolution_delays_no_other_login(ed25519: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = threading.Event()
     known = socket.getaddrinfo
 

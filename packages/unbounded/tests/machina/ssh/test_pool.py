@@ -182,7 +182,7 @@ def test_who_gives_up_the_login_leaves_it_to_the_next() -> None:
     story(tell)
 
 
-def test_a_connection_that_broke_is_given_to_nobody() -> None:
+def test_broken_bastion_connection_is_not_reused() -> None:
     async def tell(opener: Opener, pool: BastionPool[MadeUp]) -> None:
         riding = asyncio.create_task(ride(pool, for_s=100))
         await asyncio.sleep(5)

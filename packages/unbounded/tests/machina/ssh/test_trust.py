@@ -47,7 +47,7 @@ def test_keys_of_the_spec_count_alone_then_the_pinned_one_then_any() -> None:
 
 
 @pytest.mark.parametrize("bad", ["ssh-ed25519 AAAA", "ssh-dss AAAA", f"ssh-rsa {'A' * 40}", "nonsense", ""])
-def test_keys_that_cannot_be_read_trust_nobody(bad: str) -> None:
+def test_unparsable_host_keys_trust_no_server(bad: str) -> None:
     pins = HostKeyPins((bad,))
     assert not keys.trusted(pins, ED25519)
     assert not keys.first_use(pins)

@@ -88,7 +88,7 @@ async def test_a_request_that_was_changed_on_its_way_is_refused(change: Any, say
 
 
 @pytest.mark.slow
-async def test_a_key_that_nobody_knows_is_refused() -> None:
+async def test_unknown_api_key_is_rejected() -> None:
     async with serving() as (cloud, _, _), LabOci("other") as other:
         stranger = other.config | {"tenancy": cloud.tenancy.id, "user": cloud.api_key.user}
         for config in (stranger, stranger | {"fingerprint": cloud.api_key.fingerprint}):
@@ -183,7 +183,7 @@ async def test_a_token_that_has_expired_is_renewed_by_the_sdk(tmp_path: Path, mo
 
 
 @pytest.mark.slow
-async def test_a_token_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_token_of_another_tenancy_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving() as (cloud, _, _), LabOci("other") as other:
         for name, value in other.resource_principal(tmp_path).items():
             monkeypatch.setenv(name, value)
