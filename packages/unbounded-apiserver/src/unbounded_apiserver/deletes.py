@@ -12,7 +12,7 @@ from typing import Any, Final
 from unbounded_apiserver import metadata, status
 from unbounded_apiserver.builtin import NAMESPACES
 from unbounded_apiserver.definitions import CLEANUP, DEFINITIONS
-from unbounded_apiserver.managed_fields.owners import join_body
+from unbounded_apiserver.managed_fields.encoding import join_body
 from unbounded_apiserver.options import DeleteOptions, ListOptions
 from unbounded_apiserver.reads import ObjectPage, Reads
 from unbounded_apiserver.records import StoredObject

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from unbounded_apiserver.database import LogEntry
-from unbounded_apiserver.managed_fields.owners import NO_OWNERS, ManagedFields, join_body, split_body
+from unbounded_apiserver.managed_fields.encoding import NO_OWNERS, ManagedFields, join_body, split_body
 
 Extract = Callable[[Mapping[str, Any]], tuple[str, ...]]
 T = TypeVar("T")

@@ -12,10 +12,9 @@ import msgspec
 
 from unbounded_apiserver.decoding import RequestDocument
 from unbounded_apiserver.managed_fields import fieldsets, ownership
+from unbounded_apiserver.managed_fields.encoding import APPLY, UPDATE, FieldManager, ManagedFields, encode_time
 from unbounded_apiserver.managed_fields.fieldsets import FieldSet
-from unbounded_apiserver.managed_fields.owners import APPLY, UPDATE, FieldManager, ManagedFields, encode_time
-from unbounded_apiserver.managed_fields.ownership import BEFORE_APPLY, ManagerEntries, ManagerEntry
-from unbounded_apiserver.managed_fields.typed import (
+from unbounded_apiserver.managed_fields.merge import (
     Mistyped,
     ObjectKind,
     compare,
@@ -24,6 +23,7 @@ from unbounded_apiserver.managed_fields.typed import (
     remove,
     with_parents,
 )
+from unbounded_apiserver.managed_fields.ownership import BEFORE_APPLY, ManagerEntries, ManagerEntry
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.status import StatusError, bad_request
 from unbounded_apiserver.types import Object, Resource

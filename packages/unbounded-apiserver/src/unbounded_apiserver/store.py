@@ -16,7 +16,7 @@ from unbounded.kube.logs import Log
 from unbounded_apiserver.collection import Collection, Listener, ObjectChange, Snapshot
 from unbounded_apiserver.database import LogEntry, describe_error
 from unbounded_apiserver.journal import CommitStats, Compaction, Journal
-from unbounded_apiserver.managed_fields.owners import NO_OWNERS, ManagedFields
+from unbounded_apiserver.managed_fields.encoding import NO_OWNERS, ManagedFields
 from unbounded_apiserver.records import FieldTerm, StoredObject
 
 HISTORY_CHANGES: Final = 20_000

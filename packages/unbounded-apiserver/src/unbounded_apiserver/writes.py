@@ -25,7 +25,7 @@ from unbounded_apiserver.builtin import NAMESPACES
 from unbounded_apiserver.decoding import RequestDocument
 from unbounded_apiserver.definitions import unchecked_notice
 from unbounded_apiserver.managed_fields import ownership
-from unbounded_apiserver.managed_fields.owners import NO_OWNERS, ManagedFields
+from unbounded_apiserver.managed_fields.encoding import NO_OWNERS, ManagedFields
 from unbounded_apiserver.options import WriteOptions
 from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.schema import FieldError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from unbounded_apiserver.managed_fields.typed import ATOMIC, DeducedKind, MapListKind, MergeKind, ObjectKind, SetKind
+from unbounded_apiserver.managed_fields.merge import ATOMIC, DeducedKind, MapListKind, MergeKind, ObjectKind, SetKind
 from unbounded_apiserver.notation import OBJECT_META
 from unbounded_apiserver.type_desc import AnyType, ListType, MapType, ScalarType, StructType, TypeDesc
 

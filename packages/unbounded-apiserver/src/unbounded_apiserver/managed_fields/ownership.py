@@ -14,8 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded_apiserver.managed_fields import fieldsets
-from unbounded_apiserver.managed_fields.fieldsets import FieldSet
-from unbounded_apiserver.managed_fields.owners import (
+from unbounded_apiserver.managed_fields.encoding import (
     APPLY,
     COMMON_BYTES,
     FIELDS_V1,
@@ -28,8 +27,9 @@ from unbounded_apiserver.managed_fields.owners import (
     encoded_entry,
     single_owner,
 )
+from unbounded_apiserver.managed_fields.fieldsets import FieldSet
+from unbounded_apiserver.managed_fields.merge import FieldChanges, ObjectKind, compare
 from unbounded_apiserver.managed_fields.signatures import signer
-from unbounded_apiserver.managed_fields.typed import FieldChanges, ObjectKind, compare
 from unbounded_apiserver.types import Object, Resource
 
 BEFORE_APPLY: Final = "before-first-apply"

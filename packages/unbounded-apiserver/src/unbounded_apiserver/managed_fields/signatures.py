@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from unbounded_apiserver.managed_fields.typed import (
+from unbounded_apiserver.managed_fields.merge import (
     DeducedKind,
     MapListKind,
     MergeKind,

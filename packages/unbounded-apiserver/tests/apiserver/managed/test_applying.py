@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.apiserver.managed.support import KIND, apply, config, fields_of, owners_of, specs, with_owners
 from unbounded_apiserver.managed_fields import fieldsets, ownership
-from unbounded_apiserver.managed_fields.owners import UPDATE, FieldManager
+from unbounded_apiserver.managed_fields.encoding import UPDATE, FieldManager
+from unbounded_apiserver.managed_fields.merge import Mistyped, compare, merge, owned_paths, with_parents
 from unbounded_apiserver.managed_fields.signatures import signer
-from unbounded_apiserver.managed_fields.typed import Mistyped, compare, merge, owned_paths, with_parents
 from unbounded_apiserver.server_side_apply import Conflicts
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.apiserver.managed.support import specs
 from unbounded_apiserver.managed_fields import ownership
-from unbounded_apiserver.managed_fields.owners import (
+from unbounded_apiserver.managed_fields.encoding import (
     APPLY,
     NO_OWNERS,
     UPDATE,

@@ -23,7 +23,7 @@ from tests.metalman.support.reservations import (
     pxe,
 )
 from unbounded.metalman.dhcp import packet as opt
-from unbounded.metalman.dhcp.lease import answer, proxy_answer
+from unbounded.metalman.dhcp.answers import answer, proxy_answer
 from unbounded.metalman.dhcp.model import (
     Arrival,
     DhcpAnswer,
