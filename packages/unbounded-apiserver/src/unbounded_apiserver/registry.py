@@ -25,9 +25,8 @@ from unbounded_apiserver.controllers.namespaces import NamespaceController
 from unbounded_apiserver.controllers.nodes import DEFAULT_TIMES, NodeTimes
 from unbounded_apiserver.controllers.nodes.conditions import taint_new
 from unbounded_apiserver.controllers.nodes.events import ApiEventRecorder
-from unbounded_apiserver.controllers.nodes.evictions import TaintEviction
 from unbounded_apiserver.controllers.nodes.lifecycle import NodeLifecycle
-from unbounded_apiserver.controllers.nodes.pods import OrphanCollector
+from unbounded_apiserver.controllers.nodes.pods import OrphanCollector, TaintEviction
 from unbounded_apiserver.controllers.policy_status import PolicyStatusController
 from unbounded_apiserver.controllers.published_ca import ClusterInfoSigner, RootCaPublisher
 from unbounded_apiserver.decoding import normalize

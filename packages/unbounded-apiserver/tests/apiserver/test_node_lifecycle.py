@@ -16,8 +16,8 @@ from tests.apiserver import recorded
 from tests.apiserver.support import Client, running
 from tests.support.waiting import eventually
 from unbounded_apiserver.controllers.nodes import NodeTimes
-from unbounded_apiserver.controllers.nodes.evictions import tolerated_s
 from unbounded_apiserver.controllers.nodes.lifecycle import NodeReadiness, Zones, zone_of
+from unbounded_apiserver.controllers.nodes.pods import tolerated_s
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/demo/pods"

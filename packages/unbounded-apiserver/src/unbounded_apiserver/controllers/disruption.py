@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from unbounded_apiserver.collection import ObjectChange
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
+from unbounded_apiserver.records import ObjectChange
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.types import Object
 from unbounded_apiserver.workloads.disruption_budgets import BUDGETS, DisruptionBudgets, PodFacts, affects_budget

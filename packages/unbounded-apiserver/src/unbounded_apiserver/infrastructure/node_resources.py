@@ -1,9 +1,12 @@
-"""resource.k8s.io ResourceSlice: devices of a node, as drivers of kubelet publish them. Nothing is allocated here."""
+"""Resources that nodes offer to Pods: handlers of the container runtime (RuntimeClass) and devices (ResourceSlice).
+
+Drivers of kubelet publish the devices. Nothing is allocated here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from unbounded_apiserver import field_errors, name_validation, notation
 from unbounded_apiserver.builtin import BuiltInType
@@ -13,6 +16,58 @@ from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.schema.errors import too_many
 from unbounded_apiserver.types import Object, Resource, TableColumn
 from unbounded_apiserver.workloads.pods import TYPES as POD_TYPES
+
+RUNTIME_GROUP: Final = "node.k8s.io"
+_CLASS_TYPES: Final = notation.read(
+    """
+RuntimeClass: A handler of the container runtime that pods can name.
+  handler string!  The handler as the runtime calls it.
+  overhead Overhead*  The resources of each of its pods beyond its containers.
+  scheduling Scheduling*  The nodes that have the handler.
+Overhead: The resources of a pod beyond its containers.
+  podFixed {quantity}  Resources of each pod.
+Scheduling: Where pods of the class can run.
+  nodeSelector {string}  Labels that the node must have.
+  tolerations [Toleration]  Taints that these pods are allowed on.
+""",
+    package="io.k8s.api.node.v1",
+    known={"Toleration": POD_TYPES["Toleration"]},
+)
+
+
+def _class_rules(obj: Object, old: Object | None) -> list[FieldError]:
+    handler, scheduling = obj["handler"], obj.get("scheduling") or {}
+    errors = (
+        [field_errors.invalid("handler", handler, why) for why in name_validation.label_1123(handler)]
+        if handler
+        else []
+    )
+    if not handler:
+        errors.append(field_errors.required("handler"))
+    for key, value in (scheduling.get("nodeSelector") or {}).items():
+        where = "scheduling.nodeSelector"
+        errors += [field_errors.invalid(where, key, why) for why in name_validation.qualified_name(key)]
+        errors += [field_errors.invalid(where, value, why) for why in name_validation.label_value(value)]
+    seen: list[tuple[Any, ...]] = []
+    for index, toleration in enumerate(scheduling.get("tolerations") or ()):
+        identity = tuple(toleration.get(name, "") for name in ("key", "operator", "value", "effect"))
+        if identity in seen:
+            errors.append(field_errors.duplicate(f"scheduling.tolerations[{index}]", toleration))
+        seen.append(identity)
+    return errors if old is None else [*errors, *immutable(handler, old["handler"], "handler")]
+
+
+RUNTIME_CLASSES: Final = Resource(
+    RUNTIME_GROUP,
+    "v1",
+    "RuntimeClass",
+    "runtimeclasses",
+    "runtimeclass",
+    False,
+    BuiltInType(notation.kind(_CLASS_TYPES, "RuntimeClass"), unconditional_update=False, rules=_class_rules),
+    columns=(NAME, TableColumn("Handler", path=".handler"), AGE),
+)
+
 
 GROUP: Final = "resource.k8s.io"
 NAME_BYTES: Final = 253
