@@ -29,7 +29,7 @@ from unbounded.metalman.dhcp.model import (
 from unbounded.metalman.http import server as http_server
 from unbounded.metalman.http.ports import CloudInitEvent, FileRejected, OnDisk, ProgressReport, ReportAnswer
 from unbounded.metalman.tftp import server as tftp_server
-from unbounded.metalman.tftp.transfer import MemoryContent, TftpContent, TftpRejection
+from unbounded.metalman.tftp.protocol import MemoryContent, TftpContent, TftpRejection
 
 NOTHING = ReportAnswer(200, {})
 

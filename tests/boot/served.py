@@ -18,9 +18,9 @@ from unbounded.metalman.dhcp.server import DhcpServer
 from unbounded.metalman.dhcp.server import DhcpServerSettings as DhcpSettings
 from unbounded.metalman.http.server import HttpServer
 from unbounded.metalman.http.server import HttpServerSettings as HttpSettings
+from unbounded.metalman.tftp.protocol import MemoryContent, TftpContent, TftpRejection
 from unbounded.metalman.tftp.server import TftpServer
 from unbounded.metalman.tftp.server import TftpServerSettings as TftpSettings
-from unbounded.metalman.tftp.transfer import MemoryContent, TftpContent, TftpRejection
 
 PORT: Final = 8880
 ADDRESS: Final = "10.88.0.50"

@@ -17,7 +17,7 @@ from unbounded.kube.process import Runtime, StartupError
 from unbounded.metalman.dhcp.model import DhcpClient, DhcpFinding, DhcpServerMode, WithheldReservation, address_octets
 from unbounded.metalman.netboot_servers import KernelNetwork, NetbootServers, Reachability, reach, why_not
 from unbounded.metalman.settings import DhcpMode, FlagNames, NetbootSettings
-from unbounded.metalman.tftp.transfer import TftpContent, TftpRejection
+from unbounded.metalman.tftp.protocol import TftpContent, TftpRejection
 
 BEHIND_RELAYS = Reachability(address_octets("127.0.0.1"), DhcpServerMode.RELAY, None, "http://127.0.0.1:8880")
 

@@ -11,9 +11,17 @@ from aiohttp import web
 
 from tests.metalman.fake_bmc import PASSWORD, RESET, ROOT, SYSTEM, FakeBmc, Handler, error, hang_up, says, slow
 from unbounded.api.failures import Rejected, Transient, Uncertain
-from unbounded.metalman.redfish.failures import TaskFailed, Unsupported
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import BmcLimits, BmcPowerState, BootEnabled, BootOverride, BootTarget, ResetType
+from unbounded.metalman.redfish.ports import (
+    BmcLimits,
+    BmcPowerState,
+    BootEnabled,
+    BootOverride,
+    BootTarget,
+    ResetType,
+    TaskFailed,
+    Unsupported,
+)
 
 TASK = f"{ROOT}/TaskService/TaskMonitors/7"
 

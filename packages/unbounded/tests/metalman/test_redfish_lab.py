@@ -13,24 +13,22 @@ import pytest
 
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
-from unbounded.metalman.redfish.failures import (
-    BmcBusy,
-    BmcUnreachable,
-    CertificateChanged,
-    CircuitOpen,
-    PasswordRejected,
-    TaskFailed,
-    Unsupported,
-)
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
 from unbounded.metalman.redfish.ports import (
     BmcAccount,
+    BmcBusy,
     BmcLimits,
     BmcPowerState,
+    BmcUnreachable,
     BootEnabled,
     BootOverride,
     BootTarget,
+    CertificateChanged,
+    CircuitOpen,
+    PasswordRejected,
     ResetType,
+    TaskFailed,
+    Unsupported,
 )
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc

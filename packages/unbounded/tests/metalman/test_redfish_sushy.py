@@ -11,9 +11,17 @@ import pytest
 
 from tests.support.sushy import PASSWORD, USERNAME, Sushy, sushy
 from unbounded.api.failures import Rejected
-from unbounded.metalman.redfish.failures import CertificateChanged, PasswordRejected
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
-from unbounded.metalman.redfish.ports import BmcAccount, BmcPowerState, BootEnabled, BootOverride, BootTarget, ResetType
+from unbounded.metalman.redfish.ports import (
+    BmcAccount,
+    BmcPowerState,
+    BootEnabled,
+    BootOverride,
+    BootTarget,
+    CertificateChanged,
+    PasswordRejected,
+    ResetType,
+)
 
 pytestmark = pytest.mark.slow
 

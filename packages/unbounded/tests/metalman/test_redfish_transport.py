@@ -11,10 +11,19 @@ from aiohttp import web
 from tests.metalman.fake_bmc import RESET, SYSTEM, FakeBmc, error, hang_up, says, slow
 from tests.support.waiting import eventually
 from unbounded.api.failures import Rejected, Transient, Uncertain
-from unbounded.metalman.redfish.failures import BmcAnswerLost, BmcBusy, BmcUnreachable, CircuitOpen, Garbled
 from unbounded.metalman.redfish.gate import SILENCES
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import BmcLimits, BmcPowerState, ResetType, SystemState
+from unbounded.metalman.redfish.ports import (
+    BmcAnswerLost,
+    BmcBusy,
+    BmcLimits,
+    BmcPowerState,
+    BmcUnreachable,
+    CircuitOpen,
+    Garbled,
+    ResetType,
+    SystemState,
+)
 
 
 async def acts_and_hangs_up(bmc: FakeBmc, request: web.Request) -> web.StreamResponse:

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.waiting import eventually
-from unbounded.metalman.tftp.packet import ErrorCode
+from unbounded.metalman.tftp.protocol import ErrorCode, MemoryContent, TftpContent, TftpRejection
 from unbounded.metalman.tftp.server import TftpServer, TftpServerSettings
-from unbounded.metalman.tftp.transfer import MemoryContent, TftpContent, TftpRejection
 
 LOADER = bytes(range(256)) * 3000  # 750 KiB: 1500 blocks, less than the wrap
 KERNEL = LOADER * 44  # 32 MiB: beyond block 65535 of 512 bytes

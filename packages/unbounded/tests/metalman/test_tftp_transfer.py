@@ -9,18 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.metalman.tftp.packet import (
+from unbounded.metalman.tftp.protocol import (
+    MOST_SENDS,
     Ack,
     ErrorPacket,
     MalformedTftpPacket,
+    MemoryContent,
     NegotiatedOptions,
     TftpRequest,
+    TftpTransfer,
+    TransferOutcome,
     decode,
     encode_data,
     negotiate,
+    netascii,
     normalized_name,
 )
-from unbounded.metalman.tftp.transfer import MOST_SENDS, MemoryContent, TftpTransfer, TransferOutcome, netascii
 
 
 def number(packet: bytes) -> int:

@@ -22,10 +22,9 @@ import msgspec
 from unbounded.agent.artifact_sources import Artifact, redacted_url
 from unbounded.agent.ports import OnProgress
 from unbounded.api.failures import Rejected, Transient
-from unbounded.fetch.download import Download, checked_url, download
+from unbounded.fetch.download import Download, OnBytes, checked_url, download
 from unbounded.fetch.failures import Denied, NotPublished, TooLarge, UnusableContent
 from unbounded.fetch.reference import Digest
-from unbounded.fetch.transfer import OnBytes
 from unbounded.fetch.web import Patience, Web
 from unbounded.kube.durable import write_durably
 from unbounded.kube.logs import Log

@@ -4,8 +4,8 @@ A download is verified by its digest before any use, and gets its name whole or 
 of an artifact.
 
 - `reference` (`Reference`, `Digest`, `Platform`), `manifest`, `logins`: pure.
-- `web` (`Web`), `transfer`: HTTP with retries, redirects, resumption and limits.
-- `registry` (`RegistryClient`): the distribution API on these; `download` (`download`): plain URLs with mirrors.
+- `web` (`Web`): HTTP with retries, redirects and limits; `download`: resumed bodies, and plain URLs with mirrors.
+- `registry` (`RegistryClient`): the distribution API on these.
 - `archive` reads a layer, `tree` (`Tree`) writes through directory descriptors, `unpack` applies layers in order.
 - `store` (`ImageStore`): images by digest on disk, also served while the registry is down; `image_dir` is its folder.
 """

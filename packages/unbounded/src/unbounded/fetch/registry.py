@@ -15,11 +15,11 @@ import msgspec
 from yarl import URL
 
 from unbounded.fetch import manifest
+from unbounded.fetch.download import BodyTransfer, Expected, OnBytes, growing
 from unbounded.fetch.failures import Corrupt, Denied, TooLarge, Unavailable, UnusableContent
 from unbounded.fetch.logins import RegistryLogin, RegistryLogins
 from unbounded.fetch.manifest import Blob, ImageIndex, ImageManifest
 from unbounded.fetch.reference import Digest, Platform, Reference
-from unbounded.fetch.transfer import BodyTransfer, Expected, OnBytes, growing
 from unbounded.fetch.web import Web, redacted_url
 
 _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105  # the grammar's word, no secret

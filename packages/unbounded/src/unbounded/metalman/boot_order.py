@@ -14,9 +14,15 @@ from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.metalman.redfish.failures import BmcAnswerLost, Unsupported
 from unbounded.metalman.redfish.pool import PooledBmc
-from unbounded.metalman.redfish.ports import BootEnabled, BootOverride, BootTarget, SystemState
+from unbounded.metalman.redfish.ports import (
+    BmcAnswerLost,
+    BootEnabled,
+    BootOverride,
+    BootTarget,
+    SystemState,
+    Unsupported,
+)
 from unbounded.operations import reasons
 from unbounded.operations.ports import NotDone, Target
 

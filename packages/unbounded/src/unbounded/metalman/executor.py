@@ -28,21 +28,19 @@ from unbounded.metalman.reasons import (
     CREDENTIALS_REFUSED,
     TASK_FAILED,
 )
-from unbounded.metalman.redfish.failures import (
-    CertificateChanged,
-    CertificateUntrusted,
-    InvalidBmcUrl,
-    PasswordRejected,
-    TaskFailed,
-)
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
 from unbounded.metalman.redfish.ports import (
     BmcAccount,
     BmcPowerState,
     BootEnabled,
+    CertificateChanged,
+    CertificateUntrusted,
+    InvalidBmcUrl,
+    PasswordRejected,
     ResetAcceptance,
     ResetType,
     SystemState,
+    TaskFailed,
 )
 from unbounded.metalman.replace import ReplaceFact
 from unbounded.metalman.replace_observation import (

@@ -34,7 +34,7 @@ from unbounded.metalman.http import server as http
 from unbounded.metalman.http.ports import BootService
 from unbounded.metalman.settings import EVERY_ADDRESS, DhcpMode, NetbootSettings
 from unbounded.metalman.tftp import server as tftp
-from unbounded.metalman.tftp.transfer import TftpFiles
+from unbounded.metalman.tftp.protocol import TftpFiles
 
 Counts = Callable[[], Mapping[str, int]]
 

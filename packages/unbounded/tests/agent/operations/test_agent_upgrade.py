@@ -28,7 +28,7 @@ from unbounded.agent.upgrade.trial import TrialProgress
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.fetch.transfer import OnBytes
+from unbounded.fetch.download import OnBytes
 from unbounded.join.agent_config import UpgradeConfig
 from unbounded.operations.ports import Target
 from unbounded.operations.record import Run

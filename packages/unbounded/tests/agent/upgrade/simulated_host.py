@@ -34,7 +34,7 @@ from unbounded.agent.upgrade.tarball import TarballLimits
 from unbounded.agent.upgrade.units import install_units, is_armed
 from unbounded.api.failures import Transient
 from unbounded.api.operation import OperationKind
-from unbounded.fetch.transfer import OnBytes
+from unbounded.fetch.download import OnBytes
 from unbounded.join.agent_config import UpgradeConfig
 from unbounded.kube.port import Api
 from unbounded.operations.ports import Refusal

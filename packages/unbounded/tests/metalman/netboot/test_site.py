@@ -36,7 +36,7 @@ from unbounded.metalman.http.ports import (
     ReportAnswer,
 )
 from unbounded.metalman.netboot.model import BootImages
-from unbounded.metalman.tftp.transfer import TftpRejection
+from unbounded.metalman.tftp.protocol import TftpRejection
 
 T = TypeVar("T")
 WITH_BMC: dict[str, Any] = {"pxe": {"redfish": REDFISH}}

@@ -29,9 +29,8 @@ from unbounded.agent.upgrade.switching import discard, make_trial
 from unbounded.agent.upgrade.tarball import LIMITS, TarballLimits, unpack_release
 from unbounded.agent.upgrade.trial import FailedRelease, Trial, TrialProgress
 from unbounded.api.failures import Failure, Rejected, Transient
-from unbounded.fetch.download import Download, download
+from unbounded.fetch.download import Download, OnBytes, download
 from unbounded.fetch.failures import NotPublished, Unavailable
-from unbounded.fetch.transfer import OnBytes
 from unbounded.fetch.unpack import StopSignal
 from unbounded.fetch.web import Patience, Trust, Web, redacted_url
 from unbounded.join.release_key import LARGEST_SIGNATURE, check_signature, signature_url

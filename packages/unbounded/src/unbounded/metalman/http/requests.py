@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from unbounded.metalman.http.ports import CloudInitEvent, ProgressReport
-from unbounded.metalman.tftp.packet import normalized_name
+from unbounded.metalman.tftp.protocol import normalized_name
 
 BOOT: Final = "boot"
 PREFIX: Final = re.compile(r"[A-Za-z0-9]{26,128}", re.ASCII)

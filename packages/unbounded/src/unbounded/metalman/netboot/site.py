@@ -64,8 +64,7 @@ from unbounded.metalman.netboot.status_writer import BootStatusWriter, cloud_ini
 from unbounded.metalman.netboot.template_data import EMPTY_USER_DATA, UserDataForbidden, UserDataMissing, user_data
 from unbounded.metalman.packet_counters import RepeatFilter
 from unbounded.metalman.templates import TemplateError
-from unbounded.metalman.tftp.packet import ErrorCode
-from unbounded.metalman.tftp.transfer import TftpContent, TftpRejection
+from unbounded.metalman.tftp.protocol import ErrorCode, TftpContent, TftpRejection
 
 TEMPLATE_FAILED: Final = "TemplateFailed"
 USER_DATA_MISSING: Final = "UserDataMissing"

@@ -1,13 +1,13 @@
 """Redfish (DSP0266) client for BMCs: power, resets and the boot override of one system.
 
-`ports` is the interface for callers; `pool` implements it with `BmcPool.bmc(access)`. The layers inside, from the wire
-up:
+`ports` is the interface for callers, with the failures of a BMC; `pool` implements it with `BmcPool.bmc(access)`. The
+layers inside, from the wire up:
 
 - `http` sends one request.
 - `gate` admits one request at a time, and none to a dead BMC.
 - `channel` combines these two, with sessions and basic auth.
 - `client` implements the calls.
 
-`documents`, `failures` and `quirks` are pure. The executors decide what an operation does with a machine, and no call
+`documents` and `quirks` are pure. The executors decide what an operation does with a machine, and no call
 in this package waits for its effect.
 """

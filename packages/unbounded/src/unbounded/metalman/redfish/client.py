@@ -13,7 +13,6 @@ from unbounded.metalman.redfish import documents
 from unbounded.metalman.redfish.channel import BmcChannel
 from unbounded.metalman.redfish.documents import SystemReading, failure_of
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
-from unbounded.metalman.redfish.failures import Unsupported, clean, error_text
 from unbounded.metalman.redfish.http import BmcResponse
 from unbounded.metalman.redfish.ports import (
     BmcLimits,
@@ -22,6 +21,9 @@ from unbounded.metalman.redfish.ports import (
     ResetAcceptance,
     ResetType,
     SystemState,
+    Unsupported,
+    clean,
+    error_text,
 )
 from unbounded.metalman.redfish.quirks import (
     ALREADY,

@@ -7,9 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
-from unbounded.metalman.redfish.failures import BmcBusy, Garbled, TaskFailed, Unsupported, clean, error_text, extended
 from unbounded.metalman.redfish.http import BmcResponse
-from unbounded.metalman.redfish.ports import BmcPowerState, BootOverride, SystemState
+from unbounded.metalman.redfish.ports import (
+    BmcBusy,
+    BmcPowerState,
+    BootOverride,
+    Garbled,
+    SystemState,
+    TaskFailed,
+    Unsupported,
+    clean,
+    error_text,
+    extended,
+)
 from unbounded.metalman.redfish.quirks import LASTING, PASSING, TASK_DONE, TASK_RUNNING
 
 RESET: Final = "#ComputerSystem.Reset"

@@ -16,8 +16,7 @@ from aiohttp import Fingerprint
 from yarl import URL
 
 from unbounded.api.failures import Rejected
-from unbounded.metalman.redfish.failures import CertificateUntrusted, InvalidBmcUrl
-from unbounded.metalman.redfish.ports import BmcAccount
+from unbounded.metalman.redfish.ports import BmcAccount, CertificateUntrusted, InvalidBmcUrl
 
 SERVICE_ROOT: Final = "/redfish/v1"
 _SAFE_IN_PATH: Final = "/:?&=%#@$,;~+!*'()-._"

@@ -14,15 +14,15 @@ import msgspec
 from unbounded.api.failures import Failure, Rejected
 from unbounded.kube.logs import Log
 from unbounded.metalman.redfish.endpoint import BmcEndpoint, Tls, fingerprint_of, handshake_context
-from unbounded.metalman.redfish.failures import (
+from unbounded.metalman.redfish.ports import (
     BmcAnswerLost,
+    BmcLimits,
     BmcUnreachable,
     CertificateChanged,
     CertificateUntrusted,
     Garbled,
     clean,
 )
-from unbounded.metalman.redfish.ports import BmcLimits
 
 log = Log(__name__)
 

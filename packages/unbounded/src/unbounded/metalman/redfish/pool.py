@@ -13,13 +13,13 @@ import aiohttp
 from unbounded.metalman.redfish.channel import BmcAuth, BmcChannel
 from unbounded.metalman.redfish.client import RedfishClient
 from unbounded.metalman.redfish.endpoint import Tls, endpoint_of, tls_of
-from unbounded.metalman.redfish.failures import PasswordRejected
 from unbounded.metalman.redfish.gate import BmcGate
 from unbounded.metalman.redfish.http import Http, new_session
 from unbounded.metalman.redfish.ports import (
     BmcAccount,
     BmcLimits,
     BootOverride,
+    PasswordRejected,
     ResetAcceptance,
     ResetType,
     SystemState,

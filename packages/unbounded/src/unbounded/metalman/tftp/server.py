@@ -13,25 +13,23 @@ from typing import Any, Final
 from unbounded.kube.logs import Log
 from unbounded.metalman.packet_counters import PacketCounters
 from unbounded.metalman.sockets import udp_socket
-from unbounded.metalman.tftp.packet import (
+from unbounded.metalman.tftp.protocol import (
     Ack,
     ErrorCode,
     ErrorPacket,
     MalformedTftpPacket,
-    TftpRequest,
-    decode,
-    encode_error,
-    negotiate,
-    normalized_name,
-)
-from unbounded.metalman.tftp.transfer import (
     MemoryContent,
     TftpContent,
     TftpFiles,
     TftpRejection,
+    TftpRequest,
     TftpTransfer,
     TransferOutcome,
+    decode,
+    encode_error,
+    negotiate,
     netascii,
+    normalized_name,
 )
 
 FIND_S: Final = 10.0  # clients repeat their request after a few seconds, and give up after about a minute
