@@ -30,7 +30,7 @@ from benchmarks.frame import Limit, Measured, print_progress, run_benchmark
 from benchmarks.load import Job, Report, Watching
 from unbounded.api.core import NAMESPACES
 from unbounded.api.meta import Kind
-from unbounded.cli.definitions import CRDS
+from unbounded.cli.manifests import CRDS
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import NotFound

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import children
-from unbounded.cli.definitions import install_definitions
-from unbounded.cli.manifests import install_manifests
+from unbounded.cli.manifests import install_definitions, install_manifests
 from unbounded.cli.servers import api_server
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig

@@ -21,8 +21,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.definitions import CRDS, install_definitions
-from unbounded.cli.manifests import KINDS, install_manifests, manifests
+from unbounded.cli.manifests import CRDS, KINDS, install_definitions, install_manifests, manifests
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.errors import NotFound

@@ -13,8 +13,7 @@ from typing import Final
 
 from tests.apiserver import support
 from tests.apiserver.support import Client
-from unbounded.cli.definitions import install_definitions
-from unbounded.cli.manifests import install_manifests
+from unbounded.cli.manifests import install_definitions, install_manifests
 from unbounded.cli.servers import api_server
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig

@@ -22,7 +22,7 @@ from unbounded.cli.plugin import errors, progress
 from unbounded.cli.plugin.command import CliError, CliInvocation
 from unbounded.cli.plugin.liveview import picture
 from unbounded.cli.plugin.output import TextPrinter, printer_for, table
-from unbounded.cli.plugin.progress_views import PlainProgressView
+from unbounded.cli.plugin.progress import PlainProgressView
 
 HOSTILE = "all is well\x1b]0;pwn\x07\x1b[2J\x9b2J\r\nerror: fake \u202egnp"
 STEERS = frozenset("\x1b\x07\x9b\r\u202e")

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.embedded_server import embedded_server
-from unbounded.cli.definitions import install_definitions
-from unbounded.cli.manifests import install_manifests
+from unbounded.cli.manifests import install_definitions, install_manifests
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 

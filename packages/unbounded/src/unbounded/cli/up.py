@@ -18,10 +18,9 @@ from unbounded.api.failures import Rejected
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
 from unbounded.cli import hints, pxe
 from unbounded.cli.backup_schedule import scheduled_backups
-from unbounded.cli.definitions import install_definitions
 from unbounded.cli.deploy import components
 from unbounded.cli.identities import EpochFile, component_runtime
-from unbounded.cli.manifests import install_manifests
+from unbounded.cli.manifests import install_definitions, install_manifests
 from unbounded.cli.migrate.record import migrated_reason
 from unbounded.cli.provider_processes import ProviderProcesses
 from unbounded.cli.screen import Screen, ScreenLogStream, screen_for

@@ -15,10 +15,9 @@ import pytest
 
 from tests.cli.plugin.conftest import Cli
 from tests.support.embedded_server import embedded_server
-from unbounded.cli.definitions import CRDS, install_definitions
 from unbounded.cli.deploy import components
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS, NETWORK_POLICIES
-from unbounded.cli.manifests import install_manifests
+from unbounded.cli.manifests import CRDS, install_definitions, install_manifests
 from unbounded.cli.servers import publish_cluster_info
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig

@@ -12,10 +12,10 @@ from tests.cli.plugin.conftest import Cli
 from unbounded.api.core import NAMESPACES, SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_SITE, NAMESPACE
-from unbounded.cli.definitions import CRDS
 from unbounded.cli.deploy.pods import MODES
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
 from unbounded.cli.deploy.uninstall import names, workloads
+from unbounded.cli.manifests import CRDS
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import NotFound
 

@@ -15,7 +15,7 @@ from tests.operations.faults import FAIR, Incarnation
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.forecast import cloud_providers
+from unbounded.cli.forecast import obstacles
 from unbounded.cli.forecast.model import OperationForecast, plan_data, plan_lines
 from unbounded.machineops import reasons
 from unbounded.machineops.providers.oci.provider import OciProvider
@@ -30,7 +30,7 @@ async def _plan(
     async with NearOci(times=TIMES) as cloud:
         life = Incarnation("plan", random.Random(1), FAIR)
         monkeypatch.setattr(
-            cloud_providers, "_loaded", lambda _: OciProvider(calls=lambda login: NearCalls(login, cloud, life))
+            obstacles, "_loaded", lambda _: OciProvider(calls=lambda login: NearCalls(login, cloud, life))
         )
         instance = cloud.add_instance("worker", **wanted)
         await staged.machine("m1", provider="OCIInstance", providerID=f"oci://{instance.id}", kubernetes={})

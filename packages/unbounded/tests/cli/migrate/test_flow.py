@@ -310,7 +310,7 @@ async def test_a_name_that_is_taken_is_an_obstacle(tmp_path: Path) -> None:
 async def test_definitions_of_another_version_are_an_obstacle(tmp_path: Path) -> None:
     async with world(tmp_path, machines=1) as it:
         await it.target.prepare()
-        from unbounded.cli.definitions import CRDS
+        from unbounded.cli.manifests import CRDS
 
         short = {"spec": {"names": {"shortNames": ["another"]}}}
         await it.target.api.patch(CRDS, "machines.unbounded-cloud.io", short)

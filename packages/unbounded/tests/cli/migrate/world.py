@@ -23,8 +23,7 @@ from unbounded.api.names import (
     NAMESPACE,
 )
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.definitions import CRDS, install_definitions
-from unbounded.cli.manifests import KINDS, install_manifests
+from unbounded.cli.manifests import CRDS, KINDS, install_definitions, install_manifests
 from unbounded.cli.migrate.record import MarkerFile
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.cli.servers import api_server

@@ -15,7 +15,6 @@ import yaml
 from unbounded.api.core import CONFIG_MAPS, NAMESPACES
 from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.definitions import wait_served
 from unbounded.cli.deploy import components, validation
 from unbounded.cli.deploy.desired import InstallStage
 from unbounded.cli.deploy.host_addresses import is_local
@@ -24,6 +23,7 @@ from unbounded.cli.deploy.pods import MODES, PRIVILEGED, RESTRICTED, namespace
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS, PODS, AppliedChange, Applier, ApplyOutcome, kind_of
 from unbounded.cli.deploy.settings import SETTINGS
 from unbounded.cli.deploy.workloads import MACHINA_CONFIG, machina_config
+from unbounded.cli.manifests import wait_served
 from unbounded.cli.plugin.command import DONE, FAILED, TIMED_OUT, CliError, CommandSession
 from unbounded.cli.plugin.wait import next_change, watched_object
 from unbounded.kube.errors import ApiError, NotFound

@@ -34,7 +34,7 @@ from unbounded.cli.explain.links import Topic
 from unbounded.cli.explain.run import explained
 from unbounded.cli.plugin import progress
 from unbounded.cli.plugin.command import DONE, MANAGER, TIMED_OUT, USAGE, CliError, CommandSession, Intent
-from unbounded.cli.plugin.progress_views import view_for
+from unbounded.cli.plugin.progress import view_for
 from unbounded.cli.plugin.wait import limited, next_change, watched_object
 from unbounded.cli.terminal_text import one_line
 from unbounded.join.facts import release_of

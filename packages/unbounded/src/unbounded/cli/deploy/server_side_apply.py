@@ -17,7 +17,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.definitions import CRDS
+from unbounded.cli.manifests import CRDS
 from unbounded.cli.manifests import KINDS as RIGHTS_AND_POLICIES
 from unbounded.cli.plugin.command import MANAGER
 from unbounded.kube.errors import InvalidObject, NotFound

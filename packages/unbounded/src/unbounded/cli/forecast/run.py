@@ -17,9 +17,8 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, Operat
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.facts_reader import FactsReader
 from unbounded.cli.forecast import model
-from unbounded.cli.forecast.cloud_providers import providers_of, with_losses, with_refusals
 from unbounded.cli.forecast.model import PlannedChange
-from unbounded.cli.forecast.obstacles import password_refs, with_obstacles
+from unbounded.cli.forecast.obstacles import password_refs, providers_of, with_losses, with_obstacles, with_refusals
 from unbounded.cli.forecast.operations import LOSES, decoded, forecast
 from unbounded.cli.forecast.patch_effects import counter_request, effects
 from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CommandSession, Intend, Intent, IntentPatch, Raw

@@ -9,9 +9,9 @@ from typing import Final
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
 from unbounded.api.core import NAMESPACES
 from unbounded.api.failures import Rejected
-from unbounded.cli.definitions import CRDS
+from unbounded.cli.manifests import CRDS
+from unbounded.cli.migrate.copied_objects import COPIED, Raw, RawKind, is_foreign, of_definition
 from unbounded.cli.migrate.copy_plan import CreateCopy, ServerObject, ServerObjects, Write, next_writes
-from unbounded.cli.migrate.kinds import COPIED, Raw, RawKind, is_foreign, of_definition
 from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
 from unbounded.kube.port import Api
 from unbounded.kube.tasks import gather

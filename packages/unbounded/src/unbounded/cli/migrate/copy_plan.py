@@ -18,10 +18,13 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_MIGRATED_FROM, GROUP
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.cli.definitions import CRDS
 from unbounded.cli.deploy.server_side_apply import NOISE, kind_name
-from unbounded.cli.migrate.kinds import WITH_STATUS, Raw, RawKind, is_of_the_server
-from unbounded.cli.migrate.translate import (
+from unbounded.cli.manifests import CRDS
+from unbounded.cli.migrate.copied_objects import (
+    WITH_STATUS,
+    Raw,
+    RawKind,
+    is_of_the_server,
     machine_status,
     regenerated,
     translated,

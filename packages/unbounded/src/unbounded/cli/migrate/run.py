@@ -24,9 +24,9 @@ from unbounded.cli.deploy.server_side_apply import PODS
 from unbounded.cli.deploy.settings import SETTINGS
 from unbounded.cli.deploy.workloads import CONFIG_FILE
 from unbounded.cli.migrate import steps
+from unbounded.cli.migrate.copied_objects import LEFT, Raw
 from unbounded.cli.migrate.copy_plan import ObjectRef, ServerObject, ServerObjects
 from unbounded.cli.migrate.hand_over import hand_over
-from unbounded.cli.migrate.kinds import LEFT, Raw
 from unbounded.cli.migrate.record import MarkerFile, MarkerStage, open_record, read_record
 from unbounded.cli.migrate.settings import MigrateSettings
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget

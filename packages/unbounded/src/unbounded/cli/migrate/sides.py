@@ -17,11 +17,10 @@ from unbounded.api.crd import custom_resource_definitions
 from unbounded.api.machine import Machine
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MachineOperation
-from unbounded.cli.definitions import install_definitions
 from unbounded.cli.deploy import components
 from unbounded.cli.deploy.pods import namespace
 from unbounded.cli.deploy.server_side_apply import Applier, ApplyOutcome
-from unbounded.cli.manifests import install_manifests
+from unbounded.cli.manifests import install_definitions, install_manifests
 from unbounded.cli.migrate.copier import read_objects
 from unbounded.cli.migrate.copy_plan import ServerObject, ServerObjects, clashes
 from unbounded.cli.migrate.lease_hold import leaders, leaders_message

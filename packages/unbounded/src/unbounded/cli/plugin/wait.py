@@ -17,8 +17,7 @@ from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.cli.plugin import progress
 from unbounded.cli.plugin.command import DONE, FAILED, TIMED_OUT, CliError, CommandSession
-from unbounded.cli.plugin.progress import OperationResult
-from unbounded.cli.plugin.progress_views import view_for
+from unbounded.cli.plugin.progress import OperationResult, view_for
 from unbounded.kube.cache import Cache
 from unbounded.kube.errors import ApiError, Expired, Forbidden, NotFound
 from unbounded.kube.port import Api, ObjectList, WatchEvent

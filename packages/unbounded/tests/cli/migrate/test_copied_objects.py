@@ -7,9 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from unbounded.cli.migrate.kinds import COPIED, LEFT
+from unbounded.cli.migrate.copied_objects import COPIED, LEFT, machine_status, translated, translated_data
 from unbounded.cli.migrate.sides import too_old
-from unbounded.cli.migrate.translate import machine_status, translated, translated_data
 from unbounded_apiserver.catalog import Catalog
 
 OLD: Final = "11111111-2222-4333-8444-555555555555"
