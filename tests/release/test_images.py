@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -170,7 +171,9 @@ def serving(root: Path, config: dict[str, Any], printed: Path) -> Iterator[str]:
     words = [*config["Entrypoint"], *config["Cmd"]]
     words = ["127.0.0.1" if one == "0.0.0.0" else "0" if one == "6443" else one for one in words]
     with printed.open("w") as file:
-        process = subprocess.Popen(inside(root, config, *words), stdout=file, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            inside(root, config, *words), stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
     try:
         until = time.monotonic() + LIMIT_S
         while (found := re.search(r"health\s+(\S+)/readyz", printed.read_text())) is None:
@@ -179,7 +182,7 @@ def serving(root: Path, config: dict[str, Any], printed: Path) -> Iterator[str]:
             time.sleep(0.1)
         yield found[1]
     finally:
-        process.send_signal(signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGKILL)  # the change of user has cleared the signal of --kill-child
         process.wait()
 
 
