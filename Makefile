@@ -53,10 +53,11 @@ compiled: $(STAMP)
 	@$(BIN)/python -m pytest -qq --collect-only >$(VENV)/collected 2>&1 || { cat $(VENV)/collected; exit 1; }
 
 # A failed test runs once more, to tell a fault of a seed or of the code from one of time on a busy machine. A test that
-# passes only then fails the build all the same, unless tests/reruns.txt lists it with a reason and a date.
+# passes only then fails the build all the same, unless tests/reruns.txt lists it with a reason and a date. A test that
+# its time limit does not end ends its process, which prints where each thread is, and the others go on.
 test: tools
 	$(BIN)/python -m pytest -m "not soak" -n 3 --dist worksteal --reruns 1 --max-suite-reruns 10 --rerun-show-tracebacks \
-	  --durations 20
+	  -o faulthandler_timeout=1500 -o faulthandler_exit_on_timeout=true --durations 20
 
 soak: tools
 	scripts/node-image ubuntu2404
