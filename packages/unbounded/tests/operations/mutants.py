@@ -20,6 +20,7 @@ from typing import Final
 
 MODULES: Final = (
     "workflow.planner",
+    "workflow.retries",
     "operations.executor_status",
     "operations.engine",
     "workflow.run_state",

@@ -37,10 +37,9 @@ from unbounded.workflow.procedure import (
     Step,
 )
 from unbounded.workflow.record import PendingFailure, RunRecord
+from unbounded.workflow.retries import Retries
 
-BACKOFF_S: Final = 2.0
 _LAST_FAILED: Final = "the last attempt failed"
-KEYED_RETRY_S: Final = 1.0  # the effect may end soon, and leaves no trace then
 
 _CANCEL_TEXT: Final = {
     Cancel.AT_ONCE: "cancel requested",
@@ -249,6 +248,11 @@ class _Planner:
         """The repeatability of the last action; None where there is none."""
         return self.procedure.actions.get(self.run.action or "")
 
+    @property
+    def _retries(self) -> Retries:
+        has_more = isinstance(self.observation, Observation) and self.observation.more
+        return Retries(self.stage, self.run, self.answer, self._repeat, has_more)
+
     def _cancelled(self) -> str:
         """Return the message of a cancelled operation."""
         if self.run.action is None:
@@ -340,47 +344,24 @@ class _Planner:
         return Finish(reasons.SUCCEEDED, f"{self._observed()}{but}", step.evidence, is_complete=True)
 
     def _stay(self, step: Step) -> Decision:
-        action = step.action or self._unanswered()
+        retries = self._retries
+        action = step.action or retries.unanswered
         if action is None:
             return self._wait_or_limit()
         if self.run.action != action:
             return self._call(action, 1)
-        if self._is_not_repeated():
-            return self._outcome_unknown() if self._has_ended_unobserved() else self._wait_or_limit()
+        if retries.are_forbidden:
+            missed = retries.have_missed_the_effect(self.timing.since_call_s)
+            return self._outcome_unknown() if missed else self._wait_or_limit()
         is_over = self.timing.in_stage_s >= self.stage.limit_s
         went_wrong = self.answer.is_not_done or self.answer.is_open
-        if not went_wrong if is_over else self.timing.since_call_s < self._retry_after_s():
+        if not went_wrong if is_over else self.timing.since_call_s < retries.after_s:
             return self._wait_or_limit()
-        if is_over or (self._has_used_its_attempts() and self.answer.is_not_done):
+        if is_over or (retries.are_used_up and self.answer.is_not_done):
             return self._on_timeout(*self._without_effect())
-        if self._has_used_its_attempts():  # a call that was sent may take effect until the limit
+        if retries.are_used_up:  # a call that was sent may take effect until the limit
             return self._wait_or_limit()
         return self._call(action, self.run.attempt + 1)
-
-    def _has_used_its_attempts(self) -> bool:
-        """Return whether the attempts are used up; a call of unknown outcome from another process does not count."""
-        most = self.stage.attempts
-        return most is not None and self.run.attempt >= most and self.answer.outcome is not CallOutcome.OPEN
-
-    def _unanswered(self) -> str | None:
-        """Return the keyed action that needs an answer; None where there is none.
-
-        It is called again whatever is observed: without an answer, no observation proves that the effect is its own.
-        """
-        return self.run.action if self._repeat is Repeat.KEYED and self.answer.leaves_open else None
-
-    def _is_not_repeated(self) -> bool:
-        match self._repeat:
-            case Repeat.ONCE:
-                return not self.answer.is_not_done
-            case Repeat.KEYED:
-                return self.answer.outcome is CallOutcome.ACCEPTED
-        return False
-
-    def _has_ended_unobserved(self) -> bool:
-        """Return whether the effect of an unanswered call is over by now: the observation would show a running one."""
-        keyed = self._repeat is Repeat.KEYED and self.stage.on_timeout is None
-        return keyed and self.answer.lost and self.timing.since_call_s >= self.stage.retry_after_s
 
     def _outcome_unknown(self) -> Decision:
         text = f"the result of {self.run.action} cannot be observed: {self._observed()}"
@@ -394,25 +375,10 @@ class _Planner:
         until_s = max(self.stage.limit_s - self.timing.in_stage_s, 0.0)
         return CallAction(self.run.stage, action, attempt, text, None, until_s)
 
-    def _retry_after_s(self) -> float:
-        if self.answer.outcome is CallOutcome.OPEN:  # its process may not have sent it
-            return -math.inf
-        if self._repeat is Repeat.KEYED and self.answer.leaves_open:
-            return min(KEYED_RETRY_S * (1 << self.run.attempt - 1), self.stage.retry_after_s)
-        if (
-            self.answer.outcome is CallOutcome.ACCEPTED
-            and isinstance(self.observation, Observation)
-            and self.observation.more
-        ):
-            return 0.0
-        if self.answer.is_not_done:
-            return min(BACKOFF_S * (1 << self.run.attempt), self.stage.retry_after_s)
-        return self.stage.retry_after_s
-
     def _without_effect(self) -> tuple[str, str]:
         """Return reason and message for an action without effect, by the last answer."""
         action, times = self.run.action, "once" if self.run.attempt == 1 else f"{self.run.attempt} times"
-        if self._repeat is Repeat.KEYED and self.answer.leaves_open:
+        if self._retries.leaves_open:
             text = f"{action} was requested {times}, and its outcome is unknown: {self.answer.text}"
             return reasons.OUTCOME_UNKNOWN, f"{text}{self._last_observed()}"
         if self.answer.is_not_done:
@@ -434,7 +400,7 @@ class _Planner:
             named = failed and self.answer.reason not in ("", reasons.NO_ANSWER)
             reason = self.answer.reason if named else reasons.IN_PROGRESS
             return Wait(reason, self._waiting(), self._poll_in_s(left_s), left_s, "" if failed else self._waiting_for())
-        if self.run.action is not None and self._has_used_its_attempts():
+        if self.run.action is not None and self._retries.are_used_up:
             return self._on_timeout(*self._without_effect())
         unknown = self._repeat in (Repeat.ONCE, Repeat.KEYED) and (self.answer.lost or self.answer.leaves_open)
         if unknown and self.stage.on_timeout is None:
