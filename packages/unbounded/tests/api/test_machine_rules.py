@@ -70,6 +70,24 @@ pxe:
             )
         ),
         (PXE, {"pxe__targetDisk": "/dev/" + "a" * 300}, "spec.pxe.targetDisk", "253"),
+        (
+            PXE,
+            {"pxe__targetDisk": "/dev/sda", "pxe__rootDeviceHints": {"model": "INTEL"}},
+            "spec.pxe.rootDeviceHints",
+            "targetDisk and rootDeviceHints exclude each other",
+        ),
+        (PXE, {"pxe__rootDeviceHints": {}}, "spec.pxe.rootDeviceHints", "at least one hint"),
+        (PXE, {"pxe__rootDeviceHints": {"modell": "INTEL"}}, "spec.pxe.rootDeviceHints", "at least one hint"),
+        (PXE, {"pxe__rootDeviceHints": {"model": ""}}, "spec.pxe.rootDeviceHints.model", "at least 1 char"),
+        (PXE, {"pxe__rootDeviceHints": {"hctl": "0:0:0"}}, "spec.pxe.rootDeviceHints.hctl", "should match"),
+        (PXE, {"pxe__rootDeviceHints": {"deviceName": "sda"}}, "spec.pxe.rootDeviceHints.deviceName", "should match"),
+        (
+            PXE,
+            {"pxe__rootDeviceHints": {"deviceName": "/dev/../sda"}},
+            "spec.pxe.rootDeviceHints.deviceName",
+            "should match",
+        ),
+        (PXE, {"pxe__rootDeviceHints": {"minSizeGigabytes": 0}}, "spec.pxe.rootDeviceHints.minSizeGigabytes", "1"),
         (PXE, {"pxe__image": ""}, "spec.pxe.image", "at least 1 char"),
         ("{}", {"provider": ""}, "spec.provider", "at least 1 char"),
         ("{}", {"provider": "az/AzureVM"}, "spec.provider", "should match"),
@@ -162,3 +180,16 @@ def test_a_provider_can_be_set_later_and_its_id_can_change() -> None:
 )
 def test_a_disk_may_be_named_as_udev_and_the_kernel_do(disk: str) -> None:
     assert refusals("Machine", made("Machine", PXE, pxe__targetDisk=disk)) == []
+
+
+@pytest.mark.parametrize(
+    "hints",
+    [
+        {"rotational": False},
+        {"deviceName": "/dev/disk/by-path/pci-0000:00:1f.2-ata-1.0"},
+        {"hctl": "0:2:15:0", "minSizeGigabytes": 400, "serialNumber": "S1"},
+        {"model": "SAMSUNG MZ7LH480", "vendor": "ATA", "wwn": "eui.0025385b71b0c1d2"},
+    ],
+)
+def test_a_disk_may_be_described_by_root_device_hints(hints: Object) -> None:
+    assert refusals("Machine", made("Machine", PXE, pxe__rootDeviceHints=hints)) == []

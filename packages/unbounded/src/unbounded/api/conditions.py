@@ -41,6 +41,7 @@ class ConditionType(StrEnum):
     CLUSTER_ACCESS_CURRENT = "ClusterAccessCurrent"
     NODE_MODIFIED = "NodeModified"
     RELEASE_KEY_CURRENT = "ReleaseKeyCurrent"
+    HARDWARE_CHANGED = "HardwareChanged"
 
 
 class ConditionReason(StrEnum):
@@ -110,6 +111,8 @@ class ConditionReason(StrEnum):
     NOT_FOUND = "NotFound"
     MODIFIED = "Modified"
     UNCHANGED = "Unchanged"
+    PARTS_MISSING = "PartsMissing"
+    PARTS_ADDED = "PartsAdded"
 
 
 @dataclass(frozen=True)
@@ -225,6 +228,12 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionMeaning]] = {
     ),
     ConditionType.ATTESTED: ConditionMeaning(
         "metalman", "The Machine has proved the identity of its TPM.", (_R.SUCCEEDED, _R.FOREIGN_EK, _R.EK_NOT_TRUSTED)
+    ),
+    ConditionType.HARDWARE_CHANGED: ConditionMeaning(
+        "metalman",
+        "The last inspection found other hardware than the one before. The message lists what is missing and what "
+        "is new. Missing before the second inspection.",
+        (_R.PARTS_MISSING, _R.PARTS_ADDED, _R.UNCHANGED),
     ),
     ConditionType.NODE_UPDATED: ConditionMeaning(
         "unbounded-agent",

@@ -17,6 +17,7 @@ from unbounded.api.fields import (
     ObjectName,
     Time,
 )
+from unbounded.api.hardware import HardwareStatus
 from unbounded.api.machine_spec import MachineSpec
 from unbounded.api.meta import Condition, Kind, Object
 from unbounded.api.names import ANNOTATION_PROVIDER, GROUP, LABEL_SITE, VERSION
@@ -327,10 +328,11 @@ class MachineStatus(ApiStruct, frozen=True, kw_only=True):
         str | None,
         Field(
             "Disk that was written last, by a persistent name. The next installation waits for this disk and "
-            "writes no other, unless spec.pxe.targetDisk names one.",
+            "writes no other, unless spec.pxe.targetDisk or spec.pxe.rootDeviceHints names one.",
             max_length=253,
         ),
     ] = None
+    hardware: Annotated[HardwareStatus | None, Field("Parts of the machine, as the last inspection found them.")] = None
     agent: Annotated[AgentStatus | None, Field("Software on the host, as the agent reports it.")] = None
     bootstrap_token_id: Annotated[
         str | None,

@@ -173,6 +173,32 @@ class AttestationSpec(ApiStruct, frozen=True, kw_only=True):
     ] = None
 
 
+Hint = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class RootDeviceHints(ApiStruct, frozen=True, kw_only=True):
+    """Properties of the disk that the image is written to. The disk must have all of them; case is ignored."""
+
+    device_name: Annotated[
+        str | None,
+        Field(
+            "Path of the disk, such as /dev/sda, or below /dev/disk/by-id or /dev/disk/by-path.",
+            pattern=r"^/dev/(disk/by-(id|path)/)?[A-Za-z0-9#+.:=@_-]+$",
+            max_length=253,
+        ),
+    ] = None
+    hctl: Annotated[
+        str | None,
+        Field("SCSI address host:channel:target:lun.", pattern=r"^[0-9]+(:[0-9]+){3}$", max_length=64),
+    ] = None
+    model: Annotated[Hint | None, Field("Text that the disk's model contains.")] = None
+    vendor: Annotated[Hint | None, Field("Text that the disk's vendor contains.")] = None
+    serial_number: Annotated[Hint | None, Field("Serial number of the disk.")] = None
+    min_size_gigabytes: Annotated[Int32 | None, Field("Smallest size, in GiB as Ironic counts.", minimum=1)] = None
+    wwn: Annotated[Hint | None, Field("World Wide Name or EUI of the disk.")] = None
+    rotational: Annotated[bool | None, Field("True for a hard disk, false for flash.")] = None
+
+
 class PXESpec(ApiStruct, frozen=True, kw_only=True):
     """The machine's network boot, and its operating system."""
 
@@ -192,6 +218,10 @@ class PXESpec(ApiStruct, frozen=True, kw_only=True):
     target_disk: Annotated[
         str | None,
         Field("Disk that the image is written to, such as /dev/disk/by-id/….", min_length=1, max_length=253),
+    ] = None
+    root_device_hints: Annotated[
+        RootDeviceHints | None,
+        Field("Disk that the image is written to, by its properties. It excludes targetDisk."),
     ] = None
     attestation: Annotated[AttestationSpec | None, Field("TPM that identifies the machine.")] = None
 

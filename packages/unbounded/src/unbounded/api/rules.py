@@ -15,9 +15,9 @@ from unbounded.api.configuration import (
     UpdateStrategyType,
 )
 from unbounded.api.credential import AuthMode, CredentialAuth
-from unbounded.api.fields import ApiStruct
+from unbounded.api.fields import ApiStruct, api_name
 from unbounded.api.machine import MAX_MACHINE_NAME, Machine
-from unbounded.api.machine_spec import BastionSSHSpec, DHCPLease, MachineSpec, PXESpec, SSHSpec
+from unbounded.api.machine_spec import BastionSSHSpec, DHCPLease, MachineSpec, PXESpec, RootDeviceHints, SSHSpec
 from unbounded.api.meta import LabelSelectorRequirement
 from unbounded.api.names import NAMESPACE
 from unbounded.api.node_settings import RESERVED, SIGNALS, KubeletSettings, NodeSettings
@@ -107,6 +107,17 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
             r" && !self.targetDisk.matches('/[.]+(/|$)|-part[0-9]+$'))",
             "targetDisk must be a whole disk below /dev, such as /dev/disk/by-id/wwn-0x5000c500a1b2c3d4",
             ".targetDisk",
+        ),
+        ValidationRule(
+            "!has(self.targetDisk) || !has(self.rootDeviceHints)",
+            "targetDisk and rootDeviceHints exclude each other: remove one of them",
+            ".rootDeviceHints",
+        ),
+    ),
+    RootDeviceHints: (
+        ValidationRule(
+            " || ".join(f"has(self.{api_name(field)})" for field in RootDeviceHints.__struct_fields__),
+            "rootDeviceHints must have at least one hint",
         ),
     ),
     DHCPLease: (

@@ -64,6 +64,14 @@ def _duplicate(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     )
 
 
+def _hardware(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    return (
+        Fix(
+            f"kubectl get machine {machine.name} -o jsonpath='{{.status.hardware}}'", "shows what the inspection found"
+        ),
+    )
+
+
 def _none(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     return ()
 
@@ -115,4 +123,5 @@ NOTICES: Final = (
     row(_C.GPUS_DESCRIBED, _FALSE, (_R.NOT_FOUND,), "", _none),
     row(_C.BOOT_ORDER_CONFIG_SUPPORTED, _FALSE, (_R.NOT_SUPPORTED,), "", _none),
     row(_C.NODE_MODIFIED, _TRUE, (_R.MODIFIED,), "", _none),
+    row(_C.HARDWARE_CHANGED, _TRUE, (_R.PARTS_MISSING,), "", _hardware),
 )

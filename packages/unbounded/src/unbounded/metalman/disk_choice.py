@@ -1,0 +1,247 @@
+"""The disk that an install writes, chosen from the installer's report before the first byte. Pure.
+
+metalman never guesses: a disk with data of others is never chosen, and a disk that the Machine names, or the one of its
+last install, is never substituted. A refusal has the reason, the remedy, and a list of the disks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from unbounded.api.fields import api_name
+from unbounded.api.hardware import DiskFacts, DiskState
+from unbounded.api.machine import Machine
+from unbounded.api.machine_spec import RootDeviceHints
+
+SMALLEST_BYTES: Final = 4_000_000_000  # of a disk that nothing names: the flash of boards and BMCs is smaller
+SECTOR_BYTES: Final = 512  # the unit of the partition tables of images
+LISTED: Final = 8  # disks in a message
+# what the disk itself says (WWN, EUI) comes before what udev's rules make of its model and serial number
+STABLE_LINKS: Final = ("wwn-", "nvme-eui.", "nvme-uuid.", "scsi-3", "scsi-S", "ata-", "nvme-", "")
+
+
+@dataclass(frozen=True)
+class ChosenDisk:
+    """The disk to write, and its most persistent path."""
+
+    disk: DiskFacts
+    path: str
+
+
+@dataclass(frozen=True)
+class AwaitedDisk:
+    """The disk may still appear, and the installer is to report again."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class DiskRefused:
+    """Nothing may be written."""
+
+    message: str
+
+
+DiskChoice = ChosenDisk | AwaitedDisk | DiskRefused
+
+
+@dataclass(frozen=True)
+class DiskSelection:
+    """The disk that a Machine is to be installed on, as far as its spec and its status name one.
+
+    Args:
+        target: spec.pxe.targetDisk, a path.
+        hints: spec.pxe.rootDeviceHints.
+        recorded: status.targetDisk, the path of the disk of the last install.
+    """
+
+    target: str = ""
+    hints: RootDeviceHints | None = None
+    recorded: str = ""
+
+    @classmethod
+    def of(cls, machine: Machine) -> DiskSelection:
+        """Return the selection of a Machine."""
+        pxe = machine.spec.pxe
+        recorded = machine.status.target_disk or ""
+        return cls(recorded=recorded) if pxe is None else cls(pxe.target_disk or "", pxe.root_device_hints, recorded)
+
+
+def choose_disk(
+    disks: Sequence[DiskFacts], selection: DiskSelection, *, image_bytes: int = 0, final: bool = True
+) -> DiskChoice:
+    """Choose the disk of an install.
+
+    Args:
+        image_bytes: size of the unpacked image; 0 if it is unknown.
+        final: the installer has waited for late disks; a missing one is refused and no longer awaited.
+    """
+    report = _DiskReport(disks, image_bytes, final)
+    if selection.target:
+        absent = "is no disk here; connect it, or name another"
+        return report.named(selection.target, f"targetDisk {selection.target}", absent, "erase it first")
+    if selection.hints is not None:
+        return report.matching(selection.hints, selection.recorded)
+    if selection.recorded:
+        words = f"{selection.recorded}, the disk of this Machine's last install,"
+        absent = f"is not here: it was swapped or is missing; name another in {_NAMES}"
+        return report.named(selection.recorded, words, absent, f"erase it, or name another in {_NAMES}")
+    return report.only()
+
+
+_NAMES: Final = "spec.pxe.targetDisk or spec.pxe.rootDeviceHints"
+
+
+@dataclass(frozen=True)
+class _DiskReport:
+    """The disks of a report; its methods are the rules."""
+
+    disks: Sequence[DiskFacts]
+    image_bytes: int
+    final: bool
+
+    def named(self, path: str, words: str, absent: str, foreign: str) -> DiskChoice:
+        """Choose the disk with a path, whatever its size."""
+        found = [disk for disk in self.disks if has_path(disk, path)]
+        if not found:
+            return self._absent(f"{words} {absent}")
+        if len(found) > 1:
+            return self._refused(f"{words} is several disks; name one in {_NAMES} by a path that no other has")
+        return self._checked(found[0], words, foreign)
+
+    def matching(self, hints: RootDeviceHints, recorded: str) -> DiskChoice:
+        """Choose the disk that the hints describe; among several, that of the last install."""
+        if recorded and not self.final and not any(has_path(disk, recorded) for disk in self.disks):
+            return AwaitedDisk(f"{recorded}, the disk of this Machine's last install, is not here yet")
+        found = [disk for disk in self.disks if matches(disk, hints)]
+        if not found:
+            unmatched = f"no disk matches spec.pxe.rootDeviceHints ({hints_text(hints)})"
+            return self._absent(f"{unmatched}; correct the hints, or connect the disk")
+        last = [disk for disk in found if recorded and has_path(disk, recorded)]
+        own = [disk for disk in found if disk.state == DiskState.OWN]
+        for some in (found, last, own):
+            if len(some) == 1:
+                return self._checked(some[0], f"disk {some[0].name}, which rootDeviceHints describe,", "erase it first")
+        return self._refused("several disks match spec.pxe.rootDeviceHints; add a hint such as serialNumber or wwn")
+
+    def only(self) -> DiskChoice:
+        """Choose the only disk that can be meant, where nothing names one."""
+        if not self.disks:
+            return self._absent("connect a disk, or use an installer that has the driver of its controller")
+        own = [disk for disk in self.disks if disk.state == DiskState.OWN]
+        blank = [disk for disk in self.disks if disk.state == DiskState.BLANK and not self._unsuitable(disk)]
+        if len(own) == 1:
+            return self._checked(own[0], f"disk {own[0].name}, this Machine's earlier install,", "")
+        if len(own or blank) > 1:
+            return self._refused(f"several disks could be meant; name one in {_NAMES}")
+        if not blank:
+            return self._refused(f"no disk is blank; erase one, or name an erased one in {_NAMES}")
+        if any(_is_foreign(disk) for disk in self.disks):
+            beside = f"disk {blank[0].name} is blank, and beside it are data of others"
+            return self._refused(f"{beside}; to write that disk, name it in {_NAMES}", blank[0])
+        return _chosen(blank[0])
+
+    def _checked(self, disk: DiskFacts, words: str, foreign: str) -> DiskChoice:
+        if _is_foreign(disk):
+            return self._refused(f"{words} holds data of others; {foreign}", disk)
+        if unfit(disk, self.image_bytes):
+            return self._refused(f"{words} cannot be written; name another in {_NAMES}", disk)
+        return _chosen(disk)
+
+    def _absent(self, text: str) -> DiskChoice:
+        refused = self._refused(text)
+        return refused if self.final else AwaitedDisk(refused.message)
+
+    def _unsuitable(self, disk: DiskFacts) -> str:
+        """Return why a blank disk is not taken unless something names it; empty for a suitable one."""
+        if reason := unfit(disk, self.image_bytes):
+            return reason
+        small = (disk.size_bytes or 0) < SMALLEST_BYTES
+        return f"blank, but smaller than {SMALLEST_BYTES // 1_000_000} MB" if small else ""
+
+    def _refused(self, text: str, first: DiskFacts | None = None) -> DiskRefused:
+        """Return a refusal with a list of the disks, which begins with the one that it is about."""
+        if not self.disks:
+            return DiskRefused(f"{text}: there is no disk")
+        ordered = sorted(self.disks, key=lambda disk: (disk is not first, disk.name))
+        listed = "; ".join(map(self._listed, ordered[:LISTED]))
+        more = f"; and {len(ordered) - LISTED} more" if len(ordered) > LISTED else ""
+        return DiskRefused(f"{text}: {listed}{more}")
+
+    def _listed(self, disk: DiskFacts) -> str:
+        identity = stable_link(disk) or disk.serial_number
+        size = f"{(disk.size_bytes or 0) // 1_000_000} MB"
+        return f"{disk.name} ({size}{f', {identity}' if identity else ''}): {self._verdict(disk)}"
+
+    def _verdict(self, disk: DiskFacts) -> str:
+        if _is_foreign(disk):
+            return disk.contents or "data of an unknown kind"
+        if disk.state == DiskState.OWN:
+            return unfit(disk, self.image_bytes) or "this Machine's earlier install"
+        return self._unsuitable(disk) or "blank"
+
+
+def unfit(disk: DiskFacts, image_bytes: int) -> str:
+    """Return why an image cannot be written to a disk, whatever is on it; empty if it can."""
+    if disk.sector_bytes != SECTOR_BYTES:
+        return f"sectors of {disk.sector_bytes or 'unknown'} bytes, and images are made for {SECTOR_BYTES}"
+    if (disk.size_bytes or 0) < image_bytes:
+        return f"too small for the image, which has {image_bytes // 1_000_000} MB"
+    return ""
+
+
+def has_path(disk: DiskFacts, path: str) -> bool:
+    """Return whether a path is one of a disk's names: the kernel's, by-id or by-path."""
+    links = [f"/dev/disk/by-id/{link}" for link in disk.by_id] + [f"/dev/disk/by-path/{link}" for link in disk.by_path]
+    return path in (f"/dev/{disk.name}", *links)
+
+
+def stable_link(disk: DiskFacts) -> str:
+    """Return the name below /dev/disk/by-id that stays, whatever the version of udev's rules; empty if it has none."""
+    return next((link for kind in STABLE_LINKS for link in disk.by_id if link.startswith(kind)), "")
+
+
+def matches(disk: DiskFacts, hints: RootDeviceHints) -> bool:
+    """Return whether a disk has all properties that hints name, as Ironic compares them: without regard to case."""
+    return all(
+        test(disk, expected)
+        for hint, test in _HINTS.items()
+        if (expected := getattr(hints, hint)) is not None
+    )  # fmt: skip
+
+
+def hints_text(hints: RootDeviceHints) -> str:
+    """Return hints as text: `model=INTEL, minSizeGigabytes=400`."""
+    given = {api_name(hint): getattr(hints, hint) for hint in _HINTS}
+    return ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
+
+
+def _equal(actual: str | None, expected: str) -> bool:
+    return actual is not None and actual.strip().lower() == expected.strip().lower()
+
+
+def _contains(actual: str | None, expected: str) -> bool:
+    return actual is not None and expected.strip().lower() in actual.lower()
+
+
+_HINTS: Final[Mapping[str, Callable[..., bool]]] = {
+    "device_name": has_path,
+    "hctl": lambda disk, expected: _equal(disk.hctl, expected),
+    "model": lambda disk, expected: _contains(disk.model, expected),
+    "vendor": lambda disk, expected: _contains(disk.vendor, expected),
+    "serial_number": lambda disk, expected: _equal(disk.serial_number, expected),
+    "min_size_gigabytes": lambda disk, expected: (disk.size_bytes or 0) >= expected << 30,
+    "wwn": lambda disk, expected: _equal(disk.wwn, expected),
+    "rotational": lambda disk, expected: disk.rotational == expected,
+}
+
+
+def _is_foreign(disk: DiskFacts) -> bool:
+    return disk.state not in (DiskState.BLANK, DiskState.OWN)  # also if the report does not say it
+
+
+def _chosen(disk: DiskFacts) -> ChosenDisk:
+    link = stable_link(disk)
+    return ChosenDisk(disk, f"/dev/disk/by-id/{link}" if link else f"/dev/{disk.name}")

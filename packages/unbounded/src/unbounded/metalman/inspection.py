@@ -1,0 +1,154 @@
+"""Inspections: a report as the status keeps it, and what differs from the inspection before. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from unbounded.api.conditions import ConditionReason, ConditionStatus, fit_message
+from unbounded.api.crd import unwrapped
+from unbounded.api.fields import MAX_LIST, MAX_STRING, ApiStruct, Field
+from unbounded.api.hardware import DiskFacts, HardwareFacts, HardwareSource, HardwareStatus
+from unbounded.metalman.netboot.model import ConditionState
+
+LARGEST_INT: Final = (1 << 63) - 1
+MEMORY_NOISE: Final = 0.01  # a kernel reserves a little more or less of the same memory
+NAMED_PARTS: Final = 20  # in a message
+
+Struct = TypeVar("Struct", bound=ApiStruct)
+
+
+def bounded(struct: Struct, path: str = "") -> Struct:
+    """Return a reported Struct within the limits of its fields: long texts and lists are cut, odd links dropped.
+
+    Raises:
+        ValueError: a value is impossible; the message begins with the path of its field.
+    """
+    hints = get_type_hints(type(struct), include_extras=True)
+    values = {
+        info.name: _bounded(getattr(struct, info.name), hints[info.name], f"{path}.{info.encode_name}".lstrip("."))
+        for info in msgspec.structs.fields(struct)
+    }
+    return msgspec.structs.replace(struct, **values)
+
+
+def _bounded(value: Any, hint: Any, path: str) -> Any:
+    plain, field = unwrapped(hint)
+    if isinstance(value, ApiStruct):
+        return bounded(value, path)
+    if isinstance(value, str):
+        return _bounded_text(value, field, path)
+    if isinstance(value, tuple):
+        item = get_args(plain)[0] if get_origin(plain) is tuple else Any
+        pattern = unwrapped(item)[1].pattern
+        kept = [one for one in value if pattern is None or re.fullmatch(pattern, one)][: field.max_items or MAX_LIST]
+        return tuple(_bounded(one, item, f"{path}[{index}]") for index, one in enumerate(kept))
+    if isinstance(value, int) and not (field.minimum or 0) <= value <= LARGEST_INT:
+        raise ValueError(f"{path}: must be a number from {field.minimum or 0} to {LARGEST_INT}")
+    return value
+
+
+def _bounded_text(value: str, field: Field, path: str) -> str:
+    if field.enum and value not in field.enum:
+        raise ValueError(f"{path}: must be one of {', '.join(field.enum)}")
+    if field.pattern and not re.fullmatch(field.pattern, value):
+        raise ValueError(f"{path}: must match {field.pattern}")
+    return fit_message(value, field.max_length or MAX_STRING)
+
+
+def facts_digest(facts: HardwareFacts) -> str:
+    """Return the SHA-256 digest of facts, over their JSON with sorted keys and without spaces."""
+    parts = {name: getattr(facts, name) for name in HardwareFacts.__struct_fields__}
+    plain = msgspec.to_builtins(HardwareFacts(**parts))
+    return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
+
+
+def inspected(facts: HardwareFacts, source: HardwareSource, at: str, boot: str | None = None) -> HardwareStatus:
+    """Return the facts of an inspection as `status.hardware`."""
+    parts = {name: getattr(facts, name) for name in HardwareFacts.__struct_fields__}
+    return HardwareStatus(**parts, source=source, boot=boot, at=at, digest=facts_digest(facts))
+
+
+# ---- what differs
+
+
+@dataclass(frozen=True)
+class HardwareChanges:
+    """Parts that one inspection found and another one did not, as text."""
+
+    missing: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+
+
+def hardware_changes(old: HardwareFacts, new: HardwareFacts) -> HardwareChanges:
+    """Compare two inspections part by part. Names that a kernel gives do not count: a part is known by its identity."""
+    before, now = dict(_parts(old)), dict(_parts(new))
+    missing = [text for key, text in before.items() if key not in now]
+    added = [text for key, text in now.items() if key not in before]
+    for what, was, is_now in _amounts(old, new):
+        (missing if is_now < was else added).append(what)
+    return HardwareChanges(tuple(missing), tuple(added))
+
+
+def change_condition(old: HardwareStatus | None, new: HardwareStatus) -> ConditionState | None:
+    """Return the update of HardwareChanged; None if it stays.
+
+    The first inspection has nothing to compare with, nor has one by another inspector. A boot that reports the same
+    again does not take back what differs from the boot before.
+    """
+    if old is None or old.source != new.source:
+        return None
+    changes = hardware_changes(old, new)
+    if not changes.missing and not changes.added:
+        same = ConditionState(ConditionStatus.FALSE, ConditionReason.UNCHANGED, f"as in the inspection of {old.at}")
+        return None if old.boot == new.boot else same
+    reason = ConditionReason.PARTS_MISSING if changes.missing else ConditionReason.PARTS_ADDED
+    lists = [
+        f"{head}: {_list(parts)}" for head, parts in (("missing", changes.missing), ("new", changes.added)) if parts
+    ]
+    return ConditionState(ConditionStatus.TRUE, reason, f"since the inspection of {old.at}, {'; '.join(lists)}")
+
+
+def _list(parts: tuple[str, ...]) -> str:
+    more = f" and {len(parts) - NAMED_PARTS} more" if len(parts) > NAMED_PARTS else ""
+    return ", ".join(parts[:NAMED_PARTS]) + more
+
+
+def _parts(facts: HardwareFacts) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the identity of each part, and its text."""
+    for disk in facts.disks:
+        identity = disk_identity(disk)
+        yield ("disk", identity), f"disk {identity} ({(disk.size_bytes or 0) // 1_000_000} MB)"
+    for nic in facts.nics:
+        identity = (nic.mac or nic.pci_address or nic.name or "").lower()
+        yield ("nic", identity), f"NIC {identity}"
+    for card in facts.accelerators:
+        kind = f"{card.vendor_id}:{card.device_id}"
+        yield ("accelerator", card.pci_address or "", kind), f"accelerator {card.pci_address} ({kind})"
+    if facts.tpm is not None:
+        yield (
+            ("tpm", facts.tpm.version or "", facts.tpm.ek_certificate or ""),
+            f"TPM {facts.tpm.version or ''}".rstrip(),
+        )
+    system = facts.system.serial_number or facts.system.uuid if facts.system is not None else None
+    if system:
+        yield ("system", system), f"system with serial number {system}"
+
+
+def disk_identity(disk: DiskFacts) -> str:
+    """Return the most persistent identity of a disk: WWN, serial number, or a name of udev or the kernel."""
+    return disk.wwn or disk.serial_number or next(iter(disk.by_id), disk.name)
+
+
+def _amounts(old: HardwareFacts, new: HardwareFacts) -> Iterator[tuple[str, int, int]]:
+    """Yield each amount that differs, as text and as numbers."""
+    if old.cpus and new.cpus is not None and old.cpus != new.cpus:
+        yield f"CPUs: {new.cpus} after {old.cpus}", old.cpus, new.cpus
+    was, now = old.memory_bytes, new.memory_bytes
+    if was and now is not None and abs(now - was) > MEMORY_NOISE * was:
+        yield f"memory: {now >> 20} MiB after {was >> 20} MiB", was, now
