@@ -38,4 +38,7 @@ def test_a_quick_run_ends_with_a_result() -> None:
     assert result["name"] == "boot_storm"
     assert (figures["hosts"], figures["image_mib"]) == (QUICK.hosts, QUICK.image_mib)
     assert LIMITS.keys() <= figures.keys() | ratios.keys()
-    assert all(value > 0 for value in (*figures.values(), *ratios.values()))
+    # in the seconds of a quick run, the downloads of a busy machine may leave no time for a lease
+    maybe_none = {"leases_during_downloads", "dhcp_during_downloads"}
+    values = {**figures, **ratios}
+    assert [name for name, value in values.items() if value <= 0 and name not in maybe_none] == []
