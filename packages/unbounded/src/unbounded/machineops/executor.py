@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import msgspec
@@ -26,6 +26,7 @@ from unbounded.kube.status_writer import StatusWriter
 from unbounded.machineops import causes, power, reasons, replacement
 from unbounded.machineops.budget import BudgetWait, ScopeBudget, track_wait
 from unbounded.machineops.credentials import Sessions, SiteLogins
+from unbounded.machineops.long_calls import LongCalls
 from unbounded.machineops.preflight import invalid_provider_id, others_bound_to, procedure_of, provider_id_of
 from unbounded.machineops.provider import (
     PUT_BACK,
@@ -49,8 +50,6 @@ from unbounded.operations.ownership import ExecutorKind, executor_name
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.workflow.procedure import Observation, Procedure
 
-MAX_POLL_PAUSE_S: Final = 300.0  # whatever a cloud requests
-RESOLUTION_S: Final = 0.05  # of the engine's timers, which may fire a little early
 UNTOUCHED: Final = frozenset({power.STARTING, replacement.CHECKING})
 INSTANCES: Final = 4096  # cached ids: each event of a Machine needs its target digest
 MOST_LOSSES: Final = 64  # in a status; a refusal names all
@@ -63,21 +62,6 @@ UserData = Callable[[Machine], Awaitable[str]]
 """Returns the user data with which a new host of a Machine joins; raises Refusal for a missing prerequisite."""
 
 log = Log("machine-ops-controller")
-
-
-@dataclass(frozen=True)
-class _PollPause:
-    """Last observation, which is reused until the cloud wants to be polled again.
-
-    Args:
-        on: the requested action and the request of the user; if one changes, the cloud is polled once more.
-        again_s: interval between polls.
-    """
-
-    until: float
-    on: tuple[object, ...]
-    sight: Observation
-    again_s: float
 
 
 class CloudExecutor:
@@ -108,7 +92,7 @@ class CloudExecutor:
         self._budget = budget
         self._user_data = user_data
         self._instance_of = functools.lru_cache(INSTANCES)(functools.partial(parse_instance, provider))
-        self._poll_pauses: dict[str, _PollPause] = {}
+        self._long_calls = LongCalls()
         self._losses: dict[str, tuple[Loss, ...]] = {}  # of replacements that are about to start
         self._waits: dict[str, BudgetWait] = {}
 
@@ -165,9 +149,8 @@ class CloudExecutor:
                 self._waits.pop(target.machine.name, None)
 
     async def _observe(self, target: Target) -> Observation:
-        rest, now = self._poll_pause(target), loop_time()
-        if rest is not None and rest.until > now and target.ends_at > now:
-            return replace(rest.sight, next_poll_s=rest.until + RESOLUTION_S - now)
+        if (known := self._long_calls.last_observation(target)) is not None:
+            return known
         job = self._job(target)
         if target.run.stage in UNTOUCHED:
             self._check_exclusive(target.machine, job.instance)
@@ -186,7 +169,7 @@ class CloudExecutor:
                     record = await self._bounded(job, session.look(job.instance))
                     return power.call_unknown(progress, record, job.kind, _boots(target))
                 if progress.state is not State.DONE or job.kind is OperationKind.HOST_REBOOT:
-                    return self._pause_polls(target, power.call_progress(progress), progress.again_s)
+                    return self._long_calls.pause(target, power.call_progress(progress), progress.again_s)
             record = await self._bounded(job, session.look(job.instance))
             if target.run.stage == power.AWAITING_HOST:
                 return power.host_fact(record, _boots(target))
@@ -203,7 +186,7 @@ class CloudExecutor:
             )  # a replacement does not start unless it can complete
         binding = self._provider.instance(found.new_instance).binding if found.new_instance is not None else None
         observation = replacement.step_fact(steps, found, binding)
-        return self._pause_polls(target, observation, self._again_s(target, found))
+        return self._long_calls.pause(target, observation, self._again_s(target, found))
 
     async def _check_losses(self, target: Target, job: Job, losses: Sequence[Loss]) -> None:
         """Check the losses, and remember them for the status write before the first step.
@@ -250,7 +233,7 @@ class CloudExecutor:
     async def _observe_putting_back(self, target: Target, session: Session, job: Job) -> Observation:
         found = await self._bounded(job, session.look_replace(job, self._state(target)))
         observation = replacement.restore_fact(self._provider.replacement, found)
-        return self._pause_polls(target, observation, self._again_s(target, found))
+        return self._long_calls.pause(target, observation, self._again_s(target, found))
 
     async def _observe_removing(self, target: Target, job: Job) -> Observation:
         steps, keep = self._provider.replacement, self._state(target)
@@ -282,7 +265,7 @@ class CloudExecutor:
             if job.kind is OperationKind.HOST_REPLACE:
                 taken = await self._act_replace(target, session, job, before)
                 again_s = taken.again_s if isinstance(taken, Handle) else taken
-                self._pause_polls(
+                self._long_calls.pause(
                     target, replacement.step_accepted(self._provider.replacement, target.run.standing), again_s
                 )
                 return _storable(taken) if isinstance(taken, Handle) else None
@@ -292,7 +275,7 @@ class CloudExecutor:
         if stored is None:
             return ACCEPTED
         if isinstance(handle, Handle):
-            self._pause_polls(target, power.call_accepted(target.run.standing), handle.again_s)
+            self._long_calls.pause(target, power.call_accepted(target.run.standing), handle.again_s)
         return stored
 
     async def _act_replace(self, target: Target, session: Session, job: Job, before: float) -> Taken:
@@ -381,27 +364,11 @@ class CloudExecutor:
     def _state(self, target: Target) -> ReplacementSecret:
         return ReplacementSecret(self._api, target.operation, target.machine, target.run.target_digest)
 
-    def _poll_pause(self, target: Target) -> _PollPause | None:
-        rest = self._poll_pauses.get(target.operation.metadata.uid)
-        return rest if rest is not None and rest.on == _request_key(target) else None
-
     def _again_s(self, target: Target, found: Next) -> float | None:
         """Return the time until the next poll: the last that the cloud has named, perhaps at the acceptance."""
         if not found.under_way or found.again_s is not None:
             return found.again_s if found.under_way else None
-        rest = self._poll_pause(target)
-        return rest.again_s if rest is not None else None
-
-    def _pause_polls(self, target: Target, observation: Observation, again_s: float | None) -> Observation:
-        """Store an observation until the cloud wants to be polled again."""
-        uid, now = target.operation.metadata.uid, loop_time()
-        past = now - MAX_POLL_PAUSE_S
-        self._poll_pauses = {key: rest for key, rest in self._poll_pauses.items() if rest.until > past and key != uid}
-        if again_s is None:
-            return observation
-        again_s = min(again_s, MAX_POLL_PAUSE_S)
-        self._poll_pauses[uid] = _PollPause(now + again_s, _request_key(target), observation, again_s)
-        return replace(observation, next_poll_s=again_s + RESOLUTION_S)
+        return self._long_calls.interval_s(target)
 
     async def _bounded(self, job: Job, call: Awaitable[T], *, asks: bool = False) -> T:
         """Make a call within the provider's limit, and return its result. A throttled call closes its scope."""
@@ -432,12 +399,6 @@ def _boots(target: Target) -> power.BootIDs:
     now = agent.host_boot_id if agent is not None else None
     before = now if run.called_at is None else run.boot_id
     return power.BootIDs(before, now, f"Machine {target.machine.name} status.agent.hostBootID")
-
-
-def _request_key(target: Target) -> tuple[object, ...]:
-    """Return the requested action and the version of the user's request."""
-    of = target.operation.metadata
-    return (target.run.intent, of.generation, of.deletion_timestamp)
 
 
 def _storable(handle: str) -> str | None:
