@@ -27,7 +27,14 @@ from unbounded.metalman.dhcp.model import (
     address_octets,
 )
 from unbounded.metalman.http import server as http_server
-from unbounded.metalman.http.ports import CloudInitEvent, FileRejected, OnDisk, ProgressReport, ReportAnswer
+from unbounded.metalman.http.ports import (
+    CloudInitEvent,
+    FileRejected,
+    HardwareReport,
+    OnDisk,
+    ProgressReport,
+    ReportAnswer,
+)
 from unbounded.metalman.tftp import server as tftp_server
 from unbounded.metalman.tftp.protocol import MemoryContent, TftpContent, TftpRejection
 
@@ -69,6 +76,9 @@ class Boots:
         return NOTHING
 
     async def progress(self, client: str, prefix: str, report: ProgressReport) -> ReportAnswer:
+        return NOTHING
+
+    async def hardware(self, client: str, prefix: str, report: HardwareReport) -> ReportAnswer:
         return NOTHING
 
     async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:

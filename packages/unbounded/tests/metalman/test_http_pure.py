@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.metalman.support.fixed_boots import MODIFIED, PREFIX
+from unbounded.api.hardware import DiskFacts, HardwareFacts
 from unbounded.metalman.http.file_sender import FairQueue, MinimumRate, RateCheck
+from unbounded.metalman.http.ports import HardwareReport
 from unbounded.metalman.http.requests import (
     HttpRoute,
     HttpTarget,
     client_of,
     cloud_init_event,
+    hardware_report,
     parse_target,
     progress_report,
 )
@@ -270,7 +273,34 @@ def test_rate_is_too_slow_without_the_minimum_bytes_in_the_window() -> None:
 def test_reports_are_read_or_refused(body: bytes) -> None:
     cloud_init_event(body)
     with contextlib.suppress(ValueError):
+        assert hardware_report(body).image_bytes >= 0
+    with contextlib.suppress(ValueError):
         assert progress_report(body).percent in (None, *range(101))
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"hardware":{"cpus":"4"}}', r"\$\.hardware\.cpus"),
+        (b'{"hardware":{"disks":[{}]}}', r"`name`.*\$\.hardware\.disks\[0\]"),
+        (b'{"hardware":{"disks":[{"name":"sda"},{"name":"a b"}]}}', r"^hardware\.disks\[1\]\.name: must match"),
+        (b'{"hardware":{"memoryBytes":-1}}', r"^hardware\.memoryBytes: must be a number"),
+        (b'{"hardware":{},"imageBytes":-1}', r"^imageBytes: must not be negative"),
+        (b'{"hardware":{},"final":1}', r"\$\.final"),
+        (b"{}", "`hardware`"),
+        (b'{"x":' + b"[" * 100000, "nested too deeply"),
+    ],
+)
+def test_a_wrong_hardware_report_is_refused_with_its_field(body: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        hardware_report(body)
+
+
+def test_a_hardware_report_may_have_fields_of_a_later_release() -> None:
+    body = b'{"final":true,"imageBytes":5,"new":1,"hardware":{"cpus":4,"disks":[{"name":"sda","byID":["x"],"new":{}}]}}'
+    report = hardware_report(body)
+    disks = (DiskFacts(name="sda", by_id=("x",)),)
+    assert report == HardwareReport(final=True, image_bytes=5, hardware=HardwareFacts(cpus=4, disks=disks))
 
 
 def test_reports_keep_what_they_say() -> None:

@@ -23,9 +23,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.metalman.support.fixed_boots import CFG, MODIFIED, PREFIX, FixedBoots, etag_of
 from tests.support.waiting import eventually
+from unbounded.api.hardware import HardwareFacts
 from unbounded.metalman.http.file_sender import MinimumRate
-from unbounded.metalman.http.ports import CloudInitEvent, ProgressReport, ReportAnswer
-from unbounded.metalman.http.server import LARGEST_BYTES, HttpServer, HttpServerSettings
+from unbounded.metalman.http.ports import CloudInitEvent, HardwareReport, ProgressReport, ReportAnswer
+from unbounded.metalman.http.server import LARGEST_BYTES, LARGEST_HARDWARE_BYTES, HttpServer, HttpServerSettings
 
 LOOPBACK = HttpServerSettings("127.0.0.1", 0, least=MinimumRate(64 << 10, 0.6), idle_s=1.0, body_s=1.0)
 IMAGE = os.urandom(1 << 20) * 9 + b"tail"
@@ -243,6 +244,7 @@ async def test_a_report_is_passed_on_and_its_outcome_is_the_answer(site: Site) -
         "/pxe/disable": "",
         "/cloudinit/log": '{"name":"modules-final","event_type":"finish","result":"SUCCESS"}',
         "/progress": '{"stage":"write","percent":3}',
+        "/hardware": '{"final":true,"hardware":{"cpus":4,"later":[]}}',
     }
     for path, body in posts.items():
         done = await site.curl("-w", "%{http_code}", "-d", body, path=UNDER + path)
@@ -254,12 +256,13 @@ async def test_a_report_is_passed_on_and_its_outcome_is_the_answer(site: Site) -
         ("disable", "127.0.0.1", PREFIX),
         ("cloud-init", "127.0.0.1", PREFIX, finished),
         ("progress", "127.0.0.1", PREFIX, ProgressReport(stage="write", percent=3)),
+        ("hardware", "127.0.0.1", PREFIX, HardwareReport(final=True, hardware=HardwareFacts(cpus=4))),
     ]
 
 
 @pytest.mark.slow
 async def test_reports_are_posted_under_a_prefix_and_files_are_not(site: Site) -> None:
-    for path in ("/attest", "/pxe/disable", "/cloudinit/log", "/progress"):
+    for path in ("/attest", "/pxe/disable", "/cloudinit/log", "/progress", "/hardware"):
         answer = await site.ask(get(UNDER + path))
         assert (code_of(answer), fields_of(answer)["allow"]) == (405, "POST")
     answer = await site.ask(get("/attest", "Content-Length: 0", method="POST"))
@@ -276,6 +279,11 @@ async def test_bodies_that_cannot_be_read(site: Site) -> None:
 
     assert await post("/cloudinit/log", "Content-Length: 4", body=b"junk") == 200
     assert await post("/progress", "Content-Length: 4", body=b"junk") == 400
+    wrong = b'{"hardware":{"disks":[{"name":"sda","sizeBytes":"1"}]}}'
+    answer = await site.ask(get(f"{UNDER}/hardware", f"Content-Length: {len(wrong)}", method="POST") + wrong)
+    assert code_of(answer) == 400
+    assert b"$.hardware.disks[0].sizeBytes" in answer
+    assert await post("/hardware", f"Content-Length: {LARGEST_HARDWARE_BYTES + 1}") == 413
     assert await post("/attest", "Transfer-Encoding: chunked", body=b"zz\r\nabc\r\n") == 400
     assert await post("/attest", f"Content-Length: {LARGEST_BYTES + 1}") == 413
     assert await post("/attest", "Content-Length: 5", "Content-Encoding: gzip", body=b"12345") == 415

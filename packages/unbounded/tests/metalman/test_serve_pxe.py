@@ -246,6 +246,8 @@ async def test_server_without_an_interface_installs_a_machine_behind_a_relay(net
                     said = await play(network, "far")
             assert list(said)[-1] == "cloud-init done", said
             assert said["leased"] == {"address": "10.67.0.50", "server": "10.66.0.1", "loader": "shimx64.efi"}
+            chosen = {"status": "ok", "action": "Write", "disk": "/dev/disk/by-id/wwn-0xa1"}
+            assert said["chosen"] == {"answer": chosen}
             assert (await play(network, "far"))["leased"]["loader"] == ""
 
 

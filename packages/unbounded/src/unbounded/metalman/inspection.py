@@ -74,6 +74,11 @@ def inspected(facts: HardwareFacts, source: HardwareSource, at: str, boot: str |
     return HardwareStatus(**parts, source=source, boot=boot, at=at, digest=facts_digest(facts))
 
 
+def is_repetition(old: HardwareStatus | None, new: HardwareStatus) -> bool:
+    """Return whether an inspection is recorded already: the same boot has reported the same facts."""
+    return old is not None and (old.source, old.boot, old.digest) == (new.source, new.boot, new.digest)
+
+
 # ---- what differs
 
 

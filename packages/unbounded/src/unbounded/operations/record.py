@@ -119,9 +119,12 @@ def _stored(answer: Answer) -> CallAnswer | None:
 
 
 def with_nulls(struct: ApiStruct) -> dict[str, Any]:
-    """Return a Struct as JSON with null for absent fields, so that a merge patch clears them."""
+    """Return a Struct as JSON with null for absent fields, also of Structs in it, so that a merge patch clears them."""
     given: dict[str, Any] = msgspec.to_builtins(struct)
-    return dict.fromkeys(_names(type(struct))) | given
+    names = _names(type(struct))
+    fields = zip(names, struct.__struct_fields__, strict=True)
+    parts = {name: with_nulls(part) for name, field in fields if isinstance(part := getattr(struct, field), ApiStruct)}
+    return dict.fromkeys(names) | given | parts
 
 
 @functools.cache

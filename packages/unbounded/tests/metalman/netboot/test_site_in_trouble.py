@@ -12,9 +12,10 @@ from tests.metalman.support.netboot_objects import ADDRESS, IMAGE, REDFISH, mach
 from tests.metalman.support.netboot_site import netboot_site
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
+from unbounded.api.hardware import DiskFacts, HardwareFacts
 from unbounded.api.meta import Kind
 from unbounded.kube.errors import ServerUnreachable
-from unbounded.metalman.http.ports import OnDisk, ProgressReport
+from unbounded.metalman.http.ports import HardwareReport, OnDisk, ProgressReport
 from unbounded.metalman.netboot.site import WRITE_S
 
 T = TypeVar("T")
@@ -53,6 +54,10 @@ def test_boot_report_is_requested_again_until_it_is_stored() -> None:
             answer = await world.site.disable(ADDRESS, prefix)
             assert (answer.code, answer.retry_after_s) == (503, 5)
             assert WRITE_S - 0.1 <= clock.time() - began <= WRITE_S + 0.1
+            disk = DiskFacts(name="sda", size_bytes=8_000_000_000, sector_bytes=512, state="Blank")
+            inspection = HardwareReport(hardware=HardwareFacts(disks=(disk,)))
+            answer = await world.site.hardware(ADDRESS, prefix, inspection)
+            assert (answer.code, answer.retry_after_s) == (503, 5)
             api.away = False
             assert (await world.site.disable(ADDRESS, prefix)).code == 200
             machine = await world.status()

@@ -10,6 +10,7 @@ from pathlib import Path
 from unbounded.metalman.http.ports import (
     CloudInitEvent,
     FileRejected,
+    HardwareReport,
     NotReadyYet,
     OnDisk,
     ProgressReport,
@@ -78,6 +79,10 @@ class FixedBoots:
 
     async def progress(self, client: str, prefix: str, report: ProgressReport) -> ReportAnswer:
         self.told.append(("progress", client, prefix, report))
+        return self.outcome
+
+    async def hardware(self, client: str, prefix: str, report: HardwareReport) -> ReportAnswer:
+        self.told.append(("hardware", client, prefix, report))
         return self.outcome
 
     async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:

@@ -191,6 +191,9 @@ def machine(interface: str, mac: bytes) -> Iterator[str]:
 def install(url: str) -> Iterator[str]:
     wanted(f"{url}/progress", {"stage": "started", "percent": 0, "message": "looking for the disk"})
     say("installer")
+    disk = {"name": "sda", "sizeBytes": 480_000_000_000, "sectorBytes": 512, "state": "Blank", "byID": ["wwn-0xa1"]}
+    hardware = {"cpus": 4, "memoryBytes": 8 << 30, "disks": [disk]}
+    say("chosen", answer=json.loads(wanted(f"{url}/hardware", {"final": True, "hardware": hardware})))
     yield "installer"
     image = wanted(f"{url}/disk.img.gz")
     for percent in (10, 55, 100):

@@ -9,6 +9,8 @@ from typing import Protocol
 
 import msgspec
 
+from unbounded.api.hardware import HardwareFacts
+
 
 @dataclass(frozen=True, slots=True)
 class OnDisk:
@@ -85,6 +87,19 @@ class ProgressReport(msgspec.Struct, frozen=True, kw_only=True):
     failed: bool = False
 
 
+class HardwareReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Inspection by an installer, before it writes.
+
+    Attributes:
+        final: the installer has waited for late disks as long as it does.
+        image_bytes: size of the unpacked image; 0 if it is unknown.
+    """
+
+    hardware: HardwareFacts
+    final: bool = False
+    image_bytes: int = 0
+
+
 class BootService(Protocol):
     """Requested boots. `client` is an IPv4 address; `prefix` is None for requests without one.
 
@@ -107,6 +122,10 @@ class BootService(Protocol):
     async def cloud_init(self, client: str, prefix: str, event: CloudInitEvent) -> ReportAnswer: ...
 
     async def progress(self, client: str, prefix: str, report: ProgressReport) -> ReportAnswer: ...
+
+    async def hardware(self, client: str, prefix: str, report: HardwareReport) -> ReportAnswer:
+        """Record the hardware, and answer with the disk that the installer is to write."""
+        ...
 
     async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:
         """Answer a request of the TPM protocol, of at most 1 MiB; the server does not parse it."""

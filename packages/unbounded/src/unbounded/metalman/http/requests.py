@@ -14,8 +14,10 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 import msgspec
+from msgspec.structs import replace
 
-from unbounded.metalman.http.ports import CloudInitEvent, ProgressReport
+from unbounded.metalman.http.ports import CloudInitEvent, HardwareReport, ProgressReport
+from unbounded.metalman.inspection import bounded
 from unbounded.metalman.tftp.protocol import normalized_name
 
 BOOT: Final = "boot"
@@ -32,6 +34,7 @@ class HttpRoute(Enum):
     DISABLE = "pxe/disable"
     CLOUD_INIT = "cloudinit/log"
     PROGRESS = "progress"
+    HARDWARE = "hardware"
 
 
 POSTED: Final = {route.value: route for route in HttpRoute if route is not HttpRoute.FILE}
@@ -95,6 +98,21 @@ def progress_report(body: bytes) -> ProgressReport:
     if report.disk and not DISK.fullmatch(report.disk):
         raise ValueError("disk: must be a path below /dev/disk/by-id")
     return report
+
+
+def hardware_report(body: bytes) -> HardwareReport:
+    """Parse an installer's report of the hardware; texts and lists are cut to the limits of the API.
+
+    Raises:
+        ValueError: the content is not a report; the message names the wrong field.
+    """
+    try:
+        report = msgspec.json.decode(body, type=HardwareReport)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if report.image_bytes < 0:
+        raise ValueError("imageBytes: must not be negative")
+    return replace(report, hardware=bounded(report.hardware, "hardware"))
 
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -26,6 +26,7 @@ from unbounded.metalman.http.requests import (
     address,
     client_of,
     cloud_init_event,
+    hardware_report,
     parse_target,
     progress_report,
 )
@@ -33,6 +34,7 @@ from unbounded.metalman.http.responses import RETRY_AFTER_S, HttpMetrics, Sender
 from unbounded.metalman.packet_counters import PacketCounters, RepeatFilter
 
 LARGEST_BYTES: Final = 1 << 20
+LARGEST_HARDWARE_BYTES: Final = 256 << 10
 
 
 FILES_OF_ONE: Final = 3  # open files of a connection during a transfer
@@ -177,7 +179,8 @@ class HttpServer:
 
     async def _handle_report(self, request: web.BaseRequest, client: str, target: HttpTarget) -> web.Response:
         """Pass a report on, and return its answer."""
-        body = await body_of(request, self._settings.body_s)
+        most = LARGEST_HARDWARE_BYTES if target.route is HttpRoute.HARDWARE else LARGEST_BYTES
+        body = await body_of(request, self._settings.body_s, most)
         if isinstance(body, web.Response):
             return body
         try:
@@ -207,6 +210,12 @@ class HttpServer:
                 except ValueError as error:
                     return responses.text_response(400, f"not a progress report: {error}\n")
                 return responses.outcome(await self._boots.progress(client, prefix, report))
+            case HttpRoute.HARDWARE:
+                try:
+                    hardware = hardware_report(body)
+                except ValueError as error:
+                    return responses.text_response(400, f"not a hardware report: {error}\n")
+                return responses.outcome(await self._boots.hardware(client, prefix, hardware))
             case HttpRoute.FILE:
                 raise ValueError("this path does not accept POST")
 
@@ -223,11 +232,11 @@ def _peer(request: web.BaseRequest) -> str:
     return str(name[0]) if name else ""
 
 
-async def body_of(request: web.BaseRequest, within_s: float) -> bytes | web.Response:
+async def body_of(request: web.BaseRequest, within_s: float, most: int = LARGEST_BYTES) -> bytes | web.Response:
     """Return the body of a request, or an error answer if the body is too large, too slow or unreadable."""
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         return responses.text_response(415, "content encodings are not supported\n")
-    if (request.content_length or 0) > LARGEST_BYTES:
+    if (request.content_length or 0) > most:
         return responses.text_response(413, "too large\n")
     if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -236,7 +245,7 @@ async def body_of(request: web.BaseRequest, within_s: float) -> bytes | web.Resp
         async with asyncio.timeout(within_s):
             while chunk := await request.content.readany():
                 content += chunk
-                if len(content) > LARGEST_BYTES:
+                if len(content) > most:
                     return responses.text_response(413, "too large\n")
     except TimeoutError:
         response = responses.text_response(408, "the body did not arrive in time\n")

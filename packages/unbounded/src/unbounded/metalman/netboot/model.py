@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
+from unbounded.api.hardware import HardwareStatus
 from unbounded.api.machine import Machine, NetbootMilestone
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.http.ports import NotReadyYet, ReportAnswer
@@ -67,6 +68,7 @@ class BootObservation:
         conditions: updates of conditions; None removes one.
         repave: the counter's value that was reached.
         disk: path of the disk that the installer writes.
+        hardware: the installer's inspection.
     """
 
     boot: str = ""
@@ -78,12 +80,15 @@ class BootObservation:
     conditions: Mapping[ConditionType, ConditionState | None] = field(default_factory=dict)
     repave: int | None = None
     disk: str | None = None
+    hardware: HardwareStatus | None = None
 
     @property
     def urgent(self) -> bool:
         """Return whether there is more than a percentage and its message, which can wait for the next ones."""
         progress = self.milestone in (None, NetbootMilestone.IMAGE_WRITING)
-        return not progress or bool(self.loads or self.conditions) or self.repave is not None
+        return (
+            not progress or bool(self.loads or self.conditions) or self.repave is not None or self.hardware is not None
+        )
 
 
 MILESTONE_RANKS: Final[Mapping[str, int]] = {

@@ -13,24 +13,28 @@ from typing import Final
 
 from unbounded.api.conditions import ConditionType
 from unbounded.api.failures import Rejected
-from unbounded.api.machine import Machine
+from unbounded.api.hardware import HardwareSource
+from unbounded.api.machine import MACHINES, Machine, NetbootMilestone
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.cache import Cache
-from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.errors import ApiError
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
+from unbounded.metalman.disk_choice import AwaitedDisk, DiskRefused, DiskSelection, choose_disk
 from unbounded.metalman.http.ports import (
     CloudInitEvent,
     FileRejected,
+    HardwareReport,
     NotReadyYet,
     OnDisk,
     ProgressReport,
     Rendered,
     ReportAnswer,
 )
+from unbounded.metalman.inspection import inspected
 from unbounded.metalman.netboot.boot_index import BootIndex, NetbootReservations
 from unbounded.metalman.netboot.boot_progress import BootTracker, FindingReporter
 from unbounded.metalman.netboot.boot_requests import PrefixKey, with_counter_ahead
@@ -74,6 +78,12 @@ TEXT: Final = "text/plain; charset=utf-8"
 RETRY_S: Final = 5
 WRITE_S: Final = 10.0  # limit on the wait of a report whose observation has to be written first
 DONE: Final = ReportAnswer(200, {"status": "ok"})
+WRITTEN: Final = ReportAnswer(409, {"error": "the image of this boot is written already"})
+UNREPORTED: Final = FileRejected(
+    409,
+    "spec.pxe.rootDeviceHints needs an installer that reports the hardware before it writes, and this boot has no "
+    "report; an older netboot image cannot do that: use one of this release, or spec.pxe.targetDisk",
+)
 UNKNOWN: Final = ReportAnswer(404, {"error": "not found"})
 CONTESTED: Final = ReportAnswer(409, {"error": "this boot ended because two hosts took part in it"})
 
@@ -189,6 +199,9 @@ class NetbootSite:
         if prefix is None and kind not in FIRST_STAGES:
             return FileRejected(404, "this file is only available under the URL prefix of the boot")
         if kind is FileRole.DISK and visit.request.window is BootWindow.INSTALLING:
+            if not plain.endswith((DIGEST, SIZE)) and not await self._may_have_image(visit):
+                self._writer.note(visit.machine.name, BootObservation(visit.request.boot, message=UNREPORTED.text))
+                return UNREPORTED
             self._tracker.record_image_request(visit.request)
         own = await self._user_data(visit) if plain == USER_DATA else None
         return own if own is not None else await self._file(visit, served, plain, private=prefix is not None)
@@ -231,6 +244,33 @@ class NetbootSite:
         if visit.request.window is not BootWindow.INSTALLING:
             return DONE
         return DONE if self._tracker.progress(visit.request, report) else CONTESTED
+
+    async def hardware(self, client: str, prefix: str, report: HardwareReport) -> ReportAnswer:
+        """Record the installer's inspection, and choose the disk that it writes.
+
+        A report without the expected disk is not recorded before the last one: a late disk is no missing one.
+        """
+        visit = self._identify_report(client, prefix)
+        if isinstance(visit, ReportAnswer):
+            return visit
+        request, machine = visit.request, visit.machine
+        if request.window is not BootWindow.INSTALLING:
+            return WRITTEN
+        choice = choose_disk(
+            report.hardware.disks, DiskSelection.of(machine), image_bytes=report.image_bytes, final=report.final
+        )
+        if isinstance(choice, AwaitedDisk):
+            return ReportAnswer(200, {"status": "ok", "action": "Wait", "message": choice.message})
+        hardware = inspected(report.hardware, HardwareSource.INSTALLER, rfc3339(self._parts.now()), request.boot)
+        observation = BootObservation(request.boot, NetbootMilestone.INSTALLER_STARTED, hardware=hardware)
+        self._writer.note(machine.name, observation)
+        recorded = await self._flushed(machine.name)
+        if recorded is not DONE:
+            return recorded
+        if isinstance(choice, DiskRefused):
+            return ReportAnswer(409, {"error": choice.message})
+        log.info("disk chosen", machine=machine.name, boot=request.boot, disk=choice.path)
+        return ReportAnswer(200, {"status": "ok", "action": "Write", "disk": choice.path})
 
     async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:
         """Attest that a host is the Machine, by its TPM."""
@@ -310,6 +350,14 @@ class NetbootSite:
         except TimeoutError:
             return ReportAnswer(503, {"error": "cannot record it now"}, RETRY_S)
         return DONE
+
+    async def _may_have_image(self, visit: BootVisit) -> bool:
+        """Return whether a boot may write: with rootDeviceHints, only after its installer has reported the hardware."""
+        pxe, boot = visit.machine.spec.pxe, visit.request.boot
+        if pxe is None or pxe.root_device_hints is None or _has_reported(visit.machine, boot):
+            return True
+        # another replica may have recorded the report just now
+        return _has_reported(await self._parts.api.get(MACHINES, visit.machine.name), boot)
 
     def _report_obstacle(self, visit: BootVisit, reason: str, text: str) -> None:
         """Report an obstacle that the user has to correct.
@@ -401,3 +449,7 @@ class NetbootSite:
             self._report_obstacle(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
             return FileRejected(500, str(error))
         return Rendered(content, content_etag(content), TEXT)
+
+
+def _has_reported(machine: Machine, boot: str) -> bool:
+    return machine.status.hardware is not None and machine.status.hardware.boot == boot

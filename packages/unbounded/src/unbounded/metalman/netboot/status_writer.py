@@ -39,6 +39,7 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.workqueue import WorkQueue
+from unbounded.metalman.inspection import change_condition, is_repetition
 from unbounded.metalman.netboot.model import BootObservation, ConditionState, milestone_rank
 from unbounded.operations.record import with_nulls
 
@@ -77,6 +78,7 @@ class BootStatusWriter:
                 "conditions",
                 "operations",
                 "targetDisk",
+                "hardware",
             ),
             cache=machines,
         )
@@ -179,6 +181,7 @@ def merge_observations(before: BootObservation, new: BootObservation) -> BootObs
     if not new.boot:
         return replace(before, conditions=conditions)
     disk = new.disk or before.disk
+    hardware = new.hardware or before.hardware
     if new.boot != before.boot:
         return replace(new, conditions=new.conditions if before.boot else conditions, disk=disk)
     ahead = milestone_rank(new.milestone) - milestone_rank(before.milestone)
@@ -196,6 +199,7 @@ def merge_observations(before: BootObservation, new: BootObservation) -> BootObs
         conditions=_conditions_of_one_boot(before.conditions, new.conditions),
         repave=_most(before.repave, new.repave),
         disk=disk,
+        hardware=hardware,
     )
 
 
@@ -219,6 +223,8 @@ def status_change(machine: Machine, observation: BootObservation, now: str) -> d
         status["operations"] = {"repaveCounter": observation.repave}
     if observation.disk and observation.disk != machine.status.target_disk:
         status["targetDisk"] = observation.disk
+    if observation.hardware is not None and not is_repetition(machine.status.hardware, observation.hardware):
+        status["hardware"] = with_nulls(observation.hardware)
     return status
 
 
@@ -253,7 +259,12 @@ def _conditions(
     if begins:
         changed = remove_condition(raw, ConditionType.CLOUD_INIT_DONE)
         raw = changed if changed is not None else raw
-    for kind, said in observation.conditions.items():
+    updates = dict(observation.conditions)
+    if observation.hardware is not None and (
+        differs := change_condition(machine.status.hardware, observation.hardware)
+    ):
+        updates[ConditionType.HARDWARE_CHANGED] = differs
+    for kind, said in updates.items():
         after = _with_condition(raw, kind, said, now)
         if after is not None:
             changed = raw = after

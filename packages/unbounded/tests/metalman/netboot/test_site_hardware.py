@@ -1,0 +1,121 @@
+"""An installer's report of the hardware: recorded before the answer, which names the disk or refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from tests.metalman.support.netboot_objects import ADDRESS, REDFISH, machine_body
+from tests.metalman.support.netboot_site import World, netboot_site
+from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts, SystemFirmware
+from unbounded.api.machine import MACHINES
+from unbounded.metalman.http.ports import FileRejected, HardwareReport, OnDisk, Rendered, ReportAnswer
+
+WITH_HINTS: Final[dict[str, Any]] = {"pxe": {"redfish": REDFISH, "rootDeviceHints": {"serialNumber": "S1"}}}
+WITH_BMC: Final[dict[str, Any]] = {"pxe": {"redfish": REDFISH}}
+SDA: Final = DiskFacts(
+    name="sda",
+    size_bytes=480_000_000_000,
+    sector_bytes=512,
+    serial_number="S1",
+    by_id=("wwn-0xa1",),
+    state=DiskState.BLANK,
+)
+FACTS: Final = HardwareFacts(cpus=4, disks=(SDA,), firmware=SystemFirmware(mode="UEFI", version="1.2"))
+WRITE: Final = ReportAnswer(200, {"status": "ok", "action": "Write", "disk": "/dev/disk/by-id/wwn-0xa1"})
+
+
+async def reported(world: World, hardware: HardwareFacts = FACTS, *, final: bool = False) -> ReportAnswer:
+    return await world.site.hardware(ADDRESS, world.prefix(), HardwareReport(hardware=hardware, final=final))
+
+
+async def test_a_report_is_in_the_status_before_its_answer(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_BMC))
+        boot = await world.replace()
+        assert await reported(world) == WRITE
+        machine = await world.api.get(MACHINES, "m1")
+        hardware = machine.status.hardware
+        assert hardware is not None
+        assert (hardware.source, hardware.boot, hardware.disks) == ("Installer", boot, (SDA,))
+        assert machine.status.netboot is not None
+        assert machine.status.netboot.milestone == "InstallerStarted"
+        assert machine.status.target_disk is None  # recorded when it is written
+        version = machine.metadata.resource_version
+        assert await reported(world) == WRITE
+        assert (await world.api.get(MACHINES, "m1")).metadata.resource_version == version
+
+
+async def test_a_later_boot_says_what_differs_and_clears_what_is_gone(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_BMC))
+        await world.replace()
+        await reported(world)
+        await world.stage("WaitingLoader", phase="Complete")
+        await world.replace(name="second")
+        other = DiskFacts(name="sda", serial_number="S2", size_bytes=4_000_000_000, sector_bytes=512, state="Blank")
+        answer = await reported(world, HardwareFacts(disks=(other,), firmware=SystemFirmware(version="1.3")))
+        assert answer.body["disk"] == "/dev/sda"
+        machine = await world.api.get(MACHINES, "m1")
+        assert machine.status.hardware is not None
+        assert machine.status.hardware.cpus is None
+        assert machine.status.hardware.firmware == SystemFirmware(version="1.3")
+        (changed,) = (each for each in machine.status.conditions if each.type == "HardwareChanged")
+        assert (changed.status, changed.reason) == ("True", "PartsMissing")
+        assert changed.message.endswith("missing: disk S1 (480000 MB); new: disk S2 (4000 MB)")
+
+
+async def test_a_missing_disk_is_awaited_and_then_refused(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_HINTS))
+        await world.replace()
+        none = HardwareFacts(cpus=4)
+        answer = await reported(world, none)
+        assert (answer.code, answer.body["action"]) == (200, "Wait")
+        assert (await world.api.get(MACHINES, "m1")).status.hardware is None
+        answer = await reported(world, none, final=True)
+        assert answer.code == 409
+        assert str(answer.body["error"]).startswith("no disk matches spec.pxe.rootDeviceHints (serialNumber=S1)")
+        assert (await world.api.get(MACHINES, "m1")).status.hardware is not None
+
+
+async def test_the_image_size_of_the_report_counts(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_BMC))
+        await world.replace()
+        report = HardwareReport(hardware=FACTS, image_bytes=1 << 40)
+        answer = await world.site.hardware(ADDRESS, world.prefix(), report)
+        assert "too small for the image" in str(answer.body["error"])
+
+
+async def test_with_hints_the_image_is_served_only_after_the_report(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_HINTS))
+        await world.replace()
+        prefix = world.prefix()
+        found = await world.site.file(ADDRESS, prefix, "disk.img.gz")
+        assert isinstance(found, FileRejected)
+        assert found.code == 409
+        await world.site.flush("m1")
+        netboot = (await world.status()).status.netboot
+        assert netboot is not None
+        assert (netboot.milestone, netboot.message) == (None, found.text)
+        size = await world.site.file(ADDRESS, prefix, "disk.img.gz.size")
+        assert not isinstance(size, FileRejected) or size.code == 404
+        assert await reported(world) == WRITE
+        assert isinstance(await world.site.file(ADDRESS, prefix, "disk.img.gz"), OnDisk | Rendered)
+        await world.stage("WaitingLoader", phase="Complete")
+        await world.replace(name="second")
+        assert isinstance(await world.site.file(ADDRESS, world.prefix(), "disk.img.gz"), FileRejected)
+
+
+async def test_a_report_after_the_image_or_of_no_boot_is_refused(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_BMC))
+        await world.replace()
+        prefix = world.prefix()
+        await world.site.disable(ADDRESS, prefix)
+        await world.caught_up()
+        assert (await reported(world)).code == 409
+        answer = await world.site.hardware(ADDRESS, "a" * 32, HardwareReport(hardware=FACTS))
+        assert answer.code == 404
