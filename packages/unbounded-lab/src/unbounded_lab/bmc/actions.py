@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from unbounded_lab.bmc.access import ACCOUNT_ID
+from unbounded_lab.bmc.bodies import ROOT
 from unbounded_lab.bmc.device import BmcSystem, SimulatedBmc, TaskState
 from unbounded_lab.bmc.http import EXTENDED_INFO, BmcRequest, RedfishProblem, json_reply, message_body
+from unbounded_lab.bmc.inventory import CHASSIS_ID
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled, Press, PressEffect
 from unbounded_lab.bmc.resources import (
     BOOT_MODES,
-    CHASSIS_ID,
     CHASSIS_RESETS,
     MANAGER_ID,
     MANAGER_RESETS,
-    ROOT,
     account,
     monitor_path,
     session_body,

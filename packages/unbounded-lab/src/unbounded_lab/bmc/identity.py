@@ -56,6 +56,10 @@ class BmcIdentity:
         """Return a locally administered address."""
         return ":".join(f"{byte:02x}" for byte in (0x02, *self._derived(f"mac {index}")[:5]))
 
+    def serial_number(self, part: str) -> str:
+        """Return the serial number of a part: 12 hexadecimal digits."""
+        return self._derived(f"part {part}").hex()[:12].upper()
+
     def certificate(self, generation: int = 0) -> Certificate:
         """Return the self-signed certificate; each generation has another key."""
         key = derived_key(f"{self.seed}/{self.name}/key {generation}")

@@ -1,27 +1,37 @@
 """Resources of the Redfish service: a table of paths and the functions that render them for GET.
 
-Schema versions are those of the bundle DSP8010 2025.4. The service adds the ETags.
+`inventory.py` renders what a host is made of. The service adds the ETags.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from unbounded_lab.bmc.access import ACCOUNT_ID, ROLE, BmcSession
+from unbounded_lab.bmc.bodies import (
+    COLLECTIONS,
+    ENABLED,
+    ROOT,
+    SCHEMAS,
+    Body,
+    Render,
+    collection,
+    link,
+    resource,
+    system_path,
+)
 from unbounded_lab.bmc.device import ABSENT, BmcSystem, SimulatedBmc, Task, TaskState
 from unbounded_lab.bmc.http import message_body
+from unbounded_lab.bmc.inventory import BMC_VERSION, CHASSIS_ID, INVENTORY, POWER, summary
 from unbounded_lab.bmc.power import OverrideEnabled
 from unbounded_lab.http import Routes
 
-Body = dict[str, Any]
-Render = Callable[[SimulatedBmc, tuple[str, ...], float], Body | None]
-
-ROOT: Final = "/redfish/v1"
 MANAGER_ID: Final = "BMC"
-CHASSIS_ID: Final = "1"
 NIC_ID: Final = "1"
+HOST_NICS: Final = (NIC_ID, "2")
+SECOND_NIC: Final = 128  # added to the index of a host for the address of its second NIC
 MANAGER: Final = f"{ROOT}/Managers/{MANAGER_ID}"
 CHASSIS: Final = f"{ROOT}/Chassis/{CHASSIS_ID}"
 
@@ -35,71 +45,9 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "ReadOnly": ("Login", "ConfigureSelf"),
 }
 
-SCHEMAS: Final[Mapping[str, str]] = {
-    "AccountService": "v1_15_1",
-    "ActionInfo": "v1_4_2",
-    "Chassis": "v1_25_2",
-    "ComputerSystem": "v1_22_2",
-    "EthernetInterface": "v1_12_2",
-    "ManagerAccount": "v1_12_1",
-    "Manager": "v1_19_2",
-    "Message": "v1_3_0",
-    "Role": "v1_3_3",
-    "ServiceRoot": "v1_17_0",
-    "Session": "v1_7_2",
-    "SessionService": "v1_1_9",
-    "Task": "v1_7_4",
-    "TaskService": "v1_2_1",
-}
-COLLECTIONS: Final = (
-    "ChassisCollection",
-    "ComputerSystemCollection",
-    "EthernetInterfaceCollection",
-    "ManagerAccountCollection",
-    "ManagerCollection",
-    "RoleCollection",
-    "SessionCollection",
-    "TaskCollection",
-)
-
-ENABLED: Final = {"State": "Enabled", "Health": "OK"}
-
-
-def schema(name: str) -> str:
-    return f"#{name}.{SCHEMAS[name]}.{name}"
-
-
-def link(path: str) -> dict[str, str]:
-    return {"@odata.id": path}
-
 
 def timestamp(at: float) -> str:
     return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def system_path(system: BmcSystem) -> str:
-    return f"{ROOT}/Systems/{system.name}"
-
-
-def _resource(kind: str, path: str, name: str, **more: Any) -> Body:
-    return {
-        "@odata.type": schema(kind),
-        "@odata.id": path,
-        "Id": path.rpartition("/")[2],
-        "Name": name,
-        "Description": name,
-        **more,
-    }
-
-
-def _collection(kind: str, path: str, name: str, members: Sequence[str]) -> Body:
-    return {
-        "@odata.type": f"#{kind}Collection.{kind}Collection",
-        "@odata.id": path,
-        "Name": name,
-        "Members": [link(f"{path}/{member}") for member in members],
-        "Members@odata.count": len(members),
-    }
 
 
 def versions(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
@@ -107,7 +55,7 @@ def versions(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
 
 
 def odata(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
-    names = ("Systems", "Chassis", "Managers", "SessionService", "AccountService", "Tasks")
+    names = ("Systems", "Chassis", "Managers", "SessionService", "AccountService", "Tasks", "UpdateService")
     urls = {name: f"{ROOT}/{'TaskService' if name == 'Tasks' else name}" for name in names}
     singletons = [{"name": name, "kind": "Singleton", "url": url} for name, url in urls.items()]
     service = {"name": "Service", "kind": "Singleton", "url": f"{ROOT}/"}
@@ -115,8 +63,8 @@ def odata(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
 
 
 def root(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
-    parts = ["Systems", "Chassis", "Managers", "AccountService"]
-    body = _resource("ServiceRoot", f"{ROOT}/", "Root Service", RedfishVersion="1.20.0", UUID=bmc.identity.uuid)
+    parts = ["Systems", "Chassis", "Managers", "AccountService", "UpdateService"]
+    body = resource("ServiceRoot", f"{ROOT}/", "Root Service", RedfishVersion="1.20.0", UUID=bmc.identity.uuid)
     body |= {"Id": "RootService", "Product": "Unbounded lab BMC", "Vendor": "Unbounded Lab"}
     body |= {"Tasks": link(f"{ROOT}/TaskService"), "Links": {}}
     if bmc.dials.session_service != "absent":
@@ -126,7 +74,7 @@ def root(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
 
 
 def systems(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
-    return _collection("ComputerSystem", f"{ROOT}/Systems", "Systems", bmc.dials.systems)
+    return collection("ComputerSystem", f"{ROOT}/Systems", "Systems", bmc.dials.systems)
 
 
 def system(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
@@ -134,7 +82,7 @@ def system(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
     if found is None:
         return None
     path = system_path(found)
-    body = _resource(
+    body = resource(
         "ComputerSystem",
         path,
         f"System {found.name}",
@@ -150,6 +98,7 @@ def system(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
         EthernetInterfaces=link(f"{path}/EthernetInterfaces"),
         Links={"Chassis": [link(CHASSIS)], "ManagedBy": [link(MANAGER)]},
         Actions={"#ComputerSystem.Reset": _reset_action(bmc, path)},
+        **summary(path),
     )
     power = found.power_state(now, bmc.dials)
     return body if power == ABSENT else body | {"PowerState": power}
@@ -184,7 +133,7 @@ def reset_action_info(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> B
         return None
     values = bmc.dials.reset_types
     parameter = {"Name": "ResetType", "Required": True, "DataType": "String", "AllowableValues": values}
-    return _resource("ActionInfo", f"{system_path(found)}/ResetActionInfo", "Reset Action Info", Parameters=[parameter])
+    return resource("ActionInfo", f"{system_path(found)}/ResetActionInfo", "Reset Action Info", Parameters=[parameter])
 
 
 def system_nics(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
@@ -192,20 +141,21 @@ def system_nics(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | 
     if found is None:
         return None
     path = f"{system_path(found)}/EthernetInterfaces"
-    return _collection("EthernetInterface", path, "Host Interfaces", [NIC_ID])
+    return collection("EthernetInterface", path, "Host Interfaces", HOST_NICS)
 
 
 def system_nic(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
     found = bmc.system(ids[0])
-    if found is None or ids[1] != NIC_ID:
+    if found is None or ids[1] not in HOST_NICS:
         return None
-    path = f"{system_path(found)}/EthernetInterfaces/{NIC_ID}"
-    return _nic(path, "Host Interface", bmc.identity.mac(found.index))
+    path = f"{system_path(found)}/EthernetInterfaces/{ids[1]}"
+    index = found.index if ids[1] == NIC_ID else SECOND_NIC + found.index
+    return _nic(path, "Host Interface", bmc.identity.mac(index))
 
 
 def manager_nics(_bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
     path = f"{MANAGER}/EthernetInterfaces"
-    return _collection("EthernetInterface", path, "BMC Interfaces", [NIC_ID]) if ids[0] == MANAGER_ID else None
+    return collection("EthernetInterface", path, "BMC Interfaces", [NIC_ID]) if ids[0] == MANAGER_ID else None
 
 
 def manager_nic(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
@@ -215,7 +165,7 @@ def manager_nic(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | 
 
 
 def _nic(path: str, name: str, mac: str) -> Body:
-    return _resource(
+    return resource(
         "EthernetInterface",
         path,
         name,
@@ -230,14 +180,14 @@ def _nic(path: str, name: str, mac: str) -> Body:
 
 
 def chassis_all(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
-    return _collection("Chassis", f"{ROOT}/Chassis", "Chassis", [CHASSIS_ID])
+    return collection("Chassis", f"{ROOT}/Chassis", "Chassis", [CHASSIS_ID])
 
 
 def chassis(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
     if ids[0] != CHASSIS_ID:
         return None
     reset = {"target": f"{CHASSIS}/Actions/Chassis.Reset", "ResetType@Redfish.AllowableValues": CHASSIS_RESETS}
-    return _resource(
+    return resource(
         "Chassis",
         CHASSIS,
         "Chassis",
@@ -246,6 +196,7 @@ def chassis(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None
         Model="Loopback 1",
         SerialNumber=bmc.identity.name,
         Status=ENABLED,
+        PowerSubsystem=link(POWER),
         Links={
             "ComputerSystems": [link(f"{ROOT}/Systems/{name}") for name in bmc.dials.systems],
             "ManagedBy": [link(MANAGER)],
@@ -255,7 +206,7 @@ def chassis(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None
 
 
 def managers(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
-    return _collection("Manager", f"{ROOT}/Managers", "Managers", [MANAGER_ID])
+    return collection("Manager", f"{ROOT}/Managers", "Managers", [MANAGER_ID])
 
 
 def manager(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
@@ -263,12 +214,12 @@ def manager(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None
         return None
     reset = {"target": f"{MANAGER}/Actions/Manager.Reset", "ResetType@Redfish.AllowableValues": MANAGER_RESETS}
     all_systems = [link(f"{ROOT}/Systems/{name}") for name in bmc.dials.systems]
-    return _resource(
+    return resource(
         "Manager",
         MANAGER,
         "Management Controller",
         ManagerType="BMC",
-        FirmwareVersion="1.0.0",
+        FirmwareVersion=BMC_VERSION,
         Model="Unbounded lab BMC",
         UUID=bmc.identity.uuid,
         ServiceEntryPointUUID=bmc.identity.uuid,
@@ -283,7 +234,7 @@ def session_service(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Bo
     if bmc.dials.session_service == "absent":
         return None
     path = f"{ROOT}/SessionService"
-    return _resource(
+    return resource(
         "SessionService",
         path,
         "Session Service",
@@ -298,7 +249,7 @@ def sessions(bmc: SimulatedBmc, _ids: tuple[str, ...], now: float) -> Body | Non
     if bmc.dials.session_service == "absent":
         return None
     members = [session.id for session in bmc.access.sessions(now, bmc.dials)]
-    return _collection("Session", f"{ROOT}/SessionService/Sessions", "Sessions", members)
+    return collection("Session", f"{ROOT}/SessionService/Sessions", "Sessions", members)
 
 
 def session(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
@@ -309,12 +260,12 @@ def session(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
 def session_body(bmc: SimulatedBmc, found: BmcSession) -> Body:
     path = f"{ROOT}/SessionService/Sessions/{found.id}"
     created = timestamp(found.created)
-    return _resource("Session", path, "Session", UserName=bmc.access.username, CreatedTime=created)
+    return resource("Session", path, "Session", UserName=bmc.access.username, CreatedTime=created)
 
 
 def account_service(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
     path = f"{ROOT}/AccountService"
-    body = _resource(
+    body = resource(
         "AccountService",
         path,
         "Account Service",
@@ -329,13 +280,13 @@ def account_service(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Bo
 
 
 def accounts(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
-    return _collection("ManagerAccount", f"{ROOT}/AccountService/Accounts", "Accounts", [ACCOUNT_ID])
+    return collection("ManagerAccount", f"{ROOT}/AccountService/Accounts", "Accounts", [ACCOUNT_ID])
 
 
 def account(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
     if ids[0] != ACCOUNT_ID:
         return None
-    return _resource(
+    return resource(
         "ManagerAccount",
         f"{ROOT}/AccountService/Accounts/{ACCOUNT_ID}",
         "User Account",
@@ -351,7 +302,7 @@ def account(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
 
 
 def roles(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
-    return _collection("Role", f"{ROOT}/AccountService/Roles", "Roles", tuple(ROLES))
+    return collection("Role", f"{ROOT}/AccountService/Roles", "Roles", tuple(ROLES))
 
 
 def role(_bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
@@ -359,11 +310,11 @@ def role(_bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
         return None
     path = f"{ROOT}/AccountService/Roles/{ids[0]}"
     privileges = ROLES[ids[0]]
-    return _resource("Role", path, f"{ids[0]} Role", RoleId=ids[0], IsPredefined=True, AssignedPrivileges=privileges)
+    return resource("Role", path, f"{ids[0]} Role", RoleId=ids[0], IsPredefined=True, AssignedPrivileges=privileges)
 
 
 def task_service(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
-    return _resource(
+    return resource(
         "TaskService",
         f"{ROOT}/TaskService",
         "Task Service",
@@ -376,7 +327,7 @@ def task_service(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body
 
 def tasks(bmc: SimulatedBmc, _ids: tuple[str, ...], now: float) -> Body:
     members = [task.id for task in bmc.tasks.visible(now)]
-    return _collection("Task", f"{ROOT}/TaskService/Tasks", "Tasks", members)
+    return collection("Task", f"{ROOT}/TaskService/Tasks", "Tasks", members)
 
 
 def task(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
@@ -390,7 +341,7 @@ def monitor_path(found: Task) -> str:
 
 def task_body(found: Task, now: float) -> Body:
     state = found.state(now)
-    body = _resource(
+    body = resource(
         "Task",
         f"{ROOT}/TaskService/Tasks/{found.id}",
         f"{found.press.value} of system {found.system}",
@@ -451,6 +402,7 @@ RESOURCES: Final[Routes[Render]] = Routes(
         f"{ROOT}/TaskService": task_service,
         f"{ROOT}/TaskService/Tasks": tasks,
         f"{ROOT}/TaskService/Tasks/*": task,
+        **INVENTORY,
     }
 )
 OPEN: Final = frozenset({"/redfish", ROOT, f"{ROOT}/odata", f"{ROOT}/$metadata"})

@@ -13,9 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from unbounded_lab.bmc.actions import ACTIONS, LOGIN
+from unbounded_lab.bmc.bodies import ROOT
 from unbounded_lab.bmc.device import BmcExchange, SimulatedBmc
 from unbounded_lab.bmc.http import JSON, BmcRequest, RedfishProblem, error_body
-from unbounded_lab.bmc.resources import OPEN, RESOURCES, ROOT, metadata, system
+from unbounded_lab.bmc.resources import OPEN, RESOURCES, metadata, system
 from unbounded_lab.http import OK, Delivery, LabReply
 
 SESSIONS: Final = f"{ROOT}/SessionService"
