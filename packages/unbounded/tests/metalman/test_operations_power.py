@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from tests.metalman.support.site import Cluster, metalman
+from tests.metalman.support.site import Cluster, Written, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES
@@ -245,6 +245,15 @@ def test_a_counter_that_is_ahead_by_more_is_one_reboot() -> None:
     run_swiftly(scene())
 
 
+def apart_from_inventories(cluster: Cluster) -> list[Written]:
+    """Return all writes but those of what a BMC knows of its machine, which is read once a day."""
+
+    def hardware(body: dict[str, Any] | None) -> object:
+        return (body or {}).get("status", {}).get("hardware")
+
+    return [write for write in cluster.written if hardware(write.old) == hardware(write.new)]
+
+
 @pytest.mark.slow
 def test_failed_reboot_advances_its_counter_and_is_not_retried() -> None:
     async def scene() -> None:
@@ -255,8 +264,8 @@ def test_failed_reboot_advances_its_counter_and_is_not_retried() -> None:
             await cluster.counted(machine, 1)
             assert result(await cluster.operation(f"{machine}-reboot-1")) == ("Failed", "NoEffect")
             await asyncio.sleep(60)
-            writes = cluster.api.writes
+            writes = apart_from_inventories(cluster)
             await asyncio.sleep(3600)
-            assert cluster.api.writes == writes
+            assert apart_from_inventories(cluster) == writes
 
     run_swiftly(scene())

@@ -80,3 +80,13 @@ async def test_pins_and_bundles_hold(server: Sushy, pool: BmcPool) -> None:
         await pool.bmc(await access(server, pool, cert_fingerprint="00" * 32)).system()
     bundled = await access(server, pool, cert_fingerprint=None, ca_bundle=server.ca_bundle)
     assert (await pool.bmc(bundled).system()).power is BmcPowerState.OFF
+
+
+async def test_an_inventory_of_a_server_that_lacks_most_parts_names_the_broken_one(
+    server: Sushy, pool: BmcPool
+) -> None:
+    """The emulator's driver has no processors, no memory and no firmware, and fails for Storage."""
+    found = await pool.bmc(await access(server, pool)).inventory(lambda: True)
+    assert found.facts.system is not None
+    assert (found.facts.system.manufacturer, found.facts.system.uuid) == ("Sushy Emulator", server.device_ids[0])
+    assert (list(found.failed), found.cut_short) == (["Storage"], False)

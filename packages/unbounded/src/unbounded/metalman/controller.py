@@ -1,4 +1,4 @@
-"""Controllers of metalman: an engine for each site, the counters, and the pins of new BMCs."""
+"""Controllers of metalman: an engine for each site, the counters, the pins of new BMCs, and their inventory."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from unbounded.kube.process import Runtime, running_caches
 from unbounded.metalman.access import BmcAccess, PinController
 from unbounded.metalman.counters import CounterController
 from unbounded.metalman.executor import RedfishExecutor
+from unbounded.metalman.inventory import InventoryController
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import BmcLimits
 from unbounded.metalman.settings import MetalmanSettings
@@ -132,12 +133,14 @@ class LeaderTerm:
         site, machines, operations = self.settings.site, self.caches.machines, self.caches.operations
         counters = CounterController(self.runtime, machines, operations, site=site)
         pins = PinController(self.runtime, machines, access, site=site)
+        inventory = InventoryController(self.runtime, machines, access, pool, site=site)
         sharing = SharedBmcs(self.runtime.api, machines)
         shared = SharedBmcController(self.runtime, machines, site=site, now=self.runtime.now)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(counters.run(), name="counters")
             tasks.create_task(pins.run(), name="pins")
             tasks.create_task(shared.run(), name="shared BMCs")
+            tasks.create_task(inventory.run(), name="inventory")
             if self.beside is not None:
                 tasks.create_task(self.beside(), name="netboot of the leader")
             if site is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -14,6 +14,7 @@ from unbounded.metalman.redfish.channel import BmcChannel
 from unbounded.metalman.redfish.documents import SystemReading, failure_of
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
 from unbounded.metalman.redfish.http import BmcResponse
+from unbounded.metalman.redfish.inventory_reader import Inventory, InventoryInterrupted, InventoryReader
 from unbounded.metalman.redfish.ports import (
     BmcLimits,
     BmcPowerState,
@@ -233,6 +234,22 @@ class RedfishClient:
         if override is not None:
             return override
         raise refused or Unsupported(f"{self.channel.where}: the boot override cannot be disabled")
+
+    async def inventory(self, device_id: str, may_continue: Callable[[], bool]) -> Inventory:
+        """See `PooledBmc.inventory`."""
+        if device_id not in self._known:
+            await self._read(device_id)
+
+        async def get(path: str) -> Mapping[str, Any]:
+            if not may_continue():
+                raise InventoryInterrupted
+            return await self._document(path, f"inventory {clean(path)}")
+
+        try:
+            return await InventoryReader(get).read(self._known[device_id].system.path)
+        except Unsupported:  # moved or gone
+            self._known.pop(device_id, None)
+            raise
 
     async def _patch(self, system: SystemReading, body: Mapping[str, Any], leave_by: float) -> None:
         """PATCH the system, or its settings object if the system itself rejects changes."""

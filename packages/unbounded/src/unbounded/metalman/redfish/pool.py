@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
@@ -15,6 +16,7 @@ from unbounded.metalman.redfish.client import RedfishClient
 from unbounded.metalman.redfish.endpoint import Tls, endpoint_of, tls_of
 from unbounded.metalman.redfish.gate import BmcGate
 from unbounded.metalman.redfish.http import Http, new_session
+from unbounded.metalman.redfish.inventory_reader import Inventory
 from unbounded.metalman.redfish.ports import (
     BmcAccount,
     BmcLimits,
@@ -229,6 +231,17 @@ class PooledBmc:
 
     async def disable_boot_override(self, *, leave_by: float | None = None) -> BootOverride:
         return await self._pool.client(self._access).disable_boot_override(self._access.device_id, leave_by)
+
+    async def inventory(self, may_continue: Callable[[], bool]) -> Inventory:
+        """Read the hardware that the BMC knows: many requests one after the other, between which others have turns.
+
+        Args:
+            may_continue: asked before each request.
+        Raises:
+            InventoryInterrupted: it may not.
+            Failure: the system itself cannot be read.
+        """
+        return await self._pool.client(self._access).inventory(self._access.device_id, may_continue)
 
     async def close(self) -> None:
         """Delete the session now; other users of the BMC log in again when they need it."""

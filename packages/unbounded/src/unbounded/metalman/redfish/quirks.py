@@ -109,3 +109,6 @@ TASK_RUNNING: Final = frozenset(
     {"New", "Starting", "Running", "Suspended", "Interrupted", "Pending", "Stopping", "Cancelling", "Service"}
 )
 TASK_DONE: Final = "Completed"
+
+# Members of FirmwareInventory that no component runs: iDRAC lists earlier versions and those in its store, too.
+NOT_INSTALLED: Final = ("Previous-", "Available-")
