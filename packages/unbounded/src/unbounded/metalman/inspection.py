@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Iterator
@@ -29,25 +30,52 @@ def bounded(struct: Struct, path: str = "") -> Struct:
     Raises:
         ValueError: a value is impossible; the message begins with the path of its field.
     """
-    hints = get_type_hints(type(struct), include_extras=True)
     values = {
-        info.name: _bounded(getattr(struct, info.name), hints[info.name], f"{path}.{info.encode_name}".lstrip("."))
-        for info in msgspec.structs.fields(struct)
+        limit.field: _bounded(value, limit, f"{path}.{limit.key}".lstrip("."))
+        for limit in _limits(type(struct))
+        if (value := getattr(struct, limit.field)) is not None
     }
     return msgspec.structs.replace(struct, **values)
 
 
-def _bounded(value: Any, hint: Any, path: str) -> Any:
-    plain, field = unwrapped(hint)
+@dataclass(frozen=True)
+class _FieldLimit:
+    """The limits of a field, and of the elements of a list."""
+
+    field: str
+    key: str  # its name on the wire
+    limit: Field
+    element: Field
+
+
+@functools.cache
+def _limits(struct: type[ApiStruct]) -> tuple[_FieldLimit, ...]:
+    hints = get_type_hints(struct, include_extras=True)  # too slow for each of hundreds of disks
+    return tuple(
+        _FieldLimit(info.name, info.encode_name, limit, _element(plain))
+        for info in msgspec.structs.fields(struct)
+        for plain, limit in (unwrapped(hints[info.name]),)
+    )
+
+
+def _element(plain: Any) -> Field:
+    return unwrapped(get_args(plain)[0])[1] if get_origin(plain) is tuple else Field()
+
+
+def _bounded(value: Any, limit: _FieldLimit, path: str) -> Any:
+    if not isinstance(value, tuple):
+        return _bounded_value(value, limit.limit, path)
+    pattern = limit.element.pattern
+    kept = [one for one in value if pattern is None or re.fullmatch(pattern, one)]
+    kept = kept[: limit.limit.max_items or MAX_LIST]
+    return tuple(_bounded_value(one, limit.element, f"{path}[{index}]") for index, one in enumerate(kept))
+
+
+def _bounded_value(value: Any, field: Field, path: str) -> Any:
     if isinstance(value, ApiStruct):
         return bounded(value, path)
     if isinstance(value, str):
         return _bounded_text(value, field, path)
-    if isinstance(value, tuple):
-        item = get_args(plain)[0] if get_origin(plain) is tuple else Any
-        pattern = unwrapped(item)[1].pattern
-        kept = [one for one in value if pattern is None or re.fullmatch(pattern, one)][: field.max_items or MAX_LIST]
-        return tuple(_bounded(one, item, f"{path}[{index}]") for index, one in enumerate(kept))
     if isinstance(value, int) and not (field.minimum or 0) <= value <= LARGEST_INT:
         raise ValueError(f"{path}: must be a number from {field.minimum or 0} to {LARGEST_INT}")
     return value

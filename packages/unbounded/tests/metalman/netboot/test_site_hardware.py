@@ -39,7 +39,11 @@ async def test_a_report_is_in_the_status_before_its_answer(tmp_path: Path) -> No
         assert hardware is not None
         assert (hardware.source, hardware.boot, hardware.disks) == ("Installer", boot, (SDA,))
         assert machine.status.netboot is not None
-        assert machine.status.netboot.milestone == "InstallerStarted"
+        netboot = machine.status.netboot
+        assert (netboot.milestone, netboot.message) == (
+            "InstallerStarted",
+            "metalman has chosen /dev/disk/by-id/wwn-0xa1",
+        )
         assert machine.status.target_disk is None  # recorded when it is written
         version = machine.metadata.resource_version
         assert await reported(world) == WRITE
@@ -76,7 +80,10 @@ async def test_a_missing_disk_is_awaited_and_then_refused(tmp_path: Path) -> Non
         answer = await reported(world, none, final=True)
         assert answer.code == 409
         assert str(answer.body["error"]).startswith("no disk matches spec.pxe.rootDeviceHints (serialNumber=S1)")
-        assert (await world.api.get(MACHINES, "m1")).status.hardware is not None
+        status = (await world.api.get(MACHINES, "m1")).status
+        assert status.hardware is not None
+        assert status.netboot is not None
+        assert status.netboot.message == answer.body["error"]
 
 
 async def test_the_image_size_of_the_report_counts(tmp_path: Path) -> None:

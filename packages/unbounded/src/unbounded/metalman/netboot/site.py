@@ -262,7 +262,8 @@ class NetbootSite:
         if isinstance(choice, AwaitedDisk):
             return ReportAnswer(200, {"status": "ok", "action": "Wait", "message": choice.message})
         hardware = inspected(report.hardware, HardwareSource.INSTALLER, rfc3339(self._parts.now()), request.boot)
-        observation = BootObservation(request.boot, NetbootMilestone.INSTALLER_STARTED, hardware=hardware)
+        text = choice.message if isinstance(choice, DiskRefused) else f"metalman has chosen {choice.path}"
+        observation = BootObservation(request.boot, NetbootMilestone.INSTALLER_STARTED, message=text, hardware=hardware)
         self._writer.note(machine.name, observation)
         recorded = await self._flushed(machine.name)
         if recorded is not DONE:
