@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -55,6 +55,49 @@ async def test_what_people_read_of_it(staged: Staged) -> None:
     assert "1. m1 by metalman/lab: starts in its turn" in text
     assert "stages:" not in text
     assert text.endswith("\n  -o wide shows its 7 stages\nnothing was changed")
+
+
+HARDWARE: Final[dict[str, Any]] = {
+    "source": "Installer",
+    "at": "2026-11-28T10:00:00Z",
+    "digest": "a" * 64,
+    "disks": [
+        {"name": name, "sizeBytes": 480_000_000_000, "sectorBytes": 512, "state": state, "byID": [f"wwn-0x{name}"]}
+        for name, state in (("sda", "Blank"), ("sdb", "Own"))
+    ],
+}
+
+
+@story
+async def test_plan_of_a_replacement_names_the_disk_by_the_last_inspection(staged: Staged) -> None:
+    await staged.machine("m1", status={"hardware": HARDWARE})
+    await staged.alive(METALMAN)
+    text = await staged.shown("machine", "replace", "m1", "--operation-name", "op")
+    assert "with the hardware of 2026-11-28T10:00:00Z, it writes /dev/disk/by-id/wwn-0xsdb (sdb, 480000 MB)" in text
+
+
+@story
+async def test_plan_of_a_replacement_says_why_no_disk_is_written(staged: Staged) -> None:
+    await staged.machine("m1", status={"hardware": HARDWARE, "targetDisk": "/dev/disk/by-id/wwn-0xgone"})
+    await staged.alive(METALMAN)
+    (change,) = await staged.plan("machine", "replace", "m1", "--operation-name", "op")
+    assert change.operation is not None
+    (target,) = change.operation.targets
+    assert "it writes no disk: /dev/disk/by-id/wwn-0xgone, the disk of this Machine's last install, is" in target.disk
+    assert not target.fails_at_once  # a forecast: the install chooses by an inspection of its own
+
+
+@pytest.mark.parametrize(("verb", "source"), [("host-reboot", "Installer"), ("replace", "Redfish")])
+def test_plan_shows_no_disk_where_no_install_or_no_inspection_is(verb: str, source: str) -> None:
+    @story
+    async def tell(staged: Staged) -> None:
+        await staged.machine("m1", status={"hardware": HARDWARE | {"source": source}})
+        await staged.alive(METALMAN)
+        (change,) = await staged.plan("machine", verb, "m1", "--operation-name", "op")
+        assert change.operation is not None
+        assert change.operation.targets[0].disk == ""
+
+    tell()
 
 
 @story

@@ -68,6 +68,7 @@ class MachineForecast:
         held: the chain of blockers, down to the first cause; empty where it starts at once.
         obstacles: the obstacles after the start, in the order in which it meets them.
         losses: what the cloud reports that a replacement will lose; empty where that is unknown, too.
+        disk: the disk that metalman would choose by the last inspection, or why none; empty without an inspection.
     """
 
     machine: str
@@ -78,6 +79,7 @@ class MachineForecast:
     held: tuple[ExplainLink, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
     losses: tuple[PlannedLoss, ...] = ()
+    disk: str = ""
 
     @property
     def fails_at_once(self) -> bool:
@@ -229,6 +231,8 @@ def _target(one: MachineForecast, wave: int, program: str) -> Iterator[str]:
     for loss in one.losses:
         less = ", which decreases security" if loss.lessens_security else ""
         yield f"     loses {loss.field}: {loss.consequence}{less}"
+    if one.disk:
+        yield f"     {one.disk}"
 
 
 def _tries(fixes: Sequence[Fix], program: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.core import Secret
 from unbounded.api.failures import Failure
+from unbounded.api.hardware import HardwareSource
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import SecretKeySelector
 from unbounded.api.meta import Condition
@@ -56,7 +57,11 @@ def with_obstacles(
 ) -> OperationForecast:
     """Return the plan with the obstacles on each Machine, and with what was not checked."""
     targets = tuple(
-        replace(one, obstacles=tuple(_obstacles(operation, facts.machines[one.machine], facts, secrets)))
+        replace(
+            one,
+            obstacles=tuple(_obstacles(operation, facts.machines[one.machine], facts, secrets)),
+            disk=_disk(operation, facts.machines[one.machine]),
+        )
         if _is_of(one, ExecutorKind.METALMAN)
         else one
         for one in planned.targets
@@ -78,6 +83,24 @@ def _obstacles(
     if (refusal := _refusal(machine, secrets)) is not None:
         fixes = fixes_for(refusal.reason, machine, operation, facts)
         yield Obstacle(f"machine/{machine.name}", str(refusal), refusal.reason, fixes)
+
+
+def _disk(operation: MachineOperation, machine: Machine) -> str:
+    """Return the disk that metalman would choose by the last inspection, or why it would choose none.
+
+    The install chooses by an inspection of its own. A BMC does not see what is on a disk.
+    """
+    from unbounded.metalman.disk_choice import ChosenDisk, DiskSelection, choose_disk  # noqa: PLC0415  # as above
+
+    hardware = machine.status.hardware
+    is_replace = operation.spec.operation_kind == OperationKind.HOST_REPLACE
+    if not is_replace or hardware is None or hardware.source != HardwareSource.INSTALLER:
+        return ""
+    choice = choose_disk(hardware.disks, DiskSelection.of(machine))
+    if isinstance(choice, ChosenDisk):
+        size = f"{(choice.disk.size_bytes or 0) // 1_000_000} MB"
+        return f"with the hardware of {hardware.at}, it writes {choice.path} ({choice.disk.name}, {size})"
+    return f"with the hardware of {hardware.at}, it writes no disk: {choice.message}"
 
 
 def _refusal(machine: Machine, secrets: Secrets) -> Refusal | None:
