@@ -98,7 +98,7 @@ def test_nothing_can_be_undone_once_the_loader_was_fetched() -> None:
     assert loaded == {table.WAITING_INSTALLER, table.UNDOING_LOADER}  # the latter when it was cancelled before
     after = [table.WAITING_INSTALLER, table.WAITING_REPAVE, *table.RETURN_STAGES]
     assert {PROCEDURE.stages[stage].cancel for stage in after} == {Cancel.TOO_LATE}
-    before = table.BOOT_STAGES - {table.WAITING_INSTALLER, table.WAITING_REPAVE}
+    before = table.BOOT_STAGES & PROCEDURE.stages.keys() - {table.WAITING_INSTALLER, table.WAITING_REPAVE}
     assert {PROCEDURE.stages[stage].cancel for stage in before} == {Cancel.UNDO}
 
 
@@ -176,6 +176,7 @@ MILESTONES: Final = {
     "LoaderFetched": ReplaceFact.LOADED,
     "KernelFetched": ReplaceFact.LOADED,
     "InstallerStarted": ReplaceFact.INSTALLING,
+    "HardwareReported": ReplaceFact.REPORTED,
     "ImageWriting": ReplaceFact.INSTALLING,
     "ImageWritten": ReplaceFact.WRITTEN,
     "Failed": ReplaceFact.INSTALL_FAILED,

@@ -13,7 +13,8 @@ from unbounded.api.operation import OperationKind
 from unbounded.operations.ownership import TABLE, ExecutorKind, executor_name, executor_of, why_nobody
 
 HOST = [kind for kind in OperationKind if kind.is_host]
-INSIDE = [kind for kind in OperationKind if not kind.is_host]
+WITH_BMC = [kind for kind in OperationKind if kind.needs_bmc]
+INSIDE = [kind for kind in OperationKind if not kind.is_host and not kind.needs_bmc]
 BMC: dict[str, Any] = {"pxe": {"image": "i", "redfish": REDFISH}}
 NO_BMC: dict[str, Any] = {"pxe": {"image": "i"}}
 AGENT: dict[str, Any] = {"agent": {"version": "v1"}}
@@ -72,6 +73,14 @@ def test_nobody_owns_a_host_that_nobody_reaches(has: str, kind: OperationKind) -
 def test_what_is_no_name_of_a_provider_is_nobodys(has: str, words: str, kind: OperationKind) -> None:
     assert executor_of(kind, MACHINES[has]) is None
     assert words in why_nobody(kind, MACHINES[has])
+
+
+@pytest.mark.parametrize("kind", WITH_BMC)
+@pytest.mark.parametrize("has", MACHINES)
+def test_what_needs_a_bmc_is_metalmans_whatever_else_the_machine_has(has: str, kind: OperationKind) -> None:
+    owner = executor_of(kind, MACHINES[has])
+    assert owner is (ExecutorKind.METALMAN if "BMC" in has else None)
+    assert why_nobody(kind, MACHINES[has]).endswith("the Machine needs spec.pxe.redfish")
 
 
 @pytest.mark.parametrize("kind", INSIDE)

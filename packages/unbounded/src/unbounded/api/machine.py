@@ -37,6 +37,7 @@ class NetbootMilestone(StrEnum):
     LOADER_FETCHED = "LoaderFetched"
     KERNEL_FETCHED = "KernelFetched"
     INSTALLER_STARTED = "InstallerStarted"
+    HARDWARE_REPORTED = "HardwareReported"  # the end of the boot of a HostInspect
     IMAGE_WRITING = "ImageWriting"
     IMAGE_WRITTEN = "ImageWritten"
     FAILED = "Failed"  # the installer gave up
@@ -202,7 +203,7 @@ class NetbootStatus(ApiStruct, frozen=True, kw_only=True):
     boot: Annotated[
         str,
         Field(
-            "Identity of the boot: the UID of the HostReplace that requests it, or repave-N of the counter.",
+            "Identity of the boot: the UID of the operation that requests it, or repave-N of the counter.",
             max_length=128,
         ),
     ]

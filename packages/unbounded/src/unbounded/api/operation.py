@@ -38,10 +38,17 @@ class OperationKind(StrEnum):
     HOST_POWER_OFF = "HostPowerOff"
     HOST_POWER_ON = "HostPowerOn"
     HOST_REPLACE = "HostReplace"
+    HOST_INSPECT = "HostInspect"
 
     @property
     def is_host(self) -> bool:
-        return self.value.startswith("Host")
+        """Return whether a cloud, too, can execute the kind: a power change of the host, or its replacement."""
+        return self.value.startswith("Host") and not self.needs_bmc
+
+    @property
+    def needs_bmc(self) -> bool:
+        """Return whether the kind exists only for a host with a BMC."""
+        return self is OperationKind.HOST_INSPECT
 
 
 class OperationPhase(StrEnum):

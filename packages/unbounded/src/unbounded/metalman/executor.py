@@ -17,7 +17,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
-from unbounded.metalman import power, replace, replace_stages
+from unbounded.metalman import inspect_stages, power, replace, replace_stages
 from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
 from unbounded.metalman.boot_order import BootOrder, missing_target
 from unbounded.metalman.reasons import (
@@ -54,6 +54,7 @@ from unbounded.metalman.replace_observation import (
     observed_parts,
     power_fact,
     progress_of,
+    restored,
 )
 from unbounded.metalman.settings import ATTEMPTS, POLL_S
 from unbounded.metalman.shared_bmcs import SharedBmcs
@@ -73,7 +74,11 @@ NO_NETBOOT: Final = (
     "this metalman does not serve network boots: start `metalman serve-pxe` instead of `metalman "
     "controller`, or `unbounded up` with --pxe-interface"
 )
-PROCEDURES: Final = {**power.PROCEDURES, OperationKind.HOST_REPLACE: replace_stages.replace}
+NETBOOT_PROCEDURES: Final = {
+    OperationKind.HOST_REPLACE: replace_stages.replace,
+    OperationKind.HOST_INSPECT: inspect_stages.inspect,
+}
+PROCEDURES: Final = {**power.PROCEDURES, **NETBOOT_PROCEDURES}
 
 log = Log("metalman")
 
@@ -92,7 +97,7 @@ class RedfishExecutor:
 
     Args:
         nodes: all Nodes; None if no HostReplace is requested.
-        netboot: machines can boot from the network; False rejects a HostReplace that has not begun.
+        netboot: machines can boot from the network; False rejects a HostReplace or HostInspect that has not begun.
         sharing: separates operations on Machines with the same BMC; None if no two share one.
     """
 
@@ -135,7 +140,7 @@ class RedfishExecutor:
         kind = OperationKind(operation.spec.operation_kind)
         if kind not in PROCEDURES:
             raise Refusal(reasons.UNSUPPORTED_OPERATION, f"metalman does not support {kind}")
-        if kind is OperationKind.HOST_REPLACE and not self._netboot and operation.status.execution is None:
+        if kind in NETBOOT_PROCEDURES and not self._netboot and operation.status.execution is None:
             raise Refusal(reasons.UNSUPPORTED_OPERATION, NO_NETBOOT)
         parameters = frozenset(operation.spec.parameters.items())
         return _procedure_of(kind, parameters, attempts=self._attempts, longest_pause_s=self._poll_s)
@@ -154,21 +159,19 @@ class RedfishExecutor:
         return None if self._sharing is None else self._sharing.claim_gate(operation, machine)
 
     def observation_key(self, operation: MachineOperation, machine: Machine) -> object:
-        if operation.spec.operation_kind != OperationKind.HOST_REPLACE:
+        if operation.spec.operation_kind not in NETBOOT_PROCEDURES:
             return None
         return observed_parts(machine)
 
     async def observe(self, target: Target) -> Observation:
-        if target.operation.spec.operation_kind == OperationKind.HOST_REPLACE:
-            return await self._observe_replace(target)
+        if target.operation.spec.operation_kind in NETBOOT_PROCEDURES:
+            return await self._observe_netboot(target)
         state = await self._system(target.machine)
         where = _system_path(target.machine, state)
         return Observation(fact=power.BmcPowerFact(state.power.value), detail=_power_text(where, state), where=where)
 
-    async def _observe_replace(self, target: Target) -> Observation:
-        """Observe a HostReplace: the servers' reports of the boot decide first; the BMC is read only if its power
-        matters.
-        """
+    async def _observe_netboot(self, target: Target) -> Observation:
+        """Observe a network boot: the servers' reports decide first; the BMC is read only if its power matters."""
         snapshot = self._snapshot(target)
         # undoing must not be reported complete on outdated data
         if replace.fact_source(snapshot.stage) is replace.FactSource.UNDOING:
@@ -188,6 +191,8 @@ class RedfishExecutor:
         where = _system_path(target.machine, state)
         if fact is None:
             fact = power_fact(snapshot.stage, state.power, armed=is_armed(snapshot, state.boot, state.boot_targets))
+            if snapshot.stage in replace.RESTORING_STAGES:
+                fact = restored(fact, was_on=inspect_stages.WAS_ON in {one.what for one in target.run.evidence})
         elif state.power is BmcPowerState.OFF:
             fact = ReplaceFact.WRITTEN_OFF
         shown = f"{_power_text(where, state)}, {_override_text(state)}; {words}"

@@ -19,6 +19,7 @@ DID_NOT_NETBOOT: Final = "DidNotNetboot"
 DOES_NOT_STAY_OFF: Final = "DoesNotStayOff"
 DOES_NOT_STAY_ON: Final = "DoesNotStayOn"
 IMAGE_NOT_READY: Final = "ImageNotReady"
+INSPECTION_TIMED_OUT: Final = "InspectionTimedOut"
 INSTALL_FAILED: Final = "InstallFailed"
 INSTALL_TIMED_OUT: Final = "InstallTimedOut"
 NODE_NOT_READY: Final = "NodeNotReady"
@@ -44,6 +45,7 @@ MEANING: Final[Mapping[str, str]] = {
     DOES_NOT_STAY_OFF: "The host was switched off twice, and came back on without a request.",
     DOES_NOT_STAY_ON: "The host was switched on twice, and went off without a request.",
     IMAGE_NOT_READY: "The image was not on metalman's disk in time; the host was not changed.",
+    INSPECTION_TIMED_OUT: "The host fetched the loader, and the installer did not report the hardware in time.",
     INSTALL_FAILED: "The installer stopped, for the reason in the message.",
     INSTALL_TIMED_OUT: "The host fetched the loader, and the image was not written in time.",
     NODE_NOT_READY: "The host was installed; its Node did not become Ready in time.",

@@ -50,6 +50,11 @@ UNDOING_SHUTDOWN: Final = "UndoingShutdown"
 UNDOING_LOADER: Final = "UndoingLoader"
 UNDOING_START: Final = "UndoingStart"
 CLEANING_UP: Final = "CleaningUp"  # the boot override is removed; the record has the failure
+# of HostInspect only; see `inspect_stages`
+WAITING_REPORT: Final = "WaitingReport"
+RESTORING: Final = "Restoring"
+RESTORING_AFTER_CANCEL: Final = "RestoringAfterCancel"
+RESTORING_AFTER_FAILURE: Final = "RestoringAfterFailure"
 
 BOOT_STAGES: Final = frozenset(
     {
@@ -61,9 +66,26 @@ BOOT_STAGES: Final = frozenset(
         WAITING_LOADER_AGAIN,
         WAITING_INSTALLER,
         WAITING_REPAVE,
+        WAITING_REPORT,
     }
 )
 """Stages in which the host is to boot from the network: only in these, the window of its boot is open."""
+BEFORE_INSTALLER: Final = frozenset(
+    {
+        WAITING_IMAGE,
+        SHUTTING_DOWN,
+        WAITING_OFF,
+        SETTING_BOOT,
+        SETTING_BOOT_TO_STAY,
+        WAITING_ON,
+        WAITING_LOADER,
+        SETTING_BOOT_AGAIN,
+        WAITING_OFF_AGAIN,
+        WAITING_ON_AGAIN,
+        WAITING_LOADER_AGAIN,
+    }
+)
+"""Stages up to the loader, which HostReplace and HostInspect share."""
 RETURN_STAGES: Final = frozenset({CLEARING_BOOT, WAITING_RETURN, WAITING_CLOUD_INIT, WAITING_NODE})
 """Later stages, in which the installed system may still use the boot's prefix: cloud-init and attestation."""
 
@@ -92,12 +114,15 @@ class ReplaceFact(StrEnum):
     ON_ARMED = "OnArmed"
     OFF = "Off"
     OFF_ARMED = "OffArmed"
+    ON_AS_BEFORE = "OnAsBefore"  # a stage that restores the power has reached its end
+    OFF_AS_BEFORE = "OffAsBefore"
     UNSETTLED = "Unsettled"
     LOOPING = "Looping"
     INSTALL_FAILED = "InstallFailed"
     CONTESTED = "Contested"
     LOADED = "Loaded"
     INSTALLING = "Installing"
+    REPORTED = "Reported"  # the installer has reported the hardware of a HostInspect
     WRITTEN = "Written"
     WRITTEN_OFF = "WrittenOff"  # and the host is off
     BOOTED = "Booted"  # cloud-init has started
@@ -117,7 +142,15 @@ class FactSource(Enum):
 
 
 _TOWARDS_BOOT: Final = frozenset({SETTING_BOOT, SETTING_BOOT_TO_STAY, SHUTTING_DOWN, WAITING_OFF, WAITING_OFF_AGAIN})
-CLEARING: Final = frozenset({CLEARING_BOOT, UNDOING, UNDOING_SHUTDOWN, UNDOING_LOADER, UNDOING_START, CLEANING_UP})
+RESTORING_STAGES: Final = frozenset({RESTORING, RESTORING_AFTER_CANCEL, RESTORING_AFTER_FAILURE})
+CLEARING: Final = RESTORING_STAGES | {
+    CLEARING_BOOT,
+    UNDOING,
+    UNDOING_SHUTDOWN,
+    UNDOING_LOADER,
+    UNDOING_START,
+    CLEANING_UP,
+}
 
 
 def fact_source(stage: str) -> FactSource:
@@ -125,7 +158,8 @@ def fact_source(stage: str) -> FactSource:
         return FactSource.IMAGE
     if stage in (UNDOING, UNDOING_SHUTDOWN):
         return FactSource.UNDOING
-    return FactSource.POWER if stage in _TOWARDS_BOOT or is_clearing(stage) else FactSource.BOOT
+    is_booting = stage in BOOT_STAGES | RETURN_STAGES and stage not in _TOWARDS_BOOT | CLEARING
+    return FactSource.BOOT if is_booting else FactSource.POWER
 
 
 def is_clearing(stage: str) -> bool:
@@ -166,6 +200,7 @@ def is_before_boot(stage: str) -> bool:
 _PROGRESS: Final = (
     ReplaceFact.LOADED,
     ReplaceFact.INSTALLING,
+    ReplaceFact.REPORTED,
     ReplaceFact.WRITTEN,
     ReplaceFact.WRITTEN_OFF,
     ReplaceFact.BOOTED,
@@ -210,13 +245,14 @@ DID_NOT_NETBOOT: Final = _failure(
 )
 TIMED_OUT: Final = _failure(reasons.INSTALL_TIMED_OUT, "the image was not written in time")
 _CONTESTED: Final = {ReplaceFact.CONTESTED: _failure(BOOT_CONTESTED, "a second client took part in the same boot")}
-_ON_FAILURE: Final = {
+FAILURES: Final = {
     ReplaceFact.LOOPING: _failure(
         reasons.BOOT_LOOP, f"the host fetched the loader more than {LOADS_MAX} times without a result"
     ),
     ReplaceFact.INSTALL_FAILED: _failure(reasons.INSTALL_FAILED, "the installer stopped"),
     **_CONTESTED,
 }
+"""The failures of a boot from its loader on."""
 
 
 def _cleanup_rows() -> Table:
@@ -237,7 +273,7 @@ def _undo_rows(stage: str) -> Table:
         _power(
             on=Step(CANCELLED, evidence=SEEN_ON), off=Step(stage, action=SWITCH_ON), on_armed=clear, off_armed=clear
         ),
-        _ON_FAILURE,
+        FAILURES,
         dict.fromkeys((ReplaceFact.LOADED, ReplaceFact.LOOPING, ReplaceFact.CONTESTED), off),
         _since(ReplaceFact.INSTALLING, Step(WAITING_INSTALLER, evidence=SEEN_LOADER)),
     )
@@ -278,27 +314,27 @@ def _table() -> Table:
         **_rows(WAITING_OFF, _power(on=switch_off, off=off, off_armed=armed)),
         **_rows(SETTING_BOOT, _power(on=started, off=once, off_armed=start)),
         **_rows(SETTING_BOOT_TO_STAY, _power(on=started, off=stays, off_armed=start)),
-        **_rows(WAITING_ON, _power(on=started, off=start), loaded, _ON_FAILURE),
+        **_rows(WAITING_ON, _power(on=started, off=start), loaded, FAILURES),
         **_rows(
             WAITING_LOADER,
             _power(on=Step(WAITING_LOADER), off=Step(WAITING_LOADER, action=START)),
             loaded,
-            _ON_FAILURE,
+            FAILURES,
         ),
         **_rows(SETTING_BOOT_AGAIN, _power(on=again, off=again, on_armed=off_again, off_armed=once_more), loaded,
-                _ON_FAILURE),
+                FAILURES),
         **_rows(WAITING_OFF_AGAIN, _power(on=off_again, off=Step(WAITING_ON_AGAIN, action=START, evidence=SEEN_OFF))),
         **_rows(WAITING_ON_AGAIN, _power(on=Step(WAITING_LOADER_AGAIN, evidence=SEEN_ON), off=once_more), loaded,
-                _ON_FAILURE),
+                FAILURES),
         **_rows(
             WAITING_LOADER_AGAIN,
             _power(on=Step(WAITING_LOADER_AGAIN), off=Step(WAITING_LOADER_AGAIN, action=START)),
             loaded,
-            _ON_FAILURE,
+            FAILURES,
         ),
         **_rows(WAITING_INSTALLER, _since(ReplaceFact.INSTALLING, Step(WAITING_REPAVE, evidence=SEEN_INSTALLER)),
-                _ON_FAILURE),
-        **_rows(WAITING_REPAVE, written, _ON_FAILURE),
+                FAILURES),
+        **_rows(WAITING_REPAVE, written, FAILURES),
         **_rows(CLEARING_BOOT, _power(on=back, off=back, on_armed=clear, off_armed=clear)),
         **_rows(
             WAITING_RETURN,

@@ -96,6 +96,8 @@ def _boot(snapshot: ReplaceState) -> ReplaceFact | None:
         return ReplaceFact.INSTALL_FAILED
     if milestone == NetbootMilestone.IMAGE_WRITTEN:
         return _after_image(snapshot)
+    if milestone == NetbootMilestone.HARDWARE_REPORTED:
+        return ReplaceFact.REPORTED
     if milestone not in _LOADED | _INSTALLING:
         return None
     if snapshot.netboot is not None and (snapshot.netboot.loads or 0) > LOADS_MAX:
@@ -129,6 +131,24 @@ def power_fact(stage: str, power: BmcPowerState, *, armed: bool) -> ReplaceFact:
             return ReplaceFact.OFF_ARMED if armed else ReplaceFact.OFF
         case BmcPowerState.UNSETTLED:
             return ReplaceFact.UNSETTLED
+
+
+def restored(fact: ReplaceFact, *, was_on: bool) -> ReplaceFact:
+    """Return the fact of a stage that restores the power state from before.
+
+    The state is reached where the boot override is removed, too. A host that was On is started whatever its override
+    is: the start removes it if the BMC can.
+    """
+    match fact, was_on:
+        case ReplaceFact.ON, True:
+            return ReplaceFact.ON_AS_BEFORE
+        case ReplaceFact.OFF, False:
+            return ReplaceFact.OFF_AS_BEFORE
+        case ReplaceFact.OFF_ARMED, True:
+            return ReplaceFact.OFF
+        case ReplaceFact.ON_ARMED, False:
+            return ReplaceFact.ON
+    return fact
 
 
 # Boot override

@@ -82,7 +82,17 @@ def _ends_as(reason: str) -> Step:
     return Step(COMPLETE, fail=reason)
 
 
-def _off_stages(grace: int) -> Mapping[str, Stage]:
+def image_stage() -> Stage:
+    return Stage(
+        "the image to be ready, and a power state that is On or Off",
+        limit_s=IMAGE_LIMIT_S,
+        on_timeout=_ends_as(reasons.IMAGE_NOT_READY),
+        cancel=Cancel.AT_ONCE,
+        capacity=Capacity.YIELD,
+    )
+
+
+def off_stages(grace: int) -> Mapping[str, Stage]:
     undo = Step(UNDOING_SHUTDOWN)
     return {
         SHUTTING_DOWN: Stage(
@@ -125,7 +135,7 @@ def _before_loader(waits_for: str, limit_s: float, *, otherwise: Step | None = N
     )
 
 
-def _boot_stages() -> Mapping[str, Stage]:
+def boot_stages() -> Mapping[str, Stage]:
     """Return the stages from a host that is off to one that has fetched its loader, in two rounds."""
     again, loader = Step(SETTING_BOOT_AGAIN), "the host to fetch its boot loader"
     return {
@@ -257,15 +267,9 @@ def replace(operation: MachineOperation) -> Procedure:
         start=WAITING_IMAGE,
         facts=ReplaceFact,
         stages={
-            WAITING_IMAGE: Stage(
-                "the image to be ready, and a power state that is On or Off",
-                limit_s=IMAGE_LIMIT_S,
-                on_timeout=_ends_as(reasons.IMAGE_NOT_READY),
-                cancel=Cancel.AT_ONCE,
-                capacity=Capacity.YIELD,
-            ),
-            **_off_stages(grace),
-            **_boot_stages(),
+            WAITING_IMAGE: image_stage(),
+            **off_stages(grace),
+            **boot_stages(),
             **_install_stages(),
             **_end_stages(grace),
         },

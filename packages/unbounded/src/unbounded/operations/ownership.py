@@ -37,7 +37,8 @@ class Row:
 
 _HOST: Final = frozenset(kind for kind in OperationKind if kind.is_host)
 _REBOOT: Final = frozenset({OperationKind.HOST_REBOOT})
-_INSIDE: Final = frozenset(OperationKind) - _HOST
+_BMC: Final = frozenset(kind for kind in OperationKind if kind.needs_bmc)
+_INSIDE: Final = frozenset(OperationKind) - _HOST - _BMC
 
 
 def _has_bmc(machine: Machine) -> bool:
@@ -72,6 +73,8 @@ TABLE: Final = (
         ExecutorKind.AGENT,
     ),
     Row(_HOST, "none of these", lambda _machine: True, None),
+    Row(_BMC, "`spec.pxe.redfish`", _has_bmc, ExecutorKind.METALMAN),
+    Row(_BMC, "no BMC", lambda _machine: True, None),
     Row(_INSIDE, "anything", lambda _machine: True, ExecutorKind.AGENT),
 )
 
@@ -143,6 +146,8 @@ def provider_of(executor: str) -> str | None:
 def why_nobody(kind: OperationKind, machine: Machine) -> str:
     """Return the message for an unsupported kind: the fields that the Machine lacks."""
     nobody = f"no executor supports {kind} on Machine {machine.name}"
+    if kind.needs_bmc:
+        return f"{nobody}: the Machine needs spec.pxe.redfish"
     field = "spec.provider" if machine.spec.provider else f"annotation {ANNOTATION_PROVIDER}"
     if _is_misnamed(machine):
         name = (machine.provider or "")[: MAX_LABEL_VALUE + 1]

@@ -76,6 +76,7 @@ class Parameter:
 
 
 _DOWN: Final = frozenset({OperationKind.HOST_REBOOT, OperationKind.HOST_POWER_OFF})
+_GRACE: Final = _DOWN | {OperationKind.HOST_INSPECT}
 _OFF: Final = frozenset({OperationKind.HOST_POWER_OFF})
 _REPLACE: Final = frozenset({OperationKind.HOST_REPLACE})
 _UPGRADE: Final = frozenset({OperationKind.AGENT_UPGRADE})
@@ -85,7 +86,7 @@ _AGENT: Final = frozenset({ExecutorKind.AGENT})
 
 TABLE: Final = (
     Parameter("force", _DOWN, _OUTSIDE, _boolean),
-    Parameter("graceSeconds", _DOWN, _OUTSIDE, _grace),
+    Parameter("graceSeconds", _GRACE, _OUTSIDE, _grace),
     Parameter("deallocate", _OFF, _CLOUD, _boolean),
     Parameter("keep", _REPLACE, _CLOUD, _strict),
     Parameter("accept", _REPLACE, _CLOUD, _fields),

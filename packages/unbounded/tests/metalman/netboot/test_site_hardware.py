@@ -126,3 +126,29 @@ async def test_a_report_after_the_image_or_of_no_boot_is_refused(tmp_path: Path)
         assert (await reported(world)).code == 409
         answer = await world.site.hardware(ADDRESS, "a" * 32, HardwareReport(hardware=FACTS))
         assert answer.code == 404
+
+
+async def test_a_host_inspect_gets_no_image_no_user_data_and_no_token(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_BMC))
+        boot = await world.replace(kind="HostInspect", stage="WaitingReport")
+        prefix = world.prefix()
+        for path in ("disk.img.gz", "cloud-init/user-data"):
+            found = await world.site.file(ADDRESS, prefix, path)
+            assert isinstance(found, FileRejected), path
+            assert "HostInspect" in found.text
+        assert (await world.site.attest(ADDRESS, prefix, b"{}")).code == 409
+        assert (await world.site.disable(ADDRESS, prefix)).code == 409
+        assert await reported(world) == ReportAnswer(200, {"status": "ok", "action": "PowerOff"})
+        machine = await world.api.get(MACHINES, "m1")
+        assert machine.status.hardware is not None
+        assert machine.status.hardware.boot == boot
+        assert machine.status.netboot is not None
+        assert machine.status.netboot.milestone == "HardwareReported"
+
+
+async def test_a_host_inspect_without_a_disk_is_reported_at_once(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_HINTS))
+        await world.replace(kind="HostInspect", stage="WaitingReport")
+        assert (await reported(world, HardwareFacts(cpus=4))).body["action"] == "PowerOff"

@@ -105,6 +105,7 @@ class NetbootHost:
         self._api, self._now, self._machine, self._hardware, self.story = api, now, machine, hardware, story
         self._loads: dict[str, int] = {}
         self._started = 0
+        self._reports = False  # the boot ends with the report of the hardware
         self.installs: list[str] = []  # the boots that wrote an image
         self.sources: list[str] = []  # of its boots: where it really came up from
 
@@ -143,8 +144,9 @@ class NetbootHost:
     async def _window(self) -> str | None:
         """Return the boot that is requested now."""
         active = await self._active()
-        if active is None or active.kind != "HostReplace" or active.uid in self.installs:
+        if active is None or active.kind not in ("HostReplace", "HostInspect") or active.uid in self.installs:
             return None
+        self._reports = active.kind == "HostInspect"
         with contextlib.suppress(NotFound):
             operation = await self._api.get(MACHINE_OPERATIONS, active.name)
             if operation.status.targets and operation.status.targets[0].stage in BOOT_STAGES:
@@ -160,18 +162,23 @@ class NetbootHost:
         if story.contested == "LoaderFetched":
             await self._contested(boot)
             return
-        for milestone in ("KernelFetched", "InstallerStarted", "ImageWriting"):
+        last = "HardwareReported" if self._reports else "ImageWriting"
+        for milestone in ("KernelFetched", "InstallerStarted", last):
             if story.until == "LoaderFetched":
                 return
             await asyncio.sleep(self.story.step_s)
             if await self._window() != boot:
                 return  # it gets nothing any more
             await asyncio.sleep(self.story.lag_s)
+            if milestone == "HardwareReported" and story.fails:
+                break
             await self._saw(boot, milestone)
             if story.until == milestone:
                 return
         if story.fails:
             await self._saw(boot, "Failed", message=story.fails)
+            return
+        if self._reports:
             return
         for percent in range(0, 101, 5):
             await self._saw(boot, "ImageWriting", percent=percent)
@@ -266,15 +273,20 @@ async def living(cluster: Cluster, machine: str, hardware: Hardware, story: Stor
 
 
 async def replaced(
-    bmc: LabBmc, story: Story | None = None, *, cluster: Cluster | None = None, spec: dict[str, Any] | None = None
+    bmc: LabBmc,
+    story: Story | None = None,
+    *,
+    cluster: Cluster | None = None,
+    spec: dict[str, Any] | None = None,
+    kind: str = "HostReplace",
 ) -> tuple[Cluster, str, MachineOperation]:
-    """The cluster, the Machine and the operation of a HostReplace that has ended."""
+    """The cluster, the Machine and the operation of a HostReplace, or of another kind, that has ended."""
     cluster = cluster or Cluster()
     (machine,) = await cluster.add(bmc)
     if spec:
         await cluster.api.patch(MACHINES, machine, {"spec": spec})
     async with metalman(cluster), netboot_host(cluster, machine, story):
-        name = await cluster.ask("HostReplace", machine)
+        name = await cluster.ask(kind, machine)
         return cluster, machine, await cluster.ended(name, within_s=7200.0)
 
 

@@ -117,9 +117,11 @@ class World:
         await self.caught_up()
         return made
 
-    async def replace(self, machine: str = "m1", *, stage: str = "WaitingLoader", name: str = "replace") -> str:
-        """Have a HostReplace in a stage; gives its UID, which is the boot."""
-        spec = {"operationKind": "HostReplace", "machineRef": machine}
+    async def replace(
+        self, machine: str = "m1", *, stage: str = "WaitingLoader", name: str = "replace", kind: str = "HostReplace"
+    ) -> str:
+        """Have a HostReplace, or another kind, in a stage; gives its UID, which is the boot."""
+        spec = {"operationKind": kind, "machineRef": machine}
         made = await self.api.create(MACHINE_OPERATIONS, {"metadata": {"name": name}, "spec": spec})
         await self.stage(stage, machine=machine, name=name)
         return str(made.metadata.uid)

@@ -246,6 +246,13 @@ COMMANDS: Final = (
         ("web-01", "asks for the name; deletes everything on its disk"),
     ),
     _row(
+        "inspect",
+        "Boot the installer on a Machine's host, which reports its hardware and writes nothing",
+        _verb_arguments,
+        _VERBS,
+        ("rack1-01", "restarts the host; afterwards it is On or Off as before"),
+    ),
+    _row(
         "reboot",
         "Reboot a Machine with its counter (spec.operations.rebootCounter)",
         _counter_arguments,

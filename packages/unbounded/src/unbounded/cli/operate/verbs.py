@@ -1,5 +1,5 @@
 """The short verbs: `machine node-reboot`, `host-reboot`, `power-off`, `power-on`, `agent-upgrade`, `agent-reset`,
-`replace`. Each makes one operation on one Machine, which owns it, and waits for its end.
+`replace`, `inspect`. Each makes one operation on one Machine, which owns it, and waits for its end.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ KINDS: Final = {
     "agent-upgrade": OperationKind.AGENT_UPGRADE,
     "agent-reset": OperationKind.AGENT_RESET,
     "replace": OperationKind.HOST_REPLACE,
+    "inspect": OperationKind.HOST_INSPECT,
 }
 
 

@@ -2,7 +2,7 @@
 
 Two sources request a boot:
 
-- a HostReplace that metalman executes, from the stage on that switches the host on;
+- a HostReplace or HostInspect that metalman executes, from the stage on that switches the host on;
 - a repave counter that is ahead, if there is no BMC to switch the host on.
 
 A boot ends with its operation, or with the report that the image is written. After that report its window is
@@ -38,6 +38,7 @@ from unbounded.metalman.power import UNDOING
 from unbounded.metalman.replace import BOOT_STAGES, RETURN_STAGES, UNDOING_SHUTDOWN
 from unbounded.operations.ownership import ExecutorKind
 
+BOOTING_KINDS: Final = frozenset({OperationKind.HOST_REPLACE, OperationKind.HOST_INSPECT})
 BOOTING: Final = BOOT_STAGES
 FINISHING: Final = RETURN_STAGES
 UNDOING_BOOT: Final = frozenset({UNDOING, UNDOING_SHUTDOWN})  # an installer that has started by then may continue
@@ -90,7 +91,7 @@ def _order(operation: MachineOperation) -> tuple[str, str]:
 def _requests_boot(operation: MachineOperation, machine: Machine) -> bool:
     execution = operation.status.execution
     return (
-        operation.spec.operation_kind == OperationKind.HOST_REPLACE
+        operation.spec.operation_kind in BOOTING_KINDS
         and operation.spec.machine_ref == machine.name
         and not operation.terminal
         and execution is not None
@@ -111,7 +112,15 @@ def _by_operation(machine: Machine, operation: MachineOperation) -> BootRequest 
     else:
         window = BootWindow.SUSPENDED if stage in UNDOING_BOOT else BootWindow.INSTALLING
     executor = "" if operation.status.execution is None else operation.status.execution.executor
-    return BootRequest(machine.name, machine.metadata.uid, boot, window, operation=operation.name, executor=executor)
+    return BootRequest(
+        machine.name,
+        machine.metadata.uid,
+        boot,
+        window,
+        operation=operation.name,
+        executor=executor,
+        inspects=operation.spec.operation_kind == OperationKind.HOST_INSPECT,
+    )
 
 
 def _by_counter(machine: Machine) -> BootRequest | None:

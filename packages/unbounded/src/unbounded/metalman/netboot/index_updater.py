@@ -12,11 +12,11 @@ from typing import Final
 
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.machine import Machine
-from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.api.operation import MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.metalman.netboot.boot_index import BootIndex
-from unbounded.metalman.netboot.boot_requests import is_counter_only, requested_boot
+from unbounded.metalman.netboot.boot_requests import BOOTING_KINDS, is_counter_only, requested_boot
 from unbounded.metalman.netboot.model import BootRequest, BootWindow
 from unbounded.operations.caches import INDEX_MACHINE
 from unbounded.operations.ownership import ExecutorKind
@@ -91,7 +91,7 @@ class BootIndexUpdater:
 
     def _operation_changed(self, old: MachineOperation | None, new: MachineOperation | None) -> None:
         operation = new or old
-        if operation is None or operation.spec.operation_kind != OperationKind.HOST_REPLACE:
+        if operation is None or operation.spec.operation_kind not in BOOTING_KINDS:
             return
         machine = self._machines.get(operation.spec.machine_ref or "")
         if machine is not None:

@@ -34,10 +34,11 @@ class BootRequest:
 
     Args:
         uid: UID of the Machine.
-        boot: the UID of the HostReplace that requests it, or `repave-N`; the value of `status.netboot.boot`.
-        operation: name of the HostReplace; empty for a counter.
+        boot: the UID of the operation that requests it, or `repave-N`; the value of `status.netboot.boot`.
+        operation: name of the HostReplace or HostInspect; empty for a counter.
         executor: executor of that operation, such as metalman/lab.
         repave: the counter's value that the end of this boot reaches; None for an operation, whose executor counts.
+        inspects: the boot is for a HostInspect: the installer gets no image, no user data and no token.
     """
 
     machine: str
@@ -47,6 +48,7 @@ class BootRequest:
     operation: str = ""
     executor: str = ""
     repave: int | None = None
+    inspects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ MILESTONE_RANKS: Final[Mapping[str, int]] = {
             NetbootMilestone.LOADER_FETCHED,
             NetbootMilestone.KERNEL_FETCHED,
             NetbootMilestone.INSTALLER_STARTED,
+            NetbootMilestone.HARDWARE_REPORTED,
             NetbootMilestone.IMAGE_WRITING,
             NetbootMilestone.FAILED,  # a host that the user restarts may still reach the next one
             NetbootMilestone.IMAGE_WRITTEN,

@@ -84,7 +84,9 @@ UNREPORTED: Final = FileRejected(
     "spec.pxe.rootDeviceHints needs an installer that reports the hardware before it writes, and this boot has no "
     "report; an older netboot image cannot do that: use one of this release, or spec.pxe.targetDisk",
 )
+SWITCH_OFF: Final = ReportAnswer(200, {"status": "ok", "action": "PowerOff"})
 UNKNOWN: Final = ReportAnswer(404, {"error": "not found"})
+INSPECTED: Final = ReportAnswer(409, {"error": "this boot is for a HostInspect, which installs nothing"})
 CONTESTED: Final = ReportAnswer(409, {"error": "this boot ended because two hosts took part in it"})
 
 log = Log("metalman.netboot")
@@ -198,13 +200,16 @@ class NetbootSite:
         kind = file_role(plain, served.loaders)
         if prefix is None and kind not in FIRST_STAGES:
             return FileRejected(404, "this file is only available under the URL prefix of the boot")
+        if visit.request.inspects and (kind is FileRole.DISK or plain == USER_DATA):
+            return FileRejected(404, "this boot is for a HostInspect, which installs nothing")
         if kind is FileRole.DISK and visit.request.window is BootWindow.INSTALLING:
             if not plain.endswith((DIGEST, SIZE)) and not await self._may_have_image(visit):
                 self._writer.note(visit.machine.name, BootObservation(visit.request.boot, message=UNREPORTED.text))
                 return UNREPORTED
             self._tracker.record_image_request(visit.request)
         own = await self._user_data(visit) if plain == USER_DATA else None
-        return own if own is not None else await self._file(visit, served, plain, private=prefix is not None)
+        private = prefix is not None and not visit.request.inspects
+        return own if own is not None else await self._file(visit, served, plain, private=private)
 
     async def served(self, client: str, prefix: str | None, path: str) -> None:
         """Record that a file was sent to its end."""
@@ -218,6 +223,8 @@ class NetbootSite:
         visit = self._identify_report(client, prefix)
         if isinstance(visit, ReportAnswer):
             return visit
+        if visit.request.inspects:
+            return INSPECTED
         request, pxe = visit.request, visit.machine.spec.pxe
         if request.window is BootWindow.INSTALLING and pxe is not None:
             log.info("image written", machine=request.machine, boot=request.boot)
@@ -246,7 +253,7 @@ class NetbootSite:
         return DONE if self._tracker.progress(visit.request, report) else CONTESTED
 
     async def hardware(self, client: str, prefix: str, report: HardwareReport) -> ReportAnswer:
-        """Record the installer's inspection, and choose the disk that it writes.
+        """Record the installer's inspection, and choose the disk that it writes; none in a HostInspect.
 
         A report without the expected disk is not recorded before the last one: a late disk is no missing one.
         """
@@ -256,16 +263,17 @@ class NetbootSite:
         request, machine = visit.request, visit.machine
         if request.window is not BootWindow.INSTALLING:
             return WRITTEN
+        if request.inspects:
+            text = "the installer has reported the hardware"
+            recorded = await self._record_hardware(visit, report, NetbootMilestone.HARDWARE_REPORTED, text)
+            return SWITCH_OFF if recorded is DONE else recorded
         choice = choose_disk(
             report.hardware.disks, DiskSelection.of(machine), image_bytes=report.image_bytes, final=report.final
         )
         if isinstance(choice, AwaitedDisk):
             return ReportAnswer(200, {"status": "ok", "action": "Wait", "message": choice.message})
-        hardware = inspected(report.hardware, HardwareSource.INSTALLER, rfc3339(self._parts.now()), request.boot)
         text = choice.message if isinstance(choice, DiskRefused) else f"metalman has chosen {choice.path}"
-        observation = BootObservation(request.boot, NetbootMilestone.INSTALLER_STARTED, message=text, hardware=hardware)
-        self._writer.note(machine.name, observation)
-        recorded = await self._flushed(machine.name)
+        recorded = await self._record_hardware(visit, report, NetbootMilestone.INSTALLER_STARTED, text)
         if recorded is not DONE:
             return recorded
         if isinstance(choice, DiskRefused):
@@ -273,12 +281,20 @@ class NetbootSite:
         log.info("disk chosen", machine=machine.name, boot=request.boot, disk=choice.path)
         return ReportAnswer(200, {"status": "ok", "action": "Write", "disk": choice.path})
 
+    async def _record_hardware(
+        self, visit: BootVisit, report: HardwareReport, milestone: NetbootMilestone, message: str
+    ) -> ReportAnswer:
+        boot, name = visit.request.boot, visit.machine.name
+        hardware = inspected(report.hardware, HardwareSource.INSTALLER, rfc3339(self._parts.now()), boot)
+        self._writer.note(name, BootObservation(boot, milestone, message=message, hardware=hardware))
+        return await self._flushed(name)
+
     async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:
         """Attest that a host is the Machine, by its TPM."""
         visit = self._identify_report(client, prefix)
         if isinstance(visit, ReportAnswer):
             return visit
-        return await self._parts.attestation.answer(visit.machine, request)
+        return INSPECTED if visit.request.inspects else await self._parts.attestation.answer(visit.machine, request)
 
     # ---- tftp.ports.TftpFiles
 

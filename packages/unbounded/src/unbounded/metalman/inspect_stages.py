@@ -1,0 +1,194 @@
+"""Procedure of HostInspect: the host boots the installer, which reports the hardware, and gets its power state back.
+
+Nothing is written to a disk: in such a boot the servers send no image. The stages up to the loader are those of
+HostReplace. Whatever ends the operation, the host is switched off, the boot override is removed, and a host that was On
+is switched on again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from unbounded.api.operation import MachineOperation
+from unbounded.metalman import reasons
+from unbounded.metalman import replace as netboot
+from unbounded.metalman.power import ACTIONS as POWER_ACTIONS
+from unbounded.metalman.power import (
+    CONFIRM_S,
+    IS_OFF,
+    IS_ON,
+    IS_POWERING_OFF,
+    POWER_LIMIT_S,
+    SEEN_OFF,
+    SHUT_DOWN,
+    SHUTTING_DOWN,
+    SWITCH_OFF,
+    SWITCH_ON,
+)
+from unbounded.metalman.replace import ReplaceFact
+from unbounded.metalman.replace_stages import (
+    BOOT_ORDER_LIMIT_S,
+    INSTALLER_LIMIT_S,
+    boot_stages,
+    image_stage,
+    off_stages,
+)
+from unbounded.operations.parameters import grace_s
+from unbounded.operations.reasons import OUTCOME_UNKNOWN
+from unbounded.workflow.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Repeat, Stage, Step
+
+WAITING_INSTALLER_OFF: Final = "WaitingInstallerOff"
+UNDOING_INSTALLER: Final = "UndoingInstaller"
+CLEANING_UP_INSTALLER: Final = "CleaningUpInstaller"
+
+WAS_ON: Final = "the host was On before"
+WAS_OFF: Final = "the host was Off before"
+SEEN_REPORT: Final = "the installer reported the hardware"
+SEEN_RESTORED: Final = "the host has the power state that it had before"
+
+_TIMED_OUT: Final = Step(
+    CLEANING_UP_INSTALLER,
+    fail=reasons.INSPECTION_TIMED_OUT,
+    message="the installer did not report the hardware in time",
+)
+
+
+def _rows(stage: str, named: Mapping[ReplaceFact, Step]) -> netboot.Table:
+    return {(stage, fact): named.get(fact, Step(stage)) for fact in ReplaceFact}
+
+
+def _boot_rows() -> netboot.Table:
+    """Return the rows of HostReplace up to the loader; a failure leads to the cleanup of this procedure."""
+
+    def follow(step: Step) -> Step:
+        if step.stage == netboot.WAITING_INSTALLER:
+            return replace(step, stage=netboot.WAITING_REPORT)
+        return replace(step, stage=CLEANING_UP_INSTALLER) if step.fail is not None else step
+
+    rows = {key: follow(step) for key, step in netboot.TABLE.items() if key[0] in netboot.BEFORE_INSTALLER}
+    for fact in (ReplaceFact.ON, ReplaceFact.ON_ARMED):
+        rows[netboot.WAITING_IMAGE, fact] = Step(SHUTTING_DOWN, action=SHUT_DOWN, evidence=WAS_ON)
+    for fact in (ReplaceFact.OFF, ReplaceFact.OFF_ARMED):
+        rows[netboot.WAITING_IMAGE, fact] = replace(rows[netboot.WAITING_IMAGE, fact], evidence=WAS_OFF)
+    return rows
+
+
+def _report_rows() -> netboot.Table:
+    failures = {fact: replace(step, stage=CLEANING_UP_INSTALLER) for fact, step in netboot.FAILURES.items()}
+    reported = {ReplaceFact.REPORTED: Step(WAITING_INSTALLER_OFF, action=SWITCH_OFF, evidence=SEEN_REPORT)}
+    return _rows(netboot.WAITING_REPORT, {**reported, **failures})
+
+
+def _restoring_rows(off_stage: str, restoring: str, end: Step) -> netboot.Table:
+    """Return the rows of two stages: the host, which may run the installer, goes off, and then gets its state back."""
+    switch_off, clear = Step(off_stage, action=SWITCH_OFF), Step(restoring, action=netboot.CLEAR_BOOT)
+    is_off = Step(restoring, evidence=SEEN_OFF)
+    off_rows = {
+        ReplaceFact.ON: switch_off,
+        ReplaceFact.ON_ARMED: switch_off,
+        ReplaceFact.OFF: is_off,
+        ReplaceFact.OFF_ARMED: is_off,
+    }
+    rows = {
+        ReplaceFact.ON: Step(restoring, action=SWITCH_OFF),
+        ReplaceFact.OFF: Step(restoring, action=SWITCH_ON),
+        ReplaceFact.ON_ARMED: clear,
+        ReplaceFact.OFF_ARMED: clear,
+        ReplaceFact.ON_AS_BEFORE: end,
+        ReplaceFact.OFF_AS_BEFORE: end,
+    }
+    return {**_rows(off_stage, off_rows), **_rows(restoring, rows)}
+
+
+def _restoring_stages(off_stage: str, restoring: str, *, is_cleanup: bool) -> Mapping[str, Stage]:
+    after = None if is_cleanup else CLEANING_UP_INSTALLER
+    return {
+        off_stage: Stage(
+            "the host, which runs the installer, to be Off",
+            limit_s=POWER_LIMIT_S,
+            condition=IS_POWERING_OFF,
+            is_cleanup=is_cleanup,
+            cleanup_stage=after,
+        ),
+        restoring: Stage(
+            "the host to have its former power state, and to boot from its disk",
+            limit_s=POWER_LIMIT_S + BOOT_ORDER_LIMIT_S,
+            dwell_s=CONFIRM_S,  # the last action may take effect after the first reading
+            is_cleanup=is_cleanup,
+            cleanup_stage=after,
+        ),
+    }
+
+
+def _table() -> netboot.Table:
+    # the engine replaces this failure by the recorded one
+    failed = Step(netboot.RESTORING_AFTER_FAILURE, fail=OUTCOME_UNKNOWN, message="the record names no failure")
+    done, undone = Step(COMPLETE, evidence=SEEN_RESTORED), Step(CANCELLED, evidence=SEEN_RESTORED)
+    return {
+        **_boot_rows(),
+        **_report_rows(),
+        **_restoring_rows(WAITING_INSTALLER_OFF, netboot.RESTORING, done),
+        **_restoring_rows(UNDOING_INSTALLER, netboot.RESTORING_AFTER_CANCEL, undone),
+        **_restoring_rows(CLEANING_UP_INSTALLER, netboot.RESTORING_AFTER_FAILURE, failed),
+    }
+
+
+TABLE: Final = _table()
+
+
+def _before_report(grace: int) -> Mapping[str, Stage]:
+    """Return the stages up to the report: a cancel undoes each of them, as nothing is written."""
+    stages = {
+        **off_stages(grace),
+        **boot_stages(),
+        netboot.WAITING_REPORT: Stage(
+            "the installer to report the hardware", INSTALLER_LIMIT_S, on_timeout=_TIMED_OUT, condition=IS_ON
+        ),
+    }
+    undo = Step(UNDOING_INSTALLER)
+    return {
+        name: replace(
+            stage,
+            cancel=Cancel.UNDO,
+            undo=undo,
+            cleanup_stage=CLEANING_UP_INSTALLER,
+            on_timeout=_own(stage.on_timeout),
+        )
+        for name, stage in stages.items()
+    }
+
+
+def _own(step: Step | None) -> Step | None:
+    """Return a step of HostReplace with its failure in the cleanup of this procedure."""
+    return replace(step, stage=CLEANING_UP_INSTALLER) if step is not None and step.fail is not None else step
+
+
+def inspect(operation: MachineOperation) -> Procedure:
+    """Return the procedure of HostInspect: off, network boot, hardware reported, and the former power state."""
+    stages = {
+        netboot.WAITING_IMAGE: image_stage(),
+        **_before_report(max(grace_s(operation), 1)),
+        **_restoring_stages(WAITING_INSTALLER_OFF, netboot.RESTORING, is_cleanup=False),
+        **_restoring_stages(UNDOING_INSTALLER, netboot.RESTORING_AFTER_CANCEL, is_cleanup=False),
+        **_restoring_stages(CLEANING_UP_INSTALLER, netboot.RESTORING_AFTER_FAILURE, is_cleanup=True),
+    }
+    return Procedure(
+        start=netboot.WAITING_IMAGE,
+        facts=ReplaceFact,
+        stages=stages,
+        table=TABLE,
+        actions={
+            **POWER_ACTIONS,
+            netboot.START: Repeat.SETS_STATE,
+            netboot.BOOT_ONCE: Repeat.SETS_STATE,
+            netboot.BOOT_TO_STAY: Repeat.SETS_STATE,
+            netboot.CLEAR_BOOT: Repeat.SETS_STATE,
+        },
+        proof=frozenset({netboot.SEEN_LOADER, SEEN_REPORT, SEEN_RESTORED}),
+        fact_conditions={
+            **dict.fromkeys((ReplaceFact.ON, ReplaceFact.ON_ARMED, ReplaceFact.ON_AS_BEFORE), IS_ON),
+            **dict.fromkeys((ReplaceFact.OFF, ReplaceFact.OFF_ARMED, ReplaceFact.OFF_AS_BEFORE), IS_OFF),
+        },
+    )

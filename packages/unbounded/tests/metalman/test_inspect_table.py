@@ -1,0 +1,86 @@
+"""The table of HostInspect: sound in itself, and nothing in it installs or leaves the host in another power state."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from unbounded.api.operation import MachineOperation, MachineOperationSpec
+from unbounded.metalman import inspect_stages, power
+from unbounded.metalman import replace as netboot
+from unbounded.metalman.inspect_stages import TABLE, inspect
+from unbounded.metalman.reasons import MEANING
+from unbounded.metalman.replace import ReplaceFact
+from unbounded.metalman.replace_observation import restored
+from unbounded.operations import reasons as operations_reasons
+from unbounded.workflow.procedure import ENDS, Cancel, Step
+
+PROCEDURE: Final = inspect(MachineOperation(spec=MachineOperationSpec(operation_kind="HostInspect")))
+RESTORED: Final = (ReplaceFact.ON_AS_BEFORE, ReplaceFact.OFF_AS_BEFORE)
+
+
+def test_the_table_is_sound() -> None:
+    assert PROCEDURE.faults() == []
+
+
+def test_every_stage_can_be_reached_and_left() -> None:
+    steps = [(stage, step) for (stage, _), step in TABLE.items()]
+    stages = PROCEDURE.stages.items()
+    steps += [(name, extra) for name, stage in stages for extra in (stage.on_timeout, stage.undo) if extra is not None]
+    steps += [(name, Step(stage.cleanup_stage)) for name, stage in stages if stage.cleanup_stage is not None]
+    reached = {step.stage for here, step in steps if step.stage != here and step.fail is None}
+    assert PROCEDURE.stages.keys() - {PROCEDURE.start} <= reached
+    assert {here for here, step in steps if step.stage != here or step.fail is not None} == PROCEDURE.stages.keys()
+
+
+def test_every_failure_has_a_reason_with_a_meaning() -> None:
+    steps = [*TABLE.values(), *(stage.on_timeout for stage in PROCEDURE.stages.values() if stage.on_timeout)]
+    assert {step.fail for step in steps if step.fail} <= MEANING.keys() | operations_reasons.MEANING.keys()
+
+
+@pytest.mark.parametrize("stage", sorted(PROCEDURE.stages))
+def test_operation_ends_only_with_the_former_power_state(stage: str) -> None:
+    for fact in ReplaceFact:
+        step = TABLE[stage, fact]
+        if step.stage in ENDS:
+            assert fact in RESTORED
+            assert stage in netboot.RESTORING_STAGES
+    if stage != PROCEDURE.start:  # nothing has happened there
+        assert PROCEDURE.stages[stage].is_cleanup or PROCEDURE.stages[stage].cleanup_stage
+
+
+def test_every_stage_before_the_report_can_be_undone() -> None:
+    stages = (netboot.BEFORE_INSTALLER | {netboot.WAITING_REPORT}) - {netboot.WAITING_IMAGE}
+    assert {PROCEDURE.stages[stage].cancel for stage in stages} == {Cancel.UNDO}
+
+
+@pytest.mark.parametrize(
+    ("fact", "was_on", "expected"),
+    [
+        (ReplaceFact.ON, True, ReplaceFact.ON_AS_BEFORE),
+        (ReplaceFact.ON_ARMED, True, ReplaceFact.ON_ARMED),
+        (ReplaceFact.OFF, True, ReplaceFact.OFF),
+        (ReplaceFact.OFF_ARMED, True, ReplaceFact.OFF),
+        (ReplaceFact.OFF, False, ReplaceFact.OFF_AS_BEFORE),
+        (ReplaceFact.OFF_ARMED, False, ReplaceFact.OFF_ARMED),
+        (ReplaceFact.ON, False, ReplaceFact.ON),
+        (ReplaceFact.ON_ARMED, False, ReplaceFact.ON),
+        (ReplaceFact.UNSETTLED, True, ReplaceFact.UNSETTLED),
+    ],
+)
+def test_power_is_restored_when_it_and_the_override_are_as_before(
+    fact: ReplaceFact, was_on: bool, expected: ReplaceFact
+) -> None:
+    assert restored(fact, was_on=was_on) is expected
+
+
+def test_restoring_acts_on_what_differs_from_before() -> None:
+    actions = {fact: TABLE[netboot.RESTORING, fact].action for fact in ReplaceFact}
+    assert {fact: action for fact, action in actions.items() if action} == {
+        ReplaceFact.ON: power.SWITCH_OFF,
+        ReplaceFact.OFF: power.SWITCH_ON,
+        ReplaceFact.ON_ARMED: netboot.CLEAR_BOOT,
+        ReplaceFact.OFF_ARMED: netboot.CLEAR_BOOT,
+    }
+    assert TABLE[inspect_stages.CLEANING_UP_INSTALLER, ReplaceFact.ON].action == power.SWITCH_OFF
