@@ -86,8 +86,22 @@ class Installing:
                         why = f"QEMU ended with {self.process.returncode}"
                         break
                     await asyncio.sleep(LOOK_EVERY_S)
+        raise AssertionError(self._story(why))
+
+    async def ended(self, *, within_s: float) -> None:
+        """Wait until the machine is switched off.
+
+        Raises:
+            AssertionError: it was not in time, or QEMU failed; holds the console's end.
+        """
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(self.process.wait, within_s)
+        if self.process.returncode != 0:
+            raise AssertionError(self._story(f"not off within {within_s:g} s: {self.process.returncode}"))
+
+    def _story(self, why: str) -> str:
         texts = (path.read_text(errors="replace")[-4000:] for path in (self.console, self.log) if path.exists())
-        raise AssertionError("\n".join((why, str(self.site.reports), *texts)))
+        return "\n".join((why, str(self.site.reports), *texts))
 
     async def _execute(self, name: str, arguments: dict[str, Any]) -> None:
         self.writer.write(json.dumps({"execute": name, "arguments": arguments}).encode() + b"\n")

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.boot.installing import ScsiDisk, installing
+from tests.boot.installing import MAC, ScsiDisk, installing
 from tests.images.content import image, packed
 from tests.images.loops import system
 from tests.images.support import UID, needed, site
+from unbounded.metalman.disk_choice import DiskSelection
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -35,8 +36,8 @@ async def test_late_second_disk_makes_the_choice_ambiguous_without_a_write(
     assert failed["failed"]
     told = failed["message"]
     for disk in (first, second):
-        assert f"scsi-0QEMU_QEMU_HARDDISK_{disk.name}): blank; " in told
-    assert "_large): sectors of 4096 bytes, and images are made for 512; " in told
+        assert f"scsi-0QEMU_QEMU_HARDDISK_{disk.name}): blank" in told
+    assert "_large): sectors of 4096 bytes, and images are made for 512" in told
     assert all(disk.untouched for disk in (first, second, large))
 
 
@@ -50,6 +51,30 @@ async def test_host_without_required_tpm_fails_before_the_disk_is_written(tmp_pa
     assert only.untouched
 
 
+async def test_inspected_machine_is_reported_and_switched_off_without_a_write(tmp_path: Path) -> None:
+    disks = [ScsiDisk.made(tmp_path, "first"), ScsiDisk.made(tmp_path, "large", size=6 << 30, sector_bytes=4096)]
+    async with site() as where:
+        where.answers = [(200, {"status": "ok", "action": "PowerOff"})]
+        async with installing(where, tmp_path, disks) as machine:
+            await machine.ended(within_s=BOOTS_S)
+    assert not any(each["failed"] for each in where.reports)
+    assert all(disk.untouched for disk in disks)
+    (report,) = where.hardware
+    facts = report["hardware"]
+    assert (facts["firmware"]["mode"], facts["system"]["manufacturer"], facts["cpus"]) == ("BIOS", "QEMU", 1)
+    assert 400 << 20 < facts["memoryBytes"] < 512 << 20
+    (nic,) = facts["nics"]
+    assert (nic["mac"], nic["driver"], nic["link"]) == (MAC, "virtio_net", True)
+    assert [disk["hctl"].rpartition(":")[2] for disk in facts["disks"]] == ["0", "0"]
+    found = {disk["serialNumber"]: disk for disk in facts["disks"]}
+    for disk in disks:
+        told = found[disk.name]
+        assert (told["sizeBytes"], told["sectorBytes"]) == (disk.file.stat().st_size, disk.sector_bytes)
+        assert (told["bus"], told["vendor"], told["model"], told["state"]) == ("scsi", "QEMU", "QEMU HARDDISK", "Blank")
+        assert f"scsi-0QEMU_QEMU_HARDDISK_{disk.name}" in told["byID"]
+        assert told["byPath"]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="file systems of images are made by root")
 async def test_late_recorded_disk_is_written_instead_of_a_blank_one(tmp_path: Path) -> None:
     needed("mke2fs")
@@ -57,8 +82,9 @@ async def test_late_recorded_disk_is_written_instead_of_a_blank_one(tmp_path: Pa
     path = "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_own"
     async with site() as where:
         where.image(packed(system(tmp_path), "zst"), "disk.img.zst")
-        async with installing(where, tmp_path, (first,), (own,), recorded_disk=path) as machine:
-            await machine.reported("ChoosingDisk", f"waits for disk {path}", within_s=BOOTS_S)
+        where.selection = DiskSelection(recorded=path)
+        async with installing(where, tmp_path, (first,), (own,)) as machine:
+            await machine.reported("ChoosingDisk", f"waits: {path}", within_s=BOOTS_S)
             await machine.add(own)
             written = await machine.reported("Written", "has the image", within_s=ENDS_S)
     assert written["disk"] == path

@@ -15,7 +15,7 @@ from tests.images.content import MIB, SECTOR, gpt
 from tests.images.support import INSTALLER, Host, needed
 
 PART_MIB: Final = 12
-Attach = Callable[[Path], str]
+Attach = Callable[..., str]  # a file, and options of losetup: the device
 
 
 @contextmanager
@@ -23,10 +23,9 @@ def loop_devices() -> Iterator[Attach]:
     """Make loop devices of files, until the end; the kernel reads partitions at the installer's request."""
     losetup, made = needed("losetup"), []
 
-    def loop(file: Path) -> str:
-        ran = subprocess.run(
-            [losetup, "--find", "--show", "-P", str(file)], capture_output=True, text=True, check=False
-        )
+    def loop(file: Path, *options: str) -> str:
+        command = [losetup, "--find", "--show", "-P", *options, str(file)]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode != 0:
             pytest.skip(f"no loop device: {ran.stderr.strip()}")
         made.append(ran.stdout.strip())

@@ -15,11 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 from aiohttp import web
 
 from tests.fetch.registries import served
 from tests.images.content import MIB
+from unbounded.api.hardware import HardwareFacts
+from unbounded.metalman import disk_choice
+from unbounded.metalman.disk_choice import AwaitedDisk, ChosenDisk, DiskRefused, DiskSelection
 
 TOP: Final = Path(__file__).parents[2]
 INSTALLER: Final = TOP / "images" / "installer" / "lib"
@@ -50,6 +54,9 @@ class Site:
         refusals: how often a path is still answered with that status.
         cuts: how many of the next answers with a piece of the image end half way.
         reports: the bodies of posts to `/progress`.
+        hardware: the bodies of posts to `/hardware`.
+        selection: what the Machine says of its disk, from which metalman's own rule chooses.
+        answers: status and body of the next answers to `/hardware`, before the rule is followed.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -58,6 +65,9 @@ class Site:
     tag: str = '"one"'
     on_range: Any = None
     reports: list[dict[str, Any]] = field(default_factory=list)
+    hardware: list[dict[str, Any]] = field(default_factory=list)
+    selection: DiskSelection = field(default_factory=DiskSelection)
+    answers: list[tuple[int, Any]] = field(default_factory=list)
     disabled: int = 0
     asked: list[str] = field(default_factory=list)
     host: str = ""
@@ -93,9 +103,26 @@ class Site:
             assert request.content_type == "application/json"
             self.reports.append(json.loads(await request.text()))
             return web.json_response({})
+        if path == "hardware":
+            assert request.content_type == "application/json"
+            self.hardware.append(json.loads(await request.read()))
+            code, body = self.answers.pop(0) if self.answers else self._chosen(self.hardware[-1])
+            return web.Response(status=code, body=msgspec.json.encode(body), content_type="application/json")
         assert path == "pxe/disable"
         self.disabled += 1
         return web.json_response({})
+
+    def _chosen(self, report: dict[str, Any]) -> tuple[int, dict[str, str]]:
+        facts = msgspec.convert(report["hardware"], HardwareFacts)
+        image_bytes, final = report["imageBytes"], report["final"]
+        choice = disk_choice.choose_disk(facts.disks, self.selection, image_bytes=image_bytes, final=final)
+        match choice:
+            case ChosenDisk(path=chosen):
+                return 200, {"status": "ok", "action": "Write", "disk": chosen}
+            case AwaitedDisk(message=message):
+                return 200, {"status": "ok", "action": "Wait", "message": message}
+            case DiskRefused(message=message):
+                return 409, {"error": message}
 
     async def _send(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         data = self.files[path]
@@ -142,7 +169,7 @@ class Host:
     within: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for folder in ("sys/block", "dev/disk/by-id", "tmp"):
+        for folder in ("sys/block", "dev/disk/by-id", "proc", "tmp", "udev"):
             (self.root / folder).mkdir(parents=True)
 
     def disk(
@@ -177,6 +204,8 @@ class Host:
             "SYS": str(self.root / "sys"),
             "DEV": str(self.root / "dev"),
             "T": str(self.root / "tmp"),
+            "PROC": str(self.root / "proc"),
+            "UDEV": str(self.root / "udev"),
             "KMSG": str(self.root / "said"),
             "RESOLV": str(self.root / "resolv.conf"),
             "CMDLINE": f"BOOT_IMAGE=/vmlinuz console=ttyS0 {line}",
@@ -184,7 +213,6 @@ class Host:
             "REPORT_EVERY_S": "0",
             "CHUNK_BYTES": "1000000",
             "BLOCK_MIB": "2",
-            "LEAST_BYTES": "0",
             **environment,
         }
         (self.root / "said").touch()
@@ -223,13 +251,26 @@ class Host:
 
     async def parts(self, script: str, **environment: str) -> tuple[int, str]:
         """A script that calls functions of the installer."""
-        names = ("base", "http", "report", "mark", "disks", "waiting", "write", "agent", "seed")
+        names = (
+            "base",
+            "http",
+            "report",
+            "mark",
+            "disks",
+            "hardware",
+            "waiting",
+            "choosing",
+            "write",
+            "agent",
+            "seed",
+        )
         load = "".join(f". {INSTALLER}/{name}.sh; " for name in names)
         return await self.sh(load + script, **environment)
 
     async def install(self, where: Site, **environment: str) -> tuple[int, str]:
         self.arguments = {"machine_uid": UID, "machine": "rack1-01", **self.arguments, "serve_url": where.url}
-        return await self.sh(f". {INSTALLER}/install", **environment)
+        late = {"DISKS_SINCE": "-1000"}  # all disks have had their time
+        return await self.sh(f". {INSTALLER}/install", **late, **environment)
 
     def said(self) -> str:
         return (self.root / "said").read_text()

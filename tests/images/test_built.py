@@ -61,9 +61,11 @@ def test_the_kernel_can_unpack_the_initrd_and_it_has_all_programs(files: Path) -
     wanted = {"init", "lib/unbounded/install", "bin/sh", "bin/nc.openbsd", "sbin/blkid", "usr/bin/zstd", "bin/udevadm"}
     assert wanted <= names
     assert {
-        f"lib/unbounded/{part}.sh" for part in ("base", "disks", "http", "mark", "network", "seed", "write")
+        f"lib/unbounded/{part}.sh"
+        for part in ("base", "choosing", "disks", "hardware", "http", "mark", "network", "seed", "write")
     } <= names
-    assert any(name.endswith("virtio_net.ko") for name in names)
+    for module in ("virtio_net.ko", "efivarfs.ko"):
+        assert any(name.endswith(module) for name in names)
     assert any("libblkid" in name for name in names)
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.images.content import FOREIGN, MIB, SECTOR, packed, put
 from tests.images.loops import Attach, Disk, loop_devices, loop_disk, planted, system, that_takes_loops
 from tests.images.support import UID, Host, needed, site
+from unbounded.metalman.disk_choice import DiskSelection
 
 pytestmark = [
     pytest.mark.slow,
@@ -64,6 +65,7 @@ async def install(
         agent: the image has it; said: the content of its expected digest.
     """
     async with site() as where:
+        where.selection = DiskSelection(target=f"/dev/{disk.name}")
         if agent is not None:
             digest = hashlib.sha256(agent if said is None else said).hexdigest()
             where.files |= {AGENT: agent, f"{AGENT}.sha256": f"{digest}  {AGENT}\n".encode()}
@@ -115,7 +117,7 @@ async def test_host_reimages_its_own_install_and_rejects_another_machines(
     host.arguments["machine_uid"] = UID.replace("0b5e", "ffff")
     code, failures, _ = await install(host, disk, data)
     assert code == 1
-    assert failures[0].startswith("ChoosingDisk: no disk is blank")
+    assert failures[0].startswith(f"ChoosingDisk: targetDisk /dev/{disk.name} holds data of others; ")
     assert f"installed for Machine rack1-01 with UID {UID}" in failures[0]
 
 
@@ -136,7 +138,7 @@ async def test_image_larger_than_the_disk_is_rejected_before_erasure(host: Host,
     before = Path("/dev", disk.name).read_bytes()
     code, failures, _ = await install(host, disk, system(tmp_path) + bytes(30 * MIB))
     assert code == 1
-    assert failures[0].startswith("ChoosingDisk: no disk is blank; ")
+    assert failures[0].startswith(f"ChoosingDisk: targetDisk /dev/{disk.name} cannot be written; ")
     assert f"{disk.name} (41 MB): too small for the image, which has 48 MB" in failures[0]
     assert Path("/dev", disk.name).read_bytes() == before
 
@@ -145,6 +147,7 @@ async def test_too_large_compressed_image_is_rejected_before_erasure(host: Host,
     """gzip does not have the size. A former fault: the disk was erased before it was found to be too small."""
     before, data = Path("/dev", disk.name).read_bytes(), system(tmp_path) + bytes(30 * MIB)
     async with site() as where:
+        where.selection = DiskSelection(target=f"/dev/{disk.name}")
         where.image(packed(data, "gz"), "disk.img.gz")
         where.files["disk.img.gz.size"] = f"{len(data)}\n".encode()
         code, _ = await host.install(where, INSTALLER=str(that_takes_loops(host)))
@@ -185,29 +188,25 @@ def real(host: Host, tmp_path: Path, attach: Attach) -> Callable[..., Path]:
     return make
 
 
-async def chosen(host: Host) -> str:
-    _, out = await host.parts(f'rm -f "$T/trouble"; choose_disk {UID} "" || cat "$T/trouble"')
-    return out.strip()
-
-
 @pytest.mark.parametrize("what", FOREIGN)
 async def test_foreign_data_on_a_device_is_seen_and_left_alone(
     host: Host, real: Callable[..., Path], what: str
 ) -> None:
     device = real("sda", what)
     before = device.read_bytes()
-    said = await chosen(host)
-    assert said.startswith("no disk is blank; erase one"), said
-    assert FOREIGN[what][1] in said
+    _, state = await host.parts(f"judge sda {UID}")
+    assert state.startswith("Foreign "), state
+    assert FOREIGN[what][1] in state
     assert device.read_bytes() == before
 
 
 @pytest.mark.parametrize("names", [("sda", "sdb"), ("sdb", "sda")])
 @pytest.mark.parametrize("what", ["LVM", "RAID 1.2"])
-async def test_the_blank_device_is_taken_in_any_order_and_size(
+async def test_a_blank_device_is_known_beside_a_foreign_one(
     host: Host, real: Callable[..., Path], names: tuple[str, str], what: str
 ) -> None:
     foreign, blank = names
     real(foreign, what)
     real(blank, mib=8)
-    assert await chosen(host) == blank
+    _, states = await host.parts(f'hardware {UID} >/dev/null; cat "$T/states"')
+    assert dict(line.split() for line in states.splitlines()) == {foreign: "Foreign", blank: "Blank"}

@@ -12,6 +12,7 @@ import zstandard
 
 from tests.images.content import FOREIGN, MIB, TABLE, image, packed, put
 from tests.images.support import UID, Host, Site, needed, site
+from unbounded.metalman.disk_choice import DiskSelection
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +31,7 @@ def host(tmp_path: Path) -> Host:
 @pytest.fixture
 async def where() -> AsyncIterator[Site]:
     async with site() as made:
+        made.selection = DiskSelection(target="/dev/sda")
         yield made
 
 
@@ -66,7 +68,7 @@ async def test_it_is_recognised_as_this_machines_own(host: Host, where: Site) ->
     disk = host.disk("sda")
     assert (await write(host, where))[0] == 0
     host.partition("sda", "sda1")
-    assert (await host.parts(f"judge sda {UID}"))[1] == "own\n"
+    assert (await host.parts(f"judge sda {UID}"))[1] == "Own\n"
     assert (await write(host, where))[0] == 0
     written(disk, plain)
 
@@ -131,7 +133,7 @@ async def starts_nowhere(host: Host, disk: Path) -> None:
     """Nothing on the disk can start, and it is known as this Machine's."""
     assert disk.read_bytes()[: MARK.start] == bytes(MARK.start)
     assert disk.read_bytes()[-4096:] == bytes(4096)
-    assert (await host.parts(f"judge sda {UID}"))[1] == "own\n"
+    assert (await host.parts(f"judge sda {UID}"))[1] == "Own\n"
 
 
 async def test_what_has_another_digest_does_not_start(host: Host, where: Site) -> None:
@@ -247,7 +249,7 @@ async def test_a_foreign_disk_is_left_as_it_is_and_metalman_hears_why(host: Host
     before = disk.read_bytes()
     code, _ = await host.install(where)
     assert code == 1
-    assert where.failure.startswith("ChoosingDisk: no disk is blank")
+    assert where.failure.startswith("ChoosingDisk: targetDisk /dev/sda holds data of others; ")
     assert "LVM2_member" in where.failure
     assert disk.read_bytes() == before
     assert where.disabled == 0
@@ -279,7 +281,7 @@ async def test_the_digest_may_stand_in_the_metadata(host: Host, where: Site, for
     digest = where.files.pop("disk.img.gz.sha256").decode()[:64]
     where.files["metadata.yaml"] = f"dhcpBootImageName: a\ndiskImageSHA256: {form.format(digest)}\n".encode()
     assert (await host.install(where))[0] == 1
-    assert where.failure.startswith("ChoosingDisk: no disk is blank")  # it came so far: there is none
+    assert where.failure.startswith("ChoosingDisk: targetDisk /dev/sda is no disk here")  # it came so far
 
 
 async def test_a_boot_without_an_image_says_so(host: Host, where: Site) -> None:

@@ -1,8 +1,6 @@
-# Which disk is written: never a guess. The rule, in words for users, stands in images/README.md.
+# Disks: which there are, by what names, and what is on each. Metalman chooses one from the report of this (hardware.sh);
+# the rule, in words for users, stands in images/README.md.
 
-LEAST_BYTES=${LEAST_BYTES:-4000000000} # of a disk that nobody named; flash of boards and BMCs is smaller
-IMAGE_BYTES=${IMAGE_BYTES:-0} # of the unpacked image; 0 where it does not say so
-SECTOR_BYTES=512 # what the partition tables of images count in
 EDGE_MIB=16 # of a blank disk there is nothing in so much of its start
 
 # disks: the names of all disks that could be meant, a line each.
@@ -25,35 +23,24 @@ bytes_of() {
     echo $(($(value "$SYS/block/$1/size" 0) * 512))
 }
 
-# known_as NAME: the stable names of a disk, as udev made them.
-known_as() {
+# note_links: in $T/links the names that udev made: "by-id DEVICE NAME", a line for each.
+note_links() {
     set +f
-    for known_link in "$DEV"/disk/by-id/*; do
-        [ "$(readlink -f "$known_link")" = "$(readlink -f "$DEV/$1")" ] && printf '%s ' "${known_link##*/}"
-    done
+    for links_link in "$DEV"/disk/by-id/* "$DEV"/disk/by-path/*; do
+        [ -L "$links_link" ] || continue
+        links_kind=${links_link%/*}
+        printf '%s %s %s\n' "${links_kind##*/}" "$(readlink -f "$links_link")" "${links_link##*/}"
+    done >"$T/links"
     set -f
 }
 
-# stable_name NAME: the path of a disk that stays, whatever the order of disks and the version of udev's rules; nothing
-# where it has none. What the disk itself says (WWN, EUI) comes before what rules make of its model and serial number.
-stable_name() {
-    for stable_kind in wwn- nvme-eui. nvme-uuid. scsi-3 scsi-S ata- nvme- ''; do
-        for stable_link in $(known_as "$1"); do
-            case $stable_link in "$stable_kind"*) printf '/dev/disk/by-id/%s' "$stable_link" && return ;; esac
-        done
-    done
-}
-
-# unfit NAME: why the image cannot be written to a disk, whatever is on it; fails where it can.
-unfit() {
-    unfit_sector=$(value "$SYS/block/$1/queue/logical_block_size" $SECTOR_BYTES)
-    if [ "$unfit_sector" != $SECTOR_BYTES ]; then
-        printf 'sectors of %s bytes, and images are made for %s' "$unfit_sector" $SECTOR_BYTES
-    elif [ "$(bytes_of "$1")" -lt "$IMAGE_BYTES" ]; then
-        printf 'too small for the image, which has %s MB' $((IMAGE_BYTES / 1000000))
-    else
-        return 1
-    fi
+# known_as NAME: the names of a disk below /dev/disk/by-id.
+known_as() {
+    note_links
+    known_device="by-id $(readlink -f "$DEV/$1") "
+    while IFS= read -r known_line; do
+        case $known_line in "$known_device"*) printf '%s ' "${known_line#"$known_device"}" ;; esac
+    done <"$T/links"
 }
 
 # signatures DEVICE [OFFSET]: what blkid knows of it, in a line; fails where it knows nothing. More than one is foreign
@@ -102,55 +89,25 @@ contents() {
     return 1
 }
 
-# judge NAME UID: one line: "blank", "small" (blank, and taken only where somebody names it), "own" (this Machine's earlier
-# install), "unfit" and why, or "foreign" and what is there.
+# judge NAME UID: the state of a disk: "Blank", "Own" (this Machine's earlier install), or "Foreign" and what is there.
 judge() {
-    judge_unfit=$(unfit "$1") && echo "unfit $judge_unfit" && return
     judge_mark=$(read_mark "$DEV/$1")
     if [ -n "$judge_mark" ]; then
         judge_owner=$(mark_says machine "$judge_mark")
         if [ "$judge_owner" != "$2" ]; then
-            echo "foreign installed for Machine $(mark_says name "$judge_mark") with UID $judge_owner"
+            echo "Foreign installed for Machine $(mark_says name "$judge_mark") with UID $judge_owner"
             return
         fi
         judge_table=$(blkid -p -o value -s PTUUID "$DEV/$1" 2>/dev/null)
         judge_type=$(blkid -p -o value -s TYPE "$DEV/$1" 2>/dev/null)
         case $(mark_says state "$judge_mark"):${judge_type:+used} in
-            writing:) [ -z "$judge_table" ] && echo own && return ;;
-            installed:) [ "$judge_table" = "$(mark_says table "$judge_mark")" ] && echo own && return ;;
+            writing:) [ -z "$judge_table" ] && echo Own && return ;;
+            installed:) [ "$judge_table" = "$(mark_says table "$judge_mark")" ] && echo Own && return ;;
         esac
-        echo "foreign an earlier install of this Machine, changed since: $(signatures "$DEV/$1")"
+        echo "Foreign an earlier install of this Machine, changed since: $(signatures "$DEV/$1")"
         return
     fi
-    if judge_there=$(contents "$1"); then
-        echo "foreign $judge_there"
-    elif [ "$(bytes_of "$1")" -lt "$LEAST_BYTES" ]; then
-        echo small
-    else
-        echo blank
-    fi
-}
-
-# survey UID: "NAME VERDICT", a line for each disk.
-survey() {
-    for survey_disk in $(disks); do
-        echo "$survey_disk $(judge "$survey_disk" "$1")"
-    done
-}
-
-# listing SURVEY: the same for people.
-listing() {
-    [ -n "$1" ] || { printf 'there is no disk' && return; }
-    printf '%s\n' "$1" | while read -r list_name list_verdict; do
-        case $list_verdict in
-            own) list_verdict="this Machine's earlier install" ;;
-            small) list_verdict="blank, but smaller than $((LEAST_BYTES / 1000000)) MB" ;;
-            foreign* | unfit*) list_verdict=${list_verdict#* } ;;
-        esac
-        list_ids=$(known_as "$list_name")
-        printf '%s (%s MB%s): %s; ' "$list_name" "$(($(bytes_of "$list_name") / 1000000))" "${list_ids:+, ${list_ids% }}" \
-            "$list_verdict"
-    done
+    if judge_there=$(contents "$1"); then echo "Foreign $judge_there"; else echo Blank; fi
 }
 
 # disk_at PATH: the disk that a path below /dev leads to.
@@ -160,41 +117,4 @@ disk_at() {
         [ "$(readlink -f "$DEV/$at_disk")" != "$at_device" ] || { printf '%s\n' "$at_disk" && return 0; }
     done
     return 1
-}
-
-# choose_disk UID TARGET RECORDED: the name of the disk, or in $T/trouble why there is none. TARGET is what a person named,
-# RECORDED the disk of this Machine's last install; both may be empty.
-choose_disk() {
-    choose_survey=$(survey "$1")
-    if [ -n "$2" ]; then
-        choose_named "$2" "targetDisk $2" "erase it first" "is no disk here"
-    elif [ -n "$3" ]; then
-        choose_named "$3" "$3, the disk of this Machine's last install," \
-            "erase it, or name another in spec.pxe.targetDisk" "is not here; name another in spec.pxe.targetDisk"
-    else
-        choose_only
-    fi
-}
-
-# choose_named PATH WORDS REMEDY ABSENT
-choose_named() {
-    choose_from=$(disk_at "$1") || {
-        trouble "$2 $4: $(listing "$choose_survey")"
-        return 1
-    }
-    case $(printf '%s\n' "$choose_survey" | sed -n "s/^$choose_from //p") in
-        foreign*) trouble "$2 holds data of others; $3: $(listing "$choose_survey")" ;;
-        unfit*) trouble "$2 cannot be written: $(listing "$choose_survey")" ;;
-        *) printf '%s\n' "$choose_from" ;;
-    esac
-}
-
-choose_only() {
-    choose_from=$(printf '%s\n' "$choose_survey" | sed -n 's/ own$//p')
-    [ -n "$choose_from" ] || choose_from=$(printf '%s\n' "$choose_survey" | sed -n 's/ blank$//p')
-    case $(printf '%s' "$choose_from" | grep -c .) in
-        0) trouble "no disk is blank; erase one, or name an erased one in spec.pxe.targetDisk: $(listing "$choose_survey")" ;;
-        1) printf '%s\n' "$choose_from" ;;
-        *) trouble "several disks could be meant; name one in spec.pxe.targetDisk: $(listing "$choose_survey")" ;;
-    esac
 }

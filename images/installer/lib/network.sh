@@ -29,9 +29,23 @@ has_carrier() {
     carrier_dev=$(interface "${1%%,*}") && [ "$(value "$SYS/class/net/$carrier_dev/carrier" 0 2>/dev/null)" = 1 ]
 }
 
+# raise_links: brings up all NICs, those without a lease too, so that the report has their links and speeds. They get no
+# address, and send nothing of IPv6 either.
+raise_links() {
+    set +f
+    for net_dir in "$SYS"/class/net/*; do
+        [ -e "$net_dir/device" ] || continue
+        net_six=${PROC:-/proc}/sys/net/ipv6/conf/${net_dir##*/}/disable_ipv6
+        [ ! -w "$net_six" ] || echo 1 >"$net_six"
+        ifconfig "${net_dir##*/}" up 2>/dev/null
+    done
+    set -f
+}
+
 # bring_up_network: true when one of the leases' interfaces has a link.
 bring_up_network() {
     for net_dns in $(args unbounded.dns); do echo "nameserver $net_dns"; done >"${RESOLV:-/etc/resolv.conf}"
+    raise_links
     net_try=0
     while [ "$net_try" -lt 60 ]; do
         for net_lease in $(args unbounded.lease); do

@@ -1,15 +1,15 @@
-# How long disks are waited for, before one is chosen.
+# How long disks are waited for, before they are reported.
 #
 # Loading a driver waits for the disks that it finds at its start, so those of ATA and virtio are there once udev has
 # settled. SAS, RAID and Fibre Channel controllers report theirs one by one, some of them much later, and do not say when
 # they are through.
 
 SCAN_S=30 # since udev was last busy: what controllers are given that may still find disks, and a host without any disk
-NAMED_S=180 # what a disk is given that is known by its id, and udev where it does not settle
+SETTLE_S=180 # what udev is given where it does not settle
 LOOK_EVERY_S=2 # a disk that came since the last look may not be the last one
 
-# wait_for_disks PATH: until the disk with this id is there; where PATH is no id, until all disks are there as far as can
-# be told. What is not there then is for choose_disk to say.
+# wait_for_disks: until all disks are there as far as can be told. What is not there then, and is expected, metalman waits
+# for (choosing.sh).
 wait_for_disks() {
     wait_began=${DISKS_SINCE:-$(seconds)}
     wait_busy=$wait_began
@@ -20,12 +20,8 @@ wait_for_disks() {
         settled || wait_settled=
         wait_now=$(seconds)
         [ -n "$wait_settled" ] || wait_busy=$wait_now # a driver that starts its controller for so long has found nothing yet
-        wait_s=$((wait_now - wait_began))
-        case $1 in
-            /dev/disk/*) wait_why="disk $1" && ! disk_at "$1" >/dev/null || return 0 ;;
-            *) ! disks_are_there || return 0 ;;
-        esac
-        [ "$wait_s" -lt $NAMED_S ] || return 0
+        ! disks_are_there || return 0
+        [ $((wait_now - wait_began)) -lt $SETTLE_S ] || return 0
         [ "$wait_why" = "$wait_told" ] || report ChoosingDisk "" "waits for $wait_why"
         wait_told=$wait_why
         sleep "${PAUSE_S:-$LOOK_EVERY_S}"

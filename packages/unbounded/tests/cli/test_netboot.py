@@ -199,6 +199,10 @@ async def test_machine_is_reimaged_from_the_network_with_evidence_in_the_operati
             assert conditions["NetbootImageReady"] == ("True", "Pulled")
             seen = machine["status"]["netboot"]
             assert (seen["milestone"], seen["percent"]) == ("ImageWritten", 100)
+            hardware = machine["status"]["hardware"]
+            assert (hardware["source"], hardware["boot"]) == ("Installer", seen["boot"])
+            (written,) = hardware["disks"]
+            assert (written["name"], written["sizeBytes"], written["state"]) == (disk.name, 40 * MIB, "Blank")
             assert (await play(network))["leased"]["loader"] == ""
             assert "Traceback" not in running.printed
             assert refused(tmp_path / "data") == []

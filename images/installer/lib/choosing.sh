@@ -1,0 +1,71 @@
+# Which disk is written: metalman chooses it from the report of this machine's hardware (POST <ServeURL>/hardware), and this
+# does what it answers. The shell decides nothing but that the chosen disk is still what was reported.
+
+CHOICE_S=180 # how long a disk that metalman waits for may take to come, since disks are looked for
+REPORT_AGAIN_S=5
+
+# choose_disk UID: reports, until metalman has answered what is to be done: in ACTION Write, with the path of the disk in
+# CHOSEN, or PowerOff. Fails with the reason in $T/trouble.
+choose_disk() {
+    choose_since=${DISKS_SINCE:-$(seconds)}
+    choose_final=false
+    choose_told=
+    while :; do
+        settled # a disk that has just come has its names then
+        report_hardware "$1" $choose_final || return 1
+        ACTION=$(answered action)
+        CHOSEN=$(answered disk)
+        case $ACTION:$choose_final in
+            PowerOff:*) return 0 ;;
+            Write:*) is_path "$CHOSEN" && return 0 ;;
+            Wait:false)
+                choose_why=$(answered message)
+                [ "$choose_why" = "$choose_told" ] || report ChoosingDisk "" "waits: $choose_why"
+                choose_told=$choose_why
+                sleep "${PAUSE_S:-$REPORT_AGAIN_S}"
+                [ $(($(seconds) - choose_since)) -lt $CHOICE_S ] || choose_final=true
+                continue
+                ;;
+        esac
+        trouble "metalman gave no answer to the hardware report that this installer knows: $(head -c 200 "$T/body")"
+        return 1
+    done
+}
+
+is_path() {
+    case $1 in
+        *[!A-Za-z0-9#+.:=@_/-]*) return 1 ;;
+        /dev/?*) ;;
+        *) return 1 ;;
+    esac
+}
+
+# report_hardware UID FINAL
+report_hardware() {
+    HTTP_LIMIT_S=60 patiently request POST "$SERVE_URL/hardware" \
+        "{\"final\":$2,\"imageBytes\":${IMAGE_BYTES:-0},\"hardware\":$(hardware "$1")}" && return 0
+    case $STATUS in
+        409) trouble "$(answered error)" ;;
+        404 | 405)
+            trouble "metalman takes no report of the hardware (HTTP $STATUS): it is older than this installer, or this boot is over"
+            ;;
+        *) trouble "metalman did not take the report of the hardware: $(what_came)" ;;
+    esac
+}
+
+# answered KEY: a string of the last answer, which is one JSON object in a line. No text in it can look like a key, as the
+# quotes of a text are escaped.
+answered() {
+    sed -n "s/.*[{,] *\"$1\": *\"\(\([^\"\\\\]\|\\\\.\)*\)\".*/\1/p" "$T/body" | sed 's/\\[nrt]/ /g; s/\\\(.\)/\1/g'
+}
+
+# take_disk UID: the name of the chosen disk in DISK, if it is still what was reported: judged again before it is written.
+take_disk() {
+    DISK=$(disk_at "$CHOSEN") || trouble "metalman chose $CHOSEN, which is no disk here" || return 1
+    take_reported=$(sed -n "s/^$DISK //p" "$T/states")
+    take_found=$(judge "$DISK" "$1")
+    case $take_reported:$take_found in
+        Own:Own | Blank:Blank) ;;
+        *) trouble "metalman chose $CHOSEN, which was reported as ${take_reported:-no disk} and now is: $take_found" ;;
+    esac
+}
