@@ -257,6 +257,7 @@ class Host:
             "report",
             "mark",
             "disks",
+            "tpm",
             "hardware",
             "waiting",
             "choosing",

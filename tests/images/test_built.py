@@ -62,7 +62,7 @@ def test_the_kernel_can_unpack_the_initrd_and_it_has_all_programs(files: Path) -
     assert wanted <= names
     assert {
         f"lib/unbounded/{part}.sh"
-        for part in ("base", "choosing", "disks", "hardware", "http", "mark", "network", "seed", "write")
+        for part in ("base", "choosing", "disks", "hardware", "http", "mark", "network", "seed", "tpm", "write")
     } <= names
     for module in ("virtio_net.ko", "efivarfs.ko"):
         assert any(name.endswith(module) for name in names)

@@ -12,10 +12,13 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from tests.images.content import FOREIGN, MIB, put
 from tests.images.loops import LOOPS, loop_devices
 from tests.images.support import UID, Host, needed
+from tests.support.software_tpm import needs_tpm, software_tpm
 from unbounded.api.hardware import HardwareFacts
 
 pytestmark = pytest.mark.slow
@@ -190,6 +193,37 @@ async def test_secure_boot_is_what_the_firmware_says(host: Host, content: bytes 
 async def test_a_tpm_of_version_1_2_is_told_from_one_of_2_0(host: Host) -> None:
     tree(host.root / "sys", {"class/tpm/tpm0/tpm_version_major": "1"})
     assert (await reported(host))["tpm"] == {"version": "1.2"}
+
+
+SOCKET: Final = """
+tpm_call() { unhex "$1" | nc.openbsd -N 127.0.0.1 %d | od -An -v -tx1 | tr -d ' \\n'; }
+"""
+"""A TPM behind a socket, and not a device."""
+
+
+@needs_tpm
+@pytest.mark.parametrize("maker", [True, False])
+async def test_certificate_of_the_tpms_key_is_what_its_maker_left_in_it(
+    host: Host, tmp_path: Path, maker: bool
+) -> None:
+    needed("nc.openbsd", "scripts/net-tools gets it")
+    tree(host.root / "sys", {"class/tpm/tpm0/tpm_version_major": "2"})
+    with software_tpm(tmp_path / "tpm", maker=maker) as tpm:
+        told = (await reported(host, SOCKET % tpm.port))["tpm"]
+        if not maker:
+            assert told == {"version": "2.0"}
+            return
+        tpm.tools("nvread", "-C", "0x01c00002", "-o", "certificate", "0x01c00002")
+    found = x509.load_pem_x509_certificate(told["ekCertificate"].encode())
+    der = (tmp_path / "tpm/certificate").read_bytes()
+    assert der.startswith(found.public_bytes(Encoding.DER))
+    assert max(map(len, told["ekCertificate"].splitlines())) == 64
+
+
+async def test_a_tpm_that_gives_no_answers_is_reported_without_a_certificate(host: Host) -> None:
+    tree(host.root / "sys", {"class/tpm/tpm0/tpm_version_major": "2"})
+    for answer in ("", "80010000000a0000018b", "8001000000", "00" * 40, "ff" * 4000):
+        assert (await reported(host, f"tpm_call() {{ printf '%s' {answer}; }}"))["tpm"] == {"version": "2.0"}
 
 
 DISKS: Final[Mapping[str, tuple[str, Mapping[str, str], Mapping[str, str], Mapping[str, object]]]] = {

@@ -154,7 +154,10 @@ tpm_facts() {
     case $FACT in
         1) text version 1.2 ;;
         2) text version 2.0 ;;
+        *) return 0 ;;
     esac
+    tpm_certificate=$(ek_certificate | sed 's/$/\\n/' | tr -d '\n')
+    [ -z "$tpm_certificate" ] || members="$members,\"ekCertificate\":\"-----BEGIN CERTIFICATE-----\n$tpm_certificate-----END CERTIFICATE-----\n\""
 }
 
 # nics: the names of those that are devices: not of bridges, tunnels, or the loopback.
