@@ -23,8 +23,9 @@ from unbounded.api.hardware import (
     SystemIdentity,
 )
 from unbounded.api.machine import MACHINES
-from unbounded.metalman.inspection import inspected
-from unbounded.metalman.inventory import DAY, RETRY, SETTLE_S, SPREAD_S, hardware_change, merged, next_reading
+from unbounded.metalman.hardware_merge import hardware_change, merged, reported
+from unbounded.metalman.inspection import inspected, is_repetition
+from unbounded.metalman.inventory import DAY, RETRY, SETTLE_S, SPREAD_S, next_reading
 from unbounded.metalman.redfish.inventory_reader import Inventory
 from unbounded_lab.bmc.local import LabBmc
 
@@ -52,7 +53,7 @@ REPORT = HardwareFacts(
 )
 
 
-def reported() -> HardwareStatus:
+def a_report() -> HardwareStatus:
     return inspected(REPORT, "Installer", AT, "boot-1")  # type: ignore[arg-type]  # a StrEnum is its text
 
 
@@ -62,7 +63,7 @@ def test_a_first_reading_becomes_the_hardware() -> None:
 
 
 def test_redfish_adds_to_a_report_of_an_installer_and_changes_nothing_in_it() -> None:
-    old = reported()
+    old = a_report()
     new = merged(old, Inventory(READ), LATER)
     assert (new.source, new.boot, new.at, new.cpus) == ("Installer", "boot-1", AT, 6)
     assert new.system == SystemIdentity(manufacturer="Reported", product="Model")
@@ -78,9 +79,19 @@ def test_redfish_adds_to_a_report_of_an_installer_and_changes_nothing_in_it() ->
     assert [disk.health for disk in without_drives.disks] == [None] * 3
 
 
+def test_a_report_keeps_what_only_the_bmc_knew() -> None:
+    assert reported(None, a_report()) == a_report()
+    for old in (merged(None, Inventory(READ), AT), merged(a_report(), Inventory(READ), AT)):
+        new = reported(old, a_report())
+        assert (new.source, new.boot, new.cpus) == ("Installer", "boot-1", 6)
+        assert [disk.health for disk in new.disks] == ["OK", "Bad", None]
+        assert (new.firmware_inventory, new.power_supplies) == (READ.firmware_inventory, READ.power_supplies)
+        assert is_repetition(new, reported(new, a_report())), "the same report again changes nothing"
+
+
 def test_parts_that_cannot_be_read_stay_as_they_were() -> None:
     failed = dict.fromkeys(("Processors", "Storage", "FirmwareInventory", "PowerSupplies"), "500")
-    for old in (merged(None, Inventory(READ), AT), merged(reported(), Inventory(READ), AT)):
+    for old in (merged(None, Inventory(READ), AT), merged(a_report(), Inventory(READ), AT)):
         new = merged(old, Inventory(HardwareFacts(memory_bytes=64), failed), LATER)
         for name in ("processor", "disks", "firmware_inventory", "power_supplies", "cpus"):
             assert getattr(new, name) == getattr(old, name), name
@@ -91,10 +102,9 @@ def test_a_patch_clears_what_is_gone_and_an_equal_reading_writes_nothing() -> No
     assert hardware_change(old, old) is None
     change = hardware_change(old, merged(old, Inventory(HardwareFacts(system=SystemIdentity(product="New"))), LATER))
     assert change is not None
-    hardware = change["hardware"]
-    assert hardware["system"] == {"manufacturer": None, "product": "New", "serialNumber": None, "uuid": None}
-    assert [hardware[name] for name in ("disks", "processor", "powerSupplies", "boot")] == [None] * 4
-    assert (hardware["source"], hardware["at"]) == ("Redfish", LATER)
+    assert change["system"] == {"manufacturer": None, "product": "New", "serialNumber": None, "uuid": None}
+    assert [change[name] for name in ("disks", "processor", "powerSupplies", "boot")] == [None] * 4
+    assert (change["source"], change["at"]) == ("Redfish", LATER)
 
 
 TIMES = st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC))  # hypothesis adds it
@@ -112,9 +122,9 @@ def test_each_machine_is_read_once_a_day_at_its_own_time(uid: str, last: datetim
 def test_a_machine_without_facts_of_redfish_is_read_now() -> None:
     now = datetime(2026, 5, 1, tzinfo=UTC)
     assert next_reading(None, "uid", now, now) == now
-    assert next_reading(reported(), "uid", None, now) == now
-    assert next_reading(reported(), "uid", now, now) > now, "a BMC that knows nothing is not asked again and again"
-    assert next_reading(merged(reported(), Inventory(READ), AT), "uid", None, now) > now
+    assert next_reading(a_report(), "uid", None, now) == now
+    assert next_reading(a_report(), "uid", now, now) > now, "a BMC that knows nothing is not asked again and again"
+    assert next_reading(merged(a_report(), Inventory(READ), AT), "uid", None, now) > now
 
 
 # ---- with a BMC
@@ -228,7 +238,7 @@ def test_an_installers_report_gets_what_only_the_bmc_knows() -> None:
         cluster = Cluster()
         async with LabBmc() as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
-            report = {"hardware": msgspec.to_builtins(reported())}
+            report = {"hardware": msgspec.to_builtins(a_report())}
             await cluster.api.patch(MACHINES, machine, {"status": report}, subresource="status")
             await asyncio.sleep(SETTLE_S + SPREAD_S + 30)
             found = await hardware_of(cluster, machine)
@@ -236,5 +246,11 @@ def test_an_installers_report_gets_what_only_the_bmc_knows() -> None:
             assert (found.source, found.boot, found.cpus) == ("Installer", "boot-1", 6)
             assert [disk.state for disk in found.disks] == ["Own", "Foreign", "Blank"]
             assert (len(found.power_supplies), len(found.firmware_inventory)) == (2, 3)
+            again = {"hardware": {"boot": "boot-2", "powerSupplies": None}}
+            await cluster.api.patch(MACHINES, machine, {"status": again}, subresource="status")
+            await asyncio.sleep(SETTLE_S + SPREAD_S + 30)
+            found = await hardware_of(cluster, machine)
+            assert found is not None
+            assert (found.boot, len(found.power_supplies)) == ("boot-2", 2), "another report is completed, too"
 
     run(scene())

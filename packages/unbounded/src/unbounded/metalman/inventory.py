@@ -1,4 +1,4 @@
-"""Inventory of each Machine's BMC in `Machine.status.hardware`: read once a day, and merged with an installer's report.
+"""Inventory of each Machine's BMC in `Machine.status.hardware`, read once a day. `hardware_merge` has the merge.
 
 No work needs an inventory. A reading is therefore late, gives way to each operation, and its failures are only logged.
 """
@@ -6,15 +6,13 @@ No work needs an inventory. A reading is therefore late, gives way to each opera
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
 from unbounded.api.failures import Transient
-from unbounded.api.fields import ApiStruct, api_name
-from unbounded.api.hardware import DiskFacts, HardwareFacts, HardwareSource, HardwareStatus
+from unbounded.api.hardware import HardwareSource, HardwareStatus
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import OperationKind
 from unbounded.kube.cache import Cache
@@ -25,12 +23,11 @@ from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.metalman.access import BmcAccess, needs_pin, redfish_of
-from unbounded.metalman.inspection import bounded, facts_digest, inspected
+from unbounded.metalman.hardware_merge import hardware_change, merged
 from unbounded.metalman.redfish.inventory_reader import Inventory, InventoryInterrupted
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import PasswordRejected
 from unbounded.operations.ownership import ExecutorKind, executor_of
-from unbounded.operations.record import with_nulls
 
 CONCURRENT: Final = 4  # readings at a time, for all BMCs of the process
 # From an event of the Machine to its reading, so that neither a new site nor a first operation waits for inventories.
@@ -39,82 +36,7 @@ SPREAD_S: Final = 60.0
 RETRY: Final = Backoff(base_s=300.0, max_s=6 * 3600.0)
 DAY: Final = timedelta(days=1)
 
-# Facts of the parts that a reading names when they cannot be read.
-_FACTS_OF: Final = {
-    "Processors": ("processor", "cpus"),
-    "Memory": ("memory_bytes",),
-    "Storage": ("disks",),
-    "EthernetInterfaces": ("nics",),
-    "FirmwareInventory": ("firmware_inventory",),
-    "PowerSupplies": ("power_supplies",),
-}
-_ONLY_REDFISH: Final = ("firmware_inventory", "power_supplies")
-_FILLED: Final = ("system", "firmware", "cpus", "processor", "memory_bytes")  # where an installer could not read them
-
 log = Log("metalman")
-
-
-# ---- what a reading changes
-
-
-def merged(old: HardwareStatus | None, read: Inventory, at: str) -> HardwareStatus:
-    """Return the hardware of a Machine after a reading of its BMC.
-
-    An installer saw the parts themselves, so its report stays, and Redfish adds what an installer cannot know. A part
-    that the BMC did not let be read stays as it was.
-    """
-    facts = _with_failed_parts(bounded(read.facts), old, read.failed)
-    if old is None or old.source != HardwareSource.INSTALLER:
-        return inspected(facts, HardwareSource.REDFISH, at)
-    filled = {name: _filled(getattr(old, name), getattr(facts, name)) for name in _FILLED}
-    added = {name: getattr(facts, name) for name in _ONLY_REDFISH}
-    disks = old.disks if "Storage" in read.failed else tuple(_with_health(old.disks, facts.disks))
-    both = msgspec.structs.replace(old, **filled, **added, disks=disks)
-    return msgspec.structs.replace(both, digest=facts_digest(both))
-
-
-def _with_failed_parts(facts: HardwareFacts, old: HardwareFacts | None, failed: dict[str, str]) -> HardwareFacts:
-    names = [name for part in failed for name in _FACTS_OF[part]] if old is not None else []
-    kept = {name: value for name in names if (value := getattr(old, name))}
-    return msgspec.structs.replace(facts, **kept)
-
-
-def _filled(old: Any, new: Any) -> Any:
-    """Return a fact of an installer's report, with its unknown values from Redfish."""
-    if not isinstance(old, ApiStruct) or not isinstance(new, ApiStruct):
-        return new if old is None else old
-    unknown = [name for name in old.__struct_fields__ if getattr(old, name) is None]
-    return msgspec.structs.replace(old, **{name: getattr(new, name) for name in unknown})
-
-
-def _with_health(disks: tuple[DiskFacts, ...], drives: tuple[DiskFacts, ...]) -> Iterator[DiskFacts]:
-    health = {identity: drive.health for drive in drives for identity in _identities(drive)}
-    for disk in disks:
-        known = next((health[identity] for identity in _identities(disk) if identity in health), None)
-        yield msgspec.structs.replace(disk, health=known)
-
-
-def _identities(disk: DiskFacts) -> Iterator[str]:
-    """Yield the WWN and the serial number in a form that the kernel's and the BMC's spellings share."""
-    if disk.wwn:
-        yield "wwn " + disk.wwn.lower().removeprefix("0x").removeprefix("naa.").removeprefix("eui.")
-    if disk.serial_number:
-        yield "serial number " + disk.serial_number.strip().lower()
-
-
-def hardware_change(old: HardwareStatus | None, new: HardwareStatus) -> dict[str, Any] | None:
-    """Return the status fields that a reading changes; None if nothing does."""
-    if new == old:
-        return None
-    hardware = with_nulls(new)
-    for name in new.__struct_fields__:  # a merge patch keeps what it does not clear, also one level down
-        value = getattr(new, name)
-        if isinstance(value, ApiStruct):
-            hardware[api_name(name)] = with_nulls(value)
-    return {"hardware": hardware}
-
-
-# ---- when a BMC is read
 
 
 def next_reading(hardware: HardwareStatus | None, uid: str, last: datetime | None, now: datetime) -> datetime:
@@ -122,7 +44,7 @@ def next_reading(hardware: HardwareStatus | None, uid: str, last: datetime | Non
     day.
 
     Args:
-        last: the last reading by this process, if the present boot or inspector is still the same; None otherwise.
+        last: the last reading by this process.
     """
     if hardware is None or (last is None and not _has_redfish(hardware)):
         return now
@@ -203,8 +125,9 @@ class InventoryController:
             return None  # its next event counts
         boot, last = self._last.get(name, (None, None))
         now = self._now()
-        due = next_reading(machine.status.hardware, machine.metadata.uid, last if boot == _boot(machine) else None, now)
-        if due > now and name not in self._unfinished:
+        due = next_reading(machine.status.hardware, machine.metadata.uid, last, now)
+        is_reported_since = last is not None and boot != _boot(machine)
+        if due > now and not is_reported_since and name not in self._unfinished:
             return (due - now).total_seconds()
         try:
             return await self._read(machine)
@@ -239,11 +162,12 @@ class InventoryController:
     async def _write(self, machine: Machine, read: Inventory) -> None:
         at = rfc3339(self._now())
 
-        def change(raw: dict[str, Any]) -> dict[str, Any] | None:
+        def status(raw: dict[str, Any]) -> dict[str, Any] | None:
             old = msgspec.convert(raw, Machine).status.hardware
-            return hardware_change(old, merged(old, read, at))
+            change = hardware_change(old, merged(old, read, at))
+            return None if change is None else {"hardware": change}
 
-        await self._status.update(machine.name, change, uid=machine.metadata.uid)
+        await self._status.update(machine.name, status, uid=machine.metadata.uid)
 
     def _may_continue(self, machine: Machine) -> bool:
         present = self._machines.get(machine.name)

@@ -39,6 +39,7 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.workqueue import WorkQueue
+from unbounded.metalman.hardware_merge import hardware_change, reported
 from unbounded.metalman.inspection import change_condition, is_repetition
 from unbounded.metalman.netboot.model import BootObservation, ConditionState, milestone_rank
 from unbounded.operations.record import with_nulls
@@ -223,8 +224,10 @@ def status_change(machine: Machine, observation: BootObservation, now: str) -> d
         status["operations"] = {"repaveCounter": observation.repave}
     if observation.disk and observation.disk != machine.status.target_disk:
         status["targetDisk"] = observation.disk
-    if observation.hardware is not None and not is_repetition(machine.status.hardware, observation.hardware):
-        status["hardware"] = with_nulls(observation.hardware)
+    if observation.hardware is not None:
+        hardware = reported(machine.status.hardware, observation.hardware)
+        if not is_repetition(machine.status.hardware, hardware):
+            status["hardware"] = hardware_change(machine.status.hardware, hardware)
     return status
 
 

@@ -1,0 +1,95 @@
+"""One `status.hardware` of two inspectors: an installer's report, and what Redfish adds to it. Pure.
+
+An installer saw the parts themselves, so its facts win. Only a BMC knows the health of disks and power supplies and the
+firmware of components. These facts outlast a report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.fields import ApiStruct, api_name
+from unbounded.api.hardware import DiskFacts, HardwareFacts, HardwareSource, HardwareStatus
+from unbounded.metalman.inspection import bounded, facts_digest, inspected
+from unbounded.metalman.redfish.inventory_reader import Inventory
+from unbounded.operations.record import with_nulls
+
+# Facts of the parts that a reading names when they cannot be read.
+_FACTS_OF: Final = {
+    "Processors": ("processor", "cpus"),
+    "Memory": ("memory_bytes",),
+    "Storage": ("disks",),
+    "EthernetInterfaces": ("nics",),
+    "FirmwareInventory": ("firmware_inventory",),
+    "PowerSupplies": ("power_supplies",),
+}
+_ONLY_REDFISH: Final = ("firmware_inventory", "power_supplies")
+_FILLED: Final = ("system", "firmware", "cpus", "processor", "memory_bytes")  # where an installer could not read them
+
+
+def merged(old: HardwareStatus | None, read: Inventory, at: str) -> HardwareStatus:
+    """Return the hardware of a Machine after a reading of its BMC.
+
+    An installer's report stays, and Redfish adds to it. A part that could not be read stays as it was.
+    """
+    facts = _with_failed_parts(bounded(read.facts), old, read.failed)
+    if old is None or old.source != HardwareSource.INSTALLER:
+        return inspected(facts, HardwareSource.REDFISH, at)
+    filled = {name: _filled(getattr(old, name), getattr(facts, name)) for name in _FILLED}
+    added = {name: getattr(facts, name) for name in _ONLY_REDFISH}
+    disks = old.disks if "Storage" in read.failed else tuple(_with_health(old.disks, facts.disks))
+    both = msgspec.structs.replace(old, **filled, **added, disks=disks)
+    return msgspec.structs.replace(both, digest=facts_digest(both))
+
+
+def reported(old: HardwareStatus | None, report: HardwareStatus) -> HardwareStatus:
+    """Return the hardware of a Machine after an installer's report: with what only its BMC knew before."""
+    if old is None:
+        return report
+    known = {name: getattr(old, name) for name in _ONLY_REDFISH}
+    both = msgspec.structs.replace(report, **known, disks=tuple(_with_health(report.disks, old.disks)))
+    return msgspec.structs.replace(both, digest=facts_digest(both))
+
+
+def _with_failed_parts(facts: HardwareFacts, old: HardwareFacts | None, failed: dict[str, str]) -> HardwareFacts:
+    names = [name for part in failed for name in _FACTS_OF[part]] if old is not None else []
+    kept = {name: value for name in names if (value := getattr(old, name))}
+    return msgspec.structs.replace(facts, **kept)
+
+
+def _filled(old: Any, new: Any) -> Any:
+    """Return a fact of an installer's report, with its unknown values from Redfish."""
+    if not isinstance(old, ApiStruct) or not isinstance(new, ApiStruct):
+        return new if old is None else old
+    unknown = [name for name in old.__struct_fields__ if getattr(old, name) is None]
+    return msgspec.structs.replace(old, **{name: getattr(new, name) for name in unknown})
+
+
+def _with_health(disks: tuple[DiskFacts, ...], drives: tuple[DiskFacts, ...]) -> Iterator[DiskFacts]:
+    health = {identity: drive.health for drive in drives for identity in _identities(drive)}
+    for disk in disks:
+        known = next((health[identity] for identity in _identities(disk) if identity in health), None)
+        yield msgspec.structs.replace(disk, health=known)
+
+
+def _identities(disk: DiskFacts) -> Iterator[str]:
+    """Yield the WWN and the serial number in a form that the kernel's and the BMC's spellings share."""
+    if disk.wwn:
+        yield "wwn " + disk.wwn.lower().removeprefix("0x").removeprefix("naa.").removeprefix("eui.")
+    if disk.serial_number:
+        yield "serial number " + disk.serial_number.strip().lower()
+
+
+def hardware_change(old: HardwareStatus | None, new: HardwareStatus) -> dict[str, Any] | None:
+    """Return `status.hardware` as a merge patch; None if nothing changes."""
+    if new == old:
+        return None
+    hardware = with_nulls(new)
+    for name in new.__struct_fields__:  # a merge patch keeps what it does not clear, also one level down
+        value = getattr(new, name)
+        if isinstance(value, ApiStruct):
+            hardware[api_name(name)] = with_nulls(value)
+    return hardware
