@@ -60,10 +60,12 @@ BEFORE = inspected(FACTS, HardwareSource.INSTALLER, "2026-11-27T10:00:00Z", "boo
         ({"accelerators": ()}, ("accelerator 0000:17:00.0 (10de:2330)",), ()),
         ({"memory_bytes": 480 * GIB}, ("memory: 491520 MiB after 524288 MiB",), ()),
         ({"memory_bytes": 1024 * GIB, "cpus": 32}, ("CPUs: 32 after 64",), ("memory: 1048576 MiB after 524288 MiB",)),
+        ({"system": None}, (), ()),  # which this installer could not read
+        ({"system": SystemIdentity(serial_number="X1", uuid="u2")}, (), ()),
         (
             {"system": SystemIdentity(serial_number="X2")},
-            ("system with serial number X1",),
-            ("system with serial number X2",),
+            ("system X1",),
+            ("system X2",),
         ),
     ],
 )

@@ -14,7 +14,7 @@ import msgspec
 from unbounded.api.conditions import ConditionReason, ConditionStatus, fit_message
 from unbounded.api.crd import unwrapped
 from unbounded.api.fields import MAX_LIST, MAX_STRING, ApiStruct, Field
-from unbounded.api.hardware import DiskFacts, HardwareFacts, HardwareSource, HardwareStatus
+from unbounded.api.hardware import DiskFacts, HardwareFacts, HardwareSource, HardwareStatus, SystemIdentity
 from unbounded.metalman.netboot.model import ConditionState
 
 LARGEST_INT: Final = (1 << 63) - 1
@@ -125,6 +125,9 @@ def hardware_changes(old: HardwareFacts, new: HardwareFacts) -> HardwareChanges:
     added = [text for key, text in now.items() if key not in before]
     for what, was, is_now in _amounts(old, new):
         (missing if is_now < was else added).append(what)
+    if other := _other_system(old.system, new.system):
+        missing.append(f"system {other[0]}")
+        added.append(f"system {other[1]}")
     return HardwareChanges(tuple(missing), tuple(added))
 
 
@@ -168,14 +171,18 @@ def _parts(facts: HardwareFacts) -> Iterator[tuple[tuple[str, ...], str]]:
             ("tpm", facts.tpm.version or "", facts.tpm.ek_certificate or ""),
             f"TPM {facts.tpm.version or ''}".rstrip(),
         )
-    system = facts.system.serial_number or facts.system.uuid if facts.system is not None else None
-    if system:
-        yield ("system", system), f"system with serial number {system}"
 
 
 def disk_identity(disk: DiskFacts) -> str:
     """Return the most persistent identity of a disk: WWN, serial number, or a name of udev or the kernel."""
     return disk.wwn or disk.serial_number or next(iter(disk.by_id), disk.name)
+
+
+def _other_system(old: SystemIdentity | None, new: SystemIdentity | None) -> tuple[str, str] | None:
+    """Return the identities of two different systems; None for one system, or if an inspection could not read it."""
+    pairs = ((getattr(old, name, None), getattr(new, name, None)) for name in ("serial_number", "uuid"))
+    was, now = next(((was, now) for was, now in pairs if was and now), (None, None))
+    return (was, now) if was and now and was != now else None
 
 
 def _amounts(old: HardwareFacts, new: HardwareFacts) -> Iterator[tuple[str, int, int]]:
