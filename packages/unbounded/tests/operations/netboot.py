@@ -15,8 +15,8 @@ from tests.support.virtual_time import virtual_now
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.port import Api
-from unbounded.metalman import power, replace
-from unbounded.metalman.executor import PROCEDURES
+from unbounded.metalman import inspect_stages, power, replace
+from unbounded.metalman.executor import NETBOOT_PROCEDURES, PROCEDURES
 from unbounded.metalman.redfish.ports import BmcPowerState, BootOverride
 from unbounded.metalman.replace_observation import ReplaceState as Seen
 from unbounded.metalman.replace_observation import (
@@ -26,6 +26,7 @@ from unbounded.metalman.replace_observation import (
     observed_parts,
     power_fact,
     progress_of,
+    restored,
 )
 from unbounded.operations import reasons
 from unbounded.operations.ports import NotDone, Target
@@ -33,6 +34,7 @@ from unbounded.workflow.procedure import Observation, Procedure
 
 REIMAGE: Final = "Reimage"  # what the judge calls a HostReplace of metalman's
 PROOF[REIMAGE] = {power.SEEN_OFF, replace.SEEN_LOADER, replace.SEEN_WRITTEN, replace.SEEN_CLOUD_INIT}
+PROOF[OperationKind.HOST_INSPECT] = {replace.SEEN_LOADER, inspect_stages.SEEN_REPORT, inspect_stages.SEEN_RESTORED}
 ARMING: Final = {replace.BOOT_ONCE: "Once", replace.BOOT_TO_STAY: "Continuous", replace.CLEAR_BOOT: ""}
 
 
@@ -49,10 +51,10 @@ class NetbootExecutor(PowerExecutor):
         return PROCEDURES[OperationKind(operation.spec.operation_kind)](operation)
 
     def observation_key(self, operation: MachineOperation, machine: Machine) -> object:
-        return observed_parts(machine) if operation.spec.operation_kind == OperationKind.HOST_REPLACE else None
+        return observed_parts(machine) if operation.spec.operation_kind in NETBOOT_PROCEDURES else None
 
     async def observe(self, target: Target) -> Observation:
-        if target.operation.spec.operation_kind != OperationKind.HOST_REPLACE:
+        if target.operation.spec.operation_kind not in NETBOOT_PROCEDURES:
             return await super().observe(target)
         stage = target.run.stage or replace.WAITING_IMAGE
         told = Seen(stage, target.operation.metadata.uid, target.machine, None, target.run.boot_id)
@@ -68,6 +70,9 @@ class NetbootExecutor(PowerExecutor):
                 if fact is None:
                     shown = BootOverride(host.armed or "Disabled", "Pxe" if host.armed else "None")
                     fact = power_fact(stage, BmcPowerState(host.power), armed=is_armed(seen, shown))
+                    if stage in replace.RESTORING_STAGES:
+                        was_on = inspect_stages.WAS_ON in {one.what for one in target.run.evidence}
+                        fact = restored(fact, was_on=was_on)
                 elif host.power == "Off":
                     fact = replace.ReplaceFact.WRITTEN_OFF
             return Observation(fact, boot_text(seen), "simulated BMC", boot_id="none", progress=progress_of(seen))
@@ -153,8 +158,12 @@ class NetbootWorld(World):
         for uid, story in self.stories.items():
             if uid in installs and story.status.get("reason") == reasons.CANCELLED:
                 raise Violation(f"{story} was cancelled, and its image was written")
+            if uid in installs and self.kinds[story.name] == OperationKind.HOST_INSPECT:
+                raise Violation(f"{story} has written an image")
 
     def _happened(self, kind: str, story: Told) -> bool:
+        if kind == OperationKind.HOST_INSPECT:
+            return story.power_at_end == story.power_at_claim
         if kind != REIMAGE:
             return super()._happened(kind, story)
         (uid,) = (uid for uid, one in self.stories.items() if one is story)

@@ -1,4 +1,4 @@
-"""The crash test of a reimaging: metalman is cut off at every await, in every weather, while the host goes its way.
+"""The crash test of network boots: metalman is cut off at every await, in every weather, while the host goes its way.
 
 A schedule is one seed. Replay a failing one with: UNBOUNDED_SEED=1234 .venv/bin/python -m pytest -k one_seed
 """
@@ -25,19 +25,22 @@ SCHEDULES = 5_000 if SOAK else 100
 BATCH = 50
 
 
-async def _calm(crashes: list[int], pause_s: tuple[float, float]) -> int:
-    """Run one replacement whose executor is interrupted; return the awaits of the longest life."""
+async def _calm(kind: str, crashes: list[int], pause_s: tuple[float, float], was: str = "On") -> int:
+    """Run one operation whose executor is interrupted; return the awaits of the longest life."""
     world = NetbootWorld(random.Random(0))
     await world.netboot("m1", Story(image_s=2.0, writes_s=10.0))
+    world.outside.host("m1").power = was
     keeper = asyncio.create_task(world.metalman().keep(crashes=crashes, pause_s=pause_s))
     world.steward().start()
-    await world.operation("op", "HostReplace", "m1")
+    await world.operation("op", kind, "m1")
     await world.ended("op", within_s=3 * 3600)
     await asyncio.sleep(60)
     world.judge()
     operation = await world.get("op")
     assert operation.status.phase == "Complete", (crashes, operation.status)
-    assert len(world.netboots["m1"].installs) == 1
+    assert len(world.netboots["m1"].installs) == (kind == "HostReplace")
+    if kind == "HostInspect":
+        assert world.outside.host("m1").power == was
     assert world.outside.host("m1").armed == ""
     keeper.cancel()
     return max(life.awaits for life in world.lives if not life.name.startswith("steward"))
@@ -45,11 +48,12 @@ async def _calm(crashes: list[int], pause_s: tuple[float, float]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pause_s", [(0.0, 1.0), (20.0, 90.0)], ids=["at-once", "later"])
-def test_metalman_is_cut_off_at_every_await_of_a_replacement(pause_s: tuple[float, float]) -> None:
-    awaits = run_virtual(_calm([], (0.0, 0.0)))
+@pytest.mark.parametrize(("kind", "was"), [("HostReplace", "On"), ("HostInspect", "On"), ("HostInspect", "Off")])
+def test_metalman_is_cut_off_at_every_await(kind: str, was: str, pause_s: tuple[float, float]) -> None:
+    awaits = run_virtual(_calm(kind, [], (0.0, 0.0), was))
     assert awaits > 30
     for crash_at in range(awaits + 2):
-        run_virtual(_calm([crash_at], pause_s))
+        run_virtual(_calm(kind, [crash_at], pause_s, was))
 
 
 def _storm(seed: int) -> Callable[[], None]:
@@ -73,7 +77,7 @@ def _storm(seed: int) -> Callable[[], None]:
         ]
         names = [f"op{number}" for number in range(chance.randint(1, 3))]
         for name in names:
-            await world.operation(name, chance.choice(("HostReplace", "HostReplace", *POWER)), "m1")
+            await world.operation(name, chance.choice(("HostReplace", "HostReplace", "HostInspect", *POWER)), "m1")
             await asyncio.sleep(chance.uniform(0, 30))
             if chance.random() < 0.3:
                 await asyncio.sleep(chance.uniform(0, 120))
