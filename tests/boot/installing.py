@@ -115,12 +115,18 @@ class Installing:
 
 @asynccontextmanager
 async def installing(
-    site: Site, folder: Path, there: Sequence[ScsiDisk], late: Sequence[ScsiDisk] = (), **arguments: str
+    site: Site,
+    folder: Path,
+    there: Sequence[ScsiDisk],
+    late: Sequence[ScsiDisk] = (),
+    devices: Sequence[str] = (),
+    **arguments: str,
 ) -> AsyncIterator[Installing]:
     """Run the installer while inside.
 
     Args:
         there: disks that the controller finds at once; late: those that `add` plugs in.
+        devices: further arguments of QEMU.
         arguments: of the kernel's command line, without their `unbounded.`.
     """
     image = built("host-debian12/disk")
@@ -130,7 +136,7 @@ async def installing(
     disks = [part for disk in (*there, *late) for part in disk.drive]
     disks += [part for disk in there for part in ("-device", json.dumps(disk.device))]
     with theirs:
-        process = _started(image, folder, theirs, [*disks, "-append", _command_line(site, arguments)])
+        process = _started(image, folder, theirs, [*disks, *devices, "-append", _command_line(site, arguments)])
     reader, writer = await asyncio.open_connection(sock=ours)
     machine = Installing(site, process, folder / "console", folder / "qemu.log", reader, writer)
     try:

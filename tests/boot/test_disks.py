@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from tests.boot.installing import MAC, ScsiDisk, installing
 from tests.images.content import image, packed
 from tests.images.loops import system
 from tests.images.support import UID, needed, site
+from tests.support.software_tpm import needs_tpm, tpm_of_a_machine
 from unbounded.metalman.disk_choice import DiskSelection
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -51,18 +53,23 @@ async def test_host_without_required_tpm_fails_before_the_disk_is_written(tmp_pa
     assert only.untouched
 
 
+@needs_tpm
 async def test_inspected_machine_is_reported_and_switched_off_without_a_write(tmp_path: Path) -> None:
     disks = [ScsiDisk.made(tmp_path, "first"), ScsiDisk.made(tmp_path, "large", size=6 << 30, sector_bytes=4096)]
     async with site() as where:
         where.answers = [(200, {"status": "ok", "action": "PowerOff"})]
-        async with installing(where, tmp_path, disks) as machine:
-            await machine.ended(within_s=BOOTS_S)
+        with tpm_of_a_machine(tmp_path / "tpm") as tpm:
+            async with installing(where, tmp_path, disks, devices=tpm) as machine:
+                await machine.ended(within_s=BOOTS_S)
     assert not any(each["failed"] for each in where.reports)
     assert all(disk.untouched for disk in disks)
     (report,) = where.hardware
     facts = report["hardware"]
     assert (facts["firmware"]["mode"], facts["system"]["manufacturer"], facts["cpus"]) == ("BIOS", "QEMU", 1)
     assert 400 << 20 < facts["memoryBytes"] < 512 << 20
+    assert facts["tpm"]["version"] == "2.0"
+    certificate = x509.load_pem_x509_certificate(facts["tpm"]["ekCertificate"].encode())
+    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate((tmp_path / "tpm/ca/cert.pem").read_bytes()))
     (nic,) = facts["nics"]
     assert (nic["mac"], nic["driver"], nic["link"]) == (MAC, "virtio_net", True)
     assert [disk["hctl"].rpartition(":")[2] for disk in facts["disks"]] == ["0", "0"]

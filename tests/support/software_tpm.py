@@ -100,7 +100,7 @@ def software_tpm(folder: Path, *, maker: bool = False) -> Iterator[SoftwareTpm]:
     state = folder / "state"
     state.mkdir(parents=True)
     if maker:
-        _make_certificates(folder, state)
+        make_certificates(folder, state)
     port = _two_free_ports()
     command = [
         *("swtpm", "socket", "--tpm2", "--tpmstate", f"dir={state}", "--flags", "not-need-init,startup-clear"),
@@ -170,7 +170,34 @@ def _two_free_ports() -> int:
                 return port
 
 
-def _make_certificates(folder: Path, state: Path) -> None:
+@contextmanager
+def tpm_of_a_machine(folder: Path) -> Iterator[tuple[str, ...]]:
+    """A TPM with an endorsement certificate, signed by FOLDER/ca/cert.pem, for one run of QEMU: its arguments."""
+    state, control = folder / "state", folder / "control"
+    state.mkdir(parents=True)
+    make_certificates(folder, state)
+    command = [
+        *("swtpm", "socket", "--tpm2", "--tpmstate", f"dir={state}", "--flags", "not-need-init", "--terminate"),
+        *("--ctrl", f"type=unixio,path={control}"),
+    ]
+    with (folder / "swtpm.log").open("wb") as out:
+        process = subprocess.Popen(command, env={"PATH": PATH}, stdout=out, stderr=out)
+    try:
+        deadline = time.monotonic() + START_S
+        while not control.exists():
+            assert process.poll() is None, (folder / "swtpm.log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield (
+            *("-chardev", f"socket,id=tpm,path={control}"),
+            *("-tpmdev", "emulator,id=tpm0,chardev=tpm", "-device", "tpm-crb,tpmdev=tpm0"),
+        )
+    finally:
+        process.kill()
+        process.wait(5)
+
+
+def make_certificates(folder: Path, state: Path) -> None:
     authority = folder / "ca"
     authority.mkdir()
     named = {"statedir": "", "signingkey": "key.pem", "issuercert": "cert.pem", "certserial": "serial"}
