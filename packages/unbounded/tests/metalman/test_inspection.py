@@ -49,6 +49,9 @@ BEFORE = inspected(FACTS, HardwareSource.INSTALLER, "2026-11-27T10:00:00Z", "boo
         ({"disks": (DISK_B, replace(DISK_A, name="sdc"))}, (), ()),
         ({"nics": (replace(FACTS.nics[1], name="ens1"), replace(FACTS.nics[0], mac="aa:bb:cc:00:00:01"))}, (), ()),
         ({"memory_bytes": 512 * GIB - 300_000_000}, (), ()),
+        ({"disks": (replace(DISK_A, wwn="naa.A", serial_number="A1"), DISK_B)}, (), ()),
+        ({"tpm": TPMFacts(version="2.0", ek_certificate="PEM 1")}, (), ()),
+        ({"tpm": TPMFacts(version="1.2")}, ("TPM 2.0",), ("TPM 1.2",)),
         ({"disks": (DISK_B,)}, ("disk 0xa (480000 MB)",), ()),
         (
             {"disks": (DISK_B, DiskFacts(name="sda", serial_number="C3"))},
@@ -74,6 +77,13 @@ def test_parts_are_compared_by_their_identity(
 ) -> None:
     assert hardware_changes(FACTS, replace(FACTS, **change)) == HardwareChanges(missing, added)
     assert facts_digest(replace(FACTS, **change)) != BEFORE.digest or not change
+
+
+def test_another_tpm_is_known_by_its_certificate() -> None:
+    one, other = (replace(FACTS, tpm=TPMFacts(version="2.0", ek_certificate=pem)) for pem in ("PEM 1", "PEM 2"))
+    assert hardware_changes(one, one) == HardwareChanges()
+    lists = ("TPM with the certificate of before",), ("TPM with another certificate",)
+    assert hardware_changes(one, other) == HardwareChanges(*lists)
 
 
 def test_the_condition_lists_what_is_missing_and_what_is_new() -> None:

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.fields import ApiStruct, api_name
+from unbounded.api.fields import ApiStruct
 from unbounded.api.hardware import DiskFacts, HardwareFacts, HardwareSource, HardwareStatus
-from unbounded.metalman.inspection import bounded, facts_digest, inspected
+from unbounded.metalman.inspection import bounded, disk_identities, facts_digest, inspected
 from unbounded.metalman.redfish.inventory_reader import Inventory
 from unbounded.operations.record import with_nulls
 
@@ -69,27 +69,12 @@ def _filled(old: Any, new: Any) -> Any:
 
 
 def _with_health(disks: tuple[DiskFacts, ...], drives: tuple[DiskFacts, ...]) -> Iterator[DiskFacts]:
-    health = {identity: drive.health for drive in drives for identity in _identities(drive)}
+    health = {identity: drive.health for drive in drives for identity in disk_identities(drive)}
     for disk in disks:
-        known = next((health[identity] for identity in _identities(disk) if identity in health), None)
+        known = next((health[identity] for identity in disk_identities(disk) if identity in health), None)
         yield msgspec.structs.replace(disk, health=known)
-
-
-def _identities(disk: DiskFacts) -> Iterator[str]:
-    """Yield the WWN and the serial number in a form that the kernel's and the BMC's spellings share."""
-    if disk.wwn:
-        yield "wwn " + disk.wwn.lower().removeprefix("0x").removeprefix("naa.").removeprefix("eui.")
-    if disk.serial_number:
-        yield "serial number " + disk.serial_number.strip().lower()
 
 
 def hardware_change(old: HardwareStatus | None, new: HardwareStatus) -> dict[str, Any] | None:
     """Return `status.hardware` as a merge patch; None if nothing changes."""
-    if new == old:
-        return None
-    hardware = with_nulls(new)
-    for name in new.__struct_fields__:  # a merge patch keeps what it does not clear, also one level down
-        value = getattr(new, name)
-        if isinstance(value, ApiStruct):
-            hardware[api_name(name)] = with_nulls(value)
-    return hardware
+    return None if new == old else with_nulls(new)

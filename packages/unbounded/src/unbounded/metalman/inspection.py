@@ -14,7 +14,7 @@ import msgspec
 from unbounded.api.conditions import ConditionReason, ConditionStatus, fit_message
 from unbounded.api.crd import unwrapped
 from unbounded.api.fields import MAX_LIST, MAX_STRING, ApiStruct, Field
-from unbounded.api.hardware import DiskFacts, HardwareFacts, HardwareSource, HardwareStatus, SystemIdentity
+from unbounded.api.hardware import DiskFacts, HardwareFacts, HardwareSource, HardwareStatus
 from unbounded.metalman.netboot.model import ConditionState
 
 LARGEST_INT: Final = (1 << 63) - 1
@@ -119,15 +119,17 @@ class HardwareChanges:
 
 
 def hardware_changes(old: HardwareFacts, new: HardwareFacts) -> HardwareChanges:
-    """Compare two inspections part by part. Names that a kernel gives do not count: a part is known by its identity."""
-    before, now = dict(_parts(old)), dict(_parts(new))
-    missing = [text for key, text in before.items() if key not in now]
-    added = [text for key, text in now.items() if key not in before]
+    """Compare two inspections part by part. Names that a kernel gives do not count: a part is known by its identity.
+
+    A fact that only one inspection could read is no difference.
+    """
+    before, now = tuple(_parts(old)), tuple(_parts(new))
+    missing, added = _without(before, now), _without(now, before)
     for what, was, is_now in _amounts(old, new):
         (missing if is_now < was else added).append(what)
-    if other := _other_system(old.system, new.system):
-        missing.append(f"system {other[0]}")
-        added.append(f"system {other[1]}")
+    for what, was_id, now_id in _exchanged(old, new):
+        missing.append(f"{what} {was_id}")
+        added.append(f"{what} {now_id}")
     return HardwareChanges(tuple(missing), tuple(added))
 
 
@@ -155,34 +157,58 @@ def _list(parts: tuple[str, ...]) -> str:
     return ", ".join(parts[:NAMED_PARTS]) + more
 
 
-def _parts(facts: HardwareFacts) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the identity of each part, and its text."""
+@dataclass(frozen=True)
+class _Part:
+    """A part of a machine, and all that identifies it."""
+
+    text: str
+    identities: frozenset[tuple[str, str]]
+
+
+def _without(parts: tuple[_Part, ...], others: tuple[_Part, ...]) -> list[str]:
+    """Return the texts of the parts that are not among others."""
+    known = frozenset(identity for other in others for identity in other.identities)
+    return [part.text for part in parts if part.identities.isdisjoint(known)]
+
+
+def _parts(facts: HardwareFacts) -> Iterator[_Part]:
     for disk in facts.disks:
-        identity = disk_identity(disk)
-        yield ("disk", identity), f"disk {identity} ({(disk.size_bytes or 0) // 1_000_000} MB)"
+        identities = tuple(disk_identities(disk)) or (next(iter(disk.by_id), disk.name),)
+        label = disk.serial_number or disk.wwn or identities[0]
+        yield _part("disk", f"{label} ({(disk.size_bytes or 0) // 1_000_000} MB)", *identities)
     for nic in facts.nics:
         identity = (nic.mac or nic.pci_address or nic.name or "").lower()
-        yield ("nic", identity), f"NIC {identity}"
+        yield _part("NIC", identity, identity)
     for card in facts.accelerators:
-        kind = f"{card.vendor_id}:{card.device_id}"
-        yield ("accelerator", card.pci_address or "", kind), f"accelerator {card.pci_address} ({kind})"
+        text = f"{card.pci_address} ({card.vendor_id}:{card.device_id})"
+        yield _part("accelerator", text, text)
     if facts.tpm is not None:
-        yield (
-            ("tpm", facts.tpm.version or "", facts.tpm.ek_certificate or ""),
-            f"TPM {facts.tpm.version or ''}".rstrip(),
-        )
+        yield _part("TPM", facts.tpm.version or "", facts.tpm.version or "")
 
 
-def disk_identity(disk: DiskFacts) -> str:
-    """Return the most persistent identity of a disk: WWN, serial number, or a name of udev or the kernel."""
-    return disk.wwn or disk.serial_number or next(iter(disk.by_id), disk.name)
+def _part(kind: str, text: str, *identities: str) -> _Part:
+    return _Part(f"{kind} {text}".rstrip(), frozenset((kind, identity) for identity in identities))
 
 
-def _other_system(old: SystemIdentity | None, new: SystemIdentity | None) -> tuple[str, str] | None:
-    """Return the identities of two different systems; None for one system, or if an inspection could not read it."""
-    pairs = ((getattr(old, name, None), getattr(new, name, None)) for name in ("serial_number", "uuid"))
-    was, now = next(((was, now) for was, now in pairs if was and now), (None, None))
-    return (was, now) if was and now and was != now else None
+def disk_identities(disk: DiskFacts) -> Iterator[str]:
+    """Yield the WWN and the serial number in a form that the kernel's and the BMC's spellings share."""
+    if disk.wwn:
+        yield "wwn " + disk.wwn.lower().removeprefix("0x").removeprefix("naa.").removeprefix("eui.")
+    if disk.serial_number:
+        yield "serial number " + disk.serial_number.strip().lower()
+
+
+def _exchanged(old: HardwareFacts, new: HardwareFacts) -> Iterator[tuple[str, str, str]]:
+    """Yield each part that a machine has once, if both inspections know its identity and it is another one."""
+    for name in ("serial_number", "uuid"):
+        was, now = getattr(old.system, name, None), getattr(new.system, name, None)
+        if was and now:
+            if was != now:
+                yield "system", was, now
+            break
+    was, now = getattr(old.tpm, "ek_certificate", None), getattr(new.tpm, "ek_certificate", None)
+    if was and now and was != now:
+        yield "TPM", "with the certificate of before", "with another certificate"
 
 
 def _amounts(old: HardwareFacts, new: HardwareFacts) -> Iterator[tuple[str, int, int]]:
