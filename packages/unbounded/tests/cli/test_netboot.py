@@ -43,6 +43,7 @@ INIT: Final = """
 for part in base report http network disks; do . "$INSTALLER/$part.sh"; done
 bring_up_network && sh "$INSTALLER/install"
 """
+INSPECTED: Final = 3  # the installer's exit code, at which its init switches the machine off
 SERVER: Final = "10.66.0.1"
 STOP_S: Final = 60.0
 ADDRESS: Final = "10.66.0.50"
@@ -93,13 +94,17 @@ async def apply(running: Up, *objects: dict[str, Any]) -> None:
     await running.kubectl("apply", "-f", str(file))
 
 
-def replace(machine: str) -> dict[str, Any]:
+def operation_of(machine: str, kind: str, name: str) -> dict[str, Any]:
     return {
         "apiVersion": "unbounded-cloud.io/v1alpha3",
         "kind": "MachineOperation",
-        "metadata": {"name": "replace"},
-        "spec": {"machineRef": machine, "operationKind": "HostReplace"},
+        "metadata": {"name": name},
+        "spec": {"machineRef": machine, "operationKind": kind},
     }
+
+
+def replace(machine: str) -> dict[str, Any]:
+    return operation_of(machine, "HostReplace", "replace")
 
 
 async def ended(running: Up, name: str, *, within_s: float = 90) -> dict[str, Any]:
@@ -208,6 +213,31 @@ async def test_machine_is_reimaged_from_the_network_with_evidence_in_the_operati
             assert refused(tmp_path / "data") == []
 
 
+async def test_inspected_machine_is_reported_by_the_installer_and_not_written(network: Lab, tmp_path: Path) -> None:
+    image = installable(tmp_path / "image")
+    host = Host(tmp_path / "host", within=(needed("ip"), "netns", "exec", network.ns("near")))
+    with loop_devices() as attach:
+        disk = loop_disk(host, tmp_path, attach)
+        async with (
+            around(network, tmp_path, {"lab/host:v1": image}, LEASE) as beside,
+            serving(network, tmp_path / "data") as running,
+        ):
+            name = beside.machine["metadata"]["name"]
+            await apply(running, beside.secret, beside.machine, operation_of(name, "HostInspect", "inspect"))
+            assert await beside.next("boot") == "Pxe"
+            said = await play(network, until="kernel")
+            code, out = await install(network, host, said["config"]["text"])
+            assert code == INSPECTED, (out, host.said(), running.printed)
+            operation = await ended(running, "inspect")
+            assert operation["status"]["phase"] == "Complete", (operation["status"], running.printed)
+            machine = await running.get("machine", name)
+    hardware = machine["status"]["hardware"]
+    (seen,) = hardware["disks"]
+    assert (hardware["source"], seen["name"], seen["state"]) == ("Installer", disk.name, "Blank")
+    assert not any((tmp_path / "disk.img").read_bytes())
+    assert "targetDisk" not in machine["status"]
+
+
 async def test_network_installation_resumes_after_all_processes_are_killed(network: Lab, tmp_path: Path) -> None:
     async with around(network, tmp_path, {"lab/host:v1": IMAGE}, LEASE) as beside:
         async with serving(network, tmp_path / "data") as running:
@@ -215,7 +245,7 @@ async def test_network_installation_resumes_after_all_processes_are_killed(netwo
             await apply(running, beside.secret, beside.machine, replace(name))
             assert await beside.next("boot") == "Pxe"
             said = await play(network, until="installer")
-            assert list(said)[-1] == "installer", said
+            assert list(said)[-1] == "chosen", said  # the installer has reported the hardware
             running.process.kill()
         async with serving(network, tmp_path / "data") as running:
             again = await play(network, resume=said["kernel"]["url"])
