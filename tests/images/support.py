@@ -21,9 +21,10 @@ from aiohttp import web
 
 from tests.fetch.registries import served
 from tests.images.content import MIB
-from unbounded.api.hardware import HardwareFacts
 from unbounded.metalman import disk_choice
 from unbounded.metalman.disk_choice import AwaitedDisk, ChosenDisk, DiskRefused, DiskSelection
+from unbounded.metalman.http.ports import HardwareReport
+from unbounded.metalman.http.requests import hardware_report
 
 TOP: Final = Path(__file__).parents[2]
 INSTALLER: Final = TOP / "images" / "installer" / "lib"
@@ -105,18 +106,17 @@ class Site:
             return web.json_response({})
         if path == "hardware":
             assert request.content_type == "application/json"
-            self.hardware.append(json.loads(await request.read()))
-            code, body = self.answers.pop(0) if self.answers else self._chosen(self.hardware[-1])
+            report = await request.read()
+            self.hardware.append(json.loads(report))
+            code, body = self.answers.pop(0) if self.answers else self._chosen(hardware_report(report))
             return web.Response(status=code, body=msgspec.json.encode(body), content_type="application/json")
         assert path == "pxe/disable"
         self.disabled += 1
         return web.json_response({})
 
-    def _chosen(self, report: dict[str, Any]) -> tuple[int, dict[str, str]]:
-        facts = msgspec.convert(report["hardware"], HardwareFacts)
-        image_bytes, final = report["imageBytes"], report["final"]
-        choice = disk_choice.choose_disk(facts.disks, self.selection, image_bytes=image_bytes, final=final)
-        match choice:
+    def _chosen(self, report: HardwareReport) -> tuple[int, dict[str, str]]:
+        disks, image_bytes = report.hardware.disks, report.image_bytes
+        match disk_choice.choose_disk(disks, self.selection, image_bytes=image_bytes, final=report.final):
             case ChosenDisk(path=chosen):
                 return 200, {"status": "ok", "action": "Write", "disk": chosen}
             case AwaitedDisk(message=message):
