@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
+from tests.operations.building import slot_of
 from unbounded.api.hardware import (
     DiskFacts,
     FirmwareVersion,
@@ -25,7 +26,7 @@ from unbounded.api.hardware import (
 from unbounded.api.machine import MACHINES
 from unbounded.metalman.hardware_merge import hardware_change, merged, reported
 from unbounded.metalman.inspection import inspected, is_repetition
-from unbounded.metalman.inventory import DAY, RETRY, SETTLE_S, SPREAD_S, next_reading
+from unbounded.metalman.inventory import BUSY, DAY, RETRY, SETTLE_S, SPREAD_S, next_reading
 from unbounded.metalman.redfish.inventory_reader import Inventory
 from unbounded_lab.bmc.local import LabBmc
 
@@ -190,6 +191,25 @@ def test_a_reading_gives_way_to_an_operation_and_comes_after_it() -> None:
             assert await hardware_of(cluster, machine) is not None
         read = [each.path for each in bmc.bmc.journal].index("/redfish/v1/Systems/1/Processors")
         assert all(each.method == "GET" or "Sessions" in each.path for each in list(bmc.bmc.journal)[read:])
+
+    run(scene())
+
+
+def test_no_reading_begins_while_the_site_is_busy() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            busy = [f"busy-{number}" for number in range(BUSY)]
+            for name in busy:
+                await cluster.api.create(MACHINES, {"metadata": {"name": name}, "spec": {}})
+                slot = {"status": {"activeOperation": slot_of("recreation", kind="NodeRecreation", executor="agent")}}
+                await cluster.api.patch(MACHINES, name, slot, subresource="status")
+            await asyncio.sleep(SETTLE_S + SPREAD_S + 200)
+            assert await hardware_of(cluster, machine) is None
+            await cluster.api.delete(MACHINES, busy[0])
+            await asyncio.sleep(SPREAD_S + 30)
+            assert await hardware_of(cluster, machine) is not None
 
     run(scene())
 

@@ -31,8 +31,9 @@ from unbounded.operations.ownership import ExecutorKind, executor_of
 
 CONCURRENT: Final = 4  # readings at a time, for all BMCs of the process
 # From an event of the Machine to its reading, so that neither a new site nor a first operation waits for inventories.
-SETTLE_S: Final = 30.0
+SETTLE_S: Final = 60.0
 SPREAD_S: Final = 60.0
+BUSY: Final = 4  # operations on the site's Machines, with which no reading begins: they need the process more
 RETRY: Final = Backoff(base_s=300.0, max_s=6 * 3600.0)
 DAY: Final = timedelta(days=1)
 
@@ -103,6 +104,7 @@ class InventoryController:
         self._status = StatusWriter(runtime.api, MACHINES, fields=("hardware",), cache=machines)
         self._last: dict[str, tuple[str | None, datetime]] = {}  # boot that Redfish added to, and when; by Machine
         self._unfinished: set[str] = set()  # Machines whose last reading was cut short
+        self._in_operation: set[str] = set()
         self._controller: Controller[str] = Controller(
             "inventory", self._reconcile, workers=CONCURRENT, queue=WorkQueue(failed=RETRY), metrics=runtime.metrics
         )
@@ -113,6 +115,10 @@ class InventoryController:
             await self._controller.run()
 
     def _changed(self, old: Machine | None, new: Machine | None) -> None:
+        if new is not None and new.status.active_operation is not None:
+            self._in_operation.add(new.name)
+        elif (either := new or old) is not None:
+            self._in_operation.discard(either.name)
         if new is None and old is not None:
             self._last.pop(old.name, None)
             self._unfinished.discard(old.name)
@@ -129,6 +135,8 @@ class InventoryController:
         is_reported_since = last is not None and boot != _boot(machine)
         if due > now and not is_reported_since and name not in self._unfinished:
             return (due - now).total_seconds()
+        if len(self._in_operation) >= BUSY:
+            return SPREAD_S
         try:
             return await self._read(machine)
         except InventoryInterrupted:
