@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+from typing import Final
 
 import pytest
 from cryptography import x509
@@ -12,13 +14,26 @@ from tests.boot.installing import MAC, ScsiDisk, installing
 from tests.images.content import image, packed
 from tests.images.loops import system
 from tests.images.support import UID, needed, site
+from tests.support.qemu import needed as firmware
 from tests.support.software_tpm import needs_tpm, tpm_of_a_machine
 from unbounded.metalman.disk_choice import DiskSelection
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
+OVMF: Final = "usr/share/OVMF/OVMF_{}_4M.fd"
 BOOTS_S = 300.0  # alone it takes a twentieth of that
 ENDS_S = 240.0
+
+
+def uefi(folder: Path) -> tuple[str, ...]:
+    """UEFI for one machine, with variables of its own: arguments of QEMU."""
+    variables = folder / "variables.fd"
+    shutil.copyfile(firmware(OVMF.format("VARS")), variables)
+    code = firmware(OVMF.format("CODE"))
+    return (
+        *("-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={code}"),
+        *("-drive", f"if=pflash,format=raw,unit=1,file={variables}"),
+    )
 
 
 async def test_late_second_disk_makes_the_choice_ambiguous_without_a_write(
@@ -59,13 +74,14 @@ async def test_inspected_machine_is_reported_and_switched_off_without_a_write(tm
     async with site() as where:
         where.answers = [(200, {"status": "ok", "action": "PowerOff"})]
         with tpm_of_a_machine(tmp_path / "tpm") as tpm:
-            async with installing(where, tmp_path, disks, devices=tpm) as machine:
+            async with installing(where, tmp_path, disks, devices=(*uefi(tmp_path), *tpm)) as machine:
                 await machine.ended(within_s=BOOTS_S)
     assert not any(each["failed"] for each in where.reports)
     assert all(disk.untouched for disk in disks)
     (report,) = where.hardware
     facts = report["hardware"]
-    assert (facts["firmware"]["mode"], facts["system"]["manufacturer"], facts["cpus"]) == ("BIOS", "QEMU", 1)
+    assert (facts["firmware"]["mode"], facts["firmware"]["secureBoot"]) == ("UEFI", False)
+    assert (facts["system"]["manufacturer"], facts["cpus"]) == ("QEMU", 1)
     assert 400 << 20 < facts["memoryBytes"] < 512 << 20
     assert facts["tpm"]["version"] == "2.0"
     certificate = x509.load_pem_x509_certificate(facts["tpm"]["ekCertificate"].encode())
