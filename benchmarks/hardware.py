@@ -1,0 +1,197 @@
+"""Inspections: what the report of its hardware costs a boot, with all machines at once.
+
+Each host fetches its boot files and says that its installer runs, as in any boot: that is the bare boot. Then each host
+does the same and reports its hardware: metalman answers when the report is in the status. Simulated hosts, metalman and
+the embedded API server share this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from benchmarks import children
+from benchmarks.frame import Limit, Measured, percentile, print_progress, run_benchmark
+from unbounded.api.hardware import DiskFacts, HardwareFacts, NICFacts, ProcessorFacts, SystemFirmware, SystemIdentity
+from unbounded.api.machine import MACHINES
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.kube.client import HttpApi
+from unbounded.kube.config import from_kubeconfig
+from unbounded.metalman.http.ports import HardwareReport
+from unbounded.metalman.netboot.boot_requests import prefix_key
+
+MIB: Final = 1 << 20
+AT_ONCE: Final = 32  # requests that prepare the machines
+PXE: Final[Mapping[str, Any]] = {
+    "image": "registry.example/host:v1",
+    "redfish": {
+        "url": "https://bmc.example",
+        "username": "admin",
+        "passwordRef": {"name": "bmc", "namespace": "unbounded-kube", "key": "password"},
+    },
+}
+
+AMOUNT: Final = "{hosts:g} machines at once, {boot_mib:g} MiB for each boot, reports of {report_bytes:g} bytes"
+LIMITS: Final[Mapping[str, Limit]] = {
+    "wall_vs_bare_boot": Limit("until all have booted and reported, over the boots alone", most=1.15),
+    "report_to_status_p99_s": Limit("from a report to the status, p99, s", most=2.0),
+    "report_to_status_p50_s": Limit("the same, median, s"),
+    "metalman_cpu_ms_per_report": Limit("CPU of metalman for a report, ms"),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """Amounts of one run."""
+
+    hosts: int
+    boot_mib: int
+
+
+FULL: Final = Size(hosts=500, boot_mib=48)
+QUICK: Final = Size(hosts=20, boot_mib=2)
+
+
+def facts(number: int) -> HardwareFacts:
+    """Return the report of a server with 8 disks and 4 NICs."""
+    disks = tuple(
+        DiskFacts(
+            name=f"sd{'abcdefgh'[disk]}",
+            size_bytes=960_197_124_096,
+            sector_bytes=512,
+            rotational=False,
+            bus="sas",
+            vendor="KIOXIA",
+            model="KPM5XRUG960G",
+            serial_number=f"{number:08X}{disk}",
+            wwn=f"0x58ce38ee{number:07x}{disk}",
+            hctl=f"0:0:{disk}:0",
+            by_id=(f"wwn-0x58ce38ee{number:07x}{disk}", f"scsi-358ce38ee{number:07x}{disk}"),
+            by_path=(f"pci-0000:18:00.0-sas-phy{disk}-lun-0",),
+            state="Blank",
+        )
+        for disk in range(8)
+    )
+    nics = tuple(
+        NICFacts(name=f"eno{port}", mac=f"02:00:{port:02x}:00:{number >> 8:02x}:{number & 255:02x}", driver="ice",
+                 link=True, speed_mbps=25_000)
+        for port in range(4)
+    )  # fmt: skip
+    return HardwareFacts(
+        system=SystemIdentity(manufacturer="Dell Inc.", product="PowerEdge R750", serial_number=f"{number:07X}"),
+        firmware=SystemFirmware(vendor="Dell Inc.", version="1.12.1", mode="UEFI", secure_boot=True),
+        cpus=128,
+        processor=ProcessorFacts(architecture="x86_64", model="Xeon Gold 6338", sockets=2, cores=64),
+        memory_bytes=549_755_813_888,
+        numa_nodes=2,
+        nics=nics,
+        disks=disks,
+    )
+
+
+def report(number: int) -> HardwareReport:
+    return HardwareReport(hardware=facts(number))
+
+
+def _address(number: int) -> str:
+    """Return the address from which a host sends its requests."""
+    return f"127.1.{number >> 8}.{number & 255}"
+
+
+async def _boot_request(api: HttpApi, number: int, turns: asyncio.Semaphore) -> str:
+    """Create a Machine with a HostInspect that waits for its report; return the prefix of its boot."""
+    async with turns:
+        name = f"m{number}"
+        mac = f"02:01:00:00:{number >> 8:02x}:{number & 255:02x}"
+        lease = {"ipv4": _address(number), "mac": mac, "subnetMask": "255.0.0.0", "gateway": "127.0.0.1"}
+        pxe = {**PXE, "dhcpLeases": [lease]}
+        machine = await api.create(MACHINES, {"metadata": {"name": name}, "spec": {"pxe": pxe}})
+        spec = {"operationKind": "HostInspect", "machineRef": name}
+        operation = await api.create(MACHINE_OPERATIONS, {"metadata": {"name": name}, "spec": spec})
+        execution = {
+            "executor": "metalman",
+            "incarnation": "one",
+            "machineUID": machine.metadata.uid,
+            "binding": "a-bmc",
+        }
+        target = {"machineRef": name, "phase": "InProgress", "stage": "WaitingReport"}
+        status = {"phase": "InProgress", "targets": [target], "execution": execution}
+        await api.patch(MACHINE_OPERATIONS, name, {"status": status}, subresource="status")
+        return (await prefix_key(api)).prefix(machine.metadata.uid, operation.metadata.uid)
+
+
+class Hosts:
+    """The simulated hosts, and the address of metalman."""
+
+    def __init__(self, port: int, prefixes: list[str]) -> None:
+        self._urls = [f"http://127.0.0.1:{port}/boot/{prefix}" for prefix in prefixes]
+        self.report_s: list[float] = []
+
+    async def boot(self, *, reporting: bool) -> float:
+        """Boot all hosts at once; return the seconds until the last one is through."""
+        began = time.perf_counter()
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(len(self._urls)):
+                tasks.create_task(self._boot(number, reporting=reporting))
+        return time.perf_counter() - began
+
+    async def _boot(self, number: int, *, reporting: bool) -> None:
+        url = self._urls[number]
+        connector = aiohttp.TCPConnector(local_addr=(_address(number), 0))
+        async with aiohttp.ClientSession(connector=connector, raise_for_status=True) as session:
+            async with session.get(f"{url}/initrd") as answer:
+                async for _ in answer.content.iter_chunked(MIB):
+                    pass
+            await session.post(f"{url}/progress", json={"stage": "Starting", "message": "the installer runs"})
+            if reporting:
+                began = time.perf_counter()
+                await session.post(f"{url}/hardware", json=msgspec.to_builtins(report(number)))
+                self.report_s.append(time.perf_counter() - began)
+
+
+async def measure(quick: bool) -> Measured:
+    size = QUICK if quick else FULL
+    with TemporaryDirectory(prefix="hardware-") as name:
+        folder = Path(name)
+        (folder / "boot").mkdir()
+        (folder / "boot/initrd").write_bytes(os.urandom(MIB) * size.boot_mib)
+        async with children.start("benchmarks.server", str(folder / "data")) as server:
+            async with HttpApi(from_kubeconfig(Path(server.ready["kubeconfig"]))) as api:
+                print_progress(f"  {size.hosts} machines")
+                await prefix_key(api)
+                turns = asyncio.Semaphore(AT_ONCE)
+                prefixes = await asyncio.gather(*(_boot_request(api, each, turns) for each in range(size.hosts)))
+            site = ("benchmarks.hardware_site", server.ready["kubeconfig"], str(folder / "boot"))
+            async with children.start(*site) as metalman:
+                hosts = Hosts(metalman.ready["port"], list(prefixes))
+                print_progress("  bare boots")
+                before = metalman.cpu_s()
+                bare_s = await hosts.boot(reporting=False)
+                bare_cpu_s = metalman.cpu_s() - before
+                print_progress("  boots with reports")
+                wall_s = await hosts.boot(reporting=True)
+                cpu_s = metalman.cpu_s() - before - bare_cpu_s
+    figures = {
+        "hosts": size.hosts,
+        "boot_mib": size.boot_mib,
+        "report_bytes": len(msgspec.json.encode(report(0))),
+        "bare_boot_s": bare_s,
+        "boot_with_report_s": wall_s,
+        "report_to_status_p50_s": percentile(hosts.report_s, 0.5),
+        "report_to_status_p99_s": percentile(hosts.report_s, 0.99),
+        "metalman_cpu_ms_per_report": max(cpu_s - bare_cpu_s, 0.0) / size.hosts * 1e3,
+    }
+    return Measured(figures, {"wall_vs_bare_boot": wall_s / bare_s})
+
+
+if __name__ == "__main__":
+    run_benchmark("hardware", measure)
