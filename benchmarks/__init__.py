@@ -4,3 +4,12 @@
 `python -m benchmarks` runs all and writes docs/benchmarks.md. `frame` is their common part, `children` starts the
 measured processes.
 """
+
+from __future__ import annotations
+
+import sys
+
+from tests.support.paths import PACKAGES
+
+# the support of tests is spread over the packages; a benchmark has no other way to find it
+sys.path += [str(package) for package in PACKAGES if str(package) not in sys.path]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import pytest
 
 from benchmarks.__main__ import BEGIN, END, LIMITS, PAGE, part, with_parts
 from benchmarks.frame import Measured, machine, median, percentile
+from tests.support.paths import ROOT
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.0, 1), (0.5, 50), (0.99, 99), (0.991, 100), (1.0, 100)])
@@ -83,3 +86,12 @@ def test_a_long_title_is_wrapped_and_replaced_as_a_whole() -> None:
     assert max(map(len, title)) <= 120
     once = with_parts("", {"templates": made})
     assert with_parts(once, {"templates": "`templates`: new"}) == f"{BEGIN}\n`templates`: new\n{END}\n"
+
+
+@pytest.mark.slow
+def test_all_benchmarks_can_be_started_by_the_command_of_the_page() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--help"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert all(name in run.stdout for name in LIMITS)
