@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from tests.metalman.support.netboot_objects import ADDRESS, REDFISH, machine_body
 from tests.metalman.support.netboot_site import World, netboot_site
+from tests.support.memory_api import MemoryApi
 from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts, SystemFirmware
 from unbounded.api.machine import MACHINES
-from unbounded.metalman.http.ports import FileRejected, HardwareReport, OnDisk, Rendered, ReportAnswer
+from unbounded.api.meta import Kind
+from unbounded.kube.errors import ServerUnreachable
+from unbounded.metalman.http.ports import (
+    FileRejected,
+    HardwareReport,
+    NotReadyYet,
+    OnDisk,
+    ProgressReport,
+    Rendered,
+    ReportAnswer,
+)
+
+T = TypeVar("T")
 
 WITH_HINTS: Final[dict[str, Any]] = {"pxe": {"redfish": REDFISH, "rootDeviceHints": {"serialNumber": "S1"}}}
 WITH_BMC: Final[dict[str, Any]] = {"pxe": {"redfish": REDFISH}}
@@ -23,6 +38,17 @@ SDA: Final = DiskFacts(
 )
 FACTS: Final = HardwareFacts(cpus=4, disks=(SDA,), firmware=SystemFirmware(mode="UEFI", version="1.2"))
 WRITE: Final = ReportAnswer(200, {"status": "ok", "action": "Write", "disk": "/dev/disk/by-id/wwn-0xa1"})
+
+
+class Unreadable(MemoryApi):
+    """Gives no object while it is away."""
+
+    away = False
+
+    async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
+        if self.away:
+            raise ServerUnreachable("fault: away")
+        return await super().get(kind, name, namespace=namespace)
 
 
 async def reported(world: World, hardware: HardwareFacts = FACTS, *, final: bool = False) -> ReportAnswer:
@@ -114,6 +140,63 @@ async def test_with_hints_the_image_is_served_only_after_the_report(tmp_path: Pa
         await world.stage("WaitingLoader", phase="Complete")
         await world.replace(name="second")
         assert isinstance(await world.site.file(ADDRESS, world.prefix(), "disk.img.gz"), FileRejected)
+
+
+async def test_a_refused_report_opens_no_image(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_HINTS))
+        await world.replace()
+        foreign = HardwareFacts(disks=(replace(SDA, state=DiskState.FOREIGN, contents="LVM"),))
+        refused = await reported(world, foreign)
+        assert refused.code == 409
+        found = await world.site.file(ADDRESS, world.prefix(), "disk.img.gz")
+        assert isinstance(found, FileRejected)
+        assert (found.code, found.text) == (409, refused.body["error"])
+        assert await reported(world) == WRITE  # the disk was erased, and the installer started again
+        assert isinstance(await world.site.file(ADDRESS, world.prefix(), "disk.img.gz"), OnDisk)
+
+
+async def test_a_spec_that_changes_after_the_report_closes_the_image(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_BMC))
+        await world.replace()
+        assert await reported(world) == WRITE
+        await world.api.patch(MACHINES, "m1", {"spec": {"pxe": {"targetDisk": "/dev/disk/by-id/wwn-0xb2"}}})
+        await world.caught_up()
+        found = await world.site.file(ADDRESS, world.prefix(), "disk.img.gz")
+        assert isinstance(found, FileRejected)
+        assert found.text.startswith("targetDisk /dev/disk/by-id/wwn-0xb2 is no disk here")
+
+
+async def test_the_disk_is_chosen_by_the_present_spec_and_not_by_a_cached_one(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_BMC))
+        await world.replace()
+        other = replace(SDA, name="sdb", serial_number="S2", by_id=("wwn-0xb2",))
+        await world.api.patch(MACHINES, "m1", {"spec": {"pxe": {"targetDisk": "/dev/disk/by-id/wwn-0xb2"}}})
+        answer = await reported(world, HardwareFacts(disks=(replace(SDA, state=DiskState.OWN), other)))
+        assert answer.body["disk"] == "/dev/disk/by-id/wwn-0xb2"
+
+
+async def test_an_api_without_answer_makes_a_host_with_hints_ask_again(tmp_path: Path) -> None:
+    api = Unreadable()
+    async with netboot_site(tmp_path, api=api) as world:
+        await world.machine(machine_body(**WITH_HINTS))
+        await world.replace()
+        prefix = world.prefix()
+        api.away = True
+        assert isinstance(await world.site.file(ADDRESS, prefix, "disk.img.gz"), NotReadyYet)
+        answer = await world.site.hardware(ADDRESS, prefix, HardwareReport(hardware=FACTS))
+        assert (answer.code, answer.retry_after_s) == (503, 5)
+
+
+async def test_a_host_inspect_names_no_disk_of_an_install(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_BMC))
+        await world.replace(kind="HostInspect", stage="WaitingReport")
+        writing = ProgressReport(stage="Writing", percent=1, disk="/dev/disk/by-id/wwn-0xb2")
+        await world.site.progress(ADDRESS, world.prefix(), writing)
+        assert (await world.status()).status.target_disk is None
 
 
 async def test_a_report_after_the_image_or_of_no_boot_is_refused(tmp_path: Path) -> None:

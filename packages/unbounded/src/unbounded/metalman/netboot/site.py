@@ -11,6 +11,8 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
+
 from unbounded.api.conditions import ConditionType
 from unbounded.api.failures import Rejected
 from unbounded.api.hardware import HardwareSource
@@ -23,7 +25,7 @@ from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
-from unbounded.metalman.disk_choice import AwaitedDisk, DiskRefused, DiskSelection, choose_disk
+from unbounded.metalman.disk_choice import AwaitedDisk, ChosenDisk, DiskRefused, DiskSelection, choose_disk
 from unbounded.metalman.http.ports import (
     CloudInitEvent,
     FileRejected,
@@ -81,8 +83,8 @@ DONE: Final = ReportAnswer(200, {"status": "ok"})
 WRITTEN: Final = ReportAnswer(409, {"error": "the image of this boot is written already"})
 UNREPORTED: Final = FileRejected(
     409,
-    "spec.pxe.rootDeviceHints needs an installer that reports the hardware before it writes, and this boot has no "
-    "report; an older netboot image cannot do that: use one of this release, or spec.pxe.targetDisk",
+    "spec.pxe.rootDeviceHints: the image is sent after the installer has reported the hardware; that of an older "
+    "netboot image never does: use an image of this release, or spec.pxe.targetDisk instead of the hints",
 )
 SWITCH_OFF: Final = ReportAnswer(200, {"status": "ok", "action": "PowerOff"})
 UNKNOWN: Final = ReportAnswer(404, {"error": "not found"})
@@ -203,9 +205,8 @@ class NetbootSite:
         if visit.request.inspects and (kind is FileRole.DISK or plain == USER_DATA):
             return FileRejected(404, "this boot is for a HostInspect, which installs nothing")
         if kind is FileRole.DISK and visit.request.window is BootWindow.INSTALLING:
-            if not plain.endswith((DIGEST, SIZE)) and not await self._may_have_image(visit):
-                self._writer.note(visit.machine.name, BootObservation(visit.request.boot, message=UNREPORTED.text))
-                return UNREPORTED
+            if not plain.endswith((DIGEST, SIZE)) and (obstacle := await self._write_obstacle(visit)) is not None:
+                return obstacle
             self._tracker.record_image_request(visit.request)
         own = await self._user_data(visit) if plain == USER_DATA else None
         private = prefix is not None and not visit.request.inspects
@@ -250,6 +251,8 @@ class NetbootSite:
             return visit
         if visit.request.window is not BootWindow.INSTALLING:
             return DONE
+        if visit.request.inspects:
+            report = msgspec.structs.replace(report, disk="")  # status.targetDisk is the disk of an install
         return DONE if self._tracker.progress(visit.request, report) else CONTESTED
 
     async def hardware(self, client: str, prefix: str, report: HardwareReport) -> ReportAnswer:
@@ -260,13 +263,20 @@ class NetbootSite:
         visit = self._identify_report(client, prefix)
         if isinstance(visit, ReportAnswer):
             return visit
-        request, machine = visit.request, visit.machine
+        request = visit.request
         if request.window is not BootWindow.INSTALLING:
             return WRITTEN
         if request.inspects:
             text = "the installer has reported the hardware"
             recorded = await self._record_hardware(visit, report, NetbootMilestone.HARDWARE_REPORTED, text)
             return SWITCH_OFF if recorded is DONE else recorded
+        try:  # a spec or a disk of the last install that the cache does not have yet would choose another disk
+            machine = await self._parts.api.get(MACHINES, request.machine)
+        except ApiError as error:
+            log.warning("cannot read the Machine", error=error, machine=request.machine)
+            return ReportAnswer(503, {"error": "cannot read the Machine now"}, RETRY_S)
+        if machine.metadata.uid != request.uid:
+            return UNKNOWN
         choice = choose_disk(
             report.hardware.disks, DiskSelection.of(machine), image_bytes=report.image_bytes, final=report.final
         )
@@ -368,13 +378,19 @@ class NetbootSite:
             return ReportAnswer(503, {"error": "cannot record it now"}, RETRY_S)
         return DONE
 
-    async def _may_have_image(self, visit: BootVisit) -> bool:
-        """Return whether a boot may write: with rootDeviceHints, only after its installer has reported the hardware."""
-        pxe, boot = visit.machine.spec.pxe, visit.request.boot
-        if pxe is None or pxe.root_device_hints is None or _has_reported(visit.machine, boot):
-            return True
-        # another replica may have recorded the report just now
-        return _has_reported(await self._parts.api.get(MACHINES, visit.machine.name), boot)
+    async def _write_obstacle(self, visit: BootVisit) -> FileRejected | NotReadyYet | None:
+        """Return why a boot may not write a disk now; None if it may."""
+        if write_obstacle(visit.machine, visit.request.boot) is None:
+            return None
+        try:  # another replica may have recorded a report just now
+            machine = await self._parts.api.get(MACHINES, visit.machine.name)
+        except ApiError as error:
+            log.warning("cannot read the Machine", error=error, machine=visit.machine.name)
+            return NotReadyYet(RETRY_S, "cannot read the Machine now")
+        obstacle = write_obstacle(machine, visit.request.boot)
+        if obstacle is not None:
+            self._writer.note(machine.name, BootObservation(visit.request.boot, message=obstacle.text))
+        return obstacle
 
     def _report_obstacle(self, visit: BootVisit, reason: str, text: str) -> None:
         """Report an obstacle that the user has to correct.
@@ -468,5 +484,13 @@ class NetbootSite:
         return Rendered(content, content_etag(content), TEXT)
 
 
-def _has_reported(machine: Machine, boot: str) -> bool:
-    return machine.status.hardware is not None and machine.status.hardware.boot == boot
+def write_obstacle(machine: Machine, boot: str) -> FileRejected | None:
+    """Return why a boot may not write a disk, by its report and the present spec; None if it may.
+
+    A boot without a report has an older installer, which chooses by itself, and cannot do that by hints.
+    """
+    hardware = machine.status.hardware
+    if hardware is None or hardware.boot != boot:
+        return UNREPORTED if machine.spec.pxe is not None and machine.spec.pxe.root_device_hints is not None else None
+    choice = choose_disk(hardware.disks, DiskSelection.of(machine))
+    return None if isinstance(choice, ChosenDisk) else FileRejected(409, choice.message)
