@@ -84,3 +84,12 @@ def test_restoring_acts_on_what_differs_from_before() -> None:
         ReplaceFact.OFF_ARMED: netboot.CLEAR_BOOT,
     }
     assert TABLE[inspect_stages.CLEANING_UP_INSTALLER, ReplaceFact.ON].action == power.SWITCH_OFF
+
+
+@pytest.mark.parametrize("stage", [power.SHUTTING_DOWN, power.WAITING_OFF])
+def test_a_host_that_has_not_begun_its_boot_is_never_switched_off_to_undo(stage: str) -> None:
+    undo = PROCEDURE.stages[stage].undo
+    assert undo is not None
+    for after in (undo.stage, PROCEDURE.stages[stage].cleanup_stage or ""):
+        assert after in netboot.RESTORING_STAGES
+        assert PROCEDURE.stages[after].dwell_s >= PROCEDURE.stages[power.SHUTTING_DOWN].limit_s

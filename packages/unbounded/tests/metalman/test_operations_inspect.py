@@ -13,6 +13,7 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman.inspect_stages import SEEN_REPORT, SEEN_RESTORED, WAS_OFF, WAS_ON
+from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower, OverrideEnabled
 
@@ -78,5 +79,26 @@ def test_cancelled_inspection_restores_the_power(power: HostPower, stage: str) -
             assert bmc.power() is power
             assert bmc.host().boot.enabled is OverrideEnabled.DISABLED
             assert (await cluster.api.get(MACHINES, machine)).status.active_operation is None
+
+    run_swiftly(scene())
+
+
+@pytest.mark.parametrize(("after_s", "presses"), [(None, ["GracefulShutdown"]), (60.0, ["GracefulShutdown", "On"])])
+def test_cancel_during_the_shutdown_switches_no_running_system_off(after_s: float | None, presses: list[str]) -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        dials = BmcDials(ignores_shutdown=after_s is None)
+        async with LabBmc(dials=dials, shutdown_s=after_s or 1.0) as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            async with netboot_host(cluster, machine):
+                name = await cluster.ask("HostInspect", machine)
+                await cluster.in_stage(name, "ShuttingDown")
+                await asyncio.sleep(30)
+                await cluster.api.patch(MACHINE_OPERATIONS, name, {"spec": {"cancel": True}})
+                operation = await cluster.ended(name)
+            assert result(operation) == ("Failed", "Cancelled"), operation.status.message
+            assert [event.detail for event in bmc.history() if event.what == "pressed"] == presses
+            await asyncio.sleep(60)
+            assert bmc.power() is HostPower.ON
 
     run_swiftly(scene())

@@ -1,8 +1,9 @@
 """Procedure of HostInspect: the host boots the installer, which reports the hardware, and gets its power state back.
 
 Nothing is written to a disk: in such a boot the servers send no image. The stages up to the loader are those of
-HostReplace. Whatever ends the operation, the host is switched off, the boot override is removed, and a host that was On
-is switched on again.
+HostReplace. Whatever ends the operation, the boot override is removed, and the host gets its power state back. A host
+that may run the installer is switched off for that. One that has not been Off yet runs its own system: it stays On, or
+is switched on once its shutdown has taken effect.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from unbounded.metalman.power import (
     SHUTTING_DOWN,
     SWITCH_OFF,
     SWITCH_ON,
+    WAITING_OFF,
 )
 from unbounded.metalman.replace import ReplaceFact
 from unbounded.metalman.replace_stages import (
@@ -81,16 +83,23 @@ def _report_rows() -> netboot.Table:
     return _rows(netboot.WAITING_REPORT, {**reported, **failures})
 
 
-def _restoring_rows(off_stage: str, restoring: str, end: Step) -> netboot.Table:
-    """Return the rows of two stages: the host, which may run the installer, goes off, and then gets its state back."""
-    switch_off, clear = Step(off_stage, action=SWITCH_OFF), Step(restoring, action=netboot.CLEAR_BOOT)
-    is_off = Step(restoring, evidence=SEEN_OFF)
-    off_rows = {
-        ReplaceFact.ON: switch_off,
-        ReplaceFact.ON_ARMED: switch_off,
-        ReplaceFact.OFF: is_off,
-        ReplaceFact.OFF_ARMED: is_off,
-    }
+def _off_rows(off_stage: str, restoring: str) -> netboot.Table:
+    """Return the rows of a stage in which the host, which may run the installer, goes off."""
+    switch_off, is_off = Step(off_stage, action=SWITCH_OFF), Step(restoring, evidence=SEEN_OFF)
+    return _rows(
+        off_stage,
+        {
+            ReplaceFact.ON: switch_off,
+            ReplaceFact.ON_ARMED: switch_off,
+            ReplaceFact.OFF: is_off,
+            ReplaceFact.OFF_ARMED: is_off,
+        },
+    )
+
+
+def _restoring_rows(restoring: str, end: Step) -> netboot.Table:
+    """Return the rows of a stage in which the host gets its power state back."""
+    clear = Step(restoring, action=netboot.CLEAR_BOOT)
     rows = {
         ReplaceFact.ON: Step(restoring, action=SWITCH_OFF),
         ReplaceFact.OFF: Step(restoring, action=SWITCH_ON),
@@ -99,40 +108,50 @@ def _restoring_rows(off_stage: str, restoring: str, end: Step) -> netboot.Table:
         ReplaceFact.ON_AS_BEFORE: end,
         ReplaceFact.OFF_AS_BEFORE: end,
     }
-    return {**_rows(off_stage, off_rows), **_rows(restoring, rows)}
+    return _rows(restoring, rows)
 
 
-def _restoring_stages(off_stage: str, restoring: str, *, is_cleanup: bool) -> Mapping[str, Stage]:
-    after = None if is_cleanup else CLEANING_UP_INSTALLER
-    return {
-        off_stage: Stage(
-            "the host, which runs the installer, to be Off",
-            limit_s=POWER_LIMIT_S,
-            condition=IS_POWERING_OFF,
-            is_cleanup=is_cleanup,
-            cleanup_stage=after,
-        ),
-        restoring: Stage(
-            "the host to have its former power state, and to boot from its disk",
-            limit_s=POWER_LIMIT_S + BOOT_ORDER_LIMIT_S,
-            dwell_s=CONFIRM_S,  # the last action may take effect after the first reading
-            is_cleanup=is_cleanup,
-            cleanup_stage=after,
-        ),
-    }
+def _restoring_stage(cleanup_stage: str | None, dwell_s: float = CONFIRM_S) -> Stage:
+    """Return the stage in which the host gets its power state back; without a cleanup stage it is one itself."""
+    return Stage(
+        "the host to have its former power state, and to boot from its disk",
+        limit_s=POWER_LIMIT_S + BOOT_ORDER_LIMIT_S + dwell_s,
+        dwell_s=dwell_s,  # the last action may take effect after the first reading
+        is_cleanup=cleanup_stage is None,
+        cleanup_stage=cleanup_stage,
+    )
+
+
+def _restoring_stages(off_stage: str, restoring: str, cleanup_stage: str | None) -> Mapping[str, Stage]:
+    off = Stage(
+        "the host, which runs the installer, to be Off",
+        limit_s=POWER_LIMIT_S,
+        condition=IS_POWERING_OFF,
+        is_cleanup=cleanup_stage is None,
+        cleanup_stage=cleanup_stage,
+    )
+    return {off_stage: off, restoring: _restoring_stage(cleanup_stage)}
 
 
 def _table() -> netboot.Table:
-    # the engine replaces this failure by the recorded one
-    failed = Step(netboot.RESTORING_AFTER_FAILURE, fail=OUTCOME_UNKNOWN, message="the record names no failure")
     done, undone = Step(COMPLETE, evidence=SEEN_RESTORED), Step(CANCELLED, evidence=SEEN_RESTORED)
     return {
         **_boot_rows(),
         **_report_rows(),
-        **_restoring_rows(WAITING_INSTALLER_OFF, netboot.RESTORING, done),
-        **_restoring_rows(UNDOING_INSTALLER, netboot.RESTORING_AFTER_CANCEL, undone),
-        **_restoring_rows(CLEANING_UP_INSTALLER, netboot.RESTORING_AFTER_FAILURE, failed),
+        **_off_rows(WAITING_INSTALLER_OFF, netboot.RESTORING),
+        **_restoring_rows(netboot.RESTORING, done),
+        **_restoring_rows(netboot.RESTORING_AFTER_SHUTDOWN, undone),
+        **_off_rows(UNDOING_INSTALLER, netboot.RESTORING_AFTER_CANCEL),
+        **_restoring_rows(netboot.RESTORING_AFTER_CANCEL, undone),
+        **_restoring_rows(netboot.CLEANING_UP_SHUTDOWN, _failed(netboot.CLEANING_UP_SHUTDOWN)),
+        **_off_rows(CLEANING_UP_INSTALLER, netboot.RESTORING_AFTER_FAILURE),
+        **_restoring_rows(netboot.RESTORING_AFTER_FAILURE, _failed(netboot.RESTORING_AFTER_FAILURE)),
     }
+
+
+def _failed(stage: str) -> Step:
+    # the engine replaces this failure by the recorded one
+    return Step(stage, fail=OUTCOME_UNKNOWN, message="the record names no failure")
 
 
 TABLE: Final = _table()
@@ -147,17 +166,20 @@ def _before_report(grace: int) -> Mapping[str, Stage]:
             "the installer to report the hardware", INSTALLER_LIMIT_S, on_timeout=_TIMED_OUT, condition=IS_ON
         ),
     }
-    undo = Step(UNDOING_INSTALLER)
+    undo, undo_shutdown = Step(UNDOING_INSTALLER), Step(netboot.RESTORING_AFTER_SHUTDOWN)
     return {
         name: replace(
             stage,
             cancel=Cancel.UNDO,
-            undo=undo,
-            cleanup_stage=CLEANING_UP_INSTALLER,
+            undo=undo_shutdown if name in _SHUTDOWN else undo,
+            cleanup_stage=netboot.CLEANING_UP_SHUTDOWN if name in _SHUTDOWN else CLEANING_UP_INSTALLER,
             on_timeout=_own(stage.on_timeout),
         )
         for name, stage in stages.items()
     }
+
+
+_SHUTDOWN: Final = frozenset({SHUTTING_DOWN, WAITING_OFF})  # the host still runs its own system
 
 
 def _own(step: Step | None) -> Step | None:
@@ -167,12 +189,16 @@ def _own(step: Step | None) -> Step | None:
 
 def inspect(operation: MachineOperation) -> Procedure:
     """Return the procedure of HostInspect: off, network boot, hardware reported, and the former power state."""
+    grace = max(grace_s(operation), 1)
     stages = {
         netboot.WAITING_IMAGE: image_stage(),
-        **_before_report(max(grace_s(operation), 1)),
-        **_restoring_stages(WAITING_INSTALLER_OFF, netboot.RESTORING, is_cleanup=False),
-        **_restoring_stages(UNDOING_INSTALLER, netboot.RESTORING_AFTER_CANCEL, is_cleanup=False),
-        **_restoring_stages(CLEANING_UP_INSTALLER, netboot.RESTORING_AFTER_FAILURE, is_cleanup=True),
+        **_before_report(grace),
+        # a requested shutdown can still take effect until its grace has passed
+        netboot.RESTORING_AFTER_SHUTDOWN: _restoring_stage(netboot.CLEANING_UP_SHUTDOWN, float(grace)),
+        netboot.CLEANING_UP_SHUTDOWN: _restoring_stage(None, float(grace)),
+        **_restoring_stages(WAITING_INSTALLER_OFF, netboot.RESTORING, CLEANING_UP_INSTALLER),
+        **_restoring_stages(UNDOING_INSTALLER, netboot.RESTORING_AFTER_CANCEL, CLEANING_UP_INSTALLER),
+        **_restoring_stages(CLEANING_UP_INSTALLER, netboot.RESTORING_AFTER_FAILURE, None),
     }
     return Procedure(
         start=netboot.WAITING_IMAGE,

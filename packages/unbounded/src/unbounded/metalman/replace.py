@@ -53,8 +53,10 @@ CLEANING_UP: Final = "CleaningUp"  # the boot override is removed; the record ha
 # of HostInspect only; see `inspect_stages`
 WAITING_REPORT: Final = "WaitingReport"
 RESTORING: Final = "Restoring"
+RESTORING_AFTER_SHUTDOWN: Final = "RestoringAfterShutdown"
 RESTORING_AFTER_CANCEL: Final = "RestoringAfterCancel"
 RESTORING_AFTER_FAILURE: Final = "RestoringAfterFailure"
+CLEANING_UP_SHUTDOWN: Final = "CleaningUpShutdown"
 
 BOOT_STAGES: Final = frozenset(
     {
@@ -142,7 +144,9 @@ class FactSource(Enum):
 
 
 _TOWARDS_BOOT: Final = frozenset({SETTING_BOOT, SETTING_BOOT_TO_STAY, SHUTTING_DOWN, WAITING_OFF, WAITING_OFF_AGAIN})
-RESTORING_STAGES: Final = frozenset({RESTORING, RESTORING_AFTER_CANCEL, RESTORING_AFTER_FAILURE})
+RESTORING_STAGES: Final = frozenset(
+    {RESTORING, RESTORING_AFTER_SHUTDOWN, RESTORING_AFTER_CANCEL, RESTORING_AFTER_FAILURE, CLEANING_UP_SHUTDOWN}
+)
 CLEARING: Final = RESTORING_STAGES | {
     CLEARING_BOOT,
     UNDOING,
