@@ -9,6 +9,7 @@ from typing import Any, Final
 from unbounded_apiserver.access.rbac_authorizer import account_groups, account_name
 from unbounded_apiserver.admission.environment import (
     ANY,
+    BUDGET,
     MATCH_BUDGET,
     REQUEST_RESOURCE,
     Environment,
@@ -93,12 +94,17 @@ class CompiledPolicy:
     validations: tuple[Validation, ...]
     annotations: tuple[tuple[str, Code], ...]
 
-    def evaluate(self, values: Values, budget: Meter) -> PolicyVerdict:
-        """Evaluate the policy for a request; `budget` limits its variables, too."""
+    def evaluate(self, values: Values, budget: Meter, unauthorized: Callable[[Meter], Values]) -> PolicyVerdict:
+        """Evaluate the policy for a request.
+
+        Args:
+            budget: limits the validations and their messages, with variables; audit annotations have one of their own.
+            unauthorized: returns the values of messages and audit annotations; kube-apiserver gives them no authorizer.
+        """
         try:
             if not self._applies(values):
                 return PolicyVerdict()
-            return self._annotated(self._failures(values, budget), values, budget)
+            return self._annotated(self._failures(values, budget, unauthorized(budget)), unauthorized)
         except (ExpressionFailed, OutOfBudget) as error:
             return PolicyVerdict([ValidationFailure(0, str(error))]) if self.fail_closed else PolicyVerdict()
 
@@ -115,7 +121,7 @@ class CompiledPolicy:
             raise ExpressionFailed(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
         return True
 
-    def _failures(self, values: Values, budget: Meter) -> list[ValidationFailure]:
+    def _failures(self, values: Values, budget: Meter, for_messages: Values) -> list[ValidationFailure]:
         """Return the failed validations. Raises OutOfBudget."""
         results: list[bool | ExpressionFailed] = []
         for validation in self.validations:
@@ -129,11 +135,14 @@ class CompiledPolicy:
                 if self.fail_closed:
                     failures.append(ValidationFailure(index, str(result)))
             elif not result:
-                failures.append(ValidationFailure(index, _message(validation, values, budget), validation.reason))
+                message = _message(validation, for_messages, budget)
+                failures.append(ValidationFailure(index, message, validation.reason))
         return failures
 
-    def _annotated(self, failures: list[ValidationFailure], values: Values, budget: Meter) -> PolicyVerdict:
+    def _annotated(self, failures: list[ValidationFailure], values_within: Callable[[Meter], Values]) -> PolicyVerdict:
         found, unusable = [], []
+        budget = Meter(BUDGET)
+        values = values_within(budget)
         for key, expression in self.annotations:
             try:
                 value = expression.value(values, budget)
@@ -212,7 +221,7 @@ class RequestValues(dict[str, Any]):
     Args:
         version: the policy's version of the resource.
         namespace: returns the Namespace object, None if there is none.
-        decide: authorizes.
+        decide: authorizes; None where expressions have no authorizer.
         variables: the policy's; `budget` limits their cost.
     """
 
@@ -222,7 +231,7 @@ class RequestValues(dict[str, Any]):
         version: str,
         params: Object | None,
         namespace: Callable[[], Object | None],
-        decide: Decide,
+        decide: Decide | None,
         variables: Mapping[str, Code],
         budget: Meter,
     ) -> None:
@@ -236,9 +245,9 @@ class RequestValues(dict[str, Any]):
             "params": lambda: params,
             "namespaceObject": lambda: _namespace(namespace()),
             "variables": lambda: Variables(variables, self, budget),
-            "authorizer": lambda: Check(_asking(admission.user, decide)),
+            "authorizer": lambda: Check(_asking(admission.user, decide, "authorizer")),
             REQUEST_RESOURCE: lambda: ResourceCheck(
-                _asking(admission.user, decide),
+                _asking(admission.user, decide, REQUEST_RESOURCE),
                 group=resource.group,
                 resource=resource.plural,
                 subresource=admission.subresource,
@@ -265,8 +274,10 @@ def _namespace(namespace: Object | None) -> Object | None:
     return {**namespace, "metadata": {k: v for k, v in namespace["metadata"].items() if k in _KEPT_META}}
 
 
-def _asking(user: User, decide: Decide) -> Callable[[Check], CheckDecision]:
+def _asking(user: User, decide: Decide | None, variable: str) -> Callable[[Check], CheckDecision]:
     def answer(check: Check) -> CheckDecision:
+        if decide is None:
+            raise EvalError(f"no such attribute(s): {variable}")
         asker = user
         if check.service_account is not None:
             namespace, name = check.service_account
@@ -275,7 +286,7 @@ def _asking(user: User, decide: Decide) -> Callable[[Check], CheckDecision]:
             decided = decide(asker, AuthAttributes(check.verb, path=check.path))
         else:
             parts = (check.group, check.resource, check.subresource, check.namespace, check.name)
-            decided = decide(asker, AuthAttributes(check.verb, *parts))
+            decided = decide(asker, AuthAttributes(check.verb, *parts, selector=check.field_selector))
         return CheckDecision(decided.allowed, decided.reason)
 
     return answer

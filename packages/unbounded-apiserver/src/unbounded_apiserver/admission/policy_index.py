@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from unbounded_apiserver import status
@@ -193,8 +194,11 @@ class _Case:
     def evaluate(self, given: Object | None) -> PolicyVerdict:
         code, budget = self.policy.code(), Meter(BUDGET)
         around = self.namespace if self.admission.resource is not NAMESPACES else lambda: None
-        values = RequestValues(self.admission, self.version, given, around, self.decide, code.variables, budget)
-        return code.evaluate(values, budget)
+
+        def values(decide: Decide | None, budget: Meter) -> RequestValues:
+            return RequestValues(self.admission, self.version, given, around, decide, code.variables, budget)
+
+        return code.evaluate(values(self.decide, budget), budget, partial(values, None))
 
 
 @dataclass(frozen=True)

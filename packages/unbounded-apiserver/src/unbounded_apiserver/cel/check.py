@@ -144,6 +144,8 @@ class _Checker:
                 return operand.params[1]
             case TypeKind.DYN | TypeKind.ERROR | TypeKind.PARAM:
                 return operand if operand.kind is TypeKind.ERROR else DYN
+            case TypeKind.OPAQUE if not is_optional(operand):
+                return self._complain(node.offset, f"unexpected failed resolution of '{operand.name}'")
             case _:
                 return self._complain(node.offset, f"type '{self._shown(operand)}' does not support field selection")
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
+from unbounded_apiserver import name_validation
+from unbounded_apiserver.cel.errors import EvalError
 from unbounded_apiserver.cel.functions.registry import Overload, method
 from unbounded_apiserver.cel.types import BOOL, STRING, CelType, TypeKind
 from unbounded_apiserver.cel.values import register_opaque
@@ -73,8 +75,10 @@ register_opaque(ResourceCheck, RESOURCE_CHECK)
 register_opaque(CheckDecision, _DECISION)
 
 
-def _asking(field: str, kind: type[Check]) -> Callable[[Check, str], Check]:
+def _asking(field: str, kind: type[Check], *, required: bool = False) -> Callable[[Check, str], Check]:
     def ask(check: Check, value: str) -> Check:
+        if required and not value.strip():
+            raise EvalError(f"{field} must not be empty")
         known = {one.name: getattr(check, one.name) for one in fields(Check)}
         return kind(**known | {field: value})
 
@@ -86,18 +90,22 @@ def _decided(check: Check, verb: str) -> CheckDecision:
 
 
 def _for_service_account(check: Check, namespace: str, name: str) -> Check:
+    if name_validation.subdomain(name):
+        raise EvalError("Invalid service account name")
+    if name_validation.label_1123(namespace):
+        raise EvalError("Invalid service account namespace")
     return replace(check, service_account=(namespace, name))
 
 
 def _library() -> Iterator[Overload]:
-    yield method("path", "authorizer_path", (AUTHORIZER, STRING), _PATH, _asking("path", PathCheck))
+    path = _asking("path", PathCheck, required=True)
+    yield method("path", "authorizer_path", (AUTHORIZER, STRING), _PATH, path)
     yield method("group", "authorizer_group", (AUTHORIZER, STRING), _GROUP, _asking("group", GroupCheck))
     yield method(
         "serviceAccount", "authorizer_serviceaccount", (AUTHORIZER, STRING, STRING), AUTHORIZER, _for_service_account
     )
-    yield method(
-        "resource", "groupcheck_resource", (_GROUP, STRING), RESOURCE_CHECK, _asking("resource", ResourceCheck)
-    )
+    resource = _asking("resource", ResourceCheck, required=True)
+    yield method("resource", "groupcheck_resource", (_GROUP, STRING), RESOURCE_CHECK, resource)
     yield method(
         "subresource",
         "resourcecheck_subresource",
