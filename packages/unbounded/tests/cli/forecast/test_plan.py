@@ -222,13 +222,13 @@ TRY_IMAGE = 'kubectl patch machine m1 --type=merge -p \'{"spec": {"pxe": {"image
 def test_who_serves_the_host_and_from_what(
     conditions: list[dict[str, Any]], words: str | None, command: str | None
 ) -> None:
-    """metalman's reports on the Machine block only a replace, which waits for it."""
+    """metalman's reports on the Machine block only a replace and an inspection, which wait for its image."""
 
     @story
     async def tell(staged: Staged) -> None:
         await staged.machine("m1", status={"conditions": conditions})
         await staged.alive(METALMAN)
-        for verb, wanted in (("power-off", None), ("replace", words)):
+        for verb, wanted in (("power-off", None), ("replace", words), ("inspect", words)):
             (change,) = await staged.plan("machine", verb, "m1")
             staged.api.dry = 0
             assert change.operation is not None

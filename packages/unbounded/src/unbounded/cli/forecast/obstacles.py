@@ -78,7 +78,7 @@ def _obstacles(
     operation: MachineOperation, machine: Machine, facts: ExplainFacts, secrets: Secrets
 ) -> Iterator[Obstacle]:
     """Yield obstacles in the order of the procedure, which waits for an image before it calls the BMC."""
-    if operation.spec.operation_kind == OperationKind.HOST_REPLACE:
+    if operation.spec.operation_kind in (OperationKind.HOST_REPLACE, OperationKind.HOST_INSPECT):
         yield from _of_boot(machine, facts)
     if (refusal := _refusal(machine, secrets)) is not None:
         fixes = fixes_for(refusal.reason, machine, operation, facts)
