@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from msgspec.structs import replace
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus
@@ -14,6 +17,7 @@ from unbounded.api.hardware import (
     DiskFacts,
     HardwareFacts,
     HardwareSource,
+    HardwareStatus,
     NICFacts,
     SystemIdentity,
     TPMFacts,
@@ -151,3 +155,25 @@ def test_the_digest_covers_the_facts_alone() -> None:
         msgspec.json.encode(dict(reversed(msgspec.to_builtins(FACTS).items()))), type=HardwareFacts
     )
     assert facts_digest(shuffled) == BEFORE.digest
+
+
+def test_a_disk_without_a_number_is_known_by_its_slot() -> None:
+    old = HardwareFacts(disks=(DiskFacts(name="sda", by_path=("pci-0",)), DiskFacts(name="sdb", by_path=("pci-1",))))
+    new = HardwareFacts(disks=(DiskFacts(name="sda", by_path=("pci-1",)), DiskFacts(name="sdb", by_path=("pci-0",))))
+    assert hardware_changes(old, new) == HardwareChanges()
+    gone = hardware_changes(old, HardwareFacts(disks=new.disks[:1]))
+    assert gone == HardwareChanges(("disk pci-0 (0 MB)",), ())
+
+
+def test_reported_text_cannot_control_a_terminal() -> None:
+    disk = DiskFacts(name="sda", model="A\x1b[2JB\u202eC", contents="ext4\nready: yes\x00")
+    facts = bounded(HardwareFacts(disks=(disk,), tpm=TPMFacts(ek_certificate="-----BEGIN\nAA==\x07")))
+    assert (facts.disks[0].model, facts.disks[0].contents) == ("A [2JB C", "ext4 ready: yes ")
+    assert facts.tpm == TPMFacts(ek_certificate="-----BEGIN\nAA== ")
+
+
+def test_the_report_in_the_docs_has_the_digest_of_its_facts() -> None:
+    page = (Path(__file__).parents[4] / "docs/bare-metal.md").read_text()
+    (sample,) = re.findall(r"```yaml\n(status:\n  hardware:\n.*?)```", page, re.DOTALL)
+    told = msgspec.convert(yaml.safe_load(sample)["status"]["hardware"], HardwareStatus)
+    assert told.digest == facts_digest(told)

@@ -20,12 +20,14 @@ from unbounded.metalman.netboot.model import ConditionState
 LARGEST_INT: Final = (1 << 63) - 1
 MEMORY_NOISE: Final = 0.01  # a kernel reserves a little more or less of the same memory
 NAMED_PARTS: Final = 20  # in a message
+MULTILINE: Final = ".ekCertificate"  # the only text of several lines
 
 Struct = TypeVar("Struct", bound=ApiStruct)
 
 
 def bounded(struct: Struct, path: str = "") -> Struct:
-    """Return a reported Struct within the limits of its fields: long texts and lists are cut, odd links dropped.
+    """Return a reported Struct within the limits of its fields: long texts and lists are cut, odd links dropped,
+    and unprintable characters become blanks.
 
     Raises:
         ValueError: a value is impossible; the message begins with the path of its field.
@@ -86,7 +88,13 @@ def _bounded_text(value: str, field: Field, path: str) -> str:
         raise ValueError(f"{path}: must be one of {', '.join(field.enum)}")
     if field.pattern and not re.fullmatch(field.pattern, value):
         raise ValueError(f"{path}: must match {field.pattern}")
-    return fit_message(value, field.max_length or MAX_STRING)
+    lines = value.split("\n") if path.endswith(MULTILINE) else [value]
+    return fit_message("\n".join(map(_printable, lines)), field.max_length or MAX_STRING)
+
+
+def _printable(line: str) -> str:
+    """Return a line that cannot control the terminal on which a message quotes it."""
+    return line if line.isprintable() else "".join(char if char.isprintable() else " " for char in line)
 
 
 def facts_digest(facts: HardwareFacts) -> str:
@@ -173,7 +181,7 @@ def _without(parts: tuple[_Part, ...], others: tuple[_Part, ...]) -> list[str]:
 
 def _parts(facts: HardwareFacts) -> Iterator[_Part]:
     for disk in facts.disks:
-        identities = tuple(disk_identities(disk)) or (next(iter(disk.by_id), disk.name),)
+        identities = tuple(disk_identities(disk)) or (next(iter((*disk.by_id, *disk.by_path)), disk.name),)
         label = disk.serial_number or disk.wwn or identities[0]
         yield _part("disk", f"{label} ({(disk.size_bytes or 0) // 1_000_000} MB)", *identities)
     for nic in facts.nics:
