@@ -15,6 +15,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.kube.errors import ServerUnreachable
 from unbounded.metalman.http.ports import (
+    CloudInitEvent,
     FileRejected,
     HardwareReport,
     NotReadyYet,
@@ -235,3 +236,19 @@ async def test_a_host_inspect_without_a_disk_is_reported_at_once(tmp_path: Path)
         await world.machine(machine_body(**WITH_HINTS))
         await world.replace(kind="HostInspect", stage="WaitingReport")
         assert (await reported(world, HardwareFacts(cpus=4))).body["action"] == "PowerOff"
+
+
+async def test_a_host_inspect_keeps_what_cloud_init_reported_of_the_installed_system(tmp_path: Path) -> None:
+    at = "2026-01-01T00:00:00Z"
+    done = {"type": "CloudInitDone", "status": "True", "reason": "Succeeded", "message": "", "lastTransitionTime": at}
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_BMC) | {"status": {"conditions": [done]}})
+        boot = await world.replace(kind="HostInspect", stage="WaitingReport")
+        active = {"name": "replace", "uid": boot, "kind": "HostInspect", "executor": "metalman", "since": at}
+        await world.api.patch(MACHINES, "m1", {"status": {"activeOperation": active}}, subresource="status")
+        await world.caught_up()
+        event = CloudInitEvent(name="modules-final", event_type="finish", result="FAIL")
+        assert (await world.site.cloud_init(ADDRESS, world.prefix(), event)).code == 409
+        await reported(world)
+        conditions = (await world.status()).status.conditions
+        assert [(one.type, one.status) for one in conditions] == [("CloudInitDone", "True")]

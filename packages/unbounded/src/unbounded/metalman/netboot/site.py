@@ -237,6 +237,8 @@ class NetbootSite:
         visit = self._identify_report(client, prefix)
         if isinstance(visit, ReportAnswer):
             return visit
+        if visit.request.inspects:
+            return INSPECTED
         name, text = (self._index.without_prefix(each, visit.machine.name) for each in (event.name, event.description))
         message = cloud_init_condition(event.event_type, name, event.result, text)
         if message is not None:

@@ -29,7 +29,7 @@ from unbounded.api.conditions import (
     set_condition,
 )
 from unbounded.api.machine import MACHINES, Machine, NetbootMilestone, NetbootStatus
-from unbounded.api.operation import OperationsStatus
+from unbounded.api.operation import OperationKind, OperationsStatus
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff, WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
@@ -259,7 +259,7 @@ def _conditions(
     """Return all conditions with the updates applied; None if no condition changes."""
     raw = [msgspec.to_builtins(condition) for condition in machine.status.conditions]
     changed: list[dict[str, Any]] | None = None
-    if begins:
+    if begins and not _is_inspection(machine, observation.boot):
         changed = remove_condition(raw, ConditionType.CLOUD_INIT_DONE)
         raw = changed if changed is not None else raw
     updates = dict(observation.conditions)
@@ -272,6 +272,12 @@ def _conditions(
         if after is not None:
             changed = raw = after
     return changed
+
+
+def _is_inspection(machine: Machine, boot: str) -> bool:
+    """Return whether a boot is that of a HostInspect, which leaves the installed system as it is."""
+    active = machine.status.active_operation
+    return active is not None and active.uid == boot and active.kind == OperationKind.HOST_INSPECT
 
 
 def _with_condition(
