@@ -93,3 +93,8 @@ def test_a_host_that_has_not_begun_its_boot_is_never_switched_off_to_undo(stage:
     for after in (undo.stage, PROCEDURE.stages[stage].cleanup_stage or ""):
         assert after in netboot.RESTORING_STAGES
         assert PROCEDURE.stages[after].dwell_s >= PROCEDURE.stages[power.SHUTTING_DOWN].limit_s
+
+
+@pytest.mark.parametrize("stage", [netboot.RESTORING, netboot.RESTORING_AFTER_CANCEL])
+def test_a_host_with_its_former_power_state_is_not_switched_off_for_its_override(stage: str) -> None:
+    assert PROCEDURE.stages[stage].cleanup_stage == netboot.RESTORING_AFTER_FAILURE

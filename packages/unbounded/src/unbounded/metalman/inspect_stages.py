@@ -130,7 +130,9 @@ def _restoring_stages(off_stage: str, restoring: str, cleanup_stage: str | None)
         is_cleanup=cleanup_stage is None,
         cleanup_stage=cleanup_stage,
     )
-    return {off_stage: off, restoring: _restoring_stage(cleanup_stage)}
+    # the installer is off by then: a cleanup must not switch the system off that runs again
+    after = None if cleanup_stage is None else netboot.RESTORING_AFTER_FAILURE
+    return {off_stage: off, restoring: _restoring_stage(after)}
 
 
 def _table() -> netboot.Table:
