@@ -18,6 +18,7 @@ LABEL_DEFAULT_BOOTSTRAP_TOKEN: Final = f"{GROUP}/default-bootstrap-token"
 ANNOTATION_PROVIDER: Final = f"{GROUP}/provider"
 BUILT_IN_PROVIDERS: Final = ("AzureVM", "OCIInstance")
 ANNOTATION_PAUSED: Final = f"{GROUP}/paused"
+ANNOTATION_REQUESTED_BY: Final = f"{GROUP}/requested-by"
 ANNOTATION_BOUND: Final = f"{GROUP}/bound-configuration"
 ANNOTATION_ABOUT_TO_CHANGE: Final = f"{GROUP}/about-to-change"
 
@@ -58,6 +59,11 @@ MARKS: Final[Mapping[str, tuple[str, str]]] = {
     LABEL_DEFAULT_BOOTSTRAP_TOKEN: ("Secret", "Value true: bootstrap token for Machines that name none."),
     ANNOTATION_PROVIDER: ("Machine", "Provider of a Machine that has no spec.provider."),
     ANNOTATION_PAUSED: ("Machine", "While this annotation exists, no operation starts on the Machine."),
+    ANNOTATION_REQUESTED_BY: (
+        "MachineOperation",
+        "Name of the user who created the operation. A policy compares it with the user of the request; "
+        "parameters.eraseDisks needs it.",
+    ),
     ANNOTATION_BOUND: (
         "Machine",
         "MachineConfiguration that a selector matched. If spec.configurationRef names it without a "

@@ -1,0 +1,83 @@
+"""The requester of an operation: the annotation that a policy compares with the user of the request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.apiserver.support import Answer, Client
+from tests.cli.deployed import deployed
+from tests.cli.test_agent_rights import acting
+from tests.support.agent_rights import MERGE, OPERATIONS, obj
+
+pytestmark = pytest.mark.slow
+
+BY = "unbounded-cloud.io/requested-by"
+COPY = "unbounded-cloud.io/migrated-from"
+WRONG = "the annotation unbounded-cloud.io/requested-by must be the name of the user who creates the operation, alice"
+
+
+def operation(name: str, by: str | None = None, *, erases: bool = True, **spec: Any) -> dict[str, Any]:
+    target = spec or {"machineRef": "m1"}
+    parameters = {"eraseDisks": "S1"} if erases else {}
+    made = obj("MachineOperation", name, operationKind="HostReplace", parameters=parameters, **target)
+    made["metadata"]["annotations"] = {} if by is None else {BY: by}
+    return made
+
+
+async def refusal(client: Client, body: dict[str, Any]) -> str:
+    """Return the message of a refused creation; '' for an accepted one."""
+    return said(await client.ask("POST", OPERATIONS, body))
+
+
+async def change(client: Client, name: str, annotation: str, value: str | None) -> str:
+    """Return the message of a refused change of an annotation; '' for an accepted one."""
+    body = {"metadata": {"annotations": {annotation: value}}}
+    return said(await client.ask("PATCH", f"{OPERATIONS}/{name}", body, headers=MERGE))
+
+
+def said(answer: Answer) -> str:
+    if answer.status < 300:
+        return ""
+    assert answer.status == 403, answer.text
+    return str(answer.json()["message"]).partition("denied request: ")[2]
+
+
+async def test_only_the_requester_lets_a_disk_be_erased(tmp_path: Path) -> None:
+    async with deployed(tmp_path) as (server, _), acting(server, "alice", "system:masters") as alice:
+        erasing = f"{WRONG}, and parameters.eraseDisks needs it"
+        assert await refusal(alice, operation("none")) == erasing
+        assert await refusal(alice, operation("empty", "")) == erasing
+        assert await refusal(alice, operation("other", "bob")) == erasing
+        assert await refusal(alice, operation("other", "bob", erases=False)) == WRONG
+        assert await refusal(alice, operation("plain", erases=False)) == ""
+        assert await refusal(alice, operation("named", "alice", erases=False)) == ""
+        assert await refusal(alice, operation("erasing", "alice")) == ""
+        selector = {"matchLabels": {"unbounded-cloud.io/site": "a"}}
+        many = await refusal(alice, operation("many", "alice", machineSelector=selector))
+        assert many == "parameters.eraseDisks needs machineRef, as it names the disks of one Machine"
+
+
+async def test_the_requester_of_an_operation_does_not_change(tmp_path: Path) -> None:
+    async with deployed(tmp_path) as (server, admin), acting(server, "alice", "system:masters") as alice:
+        await alice.create(OPERATIONS, operation("erasing", "alice"))
+        await alice.create(OPERATIONS, operation("plain", erases=False))
+        stays = "the annotation unbounded-cloud.io/requested-by of an operation does not change"
+        for client in (alice, admin):
+            assert await change(client, "erasing", BY, "bob") == stays
+            assert await change(client, "erasing", BY, None) == stays
+            assert await change(client, "plain", BY, "alice") == stays
+            assert await change(client, "erasing", "example.com/note", "a") == ""
+
+
+async def test_a_copy_of_a_migration_keeps_the_requester_and_stays_a_copy(tmp_path: Path) -> None:
+    copied = operation("copied", "bob")
+    copied["metadata"]["annotations"][COPY] = "m1/uid"
+    async with deployed(tmp_path) as (server, _), acting(server, "alice", "system:masters") as alice:
+        assert await refusal(alice, copied) == ""
+        kept = (
+            "the annotation unbounded-cloud.io/migrated-from of an operation with parameters.eraseDisks does not change"
+        )
+        assert await change(alice, "copied", COPY, None) == kept
