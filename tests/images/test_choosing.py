@@ -214,6 +214,45 @@ async def test_a_foreign_disk_is_not_taken_even_if_metalman_says_so(host: Host, 
     )
 
 
+def foreign(host: Host, name: str, serial: str) -> Path:
+    """Make a foreign disk with a serial number, as a virtio disk has it."""
+    disk = host.disk(name, 64)
+    put(disk, *FOREIGN["LVM"][0](64 * MIB))
+    (host.root / f"sys/block/{name}/serial").write_text(f"{serial}\n")
+    return disk
+
+
+@pytest.mark.parametrize("serial", ["A1", "A 1", 'A"1\\', "A*"])
+async def test_a_foreign_disk_is_taken_only_with_the_permission_for_its_serial_number(
+    host: Host, where: Site, serial: str
+) -> None:
+    disk = foreign(host, "sda", serial)
+    before = disk.read_bytes()
+    write = WRITE | {"disk": "/dev/sda"}
+    where.answers = [(200, write | {"erase": serial})]
+    assert await chosen(host, where) == ["Write /dev/sda", "sda"]
+    assert where.hardware[0]["hardware"]["disks"][0]["serialNumber"] == serial
+    for other in ("", "A", f"{serial}1", serial.lower(), "*", "B2", None, True):
+        where.answers = [(200, write | {"erase": other})]
+        _, said = await chosen(host, where)
+        assert said.startswith(
+            "metalman chose /dev/sda, which was reported as Foreign and now is: Foreign TYPE=LVM2"
+        ), other
+    assert disk.read_bytes() == before
+
+
+@pytest.mark.parametrize("change", ["contents", "serial number"])
+async def test_permission_to_erase_is_for_what_was_reported(host: Host, where: Site, change: str) -> None:
+    disk = foreign(host, "sda", "A1")
+    other = host.root / "other"
+    other.write_bytes(b"")
+    put(other, *FOREIGN["XFS"][0](64 * MIB))
+    command = f"cat {other} >{disk}" if change == "contents" else 'echo B2 >"$SYS/block/sda/serial"'
+    where.answers = [(200, WRITE | {"disk": "/dev/sda", "erase": "A1"})]
+    _, said = await chosen(host, where, f"disk_at() {{ {command}; echo sda; }}")
+    assert said.startswith("metalman chose /dev/sda, which was reported as Foreign and now is: Foreign ")
+
+
 async def test_a_disk_that_changed_since_it_was_reported_is_not_taken(host: Host, where: Site) -> None:
     disk = host.disk("sda")
     change = f"disk_at() {{ printf x | dd of={disk} bs=1 seek=5000 conv=notrunc 2>/dev/null; echo sda; }}"

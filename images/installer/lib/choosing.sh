@@ -5,7 +5,8 @@ CHOICE_S=180 # how long a disk that metalman waits for may take to come, since d
 REPORT_AGAIN_S=5
 
 # choose_disk UID: reports, until metalman has answered what is to be done: in ACTION Write, with the path of the disk in
-# CHOSEN, or PowerOff. Fails with the reason in $T/trouble.
+# CHOSEN and in ERASE the serial number of a foreign disk that it permits to be erased, or PowerOff. Fails with the reason
+# in $T/trouble.
 choose_disk() {
     choose_since=${DISKS_SINCE:-$(seconds)}
     choose_final=false
@@ -15,6 +16,7 @@ choose_disk() {
         report_hardware "$1" $choose_final || return 1
         ACTION=$(answered action)
         CHOSEN=$(answered disk)
+        ERASE=$(answered erase)
         case $ACTION:$choose_final in
             PowerOff:*) return 0 ;;
             Write:*) is_path "$CHOSEN" && return 0 ;;
@@ -60,12 +62,25 @@ answered() {
 }
 
 # take_disk UID: the name of the chosen disk in DISK, if it is still what was reported: judged again before it is written.
+# A foreign one has to be the one whose erasure is permitted, with what was on it then.
 take_disk() {
     DISK=$(disk_at "$CHOSEN") || trouble "metalman chose $CHOSEN, which is no disk here" || return 1
     take_reported=$(sed -n "s/^$DISK //p" "$T/states")
     take_found=$(judge "$DISK" "$1")
-    case $take_reported:$take_found in
-        Own:Own | Blank:Blank) ;;
-        *) trouble "metalman chose $CHOSEN, which was reported as ${take_reported:-no disk} and now is: $take_found" ;;
+    case $take_found in
+        Own | Blank) [ "$take_found" != "$take_reported" ] || return 0 ;;
+        "Foreign "?*) [ "$take_found" != "$take_reported" ] || ! may_be_erased "$DISK" || return 0 ;;
     esac
+    take_reported=${take_reported%% *}
+    trouble "metalman chose $CHOSEN, which was reported as ${take_reported:-no disk} and now is: $take_found"
+}
+
+# may_be_erased NAME: whether metalman permits it for the serial number that this disk has now.
+may_be_erased() {
+    [ -n "$ERASE" ] || return 1
+    quoted "$ERASE"
+    case $(object disk_identity "$SYS/block/$1") in
+        *[{,]"\"serialNumber\":$QUOTED"[,}]*) return 0 ;;
+    esac
+    return 1
 }

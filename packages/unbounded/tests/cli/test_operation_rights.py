@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 
 BY = "unbounded-cloud.io/requested-by"
 COPY = "unbounded-cloud.io/migrated-from"
+GROUP, RBAC = "unbounded-cloud.io", "/apis/rbac.authorization.k8s.io/v1"
 WRONG = "the annotation unbounded-cloud.io/requested-by must be the name of the user who creates the operation, alice"
 
 
@@ -81,3 +82,24 @@ async def test_a_copy_of_a_migration_keeps_the_requester_and_stays_a_copy(tmp_pa
             "the annotation unbounded-cloud.io/migrated-from of an operation with parameters.eraseDisks does not change"
         )
         assert await change(alice, "copied", COPY, None) == kept
+
+
+async def test_who_may_replace_a_machine_may_not_erase_its_disks(tmp_path: Path) -> None:
+    rules = [
+        {"apiGroups": [GROUP], "resources": ["machineoperations"], "verbs": ["create"]},
+        {"apiGroups": [GROUP], "resources": ["machines"], "resourceNames": ["m1"], "verbs": ["erase"]},
+    ]
+    async with deployed(tmp_path) as (server, admin), acting(server, "carol") as carol, acting(server, "dora") as dora:
+        for user, given in (("carol", rules[:1]), ("dora", rules)):
+            await admin.create(f"{RBAC}/clusterroles", {"metadata": {"name": user}, "rules": given})
+            subjects = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
+            reference = {"kind": "ClusterRole", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
+            bound = {"metadata": {"name": user}, "roleRef": reference, "subjects": subjects}
+            await admin.create(f"{RBAC}/clusterrolebindings", bound)
+        lacks = "parameters.eraseDisks needs the verb erase on machines.unbounded-cloud.io, and"
+        assert await refusal(carol, operation("plain", erases=False)) == ""
+        assert await refusal(carol, operation("c", "carol")) == f"{lacks} carol has it not for Machine m1"
+        assert await refusal(dora, operation("d", "dora")) == ""
+        assert (
+            await refusal(dora, operation("d2", "dora", machineRef="m2")) == f"{lacks} dora has it not for Machine m2"
+        )

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tests.support.seeds import first_seed
 from unbounded.api.hardware import DiskFacts, DiskState
+from unbounded.api.machine import DiskErasure
 from unbounded.api.machine_spec import RootDeviceHints
 from unbounded.metalman.disk_choice import AwaitedDisk, ChosenDisk, DiskChoice, DiskRefused, DiskSelection, choose_disk
 
@@ -51,10 +52,12 @@ class Case:
     recorded: str = ""
     hints: dict[str, Any] = field(default_factory=dict)
     image_bytes: int = 0
+    erase: tuple[str, ...] = ()
+    used: DiskErasure | None = None
 
     def choose(self, *, final: bool = True) -> DiskChoice:
         hints = RootDeviceHints(**self.hints) if self.hints else None
-        selection = DiskSelection(self.target, hints, self.recorded)
+        selection = DiskSelection(self.target, hints, self.recorded, self.erase, self.used, "m1")
         return choose_disk(self.disks, selection, image_bytes=self.image_bytes, final=final)
 
 
@@ -133,6 +136,41 @@ CASES: Final = {
         (A, FOREIGN_B), "disk sdb, which rootDeviceHints describe, holds", "", path("B2"), {"min_size_gigabytes": 1}
     ),
     "hints permit another than the recorded one": Case((A,), "sda", "", path("B2"), {"serial_number": "A1"}),
+    "consent for the only disk": Case((FOREIGN_A,), "sda", erase=("A1",)),
+    "consent beside a blank disk": Case((A, FOREIGN_B), "sdb", erase=("B2",)),
+    "consent beside other data": Case((FOREIGN_A, FOREIGN_B), "sdb", erase=("B2",)),
+    "consent for a named disk": Case((FOREIGN_A, FOREIGN_B), "sda", path("A1"), erase=("A1", "B2")),
+    "consent for a described disk": Case((A, FOREIGN_B), "sdb", hints={"serial_number": "B2"}, erase=("B2",)),
+    "consent for the recorded disk": Case((A, FOREIGN_B), "sdb", recorded=path("B2"), erase=("B2",)),
+    "consent for another than the named disk": Case((FOREIGN_A, FOREIGN_B), "targetDisk", path("A1"), erase=("B2",)),
+    "consent changes no name": Case((A, FOREIGN_B), "sda", path("A1"), erase=("B2",)),
+    "consent changes no record": Case((A, FOREIGN_B), "sda", recorded=path("A1"), erase=("B2",)),
+    "consent beside an own disk": Case((OWN_A, FOREIGN_B), "disk sdb, which eraseDisks names, or", erase=("B2",)),
+    "consent for several disks": Case((FOREIGN_A, FOREIGN_B), "eraseDisks permits several", erase=("A1", "B2")),
+    "consent for a blank disk": Case((A, B), "sdb", erase=("B2",)),
+    "consent after a power cut": Case((OWN_A, FOREIGN_B), "sda", erase=("A1",)),
+    "consent in other letters": Case((FOREIGN_A,), "eraseDisks names a1, which is no disk here", erase=("a1",)),
+    "consent for a prefix": Case((FOREIGN_A,), "eraseDisks names A, which is no disk here", erase=("A",)),
+    "consent for a missing disk": Case((A, B), "eraseDisks names Z9, which is no disk here; connect it, or name "
+                                       "another: the serial numbers here are A1, B2", path("A1"), erase=("Z9",)),
+    "consent for two disks at once": Case(
+        (FOREIGN_A, replace(FOREIGN_B, serial_number="A1")), "eraseDisks names A1, the serial number of several disks",
+        erase=("A1",),
+    ),
+    "consent for a disk that is too small": Case(
+        (FOREIGN_A,), "disk sda, which eraseDisks names, cannot be written", image_bytes=481 * GB, erase=("A1",)
+    ),
+    "consent is valid for the same data": Case(
+        (FOREIGN_A,), "sda", erase=("A1",), used=DiskErasure(serial_number="A1", contents="LVM")
+    ),
+    "consent is not valid for later data": Case(
+        (FOREIGN_A,), "disk sda, which eraseDisks names, holds other data than", erase=("A1",),
+        used=DiskErasure(serial_number="A1", contents="ZFS"),
+    ),
+    "consent is not valid for a second disk": Case(
+        (FOREIGN_A, FOREIGN_B), "targetDisk", path("B2"), erase=("A1", "B2"),
+        used=DiskErasure(serial_number="A1", contents="LVM"),
+    ),
 }  # fmt: skip
 
 
@@ -168,6 +206,43 @@ def test_a_refusal_begins_its_list_with_its_disk_and_shows_what_is_on_it() -> No
     assert isinstance(choice, DiskRefused)
     assert ": sdz (480000 MB, wwn-0x5000a1): ZFS; sdb (" in choice.message
     assert choice.message.endswith("ext4 LABEL=data; and 4 more")
+
+
+ERASE: Final = "kubectl unbounded machine replace m1 --erase-disk"
+
+
+@pytest.mark.parametrize(
+    ("disks", "target", "end"),
+    [
+        ((FOREIGN_A, B), "/dev/sda", f": LVM; sdb (480000 MB, wwn-0x5000b2): blank; to erase it: {ERASE} A1"),
+        ((FOREIGN_A, LARGE_SECTORS), "", f"; to erase it: {ERASE} A1"),
+        ((FOREIGN_A, FOREIGN_B), "", f"; to erase one of A1, B2: {ERASE} SERIAL"),
+        ((replace(FOREIGN_A, serial_number="A 1'"),), "", f"""; to erase it: {ERASE} 'A 1'"'"''"""),
+        ((replace(FOREIGN_A, serial_number="-1"),), "", f"; to erase it: {ERASE}=-1"),
+        ((replace(FOREIGN_A, serial_number=None),), "", "LVM"),
+        ((replace(FOREIGN_A, serial_number="A,1"),), "", "LVM"),
+        ((replace(FOREIGN_A, serial_number="B2"), B), "/dev/sda", "blank"),
+        ((replace(FOREIGN_A, sector_bytes=4096),), "", "LVM"),
+        ((A, FOREIGN_B), "", "partitions PTTYPE=gpt"),
+    ],
+)
+def test_a_refusal_of_foreign_data_ends_with_the_command_that_permits_erasure(
+    disks: tuple[DiskFacts, ...], target: str, end: str
+) -> None:
+    choice = choose_disk(disks, DiskSelection(target, machine="m1"))
+    assert isinstance(choice, DiskRefused)
+    assert choice.message.endswith(end)
+    without = choose_disk(disks, DiskSelection(target))
+    assert isinstance(without, DiskRefused)
+    assert "kubectl" not in without.message
+
+
+def test_no_list_of_disks_cuts_off_the_command() -> None:
+    many = tuple(disk(f"sd{letter}", FOREIGN, serial=letter * 2, contents="x" * 500) for letter in "abcdefg")
+    choice = choose_disk(many, DiskSelection("/dev/sdb", machine="m1"))
+    assert isinstance(choice, DiskRefused)
+    assert choice.message.endswith(f"; to erase it: {ERASE} bb")
+    assert len(choice.message) <= 1000
 
 
 @pytest.mark.parametrize(
@@ -211,7 +286,8 @@ def random_disk(chance: random.Random, number: int) -> DiskFacts:
         rotational=chance.choice([True, False]),
         sector_bytes=chance.choice([512, 512, 512, 512, 4096]),
     )
-    return replace(facts, by_path=(f"pci-{number}",))
+    serial = facts.serial_number and chance.choice([facts.serial_number] * 9 + ["S0"])  # another path, or a bad maker
+    return replace(facts, by_path=(f"pci-{number}",), serial_number=serial)
 
 
 def random_set(seed: int) -> DiskSet:
@@ -229,7 +305,10 @@ def random_set(seed: int) -> DiskSet:
     )
     named = chance.choice(["nothing", "target", "hints"])
     recorded = chance.choice(["", "", by_id(last.by_id[0]) if last.by_id else f"/dev/{last.name}"])
-    selection = DiskSelection(target if named == "target" else "", hints if named == "hints" else None, recorded)
+    serials = [one.serial_number for one in disks if one.serial_number]
+    erase = chance.choice([(), (), tuple(serials), tuple(serials[:1]), tuple(serials[-1:]), ("S0",), ("S",), ("s1",)])
+    hinted = hints if named == "hints" else None
+    selection = DiskSelection(target if named == "target" else "", hinted, recorded, erase, machine="m1")
     chance.shuffle(arrivals := list(disks))
     return DiskSet(tuple(arrivals), selection, chance.choice([0, 3 * GB, 100 * GB]))
 
@@ -256,6 +335,8 @@ def described(one: DiskFacts, hints: RootDeviceHints) -> bool:
 def meant(disks: DiskSet) -> list[DiskFacts]:
     """Return the disks that the rules of docs/bare-metal.md leave; an install needs exactly one."""
     named, hints = disks.selection, disks.selection.hints
+    if any(len(with_serial(disks.disks, serial)) != 1 for serial in named.erase):
+        return []
     last = [one for one in disks.disks if named.recorded in paths_of(one)]
     if named.target:
         return [one for one in disks.disks if named.target in paths_of(one)]
@@ -266,6 +347,8 @@ def meant(disks: DiskSet) -> list[DiskFacts]:
         return fitting if len(fitting) < 2 else narrowed or fitting
     if named.recorded:
         return last
+    if named.erase:
+        return [one for one in disks.disks if one.serial_number in named.erase or one.state == OWN]
     if own:
         return own
     if any(one.state == FOREIGN for one in disks.disks):
@@ -274,8 +357,13 @@ def meant(disks: DiskSet) -> list[DiskFacts]:
     return [one for one in large if one.sector_bytes == 512 and (one.size_bytes or 0) >= disks.image_bytes]
 
 
-def may_be_written(one: DiskFacts, image_bytes: int) -> bool:
-    return one.state != FOREIGN and one.sector_bytes == 512 and (one.size_bytes or 0) >= image_bytes
+def with_serial(disks: tuple[DiskFacts, ...], serial: str) -> list[DiskFacts]:
+    return [one for one in disks if one.serial_number == serial]
+
+
+def may_be_written(one: DiskFacts, image_bytes: int, erase: tuple[str, ...] = ()) -> bool:
+    permitted = one.state != FOREIGN or one.serial_number in erase
+    return permitted and one.sector_bytes == 512 and (one.size_bytes or 0) >= image_bytes
 
 
 REMEDIES: Final = ("erase", "name one in spec.pxe.", "name another", "name it in spec.pxe.", "connect", "add a hint")
@@ -291,10 +379,11 @@ def judge(disks: DiskSet) -> type[DiskChoice]:
     """Check the choice from a set: in each order, and while disks arrive."""
     choice = disks.choose(disks.disks, final=True)
     left = meant(disks)
-    if len(left) == 1 and may_be_written(left[0], disks.image_bytes):
+    if len(left) == 1 and may_be_written(left[0], disks.image_bytes, disks.selection.erase):
         assert isinstance(choice, ChosenDisk), choice
         assert choice.disk == left[0]
         assert choice.path in paths_of(left[0])
+        assert (choice.erasure is not None) == (left[0].state == FOREIGN)
     else:
         assert isinstance(choice, DiskRefused), choice
         check_refusal(choice.message, disks)
@@ -316,8 +405,12 @@ def check_arrival(disks: DiskSet, arrived: tuple[DiskFacts, ...], last: DiskChoi
     """Check the answer before all disks are there: never a foreign disk, never in place of a named one."""
     choice = disks.choose(arrived, final=False)
     if isinstance(choice, ChosenDisk):
-        assert may_be_written(choice.disk, disks.image_bytes)
+        erase = disks.selection.erase
+        assert may_be_written(choice.disk, disks.image_bytes, erase)
+        assert choice.disk.state != FOREIGN or with_serial(arrived, choice.disk.serial_number or "") == [choice.disk]
         named = disks.selection
+        if any(len(with_serial(disks.disks, serial)) != 1 for serial in erase):
+            return  # a second one with that serial number comes later
         assert not named.target or choice == last
         assert not named.hints or described(choice.disk, named.hints)
         assert not (named.recorded and named.hints is None) or choice == last

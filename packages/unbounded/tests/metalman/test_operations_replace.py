@@ -14,6 +14,8 @@ from tests.metalman.support.site import Cluster, Written, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES
+from unbounded.api.names import ANNOTATION_REQUESTED_BY
+from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.metalman.replace import SEEN_CLOUD_INIT, SEEN_LOADER, SEEN_NODE, SEEN_WRITTEN
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc
@@ -44,6 +46,34 @@ def test_a_host_is_reimaged_and_every_step_has_its_evidence() -> None:
                 "ShuttingDown", "SettingBoot", "WaitingOn", "WaitingLoader", "WaitingInstaller", "WaitingRepave",
                 "ClearingBoot", "WaitingReturn", "WaitingCloudInit", "WaitingNode",
             ]  # fmt: skip
+
+    run_swiftly(scene())
+
+
+ERASURE: Final = {"serialNumber": "S1", "contents": "ext4 LABEL=data"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fails", ["", "the disk cannot be written"])
+def test_an_erased_disk_and_its_requester_are_evidence_however_the_operation_ends(fails: str) -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            async with netboot_host(cluster, machine, Story(fails=fails)):
+                metadata = {"name": "erasing", "annotations": {ANNOTATION_REQUESTED_BY: "alice"}}
+                spec = {"operationKind": "HostReplace", "machineRef": machine, "parameters": {"eraseDisks": "S1"}}
+                await cluster.api.create(MACHINE_OPERATIONS, {"metadata": metadata, "spec": spec})
+                await cluster.in_stage("erasing", "WaitingInstaller")
+                patch = {"status": {"netboot": {"erasure": ERASURE}}}
+                await cluster.api.patch(MACHINES, machine, patch, subresource="status")
+                operation = await cluster.ended("erasing", within_s=7200.0)
+        assert operation.status.phase == ("Failed" if fails else "Complete"), operation.status.message
+        held = "it held ext4 LABEL=data; requested by alice"
+        expected = [f"the erasure of disk S1 was permitted: {held}"] + [f"disk S1 was erased: {held}"] * (not fails)
+        erased = [one for one in operation.status.evidence if "S1" in one.what]
+        assert [one.what for one in erased] == expected
+        assert {one.where for one in erased} == {f"status.netboot of Machine {machine}, image {DIGEST}"}
 
     run_swiftly(scene())
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.operations.building import operation_of
-from unbounded.api.operation import OperationKind
+from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations.ownership import ExecutorKind
-from unbounded.operations.parameters import TABLE, grace_s, invalid, is_forced
+from unbounded.operations.parameters import TABLE, erased_disks, grace_s, invalid, is_forced
 
 URL = "https://example.com/agent.tar.gz"
 BLOB = "AAAAC3NzaC1lZDI1NTE5AAAAIJX1"
@@ -116,3 +117,44 @@ def test_a_grace_that_is_admitted_can_be_read(value: str) -> None:
 def test_the_defaults_are_a_grace_of_two_minutes_and_no_force() -> None:
     assert (grace_s(operation_of()), is_forced(operation_of())) == (120, False)
     assert is_forced(operation_of(parameters={"force": "true"}))
+
+
+BY, COPY = "unbounded-cloud.io/requested-by", "unbounded-cloud.io/migrated-from"
+
+
+def erasing(value: str, kind: str = "HostReplace", **annotations: str) -> MachineOperation:
+    made = operation_of(kind=kind, parameters={"eraseDisks": value})
+    return replace(made, metadata=replace(made.metadata, annotations=annotations))
+
+
+@pytest.mark.parametrize("value", ["S1", "S1,S2", "A 1,s1", "-1"])
+def test_disks_to_erase_are_named_by_their_serial_numbers(value: str) -> None:
+    operation = erasing(value, **{BY: "alice"})
+    assert invalid(operation, ExecutorKind.METALMAN) is None
+    assert erased_disks(operation) == tuple(value.split(","))
+    assert "is not a parameter of HostReplace" in (invalid(operation, ExecutorKind.CLOUD) or "")
+
+
+@pytest.mark.parametrize("value", ["", " ", ",", "S1,", "S1,S1", "S1, S2", " S1"])
+def test_a_list_that_names_no_disks_permits_nothing(value: str) -> None:
+    operation = erasing(value, **{BY: "alice"})
+    assert "must be comma-separated serial numbers" in (invalid(operation) or "")
+    assert erased_disks(operation) == ()
+
+
+@pytest.mark.parametrize(
+    ("operation", "words"),
+    [
+        (erasing("S1"), "needs the annotation unbounded-cloud.io/requested-by"),
+        (erasing("S1", **{BY: ""}), "needs the annotation unbounded-cloud.io/requested-by"),
+        (erasing("S1", **{BY: "alice", COPY: "m/1"}), "is not valid in a copy of a migration"),
+        (erasing("S1", "HostReboot", **{BY: "alice"}), "is not a parameter of HostReboot"),
+        (
+            replace(erasing("S1", **{BY: "alice"}), spec=replace(erasing("S1").spec, machine_ref=None)),
+            "needs spec.machineRef",
+        ),
+    ],
+)
+def test_erasure_needs_a_person_and_one_machine(operation: MachineOperation, words: str) -> None:
+    assert words in (invalid(operation) or "")
+    assert erased_disks(operation) == ()

@@ -197,6 +197,13 @@ class TPMStatus(ApiStruct, frozen=True, kw_only=True):
     ] = None
 
 
+class DiskErasure(ApiStruct, frozen=True, kw_only=True):
+    """A disk with data of others that an operation may write, once."""
+
+    serial_number: Annotated[str, Field("Serial number of the disk.", max_length=256)]
+    contents: Annotated[str, Field("What was on the disk.", max_length=512)] = ""
+
+
 class NetbootStatus(ApiStruct, frozen=True, kw_only=True):
     """Observations of metalman's servers of the last requested boot from the network."""
 
@@ -218,6 +225,9 @@ class NetbootStatus(ApiStruct, frozen=True, kw_only=True):
     message: Annotated[Message | None, Field("Observation or report of the boot, for a person.")] = None
     image_digest: Annotated[str | None, Field("Digest of the OCI image that metalman serves.", max_length=256)] = None
     at: Annotated[Time | None, Field("Time at which the boot reached the milestone.")] = None
+    erasure: Annotated[
+        DiskErasure | None, Field("Disk that this boot may erase, as parameters.eraseDisks of its operation permits.")
+    ] = None
 
 
 class AgentStatus(ApiStruct, frozen=True, kw_only=True):

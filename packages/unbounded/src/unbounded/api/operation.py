@@ -245,8 +245,8 @@ class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
         dict[str, Annotated[str, Field(max_length=16384)]],
         Field(
             "Parameters of the operation kind: force, graceSeconds (host power); deallocate, keep, accept, "
-            "imageID, sshAuthorizedKeys, assignPublicIP (cloud); downloadURL, sha256, retryFailedDigest "
-            "(AgentUpgrade).",
+            "imageID, sshAuthorizedKeys, assignPublicIP (cloud); eraseDisks (HostReplace of bare metal); "
+            "downloadURL, sha256, retryFailedDigest (AgentUpgrade).",
             max_properties=32,
         ),
     ] = {}

@@ -1,23 +1,27 @@
 """The disk that an install writes, chosen from the installer's report before the first byte. Pure.
 
-metalman never guesses: a disk with data of others is never chosen, and a disk that the Machine names, or the one of its
-last install, is never substituted. A refusal has the reason, the remedy, and a list of the disks.
+metalman never guesses: a disk with data of others is chosen only where the operation names it in eraseDisks, and a disk
+that the Machine names, or the one of its last install, is never substituted. A refusal has the reason, the remedy, a
+list of the disks, and for a disk with data of others the command that permits its erasure.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from unbounded.api.conditions import fit_message
 from unbounded.api.fields import api_name
 from unbounded.api.hardware import DiskFacts, DiskState
-from unbounded.api.machine import Machine
+from unbounded.api.machine import DiskErasure, Machine
 from unbounded.api.machine_spec import RootDeviceHints
 
 SMALLEST_BYTES: Final = 4_000_000_000  # of a disk that nothing names: the flash of boards and BMCs is smaller
 SECTOR_BYTES: Final = 512  # the unit of the partition tables of images
 LISTED: Final = 8  # disks in a message
+COMMAND_MESSAGE: Final = 1000  # characters of a message that ends with a command, which no status may cut off
 # what the disk itself says (WWN, EUI) comes before what udev's rules make of its model and serial number
 STABLE_LINKS: Final = ("wwn-", "nvme-eui.", "nvme-uuid.", "scsi-3", "scsi-S", "ata-", "nvme-", "")
 
@@ -28,6 +32,13 @@ class ChosenDisk:
 
     disk: DiskFacts
     path: str
+
+    @property
+    def erasure(self) -> DiskErasure | None:
+        """The data of others that the install destroys; None where there are none."""
+        if not is_foreign(self.disk):
+            return None
+        return DiskErasure(serial_number=self.disk.serial_number or "", contents=self.disk.contents or "")
 
 
 @dataclass(frozen=True)
@@ -55,18 +66,28 @@ class DiskSelection:
         target: spec.pxe.targetDisk, a path.
         hints: spec.pxe.rootDeviceHints.
         recorded: status.targetDisk, the path of the disk of the last install.
+        erase: serial numbers of the disks whose erasure the operation permits. They name a disk only where nothing
+            else does.
+        used: the erasure that this boot has used: consent is valid once.
+        machine: name of the Machine, for the command that permits an erasure; empty where no such command would work.
     """
 
     target: str = ""
     hints: RootDeviceHints | None = None
     recorded: str = ""
+    erase: tuple[str, ...] = ()
+    used: DiskErasure | None = None
+    machine: str = ""
 
     @classmethod
-    def of(cls, machine: Machine) -> DiskSelection:
+    def of(cls, machine: Machine, erase: tuple[str, ...] = (), used: DiskErasure | None = None) -> DiskSelection:
         """Return the selection of a Machine."""
         pxe = machine.spec.pxe
         recorded = machine.status.target_disk or ""
-        return cls(recorded=recorded) if pxe is None else cls(pxe.target_disk or "", pxe.root_device_hints, recorded)
+        if pxe is None:
+            return cls(recorded=recorded, erase=erase, used=used)
+        name = "" if pxe.redfish is None else machine.name
+        return cls(pxe.target_disk or "", pxe.root_device_hints, recorded, erase, used, name)
 
 
 def choose_disk(
@@ -78,7 +99,9 @@ def choose_disk(
         image_bytes: size of the unpacked image; 0 if it is unknown.
         final: the installer has waited for late disks; a missing one is refused and no longer awaited.
     """
-    report = _DiskReport(disks, image_bytes, final)
+    report = _DiskReport(disks, selection, image_bytes, final)
+    if (obstacle := report.without_consent()) is not None:
+        return obstacle
     if selection.target:
         absent = "is no disk here; connect it, or name another"
         return report.named(selection.target, f"targetDisk {selection.target}", absent, "erase it first")
@@ -99,8 +122,24 @@ class _DiskReport:
     """The disks of a report; its methods are the rules."""
 
     disks: Sequence[DiskFacts]
+    selection: DiskSelection
     image_bytes: int
     final: bool
+
+    def without_consent(self) -> DiskChoice | None:
+        """Return the answer where a serial number of eraseDisks does not identify exactly one disk; None otherwise."""
+        for serial in self.selection.erase:
+            found = self._with_serial(serial)
+            if not found:
+                there = sorted({disk.serial_number for disk in self.disks if disk.serial_number})
+                words = f"the serial numbers here are {', '.join(there[:LISTED])}" if there else "no disk has one"
+                return self._absent(
+                    f"eraseDisks names {serial}, which is no disk here; connect it, or name another: {words}"
+                )
+            if len(found) > 1:
+                several = f"eraseDisks names {serial}, the serial number of several disks"
+                return self._refused(f"{several}; erase the disk by other means")
+        return None
 
     def named(self, path: str, words: str, absent: str, foreign: str) -> DiskChoice:
         """Choose the disk with a path, whatever its size."""
@@ -131,21 +170,44 @@ class _DiskReport:
         if not self.disks:
             return self._absent("connect a disk, or use an installer that has the driver of its controller")
         own = [disk for disk in self.disks if disk.state == DiskState.OWN]
+        if self.selection.erase:
+            return self._erased(own)
         blank = [disk for disk in self.disks if disk.state == DiskState.BLANK and not self._unsuitable(disk)]
         if len(own) == 1:
             return self._checked(own[0], f"disk {own[0].name}, this Machine's earlier install,", "")
         if len(own or blank) > 1:
             return self._refused(f"several disks could be meant; name one in {_NAMES}")
         if not blank:
-            return self._refused(f"no disk is blank; erase one, or name an erased one in {_NAMES}")
-        if any(_is_foreign(disk) for disk in self.disks):
+            foreign = [disk for disk in self.disks if is_foreign(disk)]
+            return self._refused(f"no disk is blank; erase one, or name an erased one in {_NAMES}", erasable=foreign)
+        if any(is_foreign(disk) for disk in self.disks):
             beside = f"disk {blank[0].name} is blank, and beside it are data of others"
             return self._refused(f"{beside}; to write that disk, name it in {_NAMES}", blank[0])
         return _chosen(blank[0])
 
+    def _erased(self, own: Sequence[DiskFacts]) -> DiskChoice:
+        """Choose the one disk of eraseDisks, where nothing else names one."""
+        erase = self.selection.erase
+        if len(erase) > 1:
+            return self._refused(
+                f"eraseDisks permits several disks, and nothing says which is installed; name it in {_NAMES}"
+            )
+        (disk,) = self._with_serial(erase[0])
+        if any(one is not disk for one in own):
+            return self._refused(
+                f"disk {disk.name}, which eraseDisks names, or this Machine's earlier install could be meant; "
+                f"name one in {_NAMES}",
+                disk,
+            )
+        return self._checked(disk, f"disk {disk.name}, which eraseDisks names,", "erase it first")
+
     def _checked(self, disk: DiskFacts, words: str, foreign: str) -> DiskChoice:
-        if _is_foreign(disk):
-            return self._refused(f"{words} holds data of others; {foreign}", disk)
+        if is_foreign(disk):
+            if disk.serial_number not in self.selection.erase:
+                return self._refused(f"{words} holds data of others; {foreign}", disk, [disk])
+            if self.selection.used not in (None, _chosen(disk).erasure):
+                used = "holds other data than eraseDisks was used for in this boot; consent is valid once"
+                return self._refused(f"{words} {used}; erase it with another operation", disk, [disk])
         if unfit(disk, self.image_bytes):
             return self._refused(f"{words} cannot be written; name another in {_NAMES}", disk)
         return _chosen(disk)
@@ -161,14 +223,42 @@ class _DiskReport:
         small = (disk.size_bytes or 0) < SMALLEST_BYTES
         return f"blank, but smaller than {SMALLEST_BYTES // 1_000_000} MB" if small else ""
 
-    def _refused(self, text: str, first: DiskFacts | None = None) -> DiskRefused:
-        """Return a refusal with a list of the disks, which begins with the one that it is about."""
+    def _with_serial(self, serial: str) -> list[DiskFacts]:
+        return [disk for disk in self.disks if disk.serial_number == serial]
+
+    def _consent(self, disks: Sequence[DiskFacts]) -> str:
+        """Return how a user permits the erasure of one of some disks; empty where nobody can."""
+        serials = [disk.serial_number for disk in disks if disk.serial_number and self._is_erasable(disk)]
+        if not serials or not self.selection.machine:
+            return ""
+        command = f"kubectl unbounded machine replace {self.selection.machine} --erase-disk"
+        if len(serials) > 1:
+            return f"; to erase one of {', '.join(serials[:LISTED])}: {command} SERIAL"
+        between = "=" if serials[0].startswith("-") else " "
+        return f"; to erase it: {command}{between}{shlex.quote(serials[0])}"
+
+    def _is_erasable(self, disk: DiskFacts) -> bool:
+        """Return whether eraseDisks can name a disk, and an image fits."""
+        serial = disk.serial_number or ""
+        nameable = (
+            bool(serial) and serial == serial.strip() and "," not in serial and len(self._with_serial(serial)) == 1
+        )
+        return nameable and not unfit(disk, self.image_bytes)
+
+    def _refused(self, text: str, first: DiskFacts | None = None, erasable: Sequence[DiskFacts] = ()) -> DiskRefused:
+        """Return a refusal with a list of the disks, which begins with the one that it is about.
+
+        Args:
+            erasable: disks whose erasure would be a remedy; the message ends with the command.
+        """
         if not self.disks:
             return DiskRefused(f"{text}: there is no disk")
         ordered = sorted(self.disks, key=lambda disk: (disk is not first, disk.name))
         listed = "; ".join(map(self._listed, ordered[:LISTED]))
         more = f"; and {len(ordered) - LISTED} more" if len(ordered) > LISTED else ""
-        return DiskRefused(f"{text}: {listed}{more}")
+        consent = self._consent(erasable)
+        message = f"{text}: {listed}{more}"
+        return DiskRefused(f"{fit_message(message, COMMAND_MESSAGE - len(consent))}{consent}" if consent else message)
 
     def _listed(self, disk: DiskFacts) -> str:
         identity = stable_link(disk) or disk.serial_number
@@ -176,7 +266,7 @@ class _DiskReport:
         return f"{disk.name} ({size}{f', {identity}' if identity else ''}): {self._verdict(disk)}"
 
     def _verdict(self, disk: DiskFacts) -> str:
-        if _is_foreign(disk):
+        if is_foreign(disk):
             return disk.contents or "data of an unknown kind"
         if disk.state == DiskState.OWN:
             return unfit(disk, self.image_bytes) or "this Machine's earlier install"
@@ -238,8 +328,9 @@ _HINTS: Final[Mapping[str, Callable[..., bool]]] = {
 }
 
 
-def _is_foreign(disk: DiskFacts) -> bool:
-    return disk.state not in (DiskState.BLANK, DiskState.OWN)  # also if the report does not say it
+def is_foreign(disk: DiskFacts) -> bool:
+    """Return whether a disk has data of others, as far as its report does not exclude it."""
+    return disk.state not in (DiskState.BLANK, DiskState.OWN)
 
 
 def _chosen(disk: DiskFacts) -> ChosenDisk:

@@ -48,6 +48,7 @@ from unbounded.metalman.replace_observation import (
     boot_evidence,
     boot_fact,
     boot_text,
+    erasure_evidence,
     is_armed,
     node_identity,
     node_name,
@@ -61,6 +62,7 @@ from unbounded.metalman.shared_bmcs import SharedBmcs
 from unbounded.operations import reasons
 from unbounded.operations.gates import Gate
 from unbounded.operations.ownership import ExecutorKind, executor_of
+from unbounded.operations.parameters import requester
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.workflow.procedure import Observation, Procedure
 
@@ -165,7 +167,9 @@ class RedfishExecutor:
 
     async def observe(self, target: Target) -> Observation:
         if target.operation.spec.operation_kind in NETBOOT_PROCEDURES:
-            return await self._observe_netboot(target)
+            observation = await self._observe_netboot(target)
+            erased = erasure_evidence(target.machine, target.operation.metadata.uid, requester(target.operation))
+            return dataclasses.replace(observation, evidence=erased)
         state = await self._system(target.machine)
         where = _system_path(target.machine, state)
         return Observation(fact=power.BmcPowerFact(state.power.value), detail=_power_text(where, state), where=where)

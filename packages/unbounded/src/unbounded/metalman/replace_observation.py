@@ -250,6 +250,17 @@ def _boot_order_text(snapshot: ReplaceState) -> str:
     return "" if condition is None or condition.status == "True" else f"its boot order: {condition.message}"
 
 
+def erasure_evidence(machine: Machine, boot: str, requested_by: str) -> tuple[str, ...]:
+    """Return the erasure of a disk with data of others, and who requested it, as evidence."""
+    seen = machine.status.netboot
+    if seen is None or seen.boot != boot or seen.erasure is None:
+        return ()
+    disk, contents = seen.erasure.serial_number, seen.erasure.contents or "data of an unknown kind"
+    erased = seen.milestone == NetbootMilestone.IMAGE_WRITTEN
+    words = f"disk {disk} was erased" if erased else f"the erasure of disk {disk} was permitted"
+    return (f"{words}: it held {contents}; requested by {requested_by}",)
+
+
 def boot_evidence(snapshot: ReplaceState) -> str:
     """Return the place of the boot's record, for evidence."""
     if snapshot.stage == WAITING_NODE:

@@ -434,6 +434,9 @@ class Engine:
         self, context: ReconcileContext, decision: Decision, observation: Observation | NotObservable
     ) -> float | None:
         where = observation.where if isinstance(observation, Observation) else ""
+        if isinstance(observation, Observation) and observation.evidence:
+            findings = context.run.with_findings(observation.evidence, at=self._status.now(), where=where)
+            context = replace(context, run=findings)
         match decision:
             case Wait():
                 self._yield_while_settling(context.state, decision)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+from unbounded.api.names import ANNOTATION_MIGRATED_FROM, ANNOTATION_REQUESTED_BY
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations.ownership import ExecutorKind
 
 GRACE_DEFAULT_S: Final = 120
+ERASE_DISKS: Final = "eraseDisks"
 _GRACE_MAX_S: Final = 3600
 
 
@@ -50,6 +52,12 @@ def _sha256(value: str) -> str | None:
     return None if re.fullmatch(r"(sha256:)?[0-9a-fA-F]{64}", value) else "64 hexadecimal digits"
 
 
+def _serials(value: str) -> str | None:
+    serials = value.split(",")
+    fits = len(set(serials)) == len(serials) and all(one and one == one.strip() for one in serials)
+    return None if fits else "comma-separated serial numbers of disks, exactly as in status.hardware, each once"
+
+
 _KEY: Final = re.compile(
     r"(\S.*\s)?(ssh|ecdsa|sk-ssh|sk-ecdsa)-[a-z0-9@.-]+\s+AAAA[A-Za-z0-9+/]{8,}={0,2}(\s.*)?",
 )
@@ -82,6 +90,7 @@ _REPLACE: Final = frozenset({OperationKind.HOST_REPLACE})
 _UPGRADE: Final = frozenset({OperationKind.AGENT_UPGRADE})
 _OUTSIDE: Final = frozenset({ExecutorKind.METALMAN, ExecutorKind.CLOUD})
 _CLOUD: Final = frozenset({ExecutorKind.CLOUD})
+_METALMAN: Final = frozenset({ExecutorKind.METALMAN})
 _AGENT: Final = frozenset({ExecutorKind.AGENT})
 
 TABLE: Final = (
@@ -92,6 +101,7 @@ TABLE: Final = (
     Parameter("accept", _REPLACE, _CLOUD, _fields),
     Parameter("imageID", _REPLACE, _CLOUD, _anything),
     Parameter("sshAuthorizedKeys", _REPLACE, _CLOUD, _keys),
+    Parameter(ERASE_DISKS, _REPLACE, _METALMAN, _serials),
     Parameter("assignPublicIP", _REPLACE, _CLOUD, _boolean),
     Parameter("downloadURL", _UPGRADE, _AGENT, _url, required=True),
     Parameter("sha256", _UPGRADE, _AGENT, _sha256),
@@ -127,7 +137,31 @@ def invalid(
         expected = known[name].check(value)
         if expected is not None:
             return f"spec.parameters.{name} must be {expected}, not {value[:64]!r}"
+    return _without_consent(operation) if ERASE_DISKS in given else None
+
+
+def _without_consent(operation: MachineOperation) -> str | None:
+    """Return an error where nobody is known who lets this operation erase disks; None otherwise."""
+    if operation.spec.machine_ref is None:
+        return f"spec.parameters.{ERASE_DISKS} needs spec.machineRef, as it names the disks of one Machine"
+    if not operation.metadata.annotations.get(ANNOTATION_REQUESTED_BY):
+        return f"spec.parameters.{ERASE_DISKS} needs the annotation {ANNOTATION_REQUESTED_BY}: the user who creates it"
+    if ANNOTATION_MIGRATED_FROM in operation.metadata.annotations:
+        return f"spec.parameters.{ERASE_DISKS} is not valid in a copy of a migration: create another MachineOperation"
     return None
+
+
+def erased_disks(operation: MachineOperation) -> tuple[str, ...]:
+    """Return the serial numbers of the disks that an operation may erase."""
+    if operation.spec.operation_kind != OperationKind.HOST_REPLACE or ERASE_DISKS not in operation.spec.parameters:
+        return ()
+    serials = operation.spec.parameters[ERASE_DISKS]
+    return () if _serials(serials) or _without_consent(operation) else tuple(serials.split(","))
+
+
+def requester(operation: MachineOperation) -> str:
+    """Return the user who created an operation; empty if it does not say."""
+    return operation.metadata.annotations.get(ANNOTATION_REQUESTED_BY, "")
 
 
 def _choices(known: Collection[str], executor: ExecutorKind | None, heeded: Collection[str] | None) -> str:

@@ -278,6 +278,7 @@ class Observation:
         next_poll_s: an earlier observation would find no change; None where that is not known.
         more: the last call has completed, and more of the same is to be called.
         failed: the last call provably had no effect: it counts as rejected for now.
+        evidence: further evidence, in words, which the next step records once.
     """
 
     fact: StrEnum
@@ -290,6 +291,7 @@ class Observation:
     next_poll_s: float | None = None
     more: bool = False
     failed: CallFailure | None = None
+    evidence: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

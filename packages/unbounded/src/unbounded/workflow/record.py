@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Self
 
 from unbounded.api.fields import MAX_EVIDENCE, Cause, Evidence
 from unbounded.workflow.calls import NO_ANSWER, Answer, Intent, LateCall
@@ -52,6 +54,12 @@ class RunRecord:
     def intent(self) -> Intent:
         """The identity of a call, by which two observers compare it."""
         return (self.stage, self.action, self.attempt, self.epoch)
+
+    def with_findings(self, findings: Iterable[str], *, at: str, where: str) -> Self:
+        """Return the record with evidence that it does not have yet."""
+        known = {evidence.what for evidence in self.evidence}
+        new = tuple(Evidence(what=what, at=at, where=where) for what in findings if what not in known)
+        return replace(self, evidence=(*self.evidence, *new)[-MAX_EVIDENCE:]) if new else self
 
     def with_evidence(self, what: str | None, *, at: str, where: str) -> tuple[Evidence, ...]:
         """Return the evidence with one more entry, which replaces an older one of the same words."""

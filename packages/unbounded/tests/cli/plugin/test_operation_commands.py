@@ -11,8 +11,10 @@ import yaml
 from tests.cli.plugin.conftest import Cli, Running, make_machine, says
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
+from unbounded.api.names import ANNOTATION_PAUSED, ANNOTATION_REQUESTED_BY, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.cli.operate import manifests
+from unbounded.cli.operate.consent import user_name
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import NotFound
 
@@ -75,6 +77,70 @@ async def test_what_destroys_is_refused_without_a_terminal(cli: Cli, api: HttpAp
     assert "--force skips the confirmation" in ran.err
     after = await api.get(MACHINES, machine.name)
     assert after.metadata.resource_version == machine.metadata.resource_version
+    assert machine.name not in (await cli("machine", "operation", "list")).out
+
+
+async def report_disks(api: HttpApi, machine: Machine) -> None:
+    disks = [
+        {"name": "sda", "serialNumber": "A1", "sizeBytes": 480_000_000_000, "model": "INTEL", "state": "Foreign",
+         "contents": "ext4 LABEL=data"},
+        {"name": "sdb", "serialNumber": "B2", "sizeBytes": 960_000_000_000, "state": "Blank"},
+        *({"name": name, "serialNumber": "C3"} for name in ("sdc", "sdd")),
+    ]  # fmt: skip
+    hardware = {"source": "Installer", "at": "2026-01-01T00:00:00Z", "digest": "a" * 64, "disks": disks}
+    await api.patch(MACHINES, machine.name, {"status": {"hardware": hardware}}, subresource="status")
+
+
+async def test_replace_names_the_disks_to_erase_and_the_user(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    await report_disks(api, machine)
+    disks = ["--erase-disk", "A1", "--erase-disk", "B2"]
+    ran = await cli("machine", "replace", machine.name, *disks, "--force", "--wait=false", "-o", "json")
+    assert ran.status == 0, ran.err
+    made = json.loads(ran.out)
+    assert made["spec"]["parameters"] == {"eraseDisks": "A1,B2"}
+    user = await user_name(api)
+    assert user
+    assert made["metadata"]["annotations"] == {ANNOTATION_REQUESTED_BY: user}
+
+
+async def test_what_is_on_a_disk_to_erase_is_shown(api: HttpApi, machine: Machine) -> None:
+    await report_disks(api, machine)
+    spec = {"operationKind": "HostReplace", "machineRef": machine.name, "parameters": {"eraseDisks": "A1,B2"}}
+    metadata = {"name": "m", "annotations": {ANNOTATION_REQUESTED_BY: "alice"}}
+    operation = manifests.decoded({"metadata": metadata, "spec": spec})
+    reported = await api.get(MACHINES, machine.name)
+    assert manifests.losses(operation, reported) == (
+        "this loses everything on its disk: the host is reinstalled from its image. It may erase "
+        "disk A1 (sda, 480000 MB, INTEL): ext4 LABEL=data; disk B2 (sdb, 960000 MB): blank"
+    )
+
+
+@pytest.mark.slow
+async def test_operation_create_names_the_user_too(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    await report_disks(api, machine)
+    words = ["--kind", "HostReplace", "--param", "eraseDisks=A1", "--force", "-o", "json"]
+    ran = await cli("machine", "operation", "create", f"{machine.name}-e", "--machine", machine.name, *words)
+    assert ran.status == 0, ran.err
+    assert json.loads(ran.out)["metadata"]["annotations"] == {ANNOTATION_REQUESTED_BY: await user_name(api)}
+    many = await cli("machine", "operation", "create", "many", "-l", "unbounded-cloud.io/site=rack1", *words)
+    assert many.status == 2
+    assert "spec.parameters.eraseDisks needs spec.machineRef" in many.err
+
+
+@pytest.mark.slow
+async def test_a_disk_to_erase_has_to_be_known(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    unknown = await cli("machine", "replace", machine.name, "--erase-disk", "A1", "--force")
+    assert unknown.status == 1
+    assert f"Machine {machine.name} has not reported its hardware" in unknown.err
+    await report_disks(api, machine)
+    for serial, words in {
+        "a1": f"no disk of Machine {machine.name} has serial number a1",
+        "A": f"no disk of Machine {machine.name} has serial number A",
+        "C3": f"several disks of Machine {machine.name} have serial number C3",
+    }.items():
+        ran = await cli("machine", "replace", machine.name, "--erase-disk", serial, "--force")
+        assert ran.status == 1
+        assert f"{words} in the inspection of 2026-01-01T00:00:00Z; the serial numbers are: A1, B2, C3" in ran.err
     assert machine.name not in (await cli("machine", "operation", "list")).out
 
 

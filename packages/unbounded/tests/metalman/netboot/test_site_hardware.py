@@ -11,7 +11,7 @@ from tests.metalman.support.netboot_objects import ADDRESS, REDFISH, machine_bod
 from tests.metalman.support.netboot_site import World, netboot_site
 from tests.support.memory_api import MemoryApi
 from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts, SystemFirmware
-from unbounded.api.machine import MACHINES
+from unbounded.api.machine import MACHINES, DiskErasure
 from unbounded.api.meta import Kind
 from unbounded.kube.errors import ServerUnreachable
 from unbounded.metalman.http.ports import (
@@ -252,3 +252,63 @@ async def test_a_host_inspect_keeps_what_cloud_init_reported_of_the_installed_sy
         await reported(world)
         conditions = (await world.status()).status.conditions
         assert [(one.type, one.status) for one in conditions] == [("CloudInitDone", "True")]
+
+
+FOREIGN: Final = replace(SDA, state=DiskState.FOREIGN, contents="ext4 LABEL=data")
+ERASED: Final = DiskErasure(serial_number="S1", contents="ext4 LABEL=data")
+
+
+async def test_a_foreign_disk_is_refused_with_the_command_that_permits_erasure(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_BMC))
+        await world.replace()
+        answer = await reported(world, HardwareFacts(disks=(FOREIGN,)))
+        command = "kubectl unbounded machine replace m1 --erase-disk S1"
+        assert answer.code == 409
+        assert str(answer.body["error"]).endswith(f"ext4 LABEL=data; to erase it: {command}")
+        netboot = (await world.status()).status.netboot
+        assert netboot is not None
+        assert (netboot.message, netboot.erasure) == (answer.body["error"], None)
+
+
+async def test_a_foreign_disk_is_erased_once_and_for_its_operation_only(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_BMC))
+        await world.replace(erase="S1")
+        facts = HardwareFacts(disks=(FOREIGN,))
+        erase = ReportAnswer(200, {**WRITE.body, "erase": "S1"})
+        assert await reported(world, facts) == erase
+        netboot = (await world.status()).status.netboot
+        assert netboot is not None
+        assert netboot.erasure == ERASED
+        assert isinstance(await world.site.file(ADDRESS, world.prefix(), "disk.img.gz"), OnDisk | Rendered)
+        assert await reported(world, facts) == erase  # the installer was restarted before it wrote
+        own = HardwareFacts(disks=(replace(SDA, state=DiskState.OWN),))
+        assert await reported(world, own) == WRITE
+        other = await reported(world, HardwareFacts(disks=(replace(FOREIGN, contents="ZFS"),)))
+        assert other.code == 409
+        assert "consent is valid once" in str(other.body["error"])
+        netboot = (await world.status()).status.netboot
+        assert netboot is not None
+        assert netboot.erasure == ERASED
+        await world.stage("WaitingLoader", phase="Complete")
+        await world.replace(name="second")
+        assert (await reported(world, facts)).code == 409
+        netboot = (await world.status()).status.netboot
+        assert netboot is not None
+        assert netboot.erasure is None
+
+
+async def test_nobody_erases_without_a_name(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_BMC))
+        await world.replace(erase="S1", by="")
+        assert (await reported(world, HardwareFacts(disks=(FOREIGN,)))).code == 409
+
+
+async def test_an_inspection_erases_nothing(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_BMC))
+        await world.replace(kind="HostInspect", stage="WaitingReport", erase="S1")
+        answer = await reported(world, HardwareFacts(disks=(FOREIGN,)))
+        assert answer == ReportAnswer(200, {"status": "ok", "action": "PowerOff"})

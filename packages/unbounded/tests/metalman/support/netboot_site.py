@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from tests.metalman.support.netboot_objects import replacing_status
 from tests.support.memory_api import MemoryApi
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import ANNOTATION_REQUESTED_BY
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
@@ -118,11 +119,22 @@ class World:
         return made
 
     async def replace(
-        self, machine: str = "m1", *, stage: str = "WaitingLoader", name: str = "replace", kind: str = "HostReplace"
+        self,
+        machine: str = "m1",
+        *,
+        stage: str = "WaitingLoader",
+        name: str = "replace",
+        kind: str = "HostReplace",
+        erase: str = "",
+        by: str = "alice",
     ) -> str:
         """Have a HostReplace, or another kind, in a stage; gives its UID, which is the boot."""
-        spec = {"operationKind": kind, "machineRef": machine}
-        made = await self.api.create(MACHINE_OPERATIONS, {"metadata": {"name": name}, "spec": spec})
+        spec: dict[str, Any] = {"operationKind": kind, "machineRef": machine}
+        metadata: dict[str, Any] = {"name": name}
+        if erase:
+            spec["parameters"] = {"eraseDisks": erase}
+            metadata["annotations"] = {ANNOTATION_REQUESTED_BY: by} if by else {}
+        made = await self.api.create(MACHINE_OPERATIONS, {"metadata": metadata, "spec": spec})
         await self.stage(stage, machine=machine, name=name)
         return str(made.metadata.uid)
 

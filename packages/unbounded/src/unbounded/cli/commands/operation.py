@@ -149,6 +149,17 @@ def _destroying_arguments(parser: ArgumentParser) -> None:
     flags.add_force(parser, "the name of the Machine")
 
 
+def _replace_arguments(parser: ArgumentParser) -> None:
+    _destroying_arguments(parser)
+    parser.add_argument(
+        "--erase-disk",
+        action="append",
+        default=[],
+        metavar="SERIAL",
+        help="Let the install erase the data of others on the disk with this serial number, once. Repeatable",
+    )
+
+
 def _counter_arguments(parser: ArgumentParser) -> None:
     _machine_argument(parser)
     flags.add_wait(parser, default=True)
@@ -241,9 +252,10 @@ COMMANDS: Final = (
     _row(
         "replace",
         "Reinstall the host of a Machine from its image",
-        _destroying_arguments,
+        _replace_arguments,
         _VERBS,
         ("web-01", "asks for the name; deletes everything on its disk"),
+        ("rack1-01 --erase-disk PHYF001200AB480BGN", "also where that disk has data of others, which it shows"),
     ),
     _row(
         "inspect",

@@ -31,6 +31,7 @@ from unbounded.kube.options import SettingsError
 from unbounded.kube.port import Api
 from unbounded.operations import reasons
 from unbounded.operations.ownership import ExecutorKind, provider_of
+from unbounded.operations.parameters import erased_disks
 from unbounded.operations.ports import Refusal
 
 if TYPE_CHECKING:
@@ -96,10 +97,13 @@ def _disk(operation: MachineOperation, machine: Machine) -> str:
     is_replace = operation.spec.operation_kind == OperationKind.HOST_REPLACE
     if not is_replace or hardware is None or hardware.source != HardwareSource.INSTALLER:
         return ""
-    choice = choose_disk(hardware.disks, DiskSelection.of(machine))
+    choice = choose_disk(hardware.disks, DiskSelection.of(machine, erased_disks(operation)))
     if isinstance(choice, ChosenDisk):
         size = f"{(choice.disk.size_bytes or 0) // 1_000_000} MB"
-        return f"with the hardware of {hardware.at}, it writes {choice.path} ({choice.disk.name}, {size})"
+        erases = (
+            "" if choice.erasure is None else f" and erases what is on it: {choice.erasure.contents or 'unknown data'}"
+        )
+        return f"with the hardware of {hardware.at}, it writes {choice.path} ({choice.disk.name}, {size}){erases}"
     return f"with the hardware of {hardware.at}, it writes no disk: {choice.message}"
 
 

@@ -34,23 +34,24 @@ async def intend(session: CommandSession) -> Intent:
     """
     args = session.invocation.args
     _check_limits(args)
-    desired = manifests.manifest(lookup.checked_name(args.name, "NAME"), spec_of(args))
+    desired = await manifests.manifest(session, lookup.checked_name(args.name, "NAME"), spec_of(args))
     operation = manifests.decoded(desired)
     manifests.check_parameters(operation)
     if args.dry_run == CLIENT:
         return Intent((desired,), dry_run=CLIENT)
-    loses = manifests.loss_text(kind_of(args.kind))
     if not args.machine:
         machines = await manifests.selected(session, operation)
-        return Intent(
-            (desired,), destroys=manifests.destroyed_machines(operation, machines), loses=loses, dry_run=args.dry_run
-        )
+        destroys, loses = manifests.destroyed_machines(operation, machines), manifests.losses(operation)
+        return Intent((desired,), destroys=destroys, loses=loses, dry_run=args.dry_run)
     destroys = manifests.destroyed_machines(operation, (args.machine,))
     try:
-        manifests.check_machine(operation, await session.api.get(MACHINES, args.machine))
+        machine = await session.api.get(MACHINES, args.machine)
     except NotFound:
+        loses = manifests.losses(operation)
         note = f"note: Machine {args.machine} does not exist; the operation waits for it for a minute"
         return Intent((desired,), destroys=destroys, loses=loses, dry_run=args.dry_run, notes=(note,))
+    manifests.check_machine(operation, machine)
+    loses = manifests.losses(operation, machine)
     return Intent((desired,), destroys=destroys, loses=loses, dry_run=args.dry_run)
 
 

@@ -8,12 +8,13 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import API_VERSION
+from unbounded.api.names import ANNOTATION_REQUESTED_BY, API_VERSION
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.cli.operate import consent
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Raw
 from unbounded.operations.batch_plan import BatchRejection, snapshot
 from unbounded.operations.ownership import executor_of, why_nobody
-from unbounded.operations.parameters import invalid
+from unbounded.operations.parameters import ERASE_DISKS, erased_disks, invalid
 
 DESTROYS: Final[Mapping[OperationKind, str]] = {  # with what is lost
     OperationKind.HOST_REPLACE: "everything on its disk: the host is reinstalled from its image",
@@ -22,8 +23,8 @@ DESTROYS: Final[Mapping[OperationKind, str]] = {  # with what is lost
 KIND: Final = "MachineOperation"
 
 
-def manifest(name: str, spec: Raw, *, owner: Machine | None = None) -> Raw:
-    """Return the manifest of a MachineOperation.
+async def manifest(session: CommandSession, name: str, spec: Raw, *, owner: Machine | None = None) -> Raw:
+    """Return the manifest of a MachineOperation; one that may erase disks names the present user.
 
     Args:
         owner: the Machine with which it is deleted.
@@ -32,6 +33,8 @@ def manifest(name: str, spec: Raw, *, owner: Machine | None = None) -> Raw:
     if owner is not None:
         reference = {"apiVersion": API_VERSION, "kind": "Machine", "name": owner.name, "uid": owner.metadata.uid}
         metadata["ownerReferences"] = [reference]
+    if ERASE_DISKS in spec.get("parameters", {}):
+        metadata["annotations"] = {ANNOTATION_REQUESTED_BY: await consent.user_name(session.api)}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
 
@@ -78,3 +81,21 @@ def destroyed_machines(operation: MachineOperation, machines: Sequence[str]) -> 
 def loss_text(kind: OperationKind) -> str:
     """Describe the loss, for the user's confirmation."""
     return f"this loses {DESTROYS.get(kind, 'nothing')}"
+
+
+def losses(operation: MachineOperation, machine: Machine | None = None) -> str:
+    """Describe the loss with the disks that the operation may erase, for the user's confirmation.
+
+    Args:
+        machine: the target, with the last inspection of its disks.
+
+    Raises:
+        CliError: what a disk of parameters.eraseDisks holds is not known.
+    """
+    text = loss_text(OperationKind(operation.spec.operation_kind))
+    serials = erased_disks(operation)
+    if not serials:
+        return text
+    if machine is None:
+        raise CliError(f"Machine {operation.spec.machine_ref} does not exist, so nothing is known of its disks")
+    return f"{text}. It may erase {consent.lost_data(machine, serials)}"

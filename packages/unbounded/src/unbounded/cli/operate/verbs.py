@@ -13,6 +13,7 @@ from unbounded.cli.operate import lookup, manifests
 from unbounded.cli.plugin.command import CliError, CommandSession, Intent
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.kube.clock import utc_now
+from unbounded.operations.parameters import ERASE_DISKS
 
 KINDS: Final = {
     "node-reboot": OperationKind.NODE_REBOOT,
@@ -44,13 +45,13 @@ async def intend(session: CommandSession) -> Intent:
     if parameters:
         spec["parameters"] = parameters
     spec["ttlSecondsAfterFinished"] = args.ttl
-    desired = manifests.manifest(operation_name(args, utc_now()), spec, owner=machine)
+    desired = await manifests.manifest(session, operation_name(args, utc_now()), spec, owner=machine)
     operation = manifests.decoded(desired)
     manifests.check_machine(operation, machine)
     return Intent(
         (desired,),
         destroys=manifests.destroyed_machines(operation, (machine.name,)),
-        loses=manifests.loss_text(KINDS[args.path[-1]]),
+        loses=manifests.losses(operation, machine),
     )
 
 
@@ -63,6 +64,7 @@ def parameters_of(args: Namespace) -> dict[str, str]:
         "downloadURL": options.get("download_url", ""),
         "sha256": options.get("sha256", ""),
         "retryFailedDigest": "true" if options.get("retry_failed_digest") else "",
+        ERASE_DISKS: ",".join(options.get("erase_disk", ())),
     }
     return {name: value for name, value in given.items() if value}
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.hardware import HardwareStatus
-from unbounded.api.machine import Machine, NetbootMilestone
+from unbounded.api.machine import DiskErasure, Machine, NetbootMilestone
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.http.ports import NotReadyYet, ReportAnswer
 from unbounded.metalman.templates import TemplateContext
@@ -71,6 +71,7 @@ class BootObservation:
         repave: the counter's value that was reached.
         disk: path of the disk that the installer writes.
         hardware: the installer's inspection.
+        erasure: the disk with data of others that the installer may write.
     """
 
     boot: str = ""
@@ -83,6 +84,7 @@ class BootObservation:
     repave: int | None = None
     disk: str | None = None
     hardware: HardwareStatus | None = None
+    erasure: DiskErasure | None = None
 
     @property
     def urgent(self) -> bool:

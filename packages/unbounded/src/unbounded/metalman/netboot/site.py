@@ -16,7 +16,7 @@ import msgspec
 from unbounded.api.conditions import ConditionType
 from unbounded.api.failures import Rejected
 from unbounded.api.hardware import HardwareSource
-from unbounded.api.machine import MACHINES, Machine, NetbootMilestone
+from unbounded.api.machine import MACHINES, DiskErasure, Machine, NetbootMilestone
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
@@ -39,7 +39,7 @@ from unbounded.metalman.http.ports import (
 from unbounded.metalman.inspection import inspected
 from unbounded.metalman.netboot.boot_index import BootIndex, NetbootReservations
 from unbounded.metalman.netboot.boot_progress import BootTracker, FindingReporter
-from unbounded.metalman.netboot.boot_requests import PrefixKey, with_counter_ahead
+from unbounded.metalman.netboot.boot_requests import PrefixKey, boot_record, with_counter_ahead
 from unbounded.metalman.netboot.files import (
     FIRST_STAGES,
     USER_DATA,
@@ -71,6 +71,7 @@ from unbounded.metalman.netboot.template_data import EMPTY_USER_DATA, UserDataFo
 from unbounded.metalman.packet_counters import RepeatFilter
 from unbounded.metalman.templates import TemplateError
 from unbounded.metalman.tftp.protocol import ErrorCode, TftpContent, TftpRejection
+from unbounded.operations.parameters import erased_disks
 
 TEMPLATE_FAILED: Final = "TemplateFailed"
 USER_DATA_MISSING: Final = "UserDataMissing"
@@ -279,26 +280,48 @@ class NetbootSite:
             return ReportAnswer(503, {"error": "cannot read the Machine now"}, RETRY_S)
         if machine.metadata.uid != request.uid:
             return UNKNOWN
-        choice = choose_disk(
-            report.hardware.disks, DiskSelection.of(machine), image_bytes=report.image_bytes, final=report.final
-        )
+        selection = _selection(machine, request.boot, self._consent(request))
+        choice = choose_disk(report.hardware.disks, selection, image_bytes=report.image_bytes, final=report.final)
         if isinstance(choice, AwaitedDisk):
             return ReportAnswer(200, {"status": "ok", "action": "Wait", "message": choice.message})
         text = choice.message if isinstance(choice, DiskRefused) else f"metalman has chosen {choice.path}"
-        recorded = await self._record_hardware(visit, report, NetbootMilestone.INSTALLER_STARTED, text)
+        erasure = choice.erasure if isinstance(choice, ChosenDisk) else None
+        recorded = await self._record_hardware(visit, report, NetbootMilestone.INSTALLER_STARTED, text, erasure=erasure)
         if recorded is not DONE:
             return recorded
         if isinstance(choice, DiskRefused):
             return ReportAnswer(409, {"error": choice.message})
-        log.info("disk chosen", machine=machine.name, boot=request.boot, disk=choice.path)
-        return ReportAnswer(200, {"status": "ok", "action": "Write", "disk": choice.path})
+        if erasure is not None and not await self._is_recorded(request, erasure):
+            return ReportAnswer(503, {"error": "cannot record the erasure of a disk now"}, RETRY_S)
+        erases = {} if erasure is None else {"erase": erasure.serial_number}
+        log.info("disk chosen", machine=machine.name, boot=request.boot, disk=choice.path, **erases)
+        return ReportAnswer(200, {"status": "ok", "action": "Write", "disk": choice.path, **erases})
+
+    def _consent(self, request: BootRequest) -> tuple[str, ...]:
+        """Return the serial numbers of the disks that the operation of a boot permits to be erased."""
+        operation = self._parts.operations.get(request.operation) if request.operation else None
+        return () if operation is None or operation.metadata.uid != request.boot else erased_disks(operation)
+
+    async def _is_recorded(self, request: BootRequest, erasure: DiskErasure) -> bool:
+        """Return whether this erasure is the one of the boot: a write for a boot that has just ended is dropped."""
+        try:
+            seen = boot_record(await self._parts.api.get(MACHINES, request.machine), request.boot)
+        except ApiError as error:
+            log.warning("cannot read the Machine", error=error, machine=request.machine)
+            return False
+        return seen is not None and seen.erasure == erasure
 
     async def _record_hardware(
-        self, visit: BootVisit, report: HardwareReport, milestone: NetbootMilestone, message: str
+        self,
+        visit: BootVisit,
+        report: HardwareReport,
+        milestone: NetbootMilestone,
+        message: str,
+        erasure: DiskErasure | None = None,
     ) -> ReportAnswer:
         boot, name = visit.request.boot, visit.machine.name
         hardware = inspected(report.hardware, HardwareSource.INSTALLER, rfc3339(self._parts.now()), boot)
-        self._writer.note(name, BootObservation(boot, milestone, message=message, hardware=hardware))
+        self._writer.note(name, BootObservation(boot, milestone, message=message, hardware=hardware, erasure=erasure))
         return await self._flushed(name)
 
     async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:
@@ -382,16 +405,17 @@ class NetbootSite:
 
     async def _write_obstacle(self, visit: BootVisit) -> FileRejected | NotReadyYet | None:
         """Return why a boot may not write a disk now; None if it may."""
-        if write_obstacle(visit.machine, visit.request.boot) is None:
+        boot, consent = visit.request.boot, self._consent(visit.request)
+        if write_obstacle(visit.machine, boot, consent) is None:
             return None
         try:  # another replica may have recorded a report just now
             machine = await self._parts.api.get(MACHINES, visit.machine.name)
         except ApiError as error:
             log.warning("cannot read the Machine", error=error, machine=visit.machine.name)
             return NotReadyYet(RETRY_S, "cannot read the Machine now")
-        obstacle = write_obstacle(machine, visit.request.boot)
+        obstacle = write_obstacle(machine, boot, consent)
         if obstacle is not None:
-            self._writer.note(machine.name, BootObservation(visit.request.boot, message=obstacle.text))
+            self._writer.note(machine.name, BootObservation(boot, message=obstacle.text))
         return obstacle
 
     def _report_obstacle(self, visit: BootVisit, reason: str, text: str) -> None:
@@ -486,13 +510,21 @@ class NetbootSite:
         return Rendered(content, content_etag(content), TEXT)
 
 
-def write_obstacle(machine: Machine, boot: str) -> FileRejected | None:
+def _selection(machine: Machine, boot: str, erase: tuple[str, ...]) -> DiskSelection:
+    seen = boot_record(machine, boot)
+    return DiskSelection.of(machine, erase, None if seen is None else seen.erasure)
+
+
+def write_obstacle(machine: Machine, boot: str, erase: tuple[str, ...] = ()) -> FileRejected | None:
     """Return why a boot may not write a disk, by its report and the present spec; None if it may.
 
     A boot without a report has an older installer, which chooses by itself, and cannot do that by hints.
+
+    Args:
+        erase: serial numbers of the disks that the operation permits to be erased.
     """
     hardware = machine.status.hardware
     if hardware is None or hardware.boot != boot:
         return UNREPORTED if machine.spec.pxe is not None and machine.spec.pxe.root_device_hints is not None else None
-    choice = choose_disk(hardware.disks, DiskSelection.of(machine))
+    choice = choose_disk(hardware.disks, _selection(machine, boot, erase))
     return None if isinstance(choice, ChosenDisk) else FileRejected(409, choice.message)

@@ -201,6 +201,7 @@ def merge_observations(before: BootObservation, new: BootObservation) -> BootObs
         repave=_most(before.repave, new.repave),
         disk=disk,
         hardware=hardware,
+        erasure=before.erasure or new.erasure,
     )
 
 
@@ -250,6 +251,7 @@ def _netboot(old: NetbootStatus | None, observation: BootObservation, now: str) 
         message=message,
         image_digest=observation.image_digest or old.image_digest,
         at=now if moves else old.at,
+        erasure=old.erasure or observation.erasure,  # the first one stays: consent is valid once
     )
 
 
