@@ -11,6 +11,7 @@ import pytest
 
 from tests.images.content import FOREIGN, MIB, SECTOR, TABLE, gpt, image, packed, put
 from tests.images.support import UID, Host, Site, needed, site
+from unbounded.metalman.disk_choice import DiskSelection
 
 pytestmark = pytest.mark.slow
 
@@ -375,3 +376,14 @@ async def test_a_refusal_is_what_metalman_hears_as_the_failure(host: Host, where
     assert (await host.install(where))[0] == 1
     assert where.failure == "ChoosingDisk: no disk is blank; 'erase' one"
     assert disk.read_bytes() == bytes(16 * MIB)
+
+
+async def test_a_choice_that_changes_while_the_installer_prepares_is_followed(host: Host, where: Site) -> None:
+    where.image(packed(image(), "gz"))
+    first, second = (host.disk(name, serial=serial) for name, serial in {"sda": "A1", "sdb": "B2"}.items())
+    where.answers = [(200, WRITE | {"disk": "/dev/disk/by-id/ata-DISK_A1"})]
+    where.selection = DiskSelection(target="/dev/disk/by-id/ata-DISK_B2")  # the user has just named it
+    await host.install(where)
+    assert {one["disk"] for one in where.reports if one["stage"] == "Writing"} == {"/dev/disk/by-id/ata-DISK_B2"}
+    assert first.read_bytes() == bytes(first.stat().st_size)
+    assert second.read_bytes() != bytes(second.stat().st_size)
