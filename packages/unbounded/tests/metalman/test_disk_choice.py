@@ -135,6 +135,16 @@ CASES: Final = {
     "the recorded one of several is foreign": Case(
         (A, FOREIGN_B), "disk sdb, which rootDeviceHints describe, holds", "", path("B2"), {"min_size_gigabytes": 1}
     ),
+    "hints of a kind permit no other than the recorded one": Case(
+        (A,),
+        f"{path('B2')}, the disk of this Machine's last install, is not here: it was swapped or is missing; to ",
+        "",
+        path("B2"),
+        {"min_size_gigabytes": 1},
+    ),
+    "the disk of the last install with another path": Case(
+        (OWN_A, C), "sda", "", path("B2"), {"min_size_gigabytes": 1}
+    ),
     "hints permit another than the recorded one": Case((A,), "sda", "", path("B2"), {"serial_number": "A1"}),
     "consent for the only disk": Case((FOREIGN_A,), "sda", erase=("A1",)),
     "consent beside a blank disk": Case((A, FOREIGN_B), "sdb", erase=("B2",)),
@@ -343,6 +353,10 @@ def meant(disks: DiskSet) -> list[DiskFacts]:
     own = [one for one in disks.disks if one.state == OWN]
     if hints is not None:
         fitting = [one for one in disks.disks if described(one, hints)]
+        if (
+            named.recorded and not last and hints.serial_number is None
+        ):  # it was swapped, and nobody consents to another
+            fitting = [one for one in fitting if one in own or one.serial_number in named.erase]
         narrowed = [one for one in fitting if one in last] or [one for one in fitting if one in own]
         return fitting if len(fitting) < 2 else narrowed or fitting
     if named.recorded:

@@ -151,10 +151,22 @@ class _DiskReport:
         return self._checked(found[0], words, foreign)
 
     def matching(self, hints: RootDeviceHints, recorded: str) -> DiskChoice:
-        """Choose the disk that the hints describe; among several, that of the last install."""
-        if recorded and not self.final and not any(has_path(disk, recorded) for disk in self.disks):
+        """Choose the disk that the hints describe; among several, that of the last install.
+
+        Hints that fit any disk of a kind are no consent to another disk than that of the last install.
+        """
+        is_gone = bool(recorded) and not any(has_path(disk, recorded) for disk in self.disks)
+        if is_gone and not self.final:
             return AwaitedDisk(f"{recorded}, the disk of this Machine's last install, is not here yet")
         found = [disk for disk in self.disks if matches(disk, hints)]
+        if is_gone and found and not identifies(hints):
+            found = [disk for disk in found if disk.state == DiskState.OWN or self._is_permitted(disk)]
+            if not found:
+                return self._refused(
+                    f"{recorded}, the disk of this Machine's last install, is not here: it was swapped or is missing; "
+                    "to consent to another, name it in spec.pxe.targetDisk, or by serialNumber or wwn in "
+                    "spec.pxe.rootDeviceHints"
+                )
         if not found:
             unmatched = f"no disk matches spec.pxe.rootDeviceHints ({hints_text(hints)})"
             return self._absent(f"{unmatched}; correct the hints, or connect the disk")
@@ -203,7 +215,7 @@ class _DiskReport:
 
     def _checked(self, disk: DiskFacts, words: str, foreign: str) -> DiskChoice:
         if is_foreign(disk):
-            if disk.serial_number not in self.selection.erase:
+            if not self._is_permitted(disk):
                 return self._refused(f"{words} holds data of others; {foreign}", disk, [disk])
             if self.selection.used not in (None, _chosen(disk).erasure):
                 used = "holds other data than eraseDisks was used for in this boot; consent is valid once"
@@ -222,6 +234,10 @@ class _DiskReport:
             return reason
         small = (disk.size_bytes or 0) < SMALLEST_BYTES
         return f"blank, but smaller than {SMALLEST_BYTES // 1_000_000} MB" if small else ""
+
+    def _is_permitted(self, disk: DiskFacts) -> bool:
+        """Return whether eraseDisks names a disk."""
+        return disk.serial_number in self.selection.erase
 
     def _with_serial(self, serial: str) -> list[DiskFacts]:
         return [disk for disk in self.disks if disk.serial_number == serial]
@@ -300,6 +316,11 @@ def matches(disk: DiskFacts, hints: RootDeviceHints) -> bool:
         for hint, test in _HINTS.items()
         if (expected := getattr(hints, hint)) is not None
     )  # fmt: skip
+
+
+def identifies(hints: RootDeviceHints) -> bool:
+    """Return whether hints name one disk, and not a place or a kind of disks."""
+    return bool(hints.serial_number or hints.wwn or (hints.device_name or "").startswith("/dev/disk/by-id/"))
 
 
 def hints_text(hints: RootDeviceHints) -> str:
