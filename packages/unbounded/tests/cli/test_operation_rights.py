@@ -98,8 +98,9 @@ async def test_who_may_replace_a_machine_may_not_erase_its_disks(tmp_path: Path)
             await admin.create(f"{RBAC}/clusterrolebindings", bound)
         lacks = "parameters.eraseDisks needs the verb erase on machines.unbounded-cloud.io, and"
         assert await refusal(carol, operation("plain", erases=False)) == ""
-        assert await refusal(carol, operation("c", "carol")) == f"{lacks} carol has it not for Machine m1"
+        assert await refusal(carol, operation("c", "carol")) == f"{lacks} carol does not have it for Machine m1"
         assert await refusal(dora, operation("d", "dora")) == ""
         assert (
-            await refusal(dora, operation("d2", "dora", machineRef="m2")) == f"{lacks} dora has it not for Machine m2"
+            await refusal(dora, operation("d2", "dora", machineRef="m2"))
+            == f"{lacks} dora does not have it for Machine m2"
         )

@@ -18,7 +18,7 @@ def described() -> Iterator[str]:
     for name in sorted(set(provider.__all__)):
         thing = getattr(provider, name)
         if inspect.isclass(thing) and issubclass(thing, Enum):
-            yield f"{name}: {', '.join(member.name for member in thing)}"
+            yield from (f"{name}.{member.name}" for member in thing)  # further members change nothing for a provider
         elif inspect.isclass(thing):
             is_protocol = getattr(thing, "_is_protocol", False)
             yield name if is_protocol or "__init__" not in vars(thing) else f"{name}{_parameters(thing)}"
