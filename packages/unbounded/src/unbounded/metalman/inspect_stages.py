@@ -55,6 +55,7 @@ _TIMED_OUT: Final = Step(
     fail=reasons.INSPECTION_TIMED_OUT,
     message="the installer did not report the hardware in time",
 )
+_SHUTDOWN: Final = frozenset({SHUTTING_DOWN, WAITING_OFF})  # the host still runs its own system
 
 
 def _rows(stage: str, named: Mapping[ReplaceFact, Step]) -> netboot.Table:
@@ -179,9 +180,6 @@ def _before_report(grace: int) -> Mapping[str, Stage]:
         )
         for name, stage in stages.items()
     }
-
-
-_SHUTDOWN: Final = frozenset({SHUTTING_DOWN, WAITING_OFF})  # the host still runs its own system
 
 
 def _own(step: Step | None) -> Step | None:
