@@ -171,7 +171,7 @@ def apply_configuration(
         version: the apiVersion of the configuration.
     Raises:
         Conflicts: others own fields with other values, and not `force`.
-        typed.Mistyped: the configuration does not fit the type.
+        Mistyped: the configuration does not fit the type.
     """
     if not owners:  # not tracked so far: its fields belong to a manager for everything before the first apply
         earlier = FieldManager(BEFORE_APPLY, UPDATE, "", version)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.metalman.support.reservations import asked, book
-from unbounded.metalman.dhcp import answers, packet
+from unbounded.metalman.dhcp import packet, reply_or_drop
 from unbounded.metalman.dhcp.model import Arrival, DhcpServerMode
 from unbounded.metalman.dhcp.packet import COOKIE, HEADER, MalformedDhcpPacket, MessageType, Packet, decode, encode
 
@@ -82,8 +82,8 @@ def test_garbage_is_refused_or_answered_and_never_a_crash(data: bytes) -> None:
         except MalformedDhcpPacket:
             continue
         for mode in DhcpServerMode:
-            answers.answer(packet, Arrival(mode), book())
-            answers.proxy_answer(packet, Arrival(mode, boot_port=True), book())
+            reply_or_drop.answer(packet, Arrival(mode), book())
+            reply_or_drop.proxy_answer(packet, Arrival(mode, boot_port=True), book())
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.metalman.redfish.gate import FIRST_PAUSE_S, LONGEST_PAUSE_S, SILENCES, CircuitBreaker
+from unbounded.metalman.redfish.circuit_breaker import FIRST_PAUSE_S, LONGEST_PAUSE_S, SILENCES, CircuitBreaker
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["silent", "answered", "abandoned"]), st.floats(0, 40), st.floats(0, 1)), max_size=60

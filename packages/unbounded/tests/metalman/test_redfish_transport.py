@@ -11,7 +11,7 @@ from aiohttp import web
 from tests.metalman.fake_bmc import RESET, SYSTEM, FakeBmc, error, hang_up, says, slow
 from tests.support.waiting import eventually
 from unbounded.api.failures import Rejected, Transient, Uncertain
-from unbounded.metalman.redfish.gate import SILENCES
+from unbounded.metalman.redfish.circuit_breaker import SILENCES
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import (
     BmcAnswerLost,

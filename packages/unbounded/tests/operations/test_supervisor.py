@@ -16,7 +16,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_PAUSED, FINALIZER_OPERATION
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations import reasons
-from unbounded.operations.deadlines import DEADLINE_S
+from unbounded.operations.default_deadlines import DEADLINE_S
 from unbounded.operations.executor_health import Unavailability
 from unbounded.operations.supervisor_plan import (
     AFTERMATH_S,

@@ -30,7 +30,7 @@ from unbounded.operations import lock, reasons
 from unbounded.operations.caches import INDEX_MACHINE, Caches
 from unbounded.operations.claim import ClaimCheck
 from unbounded.operations.counters import counters_of
-from unbounded.operations.deadlines import deadline_s
+from unbounded.operations.default_deadlines import deadline_s
 from unbounded.operations.executor_calls import REPORT_AFTER_S, ExecutorCalls, observation_identity
 from unbounded.operations.executor_status import (
     CRDOutdated,

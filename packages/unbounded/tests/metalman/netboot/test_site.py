@@ -22,8 +22,8 @@ from unbounded.api.meta import Kind
 from unbounded.cli.explain.links import Topic
 from unbounded.cli.explain.run import explained
 from unbounded.kube.errors import Forbidden
-from unbounded.metalman.dhcp import answers as dhcp
 from unbounded.metalman.dhcp import packet as opt
+from unbounded.metalman.dhcp import reply_or_drop as dhcp
 from unbounded.metalman.dhcp.model import Arrival, DhcpAnswer, DhcpFinding, DhcpFindingKind, DhcpReply
 from unbounded.metalman.dhcp.packet import MessageType, Packet
 from unbounded.metalman.http.ports import (

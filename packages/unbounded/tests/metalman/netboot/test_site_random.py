@@ -16,8 +16,8 @@ from tests.metalman.support.reservations import asked, pxe
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.machine import MACHINES
-from unbounded.metalman.dhcp import answers as dhcp
 from unbounded.metalman.dhcp import packet as opt
+from unbounded.metalman.dhcp import reply_or_drop as dhcp
 from unbounded.metalman.dhcp.model import Arrival, DhcpReply
 from unbounded.metalman.dhcp.packet import MessageType
 from unbounded.metalman.http.ports import OnDisk, ProgressReport, Rendered

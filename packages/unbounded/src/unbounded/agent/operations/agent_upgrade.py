@@ -28,7 +28,7 @@ from unbounded.api.operation import MachineOperation
 from unbounded.join.agent_config import UpgradeConfig
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
-from unbounded.operations.deadlines import deadline_s
+from unbounded.operations.default_deadlines import deadline_s
 from unbounded.operations.ownership import ExecutorKind
 from unbounded.operations.parameters import invalid
 from unbounded.operations.ports import Refusal, Target

@@ -17,7 +17,7 @@ from unbounded.cli.forecast.model import MachineForecast, OperationForecast, Sta
 from unbounded.cli.operate import manifests
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import BatchRejection, child_manifest, snapshot
-from unbounded.operations.deadlines import deadline_s
+from unbounded.operations.default_deadlines import deadline_s
 from unbounded.operations.ownership import ExecutorKind, executor_name
 from unbounded.operations.supervisor_plan import (
     QUIET_S,

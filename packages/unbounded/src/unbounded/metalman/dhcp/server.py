@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 from unbounded.kube.logs import Log
-from unbounded.metalman.dhcp import answers
+from unbounded.metalman.dhcp import reply_or_drop
 from unbounded.metalman.dhcp.model import (
     NO_RELAYS,
     Arrival,
@@ -153,14 +153,14 @@ class DhcpServer:
             self._tally.count(NoReplyReason.MALFORMED.value, source=source[0], why=str(error))
             return
         if role is SocketRole.OVERHEARD:
-            self._report_findings(answers.foreign_server_findings(packet, self._book))
+            self._report_findings(reply_or_drop.foreign_server_findings(packet, self._book))
             return
         arrival = Arrival(
             self._settings.mode, socket.inet_aton(source[0]), role is SocketRole.BOOT, relays=self._settings.relays
         )
         if self._listener is not None:
             self._listener.packet_received(packet, arrival)
-        decide = answers.proxy_answer if arrival.mode is DhcpServerMode.PROXY else answers.answer
+        decide = reply_or_drop.proxy_answer if arrival.mode is DhcpServerMode.PROXY else reply_or_drop.answer
         answer = decide(packet, arrival, self._book)
         self._report_findings(answer.findings)
         match answer:

@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
 from unbounded.metalman.redfish import documents
-from unbounded.metalman.redfish.channel import BmcChannel
 from unbounded.metalman.redfish.documents import SystemReading, failure_of
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
 from unbounded.metalman.redfish.http import BmcResponse
@@ -36,6 +35,7 @@ from unbounded.metalman.redfish.quirks import (
     ResetChoice,
     choices,
 )
+from unbounded.metalman.redfish.session import BmcChannel
 
 SLOWER: Final = 1.5
 

@@ -11,10 +11,9 @@ from weakref import WeakValueDictionary
 
 import aiohttp
 
-from unbounded.metalman.redfish.channel import BmcAuth, BmcChannel
+from unbounded.metalman.redfish.circuit_breaker import BmcGate
 from unbounded.metalman.redfish.client import RedfishClient
 from unbounded.metalman.redfish.endpoint import Tls, endpoint_of, tls_of
-from unbounded.metalman.redfish.gate import BmcGate
 from unbounded.metalman.redfish.http import Http, new_session
 from unbounded.metalman.redfish.inventory_reader import Inventory
 from unbounded.metalman.redfish.ports import (
@@ -26,6 +25,7 @@ from unbounded.metalman.redfish.ports import (
     ResetType,
     SystemState,
 )
+from unbounded.metalman.redfish.session import BmcAuth, BmcChannel
 
 # idle sessions that are deleted concurrently; one by one, those of a large site would exceed their limit
 CONCURRENT_DELETIONS: Final = 16

@@ -23,7 +23,6 @@ from tests.metalman.support.reservations import (
     pxe,
 )
 from unbounded.metalman.dhcp import packet as opt
-from unbounded.metalman.dhcp.answers import answer, proxy_answer
 from unbounded.metalman.dhcp.model import (
     Arrival,
     DhcpAnswer,
@@ -39,6 +38,7 @@ from unbounded.metalman.dhcp.model import (
     WithheldReservation,
 )
 from unbounded.metalman.dhcp.packet import BROADCAST_FLAG, NOWHERE, MessageType, Packet, decode
+from unbounded.metalman.dhcp.reply_or_drop import answer, proxy_answer
 
 DISCOVER, REQUEST, INFORM, DECLINE, RELEASE = (
     MessageType.DISCOVER,

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.kube.clock import loop_time
 from unbounded.kube.logs import Log
+from unbounded.metalman.redfish.circuit_breaker import BmcGate
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
-from unbounded.metalman.redfish.gate import BmcGate
 from unbounded.metalman.redfish.http import BmcResponse, Http
 from unbounded.metalman.redfish.ports import BmcBusy, BmcLimits, CircuitOpen, PasswordRejected, clean, error_text
 from unbounded.metalman.redfish.quirks import LOGIN_REFUSED, NO_SESSIONS, SESSION_LIMIT
