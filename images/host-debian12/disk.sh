@@ -20,7 +20,7 @@ build_disk() {
 
 # make_root PARTS WORK ROOT: Debian with what stands in root/; the installer adds cloud-init's data and the agent.
 make_root() {
-  local packages=systemd-sysv,udev,dbus,kmod,initramfs-tools,$kernel,cloud-init,cloud-guest-utils,e2fsprogs,fdisk
+  local packages=systemd-sysv,udev,dbus,kmod,initramfs-tools,$kernel,cloud-init,netplan.io,cloud-guest-utils,e2fsprogs,fdisk
   packages+=,systemd-resolved,iproute2,nftables,systemd-container,ca-certificates,zstd # what the agent needs of its host
   [ -n "$small" ] || packages+=,openssh-server,sudo,curl,less,procps,iputils-ping,apparmor
   # Its initrd is made once, at the end.

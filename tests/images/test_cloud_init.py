@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.images.support import Host
+from tests.images.support import TOP, Host
 from tests.images.test_templates import SERVE_URL, rendered
 from tests.support.qemu.tools import built
 from unbounded.join.agent_config import AgentConfig, Kubelet
@@ -40,8 +42,10 @@ print(json.dumps({
     "host": source.get_hostname().hostname,
     "user": source.get_userdata_raw().decode(),
     "vendor": source.get_vendordata_raw().decode(),
+    "network": source.network_config,
 }))
 """
+NETWORK_CONFIG = "version: 2\nethernets:\n  eth0: {dhcp4: true}\n"
 USER_DATA = "#cloud-config\nssh_authorized_keys: [ssh-ed25519 AAAA me]\n"
 
 
@@ -60,16 +64,25 @@ def schema(folder: Path, text: str) -> str:
     return ran.stdout + ran.stderr
 
 
+HOST_IMAGE = TOP / "images" / "host-debian12" / "root"
+SETTINGS = """
+import json, sys
+from cloudinit import util
+print(json.dumps(util.read_conf_d(sys.argv[1])))
+"""
+
+
 @pytest.fixture
 async def root(tmp_path: Path) -> Path:
-    """A root file system where the installer has left what metalman renders."""
+    """A root file system of the host image where the installer has left what metalman renders."""
     host, made = Host(tmp_path / "host"), tmp_path / "root"
-    (made / "etc" / "cloud").mkdir(parents=True)
+    shutil.copytree(HOST_IMAGE, made)
     seed = host.root / "tmp" / "seed"
     seed.mkdir()
     for name in ("meta-data", "vendor-data"):
         (seed / name).write_text(rendered(f"cloud-init/{name}"))
     (seed / "user-data").write_text(USER_DATA)
+    (seed / "network-config").write_text(NETWORK_CONFIG)
     code, out = await host.parts(f"plant_in {made}")
     assert code == 0, out
     return made
@@ -86,6 +99,7 @@ async def test_cloud_init_finds_its_data_without_a_network(root: Path) -> None:
         "instance": "rack1-01",
         "host": "rack1-01",
         "user": USER_DATA,
+        "network": {"version": 2, "ethernets": {"eth0": {"dhcp4": True}}},
     }
 
 
@@ -104,9 +118,35 @@ def test_the_schema_is_one_that_finds_mistakes(tmp_path: Path) -> None:
     assert "Valid cloud-config" not in schema(tmp_path, wrong)
 
 
+def settings(root: Path) -> Any:
+    """Return what cloud-init merges from the files of its settings."""
+    ran = cloud_init("-c", SETTINGS, str(root / "etc/cloud/cloud.cfg.d"))
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+async def test_the_image_leaves_the_network_to_a_network_config(root: Path, tmp_path: Path) -> None:
+    """A line of the settings comes before the seed, and would switch it off."""
+    assert settings(HOST_IMAGE)["network"] == {"config": "disabled"}
+    merged = settings(root)
+    assert "network" not in merged
+    assert merged["apt"] == {"preserve_sources_list": True}
+    assert list((root / "etc/systemd/network").iterdir()) == []
+
+
+async def test_without_a_network_config_the_image_keeps_its_own(tmp_path: Path) -> None:
+    host, made = Host(tmp_path / "host"), tmp_path / "root"
+    shutil.copytree(HOST_IMAGE, made)
+    (host.root / "tmp" / "seed").mkdir()
+    code, out = await host.parts(f"plant_in {made}")
+    assert code == 0, out
+    assert settings(made)["network"] == {"config": "disabled"}
+    assert [path.name for path in (made / "etc/systemd/network").iterdir()] == ["20-dhcp.network"]
+
+
 async def test_nobody_but_root_reads_the_seed(root: Path) -> None:
     seed = root / "var/lib/cloud/seed/nocloud"
-    assert {path.name for path in seed.iterdir()} == {"meta-data", "user-data", "vendor-data"}
+    assert {path.name for path in seed.iterdir()} == {"meta-data", "user-data", "vendor-data", "network-config"}
     assert seed.stat().st_mode & 0o777 == 0o700
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in seed.iterdir())
     assert SERVE_URL in (seed / "vendor-data").read_text()

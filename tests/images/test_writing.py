@@ -255,7 +255,7 @@ async def test_a_foreign_disk_is_left_as_it_is_and_metalman_hears_why(host: Host
     assert where.disabled == 0
 
 
-@pytest.mark.parametrize("missing", ["cloud-init/meta-data", "cloud-init/user-data"])
+@pytest.mark.parametrize("missing", ["cloud-init/meta-data", "cloud-init/user-data", "cloud-init/network-config"])
 async def test_cloud_init_data_that_cannot_be_had_costs_no_disk(host: Host, where: Site, missing: str) -> None:
     where.image(packed(image(), "gz"))
     where.refusals[missing] = [500] * 100

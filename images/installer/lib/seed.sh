@@ -1,14 +1,14 @@
 # What the installed system finds at its first start: cloud-init's files in the NoCloud layout, on its own disk. They are
 # fetched before the disk is touched: a template that cannot be rendered costs nobody a disk.
 
-SEED_FILES="meta-data user-data vendor-data"
+SEED_FILES="meta-data user-data vendor-data network-config"
 
-# fetch_seed: into $T/seed.
+# fetch_seed: into $T/seed. Without a network-config the system's own configuration of its network stays.
 fetch_seed() {
     mkdir -p "$T/seed"
     for seed_file in $SEED_FILES; do
         patiently request GET "$SERVE_URL/cloud-init/$seed_file" || {
-            [ "$STATUS:$seed_file" = 404:vendor-data ] && continue
+            case $STATUS:$seed_file in 404:vendor-data | 404:network-config) continue ;; esac
             trouble "cloud-init/$seed_file could not be had: $(what_came)"
             return 1
         }
@@ -57,5 +57,17 @@ plant_in() {
         (umask 077 && for plant_file in $SEED_FILES; do
             [ ! -e "$T/seed/$plant_file" ] || cp "$T/seed/$plant_file" "$plant_dir/$plant_file" || exit 1
         done) &&
-        printf 'datasource_list: [ NoCloud, None ]\n' >"$1/etc/cloud/cloud.cfg.d/99-unbounded-seed.cfg"
+        printf 'datasource_list: [ NoCloud, None ]\n' >"$1/etc/cloud/cloud.cfg.d/99-unbounded-seed.cfg" &&
+        { [ ! -e "$T/seed/network-config" ] || free_network "$1"; }
+}
+
+# free_network ROOT: what would keep cloud-init from network-config, and this project's own DHCP on all cards.
+free_network() {
+    rm -f "$1/etc/systemd/network/20-dhcp.network"
+    set +f
+    for free_file in "$1"/etc/cloud/cloud.cfg.d/*.cfg; do
+        ! grep -q '^network: *{ *config: *disabled *}' "$free_file" ||
+            sed -i '/^network: *{ *config: *disabled *}/d' "$free_file" || return 1
+    done
+    set -f
 }

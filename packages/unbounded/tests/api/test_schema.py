@@ -81,6 +81,7 @@ def test_optional_fields_are_absent_not_null() -> None:
         ("Machine", "spec.pxe.redfish.passwordRef.key", "ssh-privatekey"),
         ("Machine", "spec.pxe.redfish.deviceID", "1"),
         ("Machine", "spec.pxe.cloudInit.userDataConfigMapRef.key", "user-data"),
+        ("Machine", "spec.pxe.cloudInit.networkConfigConfigMapRef.key", "network-config"),
         ("Machine", "spec.pxe.architecture", "amd64"),
         ("Machine", "spec.pxe.bootProtocol", "PXE"),
         ("Machine", "spec.operations.rebootCounter", 0),
@@ -113,7 +114,7 @@ def test_a_default_holds_the_defaults_of_its_own_fields() -> None:
 def test_nothing_else_has_a_default() -> None:
     with_default = {path for path, schema in below_spec_and_status() if "default" in schema}
     counters = {path for path in with_default if path.endswith("Counter")}
-    assert len(with_default - counters) == 18, sorted(with_default)
+    assert len(with_default - counters) == 19, sorted(with_default)
 
 
 @pytest.mark.parametrize(

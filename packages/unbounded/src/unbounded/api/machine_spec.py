@@ -51,6 +51,12 @@ class ConfigMapKeySelector(ApiStruct, frozen=True, kw_only=True):
     key: Annotated[DataKey, Field("Key within the ConfigMap's data.", defaulted=True)] = "user-data"
 
 
+class NetworkConfigKeySelector(ConfigMapKeySelector, frozen=True, kw_only=True):
+    """One key of a ConfigMap, with a network configuration."""
+
+    key: Annotated[DataKey, Field("Key within the ConfigMap's data.", defaulted=True)] = "network-config"
+
+
 class SecretReference(ApiStruct, frozen=True, kw_only=True):
     """A whole Secret."""
 
@@ -155,6 +161,13 @@ class CloudInitSpec(ApiStruct, frozen=True, kw_only=True):
 
     user_data_config_map_ref: Annotated[
         ConfigMapKeySelector | None, Field("ConfigMap with custom cloud-init user-data.")
+    ] = None
+    network_config_config_map_ref: Annotated[
+        NetworkConfigKeySelector | None,
+        Field(
+            "ConfigMap with the network configuration of the installed system, as cloud-init reads it. The "
+            "installation waits until it exists."
+        ),
     ] = None
 
 

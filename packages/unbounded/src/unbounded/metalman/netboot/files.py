@@ -1,8 +1,8 @@
 """Mapping of a path to a file of an image, and to the clients that may have it.
 
-A path is resolved in this order: `cloud-init/user-data`, which belongs to the Machine; `<path>.tmpl`, rendered;
-`<path>` as it is. `disk.img.*` comes from the image of `spec.pxe.image`. Everything else comes from
-`spec.pxe.netbootImage` if it is set.
+A path is resolved in this order: `cloud-init/user-data` and `cloud-init/network-config`, which belong to the Machine;
+`<path>.tmpl`, rendered; `<path>` as it is. `disk.img.*` comes from the image of `spec.pxe.image`. Everything else comes
+from `spec.pxe.netbootImage` if it is set.
 
 A host that is identified only by its source address gets only the first stages: loaders, their configuration, kernel,
 initrd. Their one secret is the prefix of the boot, which the configuration passes on. All other files require the
@@ -36,6 +36,7 @@ from unbounded.metalman.netboot.model import BootImages, NetbootImage
 from unbounded.metalman.templates import Template, TemplateContext, template_data
 
 USER_DATA: Final = "cloud-init/user-data"
+NETWORK_CONFIG: Final = "cloud-init/network-config"
 TEMPLATE: Final = ".tmpl"
 LONGEST_PATH: Final = 1024
 LARGEST_TEMPLATE_BYTES: Final = 1 << 20

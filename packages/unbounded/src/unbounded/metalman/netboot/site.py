@@ -42,6 +42,7 @@ from unbounded.metalman.netboot.boot_progress import BootTracker, FindingReporte
 from unbounded.metalman.netboot.boot_requests import PrefixKey, boot_record, with_counter_ahead
 from unbounded.metalman.netboot.files import (
     FIRST_STAGES,
+    NETWORK_CONFIG,
     USER_DATA,
     FileContent,
     FileRole,
@@ -66,6 +67,12 @@ from unbounded.metalman.netboot.model import (
     MacLookup,
     TemplateContextSource,
 )
+from unbounded.metalman.netboot.network_config import (
+    NetworkConfigInvalid,
+    NetworkConfigMissing,
+    has_network_config,
+    network_config,
+)
 from unbounded.metalman.netboot.status_writer import BootStatusWriter, cloud_init_condition, image_written
 from unbounded.metalman.netboot.template_data import EMPTY_USER_DATA, UserDataForbidden, UserDataMissing, user_data
 from unbounded.metalman.packet_counters import RepeatFilter
@@ -75,6 +82,8 @@ from unbounded.operations.parameters import erased_disks
 
 TEMPLATE_FAILED: Final = "TemplateFailed"
 USER_DATA_MISSING: Final = "UserDataMissing"
+NETWORK_CONFIG_MISSING: Final = "NetworkConfigMissing"
+NETWORK_CONFIG_INVALID: Final = "NetworkConfigInvalid"
 DIGEST: Final = ".sha256"
 SIZE: Final = ".size"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -86,6 +95,11 @@ UNREPORTED: Final = FileRejected(
     409,
     "spec.pxe.rootDeviceHints: the image is sent after the installer has reported the hardware; that of an older "
     "netboot image never does: use an image of this release, or spec.pxe.targetDisk instead of the hints",
+)
+UNPLANTED: Final = FileRejected(
+    409,
+    "the Machine has a network configuration, which the installer of an older netboot image does not write: use an "
+    "image of this release",
 )
 SWITCH_OFF: Final = ReportAnswer(200, {"status": "ok", "action": "PowerOff"})
 UNKNOWN: Final = ReportAnswer(404, {"error": "not found"})
@@ -203,13 +217,13 @@ class NetbootSite:
         kind = file_role(plain, served.loaders)
         if prefix is None and kind not in FIRST_STAGES:
             return FileRejected(404, "this file is only available under the URL prefix of the boot")
-        if visit.request.inspects and (kind is FileRole.DISK or plain == USER_DATA):
+        if visit.request.inspects and (kind is FileRole.DISK or plain in (USER_DATA, NETWORK_CONFIG)):
             return FileRejected(404, "this boot is for a HostInspect, which installs nothing")
         if kind is FileRole.DISK and visit.request.window is BootWindow.INSTALLING:
             if not plain.endswith((DIGEST, SIZE)) and (obstacle := await self._write_obstacle(visit)) is not None:
                 return obstacle
             self._tracker.record_image_request(visit.request)
-        own = await self._user_data(visit) if plain == USER_DATA else None
+        own = await self._own_file(visit, plain)
         private = prefix is not None and not visit.request.inspects
         return own if own is not None else await self._file(visit, served, plain, private=private)
 
@@ -431,6 +445,27 @@ class NetbootSite:
             log.warning("cannot serve correctly", machine=machine.name, reason=reason, why=text)
             self._parts.announce(machine, "Warning", reason, text)
 
+    async def _own_file(self, visit: BootVisit, path: str) -> Rendered | NotReadyYet | FileRejected | None:
+        """Return a file that the Machine's spec refers to; None for one of the image."""
+        if path == USER_DATA:
+            return await self._user_data(visit)
+        return await self._network_config(visit) if path == NETWORK_CONFIG else None
+
+    async def _network_config(self, visit: BootVisit) -> Rendered | NotReadyYet | FileRejected | None:
+        """Return the Machine's network configuration; None if its spec has none."""
+        try:
+            content = await network_config(self._parts.api, visit.machine)
+        except NetworkConfigMissing as error:
+            self._report_obstacle(visit, NETWORK_CONFIG_MISSING, str(error))
+            return NotReadyYet(RETRY_S, "the network configuration is not there yet")
+        except NetworkConfigInvalid as error:
+            self._report_obstacle(visit, NETWORK_CONFIG_INVALID, str(error))
+            return FileRejected(409, str(error))
+        except ApiError as error:
+            log.warning("cannot read network-config", error=error, machine=visit.machine.name)
+            return NotReadyYet(RETRY_S, "cannot read network-config now")
+        return None if content is None else Rendered(content, content_etag(content), TEXT)
+
     async def _user_data(self, visit: BootVisit) -> Rendered | NotReadyYet | FileRejected | None:
         """Return the Machine's own user-data; None if its spec refers to none."""
         machine = visit.machine
@@ -518,13 +553,16 @@ def _selection(machine: Machine, boot: str, erase: tuple[str, ...]) -> DiskSelec
 def write_obstacle(machine: Machine, boot: str, erase: tuple[str, ...] = ()) -> FileRejected | None:
     """Return why a boot may not write a disk, by its report and the present spec; None if it may.
 
-    A boot without a report has an older installer, which chooses by itself, and cannot do that by hints.
+    A boot without a report has an older installer, which chooses by itself, cannot do that by hints, and writes no
+    network configuration.
 
     Args:
         erase: serial numbers of the disks that the operation permits to be erased.
     """
     hardware = machine.status.hardware
     if hardware is None or hardware.boot != boot:
+        if has_network_config(machine):
+            return UNPLANTED
         return UNREPORTED if machine.spec.pxe is not None and machine.spec.pxe.root_device_hints is not None else None
     choice = choose_disk(hardware.disks, _selection(machine, boot, erase))
     return None if isinstance(choice, ChosenDisk) else FileRejected(409, choice.message)
