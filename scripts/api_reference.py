@@ -135,6 +135,8 @@ def _value(default: object) -> str:
 def _type_name(field: dict[str, Any]) -> str:
     if "additionalProperties" in field:
         return f"map of {field['additionalProperties']['type']}"
+    if "x-kubernetes-int-or-string" in field:
+        return "integer or string"
     if field["type"] == "array":
         return f"list of {field['items']['type']}"
     if field["type"] == "string" and field.get("format") == "date-time":

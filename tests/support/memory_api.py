@@ -27,7 +27,7 @@ Test = Callable[[Body], bool]
 
 BUILT_IN_GROUPS: Final = frozenset({"", "coordination.k8s.io"})
 BUILT_IN_WITH_STATUS: Final = frozenset({"nodes", "namespaces"})
-CUSTOM_WITHOUT_STATUS: Final = frozenset({"machineoperationcredentials"})
+CUSTOM_WITHOUT_STATUS: Final = frozenset({"machineoperationcredentials", "machineprofiles"})
 SERVER_FIELDS: Final = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
 MODIFIED: Final = "the object has been modified; please apply your changes to the latest version and try again"
 

@@ -76,6 +76,11 @@ pxe:
             "spec.pxe.rootDeviceHints",
             "targetDisk and rootDeviceHints exclude each other",
         ),
+        *(
+            (PXE, {"pxe__profileRef": {"name": "p"}, **disk}, "spec.pxe.profileRef", "profileRef excludes targetDisk")
+            for disk in ({"pxe__targetDisk": "/dev/sda"}, {"pxe__rootDeviceHints": {"model": "INTEL"}})
+        ),
+        (PXE, {"pxe__profileRef": {}}, "spec.pxe.profileRef.name", "Required"),
         (PXE, {"pxe__rootDeviceHints": {}}, "spec.pxe.rootDeviceHints", "at least one hint"),
         (PXE, {"pxe__rootDeviceHints": {"modell": "INTEL"}}, "spec.pxe.rootDeviceHints", "at least one hint"),
         (PXE, {"pxe__rootDeviceHints": {"model": ""}}, "spec.pxe.rootDeviceHints.model", "at least 1 char"),

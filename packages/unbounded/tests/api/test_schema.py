@@ -55,8 +55,8 @@ def test_every_field_is_described() -> None:
 
 def test_every_string_list_and_map_is_bounded() -> None:
     def bounded(schema: Schema) -> bool:
-        match schema["type"]:
-            case "string":
+        match schema.get("type"):
+            case "string" | None:
                 return "maxLength" in schema or "enum" in schema
             case "array":
                 return "maxItems" in schema and "x-kubernetes-list-type" in schema
@@ -93,6 +93,9 @@ def test_optional_fields_are_absent_not_null() -> None:
         ("MachineConfiguration", "spec.priority", 0),
         ("MachineConfiguration", "spec.updateStrategy.type", "OnDelete"),
         ("MachineConfiguration", "spec.revisionHistoryLimit", 10),
+        ("MachineProfile", "spec.softRaidDevices[].level", "raid1"),
+        ("MachineProfile", "spec.softRaidDevices[].metadata", "1.0"),
+        ("MachineProfile", "spec.logicalVolumes[].type", "linear"),
     ],
 )
 def test_a_default_is_filled_in_by_the_server(kind: str, path: str, default: object) -> None:
@@ -114,7 +117,7 @@ def test_a_default_holds_the_defaults_of_its_own_fields() -> None:
 def test_nothing_else_has_a_default() -> None:
     with_default = {path for path, schema in below_spec_and_status() if "default" in schema}
     counters = {path for path in with_default if path.endswith("Counter")}
-    assert len(with_default - counters) == 19, sorted(with_default)
+    assert len(with_default - counters) == 22, sorted(with_default)
 
 
 @pytest.mark.parametrize(
@@ -207,9 +210,9 @@ def test_operations_are_selected_by_machine_and_phase() -> None:
     assert version["selectableFields"] == [{"jsonPath": ".spec.machineRef"}, {"jsonPath": ".status.phase"}]
 
 
-def test_all_but_the_credential_have_a_status_subresource() -> None:
+def test_all_but_the_credential_and_the_profile_have_a_status_subresource() -> None:
     without = [kind for kind, crd in CRDS.items() if "subresources" not in crd["spec"]["versions"][0]]
-    assert without == ["MachineOperationCredential"]
+    assert without == ["MachineOperationCredential", "MachineProfile"]
 
 
 def test_every_rule_stands_in_a_definition() -> None:

@@ -19,6 +19,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind, Object
 from unbounded.api.names import LABEL_CONFIGURATION, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.api.rules import RULES, ValidationRule
 
 
@@ -122,6 +123,7 @@ DEFINITIONS: Final = (
             AGE,
         ),
     ),
+    KindDefinition(MACHINE_PROFILES, "mprof", (AGE,), has_status=False),
 )
 
 
@@ -168,6 +170,7 @@ def _version(definition: KindDefinition) -> dict[str, Any]:
 
 
 Schema = dict[str, Any]
+INT_OR_STRING: Final = "int-or-string"  # the plain type of int | str
 
 TYPE_META: Final[Schema] = {
     "apiVersion": {
@@ -240,8 +243,8 @@ def unwrapped(hint: Any) -> tuple[Any, Field]:
         plain, inner = unwrapped(hint.__origin__)
         return plain, combined(hint.__metadata__).over(inner)
     if origin in (Union, UnionType):
-        (only,) = (part for part in get_args(hint) if part is not NoneType)
-        return unwrapped(only)
+        parts = [part for part in get_args(hint) if part is not NoneType]
+        return (INT_OR_STRING, Field()) if parts == [int, str] else unwrapped(*parts)
     return hint, Field()
 
 
@@ -261,6 +264,8 @@ def _bare_schema(plain: Any, field: Field) -> Schema:
             return _annotations(
                 type="integer", format=field.format or "int64", minimum=field.minimum, maximum=field.maximum
             )
+        case t if t == INT_OR_STRING:
+            return _int_or_string_schema(field)
         case t if t is tuple:
             return _list_schema(get_args(plain)[0], field)
         case t if t is dict:
@@ -268,7 +273,9 @@ def _bare_schema(plain: Any, field: Field) -> Schema:
             return {"type": "object", "additionalProperties": values, "maxProperties": field.max_properties or MAX_MAP}
         case t if issubclass(t, ApiStruct):
             return struct_schema(t)
-    raise TypeError(f"{plain} has no schema: use str, bool, int, tuple[..., ...], dict[str, ...] or an ApiStruct")
+    raise TypeError(
+        f"{plain} has no schema: use str, bool, int, int | str, tuple[..., ...], dict[str, ...] or an ApiStruct"
+    )
 
 
 def _string_schema(field: Field) -> Schema:
@@ -281,6 +288,16 @@ def _string_schema(field: Field) -> Schema:
         minLength=field.min_length,
         maxLength=field.max_length or MAX_STRING,
     )
+
+
+def _int_or_string_schema(field: Field) -> Schema:
+    """Return the schema of a number or a text; pattern and length limit the text, the minimum the number."""
+    return _annotations(
+        anyOf=[{"type": "integer"}, {"type": "string"}],
+        pattern=field.pattern,
+        maxLength=field.max_length or MAX_STRING,
+        minimum=field.minimum,
+    ) | {"x-kubernetes-int-or-string": True}
 
 
 def _list_schema(element: Any, field: Field) -> Schema:

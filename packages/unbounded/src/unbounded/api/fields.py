@@ -54,6 +54,10 @@ HTTP_URL: Final = r"^https?://[^/?#@\s]+([/?][^\s]*)?$"  # no user information: 
 RELEASE_VERSION: Final = r"^v?[0-9]+\.[0-9]+(\.[0-9]+([-+][0-9A-Za-z.+-]+)?)?$"
 TAINT: Final = r"^[^=:\s]+(=[^:\s]*)?:(NoSchedule|PreferNoSchedule|NoExecute)$"
 SHA256: Final = r"^[0-9A-Fa-f]{64}$"
+# a quantity of Kubernetes without exponent; only 0 is zero
+DISK_SIZE: Final = (
+    r"^(0|[1-9][0-9]{0,17}(\.[0-9]{1,6})?(k|[MGTPE]|[KMGTPE]i)?|0\.[0-9]{0,5}[1-9](k|[MGTPE]|[KMGTPE]i))$"
+)
 HOST_KEY: Final = r"^[a-z0-9@.-]+ [A-Za-z0-9+/]{32,}={0,3}( .*)?$"
 
 
@@ -107,6 +111,7 @@ HttpUrl = Annotated[str, Field(pattern=HTTP_URL, min_length=1, max_length=2048)]
 ImageReference = Annotated[str, Field(min_length=1, max_length=1024)]
 KubernetesVersion = Annotated[str, Field(pattern=RELEASE_VERSION, max_length=64)]
 HostKey = Annotated[str, Field(pattern=HOST_KEY, max_length=4096)]
+DiskSize = Annotated[int | str, Field(pattern=DISK_SIZE, max_length=32, minimum=0)]
 Int32 = Annotated[int, Field(format="int32")]
 Count = Annotated[int, Field(minimum=0)]
 

@@ -236,6 +236,10 @@ class PXESpec(ApiStruct, frozen=True, kw_only=True):
         RootDeviceHints | None,
         Field("Disk that the image is written to, by its properties. It excludes targetDisk."),
     ] = None
+    profile_ref: Annotated[
+        LocalObjectReference | None,
+        Field("MachineProfile with the layout of the disks. It excludes targetDisk and rootDeviceHints."),
+    ] = None
     attestation: Annotated[AttestationSpec | None, Field("TPM that identifies the machine.")] = None
 
 

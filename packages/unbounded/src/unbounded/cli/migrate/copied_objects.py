@@ -17,6 +17,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import CONFIGMAP_MIGRATION, CONFIGMAP_OPERATIONS, GROUP, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.cli.deploy import components
 from unbounded.cli.deploy.server_side_apply import DISRUPTION_BUDGETS, PRIORITY_CLASSES
 from unbounded.cli.manifests import CRDS, manifests
@@ -46,6 +47,7 @@ COPIED: Final[tuple[RawKind, ...]] = (
     MACHINE_OPERATION_CREDENTIALS.raw(),
     MACHINE_CONFIGURATIONS.raw(),
     MACHINE_CONFIGURATION_VERSIONS.raw(),
+    MACHINE_PROFILES.raw(),
     MACHINES.raw(),
     MACHINE_OPERATIONS.raw(),
     NODES.raw(),

@@ -25,7 +25,7 @@ from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
-from unbounded.metalman.disk_choice import AwaitedDisk, ChosenDisk, DiskRefused, DiskSelection, choose_disk
+from unbounded.metalman.disk_choice import NO_PROFILES, AwaitedDisk, ChosenDisk, DiskRefused, DiskSelection, choose_disk
 from unbounded.metalman.http.ports import (
     CloudInitEvent,
     FileRejected,
@@ -561,8 +561,11 @@ def write_obstacle(machine: Machine, boot: str, erase: tuple[str, ...] = ()) -> 
     """
     hardware = machine.status.hardware
     if hardware is None or hardware.boot != boot:
+        pxe = machine.spec.pxe
+        if pxe is not None and pxe.profile_ref is not None:
+            return FileRejected(409, NO_PROFILES)
         if has_network_config(machine):
             return UNPLANTED
-        return UNREPORTED if machine.spec.pxe is not None and machine.spec.pxe.root_device_hints is not None else None
+        return UNREPORTED if pxe is not None and pxe.root_device_hints is not None else None
     choice = choose_disk(hardware.disks, _selection(machine, boot, erase))
     return None if isinstance(choice, ChosenDisk) else FileRejected(409, choice.message)
