@@ -13,7 +13,8 @@ import msgspec
 
 from unbounded.api.fields import ApiStruct
 from unbounded.api.hardware import DiskFacts, HardwareFacts, HardwareSource, HardwareStatus
-from unbounded.metalman.inspection import bounded, disk_identities, facts_digest, inspected
+from unbounded.metalman.hardware_bounds import bounded
+from unbounded.metalman.inspection import disk_identities, facts_digest, inspected
 from unbounded.metalman.redfish.inventory_reader import Inventory
 from unbounded.operations.record import with_nulls
 

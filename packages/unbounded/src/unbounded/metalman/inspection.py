@@ -2,99 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+from typing import Final
 
 import msgspec
 
-from unbounded.api.conditions import ConditionReason, ConditionStatus, fit_message
-from unbounded.api.crd import unwrapped
-from unbounded.api.fields import MAX_LIST, MAX_STRING, ApiStruct, Field
+from unbounded.api.conditions import ConditionReason, ConditionStatus
 from unbounded.api.hardware import DiskFacts, HardwareFacts, HardwareSource, HardwareStatus
 from unbounded.metalman.netboot.model import ConditionState
 
-LARGEST_INT: Final = (1 << 63) - 1
 MEMORY_NOISE: Final = 0.01  # a kernel reserves a little more or less of the same memory
 NAMED_PARTS: Final = 20  # in a message
-MULTILINE: Final = ".ekCertificate"  # the only text of several lines
-
-Struct = TypeVar("Struct", bound=ApiStruct)
-
-
-def bounded(struct: Struct, path: str = "") -> Struct:
-    """Return a reported Struct within the limits of its fields: long texts and lists are cut, odd links dropped,
-    and unprintable characters become blanks.
-
-    Raises:
-        ValueError: a value is impossible; the message begins with the path of its field.
-    """
-    values = {
-        limit.field: _bounded(value, limit, f"{path}.{limit.key}".lstrip("."))
-        for limit in _limits(type(struct))
-        if (value := getattr(struct, limit.field)) is not None
-    }
-    return msgspec.structs.replace(struct, **values)
-
-
-@dataclass(frozen=True)
-class _FieldLimit:
-    """The limits of a field, and of the elements of a list."""
-
-    field: str
-    key: str  # its name on the wire
-    limit: Field
-    element: Field
-
-
-@functools.cache
-def _limits(struct: type[ApiStruct]) -> tuple[_FieldLimit, ...]:
-    hints = get_type_hints(struct, include_extras=True)  # too slow for each of hundreds of disks
-    return tuple(
-        _FieldLimit(info.name, info.encode_name, limit, _element(plain))
-        for info in msgspec.structs.fields(struct)
-        for plain, limit in (unwrapped(hints[info.name]),)
-    )
-
-
-def _element(plain: Any) -> Field:
-    return unwrapped(get_args(plain)[0])[1] if get_origin(plain) is tuple else Field()
-
-
-def _bounded(value: Any, limit: _FieldLimit, path: str) -> Any:
-    if not isinstance(value, tuple):
-        return _bounded_value(value, limit.limit, path)
-    pattern = limit.element.pattern
-    kept = [one for one in value if pattern is None or re.fullmatch(pattern, one)]
-    kept = kept[: limit.limit.max_items or MAX_LIST]
-    return tuple(_bounded_value(one, limit.element, f"{path}[{index}]") for index, one in enumerate(kept))
-
-
-def _bounded_value(value: Any, field: Field, path: str) -> Any:
-    if isinstance(value, ApiStruct):
-        return bounded(value, path)
-    if isinstance(value, str):
-        return _bounded_text(value, field, path)
-    if isinstance(value, int) and not (field.minimum or 0) <= value <= LARGEST_INT:
-        raise ValueError(f"{path}: must be a number from {field.minimum or 0} to {LARGEST_INT}")
-    return value
-
-
-def _bounded_text(value: str, field: Field, path: str) -> str:
-    if field.enum and value not in field.enum:
-        raise ValueError(f"{path}: must be one of {', '.join(field.enum)}")
-    if field.pattern and not re.fullmatch(field.pattern, value):
-        raise ValueError(f"{path}: must match {field.pattern}")
-    lines = value.split("\n") if path.endswith(MULTILINE) else [value]
-    return fit_message("\n".join(map(_printable, lines)), field.max_length or MAX_STRING)
-
-
-def _printable(line: str) -> str:
-    """Return a line that cannot control the terminal on which a message quotes it."""
-    return line if line.isprintable() else "".join(char if char.isprintable() else " " for char in line)
 
 
 def facts_digest(facts: HardwareFacts) -> str:

@@ -16,8 +16,8 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec.structs import replace
 
+from unbounded.metalman.hardware_bounds import bounded
 from unbounded.metalman.http.ports import CloudInitEvent, HardwareReport, ProgressReport
-from unbounded.metalman.inspection import bounded
 from unbounded.metalman.tftp.protocol import normalized_name
 
 BOOT: Final = "boot"
