@@ -182,14 +182,16 @@ class Host:
         for fact, value in {**sectors, "removable": "0", "ro": "0", **facts}.items():
             (told / fact).parent.mkdir(exist_ok=True)
             (told / fact).write_text(f"{value}\n")
-        path = self.root / "dev" / name
+        file = name.replace("!", "/")  # as the kernel has them in sysfs and below /dev
+        path = self.root / "dev" / file
+        path.parent.mkdir(exist_ok=True)
         if device is not None:
             path.symlink_to(device)
         else:
-            with path.open("wb") as file:
-                file.truncate(mib * MIB)
+            with path.open("wb") as content:
+                content.truncate(mib * MIB)
         if serial:
-            (self.root / "dev/disk/by-id" / f"ata-DISK_{serial}").symlink_to(f"../../{name}")
+            (self.root / "dev/disk/by-id" / f"ata-DISK_{serial}").symlink_to(f"../../{file}")
         return path
 
     def partition(self, disk: str, name: str) -> None:

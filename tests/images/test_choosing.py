@@ -173,6 +173,12 @@ async def test_the_disk_that_metalman_names_is_taken(host: Host, where: Site) ->
     assert states == {"sda": ("Blank", ["ata-DISK_A1"]), "sdb": ("Blank", ["ata-DISK_B2"])}
 
 
+async def test_a_disk_whose_file_is_in_a_folder_below_dev_is_taken(host: Host, where: Site) -> None:
+    host.disk("cciss!c0d0", 4000)
+    assert await chosen(host, where) == ["Write /dev/cciss/c0d0", "cciss!c0d0"]
+    assert where.hardware[0]["hardware"]["disks"][0]["name"] == "cciss!c0d0"
+
+
 async def test_the_order_of_an_answers_members_and_words_in_its_texts_do_not_matter(host: Host) -> None:
     text = '{ "message": "a \\"disk\\": \\"/dev/sdb\\"", "disk": "/dev/sda", "action":"Write" }'
     (host.root / "tmp/body").write_text(text)

@@ -19,6 +19,14 @@ disks() {
     set -f
 }
 
+# device NAME: the file of a disk or partition. Where its name has a / (cciss/c0d0), the kernel has a ! in sysfs.
+device() {
+    case $1 in
+        *!*) printf '%s/%s\n' "$DEV" "$(printf '%s' "$1" | tr ! /)" ;;
+        *) printf '%s/%s\n' "$DEV" "$1" ;;
+    esac
+}
+
 bytes_of() {
     echo $(($(value "$SYS/block/$1/size" 0) * 512))
 }
@@ -37,7 +45,7 @@ note_links() {
 # known_as NAME: the names of a disk below /dev/disk/by-id.
 known_as() {
     note_links
-    known_device="by-id $(readlink -f "$DEV/$1") "
+    known_device="by-id $(readlink -f "$(device "$1")") "
     while IFS= read -r known_line; do
         case $known_line in "$known_device"*) printf '%s ' "${known_line#"$known_device"}" ;; esac
     done <"$T/links"
@@ -65,7 +73,7 @@ erased() {
 # nothing that blkid knows, and nothing in the first EDGE_MIB and the last MiB. A partition whose table was wiped starts at
 # 1 MiB as a rule.
 contents() {
-    contents_dev=$DEV/$1
+    contents_dev=$(device "$1")
     set +f
     for contents_part in "$SYS/block/$1/$1"*; do
         [ -d "$contents_part" ] || continue
@@ -91,20 +99,21 @@ contents() {
 
 # judge NAME UID: the state of a disk: "Blank", "Own" (this Machine's earlier install), or "Foreign" and what is there.
 judge() {
-    judge_mark=$(read_mark "$DEV/$1")
+    judge_dev=$(device "$1")
+    judge_mark=$(read_mark "$judge_dev")
     if [ -n "$judge_mark" ]; then
         judge_owner=$(mark_says machine "$judge_mark")
         if [ "$judge_owner" != "$2" ]; then
             echo "Foreign installed for Machine $(mark_says name "$judge_mark") with UID $judge_owner"
             return
         fi
-        judge_table=$(blkid -p -o value -s PTUUID "$DEV/$1" 2>/dev/null)
-        judge_type=$(blkid -p -o value -s TYPE "$DEV/$1" 2>/dev/null)
+        judge_table=$(blkid -p -o value -s PTUUID "$judge_dev" 2>/dev/null)
+        judge_type=$(blkid -p -o value -s TYPE "$judge_dev" 2>/dev/null)
         case $(mark_says state "$judge_mark"):${judge_type:+used} in
             writing:) [ -z "$judge_table" ] && echo Own && return ;;
             installed:) [ "$judge_table" = "$(mark_says table "$judge_mark")" ] && echo Own && return ;;
         esac
-        echo "Foreign an earlier install of this Machine, changed since: $(signatures "$DEV/$1")"
+        echo "Foreign an earlier install of this Machine, changed since: $(signatures "$judge_dev")"
         return
     fi
     if judge_there=$(contents "$1"); then echo "Foreign $judge_there"; else echo Blank; fi
@@ -114,7 +123,7 @@ judge() {
 disk_at() {
     at_device=$(readlink -f "$DEV/${1#/dev/}")
     for at_disk in $(disks); do
-        [ "$(readlink -f "$DEV/$at_disk")" != "$at_device" ] || { printf '%s\n' "$at_disk" && return 0; }
+        [ "$(readlink -f "$(device "$at_disk")")" != "$at_device" ] || { printf '%s\n' "$at_disk" && return 0; }
     done
     return 1
 }

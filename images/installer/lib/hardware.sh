@@ -239,8 +239,9 @@ disk_facts() {
     disk_bus "$1" "$disk_device"
     disk_identity "$disk_sys"
     case ${disk_device##*/} in [0-9]*:[0-9]*:[0-9]*:[0-9]*) text hctl "${disk_device##*/}" ;; esac
-    disk_links byID "by-id $(readlink -f "$DEV/$1")"
-    disk_links byPath "by-path $(readlink -f "$DEV/$1")"
+    disk_file=$(readlink -f "$(device "$1")")
+    disk_links byID "by-id $disk_file"
+    disk_links byPath "by-path $disk_file"
     text state "${2%% *}"
     case $2 in "Foreign "?*) text contents "${2#* }" ;; esac
 }

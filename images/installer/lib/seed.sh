@@ -18,11 +18,13 @@ fetch_seed() {
 
 # partitions DISK: their devices, after the kernel has looked at the new table.
 partitions() {
-    [ ! -b "$DEV/$1" ] || blockdev --rereadpt "$DEV/$1" 2>/dev/null
+    partitions_of=$(device "$1")
+    [ ! -b "$partitions_of" ] || blockdev --rereadpt "$partitions_of" 2>/dev/null
     ! command -v udevadm >/dev/null || udevadm settle --timeout 10
     set +f
     for part_dir in "$SYS/block/$1/$1"*; do
-        [ ! -e "$DEV/${part_dir##*/}" ] || printf '%s\n' "$DEV/${part_dir##*/}"
+        part_dev=$(device "${part_dir##*/}")
+        [ ! -e "$part_dev" ] || printf '%s\n' "$part_dev"
     done
     set -f
 }

@@ -131,7 +131,7 @@ read_back() {
 
 # write_image URL SHA256 DISK UID NAME: all of it; afterwards the disk is this Machine's and starts.
 write_image() {
-    write_dev=$DEV/$3
+    write_dev=$(device "$3")
     write_size=$(bytes_of "$3")
     rm -f "$T/trouble" "$T/sums"
     mkfifo "$T/sums"

@@ -84,6 +84,7 @@ CASES: Final = {
     "unknown sectors": Case((replace(A, sector_bytes=None),), "no disk is blank"),
     "too small for the image": Case((A,), "no disk is blank", image_bytes=481 * GB),
     "named by the kernel's name": Case((A, B), "sdb", "/dev/sdb"),
+    "named in a folder": Case((A, disk("cciss!c0d0", serial="B2")), "cciss!c0d0", "/dev/cciss/c0d0"),
     "named by path": Case((A, replace(B, by_path=("pci-0",))), "sdb", "/dev/disk/by-path/pci-0"),
     "named and foreign": Case((B, FOREIGN_A), f"targetDisk {path('A1')} holds data of others; erase it", path("A1")),
     "named and missing": Case((A,), "targetDisk /dev/sdz is no disk here; ", "/dev/sdz"),
@@ -269,6 +270,12 @@ def test_a_disk_is_chosen_by_the_name_that_stays(links: tuple[str, ...], best: s
     choice = choose_disk((disk("sda", by_id=links),), DiskSelection())
     assert isinstance(choice, ChosenDisk)
     assert choice.path == best
+
+
+def test_a_disk_without_such_a_name_is_chosen_by_its_file() -> None:
+    choice = choose_disk((disk("cciss!c0d0"),), DiskSelection())
+    assert isinstance(choice, ChosenDisk)
+    assert choice.path == "/dev/cciss/c0d0"
 
 
 # ---- permutations: sets of disks at random, judged by rules that are stated here once more

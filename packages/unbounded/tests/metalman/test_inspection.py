@@ -128,6 +128,8 @@ def test_a_report_is_cut_to_the_limits_of_the_api() -> None:
     assert cut.system is not None
     assert cut.system.product == "p" * 255 + "…"
     assert bounded(DiskFacts(name="sda", by_id=("ata-A", "a b", "wwn-0xa"))).by_id == ("ata-A", "wwn-0xa")
+    in_a_folder = DiskFacts(name="cciss!c0d0", by_path=("pci-0!1",))
+    assert bounded(in_a_folder) == replace(in_a_folder, by_path=()), "links are words of a shell command"
     assert bounded(FACTS) == FACTS
 
 

@@ -14,6 +14,8 @@ Text = Annotated[str, Field(max_length=256)]
 PCIAddress = Annotated[str, Field("PCI address, such as 0000:17:00.0.", max_length=32)]
 # becomes a word of a shell command, below /dev/disk/by-id or by-path
 LinkName = Annotated[str, Field(pattern=r"^[A-Za-z0-9#+.:=@_-]+$", min_length=1, max_length=200)]
+# a kernel name has a ! for each / of the file below /dev: cciss!c0d0
+DiskName = Annotated[str, Field(pattern=r"^[A-Za-z0-9#+.:=@_!-]+$", min_length=1, max_length=200)]
 MAX_LINKS: Final = 32  # of one disk
 
 
@@ -89,7 +91,9 @@ class NICFacts(ApiStruct, frozen=True, kw_only=True):
 class DiskFacts(ApiStruct, frozen=True, kw_only=True):
     """A fixed and writable disk."""
 
-    name: Annotated[LinkName, Field("Name that the installer's kernel gave it, such as sda. It may change.")]
+    name: Annotated[
+        DiskName, Field("Name that the installer's kernel gave it, such as sda or cciss!c0d0. It may change.")
+    ]
     size_bytes: Annotated[Count | None, Field("Size in bytes.")] = None
     sector_bytes: Annotated[Count | None, Field("Logical sector size in bytes: 512, or 4096 of a 4Kn disk.")] = None
     rotational: Annotated[bool | None, Field("True for a hard disk, false for flash.")] = None

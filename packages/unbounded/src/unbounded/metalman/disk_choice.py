@@ -310,7 +310,12 @@ def unfit(disk: DiskFacts, image_bytes: int) -> str:
 def has_path(disk: DiskFacts, path: str) -> bool:
     """Return whether a path is one of a disk's names: the kernel's, by-id or by-path."""
     links = [f"/dev/disk/by-id/{link}" for link in disk.by_id] + [f"/dev/disk/by-path/{link}" for link in disk.by_path]
-    return path in (f"/dev/{disk.name}", *links)
+    return path in (device_file(disk), *links)
+
+
+def device_file(disk: DiskFacts) -> str:
+    """Return the file of a disk, as the kernel names it; a ! in the name is a / of its path."""
+    return "/dev/" + disk.name.replace("!", "/")
 
 
 def stable_link(disk: DiskFacts) -> str:
@@ -365,4 +370,4 @@ def is_foreign(disk: DiskFacts) -> bool:
 
 def _chosen(disk: DiskFacts) -> ChosenDisk:
     link = stable_link(disk)
-    return ChosenDisk(disk, f"/dev/disk/by-id/{link}" if link else f"/dev/{disk.name}")
+    return ChosenDisk(disk, f"/dev/disk/by-id/{link}" if link else device_file(disk))
