@@ -4,6 +4,7 @@ import pytest
 
 from tests.api.checking import SCHEMAS, Object, assert_refused, made, refusals
 from unbounded.api.machine import MAX_MACHINE_NAME
+from unbounded.api.network import MAX_BONDS, MAX_BRIDGES, MAX_ETHERNETS, MAX_VLANS
 
 SSH = """
 ssh: {host: 10.0.0.5, privateKeyRef: {name: k, namespace: unbounded-kube}}
@@ -22,10 +23,72 @@ pxe:
   redfish: {url: "https://bmc", username: admin, passwordRef: {name: p, namespace: other}}
 """
 
+NETWORK = """
+pxe: {image: i}
+network:
+  ethernets:
+  - {name: one, mac: "52:54:00:00:00:0a"}
+  - {name: two, mac: "52:54:00:00:00:0b"}
+  - name: three
+    mac: "52:54:00:00:00:0c"
+    addresses: [192.0.2.10/24, "2001:db8::10/64"]
+    routes: [{to: default, via: 192.0.2.1}, {to: "2001:db8:1::/48", via: "fe80::1"}]
+    nameservers: {addresses: [192.0.2.53], search: [example.com]}
+  bonds:
+  - {name: bond0, interfaces: [one, two], parameters: {mode: 802.3ad}, dhcp4: true}
+  vlans:
+  - {name: vlan10, id: 10, link: bond0}
+  bridges:
+  - {name: br0, interfaces: [vlan10]}
+"""
+NIC = "network__ethernets__2"
+
 
 @pytest.mark.parametrize(
     ("spec", "changes", "field", "words"),
     [
+        (PXE, {"network": {"ethernets": []}}, "spec.network.ethernets", "at least 1 item"),
+        (NETWORK, {f"{NIC}__mac": "52:54:00:00:00"}, "spec.network.ethernets[2].mac", "should match"),
+        (NETWORK, {f"{NIC}__mac": "52:54:00:00:00:0B"}, "spec.network.ethernets", "of one of the ethernets only"),
+        (NETWORK, {f"{NIC}__name": "two"}, "spec.network.ethernets[2]", "Duplicate value"),
+        (NETWORK, {f"{NIC}__name": "br0"}, "spec.network.ethernets", "must differ from those of bonds and vlans"),
+        (NETWORK, {f"{NIC}__name": "three/../../x"}, "spec.network.ethernets[2].name", "should match"),
+        (NETWORK, {f"{NIC}__name": "a" * 16}, "spec.network.ethernets[2].name", "15"),
+        (NETWORK, {f"{NIC}__addresses": ["192.0.2.10"]}, "spec.network.ethernets[2].addresses", "have a prefix"),
+        (NETWORK, {f"{NIC}__addresses": ["192.0.2.10/33"]}, "spec.network.ethernets[2].addresses", "have a prefix"),
+        (NETWORK, {f"{NIC}__routes__0__to": "defaults"}, "spec.network.ethernets[2].routes[0].to", "must be default"),
+        (NETWORK, {f"{NIC}__routes__0__via": "gateway"}, "spec.network.ethernets[2].routes[0].via", "IPv4 or IPv6"),
+        (
+            NETWORK,
+            {f"{NIC}__nameservers__addresses": ["dns"]},
+            "spec.network.ethernets[2].nameservers.addresses",
+            "IPv4 or IPv6",
+        ),
+        (NETWORK, {f"{NIC}__mtu": 67}, "spec.network.ethernets[2].mtu", "68"),
+        (NETWORK, {"network__bonds__0__interfaces": ["one", "br0"]}, "spec.network.bonds", "names of ethernets"),
+        (NETWORK, {"network__bonds__0__interfaces": []}, "spec.network.bonds[0].interfaces", "at least 1 item"),
+        (
+            NETWORK,
+            {"network__bonds__0__name": "vlan10", "network__vlans__0__link": "three"},
+            "spec.network.bonds",
+            "must differ from those of vlans",
+        ),
+        (NETWORK, {"network__bonds__0__parameters__mode": "lacp"}, "spec.network.bonds[0].parameters.mode", "802.3ad"),
+        (NETWORK, {"network__vlans__0__link": "vlan10"}, "spec.network.vlans", "ethernets or bonds or bridges"),
+        (NETWORK, {"network__vlans__0__id": 4095}, "spec.network.vlans[0].id", "4094"),
+        (
+            NETWORK,
+            {"network__vlans__0__name": "br0", "network__bridges__0__interfaces": ["three"]},
+            "spec.network.vlans",
+            "must differ from those of bridges",
+        ),
+        (NETWORK, {"network__bridges__0__interfaces": ["x"]}, "spec.network.bridges", "ethernets or bonds or vlans"),
+        (
+            NETWORK,
+            {"pxe__cloudInit": {"networkConfigConfigMapRef": {"name": "n", "namespace": "default"}}},
+            "spec.network",
+            "exclude each other",
+        ),
         (SSH, {"ssh__privateKeyRef__namespace": "default"}, "spec.ssh.privateKeyRef.namespace", "unbounded-kube"),
         (
             BASTION,
@@ -198,3 +261,23 @@ def test_a_disk_may_be_named_as_udev_and_the_kernel_do(disk: str) -> None:
 )
 def test_a_disk_may_be_described_by_root_device_hints(hints: Object) -> None:
     assert refusals("Machine", made("Machine", PXE, pxe__rootDeviceHints=hints)) == []
+
+
+def test_the_largest_network_is_within_the_costs_of_rules() -> None:
+    def names(kind: str, count: int) -> list[str]:
+        return [f"{kind}{'n' * 10}{number:02}"[:15] for number in range(count)]
+
+    cards, vlans = names("eth", MAX_ETHERNETS), names("vla", MAX_VLANS)
+    addresses = [f"2001:db8:aaaa:bbbb:cccc:dddd:eeee:{number:04}/64" for number in range(16)]
+    routes = [{"to": address, "via": address.removesuffix("/64"), "onLink": True} for address in addresses * 2]
+    bond = {"interfaces": cards, "parameters": {"mode": "802.3ad"}, "addresses": addresses}
+    network: Object = {
+        "ethernets": [
+            {"name": name, "mac": f"52:54:00:00:00:{at:02X}", "addresses": addresses, "routes": routes}
+            for at, name in enumerate(cards)
+        ],
+        "bonds": [{"name": name, **bond} for name in names("bon", MAX_BONDS)],
+        "vlans": [{"name": name, "id": 7, "link": names("bri", MAX_BRIDGES)[-1]} for name in vlans],
+        "bridges": [{"name": name, "interfaces": vlans[-MAX_ETHERNETS:]} for name in names("bri", MAX_BRIDGES)],
+    }
+    assert refusals("Machine", made("Machine", "{}", network=network)) == []

@@ -25,6 +25,7 @@ from unbounded.api.fields import (
     ProviderName,
 )
 from unbounded.api.meta import LocalObjectReference
+from unbounded.api.network import NetworkSpec
 from unbounded.api.operation import OperationsStatus
 
 NodeLabels = Annotated[
@@ -324,6 +325,13 @@ class MachineSpec(ApiStruct, frozen=True, kw_only=True):
 
     ssh: Annotated[SSHSpec | None, Field("SSH access. Without it, machina does not provision the Machine.")] = None
     pxe: Annotated[PXESpec | None, Field("Network boot and BMC access, for metalman.")] = None
+    network: Annotated[
+        NetworkSpec | None,
+        Field(
+            "Network of the installed system, for metalman. It excludes pxe.cloudInit.networkConfigConfigMapRef. "
+            "If absent, the image configures the network, usually by DHCP."
+        ),
+    ] = None
     kubernetes: Annotated[KubernetesSpec | None, Field("How the machine joins the cluster.")] = None
     agent: Annotated[AgentSpec | None, Field("The agent on the host.")] = None
     operations: Annotated[OperationsStatus | None, Field("Desired counts of reboots and repaves.")] = None

@@ -20,6 +20,15 @@ from unbounded.api.machine import MAX_MACHINE_NAME, Machine
 from unbounded.api.machine_spec import BastionSSHSpec, DHCPLease, MachineSpec, PXESpec, RootDeviceHints, SSHSpec
 from unbounded.api.meta import LabelSelectorRequirement
 from unbounded.api.names import NAMESPACE
+from unbounded.api.network import (
+    BondInterface,
+    BridgeInterface,
+    EthernetInterface,
+    Nameservers,
+    NetworkRoute,
+    NetworkSpec,
+    VLANInterface,
+)
 from unbounded.api.node_settings import RESERVED, SIGNALS, KubeletSettings, NodeSettings
 from unbounded.api.operation import TERMINAL_PHASES, MachineOperation, MachineOperationSpec
 from unbounded.api.profile import (
@@ -90,6 +99,57 @@ _SYSCTL: Final = (
     ),
 )
 
+
+def _has_interface(lists: tuple[str, ...], name: str) -> str:
+    """Return CEL that holds when one of these lists of spec.network has an element of this name."""
+    return " || ".join(f"has(self.{each}) && self.{each}.exists(one, one.name == {name})" for each in lists)
+
+
+def _refers(field: str, reference: str, lists: tuple[str, ...]) -> ValidationRule:
+    """Return the rule that names in a list of spec.network resolve; `field` is a list of names, or one name."""
+    each = f"each.{reference}"
+    found = (
+        f"{each}.all(name, {_has_interface(lists, 'name')})"
+        if reference == "interfaces"
+        else _has_interface(lists, each)
+    )
+    given = f"!has({each}) || {found}" if reference == "interfaces" else found
+    return ValidationRule(
+        f"!has(self.{field}) || self.{field}.all(each, {given})",
+        f"{reference} of {field} must be names of {' or '.join(lists)}",
+        f".{field}",
+    )
+
+
+def _distinct(field: str, others: tuple[str, ...]) -> ValidationRule:
+    return ValidationRule(
+        f"!has(self.{field}) || self.{field}.all(each, !({_has_interface(others, 'each.name')}))",
+        f"names of {field} must differ from those of {' and '.join(others)}",
+        f".{field}",
+    )
+
+
+_INTERFACE: Final = (
+    ValidationRule(
+        "!has(self.addresses) || self.addresses.all(each, isCIDR(each))",
+        "addresses must have a prefix, such as 192.0.2.10/24 or 2001:db8::10/64",
+        ".addresses",
+    ),
+)
+_NETWORK: Final = (
+    _distinct("ethernets", ("bonds", "vlans", "bridges")),
+    _distinct("bonds", ("vlans", "bridges")),
+    _distinct("vlans", ("bridges",)),
+    ValidationRule(
+        "self.ethernets.all(each, self.ethernets.exists_one(one, one.mac.lowerAscii() == each.mac.lowerAscii()))",
+        "each mac must be that of one of the ethernets only",
+        ".ethernets",
+    ),
+    _refers("bonds", "interfaces", ("ethernets",)),
+    _refers("vlans", "link", ("ethernets", "bonds", "bridges")),
+    _refers("bridges", "interfaces", ("ethernets", "bonds", "vlans")),
+)
+
 RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
     LabelSelectorRequirement: (
         ValidationRule(
@@ -110,6 +170,32 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
             "!has(oldSelf.provider) || (has(self.provider) && self.provider == oldSelf.provider)",
             "provider cannot be changed or removed once it is set: create another Machine",
             ".provider",
+        ),
+        ValidationRule(
+            "!has(self.network) || !has(self.pxe) || !has(self.pxe.cloudInit)"
+            " || !has(self.pxe.cloudInit.networkConfigConfigMapRef)",
+            "network and pxe.cloudInit.networkConfigConfigMapRef exclude each other: remove one of them",
+            ".network",
+        ),
+    ),
+    NetworkSpec: _NETWORK,
+    EthernetInterface: _INTERFACE,
+    BondInterface: _INTERFACE,
+    VLANInterface: _INTERFACE,
+    BridgeInterface: _INTERFACE,
+    NetworkRoute: (
+        ValidationRule(
+            "self.to == 'default' || isCIDR(self.to)",
+            "to must be default, or a network such as 198.51.100.0/24",
+            ".to",
+        ),
+        ValidationRule("isIP(self.via)", "via must be an IPv4 or IPv6 address", ".via"),
+    ),
+    Nameservers: (
+        ValidationRule(
+            "!has(self.addresses) || self.addresses.all(each, isIP(each))",
+            "addresses must be IPv4 or IPv6 addresses",
+            ".addresses",
         ),
     ),
     SSHSpec: (

@@ -87,6 +87,62 @@ async def test_plan_of_a_replacement_says_why_no_disk_is_written(staged: Staged)
     assert not target.fails_at_once  # a forecast: the install chooses by an inspection of its own
 
 
+NETWORK: Final[dict[str, Any]] = {"ethernets": [{"name": "one", "mac": "52:54:00:00:00:0A", "dhcp4": True}]}
+WITH_CARD: Final = HARDWARE | {"nics": [{"name": "eno1", "mac": "52:54:00:00:00:0a"}]}
+TWICE: Final[dict[str, Any]] = {"ethernets": [NETWORK["ethernets"][0] | {"addresses": ["192.0.2.9/24"] * 2}]}
+FROM_SPEC: Final = "the installed system gets the network of spec.network"
+
+
+@pytest.mark.parametrize(
+    ("network", "hardware", "expected"),
+    [
+        (NETWORK, WITH_CARD, FROM_SPEC),
+        (
+            NETWORK,
+            HARDWARE,
+            "it writes no disk: with the hardware of 2026-11-28T10:00:00Z, spec.network.ethernets: the machine has no "
+            "network card one (52:54:00:00:00:0a); its cards: none",
+        ),
+        (NETWORK, HARDWARE | {"source": "Redfish"}, FROM_SPEC),  # a BMC may not know all cards
+        (TWICE, WITH_CARD, "it writes no disk: spec.network.ethernets[one].addresses: 192.0.2.9/24 occurs twice"),
+        (None, WITH_CARD, ""),
+    ],
+)
+def test_plan_of_a_replacement_names_the_network(
+    network: dict[str, Any] | None, hardware: dict[str, Any], expected: str
+) -> None:
+    @story
+    async def tell(staged: Staged) -> None:
+        await staged.machine("m1", status={"hardware": hardware})
+        await staged.api.patch(MACHINES, "m1", {"spec": {"network": network}})
+        await staged.alive(METALMAN)
+        text = await staged.shown("machine", "replace", "m1", "--operation-name", "op")
+        about = [line.strip() for line in text.splitlines() if "spec.network" in line]
+        assert about == ([expected] if expected else [])
+
+    tell()
+
+
+@story
+async def test_plan_of_a_replacement_names_the_config_map_of_the_network(staged: Staged) -> None:
+    await staged.machine("m1")
+    reference = {"networkConfigConfigMapRef": {"name": "net", "namespace": "racks"}}
+    await staged.api.patch(MACHINES, "m1", {"spec": {"pxe": {"cloudInit": reference}}})
+    await staged.alive(METALMAN)
+    text = await staged.shown("machine", "replace", "m1", "--operation-name", "op")
+    assert "gets the network of ConfigMap racks/net, key network-config, and is not installed without it" in text
+
+
+@story
+async def test_plan_of_a_reboot_names_no_network(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.api.patch(MACHINES, "m1", {"spec": {"network": NETWORK}})
+    await staged.alive(METALMAN)
+    (change,) = await staged.plan("machine", "host-reboot", "m1", "--operation-name", "op")
+    assert change.operation is not None
+    assert change.operation.targets[0].network == ""
+
+
 @pytest.mark.parametrize(("verb", "source"), [("host-reboot", "Installer"), ("replace", "Redfish")])
 def test_plan_shows_no_disk_where_no_install_or_no_inspection_is(verb: str, source: str) -> None:
     @story

@@ -9,9 +9,11 @@ import pytest
 
 from tests.metalman.support.netboot_objects import ADDRESS, REDFISH, machine_body
 from tests.metalman.support.netboot_site import World, netboot_site
+from tests.metalman.support.networks import ONE, network
 from unbounded.api.core import CONFIG_MAPS
-from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts
+from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts, NICFacts
 from unbounded.api.machine import MACHINES
+from unbounded.metalman.host_network import render_network
 from unbounded.metalman.http.ports import FileRejected, HardwareReport, NotReadyYet, OnDisk, Rendered
 from unbounded.metalman.netboot.network_config import LARGEST_BYTES, NetworkConfigInvalid, check_network_config
 
@@ -104,6 +106,73 @@ async def test_an_installer_that_would_leave_it_out_gets_no_image(tmp_path: Path
         assert (await world.api.get(MACHINES, "m1")).status.hardware is not None
 
 
+DECLARED: Final[dict[str, Any]] = {"ethernets": [{**ONE, "dhcp4": True}]}
+WITHOUT_CARDS: Final = HardwareFacts(disks=(DISK,))
+WITH_CARD: Final = HardwareFacts(disks=(DISK,), nics=(NICFacts(name="eno1", mac="52:54:00:00:00:0a"),))
+
+
+def declaring(body: dict[str, Any]) -> dict[str, Any]:
+    return machine_body(pxe={"redfish": REDFISH}, spec={"network": body})
+
+
+async def reported(world: World, hardware: HardwareFacts, *, final: bool = False) -> tuple[int, str]:
+    answer = await world.site.hardware(ADDRESS, world.prefix(), HardwareReport(hardware=hardware, final=final))
+    return answer.code, str(answer.body.get("error") or answer.body.get("message") or answer.body["action"])
+
+
+async def test_a_declared_network_is_served_as_it_is_rendered(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(declaring(DECLARED))
+        await world.replace()
+        found = await got(world)
+        assert isinstance(found, Rendered)
+        assert found.content == render_network(network(DECLARED))
+
+
+async def test_a_card_that_the_machine_lacks_is_awaited_and_then_refused(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(declaring(DECLARED))
+        await world.replace()
+        lacks = "spec.network.ethernets: the machine has no network card one (52:54:00:00:00:0a); its cards: none"
+        assert await reported(world, WITHOUT_CARDS) == (200, lacks)
+        assert (await world.api.get(MACHINES, "m1")).status.hardware is None
+        assert await reported(world, WITHOUT_CARDS, final=True) == (409, lacks)
+        assert await message(world) == lacks
+        found = await got(world, "disk.img.gz")
+        assert isinstance(found, FileRejected)
+        assert (found.code, found.text) == (409, lacks)
+        assert await reported(world, WITH_CARD) == (200, "Write")
+        assert isinstance(await got(world, "disk.img.gz"), OnDisk)
+
+
+async def test_a_fault_of_the_declared_network_is_refused_at_once(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        twice = {"ethernets": [{**ONE, "addresses": ["192.0.2.9/24", "192.0.2.9/24"]}]}
+        await world.machine(declaring(twice))
+        await world.replace()
+        fault = "spec.network.ethernets[one].addresses: 192.0.2.9/24 occurs twice"
+        assert await reported(world, WITH_CARD) == (409, fault)
+        found = await got(world)
+        assert isinstance(found, FileRejected)
+        assert (found.code, found.text) == (409, fault)
+
+
+async def test_a_declared_network_needs_an_installer_that_writes_it(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(declaring(DECLARED))
+        await world.replace()
+        found = await got(world, "disk.img.gz")
+        assert isinstance(found, FileRejected)
+        assert "which the installer of an older netboot image does not write" in found.text
+
+
+async def test_an_inspection_does_not_need_the_network(tmp_path: Path) -> None:
+    async with netboot_site(tmp_path) as world:
+        await world.machine(declaring(DECLARED))
+        await world.replace(kind="HostInspect")
+        assert await reported(world, WITHOUT_CARDS) == (200, "PowerOff")
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -116,7 +185,8 @@ async def test_an_installer_that_would_leave_it_out_gets_no_image(tmp_path: Path
         (b"version: '2'", "version must be 2"),
         (b"version: 3", "version must be 2"),
         (b"version: 2\n#" + b"x" * LARGEST_BYTES, f"the limit is {LARGEST_BYTES}"),
-        (b"[" * 10_000, "not YAML: "),
+        (b"[" * 60_000, "nested more than 32 deep"),
+        (b"version: 2\na:" + b" {a:" * 40 + b" 1" + b"}" * 40, "nested more than 32 deep"),
     ],
 )
 def test_what_cloud_init_would_not_apply_is_rejected(content: bytes, words: str) -> None:

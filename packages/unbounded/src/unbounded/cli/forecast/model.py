@@ -69,6 +69,7 @@ class MachineForecast:
         obstacles: the obstacles after the start, in the order in which it meets them.
         losses: what the cloud reports that a replacement will lose; empty where that is unknown, too.
         disk: the disk that metalman would choose by the last inspection, or why none; empty without an inspection.
+        network: the source of the installed system's network, and what would refuse it; empty for that of the image.
     """
 
     machine: str
@@ -80,6 +81,7 @@ class MachineForecast:
     obstacles: tuple[Obstacle, ...] = ()
     losses: tuple[PlannedLoss, ...] = ()
     disk: str = ""
+    network: str = ""
 
     @property
     def fails_at_once(self) -> bool:
@@ -233,6 +235,8 @@ def _target(one: MachineForecast, wave: int, program: str) -> Iterator[str]:
         yield f"     loses {loss.field}: {loss.consequence}{less}"
     if one.disk:
         yield f"     {one.disk}"
+    if one.network:
+        yield f"     {one.network}"
 
 
 def _tries(fixes: Sequence[Fix], program: str) -> Iterator[str]:

@@ -62,6 +62,7 @@ def with_obstacles(
             one,
             obstacles=tuple(_obstacles(operation, facts.machines[one.machine], facts, secrets)),
             disk=_disk(operation, facts.machines[one.machine]),
+            network=_network(operation, facts.machines[one.machine]),
         )
         if _is_of(one, ExecutorKind.METALMAN)
         else one
@@ -105,6 +106,28 @@ def _disk(operation: MachineOperation, machine: Machine) -> str:
         )
         return f"with the hardware of {hardware.at}, it writes {choice.path} ({choice.disk.name}, {size}){erases}"
     return f"with the hardware of {hardware.at}, it writes no disk: {choice.message}"
+
+
+def _network(operation: MachineOperation, machine: Machine) -> str:
+    """Return where the installed system gets its network from, and why the install would refuse it."""
+    from unbounded.metalman.host_network import missing_nics, network_faults  # noqa: PLC0415  # as above
+
+    pxe, hardware = machine.spec.pxe, machine.status.hardware
+    if operation.spec.operation_kind != OperationKind.HOST_REPLACE or pxe is None:
+        return ""
+    if machine.spec.network is not None:
+        facts = hardware if hardware is not None and hardware.source == HardwareSource.INSTALLER else None
+        refused = "; ".join(network_faults(machine.spec.network))
+        if not refused and facts is not None and (missing := missing_nics(machine.spec.network, facts.nics)):
+            refused = f"with the hardware of {facts.at}, {missing}"
+        return f"it writes no disk: {refused}" if refused else "the installed system gets the network of spec.network"
+    reference = None if pxe.cloud_init is None else pxe.cloud_init.network_config_config_map_ref
+    if reference is None:
+        return ""
+    return (
+        f"the installed system gets the network of ConfigMap {reference.namespace}/{reference.name}, "
+        f"key {reference.key}, and is not installed without it"
+    )
 
 
 def _refusal(machine: Machine, secrets: Secrets) -> Refusal | None:

@@ -1,7 +1,7 @@
 """Network configuration of the installed system, which cloud-init applies at its first start: `network-config`.
 
-It is in the ConfigMap that the Machine's spec refers to. A host that cannot be reached is worse than one that is not
-installed: what cloud-init would ignore or misread is rejected before the disk is written.
+It is rendered from `spec.network`, or in the ConfigMap that the Machine's spec refers to. A host that cannot be reached
+is worse than one that is not installed: what cloud-init would ignore or misread is rejected before the disk is written.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.port import Api
+from unbounded.metalman.host_network import network_faults, render_network
 from unbounded.metalman.netboot.template_data import UserDataMissing, value_of
 
 FIELD: Final = "spec.pxe.cloudInit.networkConfigConfigMapRef"
 LARGEST_BYTES: Final = 64 << 10
+DEEPEST: Final = 32
 VERSIONS: Final = (1, 2)  # of cloud-init's format; 2 is netplan's
 
 
@@ -33,6 +35,8 @@ class NetworkConfigInvalid(Exception):
 def has_network_config(machine: Machine) -> bool:
     """Return whether the Machine's spec has a network configuration for the installed system."""
     pxe = machine.spec.pxe
+    if machine.spec.network is not None:
+        return True
     return pxe is not None and pxe.cloud_init is not None and pxe.cloud_init.network_config_config_map_ref is not None
 
 
@@ -41,9 +45,13 @@ async def network_config(api: Api, machine: Machine) -> bytes | None:
 
     Raises:
         NetworkConfigMissing: the ConfigMap or its key does not exist, or metalman may not read it.
-        NetworkConfigInvalid: the value is not a network configuration.
+        NetworkConfigInvalid: spec.network has faults, or the value is not a network configuration.
         ApiError: the read failed.
     """
+    if machine.spec.network is not None:
+        if faults := network_faults(machine.spec.network):
+            raise NetworkConfigInvalid("; ".join(faults))
+        return render_network(machine.spec.network)
     pxe = machine.spec.pxe
     named = None if pxe is None or pxe.cloud_init is None else pxe.cloud_init.network_config_config_map_ref
     if named is None:
@@ -69,13 +77,15 @@ def check_network_config(content: bytes, where: str) -> None:
     """Check that cloud-init reads a text as a network configuration.
 
     Raises:
-        NetworkConfigInvalid: it is too large, not YAML, or no mapping with a version.
+        NetworkConfigInvalid: it is too large or too deep, not YAML, or no mapping with a version.
     """
     if len(content) > LARGEST_BYTES:
         raise NetworkConfigInvalid(f"{where}: {len(content)} bytes; the limit is {LARGEST_BYTES}")
     try:
+        if _is_deep(content):
+            raise NetworkConfigInvalid(f"{where}: nested more than {DEEPEST} deep")
         body = yaml.load(content, Loader=yaml.CSafeLoader)  # the C implementation of the safe loader
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an impossible date, for example
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date, for example
         raise NetworkConfigInvalid(f"{where}: not YAML: {' '.join(str(error).split())[:300]}") from error
     if not isinstance(body, dict):
         raise NetworkConfigInvalid(f"{where}: must be a mapping with `version: 2`, as cloud-init reads it")
@@ -83,3 +93,17 @@ def check_network_config(content: bytes, where: str) -> None:
         raise NetworkConfigInvalid(f"{where}: remove `network:` and indent the rest less: `version` stands at the top")
     if body.get("version") not in VERSIONS:
         raise NetworkConfigInvalid(f"{where}: version must be 2, or 1 of cloud-init's older format")
+
+
+def _is_deep(content: bytes) -> bool:
+    """Return whether collections nest too deeply.
+
+    libyaml's composer recurses, and a text within the size limit can end the process.
+    """
+    depth = 0
+    for event in yaml.parse(content, Loader=yaml.CSafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            return True
+    return False

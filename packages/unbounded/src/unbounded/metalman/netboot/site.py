@@ -25,7 +25,7 @@ from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
-from unbounded.metalman.disk_choice import NO_PROFILES, AwaitedDisk, ChosenDisk, DiskRefused, DiskSelection, choose_disk
+from unbounded.metalman.disk_choice import AwaitedDisk, ChosenDisk, DiskRefused
 from unbounded.metalman.http.ports import (
     CloudInitEvent,
     FileRejected,
@@ -56,6 +56,7 @@ from unbounded.metalman.netboot.files import (
     normalized_path,
 )
 from unbounded.metalman.netboot.index_updater import BootIndexUpdater
+from unbounded.metalman.netboot.install_checks import check_install, write_obstacle
 from unbounded.metalman.netboot.model import (
     Attester,
     BootImages,
@@ -70,7 +71,6 @@ from unbounded.metalman.netboot.model import (
 from unbounded.metalman.netboot.network_config import (
     NetworkConfigInvalid,
     NetworkConfigMissing,
-    has_network_config,
     network_config,
 )
 from unbounded.metalman.netboot.status_writer import BootStatusWriter, cloud_init_condition, image_written
@@ -91,16 +91,6 @@ RETRY_S: Final = 5
 WRITE_S: Final = 10.0  # limit on the wait of a report whose observation has to be written first
 DONE: Final = ReportAnswer(200, {"status": "ok"})
 WRITTEN: Final = ReportAnswer(409, {"error": "the image of this boot is written already"})
-UNREPORTED: Final = FileRejected(
-    409,
-    "spec.pxe.rootDeviceHints: the image is sent after the installer has reported the hardware; that of an older "
-    "netboot image never does: use an image of this release, or spec.pxe.targetDisk instead of the hints",
-)
-UNPLANTED: Final = FileRejected(
-    409,
-    "the Machine has a network configuration, which the installer of an older netboot image does not write: use an "
-    "image of this release",
-)
 SWITCH_OFF: Final = ReportAnswer(200, {"status": "ok", "action": "PowerOff"})
 UNKNOWN: Final = ReportAnswer(404, {"error": "not found"})
 INSPECTED: Final = ReportAnswer(409, {"error": "this boot is for a HostInspect, which installs nothing"})
@@ -294,8 +284,7 @@ class NetbootSite:
             return ReportAnswer(503, {"error": "cannot read the Machine now"}, RETRY_S)
         if machine.metadata.uid != request.uid:
             return UNKNOWN
-        selection = _selection(machine, request.boot, self._consent(request))
-        choice = choose_disk(report.hardware.disks, selection, image_bytes=report.image_bytes, final=report.final)
+        choice = check_install(machine, request.boot, self._consent(request), report)
         if isinstance(choice, AwaitedDisk):
             return ReportAnswer(200, {"status": "ok", "action": "Wait", "message": choice.message})
         text = choice.message if isinstance(choice, DiskRefused) else f"metalman has chosen {choice.path}"
@@ -543,29 +532,3 @@ class NetbootSite:
             self._report_obstacle(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
             return FileRejected(500, str(error))
         return Rendered(content, content_etag(content), TEXT)
-
-
-def _selection(machine: Machine, boot: str, erase: tuple[str, ...]) -> DiskSelection:
-    seen = boot_record(machine, boot)
-    return DiskSelection.of(machine, erase, None if seen is None else seen.erasure)
-
-
-def write_obstacle(machine: Machine, boot: str, erase: tuple[str, ...] = ()) -> FileRejected | None:
-    """Return why a boot may not write a disk, by its report and the present spec; None if it may.
-
-    A boot without a report has an older installer, which chooses by itself, cannot do that by hints, and writes no
-    network configuration.
-
-    Args:
-        erase: serial numbers of the disks that the operation permits to be erased.
-    """
-    hardware = machine.status.hardware
-    if hardware is None or hardware.boot != boot:
-        pxe = machine.spec.pxe
-        if pxe is not None and pxe.profile_ref is not None:
-            return FileRejected(409, NO_PROFILES)
-        if has_network_config(machine):
-            return UNPLANTED
-        return UNREPORTED if pxe is not None and pxe.root_device_hints is not None else None
-    choice = choose_disk(hardware.disks, _selection(machine, boot, erase))
-    return None if isinstance(choice, ChosenDisk) else FileRejected(409, choice.message)

@@ -1,0 +1,241 @@
+"""The declared network of an installed system (`Machine.spec.network`) as cloud-init's network configuration. Pure.
+
+Rules of the API check names, addresses and their form; the faults here need more than one element at a time, or
+arithmetic. cloud-init passes version 2 to netplan as it is, so netplan's rules are those that count.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import yaml
+
+from unbounded.api.hardware import NICFacts
+from unbounded.api.network import (
+    BondInterface,
+    BondParameters,
+    BridgeInterface,
+    BridgeParameters,
+    EthernetInterface,
+    Nameservers,
+    NetworkInterface,
+    NetworkRoute,
+    NetworkSpec,
+)
+
+FIELD: Final = "spec.network"
+MII_MONITOR_MS: Final = 100  # without it a bond does not notice a cable that is pulled
+SMALLEST_IPV6_MTU: Final = 1280  # RFC 8200 section 5
+LISTED: Final = 8  # NICs in a message
+_LACP: Final = ("802.3ad",)
+_PRIMARY: Final = ("active-backup", "balance-tlb", "balance-alb")
+# a parameter, and the modes that the kernel takes it for
+_OF_MODES: Final[Mapping[str, tuple[str, ...]]] = {
+    "lacp_rate": _LACP,
+    "min_links": _LACP,
+    "transmit_hash_policy": ("balance-xor", "802.3ad", "balance-tlb"),
+    "fail_over_mac_policy": ("active-backup",),
+    "primary": _PRIMARY,
+    "primary_reselect_policy": _PRIMARY,
+}
+
+Labelled = tuple[str, str, NetworkInterface]  # the field, the name, the interface
+
+
+def render_network(network: NetworkSpec) -> bytes:
+    """Return cloud-init's `network-config`, version 2. The same network gives the same bytes."""
+    body: dict[str, Any] = {"version": 2}
+    body["ethernets"] = {each.name: _ethernet(each) for each in network.ethernets}
+    if network.bonds:
+        body["bonds"] = {each.name: _bond(each) for each in network.bonds}
+    if network.vlans:
+        body["vlans"] = {each.name: {"id": each.id, "link": each.link} | _common(each) for each in network.vlans}
+    if network.bridges:
+        body["bridges"] = {each.name: _bridge(each) for each in network.bridges}
+    text: str = yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=120)
+    return text.encode()
+
+
+def _ethernet(ethernet: EthernetInterface) -> dict[str, Any]:
+    named = {} if ethernet.set_name is None else {"set-name": ethernet.set_name}
+    return {"match": {"macaddress": ethernet.mac.lower()}} | named | _common(ethernet)
+
+
+def _bond(bond: BondInterface) -> dict[str, Any]:
+    interval = bond.parameters.mii_monitor_interval
+    parameters = _spelled(bond.parameters)
+    parameters["mii-monitor-interval"] = MII_MONITOR_MS if interval is None else interval
+    return {"interfaces": list(bond.interfaces), "parameters": parameters} | _common(bond)
+
+
+def _bridge(bridge: BridgeInterface) -> dict[str, Any]:
+    parameters = {} if bridge.parameters is None else _spelled(bridge.parameters)
+    return (
+        {"interfaces": list(bridge.interfaces)} | ({"parameters": parameters} if parameters else {}) | _common(bridge)
+    )
+
+
+def _spelled(parameters: BondParameters | BridgeParameters) -> dict[str, Any]:
+    """Return the given parameters under netplan's names."""
+    values = {field.replace("_", "-"): getattr(parameters, field) for field in parameters.__struct_fields__}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _common(interface: NetworkInterface) -> dict[str, Any]:
+    body: dict[str, Any] = {"dhcp4": interface.dhcp4, "dhcp6": interface.dhcp6}
+    if interface.addresses:
+        body["addresses"] = list(interface.addresses)
+    if interface.routes:
+        body["routes"] = [_route(each) for each in interface.routes]
+    if interface.nameservers is not None:
+        body["nameservers"] = _nameservers(interface.nameservers)
+    return body if interface.mtu is None else body | {"mtu": interface.mtu}
+
+
+def _route(route: NetworkRoute) -> dict[str, Any]:
+    body: dict[str, Any] = {"to": _destination(route), "via": route.via}
+    if route.metric is not None:
+        body["metric"] = route.metric
+    return body | {"on-link": True} if route.on_link else body
+
+
+def _destination(route: NetworkRoute) -> str:
+    """Return the destination; a default route as a network, which every netplan knows."""
+    if route.to != "default":
+        return route.to
+    return "::/0" if ":" in route.via else "0.0.0.0/0"
+
+
+def _nameservers(nameservers: Nameservers) -> dict[str, Any]:
+    body = {"addresses": list(nameservers.addresses), "search": list(nameservers.search)}
+    return {name: value for name, value in body.items() if value}
+
+
+def network_faults(network: NetworkSpec) -> tuple[str, ...]:
+    """Return what is wrong with a network that the API has admitted; each fault names its field."""
+    return tuple(_faults(network))
+
+
+def _faults(network: NetworkSpec) -> Iterator[str]:
+    yield from _shared_members(network)
+    yield from _loops(network)
+    for label, _, interface in _interfaces(network):
+        yield from _address_faults(label, interface)
+    for bond in network.bonds:
+        yield from _bond_faults(f"{FIELD}.bonds[{bond.name}]", bond)
+    for what, values in (
+        ("ethernets: setName", [each.set_name for each in network.ethernets if each.set_name is not None]),
+        ("vlans: id on the same link", [f"{each.id} on {each.link}" for each in network.vlans]),
+    ):
+        for value in _repeated(values):
+            yield f"{FIELD}.{what} {value} occurs twice"
+    taken = {name for _, name, _ in _interfaces(network)} - {each.name for each in network.ethernets}
+    for ethernet in network.ethernets:
+        if ethernet.set_name in taken:
+            yield f"{FIELD}.ethernets[{ethernet.name}].setName: {ethernet.set_name} is the name of another interface"
+
+
+def _interfaces(network: NetworkSpec) -> Iterator[Labelled]:
+    for each in network.ethernets:
+        yield f"{FIELD}.ethernets[{each.name}]", each.name, each
+    for bond in network.bonds:
+        yield f"{FIELD}.bonds[{bond.name}]", bond.name, bond
+    for vlan in network.vlans:
+        yield f"{FIELD}.vlans[{vlan.name}]", vlan.name, vlan
+    for bridge in network.bridges:
+        yield f"{FIELD}.bridges[{bridge.name}]", bridge.name, bridge
+
+
+def _shared_members(network: NetworkSpec) -> Iterator[str]:
+    """Yield interfaces in two bonds or bridges, and those that have addresses of their own beside that."""
+    members = [name for bond in network.bonds for name in bond.interfaces]
+    members += [name for bridge in network.bridges for name in bridge.interfaces]
+    for name in _repeated(members):
+        yield f"{FIELD}: {name} is in interfaces of bonds or bridges twice"
+    for label, name, interface in _interfaces(network):
+        configured = interface.dhcp4 or interface.dhcp6 or interface.addresses or interface.routes
+        if name in members and configured:
+            yield f"{label} belongs to a bond or bridge, which has the addresses and routes in its place"
+    bonded = {name for bond in network.bonds for name in bond.interfaces}
+    for vlan in network.vlans:
+        if vlan.link in bonded:
+            yield f"{FIELD}.vlans[{vlan.name}].link: {vlan.link} belongs to a bond: name the bond"
+
+
+def _loops(network: NetworkSpec) -> Iterator[str]:
+    """Yield bridges that contain a VLAN on themselves, also by other bridges."""
+    below = {each.name: (each.link,) for each in network.vlans} | {
+        each.name: each.interfaces for each in network.bridges
+    }
+    for bridge in network.bridges:
+        reached: set[str] = set()
+        pending = list(bridge.interfaces)
+        while pending:
+            name = pending.pop()
+            if name not in reached:
+                reached.add(name)
+                pending += below.get(name, ())
+        if bridge.name in reached:
+            yield f"{FIELD}.bridges[{bridge.name}].interfaces: the bridge contains itself, by a VLAN on it"
+
+
+def _address_faults(label: str, interface: NetworkInterface) -> Iterator[str]:
+    for route in interface.routes:
+        if route.to != "default" and (":" in route.to) != (":" in route.via):
+            yield f"{label}.routes: to {route.to} and via {route.via} are of different IP versions"
+        elif route.to != "default" and not _is_network(route.to):
+            yield f"{label}.routes: to {route.to} has bits right of its prefix"
+        if not route.on_link and not _reaches(interface, route.via):
+            yield f"{label}.routes: via {route.via} is in no subnet of its addresses; correct it, or set onLink"
+    for address in _repeated(interface.addresses):
+        yield f"{label}.addresses: {address} occurs twice"
+    is_ipv6 = interface.dhcp6 or any(":" in each for each in interface.addresses)
+    if interface.mtu is not None and is_ipv6 and interface.mtu < SMALLEST_IPV6_MTU:
+        yield f"{label}.mtu: IPv6 needs at least {SMALLEST_IPV6_MTU}"
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _reaches(interface: NetworkInterface, gateway: str) -> bool:
+    """Return whether a gateway is in a subnet of an interface; True where DHCP or IPv6 itself may bring the subnet."""
+    address = ipaddress.ip_address(gateway)
+    if address.is_link_local or (interface.dhcp6 if address.version == 6 else interface.dhcp4):
+        return True
+    return any(address in ipaddress.ip_interface(each).network for each in interface.addresses)
+
+
+def _bond_faults(label: str, bond: BondInterface) -> Iterator[str]:
+    parameters = bond.parameters
+    for field, modes in _OF_MODES.items():
+        if getattr(parameters, field) is not None and parameters.mode not in modes:
+            name = "".join(word.title() if i else word for i, word in enumerate(field.split("_")))
+            yield f"{label}.parameters.{name}: needs mode {' or '.join(modes)}, not {parameters.mode}"
+    if parameters.primary is not None and parameters.primary not in bond.interfaces:
+        yield f"{label}.parameters.primary: {parameters.primary} is not in interfaces"
+    if parameters.mii_monitor_interval == 0 and (parameters.up_delay or parameters.down_delay):
+        yield f"{label}.parameters.miiMonitorInterval: upDelay and downDelay need one above 0"
+
+
+def _repeated(values: Iterable[str]) -> list[str]:
+    return [value for value, count in Counter(values).items() if count > 1]
+
+
+def missing_nics(network: NetworkSpec, nics: Sequence[NICFacts]) -> str:
+    """Return which network cards of a network are not among those of an inspection, and its cards; empty if none."""
+    present = {nic.mac.lower(): nic for nic in nics if nic.mac}
+    absent = [each for each in network.ethernets if each.mac.lower() not in present]
+    if not absent:
+        return ""
+    names = ", ".join(f"{each.name} ({each.mac.lower()})" for each in absent)
+    there = [f"{mac} ({nic.name})" if nic.name else mac for mac, nic in present.items()]
+    listed = ", ".join(there[:LISTED]) + (f" and {len(there) - LISTED} more" if len(there) > LISTED else "")
+    return f"{FIELD}.ethernets: the machine has no network card {names}; its cards: {listed or 'none'}"

@@ -1,0 +1,88 @@
+"""Checks of an install by the installer's report: what it may write, before the first byte. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unbounded.api.hardware import HardwareFacts
+from unbounded.api.machine import Machine
+from unbounded.metalman.disk_choice import (
+    NO_PROFILES,
+    AwaitedDisk,
+    ChosenDisk,
+    DiskChoice,
+    DiskRefused,
+    DiskSelection,
+    choose_disk,
+)
+from unbounded.metalman.host_network import missing_nics, network_faults
+from unbounded.metalman.http.ports import FileRejected, HardwareReport
+from unbounded.metalman.netboot.boot_requests import boot_record
+from unbounded.metalman.netboot.network_config import has_network_config
+
+UNREPORTED: Final = FileRejected(
+    409,
+    "spec.pxe.rootDeviceHints: the image is sent after the installer has reported the hardware; that of an older "
+    "netboot image never does: use an image of this release, or spec.pxe.targetDisk instead of the hints",
+)
+UNPLANTED: Final = FileRejected(
+    409,
+    "the Machine has a network configuration, which the installer of an older netboot image does not write: use an "
+    "image of this release",
+)
+
+
+def check_install(machine: Machine, boot: str, erase: tuple[str, ...], report: HardwareReport) -> DiskChoice:
+    """Choose the disk of an install, if the host also has the network cards of the Machine's network.
+
+    A card may appear as late as a disk.
+
+    Args:
+        erase: serial numbers of the disks that the operation permits to be erased.
+    """
+    obstacle = network_obstacle(machine, report.hardware)
+    if obstacle:
+        return DiskRefused(obstacle) if report.final or _has_faults(machine) else AwaitedDisk(obstacle)
+    selection = _selection(machine, boot, erase)
+    return choose_disk(report.hardware.disks, selection, image_bytes=report.image_bytes, final=report.final)
+
+
+def network_obstacle(machine: Machine, hardware: HardwareFacts) -> str:
+    """Return why a host with this hardware cannot have the Machine's network; empty if it can."""
+    network = machine.spec.network
+    if network is None:
+        return ""
+    return "; ".join(network_faults(network)) or missing_nics(network, hardware.nics)
+
+
+def _has_faults(machine: Machine) -> bool:
+    return machine.spec.network is not None and bool(network_faults(machine.spec.network))
+
+
+def write_obstacle(machine: Machine, boot: str, erase: tuple[str, ...] = ()) -> FileRejected | None:
+    """Return why a boot may not write a disk, by its report and the present spec; None if it may.
+
+    A boot without a report has an older installer, which chooses by itself, cannot do that by hints, and writes no
+    network configuration.
+
+    Args:
+        erase: serial numbers of the disks that the operation permits to be erased.
+    """
+    hardware = machine.status.hardware
+    if hardware is None or hardware.boot != boot:
+        pxe = machine.spec.pxe
+        if pxe is not None and pxe.profile_ref is not None:
+            return FileRejected(409, NO_PROFILES)
+        if has_network_config(machine):
+            return UNPLANTED
+        return UNREPORTED if pxe is not None and pxe.root_device_hints is not None else None
+    obstacle = network_obstacle(machine, hardware)
+    if obstacle:
+        return FileRejected(409, obstacle)
+    choice = choose_disk(hardware.disks, _selection(machine, boot, erase))
+    return None if isinstance(choice, ChosenDisk) else FileRejected(409, choice.message)
+
+
+def _selection(machine: Machine, boot: str, erase: tuple[str, ...]) -> DiskSelection:
+    seen = boot_record(machine, boot)
+    return DiskSelection.of(machine, erase, None if seen is None else seen.erasure)
