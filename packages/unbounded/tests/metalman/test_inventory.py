@@ -253,6 +253,27 @@ def test_a_wrong_password_is_offered_once() -> None:
     run(scene(), limit_s=3 * DAY_S)
 
 
+def test_a_disk_that_the_bmc_no_longer_lists_stays_an_alarm() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            await asyncio.sleep(SETTLE_S + SPREAD_S + 30)
+            first = await hardware_of(cluster, machine)
+            assert first is not None
+            assert first.bmc is not None
+            disk = next(part for part in first.bmc.parts if part.kind == "disk")
+            third = msgspec.structs.replace(disk, name="Z9", identities=("disk serial number z9",))
+            before = {"hardware": {"bmc": {"parts": msgspec.to_builtins((*first.bmc.parts, third))}}}
+            await cluster.api.patch(MACHINES, machine, {"status": before}, subresource="status")
+            await asyncio.sleep(2 * DAY_S)
+            (condition,) = (await cluster.machine(machine)).status.conditions
+            assert (condition.type, condition.status, condition.reason) == ("HardwareChanged", "True", "PartsMissing")
+            assert condition.message.endswith("missing: disk Z9")
+
+    run(scene(), limit_s=4 * DAY_S)
+
+
 def test_an_installers_report_gets_what_only_the_bmc_knows() -> None:
     async def scene() -> None:
         cluster = Cluster()

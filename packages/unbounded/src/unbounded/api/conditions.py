@@ -113,6 +113,7 @@ class ConditionReason(StrEnum):
     UNCHANGED = "Unchanged"
     PARTS_MISSING = "PartsMissing"
     PARTS_ADDED = "PartsAdded"
+    HEALTH_CHANGED = "HealthChanged"
 
 
 @dataclass(frozen=True)
@@ -231,9 +232,9 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionMeaning]] = {
     ),
     ConditionType.HARDWARE_CHANGED: ConditionMeaning(
         "metalman",
-        "The last inspection found other hardware than the one before. The message lists what is missing and what "
-        "is new. Missing before the second inspection.",
-        (_R.PARTS_MISSING, _R.PARTS_ADDED, _R.UNCHANGED),
+        "An inspection, or a reading of the BMC, found other hardware or another health than the one before. The "
+        "message lists what is missing, what is new and whose health turned. Missing before the second inspection.",
+        (_R.PARTS_MISSING, _R.PARTS_ADDED, _R.HEALTH_CHANGED, _R.UNCHANGED),
     ),
     ConditionType.NODE_UPDATED: ConditionMeaning(
         "unbounded-agent",

@@ -168,6 +168,24 @@ class HardwareFacts(ApiStruct, frozen=True, kw_only=True):
     power_supplies: Annotated[tuple[PowerSupplyFacts, ...], Field("Power supplies, from the BMC.", max_items=16)] = ()
 
 
+class BMCPart(ApiStruct, frozen=True, kw_only=True):
+    """A part that the BMC lists."""
+
+    kind: Annotated[str, Field("Kind: disk, NIC, accelerator, TPM or power supply.", max_length=32)]
+    name: Annotated[Text, Field("Name, as messages have it.")]
+    identities: Annotated[tuple[Text, ...], Field("All that identifies the part.", max_items=4)] = ()
+    health: Annotated[Text | None, Field("Health, as the BMC reports it.")] = None
+
+
+class BMCReading(ApiStruct, frozen=True, kw_only=True):
+    """The parts that the BMC listed at its last reading. The next reading is compared with them."""
+
+    at: Annotated[Time, Field("Time of the first reading that listed them.")]
+    cpus: Annotated[Count | None, Field("Number of logical CPUs.")] = None
+    memory_bytes: Annotated[Count | None, Field("Memory in bytes.")] = None
+    parts: Annotated[tuple[BMCPart, ...], Field("Parts.", max_items=288)] = ()
+
+
 class HardwareStatus(HardwareFacts, frozen=True, kw_only=True):
     """The last inspection of the machine: its parts as they were then."""
 
@@ -186,3 +204,6 @@ class HardwareStatus(HardwareFacts, frozen=True, kw_only=True):
             max_length=64,
         ),
     ]
+    bmc: Annotated[
+        BMCReading | None, Field("Parts that the BMC listed at its last reading; absent where none was read.")
+    ] = None

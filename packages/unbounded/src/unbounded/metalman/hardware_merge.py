@@ -13,6 +13,7 @@ import msgspec
 
 from unbounded.api.fields import ApiStruct
 from unbounded.api.hardware import DiskFacts, HardwareFacts, HardwareSource, HardwareStatus
+from unbounded.metalman.bmc_reading import reading_of
 from unbounded.metalman.hardware_bounds import bounded
 from unbounded.metalman.inspection import disk_identities, facts_digest, inspected
 from unbounded.metalman.redfish.inventory_reader import Inventory
@@ -36,13 +37,15 @@ def merged(old: HardwareStatus | None, read: Inventory, at: str) -> HardwareStat
 
     An installer's report stays, and Redfish adds to it. A part that could not be read stays as it was.
     """
-    facts = _with_failed_parts(bounded(read.facts), old, read.failed)
+    found = bounded(read.facts)
+    bmc = reading_of(found, old.bmc if old else None, at, failed=read.failed, is_on=read.is_on)
+    facts = _with_failed_parts(found, old, read.failed)
     if old is None or old.source != HardwareSource.INSTALLER:
-        return inspected(facts, HardwareSource.REDFISH, at)
+        return msgspec.structs.replace(inspected(facts, HardwareSource.REDFISH, at), bmc=bmc)
     filled = {name: _filled(getattr(old, name), getattr(facts, name)) for name in _FILLED}
     added = {name: getattr(facts, name) for name in _ONLY_REDFISH}
     disks = old.disks if "Storage" in read.failed else tuple(_with_health(old.disks, facts.disks))
-    both = msgspec.structs.replace(old, **filled, **added, disks=disks)
+    both = msgspec.structs.replace(old, **filled, **added, disks=disks, bmc=bmc)
     return msgspec.structs.replace(both, digest=facts_digest(both))
 
 
@@ -50,7 +53,7 @@ def reported(old: HardwareStatus | None, report: HardwareStatus) -> HardwareStat
     """Return the hardware of a Machine after an installer's report: with what only its BMC knew before."""
     if old is None:
         return report
-    known = {name: getattr(old, name) for name in _ONLY_REDFISH}
+    known = {name: getattr(old, name) for name in (*_ONLY_REDFISH, "bmc")}
     both = msgspec.structs.replace(report, **known, disks=tuple(_with_health(report.disks, old.disks)))
     return msgspec.structs.replace(both, digest=facts_digest(both))
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus
-from unbounded.api.hardware import DiskFacts, HardwareFacts, HardwareSource, HardwareStatus
+from unbounded.api.hardware import BMCReading, DiskFacts, HardwareFacts, HardwareSource, HardwareStatus
 from unbounded.metalman.netboot.model import ConditionState
 
 MEMORY_NOISE: Final = 0.01  # a kernel reserves a little more or less of the same memory
@@ -44,6 +44,7 @@ class HardwareChanges:
 
     missing: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
+    turned: tuple[str, ...] = ()  # parts whose health is another one, which only a BMC knows
 
 
 def hardware_changes(old: HardwareFacts, new: HardwareFacts) -> HardwareChanges:
@@ -51,9 +52,9 @@ def hardware_changes(old: HardwareFacts, new: HardwareFacts) -> HardwareChanges:
 
     A fact that only one inspection could read is no difference.
     """
-    before, now = tuple(_parts(old)), tuple(_parts(new))
+    before, now = tuple(parts_of(old)), tuple(parts_of(new))
     missing, added = _without(before, now), _without(now, before)
-    for what, was, is_now in _amounts(old, new):
+    for what, was, is_now in amount_changes(old, new):
         (missing if is_now < was else added).append(what)
     for what, was_id, now_id in _exchanged(old, new):
         missing.append(f"{what} {was_id}")
@@ -65,19 +66,23 @@ def change_condition(old: HardwareStatus | None, new: HardwareStatus) -> Conditi
     """Return the update of HardwareChanged; None if it stays.
 
     The first inspection has nothing to compare with, nor has one by another inspector. A boot that reports the same
-    again does not take back what differs from the boot before.
+    again does not take back what differs from the boot before. No boot takes back the health that the BMC reports.
     """
     if old is None or old.source != new.source:
         return None
     changes = hardware_changes(old, new)
     if not changes.missing and not changes.added:
+        ill = old.bmc is not None and any(part.health not in (None, "OK") for part in old.bmc.parts)
         same = ConditionState(ConditionStatus.FALSE, ConditionReason.UNCHANGED, f"as in the inspection of {old.at}")
-        return None if old.boot == new.boot else same
+        return None if old.boot == new.boot or ill else same
     reason = ConditionReason.PARTS_MISSING if changes.missing else ConditionReason.PARTS_ADDED
-    lists = [
-        f"{head}: {_list(parts)}" for head, parts in (("missing", changes.missing), ("new", changes.added)) if parts
-    ]
-    return ConditionState(ConditionStatus.TRUE, reason, f"since the inspection of {old.at}, {'; '.join(lists)}")
+    return ConditionState(ConditionStatus.TRUE, reason, f"since the inspection of {old.at}, {listed(changes)}")
+
+
+def listed(changes: HardwareChanges) -> str:
+    """Return changes as the text of a message."""
+    heads = (("missing", changes.missing), ("new", changes.added), ("health", changes.turned))
+    return "; ".join(f"{head}: {_list(parts)}" for head, parts in heads if parts)
 
 
 def _list(parts: tuple[str, ...]) -> str:
@@ -86,24 +91,31 @@ def _list(parts: tuple[str, ...]) -> str:
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """A part of a machine, and all that identifies it."""
 
-    text: str
-    identities: frozenset[tuple[str, str]]
+    kind: str
+    name: str
+    identities: frozenset[str]
+    health: str | None = None
+
+    @property
+    def text(self) -> str:
+        return f"{self.kind} {self.name}".rstrip()
 
 
-def _without(parts: tuple[_Part, ...], others: tuple[_Part, ...]) -> list[str]:
+def _without(parts: tuple[Part, ...], others: tuple[Part, ...]) -> list[str]:
     """Return the texts of the parts that are not among others."""
     known = frozenset(identity for other in others for identity in other.identities)
     return [part.text for part in parts if part.identities.isdisjoint(known)]
 
 
-def _parts(facts: HardwareFacts) -> Iterator[_Part]:
+def parts_of(facts: HardwareFacts) -> Iterator[Part]:
+    """Yield the parts that an inspection can find missing."""
     for disk in facts.disks:
         identities = tuple(disk_identities(disk)) or (next(iter((*disk.by_id, *disk.by_path)), disk.name),)
         label = disk.serial_number or disk.wwn or identities[0]
-        yield _part("disk", f"{label} ({(disk.size_bytes or 0) // 1_000_000} MB)", *identities)
+        yield _part("disk", f"{label} ({(disk.size_bytes or 0) // 1_000_000} MB)", *identities, health=disk.health)
     for nic in facts.nics:
         identity = (nic.mac or nic.pci_address or nic.name or "").lower()
         yield _part("NIC", identity, identity)
@@ -114,8 +126,8 @@ def _parts(facts: HardwareFacts) -> Iterator[_Part]:
         yield _part("TPM", facts.tpm.version or "", facts.tpm.version or "")
 
 
-def _part(kind: str, text: str, *identities: str) -> _Part:
-    return _Part(f"{kind} {text}".rstrip(), frozenset((kind, identity) for identity in identities))
+def _part(kind: str, name: str, *identities: str, health: str | None = None) -> Part:
+    return Part(kind, name, frozenset(f"{kind} {identity}" for identity in identities), health)
 
 
 def disk_identities(disk: DiskFacts) -> Iterator[str]:
@@ -139,7 +151,7 @@ def _exchanged(old: HardwareFacts, new: HardwareFacts) -> Iterator[tuple[str, st
         yield "TPM", "with the certificate of before", "with another certificate"
 
 
-def _amounts(old: HardwareFacts, new: HardwareFacts) -> Iterator[tuple[str, int, int]]:
+def amount_changes(old: HardwareFacts | BMCReading, new: HardwareFacts | BMCReading) -> Iterator[tuple[str, int, int]]:
     """Yield each amount that differs, as text and as numbers."""
     if old.cpus and new.cpus is not None and old.cpus != new.cpus:
         yield f"CPUs: {new.cpus} after {old.cpus}", old.cpus, new.cpus

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded.api.conditions import ConditionType, find_condition, set_condition
 from unbounded.api.failures import Transient
 from unbounded.api.hardware import HardwareSource, HardwareStatus
 from unbounded.api.machine import MACHINES, Machine
@@ -23,6 +24,7 @@ from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.metalman.access import BmcAccess, needs_pin, redfish_of
+from unbounded.metalman.bmc_reading import reading_condition
 from unbounded.metalman.hardware_merge import hardware_change, merged
 from unbounded.metalman.redfish.inventory_reader import Inventory, InventoryInterrupted
 from unbounded.metalman.redfish.pool import BmcPool
@@ -101,7 +103,7 @@ class InventoryController:
         self._pool = pool
         self._site = site
         self._now = runtime.now
-        self._status = StatusWriter(runtime.api, MACHINES, fields=("hardware",), cache=machines)
+        self._status = StatusWriter(runtime.api, MACHINES, fields=("hardware", "conditions"), cache=machines)
         self._last: dict[str, tuple[str | None, datetime]] = {}  # boot that Redfish added to, and when; by Machine
         self._unfinished: set[str] = set()  # Machines whose last reading was cut short
         self._in_operation: set[str] = set()
@@ -172,8 +174,12 @@ class InventoryController:
 
         def status(raw: dict[str, Any]) -> dict[str, Any] | None:
             old = msgspec.convert(raw, Machine).status.hardware
-            change = hardware_change(old, merged(old, read, at))
-            return None if change is None else {"hardware": change}
+            new = merged(old, read, at)
+            change = hardware_change(old, new)
+            if change is None:
+                return None
+            conditions = _conditions(raw.get("status", {}).get("conditions") or [], old, new, at)
+            return {"hardware": change} | ({} if conditions is None else {"conditions": conditions})
 
         await self._status.update(machine.name, status, uid=machine.metadata.uid)
 
@@ -182,6 +188,16 @@ class InventoryController:
         if present is None or present.metadata.uid != machine.metadata.uid or not is_readable(present, self._site):
             return False
         return redfish_of(present) == redfish_of(machine)
+
+
+def _conditions(
+    present: list[dict[str, Any]], old: HardwareStatus | None, new: HardwareStatus, at: str
+) -> list[dict[str, Any]] | None:
+    """Return all conditions with HardwareChanged of a reading; None if it stays."""
+    kind = ConditionType.HARDWARE_CHANGED
+    before = old.bmc if old is not None else None
+    said = new.bmc and reading_condition(before, new.bmc, (find_condition(present, kind) or {}).get("reason"))
+    return set_condition(present, kind, said.status, said.reason, said.message, at) if said else None
 
 
 def _cause(machine: Machine) -> tuple[object, ...]:

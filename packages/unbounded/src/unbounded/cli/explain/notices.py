@@ -123,5 +123,5 @@ NOTICES: Final = (
     row(_C.GPUS_DESCRIBED, _FALSE, (_R.NOT_FOUND,), "", _none),
     row(_C.BOOT_ORDER_CONFIG_SUPPORTED, _FALSE, (_R.NOT_SUPPORTED,), "", _none),
     row(_C.NODE_MODIFIED, _TRUE, (_R.MODIFIED,), "", _none),
-    row(_C.HARDWARE_CHANGED, _TRUE, (_R.PARTS_MISSING,), "", _hardware),
+    row(_C.HARDWARE_CHANGED, _TRUE, (_R.PARTS_MISSING, _R.HEALTH_CHANGED), "", _hardware),
 )

@@ -49,11 +49,13 @@ class Inventory:
     Args:
         failed: why a part could not be read, by its name.
         cut_short: the BMC failed in between, so that a retry can complete the facts.
+        is_on: the host runs, as far as the BMC says; many list drives and NICs only then.
     """
 
     facts: HardwareFacts
     failed: dict[str, str] = field(default_factory=dict)
     cut_short: bool = False
+    is_on: bool = True
 
 
 class InventoryInterrupted(Exception):  # no error: something more urgent wants the BMC
@@ -82,7 +84,8 @@ class InventoryReader:
                 facts = inventory.joined(facts, await part(self, document, facts))
             except Failure as error:
                 failed[name] = str(error)
-        return Inventory(msgspec.convert(facts, HardwareFacts), failed, self._stopped_by is not None)
+        is_on = document.get("PowerState") in ("On", None)
+        return Inventory(msgspec.convert(facts, HardwareFacts), failed, self._stopped_by is not None, is_on)
 
     async def _processors(self, system: Document, _facts: Facts) -> Facts:
         return inventory.processors(await self._members(inventory.link(system, "Processors"), MAX_PROCESSORS))
