@@ -1,9 +1,12 @@
-# Packs the installer's initrd from unpacked Debian packages: busybox, udev, blkid, zstd, kernel modules. Programs of the
+# Packs the installer's initrd from unpacked Debian packages: busybox, udev, blkid, zstd, tools of layouts, kernel modules. Programs of the
 # packages run in a chroot of them, so that this system's own libraries do not matter.
 
 installer=$(cd "$(dirname "${BASH_SOURCE[0]}")/../installer" && pwd)
 udev_rules=(50-udev-default 50-firmware 60-block 60-persistent-storage 80-drivers)
-programs=(bin/busybox bin/nc.openbsd bin/udevadm lib/udev/ata_id lib/udev/scsi_id sbin/blkid usr/bin/zstd)
+programs=(bin/busybox bin/nc.openbsd bin/udevadm lib/udev/ata_id lib/udev/scsi_id sbin/blkid usr/bin/zstd
+  bin/tar sbin/sfdisk sbin/mdadm sbin/lvm sbin/dmsetup sbin/mke2fs sbin/mkfs.xfs sbin/mkfs.vfat sbin/mkswap)
+# No udev rule of mdadm or LVM: in the installer nothing is assembled that is not made there.
+layout_modules=(raid0 raid1 raid10 dm-mod dm-raid dm-mirror ext4 xfs vfat nls_cp437 nls_ascii)
 
 # pack_initrd PARTS KERNEL_VERSION FILE MODULE...: MODULE is the name of a module or a folder below kernel/.
 pack_initrd() {
@@ -14,6 +17,7 @@ pack_initrd() {
   cp -r "$installer"/lib/. "$tree/lib/unbounded/"
   install -m 0755 "$installer/init" "$tree/init"
   copy_programs "$parts" "$tree"
+  cp "$parts/etc/mke2fs.conf" "$tree/etc/" # without it mke2fs makes what this suite's GRUB does not read
   chroot "$parts" /bin/busybox --list-full | while read -r applet; do
     [ -e "$tree/$applet" ] || ln -s /bin/busybox "$tree/$applet"
   done
@@ -26,7 +30,7 @@ pack_initrd() {
   for group in root tty dialout kmem input video audio render sgx lp disk cdrom tape kvm; do
     echo "$group:x:$id:" && id=$((id + 1))
   done >"$tree/etc/group"
-  copy_modules "$parts" "$version" "$tree" "$@"
+  copy_modules "$parts" "$version" "$tree" "$@" "${layout_modules[@]}"
   find "$tree" -exec touch -h -d "@${SOURCE_DATE_EPOCH:-0}" {} +
   (cd "$tree" && find . | LC_ALL=C sort | chroot_cpio "$parts") | zstd -q -15 -T0 >"$file"
 }

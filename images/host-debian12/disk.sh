@@ -1,10 +1,11 @@
-# The disk that host-debian12 is installed with: an EFI system partition and a root file system that grows to the disk's
-# end at its first start. Nothing is mounted: file systems are made from folders. Read by build.
+# What host-debian12 is installed with. A disk: an EFI system partition and a root file system that grows to the disk's end
+# at its first start. And the root file system alone, as an archive for layouts. Nothing is mounted: file systems are made
+# from folders. Read by build.
 
 root_uuid=6e1f0d2c-3b0a-4d52-9c11-5b1d6d0a0012
 esp_id=0DEB0012
 
-# build_disk PARTS WORK FILE
+# build_disk PARTS WORK FOLDER: disk.img.zst and rootfs.tar.zst, each with its .sha256.
 build_disk() {
   local parts=$1 root=$1/build/root
   make_root "$parts" "$2" "$root"
@@ -12,15 +13,44 @@ build_disk() {
   make_esp "$parts" "$parts/build/esp.img"
   make_root_fs "$parts" "$root" "$parts/build/root.img"
   "$here/../common/disk-image" "$parts/build/disk.img" "$parts/build/esp.img" "$parts/build/root.img"
-  rm -rf "$parts/build/root.img" "$root"
+  rm -f "$parts/build/root.img"
   say "packing $(du -sm "$parts/build/disk.img" | cut -f 1) MB"
-  zstd -q "-$level" -T0 -f "$parts/build/disk.img" -o "$3"
-  chmod 0644 "$3"
+  zstd -q "-$level" -T0 -f "$parts/build/disk.img" -o "$3/disk.img.zst"
+  rm -f "$parts/build/disk.img"
+  say "archive of the root file system"
+  add_loader "$parts" "$root/usr/lib/unbounded/loader"
+  pack_root "$root" "$3/rootfs.tar.zst"
+  rm -rf "$root"
+  (cd "$3" && chmod 0644 disk.img.zst rootfs.tar.zst && for file in disk.img rootfs.tar; do
+    sha256sum "$file.zst" >"$file.zst.sha256"
+  done)
+}
+
+# add_loader PARTS FOLDER: what a layout's installer puts on each EFI system partition, and GRUB's menu, with places for the
+# identities of the file systems that it makes.
+add_loader() {
+  mkdir -p "$2/esp/EFI/BOOT" "$2/esp/EFI/debian"
+  install -m 0644 "$1/usr/lib/shim/shimx64.efi.signed" "$2/esp/EFI/BOOT/BOOTX64.EFI"
+  install -m 0644 "$1/usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed" "$2/esp/EFI/BOOT/grubx64.efi"
+  install -m 0644 "$here/esp-grub.cfg" "$2/esp/EFI/debian/grub.cfg"
+  install -m 0644 "$here/grub.cfg" "$2/grub.cfg"
+}
+
+# pack_root ROOT FILE: equal files make an equal archive: names are sorted, and no file is newer than SOURCE_DATE_EPOCH.
+pack_root() {
+  tar -C "$1" --create --sort=name --mtime="@$SOURCE_DATE_EPOCH" --clamp-mtime --numeric-owner --xattrs --xattrs-include='*' \
+    --format=posix --pax-option='exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime' . | zstd -q "-$level" -T0 >"$2"
+}
+
+# for_this_disk FILE: a file of GRUB with the identities of this disk's file systems.
+for_this_disk() {
+  sed "s/ROOT_UUID/$root_uuid/; s/BOOT_UUID/$root_uuid/; s|BOOT_PATH|/boot|; s/ PARAMETERS//" "$1"
 }
 
 # make_root PARTS WORK ROOT: Debian with what stands in root/; the installer adds cloud-init's data and the agent.
 make_root() {
   local packages=systemd-sysv,udev,dbus,kmod,initramfs-tools,$kernel,cloud-init,netplan.io,cloud-guest-utils,e2fsprogs,fdisk
+  packages+=,mdadm,lvm2 # what a root file system on RAID or LVM needs
   packages+=,systemd-resolved,iproute2,nftables,systemd-container,ca-certificates,zstd # what the agent needs of its host
   [ -n "$small" ] || packages+=,openssh-server,sudo,curl,less,procps,iputils-ping,apparmor
   # Its initrd is made once, at the end.
@@ -28,39 +58,40 @@ make_root() {
   INITRD=No perl "$1/usr/bin/mmdebstrap" --quiet --variant=apt --mode=root --include="$packages" \
     --aptopt='Acquire::Languages "none"' --aptopt='APT::Install-Recommends "false"' --aptopt='APT::Sandbox::User ""' \
     --essential-hook='printf "path-exclude=/usr/share/%s/*\n" man locale doc >"$1/etc/dpkg/dpkg.cfg.d/unread"' \
+    --essential-hook='echo "link_in_boot = yes" >"$1/etc/kernel-img.conf"' \
     --customize-hook='rm -rf "$1"/etc/dpkg/dpkg.cfg.d/unread "$1"/usr/share/man/* "$1"/usr/share/locale/* "$1"/usr/share/doc/*' \
     "$suite" "$3" "$2/apt/sources.list" || give_up "mmdebstrap failed"
   cp -r "$here/root/." "$3/"
   printf 'UUID=%s / ext4 errors=remount-ro 0 1\n' "$root_uuid" >"$3/etc/fstab"
   mkdir -p "$3/boot/grub"
-  sed "s/ROOT_UUID/$root_uuid/" "$here/grub.cfg" >"$3/boot/grub/grub.cfg"
+  for_this_disk "$here/grub.cfg" >"$3/boot/grub/grub.cfg"
   printf 'localhost\n' >"$3/etc/hostname"
   : >"$3/etc/machine-id"
   rm -rf "$3"/etc/ssh/ssh_host_* "$3"/var/lib/systemd/random-seed "$3"/var/log/*.log "$3"/var/lib/apt/lists/* "$3"/var/cache/apt/*
   ln -sf ../run/systemd/resolve/stub-resolv.conf "$3/etc/resolv.conf"
-  chroot "$3" systemctl --quiet enable systemd-networkd systemd-resolved
+  chroot "$3" systemctl --quiet enable systemd-networkd systemd-resolved lvm-degraded.timer
   if [ -n "$small" ]; then
     sed -i 's/^MODULES=.*/MODULES=list/; s/^# COMPRESSLEVEL=.*/COMPRESSLEVEL=1/' "$3/etc/initramfs-tools/initramfs.conf"
     slim "$3"
-    printf '%s\n' virtio_pci virtio_blk virtio_scsi sd_mod ahci nvme ext4 >>"$3/etc/initramfs-tools/modules"
+    printf '%s\n' virtio_pci virtio_blk virtio_scsi sd_mod ahci nvme ext4 xfs >>"$3/etc/initramfs-tools/modules"
   fi
   chroot "$3" update-initramfs -c -k all >/dev/null || give_up "update-initramfs failed"
-  (cd "$3" && ln -sf boot/initrd.img-* initrd.img) # the kernel came before its initrd, and so without this link
+  (cd "$3/boot" && ln -sf initrd.img-* initrd.img) # the kernel came before its initrd, and so without this link
 }
 
 # slim ROOT: what a virtual machine of a test does not miss.
 slim() {
   (cd "$1"/lib/modules/*/kernel && rm -rf drivers/{net/ethernet,net/wireless,infiniband,media,comedi,gpu,target,nvme/target,usb,hid,iio} \
-    sound fs/{btrfs,xfs,ocfs2,gfs2,ceph,nfs,nfsd,smb,cifs,f2fs,jfs,reiserfs,ubifs,udf,dlm,afs,coda,ntfs,ntfs3,orangefs})
+    sound fs/{btrfs,ocfs2,gfs2,ceph,nfs,nfsd,smb,cifs,f2fs,jfs,reiserfs,ubifs,udf,dlm,afs,coda,ntfs,ntfs3,orangefs})
   rm -rf "$1"/usr/lib/udev/hwdb.{d,bin} "$1"/lib/udev/hwdb.{d,bin} "$1"/usr/share/i18n/charmaps "$1"/usr/lib/x86_64-linux-gnu/gconv
-  chroot "$1" depmod "$(basename "$(readlink -f "$1/vmlinuz")" | sed s/vmlinuz-//)"
+  chroot "$1" depmod "$(basename "$(readlink -f "$1/boot/vmlinuz")" | sed s/vmlinuz-//)"
 }
 
 # make_esp PARTS IMAGE: shim and GRUB where firmware looks without being told (UEFI 2.10 section 3.5).
 make_esp() {
   local parts=$1 esp=$2 inside=/build/${2##*/} put
   truncate -s 36M "$esp"
-  sed "s/ROOT_UUID/$root_uuid/" "$here/esp-grub.cfg" >"$parts/build/esp-grub.cfg"
+  for_this_disk "$here/esp-grub.cfg" >"$parts/build/esp-grub.cfg"
   chroot "$parts" /sbin/mkfs.vfat -F 32 -s 1 -i "$esp_id" -n ESP "$inside" >/dev/null
   put="MTOOLS_SKIP_CHECK=1 chroot $parts /usr/bin"
   env $put/mmd -i "$inside" ::/EFI ::/EFI/BOOT ::/EFI/debian

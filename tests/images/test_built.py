@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import tarfile
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -59,14 +61,70 @@ def test_the_kernel_can_unpack_the_initrd_and_it_has_all_programs(files: Path) -
     listed = subprocess.run([needed("busybox"), "cpio", "-t"], input=archive, capture_output=True, check=True)
     names = set(listed.stdout.decode().splitlines())
     wanted = {"init", "lib/unbounded/install", "bin/sh", "bin/nc.openbsd", "sbin/blkid", "usr/bin/zstd", "bin/udevadm"}
-    assert wanted <= names
+    layouts = {"sfdisk", "mdadm", "lvm", "dmsetup", "mke2fs", "mkfs.xfs", "mkfs.vfat", "mkswap"}
+    assert wanted | {"bin/tar", "etc/mke2fs.conf"} | {f"sbin/{name}" for name in layouts} <= names
     assert {
         f"lib/unbounded/{part}.sh"
-        for part in ("base", "choosing", "disks", "hardware", "http", "mark", "network", "seed", "tpm", "write")
+        for part in (
+            "base",
+            "choosing",
+            "disks",
+            "hardware",
+            "http",
+            "mark",
+            "network",
+            "seed",
+            "tpm",
+            "write",
+        )
     } <= names
-    for module in ("virtio_net.ko", "efivarfs.ko"):
-        assert any(name.endswith(module) for name in names)
+    for module in ("virtio_net", "efivarfs", "raid0", "raid1", "raid10", "dm-mod", "dm-raid", "xfs", "vfat", "ext4"):
+        assert any(name.endswith(f"/{module}.ko") for name in names), module
+    assert not [name for name in names if name.endswith(".rules") and ("md-raid" in name or "lvm" in name)]
     assert any("libblkid" in name for name in names)
+
+
+@pytest.fixture(scope="module")
+def members(files: Path) -> dict[str, tarfile.TarInfo]:
+    """The archive of the root file system, by its names in their order."""
+    with (files / "rootfs.tar.zst").open("rb") as packed:
+        reader = zstandard.ZstdDecompressor().stream_reader(packed)
+        with tarfile.open(fileobj=reader, mode="r|", encoding="utf-8", errors="surrogateescape") as tar:
+            return {member.name: member for member in tar}
+
+
+def test_archive_of_the_root_has_its_digest_beside_it(files: Path) -> None:
+    digest = hashlib.sha256((files / "rootfs.tar.zst").read_bytes()).hexdigest()
+    assert (files / "rootfs.tar.zst.sha256").read_text() == f"{digest}  rootfs.tar.zst\n"
+
+
+def test_archive_of_the_root_has_what_starts_from_raid_and_lvm(members: Mapping[str, tarfile.TarInfo]) -> None:
+    loader = "./usr/lib/unbounded/loader"
+    for path in ("EFI/BOOT/BOOTX64.EFI", "EFI/BOOT/grubx64.efi", "EFI/debian/grub.cfg"):
+        assert members[f"{loader}/esp/{path}"].size > 0
+    assert members[f"{loader}/grub.cfg"].isfile()
+    assert members["./boot/vmlinuz"].issym()
+    assert f"./boot/{members['./boot/initrd.img'].linkname}" in members
+    for path in ("./usr/sbin/mdadm", "./usr/sbin/lvm", "./etc/initramfs-tools/scripts/local-block/unbounded-lvm"):
+        assert members[path].mode & 0o111, path
+
+
+def test_archive_of_the_root_is_made_of_its_files_alone(members: Mapping[str, tarfile.TarInfo]) -> None:
+    """Not of who built it, and when: one state of files makes one archive."""
+    names = [name.encode("utf-8", "surrogateescape") for name in members]
+    folders = [name.split(b"/") for name in names]
+    assert folders == sorted(folders)
+    assert {member.uname + member.gname for member in members.values()} == {""}
+    assert len({member.gid for member in members.values()}) > 1
+    newest = max(member.mtime for member in members.values())
+    assert (
+        sum(member.mtime == newest for member in members.values()) > 100
+    )  # SOURCE_DATE_EPOCH, of all that the build made
+    assert all(
+        key.startswith(("SCHILY.xattr.", "path", "linkpath", "mtime"))
+        for each in members.values()
+        for key in each.pax_headers
+    )
 
 
 def test_disk_has_a_standard_partition_table_and_room_for_the_mark(plain: Path) -> None:
@@ -96,8 +154,8 @@ def test_its_file_systems_are_whole(plain: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["vmlinuz", "initrd.img", "etc/cloud/cloud.cfg.d/10-unbounded.cfg", "usr/bin/cloud-init", "usr/bin/machinectl",
-     "usr/bin/systemd-nspawn", "usr/sbin/nft"],
+    ["boot/vmlinuz", "boot/initrd.img", "etc/cloud/cloud.cfg.d/10-unbounded.cfg", "usr/bin/cloud-init",
+     "usr/bin/machinectl", "usr/bin/systemd-nspawn", "usr/sbin/nft", "usr/sbin/mdadm", "usr/sbin/lvm"],
 )  # fmt: skip
 def test_the_root_has_what_starts_and_joins(plain: Path, path: str) -> None:
     there = debugfs(plain, f"stat /{path}")
