@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shutil
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Sequence
@@ -17,8 +18,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.images.support import UID, Site
-from tests.support.qemu.tools import built, command
+from tests.support.qemu.tools import built, command, needed
 
+OVMF: Final = "usr/share/OVMF/OVMF_{}_4M.fd"
 MAC: Final = "52:54:00:00:00:0d"
 HOST_SEEN_BY_GUEST: Final = "10.0.2.2"  # of QEMU's user network: this host's loopback
 LOOK_EVERY_S: Final = 0.2
@@ -111,6 +113,17 @@ class Installing:
                 assert "error" not in answer, answer
                 if "return" in answer:
                     return
+
+
+def uefi(folder: Path) -> tuple[str, ...]:
+    """UEFI for one machine, with variables of its own: arguments of QEMU."""
+    variables = folder / "variables.fd"
+    shutil.copyfile(needed(OVMF.format("VARS")), variables)
+    code = needed(OVMF.format("CODE"))
+    return (
+        *("-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={code}"),
+        *("-drive", f"if=pflash,format=raw,unit=1,file={variables}"),
+    )
 
 
 @asynccontextmanager

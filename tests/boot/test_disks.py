@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
-from typing import Final
 
 import pytest
 from cryptography import x509
 
-from tests.boot.installing import MAC, ScsiDisk, installing
+from tests.boot.installing import MAC, ScsiDisk, installing, uefi
 from tests.images.content import image, packed
 from tests.images.loops import system
 from tests.images.support import UID, needed, site
-from tests.support.qemu import needed as firmware
 from tests.support.software_tpm import needs_tpm, tpm_of_a_machine
 from unbounded.metalman.disk_choice import DiskSelection
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-OVMF: Final = "usr/share/OVMF/OVMF_{}_4M.fd"
 BOOTS_S = 300.0  # alone it takes a twentieth of that
 ENDS_S = 240.0
-
-
-def uefi(folder: Path) -> tuple[str, ...]:
-    """UEFI for one machine, with variables of its own: arguments of QEMU."""
-    variables = folder / "variables.fd"
-    shutil.copyfile(firmware(OVMF.format("VARS")), variables)
-    code = firmware(OVMF.format("CODE"))
-    return (
-        *("-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={code}"),
-        *("-drive", f"if=pflash,format=raw,unit=1,file={variables}"),
-    )
 
 
 async def test_late_second_disk_makes_the_choice_ambiguous_without_a_write(

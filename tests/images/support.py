@@ -266,6 +266,9 @@ class Host:
             "write",
             "agent",
             "seed",
+            "layout",
+            "layout_disks",
+            "layout_root",
         )
         load = "".join(f". {INSTALLER}/{name}.sh; " for name in names)
         return await self.sh(load + script, **environment)

@@ -113,6 +113,17 @@ async def test_an_own_install_that_was_cut_off_is_its_own(host: Host) -> None:
     assert await judged(host) == "Own"
 
 
+async def test_layout_that_was_cut_off_is_own_with_its_own_table_alone(host: Host) -> None:
+    """Its mark names the table that is to come: the disk may have that already, or none yet."""
+    disk = host.disk("sda", 64)
+    await mark(host, "sda", state="writing", table=str(TABLE))
+    assert await judged(host) == "Own"
+    put(disk, (0, gpt(64 * MIB // SECTOR, (4096, 8191))))
+    assert await judged(host) == "Own"
+    put(disk, (0, gpt(64 * MIB // SECTOR, (4096, 8191), table=uuid.UUID(int=5))))
+    assert (await judged(host)).startswith("Foreign an earlier install of this Machine, changed since: ")
+
+
 async def test_the_install_of_another_machine_is_foreign_and_says_whose(host: Host) -> None:
     put(host.disk("sda", 64), (0, gpt(64 * MIB // SECTOR, (2048, 4095))))
     await mark(host, "sda", OTHER)

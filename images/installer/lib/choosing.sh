@@ -5,8 +5,8 @@ CHOICE_S=180 # how long a disk that metalman waits for may take to come, since d
 REPORT_AGAIN_S=5
 
 # choose_disk UID: reports, until metalman has answered what is to be done: in ACTION Write, with the path of the disk in
-# CHOSEN and in ERASE the serial number of a foreign disk that it permits to be erased, or PowerOff. Fails with the reason
-# in $T/trouble.
+# CHOSEN and in ERASE the serial number of a foreign disk that it permits to be erased, or Layout, with the digest of the
+# layout in LAYOUT and in ERASE such numbers between commas, or PowerOff. Fails with the reason in $T/trouble.
 choose_disk() {
     choose_since=${DISKS_SINCE:-$(seconds)}
     choose_final=false
@@ -17,9 +17,11 @@ choose_disk() {
         ACTION=$(answered action)
         CHOSEN=$(answered disk)
         ERASE=$(answered erase)
+        LAYOUT=$(answered layout)
         case $ACTION:$choose_final in
             PowerOff:*) return 0 ;;
             Write:*) is_path "$CHOSEN" && return 0 ;;
+            Layout:*) [ -n "$LAYOUT" ] && return 0 ;;
             Wait:false)
                 choose_why=$(answered message)
                 [ "$choose_why" = "$choose_told" ] || report ChoosingDisk "" "waits: $choose_why"
@@ -75,10 +77,22 @@ take_disk() {
     trouble "metalman chose $CHOSEN, which was reported as ${take_reported:-no disk} and now is: $take_found"
 }
 
-# may_be_erased NAME: whether metalman permits it for the serial number that this disk has now.
+# may_be_erased NAME: whether metalman permits it for the serial number that this disk has now: all of ERASE, or one of it
+# between commas.
 may_be_erased() {
-    [ -n "$ERASE" ] || return 1
-    quoted "$ERASE"
+    erased_rest=$ERASE,
+    ! has_serial "$1" "$ERASE" || return 0
+    while [ -n "$erased_rest" ]; do
+        ! has_serial "$1" "${erased_rest%%,*}" || return 0
+        erased_rest=${erased_rest#*,}
+    done
+    return 1
+}
+
+# has_serial NAME SERIAL
+has_serial() {
+    [ -n "$2" ] || return 1
+    quoted "$2"
     case $(object disk_identity "$SYS/block/$1") in
         *[{,]"\"serialNumber\":$QUOTED"[,}]*) return 0 ;;
     esac

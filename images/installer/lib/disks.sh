@@ -110,7 +110,7 @@ judge() {
         judge_table=$(blkid -p -o value -s PTUUID "$judge_dev" 2>/dev/null)
         judge_type=$(blkid -p -o value -s TYPE "$judge_dev" 2>/dev/null)
         case $(mark_says state "$judge_mark"):${judge_type:+used} in
-            writing:) [ -z "$judge_table" ] && echo Own && return ;;
+            writing:) [ -z "$judge_table" ] || [ "$judge_table" = "$(mark_says table "$judge_mark")" ] && echo Own && return ;;
             installed:) [ "$judge_table" = "$(mark_says table "$judge_mark")" ] && echo Own && return ;;
         esac
         echo "Foreign an earlier install of this Machine, changed since: $(signatures "$judge_dev")"

@@ -5,7 +5,7 @@
 #   machine=<UID of the Machine>
 #   name=<its name>
 #   state=writing | installed
-#   table=<UUID of the partition table that was written; empty while writing>
+#   table=<UUID of the partition table that was written; while writing that of a layout's, and empty for an image>
 #   check=<SHA-256 of the lines above>
 
 MARK_AT=128 # in blocks of 4 KiB

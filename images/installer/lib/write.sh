@@ -111,10 +111,10 @@ sane_head() {
     [ "$sane_used" -eq 0 ] || trouble "the image has data at byte 524288, where the mark of its owner goes"
 }
 
-# forget_old DEVICE CAPACITY UID NAME: from here on the disk has nothing but the mark.
+# forget_old DEVICE CAPACITY UID NAME [TABLE]: from here on the disk has nothing but the mark.
 forget_old() {
     : >"$T/zero" && truncate -s 1048576 "$T/zero"
-    mark_text "$3" "$4" writing "" >"$T/mark" && truncate -s 4096 "$T/mark"
+    mark_text "$3" "$4" writing "${5:-}" >"$T/mark" && truncate -s 4096 "$T/mark"
     cp "$T/zero" "$T/start"
     dd if="$T/mark" of="$T/start" bs=4096 seek=$MARK_AT conv=notrunc 2>/dev/null
     dd if="$T/start" of="$1" bs=1048576 conv=notrunc,fsync 2>/dev/null &&
