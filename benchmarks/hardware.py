@@ -3,6 +3,8 @@
 Each host fetches its boot files and says that its installer runs, as in any boot: that is the bare boot. Then each host
 does the same and reports its hardware: metalman answers when the report is in the status. Simulated hosts, metalman and
 the embedded API server share this machine.
+
+Beside it, the compilation of the layout of a profile with as many disks and partitions as one can have.
 """
 
 from __future__ import annotations
@@ -24,9 +26,12 @@ from benchmarks.frame import Limit, Measured, percentile, print_progress, run_be
 from unbounded.api.hardware import DiskFacts, HardwareFacts, NICFacts, ProcessorFacts, SystemFirmware, SystemIdentity
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.profile import MAX_DEVICES, MachineProfileSpec
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.metalman.http.ports import HardwareReport
+from unbounded.metalman.layout.compiler import LayoutRequest, compile_layout
+from unbounded.metalman.layout.model import DiskLayout
 from unbounded.metalman.netboot.boot_requests import prefix_key
 
 MIB: Final = 1 << 20
@@ -46,6 +51,7 @@ LIMITS: Final[Mapping[str, Limit]] = {
     "report_to_status_p99_s": Limit("from a report to the status, p99, s", most=2.0),
     "report_to_status_p50_s": Limit("the same, median, s"),
     "metalman_cpu_ms_per_report": Limit("CPU of metalman for a report, ms"),
+    "layout_p99_ms": Limit("to compile a layout of 24 disks with 8 partitions each, p99, ms", most=20.0),
 }
 
 
@@ -158,6 +164,48 @@ class Hosts:
                 self.report_s.append(time.perf_counter() - began)
 
 
+def largest_profile() -> MachineProfileSpec:
+    """Return a profile with as many disks, partitions and arrays as one can have."""
+    devices = [
+        {
+            "device": {"minSize": "100Gi", "type": "ssd"},
+            "partitions": [
+                {"name": f"p{disk}-{number}", "size": "1Gi", "partflags": ["esp"] if number == 0 else []}
+                for number in range(8)
+            ],
+        }
+        for disk in range(MAX_DEVICES)
+    ]
+    arrays = [
+        {"name": f"md{array}", "devices": [{"partition": f"p{disk}-{array}"} for disk in range(MAX_DEVICES)]}
+        for array in range(1, 7)
+    ]
+    systems = [
+        *({"fileSystem": "vfat", "partition": f"p{disk}-0"} for disk in range(MAX_DEVICES)),
+        *(
+            {"fileSystem": "ext4", "softRaidDevice": f"md{array}", "mountPoint": "/" if array == 1 else f"/d{array}"}
+            for array in range(1, 7)
+        ),
+    ]
+    return msgspec.convert({"devices": devices, "softRaidDevices": arrays, "fileSystems": systems}, MachineProfileSpec)
+
+
+def layouts_ms(turns: int) -> list[float]:
+    """Compile the largest layout some times; return the milliseconds of each."""
+    (template, *_) = facts(0).disks
+    disks = [
+        msgspec.structs.replace(template, name=f"d{number}", serial_number=f"S{number}", by_id=(f"wwn-0x{number:x}",))
+        for number in range(MAX_DEVICES)
+    ]
+    request, spent = LayoutRequest("largest", largest_profile(), "uid"), []
+    for _ in range(turns):
+        began = time.perf_counter()
+        made = compile_layout(request, disks)
+        spent.append((time.perf_counter() - began) * 1e3)
+        assert isinstance(made, DiskLayout), made
+    return spent
+
+
 async def measure(quick: bool) -> Measured:
     size = QUICK if quick else FULL
     with TemporaryDirectory(prefix="hardware-") as name:
@@ -188,6 +236,7 @@ async def measure(quick: bool) -> Measured:
         "boot_with_report_s": wall_s,
         "report_to_status_p50_s": percentile(hosts.report_s, 0.5),
         "report_to_status_p99_s": percentile(hosts.report_s, 0.99),
+        "layout_p99_ms": percentile(layouts_ms(20 if quick else 500), 0.99),
         "metalman_cpu_ms_per_report": max(cpu_s - bare_cpu_s, 0.0) / size.hosts * 1e3,
     }
     return Measured(figures, {"wall_vs_bare_boot": wall_s / bare_s})

@@ -137,18 +137,10 @@ class _DiskReport:
 
     def without_consent(self) -> DiskChoice | None:
         """Return the answer where a serial number of eraseDisks does not identify exactly one disk; None otherwise."""
-        for serial in self.selection.erase:
-            found = self._with_serial(serial)
-            if not found:
-                there = sorted({disk.serial_number for disk in self.disks if disk.serial_number})
-                words = f"the serial numbers here are {', '.join(there[:LISTED])}" if there else "no disk has one"
-                return self._absent(
-                    f"eraseDisks names {serial}, which is no disk here; connect it, or name another: {words}"
-                )
-            if len(found) > 1:
-                several = f"eraseDisks names {serial}, the serial number of several disks"
-                return self._refused(f"{several}; erase the disk by other means")
-        return None
+        fault = unidentified_serial(self.selection.erase, self.disks)
+        if fault is None:
+            return None
+        return self._absent(fault.text) if fault.is_absent else self._refused(fault.text)
 
     def named(self, path: str, words: str, absent: str, foreign: str) -> DiskChoice:
         """Choose the disk with a path, whatever its size."""
@@ -254,13 +246,7 @@ class _DiskReport:
     def _consent(self, disks: Sequence[DiskFacts]) -> str:
         """Return how a user permits the erasure of one of some disks; empty where nobody can."""
         serials = [disk.serial_number for disk in disks if disk.serial_number and self._is_erasable(disk)]
-        if not serials or not self.selection.machine:
-            return ""
-        command = f"kubectl unbounded machine replace {self.selection.machine} --erase-disk"
-        if len(serials) > 1:
-            return f"; to erase one of {', '.join(serials[:LISTED])}: {command} SERIAL"
-        between = "=" if serials[0].startswith("-") else " "
-        return f"; to erase it: {command}{between}{shlex.quote(serials[0])}"
+        return erase_command(self.selection.machine, serials)
 
     def _is_erasable(self, disk: DiskFacts) -> bool:
         """Return whether eraseDisks can name a disk, and an image fits."""
@@ -296,6 +282,40 @@ class _DiskReport:
         if disk.state == DiskState.OWN:
             return unfit(disk, self.image_bytes) or "this Machine's earlier install"
         return self._unsuitable(disk) or "blank"
+
+
+@dataclass(frozen=True)
+class SerialFault:
+    """A serial number of eraseDisks that does not identify exactly one disk."""
+
+    text: str
+    is_absent: bool
+
+
+def unidentified_serial(erase: Sequence[str], disks: Sequence[DiskFacts]) -> SerialFault | None:
+    """Return the first serial number that does not identify exactly one disk; None if each does."""
+    for serial in erase:
+        found = sum(disk.serial_number == serial for disk in disks)
+        if found > 1:
+            several = f"eraseDisks names {serial}, the serial number of several disks"
+            return SerialFault(f"{several}; erase the disk by other means", is_absent=False)
+        if not found:
+            there = sorted({disk.serial_number for disk in disks if disk.serial_number})
+            words = f"the serial numbers here are {', '.join(there[:LISTED])}" if there else "no disk has one"
+            text = f"eraseDisks names {serial}, which is no disk here; connect it, or name another: {words}"
+            return SerialFault(text, is_absent=True)
+    return None
+
+
+def erase_command(machine: str, serials: Sequence[str]) -> str:
+    """Return the command that permits the erasure of one of some disks; empty where there is none."""
+    if not serials or not machine:
+        return ""
+    command = f"kubectl unbounded machine replace {machine} --erase-disk"
+    if len(serials) > 1:
+        return f"; to erase one of {', '.join(serials[:LISTED])}: {command} SERIAL"
+    between = "=" if serials[0].startswith("-") else " "
+    return f"; to erase it: {command}{between}{shlex.quote(serials[0])}"
 
 
 def unfit(disk: DiskFacts, image_bytes: int) -> str:

@@ -1,0 +1,112 @@
+"""Results of the compiler, and its errors."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property, lru_cache
+from typing import Final
+
+from unbounded.api.hardware import DiskFacts
+from unbounded.api.machine import DiskErasure
+
+MIB: Final = 1 << 20
+_SUFFIXES: Final = {"k": 1000, **{letter: 1000 ** (at + 2) for at, letter in enumerate("MGTPE")}} | {
+    f"{letter}i": 1024 ** (at + 1) for at, letter in enumerate("KMGTPE")
+}
+_SIZE: Final = re.compile(r"([0-9.]+)([a-zA-Z]*)")
+
+
+class ProfileFault(Exception):
+    """A profile that cannot be installed on any disks: `field` is its place below spec."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(f"spec.{field}: {text}")
+
+
+class NoDisk(Exception):
+    """A device has no disk, or one that may not be written. `may_come` is set where a late disk would help."""
+
+    def __init__(self, text: str, *, may_come: bool = False) -> None:
+        super().__init__(text)
+        self.may_come = may_come
+
+
+@dataclass(frozen=True)
+class LayoutDisk:
+    """A disk of a layout: its ID in the text, and the path by which the installer finds it."""
+
+    id: str
+    path: str
+    disk: DiskFacts
+
+
+@dataclass(frozen=True)
+class DiskLayout:
+    """A compiled layout.
+
+    Args:
+        lines: without the first and the last one.
+        erasures: data of others that the install destroys.
+    """
+
+    profile: str
+    disks: tuple[LayoutDisk, ...]
+    lines: tuple[str, ...]
+    erasures: tuple[DiskErasure, ...] = ()
+
+    @cached_property
+    def text(self) -> str:
+        return "\n".join(("unbounded-layout 1", *self.lines, "end", ""))
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class LayoutWait:
+    """A disk may still appear, and the installer is to report again."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class LayoutRefused:
+    """Nothing may be written."""
+
+    message: str
+
+
+LayoutChoice = DiskLayout | LayoutWait | LayoutRefused
+
+
+@lru_cache(maxsize=1024)
+def size_bytes(size: int | str) -> int:
+    """Return the bytes of a size, rounded up; its schema has admitted it.
+
+    Raises:
+        ValueError: it is no size.
+    """
+    if isinstance(size, int):
+        return size
+    found = _SIZE.fullmatch(size)
+    if found is None or (found[2] and found[2] not in _SUFFIXES) or found[1].count(".") > 1:
+        raise ValueError(f"{size} is no size")
+    exact = Decimal(found[1]) * _SUFFIXES.get(found[2], 1)
+    return int(exact.to_integral_value(rounding="ROUND_CEILING"))
+
+
+def rounded_up(amount: int, unit: int) -> int:
+    """Return the least multiple of a unit that is not below an amount."""
+    return -(-amount // unit) * unit
+
+
+def size_text(amount: int) -> str:
+    """Return bytes for people: `480.1 GB`."""
+    for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB")):
+        if amount >= unit:
+            return f"{amount / unit:.1f} {name}"
+    return f"{amount} bytes"
