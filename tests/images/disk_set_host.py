@@ -6,21 +6,31 @@ installer's clock runs only while it sleeps, so that it waits for late disks as 
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+import signal
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.images.content import MIB, SECTOR, put
-from tests.images.disk_sets import CONTENTS, SetDisk
+from prometheus_client import CollectorRegistry
+
+from tests.images.content import MIB, SECTOR, packed, put
+from tests.images.disk_sets import CONTENTS, DiskSet, SetDisk
 from tests.images.loops import PART_MIB, loop_devices
-from tests.images.support import INSTALLER, Host, Site, busybox, needed
+from tests.images.support import INSTALLER, Host, busybox, needed
+from tests.metalman.support import netboot_site as sites
+from tests.metalman.support.netboot_objects import lease, machine_body
 from unbounded.metalman.http.ports import BootService, HardwareReport, ProgressReport, ReportAnswer
+from unbounded.metalman.http.server import HttpServer, HttpServerSettings
+from unbounded.metalman.netboot.model import BootImages, NetbootImage
 
 BLOCK: Final = 4096
+ENDS_S: Final = 300.0  # an install, where many tests run; alone it takes a hundredth of that
 LATER: Final = """
 sleep() {
     read -r slept_at _ <"$UPTIME"
@@ -96,7 +106,8 @@ class LoopHost:
         self._later, self._files = folder / "later", folder / "files"
         self._stack = ExitStack()
         self._attach = self._stack.enter_context(loop_devices())
-        self.devices: list[Path] = []  # all that were made, in the order of their files
+        self.devices: list[Path] = []  # all that were made
+        self._of: list[Path] = []  # their files
         self._lib = folder / "lib"
         shutil.copytree(INSTALLER, self._lib)
         with (self._lib / "choosing.sh").open("a") as file:
@@ -113,12 +124,18 @@ class LoopHost:
         with file.open("wb") as new:
             new.truncate(disk.size)
         put(file, *CONTENTS[disk.content].pieces(disk.size, uid))
-        device = Path(self._attach(file, "--sector-size", str(disk.sector)))
+        return self.adopted(file, disk.sector)
+
+    def adopted(self, file: Path, sector: int) -> Path:
+        """Return a new device for a file."""
+        device = Path(self._attach(file, "--sector-size", str(sector)))
         self.devices.append(device)
+        self._of.append(file)
         return device
 
     def file(self, device: Path) -> Path:
-        return self._files / str(self.devices.index(device))
+        """Return the file of a device."""
+        return self._of[self.devices.index(device)]
 
     def start(self, disks: Mapping[Path, SetDisk]) -> None:
         """Show the disks to a machine that starts now; late ones when their time has come."""
@@ -147,6 +164,28 @@ class LoopHost:
 
     async def install(self, prefix: str, uid: str, port: int) -> int:
         """Run the installer; return its exit code."""
+        process = await self.started(prefix, uid, port)
+        try:
+            async with asyncio.timeout(ENDS_S):
+                await process.communicate()
+                return process.returncode or 0
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+
+    async def started(self, prefix: str, uid: str, port: int, **environment: str) -> asyncio.subprocess.Process:
+        """Start the installer in a process group of its own."""
+        self._show_partitions()
+        url = f"http://127.0.0.1:{port}/boot/{prefix}"
+        self.host.arguments = {"machine_uid": uid, "machine": "m1", "serve_url": url}
+        places = {"INSTALLER": self._lib, "UPTIME": self.clock, "LATER": self._later, "ROOT": self.host.root}
+        sizes = {"BLOCK_MIB": "16", "CHUNK_BYTES": str(16 * MIB)}
+        times = {"PAUSE_S": "", "REPORT_EVERY_S": "2"}
+        told = {**{name: str(path) for name, path in places.items()}, **sizes, **times, **environment}
+        return await self.host.started(f". {self._lib}/install", **told)
+
+    def _show_partitions(self) -> None:
         blockdev = self.host.command("blockdev")
         if blockdev.is_symlink():
             blockdev.unlink()
@@ -154,21 +193,6 @@ class LoopHost:
             tools = {"busybox": busybox(), "addpart": needed("addpart")}
             blockdev.write_text(PARTITIONS.format(**tools, start=start, size=size))
             blockdev.chmod(0o755)
-        self.host.arguments = {"machine_uid": uid, "machine": "m1"}
-        where = Site(host=f"127.0.0.1:{port}")
-        self.host.arguments["serve_url"] = f"http://{where.host}/boot/{prefix}"
-        code, _ = await self.host.sh(
-            f". {self._lib}/install",
-            INSTALLER=str(self._lib),
-            UPTIME=str(self.clock),
-            LATER=str(self._later),
-            ROOT=str(self.host.root),
-            PAUSE_S="",
-            REPORT_EVERY_S="2",
-            BLOCK_MIB="16",
-            CHUNK_BYTES="16777216",
-        )
-        return code
 
 
 def show(root: Path, disk: SetDisk, device: Path) -> None:
@@ -184,6 +208,45 @@ def show(root: Path, disk: SetDisk, device: Path) -> None:
         for link in links:
             (root / "dev/disk" / kind / link).symlink_to(f"../../{disk.name}")
     (root / "dev" / disk.name).symlink_to(device)
+
+
+@dataclass
+class NetbootedHost:
+    """A machine with its disks, and the metalman that it boots from.
+
+    Args:
+        disks: those of its start, by device.
+    """
+
+    uid: str
+    world: sites.World
+    host: LoopHost
+    server: HttpServer
+    recorder: Recorder
+    disks: dict[Path, SetDisk]
+
+
+@asynccontextmanager
+async def netbooted(of: DiskSet, plain: bytes, folder: Path) -> AsyncIterator[NetbootedHost]:
+    """Serve a disk image to a machine with a set of disks; an operation is still to be created."""
+    host = LoopHost(folder)
+    try:
+        async with sites.netboot_site(folder / "site") as world:
+            image = packed(plain, "zst")
+            disk = NetbootImage(sites.put(folder / "image", {"disk.img.zst": image}), "sha256:2")
+            netboot = NetbootImage(folder / "site/netboot/disk", "sha256:1")
+            digest = hashlib.sha256(image).hexdigest()
+            world.images.said = BootImages(netboot, disk, sites.LOADERS, disk_sha256=digest)
+            pxe: dict[str, Any] = {"targetDisk": of.target, "rootDeviceHints": of.hints}
+            body = machine_body(leases=[lease("127.0.0.1")], pxe={key: value for key, value in pxe.items() if value})
+            made = await world.machine(body | ({"status": {"targetDisk": of.recorded}} if of.recorded else {}))
+            uid, recorder = made.metadata.uid, Recorder(world.site, host.clock)
+            settings = HttpServerSettings("127.0.0.1", 0)
+            async with HttpServer(settings, recorder, CollectorRegistry()).serving() as server:
+                disks = {host.made(one, uid): one for one in of.disks}
+                yield NetbootedHost(uid, world, host, server, recorder, disks)
+    finally:
+        host.close()
 
 
 def content(device: Path, file: Path) -> dict[int, bytes]:

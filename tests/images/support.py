@@ -197,8 +197,8 @@ class Host:
     def partition(self, disk: str, name: str) -> None:
         (self.root / "sys/block" / disk / name).mkdir()
 
-    async def sh(self, script: str, **environment: str) -> tuple[int, str]:
-        """Run a script of busybox's own shell with the installer's parts; return its exit code and output."""
+    async def started(self, script: str, **environment: str) -> asyncio.subprocess.Process:
+        """Start a script of busybox's own shell with the installer's parts, in a process group of its own."""
         line = " ".join(f"unbounded.{name}={value}" for name, value in self.arguments.items())
         env = {
             "PATH": f"{self._applets()}:{os.environ['PATH']}:/usr/sbin:/sbin",
@@ -218,7 +218,7 @@ class Host:
             **environment,
         }
         (self.root / "said").touch()
-        process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             *self.within,
             busybox(),
             "sh",
@@ -228,7 +228,12 @@ class Host:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
         )
+
+    async def sh(self, script: str, **environment: str) -> tuple[int, str]:
+        """Run a script to its end; return its exit code and output."""
+        process = await self.started(script, **environment)
         try:
             async with asyncio.timeout(LIMIT_S):
                 out, _ = await process.communicate()

@@ -6,19 +6,17 @@ every disk are compared with those before; `disk_sets` judges which one may diff
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from tests.images.content import MIB, TABLE, packed
-from tests.images.disk_set_host import LoopHost, Recorder, content
+from tests.images.content import MIB, TABLE
+from tests.images.disk_set_host import LoopHost, Recorder, content, netbooted
 from tests.images.disk_sets import (
     CONTENTS,
     KINDS,
@@ -35,11 +33,9 @@ from tests.images.disk_sets import (
 )
 from tests.images.loops import system
 from tests.images.support import needed
-from tests.metalman.support.netboot_objects import lease, machine_body
-from tests.metalman.support.netboot_site import LOADERS, World, netboot_site, put
+from tests.metalman.support.netboot_site import World
 from tests.support.seeds import first_seed
-from unbounded.metalman.http.server import HttpServer, HttpServerSettings
-from unbounded.metalman.netboot.model import BootImages, NetbootImage
+from unbounded.metalman.http.server import HttpServer
 
 pytestmark = [
     pytest.mark.slow,
@@ -228,23 +224,5 @@ def check_reason(message: str, there: list[SetDisk]) -> None:
 
 @asynccontextmanager
 async def machine(of: DiskSet, plain: bytes, folder: Path) -> AsyncIterator[InstalledMachine]:
-    host = LoopHost(folder)
-    try:
-        async with netboot_site(folder / "site") as world:
-            image = packed(plain, "zst")
-            files: Mapping[str, bytes] = {"disk.img.zst": image}
-            served = put(folder / "image", files)
-            netboot = NetbootImage(folder / "site/netboot/disk", "sha256:1")
-            disk = NetbootImage(served, "sha256:2")
-            world.images.said = BootImages(netboot, disk, LOADERS, disk_sha256=hashlib.sha256(image).hexdigest())
-            pxe: dict[str, Any] = {"targetDisk": of.target, "rootDeviceHints": of.hints}
-            body = machine_body(leases=[lease("127.0.0.1")], pxe={key: value for key, value in pxe.items() if value})
-            made = await world.machine(body | ({"status": {"targetDisk": of.recorded}} if of.recorded else {}))
-            uid = made.metadata.uid
-            recorder = Recorder(world.site, host.clock)
-            settings = HttpServerSettings("127.0.0.1", 0)
-            async with HttpServer(settings, recorder, CollectorRegistry()).serving() as server:
-                disks = {host.made(one, uid): one for one in of.disks}
-                yield InstalledMachine(uid, world, host, server, recorder, plain, disks)
-    finally:
-        host.close()
+    async with netbooted(of, plain, folder) as at:
+        yield InstalledMachine(at.uid, at.world, at.host, at.server, at.recorder, plain, at.disks)
