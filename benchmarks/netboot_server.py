@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks import children
 from benchmarks.netboot_net import CLIENTS, SERVER
+from unbounded.api.erasure import DiskErasureRecord
 from unbounded.kube.process_tuning import raise_gc_threshold
 from unbounded.metalman.dhcp import server as dhcp_server
 from unbounded.metalman.dhcp.model import (
@@ -79,6 +80,9 @@ class Boots:
         return NOTHING
 
     async def hardware(self, client: str, prefix: str, report: HardwareReport) -> ReportAnswer:
+        return NOTHING
+
+    async def erasure(self, client: str, prefix: str, report: DiskErasureRecord) -> ReportAnswer:
         return NOTHING
 
     async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:

@@ -21,10 +21,13 @@ from aiohttp import web
 
 from tests.fetch.registries import served
 from tests.images.content import MIB
-from unbounded.metalman import disk_choice
+from unbounded.api.erasure import DiskErasureRecord
+from unbounded.api.hardware import DiskFacts
+from unbounded.metalman import disk_choice, erase_choice
 from unbounded.metalman.disk_choice import AwaitedDisk, ChosenDisk, DiskRefused, DiskSelection
+from unbounded.metalman.erase_choice import ErasurePlan
 from unbounded.metalman.http.ports import HardwareReport
-from unbounded.metalman.http.requests import hardware_report
+from unbounded.metalman.http.requests import erasure_report, hardware_report
 
 TOP: Final = Path(__file__).parents[2]
 INSTALLER: Final = TOP / "images" / "installer" / "lib"
@@ -58,6 +61,10 @@ class Site:
         hardware: the bodies of posts to `/hardware`.
         selection: what the Machine says of its disk, from which metalman's own rule chooses.
         answers: status and body of the next answers to `/hardware`, before the rule is followed.
+        erases: the disks of a HostErase; none for an install.
+        erasures: the state of each of them, by the posts to `/erasure`.
+        begun: the serial numbers of those that the installer asked for.
+        keeps: serial numbers of disks that may not be begun.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -69,6 +76,10 @@ class Site:
     hardware: list[dict[str, Any]] = field(default_factory=list)
     selection: DiskSelection = field(default_factory=DiskSelection)
     answers: list[tuple[int, Any]] = field(default_factory=list)
+    erases: tuple[str, ...] = ()
+    erasures: tuple[DiskErasureRecord, ...] = ()
+    begun: list[str] = field(default_factory=list)
+    keeps: tuple[str, ...] = ()
     disabled: int = 0
     asked: list[str] = field(default_factory=list)
     host: str = ""
@@ -110,12 +121,16 @@ class Site:
             self.hardware.append(json.loads(report))
             code, body = self.answers.pop(0) if self.answers else self._chosen(hardware_report(report))
             return web.Response(status=code, body=msgspec.json.encode(body), content_type="application/json")
+        if path == "erasure":
+            return self._erased(erasure_report(await request.read()))
         assert path == "pxe/disable"
         self.disabled += 1
         return web.json_response({})
 
     def _chosen(self, report: HardwareReport) -> tuple[int, dict[str, str]]:
         disks, image_bytes = report.hardware.disks, report.image_bytes
+        if self.erases:
+            return self._to_erase(disks, final=report.final)
         match disk_choice.choose_disk(disks, self.selection, image_bytes=image_bytes, final=report.final):
             case ChosenDisk(path=chosen):
                 return 200, {"status": "ok", "action": "Write", "disk": chosen}
@@ -123,6 +138,27 @@ class Site:
                 return 200, {"status": "ok", "action": "Wait", "message": message}
             case DiskRefused(message=message):
                 return 409, {"error": message}
+
+    def _to_erase(self, disks: Sequence[DiskFacts], *, final: bool) -> tuple[int, dict[str, str]]:
+        match erase_choice.choose_erasures(disks, self.erases, self.erasures, final=final):
+            case ErasurePlan(records=records, names=names):
+                self.erasures = records
+                assert erase_choice.not_blank(disks, records) == ""
+                erase = {"status": "ok", "action": "Erase", "disks": " ".join(names)}
+                return 200, erase if names else {"status": "ok", "action": "PowerOff"}
+            case AwaitedDisk(message=message):
+                return 200, {"status": "ok", "action": "Wait", "message": message}
+            case DiskRefused(message=message):
+                return 409, {"error": message}
+
+    def _erased(self, report: DiskErasureRecord) -> web.Response:
+        known = {one.serial_number: one.state for one in self.erasures}
+        if report.serial_number in self.keeps or report.serial_number not in known:
+            return web.json_response({"error": f"disk {report.serial_number} is kept"}, status=409)
+        if report.state == "Erasing" and known[report.serial_number] != "Erasing":
+            self.begun.append(report.serial_number)
+        self.erasures = erase_choice.merge_erasures(self.erasures, (report,))
+        return web.json_response({"status": "ok"})
 
     async def _send(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         data = self.files[path]
@@ -269,6 +305,7 @@ class Host:
             "waiting",
             "choosing",
             "write",
+            "erase",
             "agent",
             "seed",
             "layout",

@@ -233,27 +233,31 @@ DISKS: Final[Mapping[str, tuple[str, Mapping[str, str], Mapping[str, str], Mappi
         {"device/vendor": "ATA     ", "device/model": "Samsung SSD 870 "},
         {"ID_BUS": "ata", "ID_MODEL_ENC": r"Samsung\x20SSD\x20870\x20EVO\x20500GB\x20\x20\x20\x20",
          "ID_SERIAL": "Samsung_SSD_870_EVO_500GB_S62A", "ID_SERIAL_SHORT": "S62A", "ID_WWN": "0x5002538f31"},
-        {"bus": "ata", "vendor": "ATA", "model": "Samsung SSD 870 EVO 500GB", "serialNumber": "S62A",
-         "wwn": "0x5002538f31", "hctl": "0:0:0:0"},
+        {"bus": "ata", "transport": "ata", "vendor": "ATA", "model": "Samsung SSD 870 EVO 500GB",
+         "serialNumber": "S62A", "wwn": "0x5002538f31", "hctl": "0:0:0:0"},
     ),
     "sdb": (
         SAS,
         {"device/vendor": "SEAGATE ", "device/model": "ST1200MM0099    "},
         {"ID_SCSI_SERIAL": "WFK1", "ID_SERIAL_SHORT": "5000c500a1b2c3d4", "ID_WWN": "0x5000c500a1b2c3d4",
          "ID_WWN_WITH_EXTENSION": "0x5000c500a1b2c3d40001"},
-        {"bus": "sas", "vendor": "SEAGATE", "model": "ST1200MM0099", "serialNumber": "WFK1",
+        {"bus": "sas", "transport": "sas", "vendor": "SEAGATE", "model": "ST1200MM0099", "serialNumber": "WFK1",
          "wwn": "0x5000c500a1b2c3d4", "hctl": "1:0:4:0"},
     ),
     "sdc": (USB, {"device/vendor": "Kingston", "device/model": "DT"}, {},
-            {"bus": "usb", "vendor": "Kingston", "model": "DT", "hctl": "3:0:0:0"}),
+            {"bus": "usb", "transport": "usb", "vendor": "Kingston", "model": "DT", "hctl": "3:0:0:0"}),
     "sdd": (VIRTIO_SCSI, {"device/vendor": "QEMU    ", "device/model": "QEMU HARDDISK   "}, {"ID_SCSI_SERIAL": "first"},
-            {"bus": "scsi", "vendor": "QEMU", "model": "QEMU HARDDISK", "serialNumber": "first", "hctl": "4:0:1:0"}),
-    "nvme0n1": (NVME, {"device/model": "KIOXIA CM6     ", "device/serial": "  Z1A0 ", "wwid": "eui.0025385b71b0c1d2"},
+            {"bus": "scsi", "transport": "virtio", "vendor": "QEMU", "model": "QEMU HARDDISK",
+             "serialNumber": "first", "hctl": "4:0:1:0"}),
+    "nvme0n1": (NVME, {"device/model": "KIOXIA CM6     ", "device/serial": "  Z1A0 ", "wwid": "eui.0025385b71b0c1d2",
+                 "device/transport": "pcie"},
                 {},
-                {"bus": "nvme", "model": "KIOXIA CM6", "serialNumber": "Z1A0", "wwn": "eui.0025385b71b0c1d2"}),
-    "vda": (VIRTIO, {"device/vendor": "0x1af4", "device/device": "0x0002"}, {}, {"bus": "virtio"}),
+                {"bus": "nvme", "transport": "pcie", "model": "KIOXIA CM6", "serialNumber": "Z1A0",
+                 "wwn": "eui.0025385b71b0c1d2"}),
+    "vda": (VIRTIO, {"device/vendor": "0x1af4", "device/device": "0x0002"}, {},
+            {"bus": "virtio", "transport": "virtio"}),
     "mmcblk0": ("platform/fe340000.mmc/mmc_host/mmc0/mmc0:0001", {"device/serial": "0x1234abcd"}, {},
-                {"bus": "mmc", "serialNumber": "0x1234abcd"}),
+                {"bus": "mmc", "transport": "mmc", "serialNumber": "0x1234abcd"}),
 }  # fmt: skip
 
 
@@ -263,6 +267,43 @@ async def test_a_disk_is_reported_by_what_identifies_it(host: Host, name: str) -
     attached(host, name, path, facts, udev)
     basic = {"name": name, "sizeBytes": 4 * MIB, "sectorBytes": 512, "rotational": False, "state": "Blank"}
     assert (await reported(host))["disks"] == [{**basic, **expected}]
+
+
+HOST: Final = "pci0000:00/0000:00:05.0/host2"
+TRANSPORTS: Final[Mapping[str, tuple[str, Mapping[str, str], str | None]]] = {
+    # where it is attached, files of sysfs, and what carries its commands
+    "fc": (f"{HOST}/rport-2:0-3/target2:0:3/2:0:3:1", {}, "fc"),
+    "iscsi": ("platform/host2/session1/target2:0:0/2:0:0:1", {}, "iscsi"),
+    "raid": (f"{HOST}/target2:2:0/2:2:0:0", {"../../class/scsi_host/host2/proc_name": "megaraid_sas"}, "raid"),
+    "unknown": (f"{HOST}/target2:0:0/2:0:0:0", {"../../class/scsi_host/host2/proc_name": "storvsc"}, None),
+}
+
+
+@pytest.mark.parametrize("case", TRANSPORTS)
+async def test_a_disk_is_reported_with_what_carries_its_commands(host: Host, case: str) -> None:
+    path, facts, expected = TRANSPORTS[case]
+    attached(host, "sda", path, {}, {})
+    tree(host.root / "sys/block/sda", facts)
+    (disk,) = (await reported(host))["disks"]
+    assert (disk.get("transport"), "multipath" in disk) == (expected, False)
+
+
+@pytest.mark.parametrize(("ways", "expected"), [(("pcie",), "pcie"), (("tcp",), "tcp"), (("pcie", "rdma"), "rdma")])
+async def test_an_nvme_disk_is_reported_with_all_its_ways(host: Host, ways: tuple[str, ...], expected: str) -> None:
+    attached(host, "nvme0n1", NVME, {}, {})
+    tree(host.root / "sys/block/nvme0n1/device", {f"nvme{at}/transport": way for at, way in enumerate(ways)})
+    (disk,) = (await reported(host))["disks"]
+    assert (disk["transport"], disk.get("multipath")) == (expected, True if len(ways) > 1 else None)
+
+
+async def test_a_disk_that_multipathd_holds_says_so(host: Host) -> None:
+    host.disk("sda")
+    host.disk("sdb")
+    for name, kind in (("sda", "mpath"), ("sdb", "LVM")):
+        (host.root / f"sys/block/{name}/holders/dm-{kind}").mkdir()
+        tree(host.root / f"sys/block/dm-{kind}", {"dm/uuid": f"{kind}-3600140"})
+    first, second = (await reported(host))["disks"]
+    assert (first.get("multipath"), second.get("multipath")) == (True, None)
 
 
 async def test_a_virtio_disk_has_the_serial_number_of_the_disk_itself(host: Host) -> None:

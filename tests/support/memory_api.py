@@ -341,7 +341,7 @@ def _selects(kind: Kind[Any], namespace: str, labels: str, fields: str) -> Test:
     except SelectorError as error:
         raise _error(InvalidObject, 400, "BadRequest", str(error)) from error
     for path, _, _ in terms:
-        known = path in ("metadata.name", "metadata.namespace") or path.startswith("involvedObject.")
+        known = path in ("metadata.name", "metadata.namespace", "spec.nodeName") or path.startswith("involvedObject.")
         if not known and not (kind.group == GROUP and path.startswith(("spec.", "status."))):
             raise _error(InvalidObject, 400, "BadRequest", f"field label not supported: {path}")
     if not (namespace or labels or terms):

@@ -6,7 +6,8 @@ REPORT_AGAIN_S=5
 
 # choose_disk UID: reports, until metalman has answered what is to be done: in ACTION Write, with the path of the disk in
 # CHOSEN and in ERASE the serial number of a foreign disk that it permits to be erased, or Layout, with the digest of the
-# layout in LAYOUT and in ERASE such numbers between commas, or PowerOff. Fails with the reason in $T/trouble.
+# layout in LAYOUT and in ERASE such numbers between commas, or Erase, with the names of the disks in ERASE_DISKS, or
+# PowerOff. Fails with the reason in $T/trouble.
 choose_disk() {
     choose_since=${DISKS_SINCE:-$(seconds)}
     choose_final=false
@@ -20,6 +21,10 @@ choose_disk() {
         LAYOUT=$(answered layout)
         case $ACTION:$choose_final in
             PowerOff:*) return 0 ;;
+            Erase:*)
+                ERASE_DISKS=$(answered disks)
+                is_names "$ERASE_DISKS" && return 0
+                ;;
             Write:*) is_path "$CHOSEN" && return 0 ;;
             Layout:*) [ -n "$LAYOUT" ] && return 0 ;;
             Wait:false)
@@ -34,6 +39,11 @@ choose_disk() {
         trouble "metalman gave no answer to the hardware report that this installer knows: $(head -c 200 "$T/body")"
         return 1
     done
+}
+
+# is_names TEXT: of disks, with blanks between them.
+is_names() {
+    case $1 in "" | *[!A-Za-z0-9#+.:=@_!\ -]*) return 1 ;; esac
 }
 
 is_path() {

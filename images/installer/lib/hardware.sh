@@ -237,6 +237,8 @@ disk_facts() {
     fact "$disk_sys/queue/rotational"
     truth rotational "$FACT"
     disk_bus "$1" "$disk_device"
+    text transport "$(disk_transport "$1" "$disk_device")"
+    ! has_paths "$1" || truth multipath 1
     disk_identity "$disk_sys"
     case ${disk_device##*/} in [0-9]*:[0-9]*:[0-9]*:[0-9]*) text hctl "${disk_device##*/}" ;; esac
     disk_file=$(readlink -f "$(device "$1")")
@@ -257,6 +259,51 @@ disk_bus() {
         *:*/ata[0-9]*) text bus ata ;;
         *:*/[0-9]*:[0-9]*:[0-9]*:[0-9]*) text bus scsi ;;
     esac
+}
+
+# disk_transport NAME DEVICE: what carries its commands, as metalman tells local disks from those of a SAN by it; nothing
+# where that is not known. A RAID controller shows volumes of its own, behind none of the kernel's transports.
+disk_transport() {
+    case $1:$2 in
+        nvme*) nvme_transports "$1" | sort -u | grep -vx pcie || nvme_transports "$1" ;;
+        mmcblk*) echo mmc ;;
+        vd*) echo virtio ;;
+        */usb[0-9]*) echo usb ;;
+        */rport-[0-9]*) echo fc ;;
+        */session[0-9]*/target[0-9]*) echo iscsi ;;
+        */end_device-*) echo sas ;;
+        */ata[0-9]*) echo ata ;;
+        */virtio[0-9]*/host[0-9]*) echo virtio ;;
+        *) raid_volume "${2##*/}" ;;
+    esac | head -n 1
+}
+
+# raid_volume HCTL
+raid_volume() {
+    case $1 in [0-9]*:[0-9]*:[0-9]*:[0-9]*) ;; *) return 0 ;; esac
+    case $(value "$SYS/class/scsi_host/host${1%%:*}/proc_name" "") in
+        megaraid_sas | mpi3mr | mpt2sas | mpt3sas | hpsa | smartpqi | aacraid | arcmsr | 3w-*) echo raid ;;
+    esac
+}
+
+# nvme_transports NAME: of each controller that leads to the disk.
+nvme_transports() {
+    set +f
+    for nvme_file in "$SYS/block/$1/device/transport" "$SYS/block/$1/device/"nvme*/transport; do
+        [ ! -r "$nvme_file" ] || cat "$nvme_file"
+    done
+    set -f
+}
+
+# has_paths NAME: whether several ways lead to the disk, as multipathd or the NVMe driver has found.
+has_paths() {
+    [ "$(nvme_transports "$1" | wc -l)" -le 1 ] || return 0
+    set +f
+    for paths_holder in "$SYS/block/$1/holders/"dm-*; do
+        case $(value "$SYS/block/${paths_holder##*/}/dm/uuid" "") in mpath-*) set -f && return 0 ;; esac
+    done
+    set -f
+    return 1
 }
 
 # disk_identity SYS_DIR: by udev's database, else as the kernel knows it. What ATA disks say of themselves is longer than

@@ -28,6 +28,12 @@ def operation(name: str, by: str | None = None, *, erases: bool = True, **spec: 
     return made
 
 
+def erasure(name: str, disks: str | None, by: str | None = "alice", **spec: Any) -> dict[str, Any]:
+    made = operation(name, by, **spec)
+    made["spec"] |= {"operationKind": "HostErase", "parameters": {} if disks is None else {"disks": disks}}
+    return made
+
+
 async def refusal(client: Client, body: dict[str, Any]) -> str:
     """Return the message of a refused creation; '' for an accepted one."""
     return said(await client.ask("POST", OPERATIONS, body))
@@ -42,7 +48,7 @@ async def change(client: Client, name: str, annotation: str, value: str | None) 
 def said(answer: Answer) -> str:
     if answer.status < 300:
         return ""
-    assert answer.status == 403, answer.text
+    assert answer.status in (403, 422), answer.text
     return str(answer.json()["message"]).partition("denied request: ")[2]
 
 
@@ -59,6 +65,22 @@ async def test_only_the_requester_lets_a_disk_be_erased(tmp_path: Path) -> None:
         selector = {"matchLabels": {"unbounded-cloud.io/site": "a"}}
         many = await refusal(alice, operation("many", "alice", machineSelector=selector))
         assert many == "parameters.eraseDisks needs machineRef, as it names the disks of one Machine"
+
+
+async def test_a_host_erase_names_its_disks_its_machine_and_its_requester(tmp_path: Path) -> None:
+    wrong = (
+        "parameters.disks of a HostErase must be All, or at most 128 comma-separated serial numbers of disks, exactly "
+        "as in status.hardware, each once"
+    )
+    async with deployed(tmp_path) as (server, _), acting(server, "alice", "system:masters") as alice:
+        assert await refusal(alice, erasure("by-bob", "All", "bob")) == f"{WRONG}, and operationKind HostErase needs it"
+        for number, disks in enumerate((None, "", "S1,", "S1, S2", "S1,S1", "All,S1")):
+            assert await refusal(alice, erasure(f"wrong{number}", disks)) == wrong, disks
+        selector = {"matchLabels": {"unbounded-cloud.io/site": "a"}}
+        many = await refusal(alice, erasure("many", "All", machineSelector=selector))
+        assert many == "operationKind HostErase needs machineRef, as it names the disks of one Machine"
+        assert await refusal(alice, erasure("all", "All")) == ""
+        assert await refusal(alice, erasure("named", "S1,S 2")) == ""
 
 
 async def test_the_requester_of_an_operation_does_not_change(tmp_path: Path) -> None:
@@ -100,6 +122,9 @@ async def test_who_may_replace_a_machine_may_not_erase_its_disks(tmp_path: Path)
         assert await refusal(carol, operation("plain", erases=False)) == ""
         assert await refusal(carol, operation("c", "carol")) == f"{lacks} carol does not have it for Machine m1"
         assert await refusal(dora, operation("d", "dora")) == ""
+        lacks_kind = "operationKind HostErase needs the verb erase on machines.unbounded-cloud.io, and carol"
+        assert (await refusal(carol, erasure("c3", "All", "carol"))).startswith(lacks_kind)
+        assert await refusal(dora, erasure("d3", "All", "dora")) == ""
         assert (
             await refusal(dora, operation("d2", "dora", machineRef="m2"))
             == f"{lacks} dora does not have it for Machine m2"

@@ -15,13 +15,15 @@ from tests.support.virtual_time import virtual_now
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.port import Api
-from unbounded.metalman import inspect_stages, power, replace
+from unbounded.metalman import erase_stages, inspect_stages, power, replace
+from unbounded.metalman.erase_choice import is_begun
 from unbounded.metalman.executor import NETBOOT_PROCEDURES, PROCEDURES
 from unbounded.metalman.redfish.ports import BmcPowerState, BootOverride
 from unbounded.metalman.replace_observation import ReplaceState as Seen
 from unbounded.metalman.replace_observation import (
     boot_fact,
     boot_text,
+    erasures_of,
     is_armed,
     observed_parts,
     power_fact,
@@ -34,6 +36,12 @@ from unbounded.workflow.procedure import Observation, Procedure
 
 REIMAGE: Final = "Reimage"  # what the judge calls a HostReplace of metalman's
 PROOF[REIMAGE] = {power.SEEN_OFF, replace.SEEN_LOADER, replace.SEEN_WRITTEN, replace.SEEN_CLOUD_INIT}
+PROOF[OperationKind.HOST_ERASE] = {
+    replace.SEEN_LOADER,
+    inspect_stages.SEEN_REPORT,
+    erase_stages.SEEN_ERASED,
+    erase_stages.SEEN_STAYS_OFF,
+}
 PROOF[OperationKind.HOST_INSPECT] = {replace.SEEN_LOADER, inspect_stages.SEEN_REPORT, inspect_stages.SEEN_RESTORED}
 ARMING: Final = {replace.BOOT_ONCE: "Once", replace.BOOT_TO_STAY: "Continuous", replace.CLEAR_BOOT: ""}
 
@@ -58,10 +66,12 @@ class NetbootExecutor(PowerExecutor):
             return await super().observe(target)
         stage = target.run.stage or replace.WAITING_IMAGE
         told = Seen(stage, target.operation.metadata.uid, target.machine, None, target.run.boot_id)
+        is_erase = target.operation.spec.operation_kind == OperationKind.HOST_ERASE
 
         async def read() -> Observation:
             seen = told
-            if replace.fact_source(stage) is replace.FactSource.UNDOING:
+            undoes = replace.fact_source(stage) is replace.FactSource.UNDOING
+            if undoes or (is_erase and stage in replace.RESTORING_STAGES):
                 seen = dataclasses.replace(told, machine=await self.api.get(MACHINES, target.machine.name))
             fact = boot_fact(seen)
             if fact is None or replace.needs_power(stage, fact):
@@ -72,10 +82,11 @@ class NetbootExecutor(PowerExecutor):
                     fact = power_fact(stage, BmcPowerState(host.power), armed=is_armed(seen, shown))
                     if stage in replace.RESTORING_STAGES:
                         was_on = inspect_stages.WAS_ON in {one.what for one in target.run.evidence}
-                        fact = restored(fact, was_on=was_on)
+                        fact = restored(fact, was_on=was_on and not is_begun(erasures_of(seen.machine, seen.boot)))
                 elif host.power == "Off":
                     fact = replace.ReplaceFact.WRITTEN_OFF
-            return Observation(fact, boot_text(seen), "simulated BMC", boot_id="none", progress=progress_of(seen))
+            found = Observation(fact, boot_text(seen), "simulated BMC", boot_id="none", progress=progress_of(seen))
+            return dataclasses.replace(found, erasures=erasures_of(seen.machine, seen.boot))
 
         return await self.life.through("observe", read)
 
@@ -158,10 +169,26 @@ class NetbootWorld(World):
         for uid, story in self.stories.items():
             if uid in installs and story.status.get("reason") == reasons.CANCELLED:
                 raise Violation(f"{story} was cancelled, and its image was written")
-            if uid in installs and self.kinds[story.name] == OperationKind.HOST_INSPECT:
+            if uid in installs and self.kinds[story.name] in (OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE):
                 raise Violation(f"{story} has written an image")
+            self._judge_erasure(uid, story)
+
+    def _judge_erasure(self, uid: str, story: Told) -> None:
+        """Check that an ended HostErase calls no disk untouched that was begun, and none erased that was not."""
+        begun = {disk for host in self.netboots.values() for boot, disk in host.begun if boot == uid}
+        states = {one["serialNumber"]: one["state"] for one in story.status.get("erasures", ())}
+        if self.kinds[story.name] != OperationKind.HOST_ERASE:
+            if begun:
+                raise Violation(f"{story} has erased {begun}")
+            return
+        if any(states.get(disk, "Untouched") == "Untouched" for disk in begun):
+            raise Violation(f"{story} has begun {begun}, and its report is {states}")
+        if any(state == "Erased" and disk not in begun for disk, state in states.items()):
+            raise Violation(f"{story} has begun {begun}, and its report is {states}")
 
     def _happened(self, kind: str, story: Told) -> bool:
+        if kind == OperationKind.HOST_ERASE:
+            return story.power_at_end == power.BmcPowerFact.OFF
         if kind == OperationKind.HOST_INSPECT:
             return story.power_at_end == story.power_at_claim
         if kind != REIMAGE:

@@ -23,12 +23,14 @@ POWER = ("HostReboot", "HostPowerOff", "HostPowerOn")
 SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
 SCHEDULES = 5_000 if SOAK else 100
 BATCH = 50
+BOOTS = [("HostReplace", "On"), ("HostInspect", "On"), ("HostInspect", "Off"), ("HostErase", "On")]
+KINDS = ("HostReplace", "HostReplace", "HostInspect", "HostErase", *POWER)
 
 
 async def _calm(kind: str, crashes: list[int], pause_s: tuple[float, float], was: str = "On") -> int:
     """Run one operation whose executor is interrupted; return the awaits of the longest life."""
     world = NetbootWorld(random.Random(0))
-    await world.netboot("m1", Story(image_s=2.0, writes_s=10.0))
+    await world.netboot("m1", Story(image_s=2.0, writes_s=10.0 if kind == "HostReplace" else 2.0))
     world.outside.host("m1").power = was
     keeper = asyncio.create_task(world.metalman().keep(crashes=crashes, pause_s=pause_s))
     world.steward().start()
@@ -41,6 +43,9 @@ async def _calm(kind: str, crashes: list[int], pause_s: tuple[float, float], was
     assert len(world.netboots["m1"].installs) == (kind == "HostReplace")
     if kind == "HostInspect":
         assert world.outside.host("m1").power == was
+    if kind == "HostErase":
+        assert world.outside.host("m1").power == "Off"
+        assert {one.state for one in operation.status.erasures} == {"Erased"}
     assert world.outside.host("m1").armed == ""
     keeper.cancel()
     return max(life.awaits for life in world.lives if not life.name.startswith("steward"))
@@ -48,7 +53,7 @@ async def _calm(kind: str, crashes: list[int], pause_s: tuple[float, float], was
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pause_s", [(0.0, 1.0), (20.0, 90.0)], ids=["at-once", "later"])
-@pytest.mark.parametrize(("kind", "was"), [("HostReplace", "On"), ("HostInspect", "On"), ("HostInspect", "Off")])
+@pytest.mark.parametrize(("kind", "was"), BOOTS)
 def test_metalman_is_cut_off_at_every_await(kind: str, was: str, pause_s: tuple[float, float]) -> None:
     awaits = run_virtual(_calm(kind, [], (0.0, 0.0), was))
     assert awaits > 30
@@ -77,7 +82,7 @@ def _storm(seed: int) -> Callable[[], None]:
         ]
         names = [f"op{number}" for number in range(chance.randint(1, 3))]
         for name in names:
-            await world.operation(name, chance.choice(("HostReplace", "HostReplace", "HostInspect", *POWER)), "m1")
+            await world.operation(name, chance.choice(KINDS), "m1")
             await asyncio.sleep(chance.uniform(0, 30))
             if chance.random() < 0.3:
                 await asyncio.sleep(chance.uniform(0, 120))

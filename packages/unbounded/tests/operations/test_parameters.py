@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.operations.building import operation_of
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations.ownership import ExecutorKind
-from unbounded.operations.parameters import TABLE, erased_disks, grace_s, invalid, is_forced
+from unbounded.operations.parameters import TABLE, disks_to_erase, erased_disks, grace_s, invalid, is_forced
 
 URL = "https://example.com/agent.tar.gz"
 BLOB = "AAAAC3NzaC1lZDI1NTE5AAAAIJX1"
@@ -68,6 +68,42 @@ def test_a_wrong_one_is_named_with_what_would_be_right(
     assert all(word in text for word in words), text
 
 
+SERIALS = "comma-separated serial numbers of disks, exactly as in status.hardware, each once"
+
+
+def host_erase(disks: str | None, **annotations: str) -> MachineOperation:
+    operation = operation_of(kind="HostErase", parameters={} if disks is None else {"disks": disks})
+    known = annotations or {"unbounded-cloud.io/requested-by": "alice"}
+    return replace(operation, metadata=replace(operation.metadata, annotations=known))
+
+
+@pytest.mark.parametrize("disks", ["All", "S1", "S1,S2", "S 1,all", ",".join(f"S{number}" for number in range(128))])
+def test_disks_of_an_erasure_are_all_or_named(disks: str) -> None:
+    assert invalid(host_erase(disks)) is None
+    assert disks_to_erase(host_erase(disks)) == tuple(disks.split(","))
+
+
+@pytest.mark.parametrize(
+    "disks",
+    ["", "S1,", "S1, S2", "S1,S1", "All,S1", " All", ",".join(f"S{number}" for number in range(129))],
+)
+def test_other_disks_of_an_erasure_are_refused(disks: str) -> None:
+    words = f"spec.parameters.disks must be All, or at most 128 {SERIALS}"
+    missing = "spec.parameters.disks is required for HostErase"
+    assert (invalid(host_erase(disks)) or "").startswith(words if disks else missing)
+    assert disks_to_erase(host_erase(disks)) == ()
+
+
+def test_an_erasure_without_disks_or_by_nobody_or_of_many_machines_is_refused() -> None:
+    assert invalid(host_erase(None)) == "spec.parameters.disks is required for HostErase"
+    assert "needs the annotation unbounded-cloud.io/requested-by" in (invalid(host_erase("All", other="x")) or "")
+    many = host_erase("All")
+    many = replace(many, spec=replace(many.spec, machine_ref=None))
+    assert (invalid(many) or "").startswith("spec.parameters.disks needs spec.machineRef")
+    for refused in (host_erase("All", other="x"), many):
+        assert disks_to_erase(refused) == ()
+
+
 def test_what_means_something_to_clouds_only_is_refused_on_bare_metal() -> None:
     operation = operation_of(kind="HostPowerOff", parameters={"deallocate": "true"})
     assert invalid(operation) is None
@@ -101,8 +137,10 @@ def test_a_long_value_is_not_repeated_whole() -> None:
 @pytest.mark.slow
 @given(st.sampled_from(OperationKind), st.sampled_from([p.name for p in TABLE]), st.text(max_size=40))
 def test_any_value_is_right_or_refused_with_its_name(kind: OperationKind, name: str, value: str) -> None:
-    parameters = {"downloadURL": URL} if kind is OperationKind.AGENT_UPGRADE else {}
-    text = invalid(operation_of(kind=kind, parameters={**parameters, name: value}))
+    required = {OperationKind.AGENT_UPGRADE: {"downloadURL": URL}, OperationKind.HOST_ERASE: {"disks": "S1"}}
+    operation = host_erase("S1")
+    spec = replace(operation.spec, operation_kind=kind, parameters={**required.get(kind, {}), name: value})
+    text = invalid(replace(operation, spec=spec))
     assert text is None or f"spec.parameters.{name}" in text
 
 

@@ -28,8 +28,8 @@ from tests.support.virtual_time import virtual_now
 from unbounded.api.core import CONFIG_MAPS, NODES
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
-from unbounded.api.names import LABEL_MACHINE
-from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.api.names import ANNOTATION_REQUESTED_BY, LABEL_MACHINE
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.kube.cache import Cache
 from unbounded.kube.epoch import Epoch, ProcessEpoch
 from unbounded.kube.errors import NotFound
@@ -162,8 +162,12 @@ class World:
     async def operation(self, name: str, kind: str, machine: str | None = None, **spec: Any) -> MachineOperation:
         self.kinds[name] = kind
         target = {"machineRef": machine} if machine else {}
+        metadata: dict[str, Any] = {"name": name}
+        if kind == OperationKind.HOST_ERASE:
+            metadata["annotations"] = {ANNOTATION_REQUESTED_BY: "alice"}
+            spec = {"parameters": {"disks": "All"}, **spec}
         return await self.api.create(
-            MACHINE_OPERATIONS, {"metadata": {"name": name}, "spec": {"operationKind": kind, **target, **spec}}
+            MACHINE_OPERATIONS, {"metadata": metadata, "spec": {"operationKind": kind, **target, **spec}}
         )
 
     async def get(self, name: str) -> MachineOperation:

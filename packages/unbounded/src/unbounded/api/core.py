@@ -55,6 +55,7 @@ class NodeTaint(ApiStruct, frozen=True, kw_only=True):
 
 class NodeSpec(ApiStruct, frozen=True, kw_only=True):
     taints: tuple[NodeTaint, ...] = ()
+    unschedulable: bool = False
 
 
 class NodeAddress(ApiStruct, frozen=True, kw_only=True):
@@ -80,6 +81,14 @@ class Node(Object, frozen=True, kw_only=True):
     @property
     def ready_condition(self) -> NodeCondition | None:
         return next((c for c in self.status.conditions if c.type == "Ready"), None)
+
+
+class PodStatus(ApiStruct, frozen=True, kw_only=True):
+    phase: str = ""
+
+
+class Pod(Object, frozen=True, kw_only=True):
+    status: PodStatus = PodStatus()
 
 
 class LeaseSpec(ApiStruct, frozen=True, kw_only=True):
@@ -201,6 +210,7 @@ SERVICES: Final = Kind("", "v1", "Service", "services", Service, namespaced=True
 SERVICE_ACCOUNTS: Final = Kind("", "v1", "ServiceAccount", "serviceaccounts", ServiceAccount, namespaced=True)
 TOKEN_REQUESTS: Final = Kind("authentication.k8s.io", "v1", "TokenRequest", "serviceaccounts/token", TokenRequest)
 NODES: Final = Kind("", "v1", "Node", "nodes", Node)
+PODS: Final = Kind("", "v1", "Pod", "pods", Pod, namespaced=True)
 EVENTS: Final = Kind("", "v1", "Event", "events", Event, namespaced=True)
 LEASES: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases", Lease, namespaced=True)
 CERTIFICATE_REQUESTS: Final = Kind(

@@ -98,6 +98,15 @@ class DiskFacts(ApiStruct, frozen=True, kw_only=True):
     sector_bytes: Annotated[Count | None, Field("Logical sector size in bytes: 512, or 4096 of a 4Kn disk.")] = None
     rotational: Annotated[bool | None, Field("True for a hard disk, false for flash.")] = None
     bus: Annotated[str | None, Field("Attachment: nvme, ata, scsi, sas, usb, virtio or mmc.", max_length=16)] = None
+    transport: Annotated[
+        str | None,
+        Field(
+            "What carries the commands: pcie, ata, sas, usb, virtio, mmc or raid (a volume of a RAID controller), "
+            "which are local; fc, fcoe, iscsi, tcp or rdma, which are not. Absent if unknown.",
+            max_length=16,
+        ),
+    ] = None
+    multipath: Annotated[bool | None, Field("A multipath device holds this disk.")] = None
     vendor: Annotated[Text | None, Field("Vendor, as the disk reports it.")] = None
     model: Annotated[Text | None, Field("Model, as the disk reports it.")] = None
     serial_number: Annotated[Text | None, Field("Serial number.")] = None

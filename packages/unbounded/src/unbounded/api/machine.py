@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
+from unbounded.api.erasure import MAX_ERASURES, DiskErasureRecord
 from unbounded.api.fields import (
     MAX_EVIDENCE,
     ApiStruct,
@@ -38,6 +39,7 @@ class NetbootMilestone(StrEnum):
     KERNEL_FETCHED = "KernelFetched"
     INSTALLER_STARTED = "InstallerStarted"
     HARDWARE_REPORTED = "HardwareReported"  # the end of the boot of a HostInspect
+    DISKS_ERASED = "DisksErased"  # the end of the boot of a HostErase
     IMAGE_WRITING = "ImageWriting"
     IMAGE_WRITTEN = "ImageWritten"
     FAILED = "Failed"  # the installer gave up
@@ -228,6 +230,10 @@ class NetbootStatus(ApiStruct, frozen=True, kw_only=True):
     erasure: Annotated[
         DiskErasure | None, Field("Disk that this boot may erase, as parameters.eraseDisks of its operation permits.")
     ] = None
+    erasures: Annotated[
+        tuple[DiskErasureRecord, ...],
+        Field("Disks that this boot of a HostErase erases, and their progress.", max_items=MAX_ERASURES),
+    ] = ()
 
 
 class AgentStatus(ApiStruct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
+from unbounded.api.erasure import MAX_ERASURES, DiskErasureRecord
 from unbounded.api.fields import (
     MAX_EVIDENCE,
     ApiStruct,
@@ -39,6 +40,7 @@ class OperationKind(StrEnum):
     HOST_POWER_ON = "HostPowerOn"
     HOST_REPLACE = "HostReplace"
     HOST_INSPECT = "HostInspect"
+    HOST_ERASE = "HostErase"
 
     @property
     def is_host(self) -> bool:
@@ -48,7 +50,12 @@ class OperationKind(StrEnum):
     @property
     def needs_bmc(self) -> bool:
         """Return whether the kind exists only for a host with a BMC."""
-        return self is OperationKind.HOST_INSPECT
+        return self in (OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE)
+
+    @property
+    def switches_host(self) -> bool:
+        """Return whether the kind changes the power of the host."""
+        return self.is_host or self.needs_bmc
 
 
 class OperationPhase(StrEnum):
@@ -246,6 +253,7 @@ class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
         Field(
             "Parameters of the operation kind: force, graceSeconds (host power); deallocate, keep, accept, "
             "imageID, sshAuthorizedKeys, assignPublicIP (cloud); eraseDisks (HostReplace of bare metal); "
+            "disks (HostErase); "
             "downloadURL, sha256, retryFailedDigest (AgentUpgrade).",
             max_properties=32,
         ),
@@ -320,6 +328,10 @@ class MachineOperationStatus(ApiStruct, frozen=True, kw_only=True):
             map_keys=("field",),
             max_items=64,
         ),
+    ] = ()
+    erasures: Annotated[
+        tuple[DiskErasureRecord, ...],
+        Field("Report of a HostErase: each of its disks, and how it was erased.", max_items=MAX_ERASURES),
     ] = ()
     waiting: Annotated[Waiting | None, Field("Cause of the wait; absent when the operation does not wait.")] = None
     execution: Annotated[Execution | None, Field("Claim and last intent of the executor.")] = None

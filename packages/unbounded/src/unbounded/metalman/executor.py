@@ -17,10 +17,11 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
-from unbounded.metalman import inspect_stages, power, replace, replace_stages
+from unbounded.metalman import drained, erase_stages, inspect_stages, power, replace, replace_stages
 from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
 from unbounded.metalman.boot_order import BootOrder, missing_target
 from unbounded.metalman.disk_choice import NO_PROFILES
+from unbounded.metalman.erase_choice import is_begun
 from unbounded.metalman.reasons import (
     ADDRESS_INVALID,
     BMC_REFUSED,
@@ -49,7 +50,9 @@ from unbounded.metalman.replace_observation import (
     boot_evidence,
     boot_fact,
     boot_text,
+    erase_evidence,
     erasure_evidence,
+    erasures_of,
     is_armed,
     node_identity,
     node_name,
@@ -80,6 +83,7 @@ NO_NETBOOT: Final = (
 NETBOOT_PROCEDURES: Final = {
     OperationKind.HOST_REPLACE: replace_stages.replace,
     OperationKind.HOST_INSPECT: inspect_stages.inspect,
+    OperationKind.HOST_ERASE: erase_stages.erase,
 }
 PROCEDURES: Final = {**power.PROCEDURES, **NETBOOT_PROCEDURES}
 
@@ -100,7 +104,7 @@ class RedfishExecutor:
 
     Args:
         nodes: all Nodes; None if no HostReplace is requested.
-        netboot: machines can boot from the network; False rejects a HostReplace or HostInspect that has not begun.
+        netboot: machines can boot from the network; False rejects a kind that boots the installer and has not begun.
         sharing: separates operations on Machines with the same BMC; None if no two share one.
     """
 
@@ -168,12 +172,29 @@ class RedfishExecutor:
 
     async def observe(self, target: Target) -> Observation:
         if target.operation.spec.operation_kind in NETBOOT_PROCEDURES:
+            if target.operation.spec.operation_kind == OperationKind.HOST_ERASE:
+                return await self._observe_erase(target)
             observation = await self._observe_netboot(target)
             erased = erasure_evidence(target.machine, target.operation.metadata.uid, requester(target.operation))
             return dataclasses.replace(observation, evidence=erased)
         state = await self._system(target.machine)
         where = _system_path(target.machine, state)
         return Observation(fact=power.BmcPowerFact(state.power.value), detail=_power_text(where, state), where=where)
+
+    async def _observe_erase(self, target: Target) -> Observation:
+        """Observe a HostErase. Until the host is shut down, its Node must not exist, or be drained.
+
+        In the end, the Machine is read anew: the message must not call a disk untouched that has been begun.
+        """
+        stage = target.run.stage or replace.WAITING_IMAGE
+        if stage == replace.WAITING_IMAGE:
+            await drained.check(self._api, target.machine)
+        if stage in replace.RESTORING_STAGES:
+            target = dataclasses.replace(target, machine=await self._api.get(MACHINES, target.machine.name))
+        records = erasures_of(target.machine, target.operation.metadata.uid)
+        observation = await self._observe_netboot(target)
+        evidence = erase_evidence(records, requester(target.operation))
+        return dataclasses.replace(observation, evidence=evidence, erasures=records)
 
     async def _observe_netboot(self, target: Target) -> Observation:
         """Observe a network boot: the servers' reports decide first; the BMC is read only if its power matters."""
@@ -199,7 +220,9 @@ class RedfishExecutor:
         if fact is None:
             fact = power_fact(snapshot.stage, state.power, armed=is_armed(snapshot, state.boot, state.boot_targets))
             if snapshot.stage in replace.RESTORING_STAGES:
-                fact = restored(fact, was_on=inspect_stages.WAS_ON in {one.what for one in target.run.evidence})
+                was_on = inspect_stages.WAS_ON in {one.what for one in target.run.evidence}
+                begun = is_begun(erasures_of(snapshot.machine, snapshot.boot))
+                fact = restored(fact, was_on=was_on and not begun)
         elif state.power is BmcPowerState.OFF:
             fact = ReplaceFact.WRITTEN_OFF
         shown = f"{_power_text(where, state)}, {_override_text(state)}; {words}"

@@ -18,10 +18,13 @@ DID_NOT_COME_BACK: Final = "DidNotComeBack"
 DID_NOT_NETBOOT: Final = "DidNotNetboot"
 DOES_NOT_STAY_OFF: Final = "DoesNotStayOff"
 DOES_NOT_STAY_ON: Final = "DoesNotStayOn"
+ERASE_FAILED: Final = "EraseFailed"
+ERASE_TIMED_OUT: Final = "EraseTimedOut"
 IMAGE_NOT_READY: Final = "ImageNotReady"
 INSPECTION_TIMED_OUT: Final = "InspectionTimedOut"
 INSTALL_FAILED: Final = "InstallFailed"
 INSTALL_TIMED_OUT: Final = "InstallTimedOut"
+NODE_NOT_DRAINED: Final = "NodeNotDrained"
 NODE_NOT_READY: Final = "NodeNotReady"
 TASK_FAILED: Final = "TaskFailed"
 
@@ -44,10 +47,13 @@ MEANING: Final[Mapping[str, str]] = {
     DID_NOT_NETBOOT: "The host was started twice for a network boot, and never fetched its loader.",
     DOES_NOT_STAY_OFF: "The host was switched off twice, and came back on without a request.",
     DOES_NOT_STAY_ON: "The host was switched on twice, and went off without a request.",
+    ERASE_FAILED: "The installer could not erase every disk; the message says which are erased, begun and untouched.",
+    ERASE_TIMED_OUT: "The disks were not erased in time, or without progress; the message says what is left.",
     IMAGE_NOT_READY: "The image was not on metalman's disk in time; the host was not changed.",
     INSPECTION_TIMED_OUT: "The host fetched the loader, and the installer did not report the hardware in time.",
     INSTALL_FAILED: "The installer stopped, for the reason in the message.",
     INSTALL_TIMED_OUT: "The host fetched the loader, and the image was not written in time.",
+    NODE_NOT_DRAINED: "The Node of the Machine exists, and is not cordoned or has Pods; the host was not changed.",
     NODE_NOT_READY: "The host was installed; its Node did not become Ready in time.",
     TASK_FAILED: "The BMC accepted the action as a task, which failed.",
 }

@@ -50,8 +50,9 @@ UNDOING_SHUTDOWN: Final = "UndoingShutdown"
 UNDOING_LOADER: Final = "UndoingLoader"
 UNDOING_START: Final = "UndoingStart"
 CLEANING_UP: Final = "CleaningUp"  # the boot override is removed; the record has the failure
-# of HostInspect only; see `inspect_stages`
+# of HostInspect and HostErase; see `inspect_stages`
 WAITING_REPORT: Final = "WaitingReport"
+WAITING_ERASE: Final = "WaitingErase"  # of HostErase only; see `erase_stages`
 RESTORING: Final = "Restoring"
 RESTORING_AFTER_SHUTDOWN: Final = "RestoringAfterShutdown"
 RESTORING_AFTER_CANCEL: Final = "RestoringAfterCancel"
@@ -69,6 +70,7 @@ BOOT_STAGES: Final = frozenset(
         WAITING_INSTALLER,
         WAITING_REPAVE,
         WAITING_REPORT,
+        WAITING_ERASE,
     }
 )
 """Stages in which the host is to boot from the network: only in these, the window of its boot is open."""
@@ -87,7 +89,7 @@ BEFORE_INSTALLER: Final = frozenset(
         WAITING_LOADER_AGAIN,
     }
 )
-"""Stages up to the loader, which HostReplace and HostInspect share."""
+"""Stages up to the loader, which all kinds that boot the installer share."""
 RETURN_STAGES: Final = frozenset({CLEARING_BOOT, WAITING_RETURN, WAITING_CLOUD_INIT, WAITING_NODE})
 """Later stages, in which the installed system may still use the boot's prefix: cloud-init and attestation."""
 
@@ -124,7 +126,8 @@ class ReplaceFact(StrEnum):
     CONTESTED = "Contested"
     LOADED = "Loaded"
     INSTALLING = "Installing"
-    REPORTED = "Reported"  # the installer has reported the hardware of a HostInspect
+    REPORTED = "Reported"  # the installer has reported the hardware of a HostInspect or HostErase
+    ERASED = "Erased"  # the installer has erased the disks of a HostErase
     WRITTEN = "Written"
     WRITTEN_OFF = "WrittenOff"  # and the host is off
     BOOTED = "Booted"  # cloud-init has started
@@ -205,6 +208,7 @@ _PROGRESS: Final = (
     ReplaceFact.LOADED,
     ReplaceFact.INSTALLING,
     ReplaceFact.REPORTED,
+    ReplaceFact.ERASED,
     ReplaceFact.WRITTEN,
     ReplaceFact.WRITTEN_OFF,
     ReplaceFact.BOOTED,

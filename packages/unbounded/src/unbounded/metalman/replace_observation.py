@@ -11,9 +11,11 @@ from typing import Final
 
 from unbounded.api.conditions import ConditionReason, ConditionType
 from unbounded.api.core import Node
+from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.machine import Machine, NetbootMilestone, NetbootStatus
 from unbounded.api.meta import Condition
 from unbounded.metalman.boot_order import Targets, boots_from_disk, sends_to_network
+from unbounded.metalman.erase_choice import erasures_text, is_begun
 from unbounded.metalman.redfish.ports import BmcPowerState, BootOverride
 from unbounded.metalman.replace import (
     LOADS_MAX,
@@ -98,6 +100,8 @@ def _boot(snapshot: ReplaceState) -> ReplaceFact | None:
         return _after_image(snapshot)
     if milestone == NetbootMilestone.HARDWARE_REPORTED:
         return ReplaceFact.REPORTED
+    if milestone == NetbootMilestone.DISKS_ERASED:
+        return ReplaceFact.ERASED
     if milestone not in _LOADED | _INSTALLING:
         return None
     if snapshot.netboot is not None and (snapshot.netboot.loads or 0) > LOADS_MAX:
@@ -214,7 +218,8 @@ def _installing(snapshot: ReplaceState) -> str:
     if seen is None:
         return ""
     percent = f"{seen.percent} % written" if seen.percent is not None else ""
-    return ", ".join(part for part in (percent, seen.message or "") if part)
+    disks = erasures_text(seen.erasures)
+    return ", ".join(part for part in (percent, seen.message or "", disks) if part)
 
 
 def _condition_text(snapshot: ReplaceState, kind: ConditionType) -> str:
@@ -242,7 +247,10 @@ def _boot_text(snapshot: ReplaceState) -> str:
     image = f"image {seen.image_digest}" if seen.image_digest else ""
     reported = _condition_text(snapshot, ConditionType.CLOUD_INIT_DONE)
     cloud_init = f"cloud-init: {reported}" if reported and seen.milestone == NetbootMilestone.IMAGE_WRITTEN else ""
-    return "; ".join(filter(None, (f"boot {seen.milestone}", loads, percent, seen.message or "", image, cloud_init)))
+    disks = erasures_text(seen.erasures)
+    return "; ".join(
+        filter(None, (f"boot {seen.milestone}", loads, percent, seen.message or "", disks, image, cloud_init))
+    )
 
 
 def _boot_order_text(snapshot: ReplaceState) -> str:
@@ -259,6 +267,17 @@ def erasure_evidence(machine: Machine, boot: str, requested_by: str) -> tuple[st
     erased = seen.milestone == NetbootMilestone.IMAGE_WRITTEN
     words = f"disk {disk} was erased" if erased else f"the erasure of disk {disk} was permitted"
     return (f"{words}: it held {contents}; requested by {requested_by}",)
+
+
+def erasures_of(machine: Machine, boot: str) -> tuple[DiskErasureRecord, ...]:
+    """Return the disks of a HostErase, as the Machine has them for this boot."""
+    seen = machine.status.netboot
+    return seen.erasures if seen is not None and seen.boot == boot else ()
+
+
+def erase_evidence(records: tuple[DiskErasureRecord, ...], requested_by: str) -> tuple[str, ...]:
+    """Return who requested a HostErase that metalman has let begin, as evidence."""
+    return (f"the erasure of the disks was requested by {requested_by}",) if is_begun(records) else ()
 
 
 def boot_evidence(snapshot: ReplaceState) -> str:

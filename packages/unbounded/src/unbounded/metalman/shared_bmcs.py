@@ -111,7 +111,7 @@ class SharedBmcs:
 
 
 def _is_host(kind: str) -> bool:
-    return kind in set(OperationKind) and OperationKind(kind).is_host
+    return kind in set(OperationKind) and OperationKind(kind).switches_host
 
 
 class SharedBmcController:

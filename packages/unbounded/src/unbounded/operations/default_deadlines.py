@@ -10,6 +10,7 @@ DEADLINE_S: Final = {
     OperationKind.HOST_POWER_ON: 1200,
     OperationKind.HOST_REPLACE: 7200,
     OperationKind.HOST_INSPECT: 3600,
+    OperationKind.HOST_ERASE: 259_200,  # a large hard disk takes more than a day to overwrite
     OperationKind.NODE_REBOOT: 900,
     OperationKind.AGENT_UPGRADE: 1800,
     OperationKind.AGENT_RESET: 1800,

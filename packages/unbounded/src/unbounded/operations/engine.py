@@ -437,6 +437,8 @@ class Engine:
         if isinstance(observation, Observation) and observation.evidence:
             findings = context.run.with_findings(observation.evidence, at=self._status.now(), where=where)
             context = replace(context, run=findings)
+        if isinstance(observation, Observation) and observation.erasures:
+            context = replace(context, run=replace(context.run, erasures=observation.erasures))
         match decision:
             case Wait():
                 self._yield_while_settling(context.state, decision)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+from unbounded.api.erasure import MAX_ERASURES
 from unbounded.api.names import ANNOTATION_MIGRATED_FROM, ANNOTATION_REQUESTED_BY
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations.ownership import ExecutorKind
 
 GRACE_DEFAULT_S: Final = 120
 ERASE_DISKS: Final = "eraseDisks"
+DISKS: Final = "disks"
+ALL_DISKS: Final = "All"
 _GRACE_MAX_S: Final = 3600
 
 
@@ -52,10 +55,23 @@ def _sha256(value: str) -> str | None:
     return None if re.fullmatch(r"(sha256:)?[0-9a-fA-F]{64}", value) else "64 hexadecimal digits"
 
 
+_SERIALS: Final = "comma-separated serial numbers of disks, exactly as in status.hardware, each once"
+
+
 def _serials(value: str) -> str | None:
     serials = value.split(",")
     fits = len(set(serials)) == len(serials) and all(one and one == one.strip() for one in serials)
-    return None if fits else "comma-separated serial numbers of disks, exactly as in status.hardware, each once"
+    return None if fits else _SERIALS
+
+
+def _disks(value: str) -> str | None:
+    serials = value.split(",")
+    fits = (
+        _serials(value) is None
+        and len(serials) <= MAX_ERASURES
+        and (ALL_DISKS not in serials or serials == [ALL_DISKS])
+    )
+    return None if fits else f"{ALL_DISKS}, or at most {MAX_ERASURES} {_SERIALS}"
 
 
 _KEY: Final = re.compile(
@@ -84,9 +100,10 @@ class Parameter:
 
 
 _DOWN: Final = frozenset({OperationKind.HOST_REBOOT, OperationKind.HOST_POWER_OFF})
-_GRACE: Final = _DOWN | {OperationKind.HOST_INSPECT}
+_GRACE: Final = _DOWN | {OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE}
 _OFF: Final = frozenset({OperationKind.HOST_POWER_OFF})
 _REPLACE: Final = frozenset({OperationKind.HOST_REPLACE})
+_ERASE: Final = frozenset({OperationKind.HOST_ERASE})
 _UPGRADE: Final = frozenset({OperationKind.AGENT_UPGRADE})
 _OUTSIDE: Final = frozenset({ExecutorKind.METALMAN, ExecutorKind.CLOUD})
 _CLOUD: Final = frozenset({ExecutorKind.CLOUD})
@@ -102,6 +119,7 @@ TABLE: Final = (
     Parameter("imageID", _REPLACE, _CLOUD, _anything),
     Parameter("sshAuthorizedKeys", _REPLACE, _CLOUD, _keys),
     Parameter(ERASE_DISKS, _REPLACE, _METALMAN, _serials),
+    Parameter(DISKS, _ERASE, _METALMAN, _disks, required=True),
     Parameter("assignPublicIP", _REPLACE, _CLOUD, _boolean),
     Parameter("downloadURL", _UPGRADE, _AGENT, _url, required=True),
     Parameter("sha256", _UPGRADE, _AGENT, _sha256),
@@ -137,26 +155,42 @@ def invalid(
         expected = known[name].check(value)
         if expected is not None:
             return f"spec.parameters.{name} must be {expected}, not {value[:64]!r}"
-    return _without_consent(operation) if ERASE_DISKS in given else None
+    field = consent_field(kind, given)
+    return None if field is None else _without_consent(operation, field)
 
 
-def _without_consent(operation: MachineOperation) -> str | None:
+def consent_field(kind: str, parameters: Mapping[str, str]) -> str | None:
+    """Return the parameter by which an operation erases disks, and needs a known user; None if it erases none."""
+    if kind == OperationKind.HOST_ERASE:
+        return DISKS
+    return ERASE_DISKS if ERASE_DISKS in parameters else None
+
+
+def _without_consent(operation: MachineOperation, field: str) -> str | None:
     """Return an error where nobody is known who lets this operation erase disks; None otherwise."""
     if operation.spec.machine_ref is None:
-        return f"spec.parameters.{ERASE_DISKS} needs spec.machineRef, as it names the disks of one Machine"
+        return f"spec.parameters.{field} needs spec.machineRef, as it names the disks of one Machine"
     if not operation.metadata.annotations.get(ANNOTATION_REQUESTED_BY):
-        return f"spec.parameters.{ERASE_DISKS} needs the annotation {ANNOTATION_REQUESTED_BY}: the user who creates it"
+        return f"spec.parameters.{field} needs the annotation {ANNOTATION_REQUESTED_BY}: the user who creates it"
     if ANNOTATION_MIGRATED_FROM in operation.metadata.annotations:
-        return f"spec.parameters.{ERASE_DISKS} is not valid in a copy of a migration: create another MachineOperation"
+        return f"spec.parameters.{field} is not valid in a copy of a migration: create another MachineOperation"
     return None
 
 
 def erased_disks(operation: MachineOperation) -> tuple[str, ...]:
-    """Return the serial numbers of the disks that an operation may erase."""
+    """Return the serial numbers of the disks that a HostReplace may erase."""
     if operation.spec.operation_kind != OperationKind.HOST_REPLACE or ERASE_DISKS not in operation.spec.parameters:
         return ()
     serials = operation.spec.parameters[ERASE_DISKS]
-    return () if _serials(serials) or _without_consent(operation) else tuple(serials.split(","))
+    return () if _serials(serials) or _without_consent(operation, ERASE_DISKS) else tuple(serials.split(","))
+
+
+def disks_to_erase(operation: MachineOperation) -> tuple[str, ...]:
+    """Return the serial numbers of the disks that a HostErase erases, or `ALL_DISKS` alone."""
+    given = operation.spec.parameters.get(DISKS, "")
+    if operation.spec.operation_kind != OperationKind.HOST_ERASE or _disks(given):
+        return ()
+    return () if _without_consent(operation, DISKS) else tuple(given.split(","))
 
 
 def requester(operation: MachineOperation) -> str:

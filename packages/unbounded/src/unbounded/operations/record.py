@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.fields import ApiStruct, Cause, Evidence
 from unbounded.api.meta import Condition
 from unbounded.api.operation import (
@@ -49,6 +50,7 @@ class Run(RunRecord):
     next_target_digest: str | None = None
     generation: int | None = None
     counters: OperationsStatus | None = None
+    erasures: tuple[DiskErasureRecord, ...] = ()
 
 
 def run_of(operation: MachineOperation) -> Run | None:
@@ -79,6 +81,7 @@ def run_of(operation: MachineOperation) -> Run | None:
         generation=target.observed_generation,
         counters=target.target_operations,
         evidence=tuple(map(_in_present_words, operation.status.evidence)),
+        erasures=operation.status.erasures,
         failing=_failing_of(execution),
         standing=execution.standing or "",
         fact=execution.fact or "",
@@ -247,6 +250,7 @@ def _common(
         "observedMachineGeneration": run.generation,
         "targets": [msgspec.to_builtins(target)],
         "evidence": [msgspec.to_builtins(evidence) for evidence in run.evidence],
+        **({"erasures": [msgspec.to_builtins(one) for one in run.erasures]} if run.erasures else {}),
         "execution": {**with_nulls(execution), "failingCause": _change(failing_before, failing)},
         "conditions": conditions,
     }

@@ -255,6 +255,8 @@ class _Planner:
 
     def _cancelled(self) -> str:
         """Return the message of a cancelled operation."""
+        if self.run.action is None and self.run.stage != self.procedure.start:
+            return f"cancelled while waiting for {self.stage.waits_for}{self._last_observed()}"
         if self.run.action is None:
             return "cancelled before the first action"
         return f"cancelled after {self.run.action} was requested{self._last_observed()}"

@@ -13,6 +13,7 @@ from itertools import product
 from typing import Final
 
 from unbounded.api.conditions import ConditionStatus
+from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.fields import Cause
 
 COMPLETE: Final = "Complete"
@@ -279,6 +280,7 @@ class Observation:
         more: the last call has completed, and more of the same is to be called.
         failed: the last call provably had no effect: it counts as rejected for now.
         evidence: further evidence, in words, which the next step records once.
+        erasures: the disks of a HostErase; the record keeps the last ones.
     """
 
     fact: StrEnum
@@ -292,6 +294,7 @@ class Observation:
     more: bool = False
     failed: CallFailure | None = None
     evidence: tuple[str, ...] = ()
+    erasures: tuple[DiskErasureRecord, ...] = ()
 
 
 @dataclass(frozen=True)

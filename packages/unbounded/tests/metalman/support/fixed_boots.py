@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from unbounded.api.erasure import DiskErasureRecord
 from unbounded.metalman.http.ports import (
     CloudInitEvent,
     FileRejected,
@@ -83,6 +84,10 @@ class FixedBoots:
 
     async def hardware(self, client: str, prefix: str, report: HardwareReport) -> ReportAnswer:
         self.told.append(("hardware", client, prefix, report))
+        return self.outcome
+
+    async def erasure(self, client: str, prefix: str, report: DiskErasureRecord) -> ReportAnswer:
+        self.told.append(("erasure", client, prefix, report))
         return self.outcome
 
     async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:

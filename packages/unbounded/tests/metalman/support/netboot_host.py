@@ -21,6 +21,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
 from unbounded.kube.port import Api
+from unbounded.metalman.netboot.boot_requests import BOOTING_KINDS
 from unbounded.metalman.replace import BOOT_STAGES
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower, Press
@@ -39,7 +40,9 @@ class Story:
         own_order: the firmware tries the network first, regardless of the BMC.
         loads: how often the loader is fetched for one start; all but the last one have no effect.
         until: the last milestone; the host stops after it.
-        writes_s: how long the image takes.
+        writes_s: how long the image takes, or the erasure of each disk.
+        disks: serial numbers of the disks that a HostErase erases, one after the other.
+        unerasable: one of them fails.
         fails: the error with which the installer gives up.
         contested: the milestone after which another client appears: LoaderFetched or ImageWritten.
         powers_off: the installer switches the host off in the end, instead of restarting it.
@@ -56,6 +59,8 @@ class Story:
     loads: int = 1
     until: str = "ImageWritten"
     writes_s: float = 60.0
+    disks: tuple[str, ...] = ("S1", "S2")
+    unerasable: str = ""
     fails: str = ""
     contested: str = ""
     powers_off: bool = False
@@ -105,7 +110,9 @@ class NetbootHost:
         self._api, self._now, self._machine, self._hardware, self.story = api, now, machine, hardware, story
         self._loads: dict[str, int] = {}
         self._started = 0
-        self._reports = False  # the boot ends with the report of the hardware
+        self._kind = ""  # of the operation whose boot it is
+        self._erasures: dict[str, dict[str, Any]] = {}
+        self.begun: set[tuple[str, str]] = set()  # (boot, disk) whose data are lost
         self.installs: list[str] = []  # the boots that wrote an image
         self.sources: list[str] = []  # of its boots: where it really came up from
 
@@ -144,9 +151,9 @@ class NetbootHost:
     async def _window(self) -> str | None:
         """Return the boot that is requested now."""
         active = await self._active()
-        if active is None or active.kind not in ("HostReplace", "HostInspect") or active.uid in self.installs:
+        if active is None or active.kind not in BOOTING_KINDS or active.uid in self.installs:
             return None
-        self._reports = active.kind == "HostInspect"
+        self._kind = active.kind
         with contextlib.suppress(NotFound):
             operation = await self._api.get(MACHINE_OPERATIONS, active.name)
             if operation.status.targets and operation.status.targets[0].stage in BOOT_STAGES:
@@ -162,7 +169,7 @@ class NetbootHost:
         if story.contested == "LoaderFetched":
             await self._contested(boot)
             return
-        last = "HardwareReported" if self._reports else "ImageWriting"
+        last = "ImageWriting" if self._kind == "HostReplace" else "HardwareReported"
         for milestone in ("KernelFetched", "InstallerStarted", last):
             if story.until == "LoaderFetched":
                 return
@@ -178,12 +185,41 @@ class NetbootHost:
         if story.fails:
             await self._saw(boot, "Failed", message=story.fails)
             return
-        if self._reports:
+        if self._kind == "HostErase":
+            await self._erase(boot)
+        if self._kind != "HostReplace":
             return
         for percent in range(0, 101, 5):
             await self._saw(boot, "ImageWriting", percent=percent)
             await asyncio.sleep(story.writes_s / 20)
         await self._written(boot)
+
+    async def _erase(self, boot: str) -> None:
+        """Erase the disks one by one; each is begun only while the boot is requested."""
+        story = self.story
+        records = {serial: {"serialNumber": serial, "state": "Untouched"} for serial in story.disks}
+        self._erasures.setdefault(boot, {}).update({**records, **self._erasures.get(boot, {})})
+        for serial in story.disks:
+            if self._erasures[boot][serial]["state"] == "Erased":
+                continue
+            if await self._window() != boot:
+                return
+            await self._saw_erasure(boot, serial, "Erasing")
+            if await self._window() != boot:  # metalman lets none begin that it has not recorded
+                return
+            self.begun.add((boot, serial))
+            await asyncio.sleep(story.writes_s)
+            await self._saw_erasure(boot, serial, "Failed" if serial == story.unerasable else "Erased")
+        if story.unerasable in story.disks:
+            await self._saw(boot, "Failed", message=f"disk {story.unerasable} is not erased")
+            return
+        await asyncio.sleep(story.step_s)
+        if story.until != "HardwareReported":
+            await self._saw(boot, "DisksErased", erasures=list(self._erasures[boot].values()))
+
+    async def _saw_erasure(self, boot: str, serial: str, state: str) -> None:
+        self._erasures[boot][serial] = {"serialNumber": serial, "state": state}
+        await self._saw(boot, "HardwareReported", erasures=list(self._erasures[boot].values()))
 
     async def _written(self, boot: str) -> None:
         self.installs.append(boot)
@@ -246,7 +282,8 @@ class NetbootHost:
 
     async def _saw(self, boot: str, milestone: str, **said: Any) -> None:
         seen = {"boot": boot, "milestone": milestone, "loads": self._loads.get(boot, 0), "imageDigest": DIGEST}
-        empty: dict[str, Any] = {"percent": None, "message": None}
+        erasures = list(self._erasures.get(boot, {}).values()) or None
+        empty: dict[str, Any] = {"percent": None, "message": None, "erasures": erasures}
         patch = {"status": {"netboot": {**empty, **seen, **said}}}
         await self._api.patch(MACHINES, self._machine, patch, subresource="status")
 

@@ -132,7 +132,7 @@ class World:
         spec: dict[str, Any] = {"operationKind": kind, "machineRef": machine}
         metadata: dict[str, Any] = {"name": name}
         if erase:
-            spec["parameters"] = {"eraseDisks": erase}
+            spec["parameters"] = {"disks" if kind == "HostErase" else "eraseDisks": erase}
             metadata["annotations"] = {ANNOTATION_REQUESTED_BY: by} if by else {}
         made = await self.api.create(MACHINE_OPERATIONS, {"metadata": metadata, "spec": spec})
         await self.stage(stage, machine=machine, name=name)

@@ -15,7 +15,7 @@ from tests.support.memory_api import MemoryApi
 from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
-from unbounded.api.names import NAMESPACE
+from unbounded.api.names import ANNOTATION_REQUESTED_BY, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock
@@ -90,9 +90,12 @@ class Cluster:
         return secret.metadata.resource_version
 
     async def ask(self, kind: str, machine: str, *, name: str = "", **spec: Any) -> str:
-        """Create an operation; gives its name."""
+        """Create an operation; gives its name. A HostErase erases all disks for alice."""
         name = name or f"{machine}-{kind.lower()}"
         body = {"metadata": {"name": name}, "spec": {"operationKind": kind, "machineRef": machine, **spec}}
+        if kind == "HostErase":
+            body["metadata"]["annotations"] = {ANNOTATION_REQUESTED_BY: "alice"}
+            body["spec"].setdefault("parameters", {})["disks"] = "All"
         return (await self.api.create(MACHINE_OPERATIONS, body)).name
 
     async def done(self, kind: str, machine: str, **spec: Any) -> MachineOperation:

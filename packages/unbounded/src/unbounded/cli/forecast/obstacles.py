@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 
 Secrets = Mapping[SecretKeySelector, Secret | None]
+_BOOTING: Final = (OperationKind.HOST_REPLACE, OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE)
 
 
 def password_refs(planned: OperationForecast, facts: ExplainFacts) -> tuple[SecretKeySelector, ...]:
@@ -80,7 +81,7 @@ def _obstacles(
     operation: MachineOperation, machine: Machine, facts: ExplainFacts, secrets: Secrets
 ) -> Iterator[Obstacle]:
     """Yield obstacles in the order of the procedure, which waits for an image before it calls the BMC."""
-    if operation.spec.operation_kind in (OperationKind.HOST_REPLACE, OperationKind.HOST_INSPECT):
+    if operation.spec.operation_kind in _BOOTING:
         yield from _of_boot(machine, facts)
     if (refusal := _refusal(machine, secrets)) is not None:
         fixes = fixes_for(refusal.reason, machine, operation, facts)

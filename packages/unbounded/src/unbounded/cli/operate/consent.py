@@ -10,6 +10,8 @@ from unbounded.api.machine import Machine
 from unbounded.api.meta import Kind
 from unbounded.cli.plugin.command import CliError
 from unbounded.kube.port import Api
+from unbounded.metalman.erase_choice import ErasurePlan, choose_erasures
+from unbounded.operations.parameters import ALL_DISKS
 
 REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
     "authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", dict
@@ -30,6 +32,30 @@ def lost_data(machine: Machine, serials: Sequence[str]) -> str:
         CliError: a serial number does not identify a disk of the last inspection.
     """
     return "; ".join(_described(_disk(machine, serial)) for serial in serials)
+
+
+def erased_data(machine: Machine, disks: Sequence[str]) -> str:
+    """Describe what is on the disks that a HostErase erases, by the last inspection.
+
+    Args:
+        disks: serial numbers, or `ALL_DISKS` alone.
+
+    Raises:
+        CliError: no inspection is known, or it does not have these disks.
+    """
+    if tuple(disks) != (ALL_DISKS,):
+        return lost_data(machine, disks)
+    hardware = machine.status.hardware
+    if hardware is None:
+        raise CliError(
+            f"Machine {machine.name} has not reported its hardware, so nothing is known of its disks",
+            next_step=f"`kubectl unbounded machine inspect {machine.name}` reports what is on its disks",
+        )
+    chosen = choose_erasures(hardware.disks, disks, (), final=True)
+    if not isinstance(chosen, ErasurePlan):
+        raise CliError(chosen.message)
+    meant = "; ".join(_described(disk) for disk in hardware.disks if disk.name in chosen.names)
+    return f"all local disks: {meant}" + (f". It leaves {chosen.left_out}" if chosen.left_out else "")
 
 
 def _disk(machine: Machine, serial: str) -> DiskFacts:

@@ -14,10 +14,11 @@ from unbounded.cli.operate import consent
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Raw
 from unbounded.operations.batch_plan import BatchRejection, snapshot
 from unbounded.operations.ownership import executor_of, why_nobody
-from unbounded.operations.parameters import ERASE_DISKS, erased_disks, invalid
+from unbounded.operations.parameters import consent_field, disks_to_erase, erased_disks, invalid
 
 DESTROYS: Final[Mapping[OperationKind, str]] = {  # with what is lost
     OperationKind.HOST_REPLACE: "everything on its disk: the host is reinstalled from its image",
+    OperationKind.HOST_ERASE: "everything on the disks that it erases, for good; the host stays Off",
     OperationKind.AGENT_RESET: "the agent, and the node with everything that runs on it; the host itself stays",
 }
 KIND: Final = "MachineOperation"
@@ -33,7 +34,7 @@ async def manifest(session: CommandSession, name: str, spec: Raw, *, owner: Mach
     if owner is not None:
         reference = {"apiVersion": API_VERSION, "kind": "Machine", "name": owner.name, "uid": owner.metadata.uid}
         metadata["ownerReferences"] = [reference]
-    if ERASE_DISKS in spec.get("parameters", {}):
+    if consent_field(spec["operationKind"], spec.get("parameters", {})) is not None:
         metadata["annotations"] = {ANNOTATION_REQUESTED_BY: await consent.user_name(session.api)}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
@@ -90,12 +91,14 @@ def losses(operation: MachineOperation, machine: Machine | None = None) -> str:
         machine: the target, with the last inspection of its disks.
 
     Raises:
-        CliError: what a disk of parameters.eraseDisks holds is not known.
+        CliError: what a disk of parameters.eraseDisks or parameters.disks holds is not known.
     """
     text = loss_text(OperationKind(operation.spec.operation_kind))
-    serials = erased_disks(operation)
-    if not serials:
+    serials, to_erase = erased_disks(operation), disks_to_erase(operation)
+    if not serials and not to_erase:
         return text
     if machine is None:
         raise CliError(f"Machine {operation.spec.machine_ref} does not exist, so nothing is known of its disks")
+    if to_erase:
+        return f"{text}. It erases {consent.erased_data(machine, to_erase)}"
     return f"{text}. It may erase {consent.lost_data(machine, serials)}"

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.hardware import HardwareFacts
 
 
@@ -125,6 +126,10 @@ class BootService(Protocol):
 
     async def hardware(self, client: str, prefix: str, report: HardwareReport) -> ReportAnswer:
         """Record the hardware, and answer with the disk that the installer is to write."""
+        ...
+
+    async def erasure(self, client: str, prefix: str, report: DiskErasureRecord) -> ReportAnswer:
+        """Record the state of a disk's erasure; the first report of a disk asks for permission to begin."""
         ...
 
     async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:

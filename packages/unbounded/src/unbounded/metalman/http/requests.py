@@ -16,6 +16,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec.structs import replace
 
+from unbounded.api.erasure import DiskErasureRecord, ErasureState
 from unbounded.metalman.hardware_bounds import bounded
 from unbounded.metalman.http.ports import CloudInitEvent, HardwareReport, ProgressReport
 from unbounded.metalman.tftp.protocol import normalized_name
@@ -35,6 +36,7 @@ class HttpRoute(Enum):
     CLOUD_INIT = "cloudinit/log"
     PROGRESS = "progress"
     HARDWARE = "hardware"
+    ERASURE = "erasure"
 
 
 POSTED: Final = {route.value: route for route in HttpRoute if route is not HttpRoute.FILE}
@@ -113,6 +115,26 @@ def hardware_report(body: bytes) -> HardwareReport:
     if report.image_bytes < 0:
         raise ValueError("imageBytes: must not be negative")
     return replace(report, hardware=bounded(report.hardware, "hardware"))
+
+
+REPORTED_STATES: Final = (ErasureState.ERASING, ErasureState.FAILED, ErasureState.ERASED)
+
+
+def erasure_report(body: bytes) -> DiskErasureRecord:
+    """Parse an installer's report of one disk's erasure; texts and lists are cut to the limits of the API.
+
+    Raises:
+        ValueError: the content is not a report; the message names the wrong field.
+    """
+    try:
+        report = msgspec.json.decode(body, type=DiskErasureRecord)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if report.state not in REPORTED_STATES:
+        raise ValueError(f"state: must be one of {', '.join(REPORTED_STATES)}")
+    if report.percent is not None and not 0 <= report.percent <= 100:
+        raise ValueError("percent: must be between 0 and 100")
+    return bounded(report)
 
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -26,6 +26,7 @@ from unbounded.metalman.http.requests import (
     address,
     client_of,
     cloud_init_event,
+    erasure_report,
     hardware_report,
     parse_target,
     progress_report,
@@ -216,6 +217,12 @@ class HttpServer:
                 except ValueError as error:
                     return responses.text_response(400, f"not a hardware report: {error}\n")
                 return responses.outcome(await self._boots.hardware(client, prefix, hardware))
+            case HttpRoute.ERASURE:
+                try:
+                    erasure = erasure_report(body)
+                except ValueError as error:
+                    return responses.text_response(400, f"not an erasure report: {error}\n")
+                return responses.outcome(await self._boots.erasure(client, prefix, erasure))
             case HttpRoute.FILE:
                 raise ValueError("this path does not accept POST")
 

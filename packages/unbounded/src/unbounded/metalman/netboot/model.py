@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
+from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.hardware import HardwareStatus
 from unbounded.api.machine import DiskErasure, Machine, NetbootMilestone
 from unbounded.metalman.dhcp.model import Loader
@@ -38,7 +39,8 @@ class BootRequest:
         operation: name of the HostReplace or HostInspect; empty for a counter.
         executor: executor of that operation, such as metalman/lab.
         repave: the counter's value that the end of this boot reaches; None for an operation, whose executor counts.
-        inspects: the boot is for a HostInspect: the installer gets no image, no user data and no token.
+        inspects: the boot is for a HostInspect.
+        erases: the boot is for a HostErase.
     """
 
     machine: str
@@ -49,6 +51,17 @@ class BootRequest:
     executor: str = ""
     repave: int | None = None
     inspects: bool = False
+    erases: bool = False
+
+    @property
+    def installs(self) -> bool:
+        """Return whether the installer may get an image, user data and a token."""
+        return not self.inspects and not self.erases
+
+    @property
+    def no_install(self) -> str:
+        """Return the answer to a request that only an install makes, where the boot is none."""
+        return f"this boot is for a {'HostErase' if self.erases else 'HostInspect'}, which installs nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +85,8 @@ class BootObservation:
         disk: path of the disk that the installer writes.
         hardware: the installer's inspection.
         erasure: the disk with data of others that the installer may write.
+        erasures: disks of a HostErase whose state has changed.
+        is_erased: the disk of the last install is lost: no status names it any more.
     """
 
     boot: str = ""
@@ -85,6 +100,8 @@ class BootObservation:
     disk: str | None = None
     hardware: HardwareStatus | None = None
     erasure: DiskErasure | None = None
+    erasures: tuple[DiskErasureRecord, ...] = ()
+    is_erased: bool = False
 
     @property
     def urgent(self) -> bool:
@@ -106,6 +123,7 @@ MILESTONE_RANKS: Final[Mapping[str, int]] = {
             NetbootMilestone.HARDWARE_REPORTED,
             NetbootMilestone.IMAGE_WRITING,
             NetbootMilestone.FAILED,  # a host that the user restarts may still reach the next one
+            NetbootMilestone.DISKS_ERASED,
             NetbootMilestone.IMAGE_WRITTEN,
             NetbootMilestone.CONTESTED,
         ),

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from unbounded.api.conditions import ConditionType
+from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.failures import Rejected
 from unbounded.api.hardware import HardwareSource
 from unbounded.api.machine import MACHINES, DiskErasure, Machine, NetbootMilestone
@@ -40,6 +41,7 @@ from unbounded.metalman.inspection import inspected
 from unbounded.metalman.netboot.boot_index import BootIndex, NetbootReservations
 from unbounded.metalman.netboot.boot_progress import BootTracker, FindingReporter
 from unbounded.metalman.netboot.boot_requests import PrefixKey, boot_record, with_counter_ahead
+from unbounded.metalman.netboot.erasures import OTHER_BOOT, SWITCH_OFF, ErasureService
 from unbounded.metalman.netboot.files import (
     FIRST_STAGES,
     NETWORK_CONFIG,
@@ -91,9 +93,7 @@ RETRY_S: Final = 5
 WRITE_S: Final = 10.0  # limit on the wait of a report whose observation has to be written first
 DONE: Final = ReportAnswer(200, {"status": "ok"})
 WRITTEN: Final = ReportAnswer(409, {"error": "the image of this boot is written already"})
-SWITCH_OFF: Final = ReportAnswer(200, {"status": "ok", "action": "PowerOff"})
 UNKNOWN: Final = ReportAnswer(404, {"error": "not found"})
-INSPECTED: Final = ReportAnswer(409, {"error": "this boot is for a HostInspect, which installs nothing"})
 CONTESTED: Final = ReportAnswer(409, {"error": "this boot ended because two hosts took part in it"})
 
 log = Log("metalman.netboot")
@@ -168,6 +168,7 @@ class NetbootSite:
             stale=self._tracker.expire_repave,
             now=parts.now,
         )
+        self._erasures = ErasureService(parts.api, self._recorded, parts.now)
         self.book = NetbootReservations(self._index, self._tracker, server=parts.server, serve_url=parts.serve_url)
 
     async def run(self) -> None:
@@ -207,14 +208,14 @@ class NetbootSite:
         kind = file_role(plain, served.loaders)
         if prefix is None and kind not in FIRST_STAGES:
             return FileRejected(404, "this file is only available under the URL prefix of the boot")
-        if visit.request.inspects and (kind is FileRole.DISK or plain in (USER_DATA, NETWORK_CONFIG)):
-            return FileRejected(404, "this boot is for a HostInspect, which installs nothing")
+        if not visit.request.installs and (kind is FileRole.DISK or plain in (USER_DATA, NETWORK_CONFIG)):
+            return FileRejected(404, visit.request.no_install)
         if kind is FileRole.DISK and visit.request.window is BootWindow.INSTALLING:
             if not plain.endswith((DIGEST, SIZE)) and (obstacle := await self._write_obstacle(visit)) is not None:
                 return obstacle
             self._tracker.record_image_request(visit.request)
         own = await self._own_file(visit, plain)
-        private = prefix is not None and not visit.request.inspects
+        private = prefix is not None and visit.request.installs
         return own if own is not None else await self._file(visit, served, plain, private=private)
 
     async def served(self, client: str, prefix: str | None, path: str) -> None:
@@ -229,8 +230,8 @@ class NetbootSite:
         visit = self._identify_report(client, prefix)
         if isinstance(visit, ReportAnswer):
             return visit
-        if visit.request.inspects:
-            return INSPECTED
+        if not visit.request.installs:
+            return ReportAnswer(409, {"error": visit.request.no_install})
         request, pxe = visit.request, visit.machine.spec.pxe
         if request.window is BootWindow.INSTALLING and pxe is not None:
             log.info("image written", machine=request.machine, boot=request.boot)
@@ -242,8 +243,8 @@ class NetbootSite:
         visit = self._identify_report(client, prefix)
         if isinstance(visit, ReportAnswer):
             return visit
-        if visit.request.inspects:
-            return INSPECTED
+        if not visit.request.installs:
+            return ReportAnswer(409, {"error": visit.request.no_install})
         name, text = (self._index.without_prefix(each, visit.machine.name) for each in (event.name, event.description))
         message = cloud_init_condition(event.event_type, name, event.result, text)
         if message is not None:
@@ -258,7 +259,7 @@ class NetbootSite:
             return visit
         if visit.request.window is not BootWindow.INSTALLING:
             return DONE
-        if visit.request.inspects:
+        if not visit.request.installs:
             report = msgspec.structs.replace(report, disk="")  # status.targetDisk is the disk of an install
         return DONE if self._tracker.progress(visit.request, report) else CONTESTED
 
@@ -273,6 +274,8 @@ class NetbootSite:
         request = visit.request
         if request.window is not BootWindow.INSTALLING:
             return WRITTEN
+        if request.erases:
+            return await self._erasures.hardware(request, report)
         if request.inspects:
             text = "the installer has reported the hardware"
             recorded = await self._record_hardware(visit, report, NetbootMilestone.HARDWARE_REPORTED, text)
@@ -300,6 +303,15 @@ class NetbootSite:
         log.info("disk chosen", machine=machine.name, boot=request.boot, disk=choice.path, **erases)
         return ReportAnswer(200, {"status": "ok", "action": "Write", "disk": choice.path, **erases})
 
+    async def erasure(self, client: str, prefix: str, report: DiskErasureRecord) -> ReportAnswer:
+        """Record the state of a disk's erasure by the installer of a HostErase."""
+        visit = self._identify_report(client, prefix)
+        if isinstance(visit, ReportAnswer):
+            return visit
+        if not visit.request.erases or visit.request.window is not BootWindow.INSTALLING:
+            return OTHER_BOOT
+        return await self._erasures.progress(visit.request, report)
+
     def _consent(self, request: BootRequest) -> tuple[str, ...]:
         """Return the serial numbers of the disks that the operation of a boot permits to be erased."""
         operation = self._parts.operations.get(request.operation) if request.operation else None
@@ -322,17 +334,23 @@ class NetbootSite:
         message: str,
         erasure: DiskErasure | None = None,
     ) -> ReportAnswer:
-        boot, name = visit.request.boot, visit.machine.name
+        boot = visit.request.boot
         hardware = inspected(report.hardware, HardwareSource.INSTALLER, rfc3339(self._parts.now()), boot)
-        self._writer.note(name, BootObservation(boot, milestone, message=message, hardware=hardware, erasure=erasure))
-        return await self._flushed(name)
+        observation = BootObservation(boot, milestone, message=message, hardware=hardware, erasure=erasure)
+        return await self._recorded(visit.machine.name, observation)
+
+    async def _recorded(self, machine: str, observation: BootObservation) -> ReportAnswer:
+        self._writer.note(machine, observation)
+        return await self._flushed(machine)
 
     async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:
         """Attest that a host is the Machine, by its TPM."""
         visit = self._identify_report(client, prefix)
         if isinstance(visit, ReportAnswer):
             return visit
-        return INSPECTED if visit.request.inspects else await self._parts.attestation.answer(visit.machine, request)
+        if not visit.request.installs:
+            return ReportAnswer(409, {"error": visit.request.no_install})
+        return await self._parts.attestation.answer(visit.machine, request)
 
     # ---- tftp.ports.TftpFiles
 

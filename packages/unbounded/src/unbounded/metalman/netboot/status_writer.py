@@ -39,6 +39,7 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.workqueue import WorkQueue
+from unbounded.metalman.erase_choice import merge_erasures
 from unbounded.metalman.hardware_merge import hardware_change, reported
 from unbounded.metalman.inspection import change_condition, is_repetition
 from unbounded.metalman.netboot.model import BootObservation, ConditionState, milestone_rank
@@ -203,6 +204,8 @@ def merge_observations(before: BootObservation, new: BootObservation) -> BootObs
         disk=disk,
         hardware=hardware,
         erasure=before.erasure or new.erasure,
+        erasures=merge_erasures(before.erasures, new.erasures),
+        is_erased=before.is_erased or new.is_erased,
     )
 
 
@@ -226,6 +229,8 @@ def status_change(machine: Machine, observation: BootObservation, now: str) -> d
         status["operations"] = {"repaveCounter": observation.repave}
     if observation.disk and observation.disk != machine.status.target_disk:
         status["targetDisk"] = observation.disk
+    if observation.is_erased and machine.status.target_disk is not None:
+        status["targetDisk"] = None
     if observation.hardware is not None:
         hardware = reported(machine.status.hardware, observation.hardware)
         if not is_repetition(machine.status.hardware, hardware):
@@ -253,6 +258,7 @@ def _netboot(old: NetbootStatus | None, observation: BootObservation, now: str) 
         image_digest=observation.image_digest or old.image_digest,
         at=now if moves else old.at,
         erasure=old.erasure or observation.erasure,  # the first one stays: consent is valid once
+        erasures=merge_erasures(old.erasures, observation.erasures),
     )
 
 
@@ -262,7 +268,7 @@ def _conditions(
     """Return all conditions with the updates applied; None if no condition changes."""
     raw = [msgspec.to_builtins(condition) for condition in machine.status.conditions]
     changed: list[dict[str, Any]] | None = None
-    if begins and not _is_inspection(machine, observation.boot):
+    if begins and not _leaves_system(machine, observation.boot):
         changed = remove_condition(raw, ConditionType.CLOUD_INIT_DONE)
         raw = changed if changed is not None else raw
     updates = dict(observation.conditions)
@@ -277,10 +283,13 @@ def _conditions(
     return changed
 
 
-def _is_inspection(machine: Machine, boot: str) -> bool:
-    """Return whether a boot is that of a HostInspect, which leaves the installed system as it is."""
+_LEAVES_SYSTEM: Final = (OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE)
+
+
+def _leaves_system(machine: Machine, boot: str) -> bool:
+    """Return whether the beginning of a boot leaves the installed system as it is."""
     active = machine.status.active_operation
-    return active is not None and active.uid == boot and active.kind == OperationKind.HOST_INSPECT
+    return active is not None and active.uid == boot and active.kind in _LEAVES_SYSTEM
 
 
 def _with_condition(

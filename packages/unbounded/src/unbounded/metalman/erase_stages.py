@@ -1,0 +1,90 @@
+"""Procedure of HostErase: the host boots the installer, which erases the disks that metalman names, and stays Off.
+
+The stages up to the report are those of HostInspect. An erasure cannot be undone, so a cancel or a failure after the
+loader ends in the cleanup stages, and the message says which disks are erased, begun and untouched. The host gets its
+former power state back only where no disk was begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from unbounded.api.operation import MachineOperation
+from unbounded.metalman import inspect_stages as inspection
+from unbounded.metalman import reasons
+from unbounded.metalman import replace as netboot
+from unbounded.metalman.power import IS_OFF, IS_ON, SWITCH_OFF
+from unbounded.metalman.replace import ReplaceFact
+from unbounded.workflow.procedure import COMPLETE, Cancel, Capacity, Procedure, Stage, Step
+
+ERASE_LIMIT_S: Final = 7 * 86_400.0  # the deadline of the operation ends it earlier
+ERASE_STILL_S: Final = 1800.0  # the installer reports every half minute
+
+SEEN_ERASED: Final = "every disk was erased and verified"
+SEEN_STAYS_OFF: Final = "the host is Off, and boots from its disk"
+
+_TIMED_OUT: Final = Step(
+    inspection.CLEANING_UP_INSTALLER,
+    fail=reasons.ERASE_TIMED_OUT,
+    message="the installer did not erase the disks in time, or made no progress",
+)
+_FAILED: Final = Step(inspection.CLEANING_UP_INSTALLER, fail=reasons.ERASE_FAILED, message="the installer stopped")
+
+
+def _erase_rows() -> netboot.Table:
+    failures = {fact: replace(step, stage=inspection.CLEANING_UP_INSTALLER) for fact, step in netboot.FAILURES.items()}
+    named = {
+        **failures,
+        ReplaceFact.INSTALL_FAILED: _FAILED,
+        ReplaceFact.ERASED: Step(inspection.WAITING_INSTALLER_OFF, action=SWITCH_OFF, evidence=SEEN_ERASED),
+    }
+    return {(netboot.WAITING_ERASE, fact): named.get(fact, Step(netboot.WAITING_ERASE)) for fact in ReplaceFact}
+
+
+def _table() -> netboot.Table:
+    reported = Step(netboot.WAITING_ERASE, evidence=inspection.SEEN_REPORT)
+    off = Step(COMPLETE, evidence=SEEN_STAYS_OFF)
+    return {
+        **inspection.TABLE,
+        (netboot.WAITING_REPORT, ReplaceFact.REPORTED): reported,
+        (netboot.WAITING_REPORT, ReplaceFact.ERASED): reported,
+        (netboot.WAITING_REPORT, ReplaceFact.INSTALL_FAILED): _FAILED,
+        (netboot.RESTORING, ReplaceFact.ON_AS_BEFORE): Step(netboot.RESTORING, action=SWITCH_OFF),
+        (netboot.RESTORING, ReplaceFact.OFF_AS_BEFORE): off,
+        **_erase_rows(),
+    }
+
+
+TABLE: Final = _table()
+
+
+def erase(operation: MachineOperation) -> Procedure:
+    """Return the procedure of HostErase: off, network boot, hardware reported, disks erased, and off."""
+    base = inspection.inspect(operation)
+    before = base.stages[netboot.SETTING_BOOT]
+    stages: Mapping[str, Stage] = {
+        name: replace(stage, undo=None) if stage.undo == before.undo and name != netboot.WAITING_IMAGE else stage
+        for name, stage in base.stages.items()
+        if name not in (inspection.UNDOING_INSTALLER, netboot.RESTORING_AFTER_CANCEL)
+    }
+    waiting = Stage(
+        "the installer to erase the disks",
+        ERASE_LIMIT_S,
+        on_timeout=_TIMED_OUT,
+        condition=IS_ON,
+        stalled_s=ERASE_STILL_S,
+        cancel=Cancel.UNDO,  # by its cleanup stage: what is erased stays erased
+        capacity=Capacity.BACKGROUND,
+        cleanup_stage=inspection.CLEANING_UP_INSTALLER,
+    )
+    stages = {**stages, netboot.WAITING_ERASE: waiting}
+    table = {(stage, fact): step for (stage, fact), step in TABLE.items() if stage in stages}
+    return replace(
+        base,
+        stages=stages,
+        table=table,
+        proof=frozenset({netboot.SEEN_LOADER, inspection.SEEN_REPORT, SEEN_ERASED, SEEN_STAYS_OFF}),
+        end_conditions=(IS_OFF,),
+    )

@@ -1,0 +1,166 @@
+"""Erasures of a HostErase: the disks that metalman names to the installer, the permission to begin each, its progress.
+
+A disk is begun only after the status says so, and while the operation is neither cancelled nor over as the API itself
+has it: what the status calls untouched is untouched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from unbounded.api.conditions import ConditionType
+from unbounded.api.erasure import DiskErasureRecord, ErasureState
+from unbounded.api.hardware import DiskState, HardwareSource
+from unbounded.api.machine import MACHINES, Machine, NetbootMilestone
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.clock import WallClock, rfc3339
+from unbounded.kube.errors import ApiError, NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+from unbounded.metalman.disk_choice import AwaitedDisk, DiskRefused, has_path
+from unbounded.metalman.erase_choice import choose_erasures, erasures_text, not_blank
+from unbounded.metalman.http.ports import HardwareReport, ReportAnswer
+from unbounded.metalman.inspection import inspected
+from unbounded.metalman.netboot.boot_requests import boot_record
+from unbounded.metalman.netboot.model import BootObservation, BootRequest
+from unbounded.metalman.replace import BOOT_STAGES
+from unbounded.operations.parameters import disks_to_erase
+
+RETRY_S: Final = 5
+SWITCH_OFF: Final = ReportAnswer(200, {"status": "ok", "action": "PowerOff"})
+UNREADABLE: Final = ReportAnswer(503, {"error": "cannot read the operation and its Machine now"}, RETRY_S)
+UNRECORDED: Final = ReportAnswer(503, {"error": "cannot record it now"}, RETRY_S)
+OVER: Final = ReportAnswer(409, {"error": "the HostErase is cancelled or over: nothing more is erased"})
+OTHER_BOOT: Final = ReportAnswer(409, {"error": "this boot is not for a HostErase"})
+_FINAL: Final = (ErasureState.ERASED, ErasureState.FAILED)
+
+log = Log("metalman.netboot")
+Record = Callable[[str, BootObservation], Awaitable[ReportAnswer]]
+
+
+class ErasureService:
+    """Answers to the installer of a HostErase.
+
+    Args:
+        record: writes an observation of a Machine's boot, and returns the answer to its reporter.
+    """
+
+    def __init__(self, api: Api, record: Record, now: WallClock) -> None:
+        self._api = api
+        self._record = record
+        self._now = now
+
+    async def hardware(self, request: BootRequest, report: HardwareReport) -> ReportAnswer:
+        """Record the report, and answer with the disks to erase; with PowerOff once all are."""
+        found = await self._read(request)
+        if isinstance(found, ReportAnswer):
+            return found
+        machine, operation = found
+        seen = boot_record(machine, request.boot)
+        before = () if seen is None else seen.erasures
+        disks = report.hardware.disks
+        plan = choose_erasures(disks, disks_to_erase(operation), before, final=report.final)
+        if isinstance(plan, AwaitedDisk):
+            return ReportAnswer(200, {"status": "ok", "action": "Wait", "message": plan.message})
+        text = plan.message if isinstance(plan, DiskRefused) else not_blank(disks, before)
+        milestone = NetbootMilestone.HARDWARE_REPORTED
+        if text:
+            return await self._refused(request, report, text, milestone)
+        if isinstance(plan, DiskRefused):
+            raise TypeError("a refusal has a message")
+        if not plan.names:
+            milestone = NetbootMilestone.DISKS_ERASED
+        left_out = f"not erased, as {plan.left_out}" if plan.left_out else ""
+        observation = dataclasses.replace(
+            self._observation(request, report, milestone, left_out), erasures=plan.records
+        )
+        recorded = await self._record(request.machine, observation)
+        if recorded.code != 200:
+            return recorded
+        if not plan.names:
+            log.info("disks erased", machine=request.machine, boot=request.boot, disks=erasures_text(plan.records))
+            return SWITCH_OFF
+        return ReportAnswer(200, {"status": "ok", "action": "Erase", "disks": " ".join(plan.names)})
+
+    async def progress(self, request: BootRequest, report: DiskErasureRecord) -> ReportAnswer:
+        """Record the state of a disk's erasure. The first report of a disk is answered once it may begin."""
+        found = await self._read(request)
+        if isinstance(found, ReportAnswer):
+            return found
+        machine, operation = found
+        seen = boot_record(machine, request.boot)
+        known = {} if seen is None else {one.serial_number: one for one in seen.erasures}
+        old = known.get(report.serial_number)
+        if old is None:
+            text = f"disk {report.name} has the serial number {report.serial_number}, which is not to be erased"
+            return ReportAnswer(409, {"error": text})
+        begins = report.state == ErasureState.ERASING and old.state != ErasureState.ERASING
+        if begins and (old.state == ErasureState.ERASED or not _may_begin(operation)):
+            return OVER
+        new = self._with_times(old, report)
+        lost = begins and _is_system_disk(machine, old)
+        gone = {ConditionType.CLOUD_INIT_DONE: None, ConditionType.REPAVED: None} if lost else {}
+        observation = BootObservation(request.boot, conditions=gone, erasures=(new,), is_erased=lost)
+        recorded = await self._record(request.machine, observation)
+        if recorded.code != 200 or not begins:
+            return recorded
+        log.info("erasure begins", machine=request.machine, boot=request.boot, disk=new.serial_number)
+        return recorded if await self._is_begun(request, new) else UNRECORDED
+
+    async def _refused(
+        self, request: BootRequest, report: HardwareReport, text: str, milestone: NetbootMilestone
+    ) -> ReportAnswer:
+        recorded = await self._record(request.machine, self._observation(request, report, milestone, text))
+        return recorded if recorded.code != 200 else ReportAnswer(409, {"error": text})
+
+    def _observation(
+        self, request: BootRequest, report: HardwareReport, milestone: NetbootMilestone, message: str
+    ) -> BootObservation:
+        hardware = inspected(report.hardware, HardwareSource.INSTALLER, rfc3339(self._now()), request.boot)
+        return BootObservation(request.boot, milestone, message=message, hardware=hardware)
+
+    def _with_times(self, old: DiskErasureRecord, report: DiskErasureRecord) -> DiskErasureRecord:
+        now = rfc3339(self._now())
+        ended = now if report.state in _FINAL else None
+        return replace(report, contents=old.contents, started_at=old.started_at or now, completed_at=ended)
+
+    async def _read(self, request: BootRequest) -> tuple[Machine, MachineOperation] | ReportAnswer:
+        """Read Machine and operation: a cached operation may be cancelled since."""
+        try:
+            machine = await self._api.get(MACHINES, request.machine)
+            operation = await self._api.get(MACHINE_OPERATIONS, request.operation)
+        except NotFound:
+            return OVER
+        except ApiError as error:
+            log.warning("cannot read a HostErase and its Machine", error=error, machine=request.machine)
+            return UNREADABLE
+        same = machine.metadata.uid == request.uid and operation.metadata.uid == request.boot
+        return (machine, operation) if same else OVER
+
+    async def _is_begun(self, request: BootRequest, new: DiskErasureRecord) -> bool:
+        """Return whether the status says that the disk is begun: a write for a boot that has just ended is dropped."""
+        found = await self._read(request)
+        if isinstance(found, ReportAnswer):
+            return False
+        seen = boot_record(found[0], request.boot)
+        records = () if seen is None else seen.erasures
+        return any(one.serial_number == new.serial_number and one.state == new.state for one in records)
+
+
+def _may_begin(operation: MachineOperation) -> bool:
+    """Return whether an operation may still destroy something."""
+    is_cancelled = operation.spec.cancel or operation.metadata.deletion_timestamp is not None
+    stage = operation.status.targets[0].stage if operation.status.targets else None
+    return not is_cancelled and not operation.terminal and stage in BOOT_STAGES
+
+
+def _is_system_disk(machine: Machine, record: DiskErasureRecord) -> bool:
+    """Return whether a disk has this Machine's installed system, by its mark or the last install's record."""
+    hardware, target = machine.status.hardware, machine.status.target_disk
+    disks = () if hardware is None else hardware.disks
+    mine = [disk for disk in disks if disk.serial_number == record.serial_number]
+    return any(disk.state == DiskState.OWN or (target is not None and has_path(disk, target)) for disk in mine)
