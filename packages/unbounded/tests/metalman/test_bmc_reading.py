@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from unbounded.api.hardware import (
+    AcceleratorFacts,
     BMCReading,
     DiskFacts,
     FirmwareVersion,
@@ -29,6 +30,7 @@ AT, LATER = "2026-11-27T10:00:00Z", "2026-11-28T10:00:00Z"
 GIB = 1 << 30
 A = DiskFacts(name="Bay.0", serial_number="A1", size_bytes=480_000_000_000, health="OK")
 B = DiskFacts(name="Bay.1", wwn="0xB2", size_bytes=960_000_000_000, health="OK")
+GPU = AcceleratorFacts(name="GPU1", model="H100", serial_number="G1", pci_address="0000:17:00.0", health="OK")
 FACTS = HardwareFacts(
     cpus=64,
     memory_bytes=512 * GIB,
@@ -36,6 +38,7 @@ FACTS = HardwareFacts(
     nics=(NICFacts(mac="aa:bb:cc:00:00:01"),),
     tpm=TPMFacts(version="2.0"),
     power_supplies=(PowerSupplyFacts(name="PSU1", health="OK"), PowerSupplyFacts(name="PSU2", health="OK")),
+    accelerators=(GPU, replace(GPU, name="GPU2", serial_number="G2", pci_address=None)),
 )
 FIRST = reading_of(FACTS, None, AT)
 BAD_A = replace(A, health="Critical")
@@ -55,6 +58,8 @@ def after(before: BMCReading, reason: str | None = None, **changes: Any) -> Cond
         ({"memory_bytes": 480 * GIB}, "PartsMissing", "missing: memory: 491520 MiB after 524288 MiB"),
         ({"nics": ()}, "PartsMissing", "missing: NIC aa:bb:cc:00:00:01"),
         ({"power_supplies": FACTS.power_supplies[:1]}, "PartsMissing", "missing: power supply PSU2"),
+        ({"accelerators": FACTS.accelerators[:1]}, "PartsMissing", "missing: accelerator GPU2 (H100)"),
+        ({"accelerators": FACTS.accelerators[1:]}, "PartsMissing", "missing: accelerator 0000:17:00.0 (H100)"),
         ({"disks": (BAD_A, B)}, "HealthChanged", "health: disk A1 (480000 MB): Critical after OK"),
         ({"disks": (BAD_A,)}, "PartsMissing", "missing: disk 0xB2 (960000 MB); health: disk A1 (480000 MB): Crit"),
         ({"disks": (A, B, replace(A, name="Bay.2", serial_number="C3"))}, "PartsAdded", "new: disk C3 (480000 MB)"),
@@ -76,9 +81,17 @@ def test_what_a_bmc_no_longer_lists_or_reports_as_ill_is_an_alarm(
         {"disks": (replace(B, name="Bay.7", wwn="naa.b2"), replace(A, size_bytes=None))},
         {"disks": (replace(A, health=None), B)},
         {"memory_bytes": None, "cpus": None},
+        {"accelerators": (replace(GPU, pci_address="0000:18:00.0", name="A"), FACTS.accelerators[1])},
         {"firmware_inventory": (FirmwareVersion(name="BIOS", version="2"),)},
     ],
-    ids=["the same", "other order and spelling", "health unknown", "amounts unknown", "other firmware"],
+    ids=[
+        "the same",
+        "other order and spelling",
+        "health unknown",
+        "amounts unknown",
+        "a card in another slot",
+        "other firmware",
+    ],
 )
 def test_what_is_no_difference_is_no_alarm(changes: dict[str, Any]) -> None:
     assert after(FIRST, **changes) is None
@@ -138,6 +151,18 @@ def test_a_part_that_only_the_installer_or_only_the_bmc_knows_is_no_alarm() -> N
     unchanged = change_condition(second, replace(report, boot="boot-2"))
     assert unchanged is not None
     assert (unchanged.status, unchanged.message) == ("False", f"as in the inspection of {AT}")
+
+
+def test_a_bmc_completes_the_accelerators_of_a_report() -> None:
+    card = AcceleratorFacts(pci_address="0000:17:00.0", vendor_id="10de", driver="nvidia")
+    report = inspected(HardwareFacts(accelerators=(card,)), HardwareSource.INSTALLER, AT, "boot-1")
+    both = replace(card, name="GPU1", model="H100", serial_number="G1", health="OK")
+    first = merged(report, Inventory(FACTS), AT)
+    assert first.accelerators == (both,)
+    assert reported(first, replace(report, boot="boot-2")).accelerators == (both,)
+    ill = merged(first, Inventory(replace(FACTS, accelerators=(replace(GPU, health="Critical"),))), LATER)
+    assert ill.accelerators == (replace(both, health="Critical"),)
+    assert merged(ill, Inventory(HardwareFacts(), {"PCIeDevices": "500"}), LATER).accelerators == ill.accelerators
 
 
 def test_an_inspection_of_the_host_takes_back_no_alarm_about_health() -> None:

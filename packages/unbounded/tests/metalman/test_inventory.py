@@ -157,7 +157,7 @@ def test_a_new_machine_is_read_and_then_once_a_day() -> None:
             assert second is not None
             assert (second.digest, second.at > first.at) == (first.digest, True)
             assert bmc.bmc.access.logins == 2
-            assert bmc.bmc.requests <= 2 * 23
+            assert bmc.bmc.requests <= 2 * 26
 
     run(scene(), limit_s=3 * DAY_S)
 

@@ -180,6 +180,49 @@ def test_other_forms_of_the_same_parts_are_read() -> None:
     assert [(one.name, one.health) for one in found.facts.power_supplies] == [("a", "Warning")]
 
 
+def test_accelerators_and_secure_boot_are_read() -> None:
+    def device(name: str) -> str:
+        return f"{SYSTEM}/PCIeDevices/{name}"
+
+    function = {
+        "ClassCode": "0x030200", "VendorId": "0x10DE", "DeviceId": "0x2330", "SegmentNumber": "0x0001",
+        "BusNumber": "0x3B", "DeviceNumber": "0x00", "FunctionNumber": "0x01",
+    }  # fmt: skip
+    gpu = {"Id": "gpu", "ProcessorType": "GPU", "Model": "H100", "Links": {"PCIeDevice": {"@odata.id": device("a")}}}
+    resources = a_server() | {
+        **collected(f"{SYSTEM}/Processors", {"gpu": gpu, "dpu": {"Id": "dpu", "ProcessorType": "FPGA"}}),
+        device("a"): {"Links": {"PCIeFunctions": links(f"{device('a')}/PCIeFunctions/1")}},
+        f"{device('a')}/PCIeFunctions/1": function,
+        f"{SYSTEM}/SecureBoot": {"SecureBootCurrentBoot": "Disabled"},
+    }
+    resources[SYSTEM] |= {"SecureBoot": {"@odata.id": f"{SYSTEM}/SecureBoot"}, "PCIeDevices": links(device("unread"))}
+    found, asked = read(resources)
+    assert found.failed == {}
+    first, second = found.facts.accelerators
+    assert (first.name, first.model, first.pci_address) == ("gpu", "H100", "0001:3b:00.1")
+    assert (first.vendor_id, first.device_id, first.class_) == ("10de", "2330", "0302")
+    assert (second.name, second.pci_address) == ("dpu", None)
+    assert found.facts.firmware is not None
+    assert (found.facts.firmware.version, found.facts.firmware.secure_boot) == ("1.2", False)
+    assert device("unread") not in asked
+
+
+def test_without_such_processors_accelerators_are_pcie_devices() -> None:
+    functions = {"vga": "0x030000", "npu": "0x120000", "nic": "0x020000", "odd": 3, "none": None}
+    paths = [f"{SYSTEM}/PCIeDevices/{name}" for name in functions]
+    resources: dict[str, Any] = {SYSTEM: {"PCIeDevices": links(*paths)}}
+    for path, code in zip(paths, functions.values(), strict=True):
+        name = path.rpartition("/")[2]
+        resources[path] = {"Id": name, "PCIeFunctions": {"@odata.id": f"{path}/PCIeFunctions"},
+                           "Status": {"State": "Enabled", "Health": "Warning"}}  # fmt: skip
+        resources |= collected(f"{path}/PCIeFunctions", {"1": {"ClassCode": code}} if code else {})
+    found, _ = read(resources)
+    assert [(card.name, card.class_, card.health) for card in found.facts.accelerators] == [
+        ("vga", "0300", "Warning"),
+        ("npu", "1200", "Warning"),
+    ]
+
+
 def test_a_part_that_fails_is_named_and_the_others_are_read() -> None:
     broken = a_server() | {f"{SYSTEM}/Storage/1/Drives/b": Garbled("not JSON"), FIRMWARE: Transient("500")}
     found, _ = read(broken)
@@ -226,11 +269,14 @@ KEYS = st.sampled_from(
         *("Id", "Name", "Members", "Status", "State", "Health", "Links", "Version", "@odata.id", "Devices"),
         *("Chassis", "Power", "PowerSupplies", "Processors", "Memory", "Storage", "Drives", "EthernetInterfaces"),
         *("MACAddress", "SpeedMbps", "CapacityBytes", "Identifiers", "DurableName", "DurableNameFormat"),
+        *("PCIeDevices", "PCIeFunctions", "PCIeDevice", "ClassCode", "BusNumber", "ProcessorType", "SecureBoot"),
         *("ProcessorSummary", "MemorySummary", "Count", "TotalSystemMemoryGiB", "TrustedModules", "InterfaceType"),
     )
 )
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=300)
-KNOWN = st.sampled_from([SYSTEM, FIRMWARE, CHASSIS, "NAA", "TPM2_0", "02:aa:00:00:00:01", "x86-64", "OK"])
+KNOWN = st.sampled_from(
+    [SYSTEM, FIRMWARE, CHASSIS, "NAA", "TPM2_0", "02:aa:00:00:00:01", "x86-64", "OK", "GPU", "0x030000"]
+)
 JSON = st.recursive(
     LEAVES | KNOWN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=6), max_leaves=20
 )
@@ -264,7 +310,11 @@ async def test_an_inventory_of_the_lab_costs_the_documented_number_of_requests(p
     assert [len(each) for each in (facts.disks, facts.nics, facts.firmware_inventory)] == [2, 2, 3]
     assert [(one.name, one.health) for one in facts.power_supplies] == [("PSU1", "OK"), ("PSU2", "OK")]
     assert all(method == "GET" for method, _ in asked[1:])
-    assert len(asked) == 22, asked
+    assert len(asked) == 25, asked
+    (card,) = facts.accelerators
+    assert (card.name, card.pci_address, card.class_, card.health) == ("GPU1", "0000:17:00.0", "0302", "OK")
+    assert facts.firmware is not None
+    assert facts.firmware.secure_boot
 
 
 async def test_a_reading_gives_way_between_two_requests(bmc: FakeBmc, pool: BmcPool) -> None:

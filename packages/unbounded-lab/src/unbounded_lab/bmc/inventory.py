@@ -1,4 +1,4 @@
-"""Resources of what a host is made of: processors, memory, drives, power supplies, and the firmware of each.
+"""Resources of what a host is made of: processors, GPUs, memory, drives, power supplies, and the firmware of each.
 
 All hosts are alike, but for their serial numbers.
 """
@@ -19,6 +19,8 @@ PROCESSOR: Final = "Loopback Processor 16C"
 PROCESSORS: Final = ("CPU1", "CPU2")
 CORES: Final = 16
 THREADS: Final = 32
+GPU: Final = "GPU1"  # a processor, and a PCIe device with one function
+GPU_MODEL: Final = "Loopback Accelerator 80GB"
 DIMMS: Final = ("DIMM1", "DIMM2", "DIMM3", "DIMM4")
 DIMM_MIB: Final = 32_768
 DRIVES: Final = ("Disk.Bay.0", "Disk.Bay.1")
@@ -47,7 +49,9 @@ def summary(path: str) -> Body:
         },
         "MemorySummary": {"TotalSystemMemoryGiB": len(DIMMS) * DIMM_MIB / 1024},
         "TrustedModules": [{"InterfaceType": "TPM2_0", "FirmwareVersion": "7.2.3", "Status": ENABLED}],
-        **{part: link(f"{path}/{part}") for part in ("Processors", "Memory", "Storage")},
+        "PCIeDevices": [link(f"{path}/PCIeDevices/{GPU}")],
+        "PCIeDevices@odata.count": 1,
+        **{part: link(f"{path}/{part}") for part in ("Processors", "Memory", "Storage", "SecureBoot")},
     }
 
 
@@ -82,7 +86,12 @@ class _Part:
         return render
 
 
-def _processor(_identity: BmcIdentity, _index: int, _path: str, member: str) -> Body:
+def _processor(identity: BmcIdentity, index: int, path: str, member: str) -> Body:
+    if member == GPU:
+        device = f"{path.removesuffix(f'/Processors/{GPU}')}/PCIeDevices/{GPU}"
+        functions = [link(f"{device}/PCIeFunctions/1")]
+        related = {"PCIeDevice": link(device), "PCIeFunctions": functions, "PCIeFunctions@odata.count": 1}
+        return {"ProcessorType": "GPU", "Links": related, **_card(identity, index)}
     return {
         "Socket": member,
         "ProcessorType": "CPU",
@@ -93,6 +102,69 @@ def _processor(_identity: BmcIdentity, _index: int, _path: str, member: str) -> 
         "TotalCores": CORES,
         "TotalThreads": THREADS,
     }
+
+
+def _card(identity: BmcIdentity, index: int) -> Body:
+    return {
+        "Manufacturer": "Unbounded Lab",
+        "Model": GPU_MODEL,
+        "SerialNumber": identity.serial_number(f"{GPU} {index}"),
+    }
+
+
+def pcie_device(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
+    found = bmc.system(ids[0])
+    if found is None or ids[1] != GPU:
+        return None
+    path = f"{system_path(found)}/PCIeDevices/{GPU}"
+    functions = link(f"{path}/PCIeFunctions")
+    more = {**_card(bmc.identity, found.index), "DeviceType": "SingleFunction", "PCIeFunctions": functions}
+    return resource("PCIeDevice", path, f"PCIe Device {GPU}", Status=ENABLED, **more)
+
+
+def pcie_functions(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
+    found = bmc.system(ids[0])
+    if found is None or ids[1] != GPU:
+        return None
+    path = f"{system_path(found)}/PCIeDevices/{GPU}/PCIeFunctions"
+    return collection("PCIeFunction", path, "PCIe Functions", ("1",))
+
+
+def pcie_function(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
+    found = bmc.system(ids[0])
+    if found is None or ids[1:] != (GPU, "1"):
+        return None
+    device = f"{system_path(found)}/PCIeDevices/{GPU}"
+    return resource(
+        "PCIeFunction",
+        f"{device}/PCIeFunctions/1",
+        "PCIe Function 1",
+        FunctionType="Physical",
+        DeviceClass="DisplayController",
+        ClassCode="0x030200",
+        VendorId="0x10DE",
+        DeviceId="0x2330",
+        SegmentNumber="0x0000",
+        BusNumber="0x17",
+        DeviceNumber="0x00",
+        FunctionNumber="0x0",
+        Links={"PCIeDevice": link(device)},
+        Status=ENABLED,
+    )
+
+
+def secure_boot(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
+    found = bmc.system(ids[0])
+    if found is None:
+        return None
+    return resource(
+        "SecureBoot",
+        f"{system_path(found)}/SecureBoot",
+        "Secure Boot",
+        SecureBootEnable=True,
+        SecureBootCurrentBoot="Enabled",
+        SecureBootMode="UserMode",
+    )
 
 
 def _memory(identity: BmcIdentity, index: int, _path: str, member: str) -> Body:
@@ -110,7 +182,7 @@ def _storage(_identity: BmcIdentity, _index: int, path: str, _member: str) -> Bo
 
 
 _PARTS: Final[Mapping[str, _Part]] = {
-    "Processors": _Part("Processor", PROCESSORS, _processor),
+    "Processors": _Part("Processor", (*PROCESSORS, GPU), _processor),
     "Memory": _Part("Memory", DIMMS, _memory),
     "Storage": _Part("Storage", ("1",), _storage),
 }
@@ -178,6 +250,10 @@ INVENTORY: Final[Mapping[str, Render]] = {
     **{f"{ROOT}/Systems/*/{name}": part.members(name) for name, part in _PARTS.items()},
     **{f"{ROOT}/Systems/*/{name}/*": part.member(name) for name, part in _PARTS.items()},
     f"{ROOT}/Systems/*/Storage/*/Drives/*": drive,
+    f"{ROOT}/Systems/*/PCIeDevices/*": pcie_device,
+    f"{ROOT}/Systems/*/PCIeDevices/*/PCIeFunctions": pcie_functions,
+    f"{ROOT}/Systems/*/PCIeDevices/*/PCIeFunctions/*": pcie_function,
+    f"{ROOT}/Systems/*/SecureBoot": secure_boot,
     f"{ROOT}/Chassis/*/PowerSubsystem": power_subsystem,
     f"{ROOT}/Chassis/*/PowerSubsystem/PowerSupplies": power_supplies,
     f"{ROOT}/Chassis/*/PowerSubsystem/PowerSupplies/*": power_supply,

@@ -137,11 +137,15 @@ class TPMFacts(ApiStruct, frozen=True, kw_only=True):
 class AcceleratorFacts(ApiStruct, frozen=True, kw_only=True):
     """A GPU or another accelerator."""
 
+    name: Annotated[Text | None, Field("Name that the BMC gave it.")] = None
+    model: Annotated[Text | None, Field("Model, as the BMC reports it.")] = None
+    serial_number: Annotated[Text | None, Field("Serial number, as the BMC reports it.")] = None
     pci_address: PCIAddress | None = None
     vendor_id: Annotated[str | None, Field("PCI vendor ID, such as 10de.", max_length=8)] = None
     device_id: Annotated[str | None, Field("PCI device ID, such as 2330.", max_length=8)] = None
     class_: Annotated[str | None, Field("PCI class, such as 0302.", max_length=8)] = None
     driver: Annotated[Text | None, Field("Kernel driver.")] = None
+    health: Annotated[Text | None, Field("Health, as the BMC reports it.")] = None
 
 
 class FirmwareVersion(ApiStruct, frozen=True, kw_only=True):

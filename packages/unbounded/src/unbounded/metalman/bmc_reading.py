@@ -17,7 +17,13 @@ from unbounded.metalman.netboot.model import ConditionState
 
 OK: Final = "OK"
 # Kinds of the parts that a reading names when they cannot be read.
-_KINDS: Final = {"Storage": "disk", "EthernetInterfaces": "NIC", "PowerSupplies": "power supply"}
+_KINDS: Final = {
+    "Storage": "disk",
+    "EthernetInterfaces": "NIC",
+    "PowerSupplies": "power supply",
+    "Processors": "accelerator",  # GPUs are processors
+    "PCIeDevices": "accelerator",
+}
 
 
 def reading_of(

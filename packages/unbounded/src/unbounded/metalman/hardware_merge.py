@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.fields import ApiStruct
-from unbounded.api.hardware import DiskFacts, HardwareFacts, HardwareSource, HardwareStatus
+from unbounded.api.hardware import AcceleratorFacts, DiskFacts, HardwareFacts, HardwareSource, HardwareStatus
 from unbounded.metalman.bmc_reading import reading_of
 from unbounded.metalman.hardware_bounds import bounded
 from unbounded.metalman.inspection import disk_identities, facts_digest, inspected
@@ -27,6 +27,8 @@ _FACTS_OF: Final = {
     "EthernetInterfaces": ("nics",),
     "FirmwareInventory": ("firmware_inventory",),
     "PowerSupplies": ("power_supplies",),
+    "PCIeDevices": ("accelerators",),
+    "SecureBoot": ("firmware",),
 }
 _ONLY_REDFISH: Final = ("firmware_inventory", "power_supplies")
 _FILLED: Final = ("system", "firmware", "cpus", "processor", "memory_bytes")  # where an installer could not read them
@@ -45,7 +47,8 @@ def merged(old: HardwareStatus | None, read: Inventory, at: str) -> HardwareStat
     filled = {name: _filled(getattr(old, name), getattr(facts, name)) for name in _FILLED}
     added = {name: getattr(facts, name) for name in _ONLY_REDFISH}
     disks = old.disks if "Storage" in read.failed else tuple(_with_health(old.disks, facts.disks))
-    both = msgspec.structs.replace(old, **filled, **added, disks=disks, bmc=bmc)
+    cards = old.accelerators if "PCIeDevices" in read.failed else tuple(_completed(old.accelerators, facts))
+    both = msgspec.structs.replace(old, **filled, **added, disks=disks, accelerators=cards, bmc=bmc)
     return msgspec.structs.replace(both, digest=facts_digest(both))
 
 
@@ -54,13 +57,18 @@ def reported(old: HardwareStatus | None, report: HardwareStatus) -> HardwareStat
     if old is None:
         return report
     known = {name: getattr(old, name) for name in (*_ONLY_REDFISH, "bmc")}
-    both = msgspec.structs.replace(report, **known, disks=tuple(_with_health(report.disks, old.disks)))
+    disks, cards = tuple(_with_health(report.disks, old.disks)), tuple(_completed(report.accelerators, old))
+    both = msgspec.structs.replace(report, **known, disks=disks, accelerators=cards)
     return msgspec.structs.replace(both, digest=facts_digest(both))
 
 
 def _with_failed_parts(facts: HardwareFacts, old: HardwareFacts | None, failed: dict[str, str]) -> HardwareFacts:
     names = [name for part in failed for name in _FACTS_OF[part]] if old is not None else []
-    kept = {name: value for name in names if (value := getattr(old, name))}
+    kept = {
+        name: _filled(getattr(facts, name), value) if isinstance(value, ApiStruct) else value
+        for name in names
+        if (value := getattr(old, name))
+    }
     return msgspec.structs.replace(facts, **kept)
 
 
@@ -77,6 +85,14 @@ def _with_health(disks: tuple[DiskFacts, ...], drives: tuple[DiskFacts, ...]) ->
     for disk in disks:
         known = next((health[identity] for identity in disk_identities(disk) if identity in health), None)
         yield msgspec.structs.replace(disk, health=known)
+
+
+def _completed(cards: tuple[AcceleratorFacts, ...], known: HardwareFacts) -> Iterator[AcceleratorFacts]:
+    """Yield the accelerators of a report, with what a BMC knows of the card at the same PCI address."""
+    listed = {card.pci_address: card for card in known.accelerators if card.pci_address}
+    for card in cards:
+        health = {"health": None} if card.health else {}
+        yield _filled(msgspec.structs.replace(card, **health), listed.get(card.pci_address or ""))
 
 
 def hardware_change(old: HardwareStatus | None, new: HardwareStatus) -> dict[str, Any] | None:

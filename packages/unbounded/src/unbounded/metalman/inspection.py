@@ -10,7 +10,14 @@ from typing import Final
 import msgspec
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus
-from unbounded.api.hardware import BMCReading, DiskFacts, HardwareFacts, HardwareSource, HardwareStatus
+from unbounded.api.hardware import (
+    AcceleratorFacts,
+    BMCReading,
+    DiskFacts,
+    HardwareFacts,
+    HardwareSource,
+    HardwareStatus,
+)
 from unbounded.metalman.netboot.model import ConditionState
 
 MEMORY_NOISE: Final = 0.01  # a kernel reserves a little more or less of the same memory
@@ -120,14 +127,24 @@ def parts_of(facts: HardwareFacts) -> Iterator[Part]:
         identity = (nic.mac or nic.pci_address or nic.name or "").lower()
         yield _part("NIC", identity, identity)
     for card in facts.accelerators:
-        text = f"{card.pci_address} ({card.vendor_id}:{card.device_id})"
-        yield _part("accelerator", text, text)
+        model = card.model or f"{card.vendor_id}:{card.device_id}"
+        yield _part("accelerator", f"{card.pci_address or card.name} ({model})", *_of_card(card), health=card.health)
     if facts.tpm is not None:
         yield _part("TPM", facts.tpm.version or "", facts.tpm.version or "")
 
 
 def _part(kind: str, name: str, *identities: str, health: str | None = None) -> Part:
     return Part(kind, name, frozenset(f"{kind} {identity}" for identity in identities), health)
+
+
+def _of_card(card: AcceleratorFacts) -> Iterator[str]:
+    """Yield what identifies an accelerator: the slot with the kind of card in it, and what only a BMC knows."""
+    if card.pci_address:
+        yield f"{card.pci_address} ({card.vendor_id}:{card.device_id})"
+    if card.name:
+        yield f"name {card.name}"
+    if card.serial_number:
+        yield f"serial number {card.serial_number.strip().lower()}"
 
 
 def disk_identities(disk: DiskFacts) -> Iterator[str]:

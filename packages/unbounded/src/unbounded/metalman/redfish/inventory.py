@@ -22,6 +22,8 @@ LARGEST: Final = 1 << 62  # an int64 of the API holds it
 
 _MAC: Final = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 _HEX: Final = re.compile(r"[0-9a-f]{16,32}")
+_ACCELERATORS: Final = ("GPU", "FPGA", "DSP", "Accelerator")
+_ACCELERATOR_CLASSES: Final = ("03", "12")  # display controllers and processing accelerators, as an installer has them
 _TPM_VERSIONS: Final = {"TPM2_0": "2.0", "TPM1_2": "1.2"}
 # Names of the kernel, as the installer reports them.
 _ARCHITECTURES: Final = {"x86-64": "x86_64", "ARM-A64": "aarch64"}
@@ -65,6 +67,34 @@ def processors(documents: Iterable[Document]) -> Facts:
             cores=_sum(found, "TotalCores"),
         ),
     )
+
+
+def is_accelerator(processor: Document) -> bool:
+    """Return whether a Processor is a GPU or the like."""
+    return _text(processor, "ProcessorType") in _ACCELERATORS and _present(processor)
+
+
+def accelerator(device: Document, function: Document) -> Facts:
+    """Parse a Processor that is an accelerator, or a PCIeDevice, with its PCIeFunction; nothing for another device."""
+    code = _hex_digits(function, "ClassCode", 6) or ""
+    if not _present(device) or not (is_accelerator(device) or code[:2] in _ACCELERATOR_CLASSES):
+        return {}
+    return _known(
+        name=_text(device, "Id"),
+        model=_text(device, "Model"),
+        serialNumber=_text(device, "SerialNumber"),
+        pciAddress=_pci_address(function),
+        vendorID=_hex_digits(function, "VendorId", 4),
+        deviceID=_hex_digits(function, "DeviceId", 4),
+        health=_health(device),
+        **{"class": code[:4]},
+    )
+
+
+def secure_boot(document: Document) -> Facts:
+    """Parse a SecureBoot, whose state is that of the last start."""
+    state = _text(document, "SecureBootCurrentBoot")
+    return {"firmware": {"secureBoot": state == "Enabled"}} if state in ("Enabled", "Disabled") else {}
 
 
 def memory(documents: Iterable[Document]) -> Facts:
@@ -204,6 +234,20 @@ def _whole(amount: object, unit: int = 1) -> int | None:
     if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 < amount <= LARGEST // unit:
         return None
     return int(amount * unit)
+
+
+def _hex_digits(holder: Document, key: str, digits: int) -> str | None:
+    """Return a number such as "0x10DE" in the form of the kernel."""
+    found = (_text(holder, key) or "").lower().removeprefix("0x")
+    return found if re.fullmatch(f"[0-9a-f]{{{digits}}}", found) else None
+
+
+def _pci_address(function: Document) -> str | None:
+    bus, device = _hex_digits(function, "BusNumber", 2), _hex_digits(function, "DeviceNumber", 2)
+    number = (_hex_digits(function, "FunctionNumber", 2) or _hex_digits(function, "FunctionNumber", 1) or "0")[-1]
+    if bus is None or device is None:
+        return None
+    return f"{_hex_digits(function, 'SegmentNumber', 4) or '0000'}:{bus}:{device}.{number}"
 
 
 def _present(document: Document) -> bool:

@@ -27,7 +27,7 @@ from unbounded.metalman.redfish.quirks import NOT_INSTALLED
 
 MAX_REQUESTS: Final = 320
 # members of a collection that are read; the API's limits where it has a list of them
-MAX_PROCESSORS: Final = 16
+MAX_PROCESSORS: Final = 32
 MAX_MEMORY: Final = 64
 MAX_STORAGES: Final = 16
 MAX_DISKS: Final = 128
@@ -35,6 +35,7 @@ MAX_NICS: Final = 64
 MAX_FIRMWARE: Final = 64
 MAX_CHASSIS: Final = 4
 MAX_POWER_SUPPLIES: Final = 16
+MAX_PCIE_DEVICES: Final = 32
 
 FIRMWARE: Final = f"{SERVICE_ROOT}/UpdateService/FirmwareInventory"
 _OF_THE_BMC: Final = (BmcUnreachable, BmcBusy, PasswordRejected, CertificateUntrusted)
@@ -68,6 +69,7 @@ class InventoryReader:
     def __init__(self, get: Get) -> None:
         self._get = get
         self._requests = 0
+        self._cards: list[Document] = []  # Processors that are accelerators
         self._stopped_by: Failure | None = None
 
     async def read(self, path: str) -> Inventory:
@@ -88,7 +90,9 @@ class InventoryReader:
         return Inventory(msgspec.convert(facts, HardwareFacts), failed, self._stopped_by is not None, is_on)
 
     async def _processors(self, system: Document, _facts: Facts) -> Facts:
-        return inventory.processors(await self._members(inventory.link(system, "Processors"), MAX_PROCESSORS))
+        found = await self._members(inventory.link(system, "Processors"), MAX_PROCESSORS)
+        self._cards = [one for one in found if inventory.is_accelerator(one)]
+        return inventory.processors(found)
 
     async def _memory(self, system: Document, facts: Facts) -> Facts:
         """Read the modules only if the system has no sum of them: a server has up to 64."""
@@ -117,6 +121,28 @@ class InventoryReader:
         paths = inventory.links(inventory.mapping(system, "Links"), "Chassis")[:MAX_CHASSIS]
         supplies = [one for chassis in await self._documents(paths) for one in await self._supplies(chassis)]
         return {"powerSupplies": inventory.power_supplies(supplies)[:MAX_POWER_SUPPLIES]}
+
+    async def _accelerators(self, system: Document, _facts: Facts) -> Facts:
+        """Read the PCIe functions of GPUs; where no Processor is one, those of all PCIe devices."""
+        cards = self._cards
+        if not cards:
+            cards = await self._documents(inventory.links(system, "PCIeDevices")[:MAX_PCIE_DEVICES])
+        found = [inventory.accelerator(card, await self._function(card)) for card in cards]
+        return {"accelerators": [one for one in found if one]}
+
+    async def _function(self, card: Document) -> Document:
+        """Read the first PCIe function of a device or of a Processor."""
+        related = inventory.mapping(card, "Links")
+        paths = inventory.links(related, "PCIeFunctions")
+        if not paths and (device := inventory.link(related, "PCIeDevice")) is not None:
+            card = next(iter(await self._documents([device])), {})
+            paths = inventory.links(inventory.mapping(card, "Links"), "PCIeFunctions")
+        found = await self._documents(paths[:1]) or await self._members(inventory.link(card, "PCIeFunctions"), 1)
+        return found[0] if found else {}
+
+    async def _secure_boot(self, system: Document, _facts: Facts) -> Facts:
+        found = await self._documents([inventory.link(system, "SecureBoot")])
+        return inventory.secure_boot(found[0]) if found else {}
 
     async def _supplies(self, chassis: Document) -> Sequence[Document]:
         """Read the power supplies of a chassis; Power has all of them in one resource."""
@@ -166,4 +192,6 @@ PARTS: Final[dict[str, Part]] = {
     "EthernetInterfaces": InventoryReader._nics,
     "FirmwareInventory": InventoryReader._firmware,
     "PowerSupplies": InventoryReader._power_supplies,
+    "SecureBoot": InventoryReader._secure_boot,
+    "PCIeDevices": InventoryReader._accelerators,
 }
