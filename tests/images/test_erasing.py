@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from tests.images.content import MIB, put
+from tests.images.drives import self_erasing
 from tests.images.loops import Attach, loop_devices
 from tests.images.support import Host, Site, needed, site
 from unbounded.api.erasure import DiskErasureRecord
@@ -194,3 +195,132 @@ async def test_an_erased_disk_is_not_erased_again(host: Host, where: Site) -> No
     assert code == 3, (out, where.reports)
     assert os.stat(first).st_mtime_ns == before
     assert zero(second)
+
+
+MIB_OF_DRIVE: Final = 24
+NVME: Final = "sys/block/nvme0n1/device/transport"
+
+
+def nvme(host: Host, **settings: str) -> tuple[Path, Path]:
+    """Return a disk of a local NVMe drive, and the file with the calls of its tool."""
+    made = disk(host, "nvme0n1", mib=MIB_OF_DRIVE)
+    (host.root / NVME).write_text("pcie\n")
+    return made, self_erasing(host, made, MIB_OF_DRIVE, **settings)
+
+
+def ata(host: Host, **settings: str) -> tuple[Path, Path]:
+    """Return a disk of an ATA drive, and the file with the calls of its tool."""
+    made = disk(host, "sda", mib=MIB_OF_DRIVE)
+    real = host.root / "sys/devices/pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0"
+    real.parent.mkdir(parents=True)
+    (host.root / "sys/block/sda/device").rename(real)
+    (host.root / "sys/block/sda/device").symlink_to(real)
+    return made, self_erasing(host, made, MIB_OF_DRIVE, **settings)
+
+
+async def tried(host: Host, where: Site) -> dict[str, str | None]:
+    """Erase all disks; return the methods that were tried on the only one, and their failures."""
+    where.erases = ("All",)
+    code, out = await host.install(where, **SWIFT)
+    assert code == 3, (out, where.reports)
+    (done,) = where.erasures
+    assert done.method == done.attempts[-1].method
+    return {one.method: one.failure for one in done.attempts}
+
+
+@pytest.mark.parametrize(("can", "how"), [("0x3", "2"), ("0xa0000002", "2"), ("0x1", "4")])
+async def test_an_nvme_drive_sanitizes_itself(host: Host, where: Site, can: str, how: str) -> None:
+    made, calls = nvme(host, SANICAP=can)
+    assert await tried(host, where) == {"Sanitize": None}
+    assert zero(made)
+    assert [line for line in calls.read_text().splitlines() if " sanitize " in line] == [
+        f"nvme sanitize {made} --sanact={how}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "failure"),
+    [
+        ({"SANICAP": "0"}, "the drive has neither a block erase nor a crypto erase (sanicap 0)"),
+        ({"SANITIZE": "refused"}, "nvme sanitize: NVMe status: Invalid Command Opcode(0x1)"),
+        ({"SSTAT": "0x3"}, "the drive reports that its sanitize failed"),
+        ({"SANITIZE": "lies"}, "are not zero"),
+    ],
+)
+async def test_an_nvme_drive_without_a_sanitize_is_formatted(
+    host: Host, where: Site, settings: dict[str, str], failure: str
+) -> None:
+    made, calls = nvme(host, **settings)
+    methods = await tried(host, where)
+    assert (list(methods), methods["Format"]) == (["Sanitize", "Format"], None)
+    assert failure in (methods["Sanitize"] or "")
+    assert zero(made)
+    assert f"nvme format {made} --ses=1 --force --timeout=7200000\n" in calls.read_text()
+
+
+async def test_a_sanitize_that_a_power_cut_interrupted_is_awaited(host: Host, where: Site) -> None:
+    made, calls = nvme(host)
+    (host.root / "sanitize").write_text("0x2\n")
+    assert await tried(host, where) == {"Sanitize": None}
+    assert "nvme sanitize " not in calls.read_text()
+    assert zero(made)
+
+
+async def test_a_drive_that_refuses_its_own_commands_is_overwritten(host: Host, where: Site) -> None:
+    made, _ = nvme(host, SANITIZE="refused", FORMAT="refused")
+    methods = await tried(host, where)
+    assert methods["Format"] == "nvme format: NVMe status: Access Denied(0x286)"
+    assert (list(methods), methods["Overwrite"]) == (["Sanitize", "Format", "Overwrite"], None)
+    assert zero(made)
+
+
+async def test_a_drive_of_a_san_gets_no_command_that_erases_more_than_the_disk(host: Host, where: Site) -> None:
+    made, calls = nvme(host)
+    (host.root / NVME).write_text("tcp\n")
+    where.erases = ("S-NVME0N1",)
+    code, out = await host.install(where, **SWIFT)
+    assert code == 3, (out, where.reports)
+    assert [one.method for one in where.erasures[0].attempts] == ["Overwrite"]
+    assert zero(made)
+    assert calls.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("security", "how"),
+    [("supported", "--security-erase"), ("supported enhanced", "--security-erase-enhanced")],
+)
+async def test_an_ata_drive_erases_itself(host: Host, where: Site, security: str, how: str) -> None:
+    made, calls = ata(host, SECURITY=security)
+    assert await tried(host, where) == {"SecureErase": None}
+    assert zero(made)
+    assert calls.read_text().splitlines() == [
+        f"hdparm -I {made}",
+        f"hdparm --user-master u --security-set-pass unbounded {made}",
+        f"hdparm --user-master u {how} unbounded {made}",
+    ]
+
+
+async def test_an_erasure_that_a_power_cut_interrupted_has_its_password_already(host: Host, where: Site) -> None:
+    made, calls = ata(host, SECURITY="supported enabled locked")
+    assert await tried(host, where) == {"SecureErase": None}
+    assert "--security-set-pass" not in calls.read_text()
+    assert zero(made)
+
+
+@pytest.mark.parametrize(
+    ("settings", "failure"),
+    [
+        ({"SECURITY": ""}, "the drive has no ATA security: "),
+        ({"SECURITY": "supported frozen"}, "the drive is frozen: the firmware locked its security commands"),
+        ({"SECURITY": "supported", "ERASES": "refused"}, "hdparm --security-erase: SECURITY_ERASE: Input/output error"),
+    ],
+)
+async def test_an_ata_drive_that_does_not_erase_itself_is_overwritten(
+    host: Host, where: Site, settings: dict[str, str], failure: str
+) -> None:
+    made, calls = ata(host, **settings)
+    methods = await tried(host, where)
+    assert (list(methods), methods["Overwrite"]) == (["SecureErase", "Overwrite"], None)
+    assert (methods["SecureErase"] or "").startswith(failure.strip(": ")), methods
+    assert zero(made)
+    assert ("--security-disable unbounded" in calls.read_text()) == ("ERASES" in settings)  # it is left without one

@@ -49,8 +49,14 @@ erase_disk() {
     return 1
 }
 
-# erase_methods: those that this disk may know, the best one first.
+# erase_methods: those that this disk may know, the best one first. A drive's own commands reach sectors that it has taken
+# out of use; they are sent only to a drive of this machine's own, as they erase all of it.
 erase_methods() {
+    methods_transport=$(disk_transport "$erase_name" "$(readlink -f "$SYS/block/$erase_name/device")")
+    case $erase_name:$methods_transport in
+        nvme*:pcie) printf 'Sanitize\nFormat\n' ;;
+        *:ata) echo SecureErase ;;
+    esac
     [ "$(value "$SYS/block/$erase_name/queue/discard_max_bytes" 0)" = 0 ] || echo Discard
     echo Overwrite
 }
@@ -158,6 +164,75 @@ verify_counted() {
     tee "$T/counted" | LC_ALL=C tr -d '\000' | wc -c >"$T/count"
     echo "$(size_of "$T/counted") $(cat "$T/count")"
     rm -f "$T/counted"
+}
+
+# erase_by_Sanitize: a block erase, else a new key (NVM Express Base Specification 2.0, 5.24). The drive continues it after
+# a power cut, and then takes no other command before its end.
+erase_by_Sanitize() {
+    sanitize_can=$(nvme id-ctrl "$erase_dev" 2>"$T/said" | sed -n 's/^sanicap *: *//p')
+    [ -n "$sanitize_can" ] || trouble "nvme id-ctrl: $(head -n 1 "$T/said")" || return 1
+    sanitize_how=
+    [ $((sanitize_can & 1)) = 0 ] || sanitize_how=4
+    [ $((sanitize_can & 2)) = 0 ] || sanitize_how=2
+    sanitize_is=$(sanitize_state)
+    [ -n "$sanitize_how" ] || [ "$sanitize_is" = 2 ] ||
+        trouble "the drive has neither a block erase nor a crypto erase (sanicap $sanitize_can)" || return 1
+    [ "$sanitize_is" = 2 ] || nvme sanitize "$erase_dev" --sanact=$sanitize_how >"$T/said" 2>&1 ||
+        trouble "nvme sanitize: $(head -n 1 "$T/said")" || return 1
+    while :; do
+        sleep "${PAUSE_S:-5}"
+        case $(sanitize_state) in
+            1 | 4) return 0 ;;
+            2) echo $(($(sanitize_part) * 100 / 65536)) >"$T/percent" ;;
+            3) trouble "the drive reports that its sanitize failed" || return 1 ;;
+            *) trouble "the drive does not report its sanitize: $(head -n 1 "$T/log")" || return 1 ;;
+        esac
+    done
+}
+
+sanitize_part() {
+    sed -n 's/.*(SPROG) *: *\([0-9][0-9]*\).*/\1/p' "$T/log" | grep . || echo 0
+}
+
+# sanitize_state: bits 2:0 of SSTAT; nothing where there is no log. The log is in $T/log.
+sanitize_state() {
+    nvme sanitize-log "$erase_dev" >"$T/log" 2>&1 || return 0
+    state_said=$(sed -n 's/.*(SSTAT) *: *\(0x[0-9a-f]*\|[0-9]*\).*/\1/p' "$T/log" | head -n 1)
+    [ -z "$state_said" ] || echo $((state_said & 7))
+}
+
+# erase_by_Format: of the namespace, with a user data erase.
+erase_by_Format() {
+    nvme format "$erase_dev" --ses=1 --force --timeout=7200000 >"$T/said" 2>&1 ||
+        trouble "nvme format: $(head -n 1 "$T/said")"
+}
+
+ATA_PASSWORD=unbounded # of a drive only while it erases itself; one that lost its power meanwhile still has it
+
+# erase_by_SecureErase: SECURITY ERASE UNIT, the enhanced one where the drive has it (ACS-3, 7.45).
+erase_by_SecureErase() {
+    hdparm -I "$erase_dev" 2>"$T/said" | sed -n '/^Security:/,/^[^[:space:]]/p' >"$T/security"
+    ata_is 'supported$' || trouble "the drive has no ATA security: $(head -n 1 "$T/said")" || return 1
+    ! ata_is 'frozen$' ||
+        trouble "the drive is frozen: the firmware locked its security commands until it is switched off" || return 1
+    ata_is 'enabled$' || hdparm --user-master u --security-set-pass $ATA_PASSWORD "$erase_dev" >"$T/said" 2>&1 ||
+        trouble "hdparm --security-set-pass: $(ata_said)" || return 1
+    ata_how=--security-erase
+    ! ata_is 'supported: enhanced erase' || ata_how=--security-erase-enhanced
+    hdparm --user-master u $ata_how $ATA_PASSWORD "$erase_dev" >"$T/said" 2>&1 && return 0
+    trouble "hdparm $ata_how: $(ata_said)"
+    hdparm --user-master u --security-disable $ATA_PASSWORD "$erase_dev" >/dev/null 2>&1
+    return 1
+}
+
+# ata_is PATTERN: a line of the security part that does not begin with "not".
+ata_is() {
+    grep -qE "^[[:space:]]+$1" "$T/security"
+}
+
+# ata_said: the last line of hdparm, as the first ones only name the disk.
+ata_said() {
+    grep . "$T/said" | tail -n 1
 }
 
 # erase_by_Discard: not trusted alone. What reads as zero after it has to have had a mark.

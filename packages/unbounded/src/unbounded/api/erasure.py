@@ -20,17 +20,10 @@ class ErasureState(StrEnum):
     ERASED = "Erased"
 
 
-class ErasureMethod(StrEnum):
-    """A way to erase a disk."""
-
-    DISCARD = "Discard"
-    OVERWRITE = "Overwrite"
-
-
 class ErasureAttempt(ApiStruct, frozen=True, kw_only=True):
     """A method that was tried, and its failure."""
 
-    method: Annotated[str, Field("Method that was tried.", max_length=64)]
+    method: Annotated[str, Field("Sanitize, Format, SecureErase, Discard or Overwrite.", max_length=64)]
     failure: Annotated[
         str | None, Field("Why the method did not erase the disk; absent if it did.", max_length=256)
     ] = None

@@ -1,0 +1,70 @@
+"""Drives that erase themselves: `nvme` and `hdparm` with the output of the real tools, before a disk that is a file.
+
+The formats are those of Debian 12: `nvme id-ctrl` and `nvme sanitize-log` of nvme-cli 2.3, and `hdparm -I` of 9.65.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tests.images.support import Host
+
+NVME: Final = r"""#!/bin/sh
+echo "nvme $*" >>"$CALLS"
+case $1 in
+    id-ctrl) printf 'NVME Identify Controller:\nvid       : 0x144d\nsanicap   : %s\nfna       : 0x4\n' "$SANICAP" ;;
+    sanitize)
+        [ "$SANITIZE" != refused ] || { echo "NVMe status: Invalid Command Opcode(0x1)" >&2; exit 1; }
+        echo 0x2 >"$STATE"
+        ;;
+    sanitize-log)
+        state=$(cat "$STATE" 2>/dev/null || echo 0)
+        printf 'Sanitize Progress                      (SPROG) :  32768\n'
+        printf 'Sanitize Status                        (SSTAT) :  %s\n' "$state"
+        [ "$state" != 0x2 ] || { [ "$SANITIZE" = lies ] || erase; echo "$SSTAT" >"$STATE"; }
+        ;;
+    format) [ "$FORMAT" = refused ] && { echo "NVMe status: Access Denied(0x286)" >&2; exit 1; } || erase ;;
+esac
+"""
+HDPARM: Final = r"""#!/bin/sh
+echo "hdparm $*" >>"$CALLS"
+word() { printf '\t%s\t%s\n' "$(case " $SECURITY " in *" $1 "*) ;; *) echo not ;; esac)" "$2"; }
+case $* in
+    -I*)
+        printf '\n/dev/sda:\n\nATA device, with non-removable media\n\tModel Number:       Samsung SSD 870 EVO 500GB\n'
+        case $SECURITY in *supported*) ;; *) exit 0 ;; esac
+        printf 'Security: \n\tMaster password revision code = 65534\n\t\tsupported\n'
+        word enabled enabled; word locked locked; word frozen frozen; word expired 'expired: security count'
+        word enhanced 'supported: enhanced erase'
+        printf '\t2min for SECURITY ERASE UNIT. 8min for ENHANCED SECURITY ERASE UNIT.\n'
+        printf 'Logical Unit WWN Device Identifier: 5002538f31\n\tNAA\t\t: 5\n'
+        ;;
+    *--security-erase*)
+        [ "$ERASES" != refused ] || { printf '\n/dev/sda:\nSECURITY_ERASE: Input/output error\n' >&2; exit 5; }
+        erase
+        ;;
+esac
+"""
+ERASE: Final = "erase() {{ dd if=/dev/zero of={disk} bs=1048576 count={mib} conv=notrunc,fsync 2>/dev/null; }}\n"
+
+
+def self_erasing(host: Host, disk: Path, mib: int, **settings: str) -> Path:
+    """Put the tools of a drive in front of a disk; return the file with their calls.
+
+    Args:
+        settings: SANICAP, SANITIZE (refused, lies), SSTAT in the end and FORMAT of NVMe; SECURITY (words that hold of
+            an ATA drive) and ERASES.
+    """
+    calls, state = host.root / "calls", host.root / "sanitize"
+    known = {"SANICAP": "0x3", "SANITIZE": "", "SSTAT": "0x101", "FORMAT": "", "SECURITY": "", "ERASES": ""}
+    given = {"CALLS": str(calls), "STATE": str(state), **known, **settings}
+    lines = "".join(f"{name}='{value}'\n" for name, value in given.items()) + ERASE.format(disk=disk, mib=mib)
+    for name, script in (("nvme", NVME), ("hdparm", HDPARM)):
+        command = host.command(name)
+        command.unlink(missing_ok=True)
+        head, _, rest = script.partition("\n")
+        command.write_text(f"{head}\n{lines}{rest}")
+        command.chmod(0o755)
+    calls.touch()
+    return calls
