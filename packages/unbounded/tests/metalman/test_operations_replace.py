@@ -311,3 +311,20 @@ def test_a_host_with_a_profile_is_not_touched() -> None:
             assert [event for event in bmc.history() if event.what in ("boot", "power")] == []
 
     run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_a_host_with_a_faulty_network_is_not_touched() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            twice = {"name": "one", "mac": "52:54:00:00:00:0a", "addresses": ["192.0.2.9/24"] * 2}
+            await cluster.api.patch(MACHINES, machine, {"spec": {"network": {"ethernets": [twice]}}})
+            async with netboot_host(cluster, machine):
+                operation = await cluster.done("HostReplace", machine)
+            assert result(operation) == ("Failed", "NetworkInvalid"), operation.status.message
+            assert "spec.network.ethernets[one].addresses: 192.0.2.9/24 occurs" in (operation.status.message or "")
+            assert [event for event in bmc.history() if event.what in ("boot", "power")] == []
+
+    run_swiftly(scene())

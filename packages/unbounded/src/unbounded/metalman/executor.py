@@ -22,12 +22,14 @@ from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
 from unbounded.metalman.boot_order import BootOrder, missing_target
 from unbounded.metalman.disk_choice import NO_PROFILES
 from unbounded.metalman.erase_choice import is_begun
+from unbounded.metalman.host_network import network_faults
 from unbounded.metalman.reasons import (
     ADDRESS_INVALID,
     BMC_REFUSED,
     CERTIFICATE_CHANGED,
     CERTIFICATE_UNTRUSTED,
     CREDENTIALS_REFUSED,
+    NETWORK_INVALID,
     TASK_FAILED,
 )
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
@@ -201,6 +203,9 @@ class RedfishExecutor:
         snapshot = self._snapshot(target)
         if snapshot.stage == replace.WAITING_IMAGE and replaces_by_profile(target.operation, target.machine):
             raise Refusal(reasons.UNSUPPORTED_OPERATION, NO_PROFILES)
+        is_replace = target.operation.spec.operation_kind == OperationKind.HOST_REPLACE
+        if is_replace and snapshot.stage == replace.WAITING_IMAGE and (refusal := network_refusal(target.machine)):
+            raise refusal
         # undoing must not be reported complete on outdated data
         if replace.fact_source(snapshot.stage) is replace.FactSource.UNDOING:
             snapshot = dataclasses.replace(snapshot, machine=await self._api.get(MACHINES, target.machine.name))
@@ -311,6 +316,12 @@ def replaces_by_profile(operation: MachineOperation, machine: Machine) -> bool:
     pxe = machine.spec.pxe
     is_replace = operation.spec.operation_kind == OperationKind.HOST_REPLACE
     return is_replace and pxe is not None and pxe.profile_ref is not None
+
+
+def network_refusal(machine: Machine) -> Refusal | None:
+    """Return why a Machine cannot be installed with its declared network; None if it can, or declares none."""
+    faults = () if machine.spec.network is None else network_faults(machine.spec.network)
+    return Refusal(NETWORK_INVALID, "; ".join(faults)) if faults else None
 
 
 def _system_path(machine: Machine, state: SystemState) -> str:

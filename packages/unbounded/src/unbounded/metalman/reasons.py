@@ -25,6 +25,7 @@ INSPECTION_TIMED_OUT: Final = "InspectionTimedOut"
 INSTALL_FAILED: Final = "InstallFailed"
 INSTALL_TIMED_OUT: Final = "InstallTimedOut"
 NODE_NOT_DRAINED: Final = "NodeNotDrained"
+NETWORK_INVALID: Final = "NetworkInvalid"
 NODE_NOT_READY: Final = "NodeNotReady"
 TASK_FAILED: Final = "TaskFailed"
 
@@ -54,6 +55,7 @@ MEANING: Final[Mapping[str, str]] = {
     INSTALL_FAILED: "The installer stopped, for the reason in the message.",
     INSTALL_TIMED_OUT: "The host fetched the loader, and the image was not written in time.",
     NODE_NOT_DRAINED: "The Node of the Machine exists, and is not cordoned or has Pods; the host was not changed.",
+    NETWORK_INVALID: "spec.network of the Machine has faults; the host was not changed.",
     NODE_NOT_READY: "The host was installed; its Node did not become Ready in time.",
     TASK_FAILED: "The BMC accepted the action as a task, which failed.",
 }

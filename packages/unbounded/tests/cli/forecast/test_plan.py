@@ -89,7 +89,6 @@ async def test_plan_of_a_replacement_says_why_no_disk_is_written(staged: Staged)
 
 NETWORK: Final[dict[str, Any]] = {"ethernets": [{"name": "one", "mac": "52:54:00:00:00:0A", "dhcp4": True}]}
 WITH_CARD: Final = HARDWARE | {"nics": [{"name": "eno1", "mac": "52:54:00:00:00:0a"}]}
-TWICE: Final[dict[str, Any]] = {"ethernets": [NETWORK["ethernets"][0] | {"addresses": ["192.0.2.9/24"] * 2}]}
 FROM_SPEC: Final = "the installed system gets the network of spec.network"
 
 
@@ -100,11 +99,10 @@ FROM_SPEC: Final = "the installed system gets the network of spec.network"
         (
             NETWORK,
             HARDWARE,
-            "it writes no disk: with the hardware of 2026-11-28T10:00:00Z, spec.network.ethernets: the machine has no "
+            "with the hardware of 2026-11-28T10:00:00Z, it writes no disk: spec.network.ethernets: the machine has no "
             "network card one (52:54:00:00:00:0a); its cards: none",
         ),
         (NETWORK, HARDWARE | {"source": "Redfish"}, FROM_SPEC),  # a BMC may not know all cards
-        (TWICE, WITH_CARD, "it writes no disk: spec.network.ethernets[one].addresses: 192.0.2.9/24 occurs twice"),
         (None, WITH_CARD, ""),
     ],
 )
@@ -121,6 +119,20 @@ def test_plan_of_a_replacement_names_the_network(
         assert about == ([expected] if expected else [])
 
     tell()
+
+
+TWICE: Final[dict[str, Any]] = {"ethernets": [NETWORK["ethernets"][0] | {"addresses": ["192.0.2.9/24"] * 2}]}
+
+
+@story
+async def test_plan_of_a_replacement_shows_the_faults_of_a_network(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.api.patch(MACHINES, "m1", {"spec": {"network": TWICE}})
+    await staged.alive(METALMAN)
+    (change,) = await staged.plan("machine", "replace", "m1", "--operation-name", "op")
+    assert change.operation is not None
+    (found,) = (each for each in change.operation.targets[0].obstacles if each.reason == "NetworkInvalid")
+    assert found.what == "spec.network.ethernets[one].addresses: 192.0.2.9/24 occurs twice"
 
 
 @story

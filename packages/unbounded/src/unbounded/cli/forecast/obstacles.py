@@ -83,6 +83,8 @@ def _obstacles(
     """Yield obstacles in the order of the procedure, which waits for an image before it calls the BMC."""
     if operation.spec.operation_kind in _BOOTING:
         yield from _of_boot(machine, facts)
+    if operation.spec.operation_kind == OperationKind.HOST_REPLACE and (refusal := _network_refusal(machine)):
+        yield Obstacle(f"machine/{machine.name}", str(refusal), refusal.reason)
     if (refusal := _refusal(machine, secrets)) is not None:
         fixes = fixes_for(refusal.reason, machine, operation, facts)
         yield Obstacle(f"machine/{machine.name}", str(refusal), refusal.reason, fixes)
@@ -110,18 +112,18 @@ def _disk(operation: MachineOperation, machine: Machine) -> str:
 
 
 def _network(operation: MachineOperation, machine: Machine) -> str:
-    """Return where the installed system gets its network from, and why the install would refuse it."""
-    from unbounded.metalman.host_network import missing_nics, network_faults  # noqa: PLC0415  # as above
+    """Return where the installed system gets its network from, or which network cards it lacks."""
+    from unbounded.metalman.host_network import missing_nics  # noqa: PLC0415  # as above
 
     pxe, hardware = machine.spec.pxe, machine.status.hardware
     if operation.spec.operation_kind != OperationKind.HOST_REPLACE or pxe is None:
         return ""
     if machine.spec.network is not None:
         facts = hardware if hardware is not None and hardware.source == HardwareSource.INSTALLER else None
-        refused = "; ".join(network_faults(machine.spec.network))
-        if not refused and facts is not None and (missing := missing_nics(machine.spec.network, facts.nics)):
-            refused = f"with the hardware of {facts.at}, {missing}"
-        return f"it writes no disk: {refused}" if refused else "the installed system gets the network of spec.network"
+        missing = "" if facts is None else missing_nics(machine.spec.network, facts.nics)
+        if facts is not None and missing:
+            return f"with the hardware of {facts.at}, it writes no disk: {missing}"
+        return "the installed system gets the network of spec.network"
     reference = None if pxe.cloud_init is None else pxe.cloud_init.network_config_config_map_ref
     if reference is None:
         return ""
@@ -129,6 +131,12 @@ def _network(operation: MachineOperation, machine: Machine) -> str:
         f"the installed system gets the network of ConfigMap {reference.namespace}/{reference.name}, "
         f"key {reference.key}, and is not installed without it"
     )
+
+
+def _network_refusal(machine: Machine) -> Refusal | None:
+    from unbounded.metalman.executor import network_refusal  # noqa: PLC0415  # as above
+
+    return network_refusal(machine)
 
 
 def _refusal(machine: Machine, secrets: Secrets) -> Refusal | None:
