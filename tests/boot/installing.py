@@ -191,4 +191,5 @@ def _command_line(site: Site, arguments: dict[str, str]) -> str:
         **arguments,
     }
     words = " ".join(f"unbounded.{name}={value}" for name, value in told.items())
-    return f"panic=1 printk.devkmsg=on console=ttyS0 {words}"
+    # the kernel's compaction of memory has been seen to keep an emulated processor for minutes
+    return f"panic=1 printk.devkmsg=on console=ttyS0 sysctl.vm.compaction_proactiveness=0 {words}"

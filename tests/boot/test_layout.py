@@ -9,6 +9,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,7 @@ import pytest
 
 from tests.boot.installing import ScsiDisk, installing, uefi
 from tests.images.layout_text import ESP_IDS, encoded, file, identity, mirrored
-from tests.images.support import UID, site
+from tests.images.support import UID, Site, site
 from tests.support.qemu.tools import built, command
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(5400)]
@@ -119,6 +120,12 @@ def runs_as_laid_out(told: Told) -> None:
     assert "told: /usr/local/bin/unbounded-agent 755 0" in told.text
 
 
+def replace_archive(where: Site, first: int) -> None:
+    """The first try finds another archive at its second piece: what is assembled by then has to be taken apart."""
+    if first:
+        where.tag = '"two"'
+
+
 async def test_mirrored_root_starts_and_starts_again_without_either_disk(tmp_path: Path) -> None:
     image = built("host-debian12/disk")
     if image is None:
@@ -133,10 +140,13 @@ async def test_mirrored_root_starts_and_starts_again_without_either_disk(tmp_pat
         where.files["cloud-init/vendor-data"] = b"#cloud-config\n{}\n"
         where.files["cloud-init/user-data"] = b"#cloud-config\n{}\n"
         where.answers = [(200, {"status": "ok", "action": "Layout", "layout": digest})] * 2
-        async with installing(where, tmp_path, (first, second)) as machine:
+        where.on_range = partial(replace_archive, where)
+        async with installing(where, tmp_path, (first, second), devices=("-m", "1024")) as machine:
             await machine.reported("Written", f"have the layout {digest}", within_s=INSTALLS_S)
             await machine.ended(within_s=STARTS_S)
         assert where.disabled == 1
+        again = [each["message"] for each in where.reports if "once more" in each["message"]]
+        assert again == ["once more from the start: the image was replaced while it was read"]
     for disk in (first, second):
         with disk.file.open("rb") as file:
             file.seek(1 << 19)

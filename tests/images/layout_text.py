@@ -46,14 +46,14 @@ def mirrored(first: str, second: str, *more: str) -> str:
             for disk in ("d1", "d2")
             for line in (
                 partition(disk, 1, 2, 64, ESP_TYPE),
-                partition(disk, 2, 66, 3072, RAID_TYPE),
-                partition(disk, 3, 3138, 2048, LVM_TYPE),
+                partition(disk, 2, 66, 1536, RAID_TYPE),
+                partition(disk, 3, 1602, 512, LVM_TYPE),
             )
         ),
         f"raid root 1 1.0 {identity('raid')} d1/2 d2/2",
         "group system raid:root",
         "group data d1/3 d2/3",
-        f"volume system root {2048 * MIB} linear",
+        f"volume system root {1280 * MIB} linear",
         "volume system swap rest linear",
         "volume data data rest raid1",
         f"filesystem vfat d1/1 {ESP_IDS[0]} -F,32",

@@ -108,13 +108,15 @@ class Laid:
             *more,
         )
 
-    async def install(self, text: str, *, erase: str = "", kept: float = 1.0) -> str:
+    async def install(self, text: str, *, erase: str = "", kept: float = 1.0, archive: bool = True) -> str:
         """Install; return the reported failure, or nothing."""
         answer = {"status": "ok", "action": "Layout", "layout": hashlib.sha256(text.encode()).hexdigest()}
         async with site() as where:
             where.files["layout"] = text.encode()
             where.image(self.archive, "rootfs.tar.zst")
             where.files["rootfs.tar.zst"] = self.archive[: int(len(self.archive) * kept)]
+            if not archive:
+                del where.files["rootfs.tar.zst.sha256"]
             where.answers = [(200, answer | ({"erase": erase} if erase else {}))] * 2
             code, out = await self._run(where)
             failed = "".join(f"{one['stage']}: {one['message']}" for one in where.reports if one["failed"])
@@ -296,6 +298,7 @@ async def test_foreign_disk_of_a_layout_is_written_by_consent_alone(laid: Laid) 
     put(second, *FOREIGN["XFS"][0](DISK_MIB * MIB))
     before = laid.blocks
     refused = await laid.install(laid.text(states=("Blank", "Foreign")))
+    assert refused.startswith("ChoosingDisk: ")
     assert "which was reported as Foreign and now is: Foreign TYPE=xfs" in refused
     assert refused.endswith("; nothing was written")
     assert laid.blocks == before
@@ -316,8 +319,18 @@ async def test_layout_that_does_not_fit_is_refused_before_a_write(laid: Laid) ->
     ):
         assert old in text
         failed = await laid.install(text.replace(old, new, 1))
+        assert failed.startswith("ChoosingDisk: ")
         assert why in failed
         assert failed.endswith("; nothing was written")
+    assert laid.blocks == [0, 0]
+
+
+async def test_image_without_the_archive_is_refused_before_a_write(laid: Laid) -> None:
+    failed = await laid.install(laid.text(), archive=False)
+    assert failed.startswith(
+        "Preparing: the image has no rootfs.tar.zst, which a MachineProfile is installed from: HTTP 404"
+    )
+    assert failed.endswith("; nothing was written")
     assert laid.blocks == [0, 0]
 
 

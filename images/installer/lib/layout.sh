@@ -107,8 +107,6 @@ prepare_layout() {
 # disks, and $T/trouble says what is left of them.
 install_layout() {
     install_layout_try=1
-    layout_left="nothing was written"
-    run_script pre && take_disks "$1" || { end_layout && return 1; }
     while :; do
         make_layout "$1" "$2" && return 0
         undo_layout
@@ -119,6 +117,12 @@ install_layout() {
         rm -f "$T/trouble"
         install_layout_try=$((install_layout_try + 1))
     done
+}
+
+# unwritten COMMAND...: before the first write.
+unwritten() {
+    layout_left="nothing was written"
+    "$@" || { end_layout && return 1; }
 }
 
 # end_layout: the reason of the failure, and what is left.
