@@ -110,6 +110,17 @@ class Laid:
 
     async def install(self, text: str, *, erase: str = "", kept: float = 1.0, archive: bool = True) -> str:
         """Install; return the reported failure, or nothing."""
+        code, out, where = await self._run(text, erase, kept, archive=archive)
+        failed = "".join(f"{one['stage']}: {one['message']}" for one in where.reports if one["failed"])
+        assert (code == 0) == (failed == "") == (where.disabled == 1), out
+        assert (self.host.root / "mounted").read_text() == ""
+        return failed
+
+    async def cut(self, text: str) -> None:
+        """An installation that does not come to its end."""
+        assert (await self._run(text, "", 1.0, archive=True))[0] != 0
+
+    async def _run(self, text: str, erase: str, kept: float, *, archive: bool) -> tuple[int, str, Site]:
         answer = {"status": "ok", "action": "Layout", "layout": hashlib.sha256(text.encode()).hexdigest()}
         async with site() as where:
             where.files["layout"] = text.encode()
@@ -118,14 +129,8 @@ class Laid:
             if not archive:
                 del where.files["rootfs.tar.zst.sha256"]
             where.answers = [(200, answer | ({"erase": erase} if erase else {}))] * 2
-            code, out = await self._run(where)
-            failed = "".join(f"{one['stage']}: {one['message']}" for one in where.reports if one["failed"])
-            assert (code == 0) == (failed == "") == (where.disabled == 1), out
-        assert not [line for line in Path("/proc/mounts").read_text().splitlines() if str(self.host.root) in line]
-        return failed
-
-    async def _run(self, where: Site) -> tuple[int, str]:
-        return await self.host.install(where, INSTALLER=str(that_takes_loops(self.host)), SYS="/sys", DEV="/dev")
+            parts = str(that_takes_loops(self.host))
+            return *await self.host.install(where, INSTALLER=parts, SYS="/sys", DEV="/dev"), where
 
     async def states(self) -> list[str]:
         names = " ".join(Path(device).name for device in self.devices)
@@ -151,7 +156,8 @@ def laid_on(folder: Path, initrd: Path, data: str, mib: int) -> Iterator[Laid]:
     for tool in ("blkid", "zstd"):
         needed(tool)
     needed("nc.openbsd", "scripts/net-tools gets it")
-    host = Host(folder / "host")
+    # no other process's copy of the mounts keeps a disk in use
+    host = Host(folder / "host", within=("unshare", "--mount", "--propagation", "private", "setsid"))
     install_tools(host, initrd)
     with loop_devices() as attach:
         files = [folder / "first.img", folder / "second.img"]
@@ -190,6 +196,7 @@ def _stand_in(host: Host, devices: Sequence[str]) -> None:
     names = " ".join(Path(device).name for device in devices)
     with (that_takes_loops(host) / "disks.sh").open("a") as parts:
         parts.write(f"disks() {{ printf '%s\\n' {names}; }}\n")
+        parts.write(f"trap 'grep \" {host.root}/\" /proc/mounts >{host.root}/mounted' EXIT\n")
     for name, text in (("blockdev", REREAD), ("mount", MOUNT)):
         script = text.replace("BUSYBOX", needed("busybox")).replace("ROOT", str(host.root))
         host.command(name).unlink()
