@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 from cryptography import x509
 
 from tests.boot.installing import MAC, ScsiDisk, installing, uefi
 from tests.images.content import image, packed
+from tests.images.lldp import FRAME, LEAF
 from tests.images.loops import system
 from tests.images.support import UID, needed, site
 from tests.support.software_tpm import needs_tpm, tpm_of_a_machine
@@ -17,6 +23,7 @@ from unbounded.metalman.disk_choice import DiskSelection
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
+SWITCHED: Final = "02:00:00:00:00:77"
 BOOTS_S = 300.0  # alone it takes a twentieth of that
 ENDS_S = 240.0
 
@@ -53,13 +60,44 @@ async def test_host_without_required_tpm_fails_before_the_disk_is_written(tmp_pa
     assert only.untouched
 
 
+@asynccontextmanager
+async def announcing_switch() -> AsyncIterator[tuple[str, ...]]:
+    """Run a switch port that announces itself each second: arguments of QEMU for the NIC behind it."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ours,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free,
+    ):
+        ours.bind(("127.0.0.1", 0))
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+
+        async def announce() -> None:
+            while True:
+                ours.sendto(FRAME, ("127.0.0.1", port))
+                await asyncio.sleep(1)
+
+        local = f"local.type=inet,local.host=127.0.0.1,local.port={port}"
+        remote = f"remote.type=inet,remote.host=127.0.0.1,remote.port={ours.getsockname()[1]}"
+        device = f"virtio-net-pci,netdev=port,mac={SWITCHED},romfile="
+        task = asyncio.create_task(announce())
+        try:
+            yield ("-netdev", f"dgram,id=port,{local},{remote}", "-device", device)
+        finally:
+            task.cancel()
+
+
 @needs_tpm
 async def test_inspected_machine_is_reported_and_switched_off_without_a_write(tmp_path: Path) -> None:
     disks = [ScsiDisk.made(tmp_path, "first"), ScsiDisk.made(tmp_path, "large", size=6 << 30, sector_bytes=4096)]
     async with site() as where:
         where.answers = [(200, {"status": "ok", "action": "PowerOff"})]
         with tpm_of_a_machine(tmp_path / "tpm") as tpm:
-            async with installing(where, tmp_path, disks, devices=(*uefi(tmp_path), *tpm)) as machine:
+            devices = (*uefi(tmp_path), *tpm)
+            async with (
+                announcing_switch() as port,
+                installing(where, tmp_path, disks, devices=(*devices, *port)) as machine,
+            ):
                 await machine.ended(within_s=BOOTS_S)
     assert not any(each["failed"] for each in where.reports)
     assert all(disk.untouched for disk in disks)
@@ -71,7 +109,9 @@ async def test_inspected_machine_is_reported_and_switched_off_without_a_write(tm
     assert facts["tpm"]["version"] == "2.0"
     certificate = x509.load_pem_x509_certificate(facts["tpm"]["ekCertificate"].encode())
     certificate.verify_directly_issued_by(x509.load_pem_x509_certificate((tmp_path / "tpm/ca/cert.pem").read_bytes()))
-    (nic,) = facts["nics"]
+    nic, switched = sorted(facts["nics"], key=lambda each: each["mac"] != MAC)
+    assert (switched["mac"], switched["lldp"]) == (SWITCHED, LEAF)
+    assert "lldp" not in nic
     assert (nic["mac"], nic["driver"], nic["link"]) == (MAC, "virtio_net", True)
     assert [disk["hctl"].rpartition(":")[2] for disk in facts["disks"]] == ["0", "0"]
     found = {disk["serialNumber"]: disk for disk in facts["disks"]}

@@ -301,6 +301,7 @@ class Host:
             "mark",
             "disks",
             "tpm",
+            "lldp",
             "hardware",
             "waiting",
             "choosing",

@@ -49,10 +49,12 @@ truth() {
     case $2 in 0) members="$members,\"$1\":false" ;; 1) members="$members,\"$1\":true" ;; esac
 }
 
-# part KEY FUNCTION: an object, left out where it is empty.
+# part KEY FUNCTION [ARGUMENT...]: an object, left out where it is empty.
 part() {
-    part_object=$(object "$2")
-    [ "$part_object" = '{}' ] || members="$members,\"$1\":$part_object"
+    part_key=$1
+    shift
+    part_object=$(object "$@")
+    [ "$part_object" = '{}' ] || members="$members,\"$part_key\":$part_object"
 }
 
 # list KEY MOST FUNCTION ITEM...: an object for each item.
@@ -180,6 +182,7 @@ nic_facts() {
     fact "$nic_dir/speed"
     [ "$FACT" = 0 ] || number speedMbps "$FACT" # -1 or 0: unknown
     text pciAddress "$(readlink -f "$nic_dir/device" | grep -oE '[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]' | tail -n 1)"
+    part lldp lldp_facts "$1"
 }
 
 # accelerators: PCI addresses of display controllers (class 03) and processing accelerators (class 12).

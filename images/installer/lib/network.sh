@@ -46,6 +46,7 @@ raise_links() {
 bring_up_network() {
     for net_dns in $(args unbounded.dns); do echo "nameserver $net_dns"; done >"${RESOLV:-/etc/resolv.conf}"
     raise_links
+    listen_for_neighbours
     net_try=0
     while [ "$net_try" -lt 60 ]; do
         for net_lease in $(args unbounded.lease); do
