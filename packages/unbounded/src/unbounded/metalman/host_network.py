@@ -239,3 +239,9 @@ def missing_nics(network: NetworkSpec, nics: Sequence[NICFacts]) -> str:
     there = [f"{mac} ({nic.name})" if nic.name else mac for mac, nic in present.items()]
     listed = ", ".join(there[:LISTED]) + (f" and {len(there) - LISTED} more" if len(there) > LISTED else "")
     return f"{FIELD}.ethernets: the machine has no network card {names}; its cards: {listed or 'none'}"
+
+
+def static_addresses(network: NetworkSpec) -> frozenset[str]:
+    """Return the static addresses of a network, each in its shortest form and without its prefix."""
+    texts = (text for _, _, interface in _interfaces(network) for text in interface.addresses)
+    return frozenset(str(ipaddress.ip_interface(text).ip) for text in texts)

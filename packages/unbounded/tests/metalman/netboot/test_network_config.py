@@ -14,7 +14,7 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts, NICFacts
 from unbounded.api.machine import MACHINES
 from unbounded.metalman.host_network import render_network
-from unbounded.metalman.http.ports import FileRejected, HardwareReport, NotReadyYet, OnDisk, Rendered
+from unbounded.metalman.http.ports import CloudInitEvent, FileRejected, HardwareReport, NotReadyYet, OnDisk, Rendered
 from unbounded.metalman.netboot.network_config import LARGEST_BYTES, NetworkConfigInvalid, check_network_config
 
 PATH: Final = "cloud-init/network-config"
@@ -164,6 +164,28 @@ async def test_a_declared_network_needs_an_installer_that_writes_it(tmp_path: Pa
         found = await got(world, "disk.img.gz")
         assert isinstance(found, FileRejected)
         assert "which the installer of an older netboot image does not write" in found.text
+
+
+async def test_the_installed_host_reports_from_its_declared_addresses(tmp_path: Path) -> None:
+    """The installer may repeat its last report from the lease's address, whose answer it did not get."""
+    async with netboot_site(tmp_path) as world:
+        addresses = ["192.0.2.10/24", "198.51.100.10/24"]
+        await world.machine(declaring({"ethernets": [{**ONE, "addresses": addresses}]}))
+        await world.replace()
+        prefix, event = world.prefix(), CloudInitEvent(name="init-local", event_type="start")
+        early = await world.site.cloud_init("192.0.2.10", prefix, event)
+        assert early.code == 409  # the installer has the lease's address
+
+    async with netboot_site(tmp_path / "again") as world:
+        await world.machine(declaring({"ethernets": [{**ONE, "addresses": addresses}]}))
+        await world.replace()
+        prefix = world.prefix()
+        for _ in range(2):
+            assert (await world.site.disable(ADDRESS, prefix)).code == 200
+            await world.caught_up()
+        for address in ("192.0.2.10", "198.51.100.10", "192.0.2.10"):
+            assert (await world.site.cloud_init(address, prefix, event)).code == 200
+        assert (await world.site.cloud_init("192.0.2.11", prefix, event)).code == 409
 
 
 async def test_an_inspection_does_not_need_the_network(tmp_path: Path) -> None:

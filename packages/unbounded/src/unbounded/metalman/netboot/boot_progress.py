@@ -10,7 +10,7 @@ the host is served later.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
@@ -20,6 +20,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
 from unbounded.metalman.dhcp.model import DhcpFinding, DhcpFindingKind
+from unbounded.metalman.host_network import static_addresses
 from unbounded.metalman.http.ports import NotReadyYet, ProgressReport
 from unbounded.metalman.netboot import duplicate_host
 from unbounded.metalman.netboot.boot_index import BootIndex
@@ -223,13 +224,16 @@ class BootTracker:
     def _detect(self, request: BootRequest, event: duplicate_host.BootEvent) -> bool:
         """Return whether the event fits one host; end the boot if it shows two."""
         tracked = self._tracked(request)
-        result = duplicate_host.detect(tracked.trace, event, self._index.identity_of(request.machine))
+        machine = self._machines.get(request.machine)
+        known = self._index.identity_of(request.machine)
+        if machine is not None and machine.spec.network is not None:
+            known = replace(known, declared=static_addresses(machine.spec.network))
+        result = duplicate_host.detect(tracked.trace, event, known)
         if not isinstance(result, duplicate_host.DuplicateHost):
             tracked.trace = result
             return True
         log.warning("boot contested", machine=request.machine, boot=request.boot, why=result.why)
         self._note_milestone(request, NetbootMilestone.CONTESTED, message=result.why)
-        machine = self._machines.get(request.machine)
         if machine is not None:
             again = "create another HostReplace" if request.operation else "increase spec.operations.repaveCounter"
             text = f"the network boot ended because two hosts took part in it: {result.why}"

@@ -10,8 +10,9 @@ detects two hosts that both act. Each of these ends the boot:
 - **Another MAC behind the boot's address**, in the kernel's table of neighbours, when that address requests a file. All
   MACs in the Machine's leases are its own. The check requires clients on the server's segment: behind a router all
   addresses have the router's MAC. It ends once the image is written, as an installed system may bond its NICs.
-- **Another source address that uses the boot's prefix.** All addresses in the Machine's leases are its own. The
-  installed system may have its address from another source: either that one or those of its leases, but not both.
+- **Another source address that uses the boot's prefix.** All addresses in the Machine's leases are its own, and to the
+  installed system those that `spec.network` declares. It may have an address from another source: either that one or
+  those of its leases, but not both.
 - **An install that continues although the host has begun to boot again**. The host requested loader, its configuration,
   kernel or initrd, and then the earlier installer reports again: before a kernel was sent, or with a percentage that
   continues its own. A host that was reset reports from the beginning.
@@ -40,10 +41,16 @@ CONCLUSIVE_PERCENT: Final = 10  # below it, a new run whose first reports were l
 
 @dataclass(frozen=True, slots=True)
 class HostIdentity:
-    """Identity of the Machine: addresses as texts, MACs in lower case."""
+    """Identity of the Machine: addresses as texts, MACs in lower case.
+
+    Args:
+        addresses: those of the leases.
+        declared: static addresses of the installed system.
+    """
 
     addresses: frozenset[str]
     macs: frozenset[str]
+    declared: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +154,8 @@ def _on_prefix_used(
 ) -> BootTrace | DuplicateHost:
     if address in known.addresses and trace.other_address is None:
         return replace(trace, returned=trace.returned or window is BootWindow.FINISHING)
-    if address == trace.other_address:
+    is_declared = window is BootWindow.FINISHING and address in known.declared
+    if is_declared or address == trace.other_address:
         return trace
     if window is BootWindow.FINISHING and trace.other_address is None and not trace.returned:
         return replace(trace, other_address=address)
