@@ -115,6 +115,84 @@ async def test_what_is_on_a_disk_to_erase_is_shown(api: HttpApi, machine: Machin
     )
 
 
+async def report_transports(api: HttpApi, machine: Machine) -> None:
+    await report_disks(api, machine)
+    raw = await api.get(MACHINES.raw(), machine.name)
+    disks = [
+        disk | {"transport": "fc" if disk["name"] > "sdb" else "ata"} for disk in raw["status"]["hardware"]["disks"]
+    ]
+    await api.patch(MACHINES, machine.name, {"status": {"hardware": {"disks": disks}}}, subresource="status")
+
+
+async def test_erase_names_its_disks_and_its_user_and_stays(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    await report_transports(api, machine)
+    for flags, disks in ((["--all"], "All"), (["--disk", "A1", "--disk", "B2"], "A1,B2")):
+        ran = await cli("machine", "erase", machine.name, *flags, "--force", "--wait=false", "-o", "json",
+                        "--operation-name", f"{machine.name}-{disks[0].lower()}{len(disks)}")  # fmt: skip
+        assert ran.status == 0, ran.err
+        made = json.loads(ran.out)
+        assert (made["spec"]["operationKind"], made["spec"]["parameters"]) == ("HostErase", {"disks": disks})
+        assert "ttlSecondsAfterFinished" not in made["spec"]
+        assert "ownerReferences" not in made["metadata"]
+        assert made["metadata"]["annotations"] == {ANNOTATION_REQUESTED_BY: await user_name(api)}
+
+
+async def test_erase_shows_what_is_lost_and_what_is_left(api: HttpApi, machine: Machine) -> None:
+    await report_transports(api, machine)
+    spec = {"operationKind": "HostErase", "machineRef": machine.name, "parameters": {"disks": "All"}}
+    metadata = {"name": "m", "annotations": {ANNOTATION_REQUESTED_BY: "alice"}}
+    reported = await api.get(MACHINES, machine.name)
+    assert manifests.losses(manifests.decoded({"metadata": metadata, "spec": spec}), reported) == (
+        "this loses everything on the disks that it erases, for good; the host stays Off. It erases all local disks: "
+        "disk A1 (sda, 480000 MB, INTEL): ext4 LABEL=data; disk B2 (sdb, 960000 MB): blank. It leaves "
+        "sdc: its transport is fc; sdd: its transport is fc"
+    )
+
+
+async def test_erase_needs_disks_and_a_confirmation(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    unknown = await cli("machine", "erase", machine.name, "--all", "--force")
+    assert f"Machine {machine.name} has not reported its hardware" in unknown.err
+    for flags in ((), ("--all", "--disk", "A1")):
+        with pytest.raises(SystemExit, match="2"):
+            await cli("machine", "erase", machine.name, "--force", *flags)
+    await report_transports(api, machine)
+    ran = await cli("machine", "erase", machine.name, "--disk", "A1")
+    assert ran.status == 2
+    assert f"confirm by typing {machine.name!r}" in ran.err
+    assert machine.name not in (await cli("machine", "operation", "list")).out
+
+
+async def test_the_report_of_an_erasure_is_printed_when_it_has_ended(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    name = f"{machine.name}-erase"
+    spec = {"operationKind": "HostErase", "machineRef": machine.name, "parameters": {"disks": "All"}}
+    metadata = {"name": name, "annotations": {ANNOTATION_REQUESTED_BY: await user_name(api)}}
+    await api.create(MACHINE_OPERATIONS, {"metadata": metadata, "spec": spec})
+    early = await cli("machine", "operation", "report", name)
+    assert (early.status, "has not ended: its report is not final" in early.err) == (1, True)
+    attempts = [{"method": "Discard", "failure": "of the 4096 bytes at byte 0, 9 are not zero", "seconds": 1}]
+    disk = {
+        "serialNumber": "A1",
+        "state": "Erased",
+        "method": "Overwrite",
+        "attempts": attempts,
+        "sizeBytes": 480_000_000,
+    }
+    done = disk | {
+        "verification": "all zero",
+        "startedAt": "2026-01-01T00:00:00Z",
+        "completedAt": "2026-01-01T01:00:00Z",
+    }
+    status = {"phase": "Complete", "reason": "Succeeded", "completedAt": "2026-01-01T01:00:00Z", "erasures": [done]}
+    await api.patch(MACHINE_OPERATIONS, name, {"status": status}, subresource="status")
+    whole = json.loads((await cli("machine", "operation", "report", name, "-o", "json")).out)
+    assert (whole["machine"], whole["requestedBy"], whole["phase"]) == (machine.name, await user_name(api), "Complete")
+    assert whole["disks"] == [done]
+    shown = (await cli("machine", "operation", "report", name)).out
+    assert "A1" in shown
+    assert "480 MB" in shown
+    assert "all zero" in shown
+
+
 @pytest.mark.slow
 async def test_operation_create_names_the_user_too(cli: Cli, api: HttpApi, machine: Machine) -> None:
     await report_disks(api, machine)

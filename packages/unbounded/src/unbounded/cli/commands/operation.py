@@ -103,14 +103,18 @@ def _abandon_arguments(parser: ArgumentParser) -> None:
     flags.add_force(parser, "the name of the operation")
 
 
-def _verb_arguments(parser: ArgumentParser) -> None:
-    _machine_argument(parser)
+def _name_argument(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--operation-name",
         default="",
         metavar="NAME",
         help="Name the operation (default MACHINE-VERB-YYYYMMDD-HHMMSS, UTC)",
     )
+
+
+def _verb_arguments(parser: ArgumentParser) -> None:
+    _machine_argument(parser)
+    _name_argument(parser)
     parser.add_argument(
         "--ttl",
         type=flags.checked(flags.seconds),
@@ -158,6 +162,22 @@ def _replace_arguments(parser: ArgumentParser) -> None:
         metavar="SERIAL",
         help="Let the install erase the data of others on the disk with this serial number, once. Repeatable",
     )
+
+
+def _erase_arguments(parser: ArgumentParser) -> None:
+    _machine_argument(parser)
+    disks = parser.add_mutually_exclusive_group(required=True)
+    disks.add_argument(
+        "--disk",
+        action="append",
+        default=[],
+        metavar="SERIAL",
+        help="Erase the disk with this serial number. Repeatable",
+    )
+    disks.add_argument("--all", dest="all_disks", action="store_true", help="Erase all local disks")
+    _name_argument(parser)
+    flags.add_wait(parser, default=True)
+    flags.add_force(parser, "the name of the Machine")
 
 
 def _counter_arguments(parser: ArgumentParser) -> None:
@@ -265,6 +285,18 @@ COMMANDS: Final = (
         ("rack1-01", "restarts the host; afterwards it is On or Off as before"),
     ),
     _row(
+        "erase",
+        "Erase disks of a Machine that leaves, and switch its host off",
+        _erase_arguments,
+        _VERBS,
+        ("rack1-01 --all", "shows what is on its local disks, asks for the name, and waits"),
+        ("rack1-01 --disk PHYF001200AB480BGN --wait=false", "erase one disk; do not wait"),
+        text=(
+            "Erase disks of a Machine that leaves, and switch its host off. Its Node must not exist, or be drained. "
+            "The operation stays with its report, also after the Machine; `machine operation report` prints it."
+        ),
+    ),
+    _row(
         "reboot",
         "Reboot a Machine with its counter (spec.operations.rebootCounter)",
         _counter_arguments,
@@ -322,6 +354,13 @@ COMMANDS: Final = (
         _wait_arguments,
         ("cancel:wait",),
         ("reboot-rack1 --timeout 30m", "exit status 0: complete, 1: failed, 3: time limit"),
+    ),
+    _row(
+        "operation report",
+        "Print the report of an erasure that has ended",
+        _operation_argument,
+        ("erasure_report:run",),
+        ("rack1-01-erase-20261128-120000 -o json", "each disk with methods, verification and times, for an auditor"),
     ),
     _row(
         "operation cancel",

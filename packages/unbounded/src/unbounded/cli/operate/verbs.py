@@ -1,5 +1,6 @@
 """The short verbs: `machine node-reboot`, `host-reboot`, `power-off`, `power-on`, `agent-upgrade`, `agent-reset`,
-`replace`, `inspect`. Each makes one operation on one Machine, which owns it, and waits for its end.
+`replace`, `inspect`, `erase`. Each makes one operation on one Machine, which owns it, and waits for its end. The
+Machine does not own an `erase`, whose report stays.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from unbounded.cli.operate import lookup, manifests
 from unbounded.cli.plugin.command import CliError, CommandSession, Intent
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.kube.clock import utc_now
-from unbounded.operations.parameters import ERASE_DISKS
+from unbounded.operations.parameters import ALL_DISKS, DISKS, ERASE_DISKS
 
 KINDS: Final = {
     "node-reboot": OperationKind.NODE_REBOOT,
@@ -24,6 +25,7 @@ KINDS: Final = {
     "agent-reset": OperationKind.AGENT_RESET,
     "replace": OperationKind.HOST_REPLACE,
     "inspect": OperationKind.HOST_INSPECT,
+    "erase": OperationKind.HOST_ERASE,
 }
 
 
@@ -44,8 +46,11 @@ async def intend(session: CommandSession) -> Intent:
     parameters = parameters_of(args)
     if parameters:
         spec["parameters"] = parameters
-    spec["ttlSecondsAfterFinished"] = args.ttl
-    desired = await manifests.manifest(session, operation_name(args, utc_now()), spec, owner=machine)
+    stays = spec["operationKind"] == OperationKind.HOST_ERASE
+    if not stays:
+        spec["ttlSecondsAfterFinished"] = args.ttl
+    name = operation_name(args, utc_now())
+    desired = await manifests.manifest(session, name, spec, owner=None if stays else machine)
     operation = manifests.decoded(desired)
     manifests.check_machine(operation, machine)
     return Intent(
@@ -65,6 +70,7 @@ def parameters_of(args: Namespace) -> dict[str, str]:
         "sha256": options.get("sha256", ""),
         "retryFailedDigest": "true" if options.get("retry_failed_digest") else "",
         ERASE_DISKS: ",".join(options.get("erase_disk", ())),
+        DISKS: ALL_DISKS if options.get("all_disks") else ",".join(options.get("disk", ())),
     }
     return {name: value for name, value in given.items() if value}
 
