@@ -26,12 +26,13 @@ INSTALLS_S: Final = 1800.0
 STARTS_S: Final = 900.0
 BY_ID: Final = "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_{}"
 FSTAB: Final = f"""UUID={identity("root")} / ext4 errors=remount-ro 0 1
-UUID={identity("data")} /var/lib/data xfs defaults 0 2
-UUID={ESP_IDS[0]} /boot/efi vfat umask=0077,nofail,x-systemd.device-timeout=5s 0 0
-UUID={identity("swap")} none swap sw 0 0
+UUID={identity("data")} /var/lib/data xfs x-systemd.device-timeout=10min 0 2
+UUID={ESP_IDS[0]} /boot/efi vfat umask=0077,nofail,x-systemd.device-timeout=2min 0 0
+UUID={identity("swap")} none swap x-systemd.device-timeout=10min 0 0
 """
 TELLS: Final = r"""
 echo; echo told: begin
+mountpoint -q /boot/efi || mount /boot/efi # which nothing waits for, as its disk may be away
 for at in / /var/lib/data /boot/efi; do echo told: mount $(findmnt -rno TARGET,SOURCE,FSTYPE $at); done
 sed "s/^/told: /" /proc/mdstat /proc/swaps
 echo told: parameters $(cat /proc/cmdline)
@@ -93,6 +94,7 @@ async def started(folder: Path, disks: Sequence[ScsiDisk], *, keeps: bool = Fals
             *("-machine", "q35", "-accel", "tcg", "-m", "1024", "-display", "none", "-vga", "none", "-nodefaults"),
             *("-no-reboot", "-serial", f"file:{console}", "-device", "virtio-rng-pci"),
             *("-device", "virtio-scsi-pci,id=scsi0", *uefi(folder), *parts),
+            *("-netdev", "user,id=net0,restrict=on", "-device", "virtio-net-pci,netdev=net0,romfile="),
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
