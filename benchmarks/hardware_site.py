@@ -21,8 +21,9 @@ from unbounded.metalman.dhcp.model import Loader, address_octets
 from unbounded.metalman.http.ports import ReportAnswer
 from unbounded.metalman.http.server import HttpServer, HttpServerSettings
 from unbounded.metalman.netboot.boot_requests import prefix_key
+from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import BootImages, FactUnknown, NetbootImage
-from unbounded.metalman.netboot.site import NetbootDependencies, NetbootSite
+from unbounded.metalman.netboot.site import NetbootSite
 from unbounded.metalman.templates import TemplateContext
 from unbounded.operations.caches import INDEX_MACHINE, by_machine
 

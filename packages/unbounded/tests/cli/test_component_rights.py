@@ -84,6 +84,7 @@ ELSEWHERE: Final[Mapping[tuple[str, str, str, str], str]] = {
     ("metalman", "", "machines/finalizers", "update"): _OWNER,
     ("metalman", "", "machineconfigurationversions", "get"): _FIRST,
     ("metalman", "", "machineconfigurationversions", "list"): _FIRST,
+    ("metalman", "", "machineprofiles", "get"): "tests/metalman/netboot/test_site_layouts.py: layouts of profiles",
     ("metalman", "default", "events", "patch"): _TWICE,
     ("metalman", "kube-public", "configmaps", "get"): _BOOTS,
     ("metalman", "kube-public", "configmaps", "list"): _BOOTS,

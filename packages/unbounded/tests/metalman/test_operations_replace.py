@@ -298,22 +298,6 @@ def _stage(write: Written) -> str | None:
 
 
 @pytest.mark.slow
-def test_a_host_with_a_profile_is_not_touched() -> None:
-    async def scene() -> None:
-        cluster = Cluster()
-        async with LabBmc() as bmc, metalman(cluster):
-            (machine,) = await cluster.add(bmc)
-            await cluster.api.patch(MACHINES, machine, {"spec": {"pxe": {"profileRef": {"name": "mirror"}}}})
-            async with netboot_host(cluster, machine):
-                operation = await cluster.done("HostReplace", machine)
-            assert result(operation) == ("Failed", "UnsupportedOperation"), operation.status.message
-            assert "spec.pxe.profileRef" in (operation.status.message or "")
-            assert [event for event in bmc.history() if event.what in ("boot", "power")] == []
-
-    run_swiftly(scene())
-
-
-@pytest.mark.slow
 def test_a_host_with_a_faulty_network_is_not_touched() -> None:
     async def scene() -> None:
         cluster = Cluster()

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from unbounded.api.erasure import MAX_ERASURES, DiskErasureRecord
 from unbounded.api.fields import (
     MAX_EVIDENCE,
+    SHA256,
     ApiStruct,
     Count,
     Evidence,
@@ -23,6 +24,7 @@ from unbounded.api.machine_spec import MachineSpec
 from unbounded.api.meta import Condition, Kind, Object
 from unbounded.api.names import ANNOTATION_PROVIDER, GROUP, LABEL_SITE, VERSION
 from unbounded.api.operation import OperationsStatus
+from unbounded.api.profile import MAX_DEVICES
 
 MAX_RECENT_OPERATIONS: Final = 10
 # holds the lock like an operation, without an object: the agent releases the lock
@@ -206,6 +208,25 @@ class DiskErasure(ApiStruct, frozen=True, kw_only=True):
     contents: Annotated[str, Field("What was on the disk.", max_length=512)] = ""
 
 
+class LayoutRecord(ApiStruct, frozen=True, kw_only=True):
+    """The layout of the disks, as metalman compiled it last for an install."""
+
+    boot: Annotated[str, Field("Boot that it was compiled for, as in status.netboot.boot.", max_length=128)]
+    profile: Annotated[ObjectName, Field("Name of the MachineProfile.")]
+    digest: Annotated[str, Field("SHA-256 digest of the layout's text.", pattern=SHA256, max_length=64)]
+    disks: Annotated[
+        tuple[Annotated[str, Field(max_length=253)], ...],
+        Field(
+            "Disks of the profile's devices, in their order, by persistent names; empty for a disk that has none. The "
+            "next installation by a profile waits for these disks.",
+            max_items=MAX_DEVICES,
+        ),
+    ] = ()
+    erasures: Annotated[
+        tuple[DiskErasure, ...], Field("Disks with data of others that this boot may erase.", max_items=MAX_DEVICES)
+    ] = ()
+
+
 class NetbootStatus(ApiStruct, frozen=True, kw_only=True):
     """Observations of metalman's servers of the last requested boot from the network."""
 
@@ -349,6 +370,7 @@ class MachineStatus(ApiStruct, frozen=True, kw_only=True):
             max_length=253,
         ),
     ] = None
+    layout: Annotated[LayoutRecord | None, Field("Layout of the disks, of a Machine with spec.pxe.profileRef.")] = None
     hardware: Annotated[HardwareStatus | None, Field("Parts of the machine, as the last inspection found them.")] = None
     agent: Annotated[AgentStatus | None, Field("Software on the host, as the agent reports it.")] = None
     bootstrap_token_id: Annotated[

@@ -22,10 +22,6 @@ SMALLEST_BYTES: Final = 4_000_000_000  # of a disk that nothing names: the flash
 SECTOR_BYTES: Final = 512  # the unit of the partition tables of images
 LISTED: Final = 8  # disks in a message
 COMMAND_MESSAGE: Final = 1000  # characters of a message that ends with a command, which no status may cut off
-NO_PROFILES: Final = (
-    "spec.pxe.profileRef names a MachineProfile, and this metalman cannot install by one yet: remove profileRef, and "
-    "the image is written to a whole disk"
-)
 # what the disk itself says (WWN, EUI) comes before what udev's rules make of its model and serial number
 STABLE_LINKS: Final = ("wwn-", "nvme-eui.", "nvme-uuid.", "scsi-3", "scsi-S", "ata-", "nvme-", "")
 
@@ -74,7 +70,6 @@ class DiskSelection:
             else does.
         used: the erasure that this boot has used: consent is valid once.
         machine: name of the Machine, for the command that permits an erasure; empty where no such command would work.
-        profile: name of the MachineProfile of spec.pxe.profileRef.
     """
 
     target: str = ""
@@ -83,7 +78,6 @@ class DiskSelection:
     erase: tuple[str, ...] = ()
     used: DiskErasure | None = None
     machine: str = ""
-    profile: str = ""
 
     @classmethod
     def of(cls, machine: Machine, erase: tuple[str, ...] = (), used: DiskErasure | None = None) -> DiskSelection:
@@ -93,8 +87,7 @@ class DiskSelection:
         if pxe is None:
             return cls(recorded=recorded, erase=erase, used=used)
         name = "" if pxe.redfish is None else machine.name
-        profile = "" if pxe.profile_ref is None else pxe.profile_ref.name
-        return cls(pxe.target_disk or "", pxe.root_device_hints, recorded, erase, used, name, profile)
+        return cls(pxe.target_disk or "", pxe.root_device_hints, recorded, erase, used, name)
 
 
 def choose_disk(
@@ -106,8 +99,6 @@ def choose_disk(
         image_bytes: size of the unpacked image; 0 if it is unknown.
         final: the installer has waited for late disks; a missing one is refused and no longer awaited.
     """
-    if selection.profile:
-        return DiskRefused(NO_PROFILES)
     report = _DiskReport(disks, selection, image_bytes, final)
     if (obstacle := report.without_consent()) is not None:
         return obstacle

@@ -20,7 +20,6 @@ from unbounded.kube.port import Api
 from unbounded.metalman import drained, erase_stages, inspect_stages, power, replace, replace_stages
 from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
 from unbounded.metalman.boot_order import BootOrder, missing_target
-from unbounded.metalman.disk_choice import NO_PROFILES
 from unbounded.metalman.erase_choice import is_begun
 from unbounded.metalman.host_network import network_faults
 from unbounded.metalman.reasons import (
@@ -201,8 +200,6 @@ class RedfishExecutor:
     async def _observe_netboot(self, target: Target) -> Observation:
         """Observe a network boot: the servers' reports decide first; the BMC is read only if its power matters."""
         snapshot = self._snapshot(target)
-        if snapshot.stage == replace.WAITING_IMAGE and replaces_by_profile(target.operation, target.machine):
-            raise Refusal(reasons.UNSUPPORTED_OPERATION, NO_PROFILES)
         is_replace = target.operation.spec.operation_kind == OperationKind.HOST_REPLACE
         if is_replace and snapshot.stage == replace.WAITING_IMAGE and (refusal := network_refusal(target.machine)):
             raise refusal
@@ -309,13 +306,6 @@ class RedfishExecutor:
                 return Refusal(CERTIFICATE_UNTRUSTED, f"{error}; correct spec.pxe.redfish.caBundle")
             case _:
                 return Refusal(BMC_REFUSED, str(error))
-
-
-def replaces_by_profile(operation: MachineOperation, machine: Machine) -> bool:
-    """Return whether an operation is to install a Machine by its MachineProfile."""
-    pxe = machine.spec.pxe
-    is_replace = operation.spec.operation_kind == OperationKind.HOST_REPLACE
-    return is_replace and pxe is not None and pxe.profile_ref is not None
 
 
 def network_refusal(machine: Machine) -> Refusal | None:

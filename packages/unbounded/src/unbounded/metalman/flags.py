@@ -272,13 +272,19 @@ _CHALLENGE: Final = Option(
 _PROXIES: Final = Option(
     "trusted-proxy", networks, "", "Trust X-Forwarded-For from these addresses. Repeatable", "CIDR", many=True
 )
+_SCRIPTS: Final = Option(
+    "allow-profile-scripts",
+    parse_bool,
+    "false",
+    "Run the scripts of MachineProfiles, and commands in their modprobe.d files, on the hosts that are installed",
+)
 DEPLOYED_OPTIONS: Final = (_MODE, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _DNS)  # passed on by `site deploy-pxe`
 CONTROLLER_OPTIONS: Final = (
     _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _HEALTH_PORT, _HEALTH_BIND, _ELECT, *ELECTION,
 )  # fmt: skip
 OPTIONS: Final = (
     *CONTROLLER_OPTIONS, _CACHE, _BIND, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _INTERFACE, _AUTO, _MODE, _RELAYS,
-    _SERVE_URL, _APISERVER, _DNS, _IMAGE, _PULL_SECRET, _DOCKER, _EK_CA, _CHALLENGE,
+    _SERVE_URL, _APISERVER, _DNS, _IMAGE, _PULL_SECRET, _DOCKER, _EK_CA, _CHALLENGE, _SCRIPTS,
     _PROXIES,
 )  # fmt: skip
 
@@ -356,6 +362,7 @@ def _netboot(values: OptionValues) -> NetbootSettings:
         cluster_dns=values.value(_DNS),
         ek_ca=values.value(_EK_CA),
         challenge=values.value(_CHALLENGE),
+        allow_profile_scripts=values.value(_SCRIPTS),
         trusted_proxies=values.value(_PROXIES),
         flags=FlagNames(**{name: values.given(option) for name, option in _NAMED.items()}),
     )

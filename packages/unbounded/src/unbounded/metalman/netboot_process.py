@@ -31,8 +31,9 @@ from unbounded.metalman.images.image_controller import ImageController
 from unbounded.metalman.images.metadata import FOLDER
 from unbounded.metalman.images.model import NetbootImageDefaults
 from unbounded.metalman.netboot.boot_requests import PrefixKey, prefix_key
+from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import MacLookup
-from unbounded.metalman.netboot.site import NetbootDependencies, NetbootSite
+from unbounded.metalman.netboot.site import NetbootSite
 from unbounded.metalman.netboot.template_data import ClusterTemplateContext
 from unbounded.metalman.netboot_servers import HostNetwork, KernelNetwork, NetbootServers, reach
 from unbounded.metalman.settings import MetalmanSettings, NetbootSettings
@@ -193,6 +194,7 @@ class NetbootProcess:
             neighbours=neighbours,
             announce=event_sink(runtime.events),
             metrics=runtime.metrics,
+            allow_profile_scripts=desired.allow_profile_scripts,
         )
         return NetbootSite(parts)
 

@@ -12,7 +12,7 @@ from typing import Final
 from unbounded.api.conditions import ConditionReason, ConditionType
 from unbounded.api.core import Node
 from unbounded.api.erasure import DiskErasureRecord
-from unbounded.api.machine import Machine, NetbootMilestone, NetbootStatus
+from unbounded.api.machine import DiskErasure, Machine, NetbootMilestone, NetbootStatus
 from unbounded.api.meta import Condition
 from unbounded.metalman.boot_order import Targets, boots_from_disk, sends_to_network
 from unbounded.metalman.erase_choice import erasures_text, is_begun
@@ -259,14 +259,23 @@ def _boot_order_text(snapshot: ReplaceState) -> str:
 
 
 def erasure_evidence(machine: Machine, boot: str, requested_by: str) -> tuple[str, ...]:
-    """Return the erasure of a disk with data of others, and who requested it, as evidence."""
-    seen = machine.status.netboot
-    if seen is None or seen.boot != boot or seen.erasure is None:
+    """Return the erasures of disks with data of others, and who requested them, as evidence."""
+    seen, layout = machine.status.netboot, machine.status.layout
+    if seen is None or seen.boot != boot:
         return ()
-    disk, contents = seen.erasure.serial_number, seen.erasure.contents or "data of an unknown kind"
     erased = seen.milestone == NetbootMilestone.IMAGE_WRITTEN
+    erasures = () if seen.erasure is None else (seen.erasure,)
+    texts = [_erasure_text(each, f"requested by {requested_by}", erased=erased) for each in erasures]
+    if layout is not None and layout.boot == boot:
+        by = f"requested by {requested_by} or MachineProfile {layout.profile}"
+        texts += [_erasure_text(each, by, erased=erased) for each in layout.erasures]
+    return tuple(texts)
+
+
+def _erasure_text(erasure: DiskErasure, by: str, *, erased: bool) -> str:
+    disk = erasure.serial_number
     words = f"disk {disk} was erased" if erased else f"the erasure of disk {disk} was permitted"
-    return (f"{words}: it held {contents}; requested by {requested_by}",)
+    return f"{words}: it held {erasure.contents or 'data of an unknown kind'}; {by}"
 
 
 def erasures_of(machine: Machine, boot: str) -> tuple[DiskErasureRecord, ...]:

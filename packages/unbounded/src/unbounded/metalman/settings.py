@@ -69,6 +69,7 @@ class NetbootSettings:
         ek_ca: PEM file with the roots of TPM manufacturers.
         challenge: a TPM has to answer a challenge before its key is pinned; without one, it has proven nothing by then.
         trusted_proxies: proxies whose X-Forwarded-For counts.
+        allow_profile_scripts: commands of MachineProfiles may run on hosts.
     """
 
     cache_dir: Path = Path(CACHE).expanduser()  # noqa: RUF009 - a constant of the process
@@ -89,6 +90,7 @@ class NetbootSettings:
     ek_ca: Path | None = None
     challenge: bool = True
     trusted_proxies: tuple[Network, ...] = ()
+    allow_profile_scripts: bool = False
     flags: FlagNames = FlagNames()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import pytest
@@ -12,6 +13,7 @@ from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import OperationKind
+from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.cli.deploy import components
 from unbounded.cli.forecast.model import plan_data, plan_lines
 from unbounded.cli.forecast.operations import stages
@@ -85,6 +87,45 @@ async def test_plan_of_a_replacement_says_why_no_disk_is_written(staged: Staged)
     (target,) = change.operation.targets
     assert "it writes no disk: /dev/disk/by-id/wwn-0xgone, the disk of this Machine's last install, is" in target.disk
     assert not target.fails_at_once  # a forecast: the install chooses by an inspection of its own
+
+
+PROFILE: Final[dict[str, Any]] = {
+    "devices": [
+        {
+            "device": {},
+            "partitions": [{"name": "efi", "size": "1Gi", "partflags": ["esp"]}, {"name": "root", "size": 0}],
+        }
+    ],
+    "fileSystems": [
+        {"fileSystem": "vfat", "partition": "efi", "mountPoint": "/boot/efi"},
+        {"fileSystem": "ext4", "partition": "root", "mountPoint": "/"},
+    ],
+}
+
+
+@story
+async def test_plan_of_a_replacement_shows_the_layout_by_the_last_inspection(staged: Staged) -> None:
+    await staged.machine("m1", status={"hardware": HARDWARE})
+    await staged.api.patch(MACHINES, "m1", {"spec": {"pxe": {"profileRef": {"name": "one"}}}})
+    await staged.api.create(MACHINE_PROFILES, {"metadata": {"name": "one"}, "spec": PROFILE})
+    await staged.alive(METALMAN)
+    text = await staged.shown("machine", "replace", "m1", "--operation-name", "op")
+    shown = text[text.index("it writes layout ") :].splitlines()
+    assert re.fullmatch("it writes layout [0-9a-f]{64} of MachineProfile one", shown[0])
+    assert [line.strip() for line in shown[1:4]] == [
+        "/dev/disk/by-id/wwn-0xsdb (sdb, 480.0 GB, Own)",
+        "1: efi, 1.1 GB, vfat at /boot/efi, with the loader",
+        "2: root, 478.9 GB, ext4 at /",
+    ]
+
+
+@story
+async def test_plan_of_a_replacement_says_that_the_profile_is_missing(staged: Staged) -> None:
+    await staged.machine("m1", status={"hardware": HARDWARE})
+    await staged.api.patch(MACHINES, "m1", {"spec": {"pxe": {"profileRef": {"name": "one"}}}})
+    await staged.alive(METALMAN)
+    text = await staged.shown("machine", "replace", "m1", "--operation-name", "op")
+    assert "it writes no disk: there is no MachineProfile one" in text
 
 
 NETWORK: Final[dict[str, Any]] = {"ethernets": [{"name": "one", "mac": "52:54:00:00:00:0A", "dhcp4": True}]}

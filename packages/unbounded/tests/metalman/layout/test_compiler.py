@@ -48,7 +48,7 @@ def test_a_mirror_on_disks_of_two_sector_sizes() -> None:
     ]
     assert lines(made, "mount") == [
         ["volume:system/root", "/", "errors=remount-ro"],
-        ["d1/1", "/boot/efi", "umask=0077,nofail"],
+        ["d1/1", "/boot/efi", "umask=0077,nofail,x-systemd.device-timeout=10s"],
         ["volume:system/data", "/var/lib/data", "defaults"],
     ]
     assert lines(made, "esp") == [["d1/1"], ["d2/1"]]
@@ -112,7 +112,7 @@ def test_options_of_file_systems_and_kernel() -> None:
     )
     made = compiled(spec, A, B)
     assert lines(made, "filesystem")[3][3] == "-L,data,-m,crc=1"
-    assert lines(made, "mount")[1][2] == "umask=0022,nofail"
+    assert lines(made, "mount")[1][2] == "umask=0022,nofail,x-systemd.device-timeout=10s"
     assert lines(made, "cmdline") == [["Y29uc29sZT10dHlTMSBxdWlldCBub21vZGVzZXQ="]]
     assert file(made, "/etc/modprobe.d/kvm.conf") == "options kvm_intel nested=1\n"
     assert file(made, "/etc/default/grub.d/90-unbounded-profile.cfg").splitlines() == [

@@ -14,7 +14,6 @@ from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts, SystemFi
 from unbounded.api.machine import MACHINES, DiskErasure
 from unbounded.api.meta import Kind
 from unbounded.kube.errors import ServerUnreachable
-from unbounded.metalman.disk_choice import NO_PROFILES
 from unbounded.metalman.http.ports import (
     CloudInitEvent,
     FileRejected,
@@ -313,13 +312,3 @@ async def test_an_inspection_erases_nothing(tmp_path: Path) -> None:
         await world.replace(kind="HostInspect", stage="WaitingReport", erase="S1")
         answer = await reported(world, HardwareFacts(disks=(FOREIGN,)))
         assert answer == ReportAnswer(200, {"status": "ok", "action": "PowerOff"})
-
-
-async def test_no_disk_is_written_for_a_machine_with_a_profile(tmp_path: Path) -> None:
-    async with netboot_site(tmp_path) as world:
-        await world.machine(machine_body(pxe={"redfish": REDFISH, "profileRef": {"name": "mirror"}}))
-        await world.replace()
-        refused = FileRejected(409, NO_PROFILES)
-        assert await world.site.file(ADDRESS, world.prefix(), "disk.img.gz") == refused  # an older installer
-        assert await reported(world) == ReportAnswer(409, {"error": NO_PROFILES})
-        assert await world.site.file(ADDRESS, world.prefix(), "disk.img.gz") == refused

@@ -33,8 +33,9 @@ from unbounded.metalman.dhcp import server as dhcp
 from unbounded.metalman.dhcp.model import address_octets
 from unbounded.metalman.http import server as http
 from unbounded.metalman.netboot.boot_requests import prefix_key
+from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import BootImages, NetbootImage
-from unbounded.metalman.netboot.site import NetbootDependencies, NetbootSite
+from unbounded.metalman.netboot.site import NetbootSite
 from unbounded.metalman.netboot_process import NeighbourTable
 from unbounded.metalman.tftp import server as tftp
 from unbounded.operations.caches import INDEX_MACHINE, by_machine

@@ -20,8 +20,9 @@ from unbounded.kube.port import Api
 from unbounded.metalman.dhcp.model import Loader, address_octets
 from unbounded.metalman.http.ports import NotReadyYet, ReportAnswer
 from unbounded.metalman.netboot.boot_requests import KEY_BYTES, PrefixKey
+from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import BootImages, FactUnknown, MacLookup, NetbootImage
-from unbounded.metalman.netboot.site import NetbootDependencies, NetbootSite
+from unbounded.metalman.netboot.site import NetbootSite
 from unbounded.metalman.templates import TemplateContext
 from unbounded.operations.caches import INDEX_MACHINE, by_machine
 

@@ -234,7 +234,7 @@ def _target(one: MachineForecast, wave: int, program: str) -> Iterator[str]:
         less = ", which decreases security" if loss.lessens_security else ""
         yield f"     loses {loss.field}: {loss.consequence}{less}"
     if one.disk:
-        yield f"     {one.disk}"
+        yield from (f"     {line}" for line in one.disk.splitlines())
     if one.network:
         yield f"     {one.network}"
 

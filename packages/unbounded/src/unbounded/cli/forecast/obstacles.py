@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Final
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.core import Secret
 from unbounded.api.failures import Failure
-from unbounded.api.hardware import HardwareSource
+from unbounded.api.hardware import HardwareSource, HardwareStatus
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import SecretKeySelector
 from unbounded.api.meta import Condition
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.api.profile import MachineProfile
 from unbounded.cli.explain.conditions import TABLE, condition
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.fixes import fixes_for
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 Secrets = Mapping[SecretKeySelector, Secret | None]
 _BOOTING: Final = (OperationKind.HOST_REPLACE, OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE)
+Profiles = Mapping[str, MachineProfile | None]  # by name; None for one that does not exist
+NO_PROFILES: Final[Profiles] = {}
 
 
 def password_refs(planned: OperationForecast, facts: ExplainFacts) -> tuple[SecretKeySelector, ...]:
@@ -54,15 +57,28 @@ def _reference(machine: Machine) -> SecretKeySelector:
     return redfish_of(machine).password_ref
 
 
+def profile_names(planned: OperationForecast, facts: ExplainFacts) -> tuple[str, ...]:
+    """Return the MachineProfiles of the targets of a HostReplace, each once."""
+    if planned.kind != OperationKind.HOST_REPLACE:
+        return ()
+    machines = (facts.machines[one.machine] for one in planned.targets if _is_of(one, ExecutorKind.METALMAN))
+    references = (None if machine.spec.pxe is None else machine.spec.pxe.profile_ref for machine in machines)
+    return tuple(dict.fromkeys(reference.name for reference in references if reference is not None))
+
+
 def with_obstacles(
-    planned: OperationForecast, operation: MachineOperation, facts: ExplainFacts, secrets: Secrets
+    planned: OperationForecast,
+    operation: MachineOperation,
+    facts: ExplainFacts,
+    secrets: Secrets,
+    profiles: Profiles = NO_PROFILES,
 ) -> OperationForecast:
     """Return the plan with the obstacles on each Machine, and with what was not checked."""
     targets = tuple(
         replace(
             one,
             obstacles=tuple(_obstacles(operation, facts.machines[one.machine], facts, secrets)),
-            disk=_disk(operation, facts.machines[one.machine]),
+            disk=_disk(operation, facts.machines[one.machine], profiles),
             network=_network(operation, facts.machines[one.machine]),
         )
         if _is_of(one, ExecutorKind.METALMAN)
@@ -90,8 +106,8 @@ def _obstacles(
         yield Obstacle(f"machine/{machine.name}", str(refusal), refusal.reason, fixes)
 
 
-def _disk(operation: MachineOperation, machine: Machine) -> str:
-    """Return the disk that metalman would choose by the last inspection, or why it would choose none.
+def _disk(operation: MachineOperation, machine: Machine, profiles: Profiles) -> str:
+    """Return the disk or the layout that metalman would choose by the last inspection, or why it would choose none.
 
     The install chooses by an inspection of its own. A BMC does not see what is on a disk.
     """
@@ -101,6 +117,8 @@ def _disk(operation: MachineOperation, machine: Machine) -> str:
     is_replace = operation.spec.operation_kind == OperationKind.HOST_REPLACE
     if not is_replace or hardware is None or hardware.source != HardwareSource.INSTALLER:
         return ""
+    if machine.spec.pxe is not None and machine.spec.pxe.profile_ref is not None:
+        return f"with the hardware of {hardware.at}, it writes {_layout(operation, machine, hardware, profiles)}"
     choice = choose_disk(hardware.disks, DiskSelection.of(machine, erased_disks(operation)))
     if isinstance(choice, ChosenDisk):
         size = f"{(choice.disk.size_bytes or 0) // 1_000_000} MB"
@@ -109,6 +127,28 @@ def _disk(operation: MachineOperation, machine: Machine) -> str:
         )
         return f"with the hardware of {hardware.at}, it writes {choice.path} ({choice.disk.name}, {size}){erases}"
     return f"with the hardware of {hardware.at}, it writes no disk: {choice.message}"
+
+
+def _layout(operation: MachineOperation, machine: Machine, hardware: HardwareStatus, profiles: Profiles) -> str:
+    """Return the layout that metalman would compile, as text for people, or why it would compile none."""
+    from unbounded.metalman.layout.compiler import compile_layout  # noqa: PLC0415  # as above
+    from unbounded.metalman.layout.model import DiskLayout  # noqa: PLC0415
+    from unbounded.metalman.layout.summary import summary  # noqa: PLC0415
+    from unbounded.metalman.netboot.layouts import layout_request, profile_name  # noqa: PLC0415
+
+    name = profile_name(machine)
+    if name not in profiles:
+        return f"what MachineProfile {name} says, which you have no permission to read"
+    profile = profiles[name]
+    if profile is None:
+        return f"no disk: there is no MachineProfile {name}"
+    # whether metalman runs scripts is in its flags alone
+    request = layout_request(machine, profile, "", erased_disks(operation), allow_scripts=True)
+    choice = compile_layout(request, hardware.disks)
+    if not isinstance(choice, DiskLayout):
+        return f"no disk: {choice.message}"
+    held = [f"  erases what is on {one.serial_number}: {one.contents or 'unknown data'}" for one in choice.erasures]
+    return "\n".join((*summary(choice), *held))
 
 
 def _network(operation: MachineOperation, machine: Machine) -> str:

@@ -14,11 +14,19 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_spec import SecretKeySelector
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
+from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.facts_reader import FactsReader
 from unbounded.cli.forecast import model
 from unbounded.cli.forecast.model import PlannedChange
-from unbounded.cli.forecast.obstacles import password_refs, providers_of, with_losses, with_obstacles, with_refusals
+from unbounded.cli.forecast.obstacles import (
+    password_refs,
+    profile_names,
+    providers_of,
+    with_losses,
+    with_obstacles,
+    with_refusals,
+)
 from unbounded.cli.forecast.operations import LOSES, decoded, forecast
 from unbounded.cli.forecast.patch_effects import counter_request, effects
 from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CommandSession, Intend, Intent, IntentPatch, Raw
@@ -98,7 +106,8 @@ async def _with_operation(api: Api, change: PlannedChange, manifest: Mapping[str
     facts = await _facts_of(api, operation)
     planned = forecast(operation, facts, await _pods(api, operation, facts))
     secrets = await _secrets(api, password_refs(planned, facts))
-    planned = with_obstacles(planned, operation, facts, secrets)
+    profiles = await _profiles(api, profile_names(planned, facts))
+    planned = with_obstacles(planned, operation, facts, secrets, profiles)
     providers = await providers_of(planned)
     planned = with_refusals(planned, operation, facts, providers)
     return replace(change, operation=await with_losses(planned, operation, facts, providers, api))
@@ -168,6 +177,20 @@ async def _pods(api: Api, operation: MachineOperation, facts: ExplainFacts) -> M
     except (Forbidden, NotFound):
         return {}
     return {name: len(found.items)}
+
+
+async def _profiles(api: Api, names: Sequence[str]) -> Mapping[str, MachineProfile | None]:
+    """Return the MachineProfiles that the user may read; None for one that does not exist."""
+    found: dict[str, MachineProfile | None] = {}
+    for name in names:
+        try:
+            profile: MachineProfile = await api.get(MACHINE_PROFILES, name)
+            found[name] = profile
+        except NotFound:
+            found[name] = None
+        except Forbidden:
+            continue
+    return found
 
 
 async def _secrets(api: Api, desired: Sequence[SecretKeySelector]) -> Mapping[SecretKeySelector, Secret | None]:

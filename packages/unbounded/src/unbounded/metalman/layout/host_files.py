@@ -17,6 +17,7 @@ _KERNEL_WORDS: Final = frozenset({"GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFA
 # GRUB reads others as its own
 _PLAIN: Final = re.compile(r"[A-Za-z0-9 .,:=@_/%+-]*")
 NOFAIL: Final = "nofail"  # the host starts without a disk of a mirror
+WAIT: Final = "x-systemd.device-timeout=10s"
 
 
 def encoded(text: str) -> str:
@@ -67,7 +68,7 @@ def mount_options(graph: ProfileGraph, system: FileSystem, device: str) -> str:
     """Return the options of a file system in /etc/fstab."""
     options = system.mount_opts or ""
     if device in graph.esps:
-        options = ",".join(filter(None, (options or "umask=0077", "" if NOFAIL in options.split(",") else NOFAIL)))
+        return options if NOFAIL in options.split(",") else f"{options or 'umask=0077'},{NOFAIL},{WAIT}"
     if system.file_system == FileSystemType.SWAP:
         return options or f"sw,{NOFAIL}"
     return options or ("errors=remount-ro" if system.file_system == FileSystemType.EXT4 else "defaults")
@@ -99,7 +100,7 @@ def _fstab(graph: ProfileGraph, identities: Mapping[str, str]) -> Iterator[str]:
 
 
 def _mdadm(graph: ProfileGraph, identities: Mapping[str, str]) -> Iterator[str]:
-    yield "HOMEHOST <ignore>\n"
+    yield "HOMEHOST <ignore>\nMAILADDR root\n"  # without an address, mdmonitor fails
     for array in graph.spec.soft_raid_devices:
         name = graph.arrays[array.name]
         digits = UUID(identities[f"array:{name}"]).hex

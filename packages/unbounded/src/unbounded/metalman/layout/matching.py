@@ -16,6 +16,7 @@ from unbounded.api.profile import DeviceSelector, DiskType, Partition
 from unbounded.metalman.disk_choice import (
     LISTED,
     SMALLEST_BYTES,
+    device_file,
     erase_command,
     has_path,
     is_foreign,
@@ -106,8 +107,8 @@ def path_of(disk: DiskFacts, selector: DeviceSelector) -> str:
         if kind.strip() == "by_path" and disk.by_path:
             return f"/dev/disk/by-path/{min(disk.by_path)}"
         if kind.strip() == "by_name":
-            return f"/dev/{disk.name}"
-    return _BY_ID + link if (link := stable_link(disk)) else f"/dev/{disk.name}"
+            return device_file(disk)
+    return _BY_ID + link if (link := stable_link(disk)) else device_file(disk)
 
 
 def erasure_of(disk: DiskFacts) -> DiskErasure:

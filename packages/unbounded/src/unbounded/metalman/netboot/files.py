@@ -1,8 +1,8 @@
 """Mapping of a path to a file of an image, and to the clients that may have it.
 
 A path is resolved in this order: `cloud-init/user-data` and `cloud-init/network-config`, which belong to the Machine;
-`<path>.tmpl`, rendered; `<path>` as it is. `disk.img.*` comes from the image of `spec.pxe.image`. Everything else comes
-from `spec.pxe.netbootImage` if it is set.
+`<path>.tmpl`, rendered; `<path>` as it is. `disk.img.*` and `rootfs.tar.*` come from the image of `spec.pxe.image`.
+Everything else comes from `spec.pxe.netbootImage` if it is set.
 
 A host that is identified only by its source address gets only the first stages: loaders, their configuration, kernel,
 initrd. Their one secret is the prefix of the boot, which the configuration passes on. All other files require the
@@ -45,6 +45,7 @@ CONFIG_FOLDERS: Final = frozenset({"grub", "boot", "efi", "debian-installer", "p
 KERNEL_NAMES: Final = ("vmlinuz", "linux", "initrd", "initramfs", "init.cpio", "microcode")
 LOADER_ENDINGS: Final = (".efi", ".ipxe", ".kpxe", ".pxe", ".lkrn", ".0", ".c32")
 DISK_NAME: Final = "disk.img"
+ROOTFS_NAME: Final = "rootfs.tar"  # a root file system, for layouts of several disks
 
 
 class FileRole(Enum):
@@ -74,7 +75,7 @@ def file_role(path: str, loaders: Mapping[Loader, str]) -> FileRole:
     if path in loaders.values():
         return FileRole.LOADER
     pure = PurePosixPath(path.lower())
-    if pure.name.startswith(DISK_NAME):
+    if pure.name.startswith(DISK_NAME) or is_rootfs(path):
         return FileRole.DISK
     folder = pure.parts[0] if len(pure.parts) > 1 else ""
     if folder not in CONFIG_FOLDERS | {""}:
@@ -82,6 +83,11 @@ def file_role(path: str, loaders: Mapping[Loader, str]) -> FileRole:
     if pure.name.startswith(KERNEL_NAMES):
         return FileRole.KERNEL
     return FileRole.CONFIG if folder or pure.name.endswith(LOADER_ENDINGS) else FileRole.OTHER
+
+
+def is_rootfs(path: str) -> bool:
+    """Return whether a plain path is that of an archive of a root file system, or of a file beside it."""
+    return PurePosixPath(path.lower()).name.startswith(ROOTFS_NAME)
 
 
 def image_of(path: str, served: BootImages) -> NetbootImage:

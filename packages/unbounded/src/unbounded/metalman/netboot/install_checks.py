@@ -7,7 +7,6 @@ from typing import Final
 from unbounded.api.hardware import HardwareFacts
 from unbounded.api.machine import Machine
 from unbounded.metalman.disk_choice import (
-    NO_PROFILES,
     AwaitedDisk,
     ChosenDisk,
     DiskChoice,
@@ -30,6 +29,12 @@ UNPLANTED: Final = FileRejected(
     "the Machine has a network configuration, which the installer of an older netboot image does not write: use an "
     "image of this release",
 )
+BY_PROFILE: Final = FileRejected(
+    409,
+    "a Machine with spec.pxe.profileRef is installed from rootfs.tar.zst, and other Machines from the image of a whole "
+    "disk; an older netboot image knows no profiles: use an image of this release",
+)
+NO_LAYOUT: Final = FileRejected(409, "no layout of the present profile was compiled for this boot")
 
 
 def check_install(machine: Machine, boot: str, erase: tuple[str, ...], report: HardwareReport) -> DiskChoice:
@@ -42,7 +47,7 @@ def check_install(machine: Machine, boot: str, erase: tuple[str, ...], report: H
     """
     obstacle = network_obstacle(machine, report.hardware)
     if obstacle:
-        return DiskRefused(obstacle) if report.final or _has_faults(machine) else AwaitedDisk(obstacle)
+        return DiskRefused(obstacle) if report.final or has_faults(machine) else AwaitedDisk(obstacle)
     selection = _selection(machine, boot, erase)
     return choose_disk(report.hardware.disks, selection, image_bytes=report.image_bytes, final=report.final)
 
@@ -55,11 +60,22 @@ def network_obstacle(machine: Machine, hardware: HardwareFacts) -> str:
     return "; ".join(network_faults(network)) or missing_nics(network, hardware.nics)
 
 
-def _has_faults(machine: Machine) -> bool:
+def has_faults(machine: Machine) -> bool:
     return machine.spec.network is not None and bool(network_faults(machine.spec.network))
 
 
-def write_obstacle(machine: Machine, boot: str, erase: tuple[str, ...] = ()) -> FileRejected | None:
+def layout_obstacle(machine: Machine, boot: str, *, rootfs: bool) -> FileRejected | None:
+    """Return why a boot may not have an image, of a Machine with a profile or an image for one; None if it may."""
+    pxe, record, hardware = machine.spec.pxe, machine.status.layout, machine.status.hardware
+    if not rootfs or pxe is None or pxe.profile_ref is None:
+        return BY_PROFILE
+    is_compiled = record is not None and (record.boot, record.profile) == (boot, pxe.profile_ref.name)
+    return None if is_compiled and hardware is not None and hardware.boot == boot else NO_LAYOUT
+
+
+def write_obstacle(
+    machine: Machine, boot: str, erase: tuple[str, ...] = (), *, rootfs: bool = False
+) -> FileRejected | None:
     """Return why a boot may not write a disk, by its report and the present spec; None if it may.
 
     A boot without a report has an older installer, which chooses by itself, cannot do that by hints, and writes no
@@ -67,12 +83,12 @@ def write_obstacle(machine: Machine, boot: str, erase: tuple[str, ...] = ()) -> 
 
     Args:
         erase: serial numbers of the disks that the operation permits to be erased.
+        rootfs: the image is the archive of the root file system, and not that of a whole disk.
     """
-    hardware = machine.status.hardware
+    hardware, pxe = machine.status.hardware, machine.spec.pxe
+    if rootfs or (pxe is not None and pxe.profile_ref is not None):
+        return layout_obstacle(machine, boot, rootfs=rootfs)
     if hardware is None or hardware.boot != boot:
-        pxe = machine.spec.pxe
-        if pxe is not None and pxe.profile_ref is not None:
-            return FileRejected(409, NO_PROFILES)
         if has_network_config(machine):
             return UNPLANTED
         return UNREPORTED if pxe is not None and pxe.root_device_hints is not None else None

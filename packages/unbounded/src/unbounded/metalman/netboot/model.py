@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.hardware import HardwareStatus
-from unbounded.api.machine import DiskErasure, Machine, NetbootMilestone
+from unbounded.api.machine import DiskErasure, LayoutRecord, Machine, NetbootMilestone
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.http.ports import NotReadyYet, ReportAnswer
 from unbounded.metalman.templates import TemplateContext
@@ -87,6 +87,7 @@ class BootObservation:
         erasure: the disk with data of others that the installer may write.
         erasures: disks of a HostErase whose state has changed.
         is_erased: the disk of the last install is lost: no status names it any more.
+        layout: the layout that was compiled for the boot.
     """
 
     boot: str = ""
@@ -102,6 +103,7 @@ class BootObservation:
     erasure: DiskErasure | None = None
     erasures: tuple[DiskErasureRecord, ...] = ()
     is_erased: bool = False
+    layout: LayoutRecord | None = None
 
     @property
     def urgent(self) -> bool:

@@ -8,7 +8,7 @@ those of the DHCP server. Any replica may run it: its state follows from the API
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -17,15 +17,10 @@ from unbounded.api.conditions import ConditionType
 from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.failures import Rejected
 from unbounded.api.hardware import HardwareSource
-from unbounded.api.machine import MACHINES, DiskErasure, Machine, NetbootMilestone
-from unbounded.api.operation import MachineOperation
-from unbounded.kube.cache import Cache
-from unbounded.kube.clock import WallClock, rfc3339, utc_now
+from unbounded.api.machine import MACHINES, DiskErasure, LayoutRecord, Machine, NetbootMilestone
+from unbounded.kube.clock import rfc3339
 from unbounded.kube.errors import ApiError
-from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.logs import Log
-from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api
 from unbounded.metalman.disk_choice import AwaitedDisk, ChosenDisk, DiskRefused
 from unbounded.metalman.http.ports import (
     CloudInitEvent,
@@ -40,7 +35,8 @@ from unbounded.metalman.http.ports import (
 from unbounded.metalman.inspection import inspected
 from unbounded.metalman.netboot.boot_index import BootIndex, NetbootReservations
 from unbounded.metalman.netboot.boot_progress import BootTracker, FindingReporter
-from unbounded.metalman.netboot.boot_requests import PrefixKey, boot_record, with_counter_ahead
+from unbounded.metalman.netboot.boot_requests import boot_record, with_counter_ahead
+from unbounded.metalman.netboot.dependencies import BootVisit, NetbootDependencies
 from unbounded.metalman.netboot.erasures import OTHER_BOOT, SWITCH_OFF, ErasureService
 from unbounded.metalman.netboot.files import (
     FIRST_STAGES,
@@ -55,20 +51,18 @@ from unbounded.metalman.netboot.files import (
     content_etag,
     file_role,
     image_of,
+    is_rootfs,
     normalized_path,
 )
 from unbounded.metalman.netboot.index_updater import BootIndexUpdater
 from unbounded.metalman.netboot.install_checks import check_install, write_obstacle
+from unbounded.metalman.netboot.layouts import LAYOUT, BootLayouts, profile_name
 from unbounded.metalman.netboot.model import (
-    Attester,
     BootImages,
-    BootImageSource,
     BootObservation,
     BootRequest,
     BootWindow,
     FactUnknown,
-    MacLookup,
-    TemplateContextSource,
 )
 from unbounded.metalman.netboot.network_config import (
     NetworkConfigInvalid,
@@ -99,42 +93,6 @@ CONTESTED: Final = ReportAnswer(409, {"error": "this boot ended because two host
 log = Log("metalman.netboot")
 
 
-@dataclass(frozen=True, slots=True)
-class NetbootDependencies:
-    """Dependencies of a site.
-
-    Args:
-        machines: of all sites; `site` selects, and None selects all.
-        operations: indexed by INDEX_MACHINE.
-        server: the server's own address as clients reach it, four octets.
-        serve_url: URL of its HTTP server, as clients reach it.
-        neighbours: returns the MAC behind an address, if clients are on the server's segment.
-    """
-
-    api: Api
-    machines: Cache[Machine]
-    operations: Cache[MachineOperation]
-    images: BootImageSource
-    facts: TemplateContextSource
-    attestation: Attester
-    key: PrefixKey
-    server: bytes
-    serve_url: str
-    site: str | None = None
-    neighbours: MacLookup = lambda _address: None
-    announce: EventSink = no_events
-    metrics: ControllerMetrics | None = None
-    now: WallClock = utc_now
-
-
-@dataclass(frozen=True, slots=True)
-class BootVisit:
-    """Request that belongs to a boot."""
-
-    request: BootRequest
-    machine: Machine
-
-
 class NetbootSite:
     """Boots of one metalman. Implements `http.ports.Boots` and `tftp.ports.TftpFiles` while `run` runs."""
 
@@ -147,6 +105,7 @@ class NetbootSite:
         self._writer = BootStatusWriter(
             parts.api, parts.machines, self._is_requested, now=parts.now, metrics=parts.metrics
         )
+        self._layouts = BootLayouts(parts.api, allow_scripts=parts.allow_profile_scripts)
         self.findings = FindingReporter(parts.machines, self._index, self._writer.note, parts.announce)
         self._tracker = BootTracker(
             parts.machines,
@@ -211,9 +170,19 @@ class NetbootSite:
         if not visit.request.installs and (kind is FileRole.DISK or plain in (USER_DATA, NETWORK_CONFIG)):
             return FileRejected(404, visit.request.no_install)
         if kind is FileRole.DISK and visit.request.window is BootWindow.INSTALLING:
-            if not plain.endswith((DIGEST, SIZE)) and (obstacle := await self._write_obstacle(visit)) is not None:
+            if (
+                not plain.endswith((DIGEST, SIZE))
+                and (obstacle := await self._write_obstacle(visit, plain)) is not None
+            ):
                 return obstacle
             self._tracker.record_image_request(visit.request)
+        if (
+            plain == LAYOUT
+            and prefix is not None
+            and visit.request.installs
+            and (visit.request.window is BootWindow.INSTALLING)
+        ):
+            return await self._layouts.text(visit.machine.name, visit.request.boot, self._consent(visit.request))
         own = await self._own_file(visit, plain)
         private = prefix is not None and visit.request.installs
         return own if own is not None else await self._file(visit, served, plain, private=private)
@@ -287,6 +256,8 @@ class NetbootSite:
             return ReportAnswer(503, {"error": "cannot read the Machine now"}, RETRY_S)
         if machine.metadata.uid != request.uid:
             return UNKNOWN
+        if profile_name(machine):
+            return await self._layout_answer(visit, machine, report)
         choice = check_install(machine, request.boot, self._consent(request), report)
         if isinstance(choice, AwaitedDisk):
             return ReportAnswer(200, {"status": "ok", "action": "Wait", "message": choice.message})
@@ -312,6 +283,14 @@ class NetbootSite:
             return OTHER_BOOT
         return await self._erasures.progress(visit.request, report)
 
+    async def _layout_answer(self, visit: BootVisit, machine: Machine, report: HardwareReport) -> ReportAnswer:
+        async def record(message: str, layout: LayoutRecord | None) -> ReportAnswer | None:
+            milestone = NetbootMilestone.INSTALLER_STARTED
+            recorded = await self._record_hardware(visit, report, milestone, message, layout=layout)
+            return None if recorded is DONE else recorded
+
+        return await self._layouts.answer(machine, visit.request.boot, self._consent(visit.request), report, record)
+
     def _consent(self, request: BootRequest) -> tuple[str, ...]:
         """Return the serial numbers of the disks that the operation of a boot permits to be erased."""
         operation = self._parts.operations.get(request.operation) if request.operation else None
@@ -333,10 +312,13 @@ class NetbootSite:
         milestone: NetbootMilestone,
         message: str,
         erasure: DiskErasure | None = None,
+        layout: LayoutRecord | None = None,
     ) -> ReportAnswer:
         boot = visit.request.boot
         hardware = inspected(report.hardware, HardwareSource.INSTALLER, rfc3339(self._parts.now()), boot)
-        observation = BootObservation(boot, milestone, message=message, hardware=hardware, erasure=erasure)
+        observation = BootObservation(
+            boot, milestone, message=message, hardware=hardware, erasure=erasure, layout=layout
+        )
         return await self._recorded(visit.machine.name, observation)
 
     async def _recorded(self, machine: str, observation: BootObservation) -> ReportAnswer:
@@ -424,17 +406,18 @@ class NetbootSite:
             return ReportAnswer(503, {"error": "cannot record it now"}, RETRY_S)
         return DONE
 
-    async def _write_obstacle(self, visit: BootVisit) -> FileRejected | NotReadyYet | None:
+    async def _write_obstacle(self, visit: BootVisit, path: str) -> FileRejected | NotReadyYet | None:
         """Return why a boot may not write a disk now; None if it may."""
         boot, consent = visit.request.boot, self._consent(visit.request)
-        if write_obstacle(visit.machine, boot, consent) is None:
+        rootfs = is_rootfs(path)
+        if write_obstacle(visit.machine, boot, consent, rootfs=rootfs) is None:
             return None
         try:  # another replica may have recorded a report just now
             machine = await self._parts.api.get(MACHINES, visit.machine.name)
         except ApiError as error:
             log.warning("cannot read the Machine", error=error, machine=visit.machine.name)
             return NotReadyYet(RETRY_S, "cannot read the Machine now")
-        obstacle = write_obstacle(machine, boot, consent)
+        obstacle = write_obstacle(machine, boot, consent, rootfs=rootfs)
         if obstacle is not None:
             self._writer.note(machine.name, BootObservation(boot, message=obstacle.text))
         return obstacle
@@ -527,7 +510,12 @@ class NetbootSite:
         if path == USER_DATA:
             return EMPTY_USER_DATA
         disk, is_digest = path.removesuffix(DIGEST), path.endswith(DIGEST)
-        if is_digest and served.disk_sha256 and file_role(disk, served.loaders) is FileRole.DISK:
+        if (
+            is_digest
+            and served.disk_sha256
+            and not is_rootfs(disk)
+            and file_role(disk, served.loaders) is FileRole.DISK
+        ):
             there = self._library.find(served.disk, disk)
             return None if there is None else f"{served.disk_sha256}  {disk}\n".encode()
         return None

@@ -42,6 +42,7 @@ from unbounded.kube.workqueue import WorkQueue
 from unbounded.metalman.erase_choice import merge_erasures
 from unbounded.metalman.hardware_merge import hardware_change, reported
 from unbounded.metalman.inspection import change_condition, is_repetition
+from unbounded.metalman.netboot.layouts import merged_record
 from unbounded.metalman.netboot.model import BootObservation, ConditionState, milestone_rank
 from unbounded.operations.record import with_nulls
 
@@ -82,6 +83,7 @@ class BootStatusWriter:
                 "operations",
                 "targetDisk",
                 "hardware",
+                "layout",
             ),
             cache=machines,
         )
@@ -206,6 +208,7 @@ def merge_observations(before: BootObservation, new: BootObservation) -> BootObs
         erasure=before.erasure or new.erasure,
         erasures=merge_erasures(before.erasures, new.erasures),
         is_erased=before.is_erased or new.is_erased,
+        layout=new.layout or before.layout,
     )
 
 
@@ -231,6 +234,10 @@ def status_change(machine: Machine, observation: BootObservation, now: str) -> d
         status["targetDisk"] = observation.disk
     if observation.is_erased and machine.status.target_disk is not None:
         status["targetDisk"] = None
+    if observation.layout is not None:
+        layout = merged_record(machine.status.layout, observation.layout)
+        if layout != machine.status.layout:
+            status["layout"] = with_nulls(layout)
     if observation.hardware is not None:
         hardware = reported(machine.status.hardware, observation.hardware)
         if not is_repetition(machine.status.hardware, hardware):

@@ -1,0 +1,150 @@
+"""Layouts of boots: compiled from the MachineProfile and the installer's report, recorded in the status, and served.
+
+A layout is compiled again for each request from what the status has, so any replica serves it. The record of the boot
+in `status.layout` says which one was announced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from unbounded.api.hardware import HardwareFacts
+from unbounded.api.machine import MACHINES, LayoutRecord, Machine
+from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
+from unbounded.kube.errors import ApiError, NotFound
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+from unbounded.metalman.http.ports import FileRejected, HardwareReport, NotReadyYet, Rendered, ReportAnswer
+from unbounded.metalman.layout.compiler import LayoutRequest, compile_layout
+from unbounded.metalman.layout.matching import DiskConsent
+from unbounded.metalman.layout.model import DiskLayout, LayoutChoice, LayoutRefused, LayoutWait
+from unbounded.metalman.netboot.files import content_etag
+from unbounded.metalman.netboot.install_checks import has_faults, network_obstacle
+
+LAYOUT: Final = "layout"
+RETRY_S: Final = 5
+_PERSISTENT: Final = "/dev/disk/"
+Record = Callable[[str, LayoutRecord | None], Awaitable[ReportAnswer | None]]
+
+log = Log("metalman.netboot")
+
+
+def profile_name(machine: Machine) -> str:
+    """Return the name of a Machine's MachineProfile; empty if it has none."""
+    pxe = machine.spec.pxe
+    return "" if pxe is None or pxe.profile_ref is None else pxe.profile_ref.name
+
+
+def layout_request(
+    machine: Machine, profile: MachineProfile, boot: str, erase: tuple[str, ...], *, allow_scripts: bool
+) -> LayoutRequest:
+    """Return what the layout of a Machine is compiled from, beside the disks.
+
+    Args:
+        boot: the boot that installs; empty for a forecast.
+        erase: serial numbers of the disks that the operation permits to be erased.
+    """
+    last, pxe = machine.status.layout, machine.spec.pxe
+    consent = DiskConsent(
+        recorded=() if last is None else last.disks,
+        erase=erase,
+        used=last.erasures if last is not None and last.boot == boot else (),
+        machine=machine.name if pxe is not None and pxe.redfish is not None else "",
+    )
+    return LayoutRequest(profile.name, profile.spec, machine.lasting_uid, consent, allow_scripts)
+
+
+def layout_record(layout: DiskLayout, boot: str) -> LayoutRecord:
+    """Return the record of a layout. A path that another disk may have at the next boot is left out."""
+    paths = tuple(one.path if one.path.startswith(_PERSISTENT) else "" for one in layout.disks)
+    return LayoutRecord(boot=boot, profile=layout.profile, digest=layout.digest, disks=paths, erasures=layout.erasures)
+
+
+class BootLayouts:
+    """Answers of one server to the reports and requests of installers of Machines with a profile.
+
+    Args:
+        allow_scripts: commands of profiles may run on hosts.
+    """
+
+    def __init__(self, api: Api, *, allow_scripts: bool) -> None:
+        self._api = api
+        self._allow_scripts = allow_scripts
+
+    async def answer(
+        self, machine: Machine, boot: str, erase: tuple[str, ...], report: HardwareReport, record: Record
+    ) -> ReportAnswer:
+        """Compile the layout of a report, and record it.
+
+        Args:
+            record: writes the report with a message and a layout; returns an answer if it could not.
+        """
+        try:
+            choice = await self._compiled(machine, boot, erase, report.hardware, final=report.final)
+        except ApiError as error:
+            return _unreadable(error, machine)
+        if isinstance(choice, LayoutWait):
+            return ReportAnswer(200, {"status": "ok", "action": "Wait", "message": choice.message})
+        if isinstance(choice, LayoutRefused):
+            return await record(choice.message, None) or ReportAnswer(409, {"error": choice.message})
+        made = layout_record(choice, boot)
+        refused = await record(f"metalman has compiled layout {choice.digest} of MachineProfile {choice.profile}", made)
+        if refused is not None:
+            return refused
+        try:  # a write for a boot that has just ended is dropped
+            seen = (await self._api.get(MACHINES, machine.name)).status.layout
+        except ApiError as error:
+            return _unreadable(error, machine)
+        if seen is None or merged_record(seen, made) != seen:
+            return ReportAnswer(503, {"error": "cannot record the layout now"}, RETRY_S)
+        serials = ",".join(one.serial_number for one in choice.erasures)
+        erases = {"erase": serials} if serials else {}
+        log.info("layout compiled", machine=machine.name, boot=boot, layout=choice.digest, **erases)
+        return ReportAnswer(200, {"status": "ok", "action": "Layout", "layout": choice.digest, **erases})
+
+    async def text(self, name: str, boot: str, erase: tuple[str, ...]) -> Rendered | NotReadyYet | FileRejected:
+        """Return the text of the layout that was announced to a boot."""
+        try:
+            machine = await self._api.get(MACHINES, name)
+            if not profile_name(machine):
+                return FileRejected(404, "the Machine has no profile")
+            hardware, record = machine.status.hardware, machine.status.layout
+            if hardware is None or record is None or hardware.boot != boot or record.boot != boot:
+                return NotReadyYet(RETRY_S, "the installer has not reported the hardware yet")
+            choice = await self._compiled(machine, boot, erase, hardware, final=True)
+        except ApiError as error:
+            log.warning("cannot read the layout", error=error, machine=name)
+            return NotReadyYet(RETRY_S, "cannot read the layout now")
+        if not isinstance(choice, DiskLayout) or choice.digest != record.digest:
+            return FileRejected(409, "the layout is not the announced one any more: the profile or the disks changed")
+        content = choice.text.encode()
+        return Rendered(content, content_etag(content), "text/plain; charset=utf-8")
+
+    async def _compiled(
+        self, machine: Machine, boot: str, erase: tuple[str, ...], hardware: HardwareFacts, *, final: bool
+    ) -> LayoutChoice:
+        """Compile the layout of a Machine, if the host has the network cards of the Machine's network."""
+        if obstacle := network_obstacle(machine, hardware):
+            return LayoutRefused(obstacle) if final or has_faults(machine) else LayoutWait(obstacle)
+        try:
+            profile = await self._api.get(MACHINE_PROFILES, profile_name(machine))
+        except NotFound:
+            return LayoutRefused(f"spec.pxe.profileRef: there is no MachineProfile {profile_name(machine)}")
+        request = layout_request(machine, profile, boot, erase, allow_scripts=self._allow_scripts)
+        return compile_layout(request, hardware.disks, final=final)
+
+
+def _unreadable(error: ApiError, machine: Machine) -> ReportAnswer:
+    log.warning("cannot read the Machine or its profile", error=error, machine=machine.name)
+    return ReportAnswer(503, {"error": "cannot read the Machine or its profile now"}, RETRY_S)
+
+
+def merged_record(old: LayoutRecord | None, new: LayoutRecord) -> LayoutRecord:
+    """Return the record after another layout of the same boot: permitted erasures stay, as consent is valid once."""
+    if old is None or old.boot != new.boot:
+        return new
+    before = tuple(one for one in old.erasures if one not in new.erasures)
+    return msgspec.structs.replace(new, erasures=(*before, *new.erasures))
