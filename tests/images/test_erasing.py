@@ -14,6 +14,7 @@ from tests.images.content import MIB, put
 from tests.images.drives import self_erasing
 from tests.images.loops import Attach, loop_devices
 from tests.images.support import Host, Site, needed, site
+from tests.support.seeds import first_seed
 from unbounded.api.erasure import DiskErasureRecord
 
 pytestmark = pytest.mark.slow
@@ -324,3 +325,29 @@ async def test_an_ata_drive_that_does_not_erase_itself_is_overwritten(
     assert (methods["SecureErase"] or "").startswith(failure.strip(": ")), methods
     assert zero(made)
     assert ("--security-disable unbounded" in calls.read_text()) == ("ERASES" in settings)  # it is left without one
+
+
+CUTS: Final = 12 if os.environ.get("UNBOUNDED_SOAK") else 2
+
+
+@pytest.mark.parametrize("number", range(CUTS))
+async def test_after_a_power_cut_the_report_is_true_and_a_second_start_erases_what_is_left(
+    host: Host, where: Site, number: int
+) -> None:
+    chance = random.Random(first_seed() + number)
+    disks = {f"S-{name.upper()}": disk(host, name) for name in ("sda", "sdb", "sdc")}
+    where.erases = ("S-SDA", "S-SDB")
+    host.within = (needed("timeout"), "--signal=KILL", f"{chance.uniform(0.5, 8):.2f}")
+    await host.install(where, **SWIFT)
+    states = {one.serial_number: one.state for one in where.erasures}
+    for serial, file in disks.items():
+        if states.get(serial, "Untouched") == "Untouched":
+            assert file.read_bytes() == DATA * 24, (serial, states)
+        if states.get(serial) == "Erased":
+            assert zero(file), (serial, states)
+    host.within = ()
+    code, out = await host.install(where, **SWIFT)
+    assert code == 3, (out, where.reports)
+    assert zero(disks["S-SDA"])
+    assert zero(disks["S-SDB"])
+    assert disks["S-SDC"].read_bytes() == DATA * 24
