@@ -18,6 +18,7 @@ from unbounded.api.machine import MACHINES, DiskErasure, LayoutRecord
 from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.metalman.http.ports import FileRejected, HardwareReport, NotReadyYet, OnDisk, Rendered, ReportAnswer
 from unbounded.metalman.netboot.install_checks import BY_PROFILE, NO_LAYOUT
+from unbounded.metalman.replace_observation import erasure_evidence
 
 A, B, C = disk("sda"), disk("sdb"), disk("sdc")
 WITH_PROFILE: Final[dict[str, Any]] = {"pxe": {"redfish": REDFISH, "profileRef": {"name": "mirror"}}}
@@ -105,7 +106,7 @@ async def test_a_missing_disk_is_awaited_and_then_refused(tmp_path: Path) -> Non
 async def test_foreign_disks_are_written_with_consent_that_is_recorded_and_valid_once(tmp_path: Path) -> None:
     foreign = [replace(one, state=FOREIGN, contents="LVM") for one in (A, B)]
     async with netboot_site(tmp_path) as world:
-        await requested(world, erase="S-sda,S-sdb")
+        boot = await requested(world, erase="S-sda,S-sdb")
         answer = await reported(world, *foreign)
         assert answer.body["erase"] == "S-sda,S-sdb"
         erasures = tuple(DiskErasure(serial_number=f"S-{one.name}", contents="LVM") for one in (A, B))
@@ -114,6 +115,12 @@ async def test_foreign_disks_are_written_with_consent_that_is_recorded_and_valid
         other = await reported(world, replace(foreign[0], contents="xfs"), foreign[1])
         assert "consent is valid once" in str(other.body["error"])
         assert (await recorded(world)).erasures == erasures
+        machine = await world.api.get(MACHINES, "m1")
+        assert erasure_evidence(machine, boot, "alice") == tuple(
+            f"the erasure of disk {serial} was permitted: it held LVM; requested by alice or MachineProfile mirror"
+            for serial in ("S-sda", "S-sdb")
+        )
+        assert erasure_evidence(machine, "another boot", "alice") == ()
     async with netboot_site(tmp_path / "without") as world:
         await requested(world)
         refused = await reported(world, *foreign)
