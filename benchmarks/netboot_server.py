@@ -35,6 +35,7 @@ from unbounded.metalman.http.ports import (
     OnDisk,
     ProgressReport,
     ReportAnswer,
+    RescueReport,
 )
 from unbounded.metalman.tftp import server as tftp_server
 from unbounded.metalman.tftp.protocol import MemoryContent, TftpContent, TftpRejection
@@ -83,6 +84,9 @@ class Boots:
         return NOTHING
 
     async def erasure(self, client: str, prefix: str, report: DiskErasureRecord) -> ReportAnswer:
+        return NOTHING
+
+    async def rescue(self, client: str, prefix: str, report: RescueReport) -> ReportAnswer:
         return NOTHING
 
     async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:

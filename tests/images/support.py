@@ -23,11 +23,13 @@ from tests.fetch.registries import served
 from tests.images.content import MIB
 from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.hardware import DiskFacts
+from unbounded.api.operation import MachineOperation, MachineOperationSpec, OperationKind
 from unbounded.metalman import disk_choice, erase_choice
 from unbounded.metalman.disk_choice import AwaitedDisk, ChosenDisk, DiskRefused, DiskSelection
 from unbounded.metalman.erase_choice import ErasurePlan
-from unbounded.metalman.http.ports import HardwareReport
-from unbounded.metalman.http.requests import erasure_report, hardware_report
+from unbounded.metalman.http.ports import HardwareReport, RescueReport
+from unbounded.metalman.http.requests import erasure_report, hardware_report, rescue_report
+from unbounded.metalman.netboot.rescue_reports import rescue_answer
 
 TOP: Final = Path(__file__).parents[2]
 INSTALLER: Final = TOP / "images" / "installer" / "lib"
@@ -65,6 +67,9 @@ class Site:
         erasures: the state of each of them, by the posts to `/erasure`.
         begun: the serial numbers of those that the installer asked for.
         keeps: serial numbers of disks that may not be begun.
+        keys: the parameter authorizedKeys of the HostRescue.
+        rescues: the posts to `/rescue`.
+        rescue_answers: status of the next answers to `/rescue`, before the keys are sent.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -80,6 +85,9 @@ class Site:
     erasures: tuple[DiskErasureRecord, ...] = ()
     begun: list[str] = field(default_factory=list)
     keeps: tuple[str, ...] = ()
+    keys: str = ""
+    rescues: list[RescueReport] = field(default_factory=list)
+    rescue_answers: list[int] = field(default_factory=list)
     disabled: int = 0
     asked: list[str] = field(default_factory=list)
     host: str = ""
@@ -123,6 +131,15 @@ class Site:
             return web.Response(status=code, body=msgspec.json.encode(body), content_type="application/json")
         if path == "erasure":
             return self._erased(erasure_report(await request.read()))
+        if path == "rescue":
+            self.rescues.append(rescue_report(await request.read()))
+            if self.rescue_answers:
+                return web.json_response({}, status=self.rescue_answers.pop(0))
+            parameters = {"authorizedKeys": self.keys}
+            operation = MachineOperation(
+                spec=MachineOperationSpec(operation_kind=OperationKind.HOST_RESCUE, parameters=parameters)
+            )
+            return web.Response(body=msgspec.json.encode(rescue_answer(operation).body))
         assert path == "pxe/disable"
         self.disabled += 1
         return web.json_response({})
@@ -242,6 +259,7 @@ class Host:
             "SYS": str(self.root / "sys"),
             "DEV": str(self.root / "dev"),
             "T": str(self.root / "tmp"),
+            "ROOT": str(self.root / "initrd"),
             "PROC": str(self.root / "proc"),
             "UDEV": str(self.root / "udev"),
             "KMSG": str(self.root / "said"),

@@ -7,7 +7,7 @@ REPORT_AGAIN_S=5
 # choose_disk UID: reports, until metalman has answered what is to be done: in ACTION Write, with the path of the disk in
 # CHOSEN and in ERASE the serial number of a foreign disk that it permits to be erased, or Layout, with the digest of the
 # layout in LAYOUT and in ERASE such numbers between commas, or Erase, with the names of the disks in ERASE_DISKS, or
-# PowerOff. Fails with the reason in $T/trouble.
+# PowerOff, or Rescue. Fails with the reason in $T/trouble.
 choose_disk() {
     choose_since=${DISKS_SINCE:-$(seconds)}
     choose_final=false
@@ -20,7 +20,7 @@ choose_disk() {
         ERASE=$(answered erase)
         LAYOUT=$(answered layout)
         case $ACTION:$choose_final in
-            PowerOff:*) return 0 ;;
+            PowerOff:* | Rescue:*) return 0 ;;
             Erase:*)
                 ERASE_DISKS=$(answered disks)
                 is_names "$ERASE_DISKS" && return 0

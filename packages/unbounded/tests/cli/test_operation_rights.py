@@ -15,6 +15,7 @@ from tests.support.agent_rights import MERGE, OPERATIONS, obj
 pytestmark = pytest.mark.slow
 
 BY = "unbounded-cloud.io/requested-by"
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHqczVtRFNAxbrJtsSlx9izzEO4fOvY32RAAoFjZmvZ+ me@here"
 COPY = "unbounded-cloud.io/migrated-from"
 GROUP, RBAC = "unbounded-cloud.io", "/apis/rbac.authorization.k8s.io/v1"
 WRONG = "the annotation unbounded-cloud.io/requested-by must be the name of the user who creates the operation, alice"
@@ -106,18 +107,23 @@ async def test_a_copy_of_a_migration_keeps_the_requester_and_stays_a_copy(tmp_pa
         assert await change(alice, "copied", COPY, None) == kept
 
 
-async def test_who_may_replace_a_machine_may_not_erase_its_disks(tmp_path: Path) -> None:
+async def grant(admin: Client, user: str, *verbs: str) -> None:
+    """Let a user create operations, with these verbs on Machine m1."""
     rules = [
         {"apiGroups": [GROUP], "resources": ["machineoperations"], "verbs": ["create"]},
-        {"apiGroups": [GROUP], "resources": ["machines"], "resourceNames": ["m1"], "verbs": ["erase"]},
+        {"apiGroups": [GROUP], "resources": ["machines"], "resourceNames": ["m1"], "verbs": list(verbs)},
     ]
+    await admin.create(f"{RBAC}/clusterroles", {"metadata": {"name": user}, "rules": rules if verbs else rules[:1]})
+    subjects = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
+    reference = {"kind": "ClusterRole", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
+    bound = {"metadata": {"name": user}, "roleRef": reference, "subjects": subjects}
+    await admin.create(f"{RBAC}/clusterrolebindings", bound)
+
+
+async def test_who_may_replace_a_machine_may_not_erase_its_disks(tmp_path: Path) -> None:
     async with deployed(tmp_path) as (server, admin), acting(server, "carol") as carol, acting(server, "dora") as dora:
-        for user, given in (("carol", rules[:1]), ("dora", rules)):
-            await admin.create(f"{RBAC}/clusterroles", {"metadata": {"name": user}, "rules": given})
-            subjects = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
-            reference = {"kind": "ClusterRole", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
-            bound = {"metadata": {"name": user}, "roleRef": reference, "subjects": subjects}
-            await admin.create(f"{RBAC}/clusterrolebindings", bound)
+        await grant(admin, "carol")
+        await grant(admin, "dora", "erase")
         lacks = "parameters.eraseDisks needs the verb erase on machines.unbounded-cloud.io, and"
         assert await refusal(carol, operation("plain", erases=False)) == ""
         assert await refusal(carol, operation("c", "carol")) == f"{lacks} carol does not have it for Machine m1"
@@ -129,3 +135,41 @@ async def test_who_may_replace_a_machine_may_not_erase_its_disks(tmp_path: Path)
             await refusal(dora, operation("d2", "dora", machineRef="m2"))
             == f"{lacks} dora does not have it for Machine m2"
         )
+
+
+def rescue(name: str, keys: str = KEY, **target: Any) -> dict[str, Any]:
+    return obj(
+        "MachineOperation",
+        name,
+        operationKind="HostRescue",
+        parameters={"authorizedKeys": keys},
+        **(target or {"machineRef": "m1"}),
+    )
+
+
+async def test_a_kind_needs_its_own_verb_on_the_machine(tmp_path: Path) -> None:
+    async with deployed(tmp_path) as (server, admin), acting(server, "carol") as carol, acting(server, "dora") as dora:
+        await grant(admin, "carol", "erase")
+        await grant(admin, "dora", "rescue")
+        lacks = "HostRescue needs the verb rescue on machines.unbounded-cloud.io, and"
+        reboot = obj("MachineOperation", "reboot", operationKind="HostReboot", machineRef="m1")
+        assert await refusal(carol, reboot) == ""
+        assert await refusal(carol, rescue("c")) == f"{lacks} carol does not have it for Machine m1"
+        assert await refusal(dora, rescue("d")) == ""
+        assert await refusal(dora, rescue("d2", machineRef="m2")) == f"{lacks} dora does not have it for Machine m2"
+        many = rescue("many", machineSelector={"matchLabels": {"unbounded-cloud.io/site": "a"}})
+        assert await refusal(dora, many) == "HostRescue needs machineRef, as it needs the verb rescue on that Machine"
+
+
+@pytest.mark.parametrize("keys", ["", "ssh-ed25519 AAAA\nno key", f'command="sh" {KEY}', "\n".join([KEY] * 17), None])
+async def test_a_rescue_without_valid_keys_is_refused_at_its_creation(tmp_path: Path, keys: str | None) -> None:
+    body = rescue("r", keys or "")
+    if keys is None:
+        body["spec"]["parameters"] = {}
+    async with deployed(tmp_path) as (_, admin):
+        answer = await admin.ask("POST", OPERATIONS, body)
+        assert answer.status == 422, answer.text
+        (cause,) = answer.json()["details"]["causes"]
+        assert cause["field"] == "spec.parameters"
+        assert "HostRescue needs parameters.authorizedKeys" in cause["message"]
+        assert (await admin.ask("POST", OPERATIONS, rescue("r", "\n".join([KEY] * 16)))).status == 201

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from typing import Any, Final
 
+from tests.metalman.support.netboot_host import RESCUE as RESCUE_SYSTEM
 from tests.metalman.support.netboot_host import NetbootHost, Story
 from tests.operations.faults import Incarnation
 from tests.operations.simulated import Host, Outside, PowerExecutor, Violation
@@ -15,7 +16,7 @@ from tests.support.virtual_time import virtual_now
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.port import Api
-from unbounded.metalman import erase_stages, inspect_stages, power, replace
+from unbounded.metalman import erase_stages, inspect_stages, power, replace, rescue_stages
 from unbounded.metalman.erase_choice import is_begun
 from unbounded.metalman.executor import NETBOOT_PROCEDURES, PROCEDURES
 from unbounded.metalman.redfish.ports import BmcPowerState, BootOverride
@@ -43,6 +44,9 @@ PROOF[OperationKind.HOST_ERASE] = {
     erase_stages.SEEN_STAYS_OFF,
 }
 PROOF[OperationKind.HOST_INSPECT] = {replace.SEEN_LOADER, inspect_stages.SEEN_REPORT, inspect_stages.SEEN_RESTORED}
+PROOF[OperationKind.HOST_RESCUE] = {replace.SEEN_LOADER, rescue_stages.SEEN_RESCUE, inspect_stages.SEEN_RESTORED}
+LEAVE_SYSTEM: Final = (OperationKind.HOST_INSPECT, OperationKind.HOST_RESCUE)
+RESCUE: Final = {"authorizedKeys": RESCUE_SYSTEM["hostKey"], "minutes": "1"}
 ARMING: Final = {replace.BOOT_ONCE: "Once", replace.BOOT_TO_STAY: "Continuous", replace.CLEAR_BOOT: ""}
 
 
@@ -149,6 +153,8 @@ class NetbootWorld(World):
         return machine
 
     async def operation(self, name: str, kind: str, machine: str | None = None, **spec: Any) -> MachineOperation:
+        if kind == OperationKind.HOST_RESCUE:
+            spec = {"parameters": RESCUE, **spec}
         made = await super().operation(name, kind, machine, **spec)
         if kind == OperationKind.HOST_REPLACE:
             self.kinds[name] = REIMAGE
@@ -169,7 +175,7 @@ class NetbootWorld(World):
         for uid, story in self.stories.items():
             if uid in installs and story.status.get("reason") == reasons.CANCELLED:
                 raise Violation(f"{story} was cancelled, and its image was written")
-            if uid in installs and self.kinds[story.name] in (OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE):
+            if uid in installs and self.kinds[story.name] in LEAVE_SYSTEM:
                 raise Violation(f"{story} has written an image")
             self._judge_erasure(uid, story)
 
@@ -189,7 +195,7 @@ class NetbootWorld(World):
     def _happened(self, kind: str, story: Told) -> bool:
         if kind == OperationKind.HOST_ERASE:
             return story.power_at_end == power.BmcPowerFact.OFF
-        if kind == OperationKind.HOST_INSPECT:
+        if kind in LEAVE_SYSTEM:
             return story.power_at_end == story.power_at_claim
         if kind != REIMAGE:
             return super()._happened(kind, story)

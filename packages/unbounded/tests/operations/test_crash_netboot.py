@@ -23,14 +23,15 @@ POWER = ("HostReboot", "HostPowerOff", "HostPowerOn")
 SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
 SCHEDULES = 5_000 if SOAK else 100
 BATCH = 50
-BOOTS = [("HostReplace", "On"), ("HostInspect", "On"), ("HostInspect", "Off"), ("HostErase", "On")]
-KINDS = ("HostReplace", "HostReplace", "HostInspect", "HostErase", *POWER)
+ON = [(kind, "On") for kind in ("HostReplace", "HostInspect", "HostErase", "HostRescue")]
+BOOTS = [*ON, ("HostInspect", "Off")]
+KINDS = ("HostReplace", "HostReplace", "HostInspect", "HostErase", "HostRescue", *POWER)
 
 
 async def _calm(kind: str, crashes: list[int], pause_s: tuple[float, float], was: str = "On") -> int:
     """Run one operation whose executor is interrupted; return the awaits of the longest life."""
     world = NetbootWorld(random.Random(0))
-    await world.netboot("m1", Story(image_s=2.0, writes_s=10.0 if kind == "HostReplace" else 2.0))
+    await world.netboot("m1", Story(image_s=2.0, writes_s=10.0 if kind == "HostReplace" else 2.0, leaves_s=9.0))
     world.outside.host("m1").power = was
     keeper = asyncio.create_task(world.metalman().keep(crashes=crashes, pause_s=pause_s))
     world.steward().start()
@@ -41,7 +42,7 @@ async def _calm(kind: str, crashes: list[int], pause_s: tuple[float, float], was
     operation = await world.get("op")
     assert operation.status.phase == "Complete", (crashes, operation.status)
     assert len(world.netboots["m1"].installs) == (kind == "HostReplace")
-    if kind == "HostInspect":
+    if kind in ("HostInspect", "HostRescue"):
         assert world.outside.host("m1").power == was
     if kind == "HostErase":
         assert world.outside.host("m1").power == "Off"
@@ -115,6 +116,8 @@ def _story(chance: random.Random) -> Story:
         powers_off=chance.random() < 0.2,
         step_s=chance.uniform(0.5, 10),
         lag_s=chance.uniform(0, 3),
+        leaves_s=chance.choice([None, 30.0]),
+        hangs=chance.random() < 0.2,
     )
 
 

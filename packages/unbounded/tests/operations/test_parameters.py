@@ -13,6 +13,7 @@ from unbounded.operations.ownership import ExecutorKind
 from unbounded.operations.parameters import TABLE, disks_to_erase, erased_disks, grace_s, invalid, is_forced
 
 URL = "https://example.com/agent.tar.gz"
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHqczVtRFNAxbrJtsSlx9izzEO4fOvY32RAAoFjZmvZ+"
 BLOB = "AAAAC3NzaC1lZDI1NTE5AAAAIJX1"
 
 
@@ -29,6 +30,8 @@ BLOB = "AAAAC3NzaC1lZDI1NTE5AAAAIJX1"
         ("HostReplace", {"sshAuthorizedKeys": f"# ours\nssh-ed25519 {BLOB} me@here\nrestrict,pty ssh-rsa {BLOB}==\n"}),
         ("HostReplace", {"sshAuthorizedKeys": f"sk-ecdsa-sha2-nistp256@openssh.com {BLOB}"}),
         ("NodeReboot", {}),
+        ("HostRescue", {"authorizedKeys": KEY}),
+        ("HostRescue", {"authorizedKeys": f"{KEY} me@here (laptop)\n{KEY}\n", "minutes": "1440", "graceSeconds": "5"}),
     ],
 )
 def test_these_are_right(kind: str, parameters: dict[str, str]) -> None:
@@ -58,6 +61,19 @@ def test_these_are_right(kind: str, parameters: dict[str, str]) -> None:
         ("AgentUpgrade", {"downloadURL": "https://u:p@x/y"}, ("spec.parameters.downloadURL",)),
         ("AgentUpgrade", {"downloadURL": "https://[::1/y"}, ("spec.parameters.downloadURL",)),
         ("AgentUpgrade", {"downloadURL": URL, "sha256": "abc"}, ("spec.parameters.sha256", "64 hexadecimal")),
+        ("HostRescue", {}, ("spec.parameters.authorizedKeys", "required")),
+        (
+            "HostRescue",
+            {"authorizedKeys": f'command="sh" {KEY}'},
+            ("spec.parameters.authorizedKeys", "without options"),
+        ),
+        ("HostRescue", {"authorizedKeys": f'{KEY} "me"'}, ("spec.parameters.authorizedKeys",)),
+        ("HostRescue", {"authorizedKeys": KEY.replace("25519 ", "25519  ")}, ("spec.parameters.authorizedKeys",)),
+        ("HostRescue", {"authorizedKeys": KEY[:-8]}, ("spec.parameters.authorizedKeys",)),
+        ("HostRescue", {"authorizedKeys": KEY.replace("ed25519", "rsa", 1)}, ("spec.parameters.authorizedKeys",)),
+        ("HostRescue", {"authorizedKeys": "\n".join([KEY] * 17)}, ("spec.parameters.authorizedKeys", "1 to 16")),
+        ("HostRescue", {"authorizedKeys": KEY, "minutes": "0"}, ("spec.parameters.minutes", "1 to 1440")),
+        ("HostRescue", {"authorizedKeys": KEY, "minutes": "1441"}, ("spec.parameters.minutes",)),
     ],
 )
 def test_a_wrong_one_is_named_with_what_would_be_right(
@@ -137,7 +153,11 @@ def test_a_long_value_is_not_repeated_whole() -> None:
 @pytest.mark.slow
 @given(st.sampled_from(OperationKind), st.sampled_from([p.name for p in TABLE]), st.text(max_size=40))
 def test_any_value_is_right_or_refused_with_its_name(kind: OperationKind, name: str, value: str) -> None:
-    required = {OperationKind.AGENT_UPGRADE: {"downloadURL": URL}, OperationKind.HOST_ERASE: {"disks": "S1"}}
+    required = {
+        OperationKind.AGENT_UPGRADE: {"downloadURL": URL},
+        OperationKind.HOST_ERASE: {"disks": "S1"},
+        OperationKind.HOST_RESCUE: {"authorizedKeys": KEY},
+    }
     operation = host_erase("S1")
     spec = replace(operation.spec, operation_kind=kind, parameters={**required.get(kind, {}), name: value})
     text = invalid(replace(operation, spec=spec))

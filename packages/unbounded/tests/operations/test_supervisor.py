@@ -16,7 +16,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_PAUSED, FINALIZER_OPERATION
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations import reasons
-from unbounded.operations.default_deadlines import DEADLINE_S
+from unbounded.operations.default_deadlines import DEADLINE_S, deadline_s
 from unbounded.operations.executor_health import Unavailability
 from unbounded.operations.supervisor_plan import (
     AFTERMATH_S,
@@ -236,7 +236,7 @@ def test_a_running_operation_is_not_cancelled_or_unheld_by_the_steward() -> None
 @pytest.mark.parametrize("kind", DEADLINE_S)
 def test_executor_silent_past_the_deadline_is_lost_and_keeps_the_lock(kind: OperationKind) -> None:
     operation = operation_of(kind=kind, status=claim())
-    limit_s = DEADLINE_S[kind] + LOST_AFTER_S
+    limit_s = deadline_s(operation) + LOST_AFTER_S
     before = _verdict(operation, claimed_s=limit_s - 1, unchanged_s=limit_s - 1)
     assert before == NoAction(1.0)
     decided = _verdict(operation, claimed_s=limit_s, unchanged_s=limit_s)

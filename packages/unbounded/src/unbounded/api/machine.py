@@ -25,6 +25,7 @@ from unbounded.api.meta import Condition, Kind, Object
 from unbounded.api.names import ANNOTATION_PROVIDER, GROUP, LABEL_SITE, VERSION
 from unbounded.api.operation import OperationsStatus
 from unbounded.api.profile import MAX_DEVICES
+from unbounded.api.rescue import RescueSystem
 
 MAX_RECENT_OPERATIONS: Final = 10
 # holds the lock like an operation, without an object: the agent releases the lock
@@ -42,6 +43,8 @@ class NetbootMilestone(StrEnum):
     INSTALLER_STARTED = "InstallerStarted"
     HARDWARE_REPORTED = "HardwareReported"  # the end of the boot of a HostInspect
     DISKS_ERASED = "DisksErased"  # the end of the boot of a HostErase
+    RESCUE_STARTED = "RescueStarted"  # the SSH server of a HostRescue runs
+    RESCUE_ENDED = "RescueEnded"  # the user switched the rescue system off from inside
     IMAGE_WRITING = "ImageWriting"
     IMAGE_WRITTEN = "ImageWritten"
     FAILED = "Failed"  # the installer gave up
@@ -255,6 +258,9 @@ class NetbootStatus(ApiStruct, frozen=True, kw_only=True):
         tuple[DiskErasureRecord, ...],
         Field("Disks that this boot of a HostErase erases, and their progress.", max_items=MAX_ERASURES),
     ] = ()
+    rescue: Annotated[
+        RescueSystem | None, Field("SSH server of this boot, from the time at which the rescue system runs.")
+    ] = None
 
 
 class AgentStatus(ApiStruct, frozen=True, kw_only=True):

@@ -41,6 +41,7 @@ class OperationKind(StrEnum):
     HOST_REPLACE = "HostReplace"
     HOST_INSPECT = "HostInspect"
     HOST_ERASE = "HostErase"
+    HOST_RESCUE = "HostRescue"
 
     @property
     def is_host(self) -> bool:
@@ -50,7 +51,7 @@ class OperationKind(StrEnum):
     @property
     def needs_bmc(self) -> bool:
         """Return whether the kind exists only for a host with a BMC."""
-        return self in (OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE)
+        return self in (OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE, OperationKind.HOST_RESCUE)
 
     @property
     def switches_host(self) -> bool:
@@ -254,6 +255,7 @@ class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
             "Parameters of the operation kind: force, graceSeconds (host power); deallocate, keep, accept, "
             "imageID, sshAuthorizedKeys, assignPublicIP (cloud); eraseDisks (HostReplace of bare metal); "
             "disks (HostErase); "
+            "authorizedKeys, minutes (HostRescue); "
             "downloadURL, sha256, retryFailedDigest (AgentUpgrade).",
             max_properties=32,
         ),

@@ -30,7 +30,7 @@ from unbounded.api.network import (
     VLANInterface,
 )
 from unbounded.api.node_settings import RESERVED, SIGNALS, KubeletSettings, NodeSettings
-from unbounded.api.operation import TERMINAL_PHASES, MachineOperation, MachineOperationSpec
+from unbounded.api.operation import TERMINAL_PHASES, MachineOperation, MachineOperationSpec, OperationKind
 from unbounded.api.profile import (
     EraseDevice,
     FileSystem,
@@ -40,6 +40,7 @@ from unbounded.api.profile import (
     PhysicalVolume,
     ProfileDevice,
 )
+from unbounded.api.rescue import RESCUE_KEY_FORM, RESCUE_KEYS, RESCUE_KEYS_MAX
 
 
 @dataclass(frozen=True)
@@ -346,6 +347,13 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
             " || (has(self.machineSelector.matchExpressions) && size(self.machineSelector.matchExpressions) > 0)",
             "machineSelector must not be empty: name at least one label",
             ".machineSelector",
+        ),
+        ValidationRule(
+            f"self.operationKind != '{OperationKind.HOST_RESCUE}' || (has(self.parameters)"
+            f" && 'authorizedKeys' in self.parameters && self.parameters['authorizedKeys'].matches(r'{RESCUE_KEYS}'))",
+            f"HostRescue needs parameters.authorizedKeys: 1 to {RESCUE_KEYS_MAX} lines, each an OpenSSH public key"
+            f" without options, {RESCUE_KEY_FORM}",
+            ".parameters",
         ),
         *map(
             immutable,

@@ -17,7 +17,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
-from unbounded.metalman import drained, erase_stages, inspect_stages, power, replace, replace_stages
+from unbounded.metalman import drained, erase_stages, inspect_stages, power, replace, replace_stages, rescue_stages
 from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
 from unbounded.metalman.boot_order import BootOrder, missing_target
 from unbounded.metalman.erase_choice import is_begun
@@ -60,6 +60,7 @@ from unbounded.metalman.replace_observation import (
     observed_parts,
     power_fact,
     progress_of,
+    rescue_evidence,
     restored,
 )
 from unbounded.metalman.settings import ATTEMPTS, POLL_S
@@ -85,6 +86,7 @@ NETBOOT_PROCEDURES: Final = {
     OperationKind.HOST_REPLACE: replace_stages.replace,
     OperationKind.HOST_INSPECT: inspect_stages.inspect,
     OperationKind.HOST_ERASE: erase_stages.erase,
+    OperationKind.HOST_RESCUE: rescue_stages.rescue,
 }
 PROCEDURES: Final = {**power.PROCEDURES, **NETBOOT_PROCEDURES}
 
@@ -176,8 +178,9 @@ class RedfishExecutor:
             if target.operation.spec.operation_kind == OperationKind.HOST_ERASE:
                 return await self._observe_erase(target)
             observation = await self._observe_netboot(target)
-            erased = erasure_evidence(target.machine, target.operation.metadata.uid, requester(target.operation))
-            return dataclasses.replace(observation, evidence=erased)
+            boot = target.operation.metadata.uid
+            erased = erasure_evidence(target.machine, boot, requester(target.operation))
+            return dataclasses.replace(observation, evidence=(*erased, *rescue_evidence(target.machine, boot)))
         state = await self._system(target.machine)
         where = _system_path(target.machine, state)
         return Observation(fact=power.BmcPowerFact(state.power.value), detail=_power_text(where, state), where=where)

@@ -27,6 +27,7 @@ INSTALL_TIMED_OUT: Final = "InstallTimedOut"
 NODE_NOT_DRAINED: Final = "NodeNotDrained"
 NETWORK_INVALID: Final = "NetworkInvalid"
 NODE_NOT_READY: Final = "NodeNotReady"
+RESCUE_NOT_STARTED: Final = "RescueNotStarted"
 TASK_FAILED: Final = "TaskFailed"
 
 MEANING: Final[Mapping[str, str]] = {
@@ -57,5 +58,6 @@ MEANING: Final[Mapping[str, str]] = {
     NODE_NOT_DRAINED: "The Node of the Machine exists, and is not cordoned or has Pods; the host was not changed.",
     NETWORK_INVALID: "spec.network of the Machine has faults; the host was not changed.",
     NODE_NOT_READY: "The host was installed; its Node did not become Ready in time.",
+    RESCUE_NOT_STARTED: "The host fetched the loader, and the SSH server of the rescue system did not start in time.",
     TASK_FAILED: "The BMC accepted the action as a task, which failed.",
 }

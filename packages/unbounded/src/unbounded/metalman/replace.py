@@ -50,7 +50,7 @@ UNDOING_SHUTDOWN: Final = "UndoingShutdown"
 UNDOING_LOADER: Final = "UndoingLoader"
 UNDOING_START: Final = "UndoingStart"
 CLEANING_UP: Final = "CleaningUp"  # the boot override is removed; the record has the failure
-# of HostInspect and HostErase; see `inspect_stages`
+# of HostInspect, HostErase and HostRescue; see `inspect_stages`
 WAITING_REPORT: Final = "WaitingReport"
 WAITING_ERASE: Final = "WaitingErase"  # of HostErase only; see `erase_stages`
 RESTORING: Final = "Restoring"
@@ -58,6 +58,8 @@ RESTORING_AFTER_SHUTDOWN: Final = "RestoringAfterShutdown"
 RESTORING_AFTER_CANCEL: Final = "RestoringAfterCancel"
 RESTORING_AFTER_FAILURE: Final = "RestoringAfterFailure"
 CLEANING_UP_SHUTDOWN: Final = "CleaningUpShutdown"
+# of HostRescue only; see `rescue_stages`
+RESCUING: Final = "Rescuing"
 
 BOOT_STAGES: Final = frozenset(
     {
@@ -71,6 +73,7 @@ BOOT_STAGES: Final = frozenset(
         WAITING_REPAVE,
         WAITING_REPORT,
         WAITING_ERASE,
+        RESCUING,
     }
 )
 """Stages in which the host is to boot from the network: only in these, the window of its boot is open."""
@@ -128,6 +131,8 @@ class ReplaceFact(StrEnum):
     INSTALLING = "Installing"
     REPORTED = "Reported"  # the installer has reported the hardware of a HostInspect or HostErase
     ERASED = "Erased"  # the installer has erased the disks of a HostErase
+    RESCUED = "Rescued"  # the SSH server of a HostRescue runs
+    LEFT = "Left"  # the user has switched the rescue system off from inside
     WRITTEN = "Written"
     WRITTEN_OFF = "WrittenOff"  # and the host is off
     BOOTED = "Booted"  # cloud-init has started
@@ -209,6 +214,8 @@ _PROGRESS: Final = (
     ReplaceFact.INSTALLING,
     ReplaceFact.REPORTED,
     ReplaceFact.ERASED,
+    ReplaceFact.RESCUED,
+    ReplaceFact.LEFT,
     ReplaceFact.WRITTEN,
     ReplaceFact.WRITTEN_OFF,
     ReplaceFact.BOOTED,

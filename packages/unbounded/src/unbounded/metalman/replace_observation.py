@@ -14,6 +14,7 @@ from unbounded.api.core import Node
 from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.machine import DiskErasure, Machine, NetbootMilestone, NetbootStatus
 from unbounded.api.meta import Condition
+from unbounded.api.rescue import rescue_text
 from unbounded.metalman.boot_order import Targets, boots_from_disk, sends_to_network
 from unbounded.metalman.erase_choice import erasures_text, is_begun
 from unbounded.metalman.redfish.ports import BmcPowerState, BootOverride
@@ -102,6 +103,10 @@ def _boot(snapshot: ReplaceState) -> ReplaceFact | None:
         return ReplaceFact.REPORTED
     if milestone == NetbootMilestone.DISKS_ERASED:
         return ReplaceFact.ERASED
+    if milestone == NetbootMilestone.RESCUE_STARTED:
+        return ReplaceFact.RESCUED
+    if milestone == NetbootMilestone.RESCUE_ENDED:
+        return ReplaceFact.LEFT
     if milestone not in _LOADED | _INSTALLING:
         return None
     if snapshot.netboot is not None and (snapshot.netboot.loads or 0) > LOADS_MAX:
@@ -287,6 +292,12 @@ def erasures_of(machine: Machine, boot: str) -> tuple[DiskErasureRecord, ...]:
 def erase_evidence(records: tuple[DiskErasureRecord, ...], requested_by: str) -> tuple[str, ...]:
     """Return who requested a HostErase that metalman has let begin, as evidence."""
     return (f"the erasure of the disks was requested by {requested_by}",) if is_begun(records) else ()
+
+
+def rescue_evidence(machine: Machine, boot: str) -> tuple[str, ...]:
+    """Return address and host key of the rescue system of a boot, as evidence."""
+    seen = machine.status.netboot
+    return () if seen is None or seen.boot != boot or seen.rescue is None else (rescue_text(seen.rescue),)
 
 
 def boot_evidence(snapshot: ReplaceState) -> str:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.operations.parameters import rescue_minutes
 
 DEADLINE_S: Final = {
     OperationKind.HOST_REBOOT: 1800,
@@ -11,6 +12,7 @@ DEADLINE_S: Final = {
     OperationKind.HOST_REPLACE: 7200,
     OperationKind.HOST_INSPECT: 3600,
     OperationKind.HOST_ERASE: 259_200,  # a large hard disk takes more than a day to overwrite
+    OperationKind.HOST_RESCUE: 3600,  # beside the minutes of the rescue
     OperationKind.NODE_REBOOT: 900,
     OperationKind.AGENT_UPGRADE: 1800,
     OperationKind.AGENT_RESET: 1800,
@@ -19,4 +21,6 @@ DEADLINE_S: Final = {
 
 def deadline_s(operation: MachineOperation) -> int:
     """Return the seconds from the claim after which the operation ends in any stage."""
-    return operation.spec.deadline_seconds or DEADLINE_S[OperationKind(operation.spec.operation_kind)]
+    kind = OperationKind(operation.spec.operation_kind)
+    rescue_s = rescue_minutes(operation) * 60 if kind is OperationKind.HOST_RESCUE else 0
+    return operation.spec.deadline_seconds or DEADLINE_S[kind] + rescue_s

@@ -11,12 +11,17 @@ from urllib.parse import urlsplit
 from unbounded.api.erasure import MAX_ERASURES
 from unbounded.api.names import ANNOTATION_MIGRATED_FROM, ANNOTATION_REQUESTED_BY
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.api.rescue import RESCUE_KEY_FORM, RESCUE_KEYS, RESCUE_KEYS_MAX, is_ssh_key
 from unbounded.operations.ownership import ExecutorKind
 
 GRACE_DEFAULT_S: Final = 120
 ERASE_DISKS: Final = "eraseDisks"
 DISKS: Final = "disks"
 ALL_DISKS: Final = "All"
+AUTHORIZED_KEYS: Final = "authorizedKeys"
+MINUTES: Final = "minutes"
+RESCUE_MINUTES: Final = 60
+RESCUE_MINUTES_MAX: Final = 1440
 _GRACE_MAX_S: Final = 3600
 
 
@@ -86,6 +91,18 @@ def _keys(value: str) -> str | None:
     return None if fits else "lines of an authorized_keys file, each such as ssh-ed25519 AAAA… me@here"
 
 
+def _rescue_keys(value: str) -> str | None:
+    fits = re.fullmatch(RESCUE_KEYS, value, re.ASCII) is not None and all(map(is_ssh_key, value.splitlines()))
+    return (
+        None if fits else f"1 to {RESCUE_KEYS_MAX} lines of OpenSSH public keys without options, each {RESCUE_KEY_FORM}"
+    )
+
+
+def _minutes(value: str) -> str | None:
+    fits = re.fullmatch(r"[0-9]{1,4}", value) is not None and 1 <= int(value) <= RESCUE_MINUTES_MAX
+    return None if fits else f"whole minutes from 1 to {RESCUE_MINUTES_MAX}"
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One parameter: the kinds and executors that accept it, and a check that returns the valid form for an invalid
@@ -100,7 +117,8 @@ class Parameter:
 
 
 _DOWN: Final = frozenset({OperationKind.HOST_REBOOT, OperationKind.HOST_POWER_OFF})
-_GRACE: Final = _DOWN | {OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE}
+_RESCUE: Final = frozenset({OperationKind.HOST_RESCUE})
+_GRACE: Final = _DOWN | _RESCUE | {OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE}
 _OFF: Final = frozenset({OperationKind.HOST_POWER_OFF})
 _REPLACE: Final = frozenset({OperationKind.HOST_REPLACE})
 _ERASE: Final = frozenset({OperationKind.HOST_ERASE})
@@ -120,6 +138,8 @@ TABLE: Final = (
     Parameter("sshAuthorizedKeys", _REPLACE, _CLOUD, _keys),
     Parameter(ERASE_DISKS, _REPLACE, _METALMAN, _serials),
     Parameter(DISKS, _ERASE, _METALMAN, _disks, required=True),
+    Parameter(AUTHORIZED_KEYS, _RESCUE, _METALMAN, _rescue_keys, required=True),
+    Parameter(MINUTES, _RESCUE, _METALMAN, _minutes),
     Parameter("assignPublicIP", _REPLACE, _CLOUD, _boolean),
     Parameter("downloadURL", _UPGRADE, _AGENT, _url, required=True),
     Parameter("sha256", _UPGRADE, _AGENT, _sha256),
@@ -155,6 +175,8 @@ def invalid(
         expected = known[name].check(value)
         if expected is not None:
             return f"spec.parameters.{name} must be {expected}, not {value[:64]!r}"
+    if kind is OperationKind.HOST_RESCUE and operation.spec.machine_ref is None:
+        return f"spec.parameters.{AUTHORIZED_KEYS} needs spec.machineRef, as the keys are for one Machine"
     field = consent_field(kind, given)
     return None if field is None else _without_consent(operation, field)
 
@@ -191,6 +213,19 @@ def disks_to_erase(operation: MachineOperation) -> tuple[str, ...]:
     if operation.spec.operation_kind != OperationKind.HOST_ERASE or _disks(given):
         return ()
     return () if _without_consent(operation, DISKS) else tuple(given.split(","))
+
+
+def rescue_keys(operation: MachineOperation) -> tuple[str, ...]:
+    """Return the public keys that may log in to the rescue system of a HostRescue, a line each."""
+    keys = operation.spec.parameters.get(AUTHORIZED_KEYS, "")
+    is_rescue = operation.spec.operation_kind == OperationKind.HOST_RESCUE
+    return tuple(keys.splitlines()) if is_rescue and _rescue_keys(keys) is None else ()
+
+
+def rescue_minutes(operation: MachineOperation) -> int:
+    """Return the minutes for which the rescue system of a HostRescue runs."""
+    given = operation.spec.parameters.get(MINUTES, "")
+    return RESCUE_MINUTES if _minutes(given) else int(given)
 
 
 def requester(operation: MachineOperation) -> str:

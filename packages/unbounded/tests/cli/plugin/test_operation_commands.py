@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,6 +79,58 @@ async def test_what_destroys_is_refused_without_a_terminal(cli: Cli, api: HttpAp
     assert "--force skips the confirmation" in ran.err
     after = await api.get(MACHINES, machine.name)
     assert after.metadata.resource_version == machine.metadata.resource_version
+    assert machine.name not in (await cli("machine", "operation", "list")).out
+
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHqczVtRFNAxbrJtsSlx9izzEO4fOvY32RAAoFjZmvZ+"
+
+
+async def rescue_starts(api: HttpApi, machine: Machine) -> str:
+    """Act as the executor of a HostRescue whose SSH server starts; gives the operation's name."""
+    async with asyncio.timeout(30):
+        while True:
+            found = [one for one in (await api.list(MACHINE_OPERATIONS)).items if one.spec.machine_ref == machine.name]
+            if found:
+                break
+            await asyncio.sleep(0.05)
+    (operation,) = found
+    assert operation.spec.parameters == {"authorizedKeys": f"{KEY} me@here\n{KEY}", "minutes": "5"}
+    seen: dict[str, Any] = {"boot": operation.metadata.uid, "milestone": "RescueStarted"}
+    seen["rescue"] = {"address": "10.0.0.5", "hostKey": KEY}
+    await api.patch(MACHINES, machine.name, {"status": {"netboot": seen}}, subresource="status")
+    return operation.name
+
+
+@pytest.mark.slow
+async def test_rescue_waits_for_its_ssh_server_and_prints_how_to_connect(
+    cli: Cli, api: HttpApi, machine: Machine, tmp_path: Path
+) -> None:
+    (tmp_path / "a.pub").write_text(f"# mine\n{KEY} me@here\n\n")
+    (tmp_path / "b.pub").write_text(KEY)
+    keys = ("--key", str(tmp_path / "a.pub"), "--key", str(tmp_path / "b.pub"))
+    starting = asyncio.create_task(rescue_starts(api, machine))
+    ran = await cli("machine", "rescue", machine.name, *keys, "--minutes", "5")
+    name = await starting
+    assert ran.status == 0, ran.err
+    assert "host key: SHA256:" in ran.out
+    assert f"ssh -o 'KnownHostsCommand=/bin/echo 10.0.0.5 {KEY}' " in ran.out
+    assert f"machine operation cancel {name}`" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("-----BEGIN OPENSSH PRIVATE KEY-----", "spec.parameters.authorizedKeys must be 1 to 16 lines"),
+        ("", "spec.parameters.authorizedKeys is required for HostRescue"),
+    ],
+)
+async def test_rescue_without_a_public_key_creates_nothing(
+    cli: Cli, machine: Machine, tmp_path: Path, content: str, message: str
+) -> None:
+    (tmp_path / "key").write_text(content)
+    ran = await cli("machine", "rescue", machine.name, "--key", str(tmp_path / "key"))
+    assert ran.status == 2
+    assert message in ran.err
     assert machine.name not in (await cli("machine", "operation", "list")).out
 
 

@@ -220,7 +220,7 @@ async def test_a_host_inspect_gets_no_image_no_user_data_and_no_token(tmp_path: 
         for path in ("disk.img.gz", "cloud-init/user-data"):
             found = await world.site.file(ADDRESS, prefix, path)
             assert isinstance(found, FileRejected), path
-            assert "HostInspect" in found.text
+            assert "installs nothing" in found.text
         assert (await world.site.attest(ADDRESS, prefix, b"{}")).code == 409
         assert (await world.site.disable(ADDRESS, prefix)).code == 409
         assert await reported(world) == ReportAnswer(200, {"status": "ok", "action": "PowerOff"})

@@ -17,6 +17,7 @@ from unbounded.metalman.http.ports import (
     ProgressReport,
     Rendered,
     ReportAnswer,
+    RescueReport,
 )
 
 PREFIX = "abcdefghijklmnopqrstuvwxyz234567"
@@ -88,6 +89,10 @@ class FixedBoots:
 
     async def erasure(self, client: str, prefix: str, report: DiskErasureRecord) -> ReportAnswer:
         self.told.append(("erasure", client, prefix, report))
+        return self.outcome
+
+    async def rescue(self, client: str, prefix: str, report: RescueReport) -> ReportAnswer:
+        self.told.append(("rescue", client, prefix, report))
         return self.outcome
 
     async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:

@@ -18,6 +18,7 @@ from unbounded.api.conditions import set_condition
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES, ActiveOperation
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.api.rescue import RescueSystem, rescue_text
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
 from unbounded.kube.port import Api
@@ -28,6 +29,10 @@ from unbounded_lab.bmc.power import HostPower, Press
 
 DIGEST: Final = "sha256:" + "a" * 64
 LOOK_S: Final = 2.0
+RESCUE: Final = {
+    "address": "10.0.0.5",
+    "hostKey": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHqczVtRFNAxbrJtsSlx9izzEO4fOvY32RAAoFjZmvZ+",
+}
 FROM_NETWORK: Final = ("Pxe", "UefiHttp")
 
 
@@ -52,6 +57,8 @@ class Story:
         node: a Node comes.
         step_s: from one milestone to the next.
         lag_s: from a request of the host to its milestone in the API; the host requests nothing in between.
+        leaves_s: when the user of a rescue system ends it from inside; None: never.
+        hangs: a rescue system does not switch itself off.
     """
 
     image_s: float | None = 0.0
@@ -70,6 +77,8 @@ class Story:
     node: bool = True
     step_s: float = 3.0
     lag_s: float = 0.0
+    leaves_s: float | None = None
+    hangs: bool = False
 
 
 class Hardware(Protocol):
@@ -114,6 +123,7 @@ class NetbootHost:
         self._erasures: dict[str, dict[str, Any]] = {}
         self.begun: set[tuple[str, str]] = set()  # (boot, disk) whose data are lost
         self.installs: list[str] = []  # the boots that wrote an image
+        self.rescues: list[str] = []  # the boots with a rescue system
         self.sources: list[str] = []  # of its boots: where it really came up from
 
     async def run(self) -> None:
@@ -187,6 +197,8 @@ class NetbootHost:
             return
         if self._kind == "HostErase":
             await self._erase(boot)
+        if self._kind == "HostRescue":
+            await self._rescue(boot)
         if self._kind != "HostReplace":
             return
         for percent in range(0, 101, 5):
@@ -220,6 +232,23 @@ class NetbootHost:
     async def _saw_erasure(self, boot: str, serial: str, state: str) -> None:
         self._erasures[boot][serial] = {"serialNumber": serial, "state": state}
         await self._saw(boot, "HardwareReported", erasures=list(self._erasures[boot].values()))
+
+    async def _rescue(self, boot: str) -> None:
+        """Run the rescue system, until its window is closed or its user ends it."""
+        await asyncio.sleep(self.story.step_s)
+        if await self._window() != boot:
+            return
+        message = rescue_text(RescueSystem(address=RESCUE["address"], host_key=RESCUE["hostKey"]))
+        await self._saw(boot, "RescueStarted", message=message, rescue=RESCUE)
+        self.rescues.append(boot)
+        left_s = self.story.leaves_s
+        while await self._window() == boot:
+            await asyncio.sleep(self.story.step_s)
+            if left_s is not None and (left_s := left_s - self.story.step_s) <= 0:
+                await self._saw(boot, "RescueEnded")
+                break
+        if not self.story.hangs:
+            self._hardware.switch_off()
 
     async def _written(self, boot: str) -> None:
         self.installs.append(boot)
@@ -316,6 +345,7 @@ async def replaced(
     cluster: Cluster | None = None,
     spec: dict[str, Any] | None = None,
     kind: str = "HostReplace",
+    parameters: dict[str, str] | None = None,
 ) -> tuple[Cluster, str, MachineOperation]:
     """The cluster, the Machine and the operation of a HostReplace, or of another kind, that has ended."""
     cluster = cluster or Cluster()
@@ -323,7 +353,7 @@ async def replaced(
     if spec:
         await cluster.api.patch(MACHINES, machine, {"spec": spec})
     async with metalman(cluster), netboot_host(cluster, machine, story):
-        name = await cluster.ask(kind, machine)
+        name = await cluster.ask(kind, machine, parameters=parameters or {})
         return cluster, machine, await cluster.ended(name, within_s=7200.0)
 
 

@@ -128,9 +128,10 @@ class World:
         kind: str = "HostReplace",
         erase: str = "",
         by: str = "alice",
+        parameters: dict[str, str] | None = None,
     ) -> str:
         """Have a HostReplace, or another kind, in a stage; gives its UID, which is the boot."""
-        spec: dict[str, Any] = {"operationKind": kind, "machineRef": machine}
+        spec: dict[str, Any] = {"operationKind": kind, "machineRef": machine, "parameters": parameters or {}}
         metadata: dict[str, Any] = {"name": name}
         if erase:
             spec["parameters"] = {"disks" if kind == "HostErase" else "eraseDisks": erase}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from unbounded.cli.plugin import flags
@@ -112,7 +113,7 @@ def _name_argument(parser: ArgumentParser) -> None:
     )
 
 
-def _verb_arguments(parser: ArgumentParser) -> None:
+def _verb_arguments(parser: ArgumentParser, wait_help: str = "Wait until it has ended") -> None:
     _machine_argument(parser)
     _name_argument(parser)
     parser.add_argument(
@@ -122,7 +123,7 @@ def _verb_arguments(parser: ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"Delete the operation this long after its end; 0 deletes it at once (default {TTL_S})",
     )
-    flags.add_wait(parser, default=True)
+    flags.add_wait(parser, default=True, help=wait_help)
 
 
 def _stopping_arguments(parser: ArgumentParser) -> None:
@@ -178,6 +179,33 @@ def _erase_arguments(parser: ArgumentParser) -> None:
     _name_argument(parser)
     flags.add_wait(parser, default=True)
     flags.add_force(parser, "the name of the Machine")
+
+
+def _rescue_arguments(parser: ArgumentParser) -> None:
+    _verb_arguments(parser, wait_help="Wait until the rescue system runs")
+    parser.add_argument(
+        "--key",
+        type=flags.checked(_public_key),
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="Let the OpenSSH public key in this file log in as root. Repeatable",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=flags.checked(flags.number),
+        metavar="N",
+        help="End the rescue after this many minutes (default 60, at most 1440)",
+    )
+
+
+def _public_key(path: str) -> str:
+    """Return the public keys in a file, without comments and empty lines."""
+    try:
+        lines = Path(path).expanduser().read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    return "\n".join(line.strip() for line in lines if line.strip() and not line.startswith("#"))
 
 
 def _counter_arguments(parser: ArgumentParser) -> None:
@@ -295,6 +323,14 @@ COMMANDS: Final = (
             "Erase disks of a Machine that leaves, and switch its host off. Its Node must not exist, or be drained. "
             "The operation stays with its report, also after the Machine; `machine operation report` prints it."
         ),
+    ),
+    _row(
+        "rescue",
+        "Boot a Machine's host into a rescue system with an SSH server",
+        _rescue_arguments,
+        ("rescue:run", "verbs:intend"),
+        ("rack1-01 --key ~/.ssh/id_ed25519.pub", "restarts the host; prints how to connect, and the host key"),
+        ("rack1-01 --key alice.pub --key bob.pub --minutes 240", "for four hours, or until the operation is cancelled"),
     ),
     _row(
         "reboot",

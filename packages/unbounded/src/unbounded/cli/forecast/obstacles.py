@@ -40,7 +40,12 @@ if TYPE_CHECKING:
 
 
 Secrets = Mapping[SecretKeySelector, Secret | None]
-_BOOTING: Final = (OperationKind.HOST_REPLACE, OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE)
+_BOOTING: Final = (
+    OperationKind.HOST_REPLACE,
+    OperationKind.HOST_INSPECT,
+    OperationKind.HOST_ERASE,
+    OperationKind.HOST_RESCUE,
+)
 Profiles = Mapping[str, MachineProfile | None]  # by name; None for one that does not exist
 NO_PROFILES: Final[Profiles] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.cli.operate import lookup
 from unbounded.cli.plugin import progress
 from unbounded.cli.plugin.command import DONE, FAILED, CliError, CommandSession, Intent, IntentPatch
@@ -26,8 +26,13 @@ async def wait(session: CommandSession) -> int:
 
 async def cancel(session: CommandSession) -> int:
     operation = await lookup.operation(session, session.invocation.args.name)
+    is_rescue = operation.spec.operation_kind == OperationKind.HOST_RESCUE  # its rescue system ends regularly by that
     return await _execute_and_wait(
-        session, operation, _intent(operation, CANCEL), lambda end: end.cancelled, "cancelled"
+        session,
+        operation,
+        _intent(operation, CANCEL),
+        lambda end: end.cancelled or (is_rescue and end.complete),
+        "complete" if is_rescue else "cancelled",
     )
 
 

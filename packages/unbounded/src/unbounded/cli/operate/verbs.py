@@ -1,6 +1,6 @@
 """The short verbs: `machine node-reboot`, `host-reboot`, `power-off`, `power-on`, `agent-upgrade`, `agent-reset`,
-`replace`, `inspect`, `erase`. Each makes one operation on one Machine, which owns it, and waits for its end. The
-Machine does not own an `erase`, whose report stays.
+`replace`, `inspect`, `erase`, `rescue`. Each makes one operation on one Machine, which owns it, and waits for its end.
+The Machine does not own an `erase`, whose report stays.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from unbounded.cli.operate import lookup, manifests
 from unbounded.cli.plugin.command import CliError, CommandSession, Intent
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.kube.clock import utc_now
-from unbounded.operations.parameters import ALL_DISKS, DISKS, ERASE_DISKS
+from unbounded.operations.parameters import ALL_DISKS, AUTHORIZED_KEYS, DISKS, ERASE_DISKS, MINUTES
 
 KINDS: Final = {
     "node-reboot": OperationKind.NODE_REBOOT,
@@ -26,6 +26,7 @@ KINDS: Final = {
     "replace": OperationKind.HOST_REPLACE,
     "inspect": OperationKind.HOST_INSPECT,
     "erase": OperationKind.HOST_ERASE,
+    "rescue": OperationKind.HOST_RESCUE,
 }
 
 
@@ -71,6 +72,8 @@ def parameters_of(args: Namespace) -> dict[str, str]:
         "retryFailedDigest": "true" if options.get("retry_failed_digest") else "",
         ERASE_DISKS: ",".join(options.get("erase_disk", ())),
         DISKS: ALL_DISKS if options.get("all_disks") else ",".join(options.get("disk", ())),
+        AUTHORIZED_KEYS: "\n".join(options.get("key", ())),
+        MINUTES: str(options["minutes"]) if options.get("minutes") else "",
     }
     return {name: value for name, value in given.items() if value}
 

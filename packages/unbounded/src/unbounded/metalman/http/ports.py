@@ -101,6 +101,18 @@ class HardwareReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     image_bytes: int = 0
 
 
+class RescueReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """State of a rescue system, which repeats it for as long as it runs.
+
+    Attributes:
+        host_key: public host key of its SSH server.
+        ended: the user switches the system off.
+    """
+
+    host_key: str
+    ended: bool = False
+
+
 class BootService(Protocol):
     """Requested boots. `client` is an IPv4 address; `prefix` is None for requests without one.
 
@@ -130,6 +142,10 @@ class BootService(Protocol):
 
     async def erasure(self, client: str, prefix: str, report: DiskErasureRecord) -> ReportAnswer:
         """Record the state of a disk's erasure; the first report of a disk asks for permission to begin."""
+        ...
+
+    async def rescue(self, client: str, prefix: str, report: RescueReport) -> ReportAnswer:
+        """Record the state of a rescue system, and answer with the keys that may log in."""
         ...
 
     async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:

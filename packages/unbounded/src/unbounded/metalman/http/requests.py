@@ -17,8 +17,9 @@ import msgspec
 from msgspec.structs import replace
 
 from unbounded.api.erasure import DiskErasureRecord, ErasureState
+from unbounded.api.rescue import is_ssh_key
 from unbounded.metalman.hardware_bounds import bounded
-from unbounded.metalman.http.ports import CloudInitEvent, HardwareReport, ProgressReport
+from unbounded.metalman.http.ports import CloudInitEvent, HardwareReport, ProgressReport, RescueReport
 from unbounded.metalman.tftp.protocol import normalized_name
 
 BOOT: Final = "boot"
@@ -37,6 +38,7 @@ class HttpRoute(Enum):
     PROGRESS = "progress"
     HARDWARE = "hardware"
     ERASURE = "erasure"
+    RESCUE = "rescue"
 
 
 POSTED: Final = {route.value: route for route in HttpRoute if route is not HttpRoute.FILE}
@@ -73,6 +75,7 @@ def parse_target(target: str) -> HttpTarget | None:
     return HttpTarget(POSTED.get(below, HttpRoute.FILE), prefix, below) if below else None
 
 
+HOST_KEY: Final = re.compile(r"ssh-ed25519 AAAA[A-Za-z0-9+/]{20,100}={0,2}")
 # the path becomes a word of a kernel's command line
 DISK: Final = re.compile(r"/dev/disk/by-id/[A-Za-z0-9#+.:=@_-]{1,200}")
 
@@ -135,6 +138,21 @@ def erasure_report(body: bytes) -> DiskErasureRecord:
     if report.percent is not None and not 0 <= report.percent <= 100:
         raise ValueError("percent: must be between 0 and 100")
     return bounded(report)
+
+
+def rescue_report(body: bytes) -> RescueReport:
+    """Parse a report of a rescue system.
+
+    Raises:
+        ValueError: the content is not a report; the message names the wrong field.
+    """
+    try:
+        report = msgspec.json.decode(body, type=RescueReport)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not HOST_KEY.fullmatch(report.host_key) or not is_ssh_key(report.host_key):
+        raise ValueError("hostKey: must be a public key of type ssh-ed25519, without a comment")
+    return report
 
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

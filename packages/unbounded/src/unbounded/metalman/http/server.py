@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,11 +30,18 @@ from unbounded.metalman.http.requests import (
     hardware_report,
     parse_target,
     progress_report,
+    rescue_report,
 )
 from unbounded.metalman.http.responses import RETRY_AFTER_S, HttpMetrics, Sender
 from unbounded.metalman.packet_counters import PacketCounters, RepeatFilter
 
 LARGEST_BYTES: Final = 1 << 20
+REPORTS: Final = {
+    HttpRoute.PROGRESS: "a progress",
+    HttpRoute.HARDWARE: "a hardware",
+    HttpRoute.ERASURE: "an erasure",
+    HttpRoute.RESCUE: "a rescue",
+}
 LARGEST_HARDWARE_BYTES: Final = 256 << 10
 
 
@@ -205,26 +212,25 @@ class HttpServer:
                     self._tally.count("not a cloud-init event", source=client)
                     return responses.outcome(ReportAnswer(200, {}))
                 return responses.outcome(await self._boots.cloud_init(client, prefix, event))
-            case HttpRoute.PROGRESS:
-                try:
-                    report = progress_report(body)
-                except ValueError as error:
-                    return responses.text_response(400, f"not a progress report: {error}\n")
-                return responses.outcome(await self._boots.progress(client, prefix, report))
-            case HttpRoute.HARDWARE:
-                try:
-                    hardware = hardware_report(body)
-                except ValueError as error:
-                    return responses.text_response(400, f"not a hardware report: {error}\n")
-                return responses.outcome(await self._boots.hardware(client, prefix, hardware))
-            case HttpRoute.ERASURE:
-                try:
-                    erasure = erasure_report(body)
-                except ValueError as error:
-                    return responses.text_response(400, f"not an erasure report: {error}\n")
-                return responses.outcome(await self._boots.erasure(client, prefix, erasure))
             case HttpRoute.FILE:
                 raise ValueError("this path does not accept POST")
+        try:
+            report = self._report(client, prefix, target.route, body)
+        except ValueError as error:
+            return responses.text_response(400, f"not {REPORTS[target.route]} report: {error}\n")
+        return responses.outcome(await report)
+
+    def _report(self, client: str, prefix: str, route: HttpRoute, body: bytes) -> Awaitable[ReportAnswer]:
+        """Parse a report, and return the call that takes it. Raises ValueError for other content."""
+        match route:
+            case HttpRoute.PROGRESS:
+                return self._boots.progress(client, prefix, progress_report(body))
+            case HttpRoute.HARDWARE:
+                return self._boots.hardware(client, prefix, hardware_report(body))
+            case HttpRoute.ERASURE:
+                return self._boots.erasure(client, prefix, erasure_report(body))
+            case _:
+                return self._boots.rescue(client, prefix, rescue_report(body))
 
     def _internal_error(self, client: str, target: HttpTarget) -> web.Response:
         """Return the answer to a bug, ours or of `boots`; called while the exception is handled."""

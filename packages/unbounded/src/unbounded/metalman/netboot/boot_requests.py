@@ -2,7 +2,7 @@
 
 Two sources request a boot:
 
-- a HostReplace, HostInspect or HostErase that metalman executes, from the stage on that switches the host on;
+- an operation of one of BOOTING_KINDS that metalman executes, from the stage on that switches the host on;
 - a repave counter that is ahead, if there is no BMC to switch the host on.
 
 A boot ends with its operation, or with the report that the image is written. After that report its window is
@@ -38,7 +38,9 @@ from unbounded.metalman.power import UNDOING
 from unbounded.metalman.replace import BOOT_STAGES, RETURN_STAGES, UNDOING_SHUTDOWN
 from unbounded.operations.ownership import ExecutorKind
 
-BOOTING_KINDS: Final = frozenset({OperationKind.HOST_REPLACE, OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE})
+BOOTING_KINDS: Final = frozenset(
+    {OperationKind.HOST_REPLACE, OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE, OperationKind.HOST_RESCUE}
+)
 BOOTING: Final = BOOT_STAGES
 FINISHING: Final = RETURN_STAGES
 UNDOING_BOOT: Final = frozenset({UNDOING, UNDOING_SHUTDOWN})  # an installer that has started by then may continue
@@ -121,6 +123,7 @@ def _by_operation(machine: Machine, operation: MachineOperation) -> BootRequest 
         executor=executor,
         inspects=operation.spec.operation_kind == OperationKind.HOST_INSPECT,
         erases=operation.spec.operation_kind == OperationKind.HOST_ERASE,
+        rescues=operation.spec.operation_kind == OperationKind.HOST_RESCUE,
     )
 
 

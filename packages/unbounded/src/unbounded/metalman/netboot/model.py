@@ -15,6 +15,7 @@ from unbounded.api.conditions import ConditionReason, ConditionStatus, Condition
 from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.hardware import HardwareStatus
 from unbounded.api.machine import DiskErasure, LayoutRecord, Machine, NetbootMilestone
+from unbounded.api.rescue import RescueSystem
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.http.ports import NotReadyYet, ReportAnswer
 from unbounded.metalman.templates import TemplateContext
@@ -36,11 +37,12 @@ class BootRequest:
     Args:
         uid: UID of the Machine.
         boot: the UID of the operation that requests it, or `repave-N`; the value of `status.netboot.boot`.
-        operation: name of the HostReplace or HostInspect; empty for a counter.
+        operation: name of the operation; empty for a counter.
         executor: executor of that operation, such as metalman/lab.
         repave: the counter's value that the end of this boot reaches; None for an operation, whose executor counts.
         inspects: the boot is for a HostInspect.
         erases: the boot is for a HostErase.
+        rescues: the boot is for a HostRescue.
     """
 
     machine: str
@@ -52,16 +54,18 @@ class BootRequest:
     repave: int | None = None
     inspects: bool = False
     erases: bool = False
+    rescues: bool = False
 
     @property
     def installs(self) -> bool:
         """Return whether the installer may get an image, user data and a token."""
-        return not self.inspects and not self.erases
+        return not self.inspects and not self.erases and not self.rescues
 
     @property
     def no_install(self) -> str:
         """Return the answer to a request that only an install makes, where the boot is none."""
-        return f"this boot is for a {'HostErase' if self.erases else 'HostInspect'}, which installs nothing"
+        kind = "HostErase" if self.erases else "HostRescue" if self.rescues else "HostInspect"
+        return f"this boot is for a {kind}, which installs nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ class BootObservation:
         erasures: disks of a HostErase whose state has changed.
         is_erased: the disk of the last install is lost: no status names it any more.
         layout: the layout that was compiled for the boot.
+        rescue: the SSH server of a rescue system.
     """
 
     boot: str = ""
@@ -104,6 +109,7 @@ class BootObservation:
     erasures: tuple[DiskErasureRecord, ...] = ()
     is_erased: bool = False
     layout: LayoutRecord | None = None
+    rescue: RescueSystem | None = None
 
     @property
     def urgent(self) -> bool:
@@ -126,6 +132,8 @@ MILESTONE_RANKS: Final[Mapping[str, int]] = {
             NetbootMilestone.IMAGE_WRITING,
             NetbootMilestone.FAILED,  # a host that the user restarts may still reach the next one
             NetbootMilestone.DISKS_ERASED,
+            NetbootMilestone.RESCUE_STARTED,
+            NetbootMilestone.RESCUE_ENDED,
             NetbootMilestone.IMAGE_WRITTEN,
             NetbootMilestone.CONTESTED,
         ),

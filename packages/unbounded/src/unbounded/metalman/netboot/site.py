@@ -18,6 +18,7 @@ from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.failures import Rejected
 from unbounded.api.hardware import HardwareSource
 from unbounded.api.machine import MACHINES, DiskErasure, LayoutRecord, Machine, NetbootMilestone
+from unbounded.api.operation import MachineOperation
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log
@@ -31,6 +32,7 @@ from unbounded.metalman.http.ports import (
     ProgressReport,
     Rendered,
     ReportAnswer,
+    RescueReport,
 )
 from unbounded.metalman.inspection import inspected
 from unbounded.metalman.netboot.boot_index import BootIndex, NetbootReservations
@@ -68,6 +70,13 @@ from unbounded.metalman.netboot.network_config import (
     NetworkConfigInvalid,
     NetworkConfigMissing,
     network_config,
+)
+from unbounded.metalman.netboot.rescue_reports import (
+    RESCUE_OVER,
+    START_RESCUE,
+    is_rescue_over,
+    rescue_answer,
+    rescue_change,
 )
 from unbounded.metalman.netboot.status_writer import BootStatusWriter, cloud_init_condition, image_written
 from unbounded.metalman.netboot.template_data import EMPTY_USER_DATA, UserDataForbidden, UserDataMissing, user_data
@@ -233,7 +242,7 @@ class NetbootSite:
         return DONE if self._tracker.progress(visit.request, report) else CONTESTED
 
     async def hardware(self, client: str, prefix: str, report: HardwareReport) -> ReportAnswer:
-        """Record the installer's inspection, and choose the disk that it writes; none in a HostInspect.
+        """Record the installer's inspection, and choose the disk that it writes; none where nothing is installed.
 
         A report without the expected disk is not recorded before the last one: a late disk is no missing one.
         """
@@ -245,10 +254,10 @@ class NetbootSite:
             return WRITTEN
         if request.erases:
             return await self._erasures.hardware(request, report)
-        if request.inspects:
+        if not request.installs:
             text = "the installer has reported the hardware"
             recorded = await self._record_hardware(visit, report, NetbootMilestone.HARDWARE_REPORTED, text)
-            return SWITCH_OFF if recorded is DONE else recorded
+            return (START_RESCUE if request.rescues else SWITCH_OFF) if recorded is DONE else recorded
         try:  # a spec or a disk of the last install that the cache does not have yet would choose another disk
             machine = await self._parts.api.get(MACHINES, request.machine)
         except ApiError as error:
@@ -293,8 +302,13 @@ class NetbootSite:
 
     def _consent(self, request: BootRequest) -> tuple[str, ...]:
         """Return the serial numbers of the disks that the operation of a boot permits to be erased."""
+        operation = self._operation(request)
+        return () if operation is None else erased_disks(operation)
+
+    def _operation(self, request: BootRequest) -> MachineOperation | None:
+        """Return the operation that requests a boot; None if there is none."""
         operation = self._parts.operations.get(request.operation) if request.operation else None
-        return () if operation is None or operation.metadata.uid != request.boot else erased_disks(operation)
+        return None if operation is None or operation.metadata.uid != request.boot else operation
 
     async def _is_recorded(self, request: BootRequest, erasure: DiskErasure) -> bool:
         """Return whether this erasure is the one of the boot: a write for a boot that has just ended is dropped."""
@@ -324,6 +338,22 @@ class NetbootSite:
     async def _recorded(self, machine: str, observation: BootObservation) -> ReportAnswer:
         self._writer.note(machine, observation)
         return await self._flushed(machine)
+
+    async def rescue(self, client: str, prefix: str, report: RescueReport) -> ReportAnswer:
+        """Record the state of a rescue system, and answer with the keys that may log in once the status has it."""
+        visit = self._identify_report(client, prefix)
+        if isinstance(visit, ReportAnswer):
+            return visit
+        operation = self._operation(visit.request)
+        if operation is None or is_rescue_over(visit):
+            return RESCUE_OVER
+        change = rescue_change(visit, client, report)
+        if change is not None:
+            self._writer.note(visit.request.machine, change)
+            recorded = await self._flushed(visit.request.machine)
+            if recorded is not DONE or report.ended:
+                return recorded
+        return rescue_answer(operation)
 
     async def attest(self, client: str, prefix: str, request: bytes) -> ReportAnswer:
         """Attest that a host is the Machine, by its TPM."""

@@ -209,6 +209,7 @@ def merge_observations(before: BootObservation, new: BootObservation) -> BootObs
         erasures=merge_erasures(before.erasures, new.erasures),
         is_erased=before.is_erased or new.is_erased,
         layout=new.layout or before.layout,
+        rescue=new.rescue or before.rescue,
     )
 
 
@@ -266,6 +267,7 @@ def _netboot(old: NetbootStatus | None, observation: BootObservation, now: str) 
         at=now if moves else old.at,
         erasure=old.erasure or observation.erasure,  # the first one stays: consent is valid once
         erasures=merge_erasures(old.erasures, observation.erasures),
+        rescue=observation.rescue or old.rescue,
     )
 
 
@@ -290,7 +292,7 @@ def _conditions(
     return changed
 
 
-_LEAVES_SYSTEM: Final = (OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE)
+_LEAVES_SYSTEM: Final = (OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE, OperationKind.HOST_RESCUE)
 
 
 def _leaves_system(machine: Machine, boot: str) -> bool:

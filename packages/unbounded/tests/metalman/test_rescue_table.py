@@ -1,0 +1,81 @@
+"""The table of HostRescue: sound in itself, and whatever ends a rescue gives the host its former power state back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from unbounded.api.operation import MachineOperation, MachineOperationSpec
+from unbounded.metalman import inspect_stages, power
+from unbounded.metalman import replace as netboot
+from unbounded.metalman.reasons import MEANING
+from unbounded.metalman.replace import ReplaceFact
+from unbounded.metalman.rescue_stages import ENDING_RESCUE, SHUTTING_DOWN_RESCUE, TABLE, rescue
+from unbounded.operations import reasons as operations_reasons
+from unbounded.operations.default_deadlines import deadline_s
+from unbounded.workflow.procedure import ENDS, Cancel, Step
+
+
+def operation(**parameters: str) -> MachineOperation:
+    return MachineOperation(spec=MachineOperationSpec(operation_kind="HostRescue", parameters=parameters))
+
+
+PROCEDURE: Final = rescue(operation())
+
+
+def test_the_table_is_sound() -> None:
+    assert PROCEDURE.faults() == []
+
+
+def test_every_stage_can_be_reached_and_left() -> None:
+    steps = [(stage, step) for (stage, _), step in TABLE.items()]
+    stages = PROCEDURE.stages.items()
+    steps += [(name, extra) for name, stage in stages for extra in (stage.on_timeout, stage.undo) if extra is not None]
+    steps += [(name, Step(stage.cleanup_stage)) for name, stage in stages if stage.cleanup_stage is not None]
+    reached = {step.stage for here, step in steps if step.stage != here and step.fail is None}
+    assert PROCEDURE.stages.keys() - {PROCEDURE.start} <= reached
+    assert {here for here, step in steps if step.stage != here or step.fail is not None} == PROCEDURE.stages.keys()
+
+
+def test_every_failure_has_a_reason_with_a_meaning() -> None:
+    steps = [*TABLE.values(), *(stage.on_timeout for stage in PROCEDURE.stages.values() if stage.on_timeout)]
+    assert {step.fail for step in steps if step.fail} <= MEANING.keys() | operations_reasons.MEANING.keys()
+
+
+@pytest.mark.parametrize("stage", sorted(PROCEDURE.stages))
+def test_operation_ends_only_with_the_former_power_state(stage: str) -> None:
+    for fact in ReplaceFact:
+        if TABLE[stage, fact].stage in ENDS:
+            assert fact in (ReplaceFact.ON_AS_BEFORE, ReplaceFact.OFF_AS_BEFORE)
+            assert stage in netboot.RESTORING_STAGES
+    if stage != PROCEDURE.start:  # nothing has happened there
+        assert PROCEDURE.stages[stage].is_cleanup or PROCEDURE.stages[stage].cleanup_stage
+
+
+def test_time_cancel_and_the_user_inside_end_a_rescue_in_the_same_way() -> None:
+    stage = PROCEDURE.stages[netboot.RESCUING]
+    assert stage.cancel is Cancel.UNDO
+    assert stage.undo == stage.on_timeout == Step(ENDING_RESCUE)
+    assert TABLE[netboot.RESCUING, ReplaceFact.LEFT].stage == ENDING_RESCUE
+
+
+def test_no_bmc_is_read_while_the_rescue_system_runs() -> None:
+    assert netboot.fact_source(netboot.RESCUING) is netboot.FactSource.BOOT
+    assert not any(netboot.needs_power(netboot.RESCUING, fact) for fact in ReplaceFact)
+
+
+def test_a_host_is_shut_down_before_it_is_switched_off() -> None:
+    assert not any(TABLE[ENDING_RESCUE, fact].action for fact in ReplaceFact)
+    ending, shutdown = PROCEDURE.stages[ENDING_RESCUE].on_timeout, PROCEDURE.stages[SHUTTING_DOWN_RESCUE].on_timeout
+    assert ending == Step(SHUTTING_DOWN_RESCUE, action=power.SHUT_DOWN)
+    assert shutdown == Step(inspect_stages.WAITING_INSTALLER_OFF, action=power.SWITCH_OFF)
+
+
+@pytest.mark.parametrize(("minutes", "expected_s"), [(None, 3600), ("1", 60), ("1440", 86400)])
+def test_the_minutes_of_the_rescue_are_its_limit_and_lengthen_the_deadline(
+    minutes: str | None, expected_s: int
+) -> None:
+    given = operation() if minutes is None else operation(minutes=minutes)
+    assert rescue(given).stages[netboot.RESCUING].limit_s == expected_s
+    assert deadline_s(given) == 3600 + expected_s
