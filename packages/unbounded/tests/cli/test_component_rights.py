@@ -81,6 +81,7 @@ ELSEWHERE: Final[Mapping[tuple[str, str, str, str], str]] = {
         "secrets",
         "get",
     ): "tests/machina/test_rights.py: a Machine that names its token",
+    ("metalman", "", "pods", "list"): "tests/metalman/test_operations_erase.py: the Node of a host to erase",
     ("metalman", "", "machines/finalizers", "update"): _OWNER,
     ("metalman", "", "machineconfigurationversions", "get"): _FIRST,
     ("metalman", "", "machineconfigurationversions", "list"): _FIRST,
