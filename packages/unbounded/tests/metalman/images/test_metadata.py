@@ -76,6 +76,7 @@ def test_a_digest_may_say_its_algorithm() -> None:
         ("diskImageSHA256: " + "1" * 64, "in quotes"),
         ("a: " + "x" * 70_000, "the limit is 65536"),
         ("a: 2020-99-99", "not YAML"),
+        ("[" * 60_000, "nested more than 32 deep"),
     ],
 )
 def test_what_is_wrong_names_its_key(text: str, said: str) -> None:

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from unbounded.fetch.failures import UnusableContent
 from unbounded.metalman.dhcp.model import Loader
+from unbounded.metalman.foreign_yaml import load_foreign
 from unbounded.metalman.netboot.files import TEMPLATE, normalized_path
 
 FOLDER: Final = "disk"  # folder in an image, and `only` of the store
@@ -56,9 +55,9 @@ def parse_metadata(content: bytes) -> Metadata:
     if len(content) > LARGEST_BYTES:
         raise UnusableContent(f"{FILE}: {len(content)} bytes; the limit is {LARGEST_BYTES}")
     try:
-        body = yaml.load(content, Loader=yaml.CSafeLoader)  # the C implementation of the safe loader
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date, for example
-        raise UnusableContent(f"{FILE}: not YAML: {' '.join(str(error).split())[:300]}") from error
+        body = load_foreign(content)
+    except ValueError as error:
+        raise UnusableContent(f"{FILE}: {error}") from error
     if body is None:
         body = {}
     if not isinstance(body, dict):

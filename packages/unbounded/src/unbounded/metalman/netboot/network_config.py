@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from typing import Final
 
-import yaml
-
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.port import Api
+from unbounded.metalman.foreign_yaml import load_foreign
 from unbounded.metalman.host_network import network_faults, render_network
 from unbounded.metalman.netboot.template_data import UserDataMissing, value_of
 
 FIELD: Final = "spec.pxe.cloudInit.networkConfigConfigMapRef"
 LARGEST_BYTES: Final = 64 << 10
-DEEPEST: Final = 32
 VERSIONS: Final = (1, 2)  # of cloud-init's format; 2 is netplan's
 
 
@@ -82,28 +80,12 @@ def check_network_config(content: bytes, where: str) -> None:
     if len(content) > LARGEST_BYTES:
         raise NetworkConfigInvalid(f"{where}: {len(content)} bytes; the limit is {LARGEST_BYTES}")
     try:
-        if _is_deep(content):
-            raise NetworkConfigInvalid(f"{where}: nested more than {DEEPEST} deep")
-        body = yaml.load(content, Loader=yaml.CSafeLoader)  # the C implementation of the safe loader
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date, for example
-        raise NetworkConfigInvalid(f"{where}: not YAML: {' '.join(str(error).split())[:300]}") from error
+        body = load_foreign(content)
+    except ValueError as error:
+        raise NetworkConfigInvalid(f"{where}: {error}") from error
     if not isinstance(body, dict):
         raise NetworkConfigInvalid(f"{where}: must be a mapping with `version: 2`, as cloud-init reads it")
     if "network" in body and "version" not in body:
         raise NetworkConfigInvalid(f"{where}: remove `network:` and indent the rest less: `version` stands at the top")
     if body.get("version") not in VERSIONS:
         raise NetworkConfigInvalid(f"{where}: version must be 2, or 1 of cloud-init's older format")
-
-
-def _is_deep(content: bytes) -> bool:
-    """Return whether collections nest too deeply.
-
-    libyaml's composer recurses, and a text within the size limit can end the process.
-    """
-    depth = 0
-    for event in yaml.parse(content, Loader=yaml.CSafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST:
-            return True
-    return False
