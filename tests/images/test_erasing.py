@@ -175,6 +175,30 @@ async def test_a_disk_with_another_serial_number_than_reported_is_not_begun(host
     assert "disk S-SDA is kept" in where.failure
 
 
+@pytest.mark.parametrize(("fact", "before", "after"), [("device/serial", "S-SDA", "S-SDB"), ("diskseq", "7", "9")])
+async def test_another_disk_that_gets_the_name_of_one_that_is_erased_is_not_touched(
+    host: Host, where: Site, attach: Attach, fact: str, before: str, after: str
+) -> None:
+    """The disk is pulled while it is discarded."""
+    loop(host, attach, "sda")
+    other = disk(host, "sdb")
+    told = host.root / "sys/block/sda" / fact
+    told.write_text(f"{before}\n")
+    blkdiscard = host.command("blkdiscard")
+    blkdiscard.unlink()
+    blkdiscard.write_text(f"#!/bin/sh\nmv -f {other} $1; echo {after} >{told}; exit 1\n")
+    blkdiscard.chmod(0o755)
+    where.erases = ("S-SDA",)
+    code, _ = await host.install(where, **SWIFT)
+    assert code == 1
+    assert (host.root / "dev/sda").read_bytes() == DATA * 24
+    left = record(where, "S-SDA")
+    assert (left.state, left.failure) == (
+        "Failed",
+        "sda is another disk now than the one that was to be erased",
+    )
+
+
 @pytest.mark.parametrize("disks", ["", "sda;reboot", "../sda", "sda\nsdb$(reboot)"])
 async def test_names_of_disks_are_plain(host: Host, where: Site, disks: str) -> None:
     kept = disk(host, "sda")

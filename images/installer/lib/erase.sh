@@ -1,5 +1,6 @@
 # Erasure of the disks that metalman names. POST <ServeURL>/erasure says what becomes of each: the first report of a disk
-# asks whether it may begin, by the serial number that the disk has at that moment. All disks are erased at once.
+# asks whether it may begin, by the serial number that the disk has at that moment. All disks are erased at once. A disk
+# that is pulled gives its name to the next one, so each method makes sure that the name still means the same disk.
 #
 # A disk that only says that it is erased is not believed. It gets marks before, at its ends and at random places, and
 # whatever the method, all of these have to be gone after it.
@@ -32,12 +33,14 @@ erase_disk() {
     erase_dev=$(device "$erase_name")
     erase_bytes=$(bytes_of "$erase_name")
     erase_began=$(seconds)
+    erase_identity=$(object disk_identity "$SYS/block/$erase_name")
+    erase_is=$(which_disk)
     erase_direct= erase_read=
     [ ! -b "$erase_dev" ] || { erase_direct=oflag=direct && erase_read=iflag=direct; }
     erase_method=
     : >"$T/attempts"
     tell_erasure Erasing || return 1
-    leave_marks
+    ! is_same_disk || leave_marks
     for erase_method in $(erase_methods); do
         try_erasure || continue
         rm -f "$T/trouble" "$T/percent"
@@ -61,13 +64,23 @@ erase_methods() {
     echo Overwrite
 }
 
+# which_disk: what another disk of the same name does not have: the number that the kernel gives to no other one, else what
+# the disk says of itself.
+which_disk() {
+    value "$SYS/block/$erase_name/diskseq" "$(object disk_identity "$SYS/block/$erase_name")"
+}
+
+is_same_disk() {
+    [ "$(which_disk)" = "$erase_is" ] || trouble "$erase_name is another disk now than the one that was to be erased"
+}
+
 # try_erasure: one method, with its verification in $T/verification, or its failure in $T/trouble.
 try_erasure() {
     try_began=$(seconds)
     rm -f "$T/trouble" "$T/percent" "$T/verification"
     beat_erasure &
     try_beat=$!
-    "erase_by_$erase_method" && verify_erasure
+    is_same_disk && "erase_by_$erase_method" && is_same_disk && verify_erasure
     try_code=$?
     kill $try_beat
     wait $try_beat
@@ -104,7 +117,7 @@ beat_erasure() {
 
 erasure_facts() {
     text name "$erase_name"
-    disk_identity "$SYS/block/$erase_name"
+    members="$members,$(printf '%s' "$erase_identity" | sed 's/^{//; s/}$//')"
     text state "$1"
     text method "$erase_method"
     [ ! -s "$T/percent" ] || number percent "$(cat "$T/percent")"
@@ -247,6 +260,7 @@ erase_by_Overwrite() {
     while [ $over_at -lt $over_mib ]; do
         over_count=$((over_mib - over_at))
         [ $over_count -le $ERASE_CHUNK_MIB ] || over_count=$ERASE_CHUNK_MIB
+        is_same_disk || return 1
         dd if=/dev/zero of="$erase_dev" bs=1048576 count=$over_count seek=$over_at $erase_direct conv=notrunc,fsync 2>"$T/dd" ||
             trouble "writing zeros at MiB $over_at failed: $(head -n 1 "$T/dd")" || return 1
         over_at=$((over_at + over_count))
