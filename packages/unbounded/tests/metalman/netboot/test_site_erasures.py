@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tests.metalman.support.netboot_objects import ADDRESS, REDFISH, machine_body
 from tests.metalman.support.netboot_site import World, netboot_site
+from unbounded.api.core import NODES
 from unbounded.api.erasure import DiskErasureRecord, ErasureAttempt
 from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts
 from unbounded.api.machine import MACHINES, MachineStatus, NetbootStatus
@@ -132,7 +133,7 @@ async def test_a_disk_is_begun_only_if_it_is_named_and_once(world: World) -> Non
     assert (await netboot(world)).erasures[0].state == "Erased"
 
 
-@pytest.mark.parametrize("spec", [{"cancel": True}, {}])
+@pytest.mark.parametrize("spec", [{"cancel": True}, {"abandon": True}, {}])
 async def test_a_cancelled_or_ended_operation_begins_no_disk(world: World, spec: dict[str, Any]) -> None:
     await erasing(world)
     await reported(world)
@@ -146,6 +147,30 @@ async def test_a_cancelled_or_ended_operation_begins_no_disk(world: World, spec:
     begun = DiskErasureRecord(serial_number="S1", name="sda", state="Erasing")
     assert (await world.site.erasure(ADDRESS, prefix, begun)).code in (404, 409)
     assert {one.serial_number: one.state for one in (await netboot(world)).erasures}["S1"] == "Untouched"
+
+
+@pytest.mark.parametrize("state", ["Erased", "Failed"])
+async def test_a_disk_that_was_not_begun_has_no_result(world: World, state: str) -> None:
+    await erasing(world)
+    await reported(world)
+    refused = await said(world, "S1", state, failure="x")
+    assert (refused.code, refused.body["error"]) == (409, "the erasure of disk S1 was not begun")
+    assert {one.state for one in (await netboot(world)).erasures} == {"Untouched"}
+    assert (await status(world)).target_disk == INSTALLED["targetDisk"]
+
+
+async def test_no_disk_is_begun_while_the_node_takes_pods_again(world: World) -> None:
+    await erasing(world)
+    await reported(world)
+    assert await said(world, "S2", "Erasing") == OK
+    await world.api.create(NODES, {"metadata": {"name": "m1"}, "spec": {}})
+    refused = await said(world, "S1", "Erasing")
+    assert (refused.code, refused.body["error"]) == (
+        409,
+        "Node m1 is not cordoned; drain it: kubectl drain m1 --ignore-daemonsets",
+    )
+    assert {one.serial_number: one.state for one in (await netboot(world)).erasures}["S1"] == "Untouched"
+    assert await said(world, "S2", "Erased") == OK  # what was begun goes on
 
 
 async def test_a_disk_is_refused_with_its_reason_in_the_status(world: World) -> None:

@@ -1,7 +1,7 @@
 """Erasures of a HostErase: the disks that metalman names to the installer, the permission to begin each, its progress.
 
-A disk is begun only after the status says so, and while the operation is neither cancelled nor over as the API itself
-has it: what the status calls untouched is untouched.
+A disk is begun only after the status says so, and while the API itself has the operation neither cancelled nor over,
+and the Node drained: what the status calls untouched is untouched.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.errors import ApiError, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
+from unbounded.metalman import drained
 from unbounded.metalman.disk_choice import AwaitedDisk, DiskRefused, has_path
 from unbounded.metalman.erase_choice import choose_erasures, erasures_text, not_blank
 from unbounded.metalman.http.ports import HardwareReport, ReportAnswer
@@ -29,6 +30,7 @@ from unbounded.metalman.netboot.boot_requests import boot_record
 from unbounded.metalman.netboot.model import BootObservation, BootRequest
 from unbounded.metalman.replace import BOOT_STAGES
 from unbounded.operations.parameters import disks_to_erase
+from unbounded.operations.ports import Refusal
 
 RETRY_S: Final = 5
 SWITCH_OFF: Final = ReportAnswer(200, {"status": "ok", "action": "PowerOff"})
@@ -99,8 +101,9 @@ class ErasureService:
             text = f"disk {report.name} has the serial number {report.serial_number}, which is not to be erased"
             return ReportAnswer(409, {"error": text})
         begins = report.state == ErasureState.ERASING and old.state != ErasureState.ERASING
-        if begins and (old.state == ErasureState.ERASED or not _may_begin(operation)):
-            return OVER
+        obstacle = await self._obstacle(machine, operation, old) if begins else _without_begin(old)
+        if obstacle is not None:
+            return obstacle
         new = self._with_times(old, report)
         lost = begins and _is_system_disk(machine, old)
         gone = {ConditionType.CLOUD_INIT_DONE: None, ConditionType.REPAVED: None} if lost else {}
@@ -110,6 +113,21 @@ class ErasureService:
             return recorded
         log.info("erasure begins", machine=request.machine, boot=request.boot, disk=new.serial_number)
         return recorded if await self._is_begun(request, new) else UNRECORDED
+
+    async def _obstacle(
+        self, machine: Machine, operation: MachineOperation, old: DiskErasureRecord
+    ) -> ReportAnswer | None:
+        """Return why a disk must not be begun now; None if it may."""
+        if old.state == ErasureState.ERASED or not _may_begin(operation):
+            return OVER
+        try:
+            await drained.check(self._api, machine)  # the Node may be back since the host was shut down
+        except Refusal as refusal:
+            return ReportAnswer(409, {"error": str(refusal)})
+        except ApiError as error:
+            log.warning("cannot read the Node of a HostErase", error=error, machine=machine.name)
+            return UNREADABLE
+        return None
 
     async def _refused(
         self, request: BootRequest, report: HardwareReport, text: str, milestone: NetbootMilestone
@@ -151,11 +169,18 @@ class ErasureService:
         return any(one.serial_number == new.serial_number and one.state == new.state for one in records)
 
 
+def _without_begin(old: DiskErasureRecord) -> ReportAnswer | None:
+    """Return the answer to a result of a disk that no installer was permitted to begin; None for others."""
+    if old.state != ErasureState.UNTOUCHED:
+        return None
+    return ReportAnswer(409, {"error": f"the erasure of disk {old.serial_number} was not begun"})
+
+
 def _may_begin(operation: MachineOperation) -> bool:
     """Return whether an operation may still destroy something."""
-    is_cancelled = operation.spec.cancel or operation.metadata.deletion_timestamp is not None
+    given_up = operation.spec.cancel or operation.spec.abandon or operation.metadata.deletion_timestamp is not None
     stage = operation.status.targets[0].stage if operation.status.targets else None
-    return not is_cancelled and not operation.terminal and stage in BOOT_STAGES
+    return not given_up and not operation.terminal and stage in BOOT_STAGES
 
 
 def _is_system_disk(machine: Machine, record: DiskErasureRecord) -> bool:
