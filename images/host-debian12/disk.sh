@@ -5,25 +5,36 @@
 root_uuid=6e1f0d2c-3b0a-4d52-9c11-5b1d6d0a0012
 esp_id=0DEB0012
 
-# build_disk PARTS WORK FOLDER: disk.img.zst and rootfs.tar.zst, each with its .sha256.
-build_disk() {
+# build_disks PARTS WORK FOLDER: disk.img.zst, unless $large is empty disk.img.4k.zst, and rootfs.tar.zst; each with its .sha256.
+build_disks() {
   local parts=$1 root=$1/build/root
   make_root "$parts" "$2" "$root"
   say "file systems"
-  make_esp "$parts" "$parts/build/esp.img"
   make_root_fs "$parts" "$root" "$parts/build/root.img"
-  "$here/../common/disk-image" "$parts/build/disk.img" "$parts/build/esp.img" "$parts/build/root.img"
-  rm -f "$parts/build/root.img"
-  say "packing $(du -sm "$parts/build/disk.img" | cut -f 1) MB"
-  zstd -q "-$level" -T0 -f "$parts/build/disk.img" -o "$3/disk.img.zst"
-  rm -f "$parts/build/disk.img"
+  build_disk "$parts" 512 "$3/disk.img.zst"
+  [ -z "$large" ] || build_disk "$parts" 4096 "$3/disk.img.4k.zst"
+  rm "$parts/build/root.img"
   say "archive of the root file system"
   add_loader "$parts" "$root/usr/lib/unbounded/loader"
   pack_root "$root" "$3/rootfs.tar.zst"
+  with_digest "$3/rootfs.tar.zst"
   rm -rf "$root"
-  (cd "$3" && chmod 0644 disk.img.zst rootfs.tar.zst && for file in disk.img rootfs.tar; do
-    sha256sum "$file.zst" >"$file.zst.sha256"
-  done)
+}
+
+# build_disk PARTS SECTOR FILE
+build_disk() {
+  make_esp "$1" "$2" "$1/build/esp.img"
+  "$here/../common/disk-image" --sector "$2" "$1/build/disk.img" "$1/build/esp.img" "$1/build/root.img"
+  say "packing $(du -sm "$1/build/disk.img" | cut -f 1) MB for sectors of $2 bytes"
+  zstd -q "-$level" -T0 -f "$1/build/disk.img" -o "$3"
+  rm "$1/build/disk.img" "$1/build/esp.img"
+  with_digest "$3"
+}
+
+# with_digest FILE
+with_digest() {
+  chmod 0644 "$1"
+  (cd "${1%/*}" && sha256sum "${1##*/}" >"${1##*/}.sha256")
 }
 
 # add_loader PARTS FOLDER: what a layout's installer puts on each EFI system partition, and GRUB's menu, with places for the
@@ -87,12 +98,13 @@ slim() {
   chroot "$1" depmod "$(basename "$(readlink -f "$1/boot/vmlinuz")" | sed s/vmlinuz-//)"
 }
 
-# make_esp PARTS IMAGE: shim and GRUB where firmware looks without being told (UEFI 2.10 section 3.5).
+# make_esp PARTS SECTOR IMAGE: shim and GRUB where firmware looks without being told (UEFI 2.10 section 3.5). FAT32 has at
+# least 65,525 clusters, which have at least one sector each.
 make_esp() {
-  local parts=$1 esp=$2 inside=/build/${2##*/} put
-  truncate -s 36M "$esp"
+  local parts=$1 esp=$3 inside=/build/${3##*/} put
+  case $2 in 512) truncate -s 36M "$esp" ;; *) truncate -s 264M "$esp" ;; esac
   for_this_disk "$here/esp-grub.cfg" >"$parts/build/esp-grub.cfg"
-  chroot "$parts" /sbin/mkfs.vfat -F 32 -s 1 -i "$esp_id" -n ESP "$inside" >/dev/null
+  chroot "$parts" /sbin/mkfs.vfat -F 32 -S "$2" -s 1 -i "$esp_id" -n ESP "$inside" >/dev/null
   put="MTOOLS_SKIP_CHECK=1 chroot $parts /usr/bin"
   env $put/mmd -i "$inside" ::/EFI ::/EFI/BOOT ::/EFI/debian
   env $put/mcopy -i "$inside" /usr/lib/shim/shimx64.efi.signed ::/EFI/BOOT/BOOTX64.EFI
@@ -100,12 +112,12 @@ make_esp() {
   env $put/mcopy -i "$inside" /build/esp-grub.cfg ::/EFI/debian/grub.cfg
 }
 
-# make_root_fs PARTS ROOT IMAGE: features that the GRUB of this suite reads, whatever mke2fs would choose.
+# make_root_fs PARTS ROOT IMAGE: blocks that disks of both sectors can read, and features that the GRUB of this suite reads, whatever mke2fs would choose.
 make_root_fs() {
   local size
   size=$(($(du -sm "$2" | cut -f 1) * 106 / 100 + 64))
   truncate -s "${size}M" "$3"
-  E2FSPROGS_FAKE_TIME=$SOURCE_DATE_EPOCH chroot "$1" /sbin/mke2fs -q -t ext4 -L root -U "$root_uuid" -m 1 \
+  E2FSPROGS_FAKE_TIME=$SOURCE_DATE_EPOCH chroot "$1" /sbin/mke2fs -q -t ext4 -b 4096 -L root -U "$root_uuid" -m 1 \
     -O none,has_journal,ext_attr,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum,resize_inode \
     -E "hash_seed=$root_uuid,lazy_itable_init=0" -J size=16 -d "/build/${2##*/}" "/build/${3##*/}" 2>&1 | { grep -v "mtab file" || true; } || give_up "mke2fs failed"
 }

@@ -46,7 +46,7 @@ async def test_late_second_disk_makes_the_choice_ambiguous_without_a_write(
     told = failed["message"]
     for disk in (first, second):
         assert f"scsi-0QEMU_QEMU_HARDDISK_{disk.name}): blank" in told
-    assert "_large): sectors of 4096 bytes, and images are made for 512" in told
+    assert "_large): sectors of 4096 bytes, and the image has no disk.img.4k.zst" in told
     assert all(disk.untouched for disk in (first, second, large))
 
 

@@ -19,21 +19,22 @@ LINUX: Final = uuid.UUID("0fc63daf-8483-4772-8e79-3d69d8477de4")
 TABLE: Final = uuid.UUID("5b1a1a1a-0000-4000-8000-00000000d15c")
 
 
-def gpt(sectors: int, *parts: tuple[int, int], table: uuid.UUID = TABLE) -> bytes:
-    """The first 34 sectors of a disk with a GUID partition table (UEFI 2.10). Parts: first and last sector."""
+def gpt(sectors: int, *parts: tuple[int, int], table: uuid.UUID = TABLE, sector: int = SECTOR) -> bytes:
+    """The start of a disk with a GUID partition table (UEFI 2.10). Parts: first and last sector."""
     entries = b"".join(
         LINUX.bytes_le + uuid.uuid5(table, str(number)).bytes_le + struct.pack("<QQQ", first, last, 0) + bytes(72)
         for number, (first, last) in enumerate(parts)
     ).ljust(128 * 128, b"\0")
-    last_usable = sectors - 34
+    first_usable = 2 + len(entries) // sector
+    last_usable = sectors - first_usable
 
     def header(crc: int) -> bytes:
-        head = struct.pack("<8sIIIIQQQQ", b"EFI PART", 0x10000, 92, crc, 0, 1, sectors - 1, 34, last_usable)
+        head = struct.pack("<8sIIIIQQQQ", b"EFI PART", 0x10000, 92, crc, 0, 1, sectors - 1, first_usable, last_usable)
         return head + table.bytes_le + struct.pack("<QIII", 2, 128, 128, zlib.crc32(entries))
 
     protective = struct.pack("<B3sB3sII", 0, b"\0\2\0", 0xEE, b"\xff\xff\xff", 1, min(sectors - 1, 0xFFFFFFFF))
-    record = bytes(446) + protective + bytes(48) + b"\x55\xaa"
-    return record + header(zlib.crc32(header(0))).ljust(SECTOR, b"\0") + entries
+    record = (bytes(446) + protective + bytes(48) + b"\x55\xaa").ljust(sector, b"\0")
+    return record + header(zlib.crc32(header(0))).ljust(sector, b"\0") + entries
 
 
 def mbr() -> bytes:

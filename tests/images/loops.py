@@ -41,7 +41,7 @@ def loop_devices() -> Iterator[Attach]:
             subprocess.run([losetup, "--detach", device], check=False)
 
 
-def system(folder: Path, *, cloud_init: bool = True) -> bytes:
+def system(folder: Path, *, cloud_init: bool = True, sector: int = SECTOR) -> bytes:
     """Return a disk with two partitions: an empty one, and ext4 with the content of `folder`."""
     root = folder / "root"
     (root / "etc" / ("cloud" if cloud_init else "nothing")).mkdir(parents=True)
@@ -50,9 +50,11 @@ def system(folder: Path, *, cloud_init: bool = True) -> bytes:
     part = folder / "part.img"
     with part.open("wb") as file:
         file.truncate(PART_MIB * MIB)
-    subprocess.run([needed("mke2fs"), "-q", "-t", "ext4", "-d", str(root), str(part)], check=True)
-    size, start = (PART_MIB + 4) * MIB // SECTOR, 2 * MIB // SECTOR
-    head = gpt(size, (2048, start - 1), (start, start + PART_MIB * MIB // SECTOR - 1))
+    blocks = ["-b", "4096"]  # which disks of both sectors can read
+    subprocess.run([needed("mke2fs"), "-q", "-t", "ext4", *blocks, "-d", str(root), str(part)], check=True)
+    size, start = (PART_MIB + 4) * MIB // sector, 2 * MIB // sector
+    parts = (MIB // sector, start - 1), (start, start + PART_MIB * MIB // sector - 1)
+    head = gpt(size, *parts, sector=sector)
     return head.ljust(2 * MIB, b"\0") + part.read_bytes() + bytes(2 * MIB)
 
 
@@ -77,12 +79,12 @@ class Disk:
         blockdev.chmod(0o755)
 
 
-def loop_disk(host: Host, folder: Path, attach: Attach, mib: int = 40) -> Disk:
+def loop_disk(host: Host, folder: Path, attach: Attach, mib: int = 40, sector: int = SECTOR) -> Disk:
     """A disk of zeros, the only one of the host."""
     file = folder / "disk.img"
     with file.open("wb") as made:
         made.truncate(mib * MIB)
-    return Disk(host, attach(file))
+    return Disk(host, attach(file, "--sector-size", str(sector)))
 
 
 def planted(part: Path, folder: Path) -> dict[str, str]:

@@ -148,7 +148,10 @@ class Site:
         disks, image_bytes = report.hardware.disks, report.image_bytes
         if self.erases:
             return self._to_erase(disks, final=report.final)
-        match disk_choice.choose_disk(disks, self.selection, image_bytes=image_bytes, final=report.final):
+        sectors = disk_choice.SECTORS if "disk.img.4k.zst" in self.files else (disk_choice.SECTOR_BYTES,)
+        match disk_choice.choose_disk(
+            disks, self.selection, image_bytes=image_bytes, sectors=sectors, final=report.final
+        ):
             case ChosenDisk(path=chosen):
                 return 200, {"status": "ok", "action": "Write", "disk": chosen}
             case AwaitedDisk(message=message):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.images.content import FOREIGN, MIB, SECTOR, packed, put
+from tests.images.content import FOREIGN, MIB, SECTOR, TABLE, packed, put
 from tests.images.loops import Attach, Disk, loop_devices, loop_disk, planted, system, that_takes_loops
-from tests.images.support import UID, Host, needed, site
+from tests.images.support import TOP, UID, Host, needed, site
 from unbounded.metalman.disk_choice import DiskSelection
 
 pytestmark = [
@@ -22,6 +23,7 @@ pytestmark = [
 ]
 
 AGENT = "unbounded-agent"
+LARGE = 4096  # bytes of a sector of a 4Kn disk
 
 
 @pytest.fixture
@@ -156,6 +158,73 @@ async def test_too_large_compressed_image_is_rejected_before_erasure(host: Host,
     assert failed["stage"] == "ChoosingDisk"
     assert f"{disk.name} (41 MB): too small for the image, which has 48 MB" in failed["message"]
     assert Path("/dev", disk.name).read_bytes() == before
+
+
+def known(device: str) -> str:
+    return subprocess.run([needed("blkid"), "-p", device], capture_output=True, text=True, check=True).stdout
+
+
+async def install_large(host: Host, disk: Disk, images: dict[str, bytes]) -> tuple[int, list[str]]:
+    """Install from images by name; return the exit code and the reported failures."""
+    async with site() as where:
+        where.selection = DiskSelection(target=f"/dev/{disk.name}")
+        for name, data in images.items():
+            where.image(packed(data, "zst"), name)
+        code, _ = await host.install(where, INSTALLER=str(that_takes_loops(host)))
+        return code, [f"{one['stage']}: {one['message']}" for one in where.reports if one["failed"]]
+
+
+async def test_disk_with_large_sectors_gets_the_image_that_is_made_for_them(
+    host: Host, tmp_path: Path, attach: Attach
+) -> None:
+    disk = loop_disk(host, tmp_path, attach, sector=LARGE)
+    large = system(tmp_path / "large", sector=LARGE)
+    images = {"disk.img.zst": system(tmp_path / "small"), "disk.img.4k.zst": large}
+    assert await install_large(host, disk, images) == (0, [])
+    start = Path("/dev", disk.name).read_bytes()[:MIB]
+    assert start[: MIB // 2] == large[: MIB // 2]
+    assert f'PTUUID="{TABLE}"' in known(f"/dev/{disk.name}")
+    assert (await host.parts(f"judge {disk.name} {UID}"))[1] == "Own\n"
+    assert len(planted(disk.part, host.root / "installed")) == 4
+    assert await install_large(host, disk, images) == (0, [])
+
+
+async def test_disk_with_large_sectors_is_refused_for_an_image_without_one_for_them(
+    host: Host, tmp_path: Path, attach: Attach
+) -> None:
+    disk = loop_disk(host, tmp_path, attach, sector=LARGE)
+    code, (failure,) = await install_large(host, disk, {"disk.img.zst": system(tmp_path / "small")})
+    assert code == 1
+    assert "sectors of 4096 bytes, and the image has no disk.img.4k.zst" in failure
+    assert not any(Path("/dev", disk.name).read_bytes())
+
+
+async def test_image_for_other_sectors_does_not_start(host: Host, tmp_path: Path, attach: Attach) -> None:
+    disk = loop_disk(host, tmp_path, attach, sector=LARGE)
+    small = system(tmp_path / "small")
+    code, (failure,) = await install_large(host, disk, {"disk.img.zst": small, "disk.img.4k.zst": small})
+    assert code == 1
+    assert failure == "Writing: the image is made for disks with sectors of 512 bytes, and this one has 4096"
+    assert Path("/dev", disk.name).read_bytes()[:LARGE] == bytes(LARGE)
+
+
+@pytest.mark.parametrize("sector", [SECTOR, LARGE])
+def test_disk_image_has_a_table_for_its_sectors(tmp_path: Path, attach: Attach, sector: int) -> None:
+    for name, mib in {"esp": 3, "root": 5}.items():
+        (tmp_path / name).write_bytes(os.urandom(mib * MIB))
+    image = tmp_path / "disk.img"
+    paths = [str(path) for path in (image, tmp_path / "esp", tmp_path / "root")]
+    subprocess.run([str(TOP / "images/common/disk-image"), "--sector", str(sector), *paths], check=True)
+    device = attach(image, "--sector-size", str(sector))
+    assert 'PTTYPE="gpt"' in known(device)  # which it says only with the right sums
+    with Path(device).open("rb") as disk, image.open("rb") as file:
+        disk.seek(2 * sector)
+        parts = [struct.unpack_from("<QQ", disk.read(128), 32) for _ in range(2)]
+        assert [(first * sector, (last + 1) * sector) for first, last in parts] == [(MIB, 4 * MIB), (4 * MIB, 9 * MIB)]
+        disk.seek(-sector, os.SEEK_END)
+        assert disk.read(8) == b"EFI PART"
+        file.seek(4 * MIB)
+        assert file.read(5 * MIB) == (tmp_path / "root").read_bytes()
 
 
 async def test_a_host_without_a_tpm_fails_before_its_disk_is_written(host: Host, disk: Disk, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ is_path() {
 # report_hardware UID FINAL
 report_hardware() {
     HTTP_LIMIT_S=60 patiently request POST "$SERVE_URL/hardware" \
-        "{\"final\":$2,\"imageBytes\":${IMAGE_BYTES:-0},\"hardware\":$(hardware "$1")}" && return 0
+        "{\"final\":$2,\"largeSectors\":true,\"imageBytes\":${IMAGE_BYTES:-0},\"hardware\":$(hardware "$1")}" && return 0
     case $STATUS in
         409) trouble "$(answered error)" ;;
         404 | 405)

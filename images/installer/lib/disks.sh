@@ -31,6 +31,16 @@ bytes_of() {
     echo $(($(value "$SYS/block/$1/size" 0) * 512))
 }
 
+# sector_of NAME: in bytes.
+sector_of() {
+    value "$SYS/block/$1/queue/logical_block_size" 512
+}
+
+# sector_at PATH: of the disk that a path leads to; 512 where there is none, which take_disk tells.
+sector_at() {
+    if sector_disk=$(disk_at "$1"); then sector_of "$sector_disk"; else echo 512; fi
+}
+
 # note_links: in $T/links the names that udev made: "by-id DEVICE NAME", a line for each.
 note_links() {
     set +f

@@ -102,13 +102,22 @@ put() {
     done
 }
 
-# sane_head: the first MiB can be one of ours: a boot record, and nothing where the mark goes.
+# sane_head SECTOR: the first MiB can be one of ours: a boot record, a partition table not made for other sectors, and nothing
+# where the mark goes.
 sane_head() {
     [ "$(size_of "$T/head")" = 1048576 ] && [ -s "$T/tail" ] || trouble "the image is no disk: it has no second MiB" || return 1
     sane_magic=$(dd if="$T/head" bs=2 skip=255 count=1 2>/dev/null | od -An -tx1 | tr -d ' \n')
     [ "$sane_magic" = 55aa ] || trouble "the image is no disk: it has no boot record" || return 1
+    sane_other=$((4608 - $1)) # the second sector of a disk with the other size has its table there
+    ! has_table "$T/head" $sane_other ||
+        trouble "the image is made for disks with sectors of $sane_other bytes, and this one has $1" || return 1
     sane_used=$(dd if="$T/head" bs=4096 skip=$MARK_AT count=1 2>/dev/null | tr -d '\000' | wc -c)
     [ "$sane_used" -eq 0 ] || trouble "the image has data at byte 524288, where the mark of its owner goes"
+}
+
+# has_table FILE SECTOR: whether it begins with a GUID partition table in sectors of that size.
+has_table() {
+    [ "$(dd if="$1" bs="$2" skip=1 count=1 2>/dev/null | head -c 8)" = "EFI PART" ]
 }
 
 # forget_old DEVICE CAPACITY UID NAME [TABLE]: from here on the disk has nothing but the mark.
@@ -133,6 +142,7 @@ read_back() {
 write_image() {
     write_dev=$(device "$3")
     write_size=$(bytes_of "$3")
+    write_sector=$(sector_of "$3")
     rm -f "$T/trouble" "$T/sums"
     mkfifo "$T/sums"
     forget_old "$write_dev" "$write_size" "$4" "$5" || return 1
@@ -143,17 +153,22 @@ write_image() {
     [ ! -s "$T/trouble" ] || return 1
     read -r write_sum _ <"$T/sum"
     [ "$write_sum" = "$2" ] || trouble "the image's SHA-256 is $write_sum and not $2" || return 1
-    sane_head && read_back "$write_dev" || return 1
-    write_table=$(head_table "$write_size")
+    sane_head "$write_sector" && read_back "$write_dev" || return 1
+    write_table=$(head_table "$write_size" "$write_sector")
     mark_text "$4" "$5" installed "$write_table" >"$T/mark" && truncate -s 4096 "$T/mark"
     dd if="$T/mark" of="$T/head" bs=4096 seek=$MARK_AT conv=notrunc 2>/dev/null
     dd if="$T/head" of="$write_dev" bs=1048576 conv=notrunc,fsync 2>/dev/null ||
         trouble "the partition table could not be written"
 }
 
-# head_table CAPACITY: the UUID of the partition table in $T/head, as blkid will tell it of the disk. It believes a table
-# only on a disk that is large enough for it.
+# head_table CAPACITY SECTOR: the UUID of the partition table in $T/head, as blkid will tell it of the disk. Of a file it knows
+# tables in sectors of 512 bytes, and believes them only where the file is as large as the disk.
 head_table() {
+    if [ "$2" != 512 ] && has_table "$T/head" "$2"; then
+        od -An -v -tx1 -j $(($2 + 56)) -N 16 "$T/head" | tr -d ' \n' |
+            sed 's/\(..\)\(..\)\(..\)\(..\)\(..\)\(..\)\(..\)\(..\)\(....\)/\4\3\2\1-\6\5-\8\7-\9-/'
+        return
+    fi
     cp "$T/head" "$T/probe"
     truncate -s "$1" "$T/probe"
     blkid -p -o value -s PTUUID "$T/probe" 2>/dev/null

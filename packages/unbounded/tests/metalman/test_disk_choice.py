@@ -13,7 +13,15 @@ from tests.support.seeds import first_seed
 from unbounded.api.hardware import DiskFacts, DiskState
 from unbounded.api.machine import DiskErasure
 from unbounded.api.machine_spec import RootDeviceHints
-from unbounded.metalman.disk_choice import AwaitedDisk, ChosenDisk, DiskChoice, DiskRefused, DiskSelection, choose_disk
+from unbounded.metalman.disk_choice import (
+    SECTORS,
+    AwaitedDisk,
+    ChosenDisk,
+    DiskChoice,
+    DiskRefused,
+    DiskSelection,
+    choose_disk,
+)
 
 BLANK, OWN, FOREIGN = DiskState.BLANK, DiskState.OWN, DiskState.FOREIGN
 GB: Final = 1_000_000_000
@@ -217,6 +225,21 @@ def test_a_refusal_begins_its_list_with_its_disk_and_shows_what_is_on_it() -> No
     assert isinstance(choice, DiskRefused)
     assert ": sdz (480000 MB, wwn-0x5000a1): ZFS; sdb (" in choice.message
     assert choice.message.endswith("ext4 LABEL=data; and 4 more")
+
+
+def test_disk_with_large_sectors_is_chosen_where_the_image_has_one_for_it() -> None:
+    choice = choose_disk((LARGE_SECTORS,), DiskSelection(), sectors=SECTORS)
+    assert isinstance(choice, ChosenDisk)
+    assert choice.disk == LARGE_SECTORS
+    refused = choose_disk((LARGE_SECTORS,), DiskSelection())
+    assert isinstance(refused, DiskRefused)
+    assert refused.message.endswith(": sectors of 4096 bytes, and the image has no disk.img.4k.zst")
+    both = choose_disk((A, LARGE_SECTORS), DiskSelection(), sectors=SECTORS)
+    assert isinstance(both, DiskRefused)
+    assert both.message.startswith("several disks could be meant")
+    other = choose_disk((replace(LARGE_SECTORS, sector_bytes=520),), DiskSelection(), sectors=SECTORS)
+    assert isinstance(other, DiskRefused)
+    assert other.message.endswith(": sectors of 520 bytes, and images are made for 512 or 4096")
 
 
 ERASE: Final = "kubectl unbounded machine replace m1 --erase-disk"

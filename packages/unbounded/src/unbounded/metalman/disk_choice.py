@@ -8,7 +8,7 @@ list of the disks, and for a disk with data of others the command that permits i
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,9 @@ from unbounded.api.machine import DiskErasure, Machine
 from unbounded.api.machine_spec import RootDeviceHints
 
 SMALLEST_BYTES: Final = 4_000_000_000  # of a disk that nothing names: the flash of boards and BMCs is smaller
-SECTOR_BYTES: Final = 512  # the unit of the partition tables of images
+SECTOR_BYTES: Final = 512  # the unit of the partition table of disk.img
+LARGE_SECTOR_BYTES: Final = 4096  # of a 4Kn disk, and of the partition table of disk.img.4k
+SECTORS: Final = (SECTOR_BYTES, LARGE_SECTOR_BYTES)
 LISTED: Final = 8  # disks in a message
 COMMAND_MESSAGE: Final = 1000  # characters of a message that ends with a command, which no status may cut off
 # what the disk itself says (WWN, EUI) comes before what udev's rules make of its model and serial number
@@ -91,15 +93,21 @@ class DiskSelection:
 
 
 def choose_disk(
-    disks: Sequence[DiskFacts], selection: DiskSelection, *, image_bytes: int = 0, final: bool = True
+    disks: Sequence[DiskFacts],
+    selection: DiskSelection,
+    *,
+    image_bytes: int = 0,
+    sectors: Collection[int] = (SECTOR_BYTES,),
+    final: bool = True,
 ) -> DiskChoice:
     """Choose the disk of an install.
 
     Args:
         image_bytes: size of the unpacked image; 0 if it is unknown.
+        sectors: sector sizes of the disks that there is an image for.
         final: the installer has waited for late disks; a missing one is refused and no longer awaited.
     """
-    report = _DiskReport(disks, selection, image_bytes, final)
+    report = _DiskReport(disks, selection, image_bytes, sectors, final)
     if (obstacle := report.without_consent()) is not None:
         return obstacle
     if selection.target:
@@ -124,6 +132,7 @@ class _DiskReport:
     disks: Sequence[DiskFacts]
     selection: DiskSelection
     image_bytes: int
+    sectors: Collection[int]
     final: bool
 
     def without_consent(self) -> DiskChoice | None:
@@ -212,7 +221,7 @@ class _DiskReport:
             if self.selection.used not in (None, _chosen(disk).erasure):
                 used = "holds other data than eraseDisks was used for in this boot; consent is valid once"
                 return self._refused(f"{words} {used}; erase it with another operation", disk, [disk])
-        if unfit(disk, self.image_bytes):
+        if unfit(disk, self.image_bytes, self.sectors):
             return self._refused(f"{words} cannot be written; name another in {_NAMES}", disk)
         return _chosen(disk)
 
@@ -222,7 +231,7 @@ class _DiskReport:
 
     def _unsuitable(self, disk: DiskFacts) -> str:
         """Return why a blank disk is not taken unless something names it; empty for a suitable one."""
-        if reason := unfit(disk, self.image_bytes):
+        if reason := unfit(disk, self.image_bytes, self.sectors):
             return reason
         small = (disk.size_bytes or 0) < SMALLEST_BYTES
         return f"blank, but smaller than {SMALLEST_BYTES // 1_000_000} MB" if small else ""
@@ -245,7 +254,7 @@ class _DiskReport:
         nameable = (
             bool(serial) and serial == serial.strip() and "," not in serial and len(self._with_serial(serial)) == 1
         )
-        return nameable and not unfit(disk, self.image_bytes)
+        return nameable and not unfit(disk, self.image_bytes, self.sectors)
 
     def _refused(self, text: str, first: DiskFacts | None = None, erasable: Sequence[DiskFacts] = ()) -> DiskRefused:
         """Return a refusal with a list of the disks, which begins with the one that it is about.
@@ -271,7 +280,7 @@ class _DiskReport:
         if is_foreign(disk):
             return disk.contents or "data of an unknown kind"
         if disk.state == DiskState.OWN:
-            return unfit(disk, self.image_bytes) or "this Machine's earlier install"
+            return unfit(disk, self.image_bytes, self.sectors) or "this Machine's earlier install"
         return self._unsuitable(disk) or "blank"
 
 
@@ -309,10 +318,13 @@ def erase_command(machine: str, serials: Sequence[str]) -> str:
     return f"; to erase it: {command}{between}{shlex.quote(serials[0])}"
 
 
-def unfit(disk: DiskFacts, image_bytes: int) -> str:
+def unfit(disk: DiskFacts, image_bytes: int, sectors: Collection[int]) -> str:
     """Return why an image cannot be written to a disk, whatever is on it; empty if it can."""
-    if disk.sector_bytes != SECTOR_BYTES:
-        return f"sectors of {disk.sector_bytes or 'unknown'} bytes, and images are made for {SECTOR_BYTES}"
+    if disk.sector_bytes not in SECTORS:
+        of = " or ".join(map(str, SECTORS))
+        return f"sectors of {disk.sector_bytes or 'unknown'} bytes, and images are made for {of}"
+    if disk.sector_bytes not in sectors:
+        return f"sectors of {disk.sector_bytes} bytes, and the image has no disk.img.4k.zst"
     if (disk.size_bytes or 0) < image_bytes:
         return f"too small for the image, which has {image_bytes // 1_000_000} MB"
     return ""

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from tests.metalman.support.netboot_objects import ADDRESS, REDFISH, machine_body
-from tests.metalman.support.netboot_site import World, netboot_site
+from tests.metalman.support.netboot_site import LOADERS, World, netboot_site, put
 from tests.support.memory_api import MemoryApi
 from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts, SystemFirmware
 from unbounded.api.machine import MACHINES, DiskErasure
@@ -24,6 +24,7 @@ from unbounded.metalman.http.ports import (
     Rendered,
     ReportAnswer,
 )
+from unbounded.metalman.netboot.model import BootImages, NetbootImage
 
 T = TypeVar("T")
 
@@ -120,6 +121,28 @@ async def test_the_image_size_of_the_report_counts(tmp_path: Path) -> None:
         report = HardwareReport(hardware=FACTS, image_bytes=1 << 40)
         answer = await world.site.hardware(ADDRESS, world.prefix(), report)
         assert "too small for the image" in str(answer.body["error"])
+
+
+async def test_disk_with_large_sectors_needs_an_image_and_an_installer_that_know_it(tmp_path: Path) -> None:
+    facts = HardwareFacts(disks=(replace(SDA, sector_bytes=4096),))
+    async with netboot_site(tmp_path) as world:
+        await world.machine(machine_body(**WITH_BMC))
+        await world.replace()
+        report = HardwareReport(hardware=facts, large_sectors=True)
+        answer = await world.site.hardware(ADDRESS, world.prefix(), report)
+        assert (answer.code, str(answer.body["error"])[-30:]) == (409, "the image has no disk.img.4k.zst"[-30:])
+        put(tmp_path / "large", {"disk.img.zst": "512", "disk.img.4k.zst": "4096"})
+        assert isinstance(world.images.said, BootImages)
+        disk = NetbootImage(tmp_path / "large", "sha256:3")
+        world.images.said = BootImages(world.images.said.netboot, disk, LOADERS, disk_sha256="a" * 64)
+        answer = await reported(world, facts)
+        assert answer.code == 409
+        assert "older netboot image writes only disks with sectors of 512" in str(answer.body["error"])
+        assert await world.site.hardware(ADDRESS, world.prefix(), report) == WRITE
+        assert isinstance(await world.site.file(ADDRESS, world.prefix(), "disk.img.4k.zst"), OnDisk)
+        assert isinstance(await world.site.file(ADDRESS, world.prefix(), "disk.img.zst.sha256"), Rendered)
+        wrong = await world.site.file(ADDRESS, world.prefix(), "disk.img.4k.zst.sha256")
+        assert isinstance(wrong, FileRejected)  # the metadata has the digest of the other image
 
 
 async def test_with_hints_the_image_is_served_only_after_the_report(tmp_path: Path) -> None:

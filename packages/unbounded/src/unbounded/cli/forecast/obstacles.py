@@ -116,7 +116,7 @@ def _disk(operation: MachineOperation, machine: Machine, profiles: Profiles) -> 
 
     The install chooses by an inspection of its own. A BMC does not see what is on a disk.
     """
-    from unbounded.metalman.disk_choice import ChosenDisk, DiskSelection, choose_disk  # noqa: PLC0415  # as above
+    from unbounded.metalman.disk_choice import SECTORS, ChosenDisk, DiskSelection, choose_disk  # noqa: PLC0415  # as above
 
     hardware = machine.status.hardware
     is_replace = operation.spec.operation_kind == OperationKind.HOST_REPLACE
@@ -124,7 +124,8 @@ def _disk(operation: MachineOperation, machine: Machine, profiles: Profiles) -> 
         return ""
     if machine.spec.pxe is not None and machine.spec.pxe.profile_ref is not None:
         return f"with the hardware of {hardware.at}, it writes {_layout(operation, machine, hardware, profiles)}"
-    choice = choose_disk(hardware.disks, DiskSelection.of(machine, erased_disks(operation)))
+    selection = DiskSelection.of(machine, erased_disks(operation))
+    choice = choose_disk(hardware.disks, selection, sectors=SECTORS)  # the image is not read here
     if isinstance(choice, ChosenDisk):
         size = f"{(choice.disk.size_bytes or 0) // 1_000_000} MB"
         erases = (

@@ -94,11 +94,13 @@ class HardwareReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Attributes:
         final: the installer has waited for late disks as long as it does.
         image_bytes: size of the unpacked image; 0 if it is unknown.
+        large_sectors: the installer has an image of its own for disks with sectors of 4096 bytes.
     """
 
     hardware: HardwareFacts
     final: bool = False
     image_bytes: int = 0
+    large_sectors: bool = False
 
 
 class RescueReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -31,6 +31,7 @@ import zstandard
 
 from unbounded.api.machine import Machine
 from unbounded.metalman.dhcp.model import Loader
+from unbounded.metalman.disk_choice import SECTOR_BYTES, SECTORS
 from unbounded.metalman.http.ports import OnDisk
 from unbounded.metalman.netboot.model import BootImages, NetbootImage
 from unbounded.metalman.templates import Template, TemplateContext, template_data
@@ -46,6 +47,7 @@ KERNEL_NAMES: Final = ("vmlinuz", "linux", "initrd", "initramfs", "init.cpio", "
 LOADER_ENDINGS: Final = (".efi", ".ipxe", ".kpxe", ".pxe", ".lkrn", ".0", ".c32")
 DISK_NAME: Final = "disk.img"
 ROOTFS_NAME: Final = "rootfs.tar"  # a root file system, for layouts of several disks
+LARGE_SECTOR_IMAGES: Final = ("disk.img.4k.zst", "disk.img.4k.gz")  # for disks with sectors of 4096 bytes
 
 
 class FileRole(Enum):
@@ -138,6 +140,12 @@ class ImageFiles:
         if len(self._found) > CACHED_PATHS:
             self._found.popitem(last=False)
         return found
+
+
+def image_sectors(files: ImageFiles, image: NetbootImage) -> tuple[int, ...]:
+    """Return the sector sizes of the disks that an image can be written to."""
+    has_large = any(isinstance(files.find(image, name), OnDisk) for name in LARGE_SECTOR_IMAGES)
+    return SECTORS if has_large else (SECTOR_BYTES,)
 
 
 def content_etag(content: bytes) -> str:

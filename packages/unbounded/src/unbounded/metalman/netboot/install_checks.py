@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from unbounded.api.hardware import HardwareFacts
 from unbounded.api.machine import Machine
 from unbounded.metalman.disk_choice import (
+    LARGE_SECTOR_BYTES,
     AwaitedDisk,
     ChosenDisk,
     DiskChoice,
@@ -35,21 +37,32 @@ BY_PROFILE: Final = FileRejected(
     "disk; an older netboot image knows no profiles: use an image of this release",
 )
 NO_LAYOUT: Final = FileRejected(409, "no layout of the present profile was compiled for this boot")
+UNAWARE: Final = (
+    "the installer of an older netboot image writes only disks with sectors of 512; use a netboot image of this release"
+)
 
 
-def check_install(machine: Machine, boot: str, erase: tuple[str, ...], report: HardwareReport) -> DiskChoice:
+def check_install(
+    machine: Machine, boot: str, erase: tuple[str, ...], report: HardwareReport, sectors: Collection[int]
+) -> DiskChoice:
     """Choose the disk of an install, if the host also has the network cards of the Machine's network.
 
     A card may appear as late as a disk.
 
     Args:
         erase: serial numbers of the disks that the operation permits to be erased.
+        sectors: sector sizes of the disks that there is an image for.
     """
     obstacle = network_obstacle(machine, report.hardware)
     if obstacle:
         return DiskRefused(obstacle) if report.final or has_faults(machine) else AwaitedDisk(obstacle)
     selection = _selection(machine, boot, erase)
-    return choose_disk(report.hardware.disks, selection, image_bytes=report.image_bytes, final=report.final)
+    disks, size = report.hardware.disks, report.image_bytes
+    choice = choose_disk(disks, selection, image_bytes=size, sectors=sectors, final=report.final)
+    is_large = isinstance(choice, ChosenDisk) and choice.disk.sector_bytes == LARGE_SECTOR_BYTES
+    if isinstance(choice, ChosenDisk) and is_large and not report.large_sectors:
+        return DiskRefused(f"disk {choice.disk.name} has sectors of {LARGE_SECTOR_BYTES} bytes: {UNAWARE}")
+    return choice
 
 
 def network_obstacle(machine: Machine, hardware: HardwareFacts) -> str:
@@ -74,7 +87,7 @@ def layout_obstacle(machine: Machine, boot: str, *, rootfs: bool) -> FileRejecte
 
 
 def write_obstacle(
-    machine: Machine, boot: str, erase: tuple[str, ...] = (), *, rootfs: bool = False
+    machine: Machine, boot: str, erase: tuple[str, ...], sectors: Collection[int], *, rootfs: bool = False
 ) -> FileRejected | None:
     """Return why a boot may not write a disk, by its report and the present spec; None if it may.
 
@@ -83,6 +96,7 @@ def write_obstacle(
 
     Args:
         erase: serial numbers of the disks that the operation permits to be erased.
+        sectors: sector sizes of the disks that there is an image for.
         rootfs: the image is the archive of the root file system, and not that of a whole disk.
     """
     hardware, pxe = machine.status.hardware, machine.spec.pxe
@@ -95,7 +109,7 @@ def write_obstacle(
     obstacle = network_obstacle(machine, hardware)
     if obstacle:
         return FileRejected(409, obstacle)
-    choice = choose_disk(hardware.disks, _selection(machine, boot, erase))
+    choice = choose_disk(hardware.disks, _selection(machine, boot, erase), sectors=sectors)
     return None if isinstance(choice, ChosenDisk) else FileRejected(409, choice.message)
 
 

@@ -42,6 +42,7 @@ from unbounded.metalman.netboot.dependencies import BootVisit, NetbootDependenci
 from unbounded.metalman.netboot.erasures import OTHER_BOOT, SWITCH_OFF, ErasureService
 from unbounded.metalman.netboot.files import (
     FIRST_STAGES,
+    LARGE_SECTOR_IMAGES,
     NETWORK_CONFIG,
     USER_DATA,
     FileContent,
@@ -53,6 +54,7 @@ from unbounded.metalman.netboot.files import (
     content_etag,
     file_role,
     image_of,
+    image_sectors,
     is_rootfs,
     normalized_path,
 )
@@ -181,7 +183,7 @@ class NetbootSite:
         if kind is FileRole.DISK and visit.request.window is BootWindow.INSTALLING:
             if (
                 not plain.endswith((DIGEST, SIZE))
-                and (obstacle := await self._write_obstacle(visit, plain)) is not None
+                and (obstacle := await self._write_obstacle(visit, served, plain)) is not None
             ):
                 return obstacle
             self._tracker.record_image_request(visit.request)
@@ -267,7 +269,11 @@ class NetbootSite:
             return UNKNOWN
         if profile_name(machine):
             return await self._layout_answer(visit, machine, report)
-        choice = check_install(machine, request.boot, self._consent(request), report)
+        served = self._parts.images.of(machine)
+        if isinstance(served, NotReadyYet):
+            return ReportAnswer(503, {"error": served.text}, served.retry_after_s)
+        sectors = image_sectors(self._library, served.disk)
+        choice = check_install(machine, request.boot, self._consent(request), report, sectors)
         if isinstance(choice, AwaitedDisk):
             return ReportAnswer(200, {"status": "ok", "action": "Wait", "message": choice.message})
         text = choice.message if isinstance(choice, DiskRefused) else f"metalman has chosen {choice.path}"
@@ -436,18 +442,21 @@ class NetbootSite:
             return ReportAnswer(503, {"error": "cannot record it now"}, RETRY_S)
         return DONE
 
-    async def _write_obstacle(self, visit: BootVisit, path: str) -> FileRejected | NotReadyYet | None:
+    async def _write_obstacle(
+        self, visit: BootVisit, served: BootImages, path: str
+    ) -> FileRejected | NotReadyYet | None:
         """Return why a boot may not write a disk now; None if it may."""
+        sectors = image_sectors(self._library, served.disk)
         boot, consent = visit.request.boot, self._consent(visit.request)
         rootfs = is_rootfs(path)
-        if write_obstacle(visit.machine, boot, consent, rootfs=rootfs) is None:
+        if write_obstacle(visit.machine, boot, consent, sectors, rootfs=rootfs) is None:
             return None
         try:  # another replica may have recorded a report just now
             machine = await self._parts.api.get(MACHINES, visit.machine.name)
         except ApiError as error:
             log.warning("cannot read the Machine", error=error, machine=visit.machine.name)
             return NotReadyYet(RETRY_S, "cannot read the Machine now")
-        obstacle = write_obstacle(machine, boot, consent, rootfs=rootfs)
+        obstacle = write_obstacle(machine, boot, consent, sectors, rootfs=rootfs)
         if obstacle is not None:
             self._writer.note(machine.name, BootObservation(boot, message=obstacle.text))
         return obstacle
@@ -540,12 +549,9 @@ class NetbootSite:
         if path == USER_DATA:
             return EMPTY_USER_DATA
         disk, is_digest = path.removesuffix(DIGEST), path.endswith(DIGEST)
-        if (
-            is_digest
-            and served.disk_sha256
-            and not is_rootfs(disk)
-            and file_role(disk, served.loaders) is FileRole.DISK
-        ):
+        is_disk = file_role(disk, served.loaders) is FileRole.DISK and not is_rootfs(disk)
+        is_disk = is_disk and disk not in LARGE_SECTOR_IMAGES
+        if is_digest and served.disk_sha256 and is_disk:
             there = self._library.find(served.disk, disk)
             return None if there is None else f"{served.disk_sha256}  {disk}\n".encode()
         return None
