@@ -1,6 +1,7 @@
 """Drives that erase themselves: `nvme` and `hdparm` with the output of the real tools, before a disk that is a file.
 
-The formats are those of Debian 12: `nvme id-ctrl` and `nvme sanitize-log` of nvme-cli 2.3, and `hdparm -I` of 9.65.
+The formats are those of Debian 12: `nvme id-ctrl`, `list-ns` and `sanitize-log` of nvme-cli 2.3, and `hdparm -I`
+of 9.65.
 """
 
 from __future__ import annotations
@@ -14,6 +15,14 @@ NVME: Final = r"""#!/bin/sh
 echo "nvme $*" >>"$CALLS"
 case $1 in
     id-ctrl) printf 'NVME Identify Controller:\nvid       : 0x144d\nsanicap   : %s\nfna       : 0x4\n' "$SANICAP" ;;
+    list-ns)
+        case $*:$NAMESPACES in
+            *--all:*,*) set -- 1 2 ;;
+            *--all:unmanaged) echo "NVMe status: Invalid Field in Command(0x2)" >&2; exit 1 ;;
+            *) set -- 1 ;;
+        esac
+        for each; do printf '[%4u]:%#x\n' $((each - 1)) "$each"; done
+        ;;
     sanitize)
         [ "$SANITIZE" != refused ] || { echo "NVMe status: Invalid Command Opcode(0x1)" >&2; exit 1; }
         echo 0x2 >"$STATE"
@@ -53,11 +62,12 @@ def self_erasing(host: Host, disk: Path, mib: int, **settings: str) -> Path:
     """Put the tools of a drive in front of a disk; return the file with their calls.
 
     Args:
-        settings: SANICAP, SANITIZE (refused, lies), SSTAT in the end and FORMAT of NVMe; SECURITY (words that hold of
-            an ATA drive) and ERASES.
+        settings: SANICAP, NAMESPACES (1; 1,2; unmanaged), SANITIZE (refused, lies), SSTAT in the end and FORMAT of
+            NVMe; SECURITY (words that hold of an ATA drive) and ERASES.
     """
     calls, state = host.root / "calls", host.root / "sanitize"
-    known = {"SANICAP": "0x3", "SANITIZE": "", "SSTAT": "0x101", "FORMAT": "", "SECURITY": "", "ERASES": ""}
+    drive = {"SANICAP": "0x3", "NAMESPACES": "1", "SANITIZE": "", "SSTAT": "0x101", "FORMAT": ""}
+    known = {**drive, "SECURITY": "", "ERASES": ""}
     given = {"CALLS": str(calls), "STATE": str(state), **known, **settings}
     lines = "".join(f"{name}='{value}'\n" for name, value in given.items()) + ERASE.format(disk=disk, mib=mib)
     for name, script in (("nvme", NVME), ("hdparm", HDPARM)):

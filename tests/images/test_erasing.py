@@ -283,6 +283,22 @@ async def test_an_nvme_drive_without_a_sanitize_is_formatted(
     assert f"nvme format {made} --ses=1 --force --timeout=7200000\n" in calls.read_text()
 
 
+async def test_a_drive_with_a_namespace_of_another_host_erases_only_its_disk_here(host: Host, where: Site) -> None:
+    made, calls = nvme(host, NAMESPACES="1,2")
+    methods = await tried(host, where)
+    reason = "the drive has 2 namespaces, and would erase those of others"
+    assert (methods["Sanitize"], methods["Format"], methods["Overwrite"]) == (reason, reason, None)
+    assert zero(made)
+    assert "sanitize" not in calls.read_text()
+    assert "format" not in calls.read_text()
+
+
+async def test_a_drive_that_cannot_manage_namespaces_sanitizes_itself(host: Host, where: Site) -> None:
+    made, _ = nvme(host, NAMESPACES="unmanaged")
+    assert await tried(host, where) == {"Sanitize": None}
+    assert zero(made)
+
+
 async def test_a_sanitize_that_a_power_cut_interrupted_is_awaited(host: Host, where: Site) -> None:
     made, calls = nvme(host)
     (host.root / "sanitize").write_text("0x2\n")

@@ -182,6 +182,7 @@ verify_counted() {
 # erase_by_Sanitize: a block erase, else a new key (NVM Express Base Specification 2.0, 5.24). The drive continues it after
 # a power cut, and then takes no other command before its end.
 erase_by_Sanitize() {
+    only_namespace || return 1
     sanitize_can=$(nvme id-ctrl "$erase_dev" 2>"$T/said" | sed -n 's/^sanicap *: *//p')
     [ -n "$sanitize_can" ] || trouble "nvme id-ctrl: $(head -n 1 "$T/said")" || return 1
     sanitize_how=
@@ -214,8 +215,18 @@ sanitize_state() {
     [ -z "$state_said" ] || echo $((state_said & 7))
 }
 
+# only_namespace: a sanitize erases every namespace of the drive, and a format does so on some drives. One of another host is
+# no disk here. A drive that cannot list those that are not attached has no way to attach them elsewhere.
+only_namespace() {
+    namespaces=$(nvme list-ns "$erase_dev" --all 2>/dev/null | grep -c ']:0x')
+    [ "$namespaces" != 0 ] || namespaces=$(nvme list-ns "$erase_dev" 2>"$T/said" | grep -c ']:0x')
+    [ "$namespaces" != 0 ] || trouble "nvme list-ns: $(head -n 1 "$T/said")" || return 1
+    [ "$namespaces" = 1 ] || trouble "the drive has $namespaces namespaces, and would erase those of others"
+}
+
 # erase_by_Format: of the namespace, with a user data erase.
 erase_by_Format() {
+    only_namespace || return 1
     nvme format "$erase_dev" --ses=1 --force --timeout=7200000 >"$T/said" 2>&1 ||
         trouble "nvme format: $(head -n 1 "$T/said")"
 }
