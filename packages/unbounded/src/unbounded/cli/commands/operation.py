@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from unbounded.cli.plugin import flags
@@ -185,7 +184,6 @@ def _rescue_arguments(parser: ArgumentParser) -> None:
     _verb_arguments(parser, wait_help="Wait until the rescue system runs")
     parser.add_argument(
         "--key",
-        type=flags.checked(_public_key),
         action="append",
         required=True,
         metavar="FILE",
@@ -197,15 +195,6 @@ def _rescue_arguments(parser: ArgumentParser) -> None:
         metavar="N",
         help="End the rescue after this many minutes (default 60, at most 1440)",
     )
-
-
-def _public_key(path: str) -> str:
-    """Return the public keys in a file, without comments and empty lines."""
-    try:
-        lines = Path(path).expanduser().read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: {error}") from None
-    return "\n".join(line.strip() for line in lines if line.strip() and not line.startswith("#"))
 
 
 def _counter_arguments(parser: ArgumentParser) -> None:

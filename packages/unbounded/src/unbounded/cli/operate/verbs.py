@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 from unbounded.api.operation import OperationKind
@@ -72,10 +73,19 @@ def parameters_of(args: Namespace) -> dict[str, str]:
         "retryFailedDigest": "true" if options.get("retry_failed_digest") else "",
         ERASE_DISKS: ",".join(options.get("erase_disk", ())),
         DISKS: ALL_DISKS if options.get("all_disks") else ",".join(options.get("disk", ())),
-        AUTHORIZED_KEYS: "\n".join(options.get("key", ())),
+        AUTHORIZED_KEYS: "\n".join(map(_public_keys, options.get("key", ()))),
         MINUTES: str(options["minutes"]) if options.get("minutes") else "",
     }
     return {name: value for name, value in given.items() if value}
+
+
+def _public_keys(path: str) -> str:
+    """Return the public keys in a file, without comments and empty lines."""
+    try:
+        lines = Path(path).expanduser().read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"cannot read the public key {path}: {error}") from None
+    return "\n".join(line.strip() for line in lines if line.strip() and not line.startswith("#"))
 
 
 def operation_name(args: Namespace, now: datetime) -> str:
