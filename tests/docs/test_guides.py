@@ -18,6 +18,7 @@ from tests.cli.running import KUBECTL
 from tests.docs.runner import DOCS, RELEASE_URL, Shell, Stage, follow
 from tests.e2e.plane import Plane, phase_is, plane
 from tests.e2e.standin import SHA256, behave, kubelets, standin_agent, started
+from tests.support.paths import ROOT
 from tests.support.ssh.sshd import USER, Fleet, keygen, missing, sign, sshd_fleet
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
@@ -71,6 +72,7 @@ async def _learns(it: Plane) -> None:
 
 
 async def _has_bare_metal(it: Plane, bmc: LabBmc) -> None:
+    shutil.copytree(ROOT / "examples", it.shell.folder / "examples")
     changes = {
         "https://bmc-rack1-01.example.com": bmc.url,
         "username: admin": f"username: {bmc.username}",
