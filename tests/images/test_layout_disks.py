@@ -157,7 +157,7 @@ def laid_on(folder: Path, initrd: Path, data: str, mib: int) -> Iterator[Laid]:
         needed(tool)
     needed("nc.openbsd", "scripts/net-tools gets it")
     # no other process's copy of the mounts keeps a disk in use
-    host = Host(folder / "host", within=("unshare", "--mount", "--propagation", "private", "setsid"))
+    host = Host(folder / "host", within=("unshare", "--mount", "--propagation", "private"))
     install_tools(host, initrd)
     with loop_devices() as attach:
         files = [folder / "first.img", folder / "second.img"]
