@@ -212,6 +212,15 @@ async def site() -> AsyncIterator[Site]:
         yield made
 
 
+# A new namespace copies all mounts, and so would keep the loop devices of other tests in use.
+_RELEASE: Final = """while read -r device place _; do
+    case $device in /dev/loop*) umount -l "$place" ;; esac
+done </proc/mounts
+exec "$@"
+"""
+OWN_MOUNTS: Final = ("unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", _RELEASE, "sh")
+
+
 @dataclass
 class Host:
     """The machine to install. Disks are files below `dev`; sysfs has their sizes.

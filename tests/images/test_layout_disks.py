@@ -33,7 +33,7 @@ from tests.images.layout_text import (
     partition,
 )
 from tests.images.loops import loop_devices, that_takes_loops
-from tests.images.support import UID, Host, Site, needed, site
+from tests.images.support import OWN_MOUNTS, UID, Host, Site, needed, site
 
 pytestmark = [
     pytest.mark.slow,
@@ -156,8 +156,7 @@ def laid_on(folder: Path, initrd: Path, data: str, mib: int) -> Iterator[Laid]:
     for tool in ("blkid", "zstd"):
         needed(tool)
     needed("nc.openbsd", "scripts/net-tools gets it")
-    # no other process's copy of the mounts keeps a disk in use
-    host = Host(folder / "host", within=("unshare", "--mount", "--propagation", "private"))
+    host = Host(folder / "host", within=OWN_MOUNTS)
     install_tools(host, initrd)
     with loop_devices() as attach:
         files = [folder / "first.img", folder / "second.img"]

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tests.images.lldp import FRAME, LEAF
-from tests.images.support import UID, Host, Site, needed, site
+from tests.images.support import OWN_MOUNTS, UID, Host, Site, needed, site
 from unbounded.api.hardware import LLDPNeighbour
 
 pytestmark = pytest.mark.slow
@@ -215,7 +215,7 @@ kill $switch
 async def test_a_real_lldpd_is_heard_on_the_wire(host: Host) -> None:
     for tool in ("tcpdump", "lldpd", "lldpcli"):
         needed(tool, "scripts/lldp-tools gets it")
-    host.within = ("unshare", "--net", "--mount")
+    host.within = ("unshare", "--net", *OWN_MOUNTS)
     (host.root / "sys/class/net/eno1/device").mkdir(parents=True)
     async with asyncio.timeout(60):
         code, out = await host.parts(WIRE, IP=needed("ip"))  # busybox's own makes no pairs
