@@ -7,11 +7,14 @@ import os
 import re
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from tests.support.paths import ROOT
-from unbounded_lab.bmc import LabBmc
+from unbounded_lab.bmc import HostPower, LabBmc
+from unbounded_lab.bmc.dials import IDEAL
+from unbounded_lab.bmc.events import BmcEvent, event_body
 
 VALIDATOR = Path(sys.executable).with_name("rf_service_validator")
 SCHEMAS = Path(
@@ -27,7 +30,8 @@ SCHEMAS = Path(
 )
 @pytest.mark.parametrize("authentication", ["Basic", "Session"])
 async def test_the_validator_finds_no_fault_in_the_service(tmp_path: Path, authentication: str) -> None:
-    async with LabBmc() as bmc:
+    async with LabBmc(profile="sends-events") as bmc:
+        bmc.bmc.events.open_stream(bmc.clock.now())
         logs = tmp_path / "logs"
         # fmt: off
         process = await asyncio.create_subprocess_exec(
@@ -42,3 +46,31 @@ async def test_the_validator_finds_no_fault_in_the_service(tmp_path: Path, authe
     faults = [line for line in (output.decode() + log).splitlines() if re.search(r"\b(FAIL|ERROR)\b", line)]
     assert process.returncode == 0, "\n".join(faults) or output.decode()
     assert len([each for each in bmc.bmc.journal if each.status == 200]) > 20, "it looked at the whole service"
+    validated = {each.path for each in bmc.bmc.journal if each.status == 200}
+    assert {"/redfish/v1/EventService", "/redfish/v1/EventService/Subscriptions/1"} <= validated
+
+
+@pytest.mark.skipif(not SCHEMAS.is_dir(), reason="DMTF's schemas are not beside the checkout")
+@pytest.mark.parametrize("power", list(HostPower))
+def test_events_have_only_the_properties_of_the_schema_and_all_that_it_requires(power: HostPower) -> None:
+    body = event_body(BmcEvent(1, 1_700_000_000.0, "/redfish/v1/Systems/1", power), IDEAL)
+    for kind, found in (("Event", body), ("EventRecord", body["Events"][0])):
+        known, required = _properties(kind)
+        names = {name for name in found if "@" not in name}
+        assert names <= known
+        assert required <= names
+    assert body["@odata.type"] == "#Event.v1_13_0.Event"
+
+
+def _properties(kind: str) -> tuple[set[str], set[str]]:
+    """Return the properties of a type of the Event schema with those that it inherits, and the required ones."""
+    edm = "{http://docs.oasis-open.org/odata/ns/edm}"
+    known, required = {"Id", "Name", "Description"}, {"Id", "Name"} if kind == "Event" else set()
+    for entity in ElementTree.parse(SCHEMAS / "Event_v1.xml").iter(f"{edm}EntityType"):
+        if entity.get("Name") != kind:
+            continue
+        for each in (*entity.iter(f"{edm}Property"), *entity.iter(f"{edm}NavigationProperty")):
+            known.add(each.get("Name", ""))
+            if each.find(f"{edm}Annotation[@Term='Redfish.Required']") is not None:
+                required.add(each.get("Name", ""))
+    return known, required

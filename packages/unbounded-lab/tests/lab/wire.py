@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,11 @@ class Wire:
         ):
             content = await answer.read()
             return Answer(answer.status, {name.lower(): value for name, value in answer.headers.items()}, content)
+
+    def open(self, path: str, **headers: str) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Open an answer that does not end."""
+        named = {"authorization": aiohttp.encode_basic_auth(self.bmc.username, self.bmc.password), **headers}
+        return self._http.get(self.bmc.url + path, headers=named, timeout=aiohttp.ClientTimeout(total=None))
 
     async def get(self, path: str = SYSTEM) -> Answer:
         return await self.ask("GET", path)

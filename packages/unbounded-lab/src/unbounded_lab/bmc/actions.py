@@ -12,6 +12,7 @@ from typing import Any, Final
 from unbounded_lab.bmc.access import ACCOUNT_ID
 from unbounded_lab.bmc.bodies import ROOT
 from unbounded_lab.bmc.device import BmcSystem, SimulatedBmc, TaskState
+from unbounded_lab.bmc.events import EVENT_STREAM
 from unbounded_lab.bmc.http import EXTENDED_INFO, BmcRequest, RedfishProblem, json_reply, message_body
 from unbounded_lab.bmc.inventory import CHASSIS_ID
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled, Press, PressEffect
@@ -20,6 +21,7 @@ from unbounded_lab.bmc.resources import (
     CHASSIS_RESETS,
     MANAGER_ID,
     MANAGER_RESETS,
+    SSE,
     account,
     monitor_path,
     session_body,
@@ -110,6 +112,15 @@ def monitor(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: f
             raise RedfishProblem("InternalError")
         case TaskState.COMPLETED:
             return NO_CONTENT
+
+
+def stream(bmc: SimulatedBmc, _ids: tuple[str, ...], request: BmcRequest, _now: float) -> LabReply:
+    """Accept a stream of events, whose frames follow. As OpenBMC does, require its media type in Accept."""
+    if bmc.dials.event_service == "absent" or EVENT_STREAM not in request.headers.get("accept", ""):
+        raise RedfishProblem("ResourceMissingAtURI", request.path)
+    if len(bmc.events.streams) >= bmc.dials.event_streams:
+        raise RedfishProblem("EventSubscriptionLimitExceeded")
+    return LabReply(200, headers={"content-type": EVENT_STREAM})
 
 
 def reset_chassis(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
@@ -218,7 +229,7 @@ def _string(body: Mapping[str, Any], name: str) -> str:
 
 
 ACTIONS: Final[Mapping[str, Routes[Act]]] = {
-    "GET": Routes({f"{ROOT}/TaskService/TaskMonitors/*": monitor}),
+    "GET": Routes({f"{ROOT}/TaskService/TaskMonitors/*": monitor, SSE: stream}),
     "POST": Routes(
         {
             f"{ROOT}/SessionService/Sessions": login,

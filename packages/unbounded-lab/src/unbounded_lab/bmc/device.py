@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from unbounded_lab.bmc.access import BmcAccounts
 from unbounded_lab.bmc.dials import COUNTS, IDEAL, BmcDials
+from unbounded_lab.bmc.events import BmcEventLog
 from unbounded_lab.bmc.identity import BmcIdentity
 from unbounded_lab.bmc.power import HostEvent, HostPower, HostTraits, Press, PressEffect, SimulatedHost
 from unbounded_lab.dials import FOR_EVER, Counts
@@ -77,6 +79,12 @@ class Tasks:
         """Return Tasks that have ended with success by `now` and are not executed yet, in the order of their ends."""
         ended = [task for task in self._all.values() if task.state(now) is TaskState.COMPLETED and not task.carried_out]
         return sorted(ended, key=lambda task: task.ends)
+
+    def ends(self) -> list[float]:
+        """Return the ends of the Tasks that are not executed yet."""
+        return [
+            task.ends for task in self._all.values() if task.outcome is TaskState.COMPLETED and not task.carried_out
+        ]
 
     def visible(self, now: float) -> list[Task]:
         return [task for task in self._all.values() if not (task.vanishes and now >= task.ends)]
@@ -176,6 +184,8 @@ class SimulatedBmc:
         self.rng = random.Random(f"{identity.seed}/{identity.name}")  # noqa: S311 - a simulation, no secret
         self.access = BmcAccounts(identity.username, identity.password, self.rng)
         self.tasks = Tasks()
+        self.events = BmcEventLog()
+        self.on_event: Callable[[], None] | None = None  # called after each recorded event
         self.mains = True
         self.requests = 0
         self.journal: deque[BmcExchange] = deque(maxlen=JOURNAL_LENGTH)
@@ -196,6 +206,7 @@ class SimulatedBmc:
             if name not in self._systems:
                 host = SimulatedHost(traits(self.times, dials), now=now, power=self._first_power)
                 self._systems[name] = BmcSystem(name, index, host)
+                host.on_power = partial(self._power_changed, name)
         for system in self._systems.values():
             system.host.advance(now)
             system.host.traits = traits(self.times, dials)
@@ -220,6 +231,16 @@ class SimulatedBmc:
                 system.press(task.press, task.ends, self.dials)
         for system in self._systems.values():
             system.host.advance(now)
+
+    def next_change(self) -> float | None:
+        """Return the time of the next change that needs no request; None if there is none."""
+        times = [host.due for host in (system.host for system in self._systems.values()) if host.due is not None]
+        return min([*times, *self.tasks.ends()], default=None)
+
+    def _power_changed(self, name: str, at: float, power: HostPower) -> None:
+        self.events.record(at, f"/redfish/v1/Systems/{name}", power)
+        if self.on_event is not None:
+            self.on_event()
 
     def press(self, system: BmcSystem, press: Press, now: float) -> PressEffect:
         return system.press(press, now, self.dials)

@@ -88,6 +88,16 @@ class BmcDials:
     plain_http: Literal["closed", "redirects", "serves"] = "closed"
     certificate: int = 0  # each number is a different certificate
 
+    # Events
+    event_service: Literal["absent", "works", "mute"] = "absent"  # mute: the stream opens and stays empty
+    event_delay_s: float = 0.0  # from a change to its event
+    event_copies: int = 1
+    event_reversed_s: float = 0.0  # events of so long are sent at its end, the newest first; 0: in their order
+    event_stream_s: float | None = None  # the BMC closes a stream after this time
+    event_streams: int = 8  # the limit on open streams; another one is answered with 503
+    event_origin: Literal["link", "text", "absent"] = "link"  # the form of OriginOfCondition
+    event_lines: Literal["one", "many"] = "one"  # lines of an event's data
+
     # Names
     systems: tuple[str, ...] = ("1",)
     slashes: Literal["either", "redirected"] = "either"  # redirected: a path without a slash at its end

@@ -48,6 +48,11 @@ PROBLEMS: Final[Mapping[str, tuple[int, str]]] = {
     ),
     "PreconditionFailed": (412, "The ETag supplied did not match the ETag required to change this resource."),
     "PreconditionRequired": (428, "A precondition header or annotation is required to change this resource."),
+    "EventSubscriptionLimitExceeded": (
+        503,
+        "The event subscription failed due to the number of simultaneous subscriptions exceeding the limit of the "
+        "implementation.",
+    ),
     "InternalError": (500, "The request failed due to an internal service error.  The service is still operational."),
     "ServiceTemporarilyUnavailable": (503, "The service is temporarily unavailable.  Retry in {} seconds."),
     "SessionLimitExceeded": (

@@ -15,16 +15,20 @@ from unbounded.kube.tls import bound_buffers
 from unbounded_lab.bmc import service
 from unbounded_lab.bmc.device import HostTimes, SimulatedBmc
 from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.events import EVENT_STREAM, OPENED, BmcEventStream, frame
 from unbounded_lab.bmc.http import BmcRequest
 from unbounded_lab.bmc.identity import BmcIdentity, Certificate
 from unbounded_lab.bmc.power import HostEvent, HostPower, SimulatedHost
 from unbounded_lab.bmc.profiles import dials_for, misbehaviours_for
 from unbounded_lab.clock import LabClock, LoopClock
 from unbounded_lab.dials import changed
+from unbounded_lab.http import OK, LabReply
 from unbounded_lab.listener import HOST, LabListener, hang_up, send, server
 
 CUSTOM: Final = "custom"
 """The profile of a BMC with single dials set."""
+CHECK_S: Final = 2.0
+"""Time after which an idle stream of events checks its connection."""
 
 
 class LabBmc:
@@ -60,6 +64,7 @@ class LabBmc:
         self._given_clock = clock
         self._port = port
         self._minder: asyncio.Task[None] | None = None
+        self._woken: set[asyncio.Event] = set()  # of the open streams
         self._plain: LabListener | None = None
 
     async def __aenter__(self) -> Self:
@@ -76,6 +81,7 @@ class LabBmc:
         bound_buffers()
         self.clock = self._given_clock or LoopClock()
         self.bmc = SimulatedBmc(self.identity, self._dials, self._times, now=self.clock.now(), power=self._first_power)
+        self.bmc.on_event = self._wake_streams
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.num_tickets = 0  # no client resumes sessions, and tickets take time to make
         self._show_certificate()
@@ -176,6 +182,7 @@ class LabBmc:
         self.bmc.advance(self.clock.now())
         self.bmc.set_dials(dials, self.clock.now())
         self._show_certificate()
+        self._wake_streams()
         await self._follow_dials()
 
     def _show_certificate(self) -> None:
@@ -230,6 +237,15 @@ class LabBmc:
         return await self._answer(http)
 
     async def _answer(self, http: web.BaseRequest) -> web.StreamResponse:
+        reply = await self._reply(http)
+        if isinstance(reply, web.StreamResponse):
+            return reply
+        if reply.status == OK and reply.headers.get("content-type") == EVENT_STREAM:
+            return await self._stream(http, reply)
+        return await send(http, reply)
+
+    async def _reply(self, http: web.BaseRequest) -> LabReply | web.StreamResponse:
+        """Return the reply when it is to be sent, or a broken connection."""
         self.concurrent += 1
         self.most_concurrent = max(self.most_concurrent, self.concurrent)
         try:
@@ -243,6 +259,47 @@ class LabBmc:
             reply = service.answer(self.bmc, request, self.clock.now())
             if reply.hold_s:
                 await self.clock.sleep(reply.hold_s)
-            return await send(http, reply)
+            return reply
         finally:
             self.concurrent -= 1
+            self._wake_streams()  # a request can set a time at which a host changes
+
+    async def _stream(self, http: web.BaseRequest, reply: LabReply) -> web.StreamResponse:
+        """Send events until the stream or its connection ends."""
+        response = web.StreamResponse(status=reply.status, headers=reply.headers)
+        stream, woken = BmcEventStream(self.bmc.events, self.clock.now()), asyncio.Event()
+        self._woken.add(woken)
+        try:
+            await response.prepare(http)
+            await response.write(OPENED)
+            while not stream.is_ended(now := self.clock.now(), self.bmc.dials):
+                woken.clear()
+                self.bmc.advance(now)
+                for event in stream.due(now, self.bmc.dials):
+                    await response.write(frame(event, self.bmc.dials))
+                if http.transport is None or http.transport.is_closing():
+                    return response
+                times = (self.bmc.next_change(), stream.next_at(self.bmc.dials))
+                await self._sleep_until(min((at for at in times if at is not None), default=None), woken)
+        except ConnectionError:  # the client has left
+            return response
+        finally:
+            self._woken.discard(woken)
+            self.bmc.events.streams.pop(stream.name, None)
+        response.force_close()
+        return response
+
+    async def _sleep_until(self, at: float | None, woken: asyncio.Event) -> None:
+        """Sleep until a time, or until woken; at most CHECK_S, after which the client may have left."""
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(woken.wait())]
+        if at is not None:
+            waits.append(asyncio.ensure_future(self.clock.sleep(max(0.0, at - self.clock.now()))))
+        try:
+            await asyncio.wait(waits, timeout=CHECK_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def _wake_streams(self) -> None:
+        for woken in self._woken:
+            woken.set()

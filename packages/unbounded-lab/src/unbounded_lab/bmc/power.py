@@ -7,7 +7,7 @@ The number of these advances makes no difference to its actions and their times.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
@@ -148,6 +148,7 @@ class SimulatedHost:
         self.board: HostBoard | None = None
         self.boots = 0
         self.history: deque[HostEvent] = deque(maxlen=HISTORY_LENGTH)
+        self.on_power: Callable[[float, HostPower], None] | None = None  # called at each change of `power`
         self._due: float | None = None  # when the present state ends by itself
         self._restart = False  # PoweringOff leads to PoweringOn instead of to Off
         self._before_outage = power
@@ -158,6 +159,11 @@ class SimulatedHost:
         while self._due is not None and self._due <= now:
             self._finish(self._due)
         self._seen = max(self._seen, now)
+
+    @property
+    def due(self) -> float | None:
+        """Time at which the present state ends by itself; None: it does not."""
+        return self._due
 
     def press(self, press: Press, now: float) -> PressEffect:
         """Execute a press; returns its effect."""
@@ -247,6 +253,8 @@ class SimulatedHost:
         if power is HostPower.OFF and self.board is not None:
             self.board.halt()
         self._record(at, "power", power.value)
+        if self.on_power is not None:
+            self.on_power(at, power)
 
     def _record(self, at: float, what: str, detail: str) -> None:
         self.history.append(HostEvent(at, what, detail))

@@ -33,6 +33,8 @@ NIC_ID: Final = "1"
 HOST_NICS: Final = (NIC_ID, "2")
 SECOND_NIC: Final = 128  # added to the index of a host for the address of its second NIC
 MANAGER: Final = f"{ROOT}/Managers/{MANAGER_ID}"
+EVENTS: Final = f"{ROOT}/EventService"
+SSE: Final = f"{EVENTS}/SSE"
 CHASSIS: Final = f"{ROOT}/Chassis/{CHASSIS_ID}"
 
 BOOT_MODES: Final = ("UEFI", "Legacy")
@@ -70,6 +72,8 @@ def root(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
     if bmc.dials.session_service != "absent":
         parts.append("SessionService")
         body["Links"] = {"Sessions": link(f"{ROOT}/SessionService/Sessions")}
+    if bmc.dials.event_service != "absent":
+        parts.append("EventService")
     return body | {part: link(f"{ROOT}/{part}") for part in parts}
 
 
@@ -356,6 +360,43 @@ def task_body(found: Task, now: float) -> Body:
     return body | {"EndTime": timestamp(found.ends), "TaskStatus": status, "Messages": [message]}
 
 
+def event_service(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body | None:
+    if bmc.dials.event_service == "absent":
+        return None
+    return resource(
+        "EventService",
+        EVENTS,
+        "Event Service",
+        ServiceEnabled=True,
+        Status=ENABLED,
+        ServerSentEventUri=SSE,
+        EventFormatTypes=["Event"],
+        RegistryPrefixes=["ResourceEvent"],
+        IncludeOriginOfConditionSupported=False,
+        Subscriptions=link(f"{EVENTS}/Subscriptions"),
+    )
+
+
+def subscriptions(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body | None:
+    if bmc.dials.event_service == "absent":
+        return None
+    return collection("EventDestination", f"{EVENTS}/Subscriptions", "Subscriptions", tuple(bmc.events.streams))
+
+
+def subscription(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
+    if ids[0] not in bmc.events.streams:
+        return None
+    return resource(
+        "EventDestination",
+        f"{EVENTS}/Subscriptions/{ids[0]}",
+        "Stream",
+        Protocol="Redfish",
+        SubscriptionType="SSE",
+        EventFormatType="Event",
+        Context="",
+    )
+
+
 def metadata() -> bytes:
     """Return the OData metadata document: the schema files of this service's types."""
     versioned = [(f"{name}_v1.xml", name, f"{name}.{version}") for name, version in SCHEMAS.items()]
@@ -399,6 +440,9 @@ RESOURCES: Final[Routes[Render]] = Routes(
         f"{ROOT}/AccountService/Accounts/*": account,
         f"{ROOT}/AccountService/Roles": roles,
         f"{ROOT}/AccountService/Roles/*": role,
+        EVENTS: event_service,
+        f"{EVENTS}/Subscriptions": subscriptions,
+        f"{EVENTS}/Subscriptions/*": subscription,
         f"{ROOT}/TaskService": task_service,
         f"{ROOT}/TaskService/Tasks": tasks,
         f"{ROOT}/TaskService/Tasks/*": task,

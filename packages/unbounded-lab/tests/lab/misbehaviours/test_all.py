@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from tests.lab.misbehaviours import test_access, test_answers, test_boot, test_power, test_reports
+from tests.lab.misbehaviours import test_access, test_answers, test_boot, test_events, test_power, test_reports
 from tests.lab.wire import wire
 from unbounded_lab.bmc.misbehaviours import MISBEHAVIOURS
 
 
 def test_every_misbehaviour_is_shown() -> None:
     shown = [
-        name for module in (test_power, test_reports, test_boot, test_access, test_answers) for name in module.CHECKS
+        name
+        for module in (test_power, test_reports, test_boot, test_access, test_answers, test_events)
+        for name in module.CHECKS
     ]
     assert sorted(shown) == sorted(MISBEHAVIOURS)
 
