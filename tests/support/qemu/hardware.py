@@ -40,6 +40,7 @@ class Hardware:
     mac: str
     firmware: Firmware = Firmware.UEFI
     disk: Path | None = None
+    drive: Path | None = None  # an ISO image in its CD drive
     disk_serial: str = "disk0"
     tpm: bool = False
     memory_mib: int = 512
@@ -83,6 +84,7 @@ def qemu(hardware: Hardware, boot: HostBootOverride, wires: Wires) -> list[str]:
         *_firmware(hardware, boot, wires),
         *_network(hardware, boot, wires),
         *_disk(hardware, boot),
+        *_drive(hardware, boot),
         *_tpm(wires),
     ]
 
@@ -120,6 +122,15 @@ def _disk(hardware: Hardware, boot: HostBootOverride) -> list[str]:
     return [
         *("-drive", f"if=none,id=disk0,format=raw,cache=unsafe,file={hardware.disk}"),
         *("-device", f"virtio-blk-pci,drive=disk0,serial={hardware.disk_serial},bootindex=2"),
+    ]
+
+
+def _drive(hardware: Hardware, boot: HostBootOverride) -> list[str]:
+    if hardware.drive is None:
+        return []
+    return [
+        *("-drive", f"if=none,id=drive0,media=cdrom,format=raw,readonly=on,file={hardware.drive}"),
+        *("-device", "ide-cd,drive=drive0" + (",bootindex=1" if boot.source == "Cd" else "")),
     ]
 
 

@@ -32,6 +32,7 @@ class BootTarget(StrEnum):
     NONE = "None"
     PXE = "Pxe"
     HDD = "Hdd"
+    CD = "Cd"
     UEFI_HTTP = "UefiHttp"
 
 
