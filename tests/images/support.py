@@ -21,7 +21,7 @@ from aiohttp import web
 
 from tests.fetch.registries import served
 from tests.images.content import MIB
-from unbounded.api.erasure import DiskErasureRecord
+from unbounded.api.erasure import DiskErasureRecord, merge_erasures
 from unbounded.api.hardware import DiskFacts
 from unbounded.api.operation import MachineOperation, MachineOperationSpec, OperationKind
 from unbounded.metalman import disk_choice, erase_choice
@@ -175,9 +175,9 @@ class Site:
         known = {one.serial_number: one.state for one in self.erasures}
         if report.serial_number in self.keeps or report.serial_number not in known:
             return web.json_response({"error": f"disk {report.serial_number} is kept"}, status=409)
-        if report.state == "Erasing" and known[report.serial_number] != "Erasing":
+        if report.is_permission:
             self.begun.append(report.serial_number)
-        self.erasures = erase_choice.merge_erasures(self.erasures, (report,))
+        self.erasures = merge_erasures(self.erasures, (report,))
         return web.json_response({"status": "ok"})
 
     async def _send(self, request: web.BaseRequest, path: str) -> web.StreamResponse:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from unbounded.api.erasure import DiskErasureRecord, ErasureState
+from unbounded.api.erasure import DiskErasureRecord, ErasureState, merge_erasures
 from unbounded.api.hardware import DiskFacts, DiskState
 from unbounded.metalman.disk_choice import AwaitedDisk, DiskRefused
 from unbounded.metalman.erase_choice import (
@@ -17,7 +17,6 @@ from unbounded.metalman.erase_choice import (
     choose_erasures,
     erasures_text,
     is_begun,
-    merge_erasures,
     not_blank,
 )
 
@@ -161,6 +160,13 @@ def test_a_report_keeps_what_was_on_the_disk_and_since_when() -> None:
     old = record("sda", ErasureState.ERASING, contents="LVM", started_at="1", size_bytes=7)
     (new,) = merge_erasures((old,), (record("sda", ErasureState.FAILED, started_at="2", failure="worn out"),))
     assert (new.contents, new.started_at, new.size_bytes, new.failure) == ("LVM", "1", 7, "worn out")
+
+
+@pytest.mark.parametrize(("method", "state"), [("Discard", ErasureState.FAILED), (None, ErasureState.ERASING)])
+def test_only_a_permission_follows_a_failure(method: str | None, state: str) -> None:
+    failed = record("sda", ErasureState.FAILED, method="Discard", failure="worn out")
+    (now,) = merge_erasures((failed,), (record("sda", ErasureState.ERASING, method=method),))
+    assert now.state == state
 
 
 def test_the_message_says_what_is_erased_begun_and_untouched() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from tests.metalman.support.netboot_host import Story, netboot_host, replaced, result, stages_of
@@ -97,6 +98,25 @@ def test_a_cancel_begins_no_other_disk_and_says_what_is_left(
             undone = "its changes have been undone" in (operation.status.message or "")
             assert undone == (stage == "ShuttingDown")
             assert (await cluster.api.get(MACHINES, machine)).status.active_operation is None
+
+    run_swiftly(scene())
+
+
+def test_a_permission_that_another_replica_recorded_stays_in_the_operation() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            async with netboot_host(cluster, machine, Story(step_s=10.0)):
+                name = await cluster.ask("HostErase", machine)
+                await cluster.in_stage(name, "WaitingErase")
+                await asyncio.sleep(30)
+                known = (await cluster.api.get(MACHINE_OPERATIONS, name)).status.erasures
+                begun = [msgspec.to_builtins(one) | {"state": "Erasing"} for one in known]
+                await cluster.api.patch(MACHINE_OPERATIONS, name, {"status": {"erasures": begun}}, subresource="status")
+                await cluster.api.patch(MACHINE_OPERATIONS, name, {"spec": {"cancel": True}})
+                operation = await cluster.ended(name)
+            assert states(operation) == {"S1": "Erasing", "S2": "Erasing"}
 
     run_swiftly(scene())
 

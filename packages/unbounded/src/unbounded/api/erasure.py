@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated, Final
+
+from msgspec.structs import replace
 
 from unbounded.api.fields import ApiStruct, Count, Field, Int32, Time
 
@@ -55,3 +58,38 @@ class DiskErasureRecord(ApiStruct, frozen=True, kw_only=True):
     failure: Annotated[str | None, Field("Why the disk is not erased.", max_length=256)] = None
     started_at: Annotated[Time | None, Field("Time at which metalman let the erasure begin.")] = None
     completed_at: Annotated[Time | None, Field("Time of the report that the disk is erased, or is not.")] = None
+
+    @property
+    def is_permission(self) -> bool:
+        """Return whether this is the begin of an erasure: later reports of it have a method."""
+        return self.state == ErasureState.ERASING and not self.method
+
+
+_ORDER: Final = {ErasureState.UNTOUCHED: 0, ErasureState.ERASING: 1, ErasureState.FAILED: 1, ErasureState.ERASED: 2}
+
+
+def merge_erasures(
+    before: Sequence[DiskErasureRecord], new: Iterable[DiskErasureRecord]
+) -> tuple[DiskErasureRecord, ...]:
+    """Return the records with newer ones, which may have been overtaken.
+
+    A disk that was begun is never untouched again, and an erased one stays. A failed erasure is in progress again only
+    after another permission.
+    """
+    known = {one.serial_number: one for one in before}
+    for one in new:
+        old = known.get(one.serial_number)
+        known[one.serial_number] = one if old is None else _newer(old, one)
+    return tuple(known.values())
+
+
+def _newer(old: DiskErasureRecord, new: DiskErasureRecord) -> DiskErasureRecord:
+    late = old.state == ErasureState.FAILED and new.state == ErasureState.ERASING and not new.is_permission
+    if late or _rank(old.state) == _rank(ErasureState.ERASED) or _rank(old.state) > _rank(new.state):
+        return old
+    facts = {name: getattr(old, name) or getattr(new, name) for name in ("name", "model", "wwn", "size_bytes")}
+    return replace(new, **facts, contents=old.contents or new.contents, started_at=old.started_at or new.started_at)
+
+
+def _rank(state: str) -> int:
+    return _ORDER.get(ErasureState(state), 0) if state in set(ErasureState) else 1

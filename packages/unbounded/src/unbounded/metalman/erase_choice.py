@@ -10,16 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from msgspec.structs import replace
-
-from unbounded.api.erasure import DiskErasureRecord, ErasureState
+from unbounded.api.erasure import DiskErasureRecord, ErasureState, merge_erasures
 from unbounded.api.hardware import DiskFacts, DiskState
 from unbounded.metalman.disk_choice import AwaitedDisk, DiskRefused
 from unbounded.operations.parameters import ALL_DISKS
 
 LOCAL: Final = frozenset({"pcie", "ata", "sas", "usb", "virtio", "mmc", "raid"})
 LISTED: Final = 8  # disks in a message
-_ORDER: Final = {ErasureState.UNTOUCHED: 0, ErasureState.ERASING: 1, ErasureState.FAILED: 1, ErasureState.ERASED: 2}
 
 
 @dataclass(frozen=True)
@@ -130,29 +127,6 @@ def _contents(disk: DiskFacts) -> str:
     if disk.state == DiskState.OWN:
         return "this Machine's earlier install"
     return disk.contents or "data of an unknown kind"
-
-
-def merge_erasures(
-    before: Sequence[DiskErasureRecord], new: Iterable[DiskErasureRecord]
-) -> tuple[DiskErasureRecord, ...]:
-    """Return the records with newer ones. A disk that was begun is never untouched again, and an erased one stays."""
-    known = {one.serial_number: one for one in before}
-    for one in new:
-        old = known.get(one.serial_number)
-        known[one.serial_number] = one if old is None else _newer(old, one)
-    return tuple(known.values())
-
-
-def _newer(old: DiskErasureRecord, new: DiskErasureRecord) -> DiskErasureRecord:
-    if _rank(old) == _rank(ErasureState.ERASED) or _rank(old) > _rank(new):
-        return old
-    facts = {name: getattr(old, name) or getattr(new, name) for name in ("name", "model", "wwn", "size_bytes")}
-    return replace(new, **facts, contents=old.contents or new.contents, started_at=old.started_at or new.started_at)
-
-
-def _rank(record: DiskErasureRecord | str) -> int:
-    state = record.state if isinstance(record, DiskErasureRecord) else record
-    return _ORDER.get(ErasureState(state), 0) if state in set(ErasureState) else 1
 
 
 def is_begun(records: Iterable[DiskErasureRecord]) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
+from unbounded.api.erasure import merge_erasures
 from unbounded.api.failures import Failure, Stale
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
@@ -438,7 +439,8 @@ class Engine:
             findings = context.run.with_findings(observation.evidence, at=self._status.now(), where=where)
             context = replace(context, run=findings)
         if isinstance(observation, Observation) and observation.erasures:
-            context = replace(context, run=replace(context.run, erasures=observation.erasures))
+            erasures = merge_erasures(context.run.erasures, observation.erasures)  # the servers record permissions
+            context = replace(context, run=replace(context.run, erasures=erasures))
         match decision:
             case Wait():
                 self._yield_while_settling(context.state, decision)

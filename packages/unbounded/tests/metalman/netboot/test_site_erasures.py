@@ -15,7 +15,8 @@ from unbounded.api.core import NODES
 from unbounded.api.erasure import DiskErasureRecord, ErasureAttempt
 from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts
 from unbounded.api.machine import MACHINES, MachineStatus, NetbootStatus
-from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.errors import Conflict
 from unbounded.metalman.http.ports import FileRejected, HardwareReport, ReportAnswer
 
 AT: Final = "2026-01-01T00:00:00Z"
@@ -103,7 +104,7 @@ async def test_nothing_names_the_installed_system_once_its_disk_is_begun(world: 
 async def test_the_host_is_switched_off_once_its_disks_are_erased_and_blank(world: World) -> None:
     await erasing(world, "S2")
     assert (await reported(world)).body["disks"] == "sdb"
-    await said(world, "S2", "Erasing", method="Discard")
+    await said(world, "S2", "Erasing")
     tried = (ErasureAttempt(method="Discard", seconds=3),)
     await said(world, "S2", "Erased", method="Discard", attempts=tried, verification="all zero")
     held = await reported(world)
@@ -147,6 +148,48 @@ async def test_a_cancelled_or_ended_operation_begins_no_disk(world: World, spec:
     begun = DiskErasureRecord(serial_number="S1", name="sda", state="Erasing")
     assert (await world.site.erasure(ADDRESS, prefix, begun)).code in (404, 409)
     assert {one.serial_number: one.state for one in (await netboot(world)).erasures}["S1"] == "Untouched"
+
+
+async def operation_of(world: World) -> MachineOperation:
+    return await world.api.get(MACHINE_OPERATIONS, "replace")
+
+
+async def test_the_operation_has_a_disk_before_it_may_be_begun(world: World) -> None:
+    await erasing(world)
+    await reported(world)
+    before = await operation_of(world)
+    assert await said(world, "S1", "Erasing") == OK
+    after = await operation_of(world)
+    assert {one.serial_number: one.state for one in after.status.erasures} == {"S1": "Erasing", "S2": "Untouched"}
+    assert after.status.erasures[0].contents == "this Machine's earlier install"
+    lost = {"metadata": {"resourceVersion": before.metadata.resource_version}, "status": {"phase": "Failed"}}
+    with pytest.raises(Conflict):  # an end that does not know of the disk
+        await world.api.patch(MACHINE_OPERATIONS, "replace", lost, subresource="status")
+
+
+async def test_a_permission_whose_answer_was_lost_is_given_again(world: World) -> None:
+    await erasing(world)
+    await reported(world)
+    assert await said(world, "S1", "Erasing") == OK
+    version = (await operation_of(world)).metadata.resource_version
+    assert await said(world, "S1", "Erasing") == OK
+    assert (await operation_of(world)).metadata.resource_version == version
+    await world.api.patch(MACHINE_OPERATIONS, "replace", {"spec": {"cancel": True}})
+    assert (await said(world, "S1", "Erasing")).code in (404, 409)  # it may not have begun
+    assert (await said(world, "S1", "Erased")).code in (200, 404)
+
+
+async def test_only_a_permission_lets_a_failed_disk_be_in_progress_again(world: World) -> None:
+    await erasing(world)
+    await reported(world)
+    assert await said(world, "S1", "Erasing") == OK
+    await said(world, "S1", "Failed", failure="worn out")
+    await said(world, "S1", "Erasing", method="Discard", percent=40)  # it was overtaken
+    failed = (await netboot(world)).erasures[0]
+    assert (failed.state, failed.failure, failed.percent) == ("Failed", "worn out", None)
+    assert await said(world, "S1", "Erasing") == OK  # the installer was started again
+    again = (await netboot(world)).erasures[0]
+    assert (again.state, again.failure, again.completed_at) == ("Erasing", None, None)
 
 
 @pytest.mark.parametrize("state", ["Erased", "Failed"])

@@ -1,7 +1,8 @@
 """Erasures of a HostErase: the disks that metalman names to the installer, the permission to begin each, its progress.
 
-A disk is begun only after the status says so, and while the API itself has the operation neither cancelled nor over,
-and the Node drained: what the status calls untouched is untouched.
+A disk is begun only after both statuses say so, and while the API itself has the operation neither cancelled nor over,
+and the Node drained: what a status calls untouched is untouched. The operation's own status has it first of all because
+another process may end the operation, with the disks that it knows of.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from unbounded.api.conditions import ConditionType
-from unbounded.api.erasure import DiskErasureRecord, ErasureState
+from unbounded.api.erasure import DiskErasureRecord, ErasureState, merge_erasures
 from unbounded.api.hardware import DiskState, HardwareSource
 from unbounded.api.machine import MACHINES, Machine, NetbootMilestone
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.clock import WallClock, rfc3339
-from unbounded.kube.errors import ApiError, NotFound
+from unbounded.kube.errors import ApiError, Conflict, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
+from unbounded.kube.status_writer import ATTEMPTS, StatusWriter
 from unbounded.metalman import drained
 from unbounded.metalman.disk_choice import AwaitedDisk, DiskRefused, has_path
 from unbounded.metalman.erase_choice import choose_erasures, erasures_text, not_blank
@@ -53,6 +56,7 @@ class ErasureService:
 
     def __init__(self, api: Api, record: Record, now: WallClock) -> None:
         self._api = api
+        self._operation_status = StatusWriter(api, MACHINE_OPERATIONS, fields=("erasures",))
         self._record = record
         self._now = now
 
@@ -89,7 +93,7 @@ class ErasureService:
         return ReportAnswer(200, {"status": "ok", "action": "Erase", "disks": " ".join(plan.names)})
 
     async def progress(self, request: BootRequest, report: DiskErasureRecord) -> ReportAnswer:
-        """Record the state of a disk's erasure. The first report of a disk is answered once it may begin."""
+        """Record the state of a disk's erasure. One without a method asks to begin, and waits until it may."""
         found = await self._read(request)
         if isinstance(found, ReportAnswer):
             return found
@@ -100,7 +104,7 @@ class ErasureService:
         if old is None:
             text = f"disk {report.name} has the serial number {report.serial_number}, which is not to be erased"
             return ReportAnswer(409, {"error": text})
-        begins = report.state == ErasureState.ERASING and old.state != ErasureState.ERASING
+        begins = report.is_permission
         obstacle = await self._obstacle(machine, operation, old) if begins else _without_begin(old)
         if obstacle is not None:
             return obstacle
@@ -111,8 +115,10 @@ class ErasureService:
         recorded = await self._record(request.machine, observation)
         if recorded.code != 200 or not begins:
             return recorded
-        log.info("erasure begins", machine=request.machine, boot=request.boot, disk=new.serial_number)
-        return recorded if await self._is_begun(request, new) else UNRECORDED
+        permitted = await self._permitted(request, new, recorded)
+        if permitted is recorded:
+            log.info("erasure begins", machine=request.machine, boot=request.boot, disk=new.serial_number)
+        return permitted
 
     async def _obstacle(
         self, machine: Machine, operation: MachineOperation, old: DiskErasureRecord
@@ -159,14 +165,37 @@ class ErasureService:
         same = machine.metadata.uid == request.uid and operation.metadata.uid == request.boot
         return (machine, operation) if same else OVER
 
-    async def _is_begun(self, request: BootRequest, new: DiskErasureRecord) -> bool:
-        """Return whether the status says that the disk is begun: a write for a boot that has just ended is dropped."""
-        found = await self._read(request)
-        if isinstance(found, ReportAnswer):
-            return False
-        seen = boot_record(found[0], request.boot)
-        records = () if seen is None else seen.erasures
-        return any(one.serial_number == new.serial_number and one.state == new.state for one in records)
+    async def _permitted(self, request: BootRequest, new: DiskErasureRecord, permission: ReportAnswer) -> ReportAnswer:
+        """Return the permission once Machine and operation say that the disk is begun.
+
+        A write for a boot that has just ended is dropped. One to the operation is refused where it has ended since it
+        was read, and an end by another process where it does not know of this disk.
+        """
+        for _ in range(ATTEMPTS):
+            found = await self._read(request)
+            if isinstance(found, ReportAnswer):
+                return found
+            machine, operation = found
+            if not _may_begin(operation):
+                return OVER
+            seen = boot_record(machine, request.boot)
+            records = () if seen is None else seen.erasures
+            if not any(one.serial_number == new.serial_number and one.state == new.state for one in records):
+                break
+            merged = merge_erasures(operation.status.erasures, records)
+            if merged == operation.status.erasures:
+                return permission
+            try:
+                await self._operation_status.write(
+                    operation, {"erasures": [msgspec.to_builtins(one) for one in merged]}
+                )
+            except Conflict:
+                continue
+            except ApiError as error:
+                log.warning("cannot record a begun disk in its HostErase", error=error, machine=request.machine)
+                break
+            return permission
+        return UNRECORDED
 
 
 def _without_begin(old: DiskErasureRecord) -> ReportAnswer | None:

@@ -28,6 +28,7 @@ from unbounded.api.conditions import (
     remove_condition,
     set_condition,
 )
+from unbounded.api.erasure import merge_erasures
 from unbounded.api.machine import MACHINES, Machine, NetbootMilestone, NetbootStatus
 from unbounded.api.operation import OperationKind, OperationsStatus
 from unbounded.kube.cache import Cache
@@ -39,7 +40,6 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.workqueue import WorkQueue
-from unbounded.metalman.erase_choice import merge_erasures
 from unbounded.metalman.hardware_merge import hardware_change, reported
 from unbounded.metalman.inspection import change_condition, is_repetition
 from unbounded.metalman.netboot.layouts import merged_record
