@@ -175,6 +175,26 @@ class ProvisioningStatus(ApiStruct, frozen=True, kw_only=True):
     ] = False
 
 
+class MachinePower(StrEnum):
+    ON = "On"
+    OFF = "Off"
+    UNKNOWN = "Unknown"
+
+
+class PowerStatus(ApiStruct, frozen=True, kw_only=True):
+    """The power of the host."""
+
+    state: Annotated[
+        str,
+        Field(
+            "Power that the BMC reported last while no operation had the Machine. Unknown: the last three readings "
+            "gave no power.",
+            enum=tuple(MachinePower),
+        ),
+    ]
+    at: Annotated[Time, Field("Time of the first reading with this state.")]
+
+
 class RedfishStatus(ApiStruct, frozen=True, kw_only=True):
     """The observed state of the BMC."""
 
@@ -364,6 +384,9 @@ class MachineStatus(ApiStruct, frozen=True, kw_only=True):
     ssh: Annotated[SSHStatus | None, Field("Facts about the SSH servers.")] = None
     provisioning: Annotated[ProvisioningStatus | None, Field("The last attempt to set the host up over SSH.")] = None
     redfish: Annotated[RedfishStatus | None, Field("Facts about the BMC.")] = None
+    power: Annotated[
+        PowerStatus | None, Field("Power of the host, from its BMC; absent where metalman has no BMC to read.")
+    ] = None
     tpm: Annotated[TPMStatus | None, Field("Facts about the TPM.")] = None
     netboot: Annotated[
         NetbootStatus | None, Field("Last requested network boot, as metalman's servers observed it.")

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from unbounded.api.conditions import ConditionType
-from unbounded.api.machine import Machine
+from unbounded.api.machine import Machine, MachinePower
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.cli.terminal_text import one_line
 
@@ -76,7 +76,9 @@ def operation_row(operation: MachineOperation) -> OperationRow:
 
 
 def power_of(machine: Machine) -> str:
-    """Return the host's power as operations observed it last; empty if none has observed it."""
+    """Return the host's power as metalman or operations observed it last; empty if none has observed it."""
+    if (read := _read_power(machine)) and read != MachinePower.UNKNOWN:
+        return read
     for off in machine.status.conditions:
         if off.type == ConditionType.POWERED_OFF:
             return "Off" if off.reason == POWERED_OFF else off.reason
@@ -84,6 +86,12 @@ def power_of(machine: Machine) -> str:
         if recent.phase == OperationPhase.COMPLETE and recent.kind in _ENDS_IN:
             return _ENDS_IN[OperationKind(recent.kind)]
     return ""
+
+
+def _read_power(machine: Machine) -> str:
+    """Return the power that metalman has read from the BMC of an idle Machine; empty where it has none."""
+    power = machine.status.power
+    return power.state if power is not None and machine.status.active_operation is None else ""
 
 
 def shown_machines(machines: Iterable[Machine]) -> tuple[list[MachineRow], int]:

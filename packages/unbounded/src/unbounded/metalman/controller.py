@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from unbounded.api.core import CONFIG_MAPS, NODES, Node
@@ -22,6 +23,8 @@ from unbounded.metalman.access import BmcAccess, PinController
 from unbounded.metalman.counters import CounterController
 from unbounded.metalman.executor import RedfishExecutor
 from unbounded.metalman.inventory import InventoryController
+from unbounded.metalman.power_reader import PowerReader
+from unbounded.metalman.power_reading import PowerReadings
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import BmcLimits
 from unbounded.metalman.settings import MetalmanSettings
@@ -135,20 +138,34 @@ class LeaderTerm:
         pins = PinController(self.runtime, machines, access, site=site)
         inventory = InventoryController(self.runtime, machines, access, pool, site=site)
         sharing = SharedBmcs(self.runtime.api, machines)
+        readings = PowerReadings()
+        reads_per_s = self.settings.power_reads_per_s
         shared = SharedBmcController(self.runtime, machines, site=site, now=self.runtime.now)
+        engine_of = partial(self._engine, pool, access, sharing, readings, epoch)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(counters.run(), name="counters")
             tasks.create_task(pins.run(), name="pins")
             tasks.create_task(shared.run(), name="shared BMCs")
             tasks.create_task(inventory.run(), name="inventory")
+            if reads_per_s > 0:
+                power = PowerReader(self.runtime, machines, access, pool, readings, site=site, reads_per_s=reads_per_s)
+                tasks.create_task(power.run(), name="power")
             if self.beside is not None:
                 tasks.create_task(self.beside(), name="netboot of the leader")
             if site is not None:
-                tasks.create_task(self._engine(pool, access, sharing, site, epoch).run(), name=f"site {site}")
+                tasks.create_task(engine_of(site).run(), name=f"site {site}")
             else:
-                tasks.create_task(self._all_sites(pool, access, sharing, epoch), name="sites")
+                tasks.create_task(self._all_sites(engine_of), name="sites")
 
-    def _engine(self, pool: BmcPool, access: BmcAccess, sharing: SharedBmcs, site: str, epoch: ProcessEpoch) -> Engine:
+    def _engine(
+        self,
+        pool: BmcPool,
+        access: BmcAccess,
+        sharing: SharedBmcs,
+        readings: PowerReadings,
+        epoch: ProcessEpoch,
+        site: str,
+    ) -> Engine:
         settings = self.settings
         executor = RedfishExecutor(
             self.runtime.api,
@@ -161,6 +178,7 @@ class LeaderTerm:
             poll_s=settings.poll_s,
             now=self.runtime.now,
             sharing=sharing,
+            readings=readings,
         )
         return Engine(
             self.runtime.api,
@@ -174,14 +192,14 @@ class LeaderTerm:
             loop_metrics=self.runtime.metrics,
         )
 
-    async def _all_sites(self, pool: BmcPool, access: BmcAccess, sharing: SharedBmcs, epoch: ProcessEpoch) -> None:
+    async def _all_sites(self, engine_of: Callable[[str], Engine]) -> None:
         """Run an engine for each site, from its first Machine or running operation on."""
         sites: set[str] = set()
 
         def run_site(site: str | None) -> None:
             if site is not None and site not in sites:
                 sites.add(site)
-                engines.create_task(self._engine(pool, access, sharing, site, epoch).run(), name=f"site {site}")
+                engines.create_task(engine_of(site).run(), name=f"site {site}")
 
         async with asyncio.TaskGroup() as engines:
             with (

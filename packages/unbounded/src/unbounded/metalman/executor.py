@@ -22,6 +22,7 @@ from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
 from unbounded.metalman.boot_order import BootOrder, missing_target
 from unbounded.metalman.erase_choice import is_begun
 from unbounded.metalman.host_network import network_faults
+from unbounded.metalman.power_reading import PowerReadings
 from unbounded.metalman.reasons import (
     ADDRESS_INVALID,
     BMC_REFUSED,
@@ -109,6 +110,7 @@ class RedfishExecutor:
         nodes: all Nodes; None if no HostReplace is requested.
         netboot: machines can boot from the network; False rejects a kind that boots the installer and has not begun.
         sharing: separates operations on Machines with the same BMC; None if no two share one.
+        readings: what operations read last; None if nothing uses them.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class RedfishExecutor:
         poll_s: float = POLL_S,
         now: WallClock = utc_now,
         sharing: SharedBmcs | None = None,
+        readings: PowerReadings | None = None,
     ) -> None:
         self._api = api
         self._pool = pool
@@ -134,6 +137,7 @@ class RedfishExecutor:
         self._attempts, self._poll_s = attempts, poll_s
         self._boot_order = BootOrder(api, now)
         self._sharing = sharing
+        self._readings = readings or PowerReadings()
 
     @property
     def name(self) -> str:
@@ -289,6 +293,7 @@ class RedfishExecutor:
         except Rejected as error:
             raise await self._refusal(machine, access, error) from error
         self._boot_order.record(machine, state)
+        self._readings.record(machine, state)
         return state
 
     async def _refusal(self, machine: Machine, access: BmcAccount, error: Rejected) -> Refusal | NotDone:

@@ -30,6 +30,7 @@ from unbounded.metalman.settings import (
     DOCKER_CONFIG,
     EVERY_ADDRESS,
     HTTP_PORT,
+    POWER_READS_PER_S,
     TFTP_PORT,
     DhcpMode,
     FlagNames,
@@ -43,6 +44,7 @@ PREFIX: Final = "METALMAN"
 LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 NAMESPACED_NAME: Final = re.compile(r"([a-z0-9]([-a-z0-9]*[a-z0-9])?)/([a-z0-9]([-a-z0-9.]*[a-z0-9])?)")
 LONGEST_INTERFACE: Final = 15
+MOST_READS_PER_S: Final = 1000.0
 
 
 def site(text: str) -> str:
@@ -155,6 +157,17 @@ def file_or_none(text: str) -> Path | None:
     return path if text else None
 
 
+def rate(text: str) -> float:
+    """Parse a number a second, from 0."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= MOST_READS_PER_S:
+        raise ValueError(f"{text!r} is not a number from 0 to {MOST_READS_PER_S:g}")
+    return found
+
+
 _SITE: Final = Option(
     "site",
     site,
@@ -229,6 +242,14 @@ _ATTEMPTS: Final = Option(
 _POLL: Final = Option(
     "operation-poll-interval", duration, "5s", "Limit the pause between two observations of a host", "DURATION"
 )
+_POWER_READS: Final = Option(
+    "power-reads-per-second",
+    rate,
+    f"{POWER_READS_PER_S:g}",
+    "Limit the readings of idle hosts' power for status.power; 0 reads none. A BMC is read every 100 seconds, and less "
+    "often at a site with more than 100 BMCs for each of these readings",
+    "N",
+)
 _IMAGE: Final = Option(
     "default-netboot-image",
     image,
@@ -280,7 +301,7 @@ _SCRIPTS: Final = Option(
 )
 DEPLOYED_OPTIONS: Final = (_MODE, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _DNS)  # passed on by `site deploy-pxe`
 CONTROLLER_OPTIONS: Final = (
-    _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _HEALTH_PORT, _HEALTH_BIND, _ELECT, *ELECTION,
+    _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _POWER_READS, _HEALTH_PORT, _HEALTH_BIND, _ELECT, *ELECTION,
 )  # fmt: skip
 OPTIONS: Final = (
     *CONTROLLER_OPTIONS, _CACHE, _BIND, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _INTERFACE, _AUTO, _MODE, _RELAYS,
@@ -327,6 +348,7 @@ def parse_settings(
         concurrent=values.value(_CONCURRENT),
         attempts=values.value(_ATTEMPTS),
         poll_s=values.value(_POLL),
+        power_reads_per_s=values.value(_POWER_READS),
         election=election_settings(values),
         netboot=_netboot(values) if netboot else None,
         netboots=netboot,

@@ -53,7 +53,7 @@ def next_reading(hardware: HardwareStatus | None, uid: str, last: datetime | Non
         return now
     if last is None:
         last = _inspected_at(hardware, now)
-    offset = timedelta(seconds=DAY.total_seconds() * _share(uid))
+    offset = timedelta(seconds=DAY.total_seconds() * machine_share(uid))
     midnight = last.replace(hour=0, minute=0, second=0, microsecond=0)
     slot = midnight + offset
     return slot if slot > last else slot + DAY
@@ -74,7 +74,7 @@ def _inspected_at(hardware: HardwareStatus, now: datetime) -> datetime:
         return now
 
 
-def _share(uid: str) -> float:
+def machine_share(uid: str) -> float:
     """Return a number from 0 to below 1 that is a Machine's own, so that the readings of a site are spread."""
     return int.from_bytes(hashlib.sha256(uid.encode()).digest()[:4], "big") / (1 << 32)
 
@@ -125,7 +125,7 @@ class InventoryController:
             self._last.pop(old.name, None)
             self._unfinished.discard(old.name)
         elif new is not None and is_readable(new, self._site) and (old is None or _cause(old) != _cause(new)):
-            self._controller.queue.add_after(new.name, SETTLE_S + SPREAD_S * _share(new.metadata.uid))
+            self._controller.queue.add_after(new.name, SETTLE_S + SPREAD_S * machine_share(new.metadata.uid))
 
     async def _reconcile(self, name: str) -> float | None:
         machine = self._machines.get(name)

@@ -14,6 +14,7 @@ from unbounded.kube.settings import Election, lease_name
 CONCURRENT: Final = 10
 ATTEMPTS: Final = 3
 POLL_S: Final = 5.0
+POWER_READS_PER_S: Final = 30.0
 HTTP_PORT: Final = 8880
 DHCP_PORT: Final = 67
 TFTP_PORT: Final = 69
@@ -103,6 +104,7 @@ class MetalmanSettings:
         concurrent: limit on the Machines of a site with a running operation.
         attempts: limit on the attempts of one action on a host.
         poll_s: the longest pause between two observations of a host during an operation.
+        power_reads_per_s: limit on the readings of idle hosts' power in a site; 0 reads none.
         netboot: settings of the servers in this process; None for none.
         netboots: some process serves booting machines; without one, no HostReplace begins.
     """
@@ -111,6 +113,7 @@ class MetalmanSettings:
     concurrent: int = CONCURRENT
     attempts: int = ATTEMPTS
     poll_s: float = POLL_S
+    power_reads_per_s: float = POWER_READS_PER_S
     election: Election = field(default_factory=Election)
     netboot: NetbootSettings | None = None
     netboots: bool = True

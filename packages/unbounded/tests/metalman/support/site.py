@@ -20,6 +20,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock
 from unbounded.kube.epoch import ProcessEpoch
+from unbounded.kube.events import EventRecorder
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.metalman.controller import LeaderTerm
 from unbounded.metalman.settings import MetalmanSettings
@@ -206,19 +207,26 @@ class Cluster:
 
 
 @asynccontextmanager
-async def metalman(cluster: Cluster, *, concurrent: int = 10) -> AsyncIterator[None]:
-    """Run a term of the site's metalman, and the steward, until the block is left; all sessions are given back then."""
+async def metalman(cluster: Cluster, *, concurrent: int = 10, reads_per_s: float = 0.0) -> AsyncIterator[None]:
+    """Run a term of the site's metalman, and the steward, until the block is left; all sessions are given back then.
+
+    Args:
+        reads_per_s: limit on the readings of idle hosts' power; the tests of operations count requests, and have none.
+    """
     api, now = cluster.api, cluster.now
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
     operations = Cache(api, MACHINE_OPERATIONS, indexes=indexes)
     machines = Cache(api, MACHINES, indexes={INDEX_BMC: by_bmc})
     pause = Cache(api, CONFIG_MAPS, namespace=NAMESPACE)
     nodes = Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine})
-    settings = MetalmanSettings(site=lab_machines.SITE, concurrent=concurrent)
-    term = LeaderTerm(Runtime(api, now=now), settings, Caches(operations, machines, pause), nodes, OperationMetrics())
+    settings = MetalmanSettings(site=lab_machines.SITE, concurrent=concurrent, power_reads_per_s=reads_per_s)
+    events = EventRecorder(api, "metalman", now=now)
+    term = LeaderTerm(
+        Runtime(api, now=now, events=events), settings, Caches(operations, machines, pause), nodes, OperationMetrics()
+    )
     steward = Supervisor(api, SupervisorCaches(operations, machines, nodes, pause), now=now)
     async with running_caches(term.runtime, operations, machines, pause, nodes), asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(term.run(ProcessEpoch())), tasks.create_task(steward.run())]
+        running = [tasks.create_task(work) for work in (term.run(ProcessEpoch()), steward.run(), events.run())]
         try:
             yield
         finally:

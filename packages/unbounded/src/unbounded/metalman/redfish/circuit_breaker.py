@@ -112,6 +112,10 @@ class BmcGate:
         finally:
             self._lock.release()
 
+    @property
+    def is_paused(self) -> bool:
+        return self._breaker.pause(loop_time()) is not None
+
     def _check_circuit(self) -> None:
         now = loop_time()
         pause = self._breaker.pause(now)

@@ -144,6 +144,11 @@ class BmcPool:
             raise RuntimeError("the pool is used outside of `async with`")
         return Http(self._session, endpoint_of(access.url), tls, self.limits)
 
+    def is_paused(self, url: str) -> bool:
+        """Return whether no call may be made to a BMC now, as its last ones got no answer."""
+        gate = self._gates.get(endpoint_of(url).origin)
+        return gate is not None and gate.is_paused
+
     async def delete_session(self, access: BmcAccount) -> None:
         """Delete the session of that account, if there is one."""
         entry = self._entries.get(_key(access))

@@ -1,0 +1,182 @@
+"""Power of idle machines in `Machine.status.power`: each BMC is read in turn, within a budget for each site.
+
+A reading gives way to each operation, whose own readings decide. It is not evidence: operations read for themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.failures import Failure
+from unbounded.api.machine import MACHINES, Machine, MachinePower, PowerStatus
+from unbounded.kube.cache import Cache
+from unbounded.kube.clock import rfc3339
+from unbounded.kube.controller import Controller
+from unbounded.kube.errors import ApiError
+from unbounded.kube.events import event_sink
+from unbounded.kube.logs import Log
+from unbounded.kube.process import Runtime
+from unbounded.kube.status_writer import StatusWriter
+from unbounded.metalman.access import BmcAccess, redfish_of
+from unbounded.metalman.inventory import is_readable, machine_share
+from unbounded.metalman.power_reading import POWER, PowerReadings, ReadBudget, power_change, shows
+from unbounded.metalman.redfish.pool import BmcPool
+from unbounded.metalman.redfish.ports import BmcAccount, CircuitOpen, PasswordRejected
+
+INTERVAL_S: Final = 100.0  # between two readings of a BMC; with the wait for a turn, less than two minutes
+UNSETTLED_S: Final = 10.0  # to the next reading of a host that was neither On nor Off
+UNKNOWN_AFTER: Final = 3  # readings in a row that give no power
+CONCURRENT: Final = 32  # a BMC that does not answer occupies one until its connection times out
+ACCOUNT_FOR_S: Final = 900.0  # a Secret is read again after so long, or after the BMC has rejected its password
+POWER_CHANGED: Final = "PowerChanged"
+
+log = Log("metalman")
+
+
+class PowerReader:
+    """Reader of the power of a site's idle Machines, and writer of `status.power`.
+
+    Args:
+        readings: by operations, which are written without another request when the operation has ended.
+        site: None for all sites.
+        reads_per_s: budget of each site.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        machines: Cache[Machine],
+        access: BmcAccess,
+        pool: BmcPool,
+        readings: PowerReadings,
+        *,
+        site: str | None,
+        reads_per_s: float,
+    ) -> None:
+        self._machines = machines
+        self._access = access
+        self._pool = pool
+        self._readings = readings
+        self._site = site
+        self._now = runtime.now
+        self._emit = event_sink(runtime.events)
+        self._status = StatusWriter(runtime.api, MACHINES, fields=("power", "conditions"), cache=machines)
+        self._budget = ReadBudget(reads_per_s)
+        self._turns: dict[str, float] = {}  # by name of the Machine
+        self._failures: dict[str, int] = {}  # readings in a row that gave no power, by name of the Machine
+        self._accounts: dict[str, tuple[object, float, BmcAccount]] = {}
+        self._controller: Controller[str] = Controller(
+            "power", self._reconcile, workers=CONCURRENT, metrics=runtime.metrics
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        with self._machines.subscribed(self._changed):
+            await self._controller.run()
+
+    def _changed(self, old: Machine | None, new: Machine | None) -> None:
+        if new is None or not is_readable(new, self._site):
+            if new is None and old is not None:
+                self._forget(old)
+            return
+        if old is None:
+            self._controller.queue.add_after(new.name, INTERVAL_S * machine_share(new.metadata.uid))
+        elif not is_readable(old, self._site):
+            self._controller.enqueue(new.name)
+
+    def _forget(self, machine: Machine) -> None:
+        self._readings.take(machine.metadata.uid)
+        for known in (self._turns, self._failures, self._accounts):
+            known.pop(machine.name, None)
+
+    async def _reconcile(self, name: str) -> float | None:
+        machine = self._machines.get(name)
+        if machine is None or not is_readable(machine, self._site):
+            return None  # its next event counts
+        if (power := self._readings.take(machine.metadata.uid)) is not None:
+            await self._write(machine, power, by_operation=True)
+            return INTERVAL_S
+        if self._pool.is_paused(redfish_of(machine).url):
+            return await self._failed(machine, "its last calls got no answer")
+        now = asyncio.get_running_loop().time()
+        turn = self._turns.get(name)
+        if turn is None:
+            turn = self._turns[name] = self._budget.turn(machine.site, now)
+        if turn > now:
+            return turn - now
+        del self._turns[name]
+        return await self._read(machine)
+
+    async def _read(self, machine: Machine) -> float:
+        """Read the BMC once; return the seconds until the next reading."""
+        try:
+            state = await self._pool.bmc(await self._account(machine)).system()
+        except ApiError:  # not caused by the BMC
+            raise
+        except Failure as failure:
+            if isinstance(failure, PasswordRejected):
+                await self._refused(machine)
+            return await self._failed(machine, str(failure), is_new=not isinstance(failure, CircuitOpen))
+        finally:
+            self._pool.release_soon(redfish_of(machine).url)
+        power = POWER.get(state.power)
+        if power is None:
+            await self._failed(machine, f"it reports PowerState {state.power_text or 'null'}")
+            return UNSETTLED_S if self._failures[machine.name] < UNKNOWN_AFTER else INTERVAL_S
+        self._failures.pop(machine.name, None)
+        await self._write(machine, power)
+        return INTERVAL_S
+
+    async def _account(self, machine: Machine) -> BmcAccount:
+        """Return the access to the BMC; an idle machine must not cost a read of its Secret with each reading."""
+        now, key = asyncio.get_running_loop().time(), (machine.metadata.uid, machine.spec.pxe, machine.status.redfish)
+        known = self._accounts.get(machine.name)
+        if known is None or known[0] != key or now - known[1] >= ACCOUNT_FOR_S:
+            known = self._accounts[machine.name] = (key, now, await self._access.of(machine))
+        return known[2]
+
+    async def _refused(self, machine: Machine) -> None:
+        """Record the refusal, as the password is offered once."""
+        known = self._accounts.pop(machine.name, None)
+        if known is not None:
+            await self._access.refused(machine, known[2])
+
+    async def _failed(self, machine: Machine, why: str, *, is_new: bool = True) -> float:
+        """Count a reading without a result; return the seconds until the next one."""
+        failures = self._failures[machine.name] = self._failures.get(machine.name, 0) + 1
+        report = log.info if failures == UNKNOWN_AFTER and is_new else log.debug
+        report("the power of the host cannot be read", machine=machine.name, why=why)
+        if failures >= UNKNOWN_AFTER:
+            await self._write(machine, MachinePower.UNKNOWN)
+        return INTERVAL_S
+
+    async def _write(self, machine: Machine, power: MachinePower, *, by_operation: bool = False) -> None:
+        if shows(self._machines.get(machine.name) or machine, power):
+            return
+        at = rfc3339(self._now())
+        before: PowerStatus | None = None
+
+        def status(raw: dict[str, Any]) -> dict[str, Any] | None:
+            nonlocal before
+            present = msgspec.convert(raw, Machine)
+            if present.status.active_operation is not None:  # its readings decide
+                return None
+            before = present.status.power
+            return power_change(before, raw.get("status", {}).get("conditions") or [], power, at)
+
+        written = await self._status.update(machine.name, status, uid=machine.metadata.uid)
+        if written is not None and before is not None and not by_operation:
+            self._announce(written, before.state, power)
+
+    def _announce(self, machine: Machine, before: str, power: MachinePower) -> None:
+        """Emit an Event of a change that no operation made."""
+        if before == power:
+            return
+        kind = "Normal" if power is MachinePower.ON else "Warning"
+        text = f"the power of the host is {power}, and was {before}"
+        if MachinePower.UNKNOWN not in (before, power):
+            text += "; no operation of metalman switched it"
+        self._emit(machine, kind, POWER_CHANGED, text)
