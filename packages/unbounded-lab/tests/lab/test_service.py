@@ -219,13 +219,28 @@ def test_a_restart_of_the_bmc_ends_sessions_and_leaves_the_host_alone() -> None:
     token = talk.login().headers["x-auth-token"]
     talk.headers = basic()
     path = f"{ROOT}/Managers/BMC/Actions/Manager.Reset"
+    before = talk.get(f"{ROOT}/Managers/BMC")["LastResetTime"]
+    talk.now += 5.0
     assert talk.ask("POST", path, {"ResetType": "GracefulRestart"}).status == 204
+    assert talk.bmc.listening(talk.now) == (True, talk.now + 0.1)
+    assert talk.bmc.listening(talk.now + 0.1) == (False, talk.now + 2.0)
+    assert talk.bmc.listening(talk.now + 2.0) == (True, None)
     reply = talk.ask("GET", SYSTEM)
     assert (reply.status, reply.headers["retry-after"]) == (503, "3")
     talk.now += 3.0
     assert talk.get(SYSTEM)["PowerState"] == "On"
+    assert talk.get(f"{ROOT}/Managers/BMC")["LastResetTime"] > before
     talk.headers = {}
     assert talk.ask("GET", SYSTEM, x_auth_token=token).status == 401
+
+
+def test_a_bmc_without_a_reset_of_its_own_says_so() -> None:
+    talk = Talk(BmcDials(manager_reset="absent", last_reset_shown=False))
+    talk.headers = basic()
+    manager = talk.get(f"{ROOT}/Managers/BMC")
+    assert not {"Actions", "LastResetTime"} & manager.keys()
+    path = f"{ROOT}/Managers/BMC/Actions/Manager.Reset"
+    assert talk.ask("POST", path, {"ResetType": "GracefulRestart"}).status == 400
 
 
 def test_a_chassis_reset_cycles_all_hosts() -> None:

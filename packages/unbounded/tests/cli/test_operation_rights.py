@@ -161,6 +161,22 @@ async def test_a_kind_needs_its_own_verb_on_the_machine(tmp_path: Path) -> None:
         assert await refusal(dora, many) == "HostRescue needs machineRef, as it needs the verb rescue on that Machine"
 
 
+BMC_VERBS = {"BMCReset": "reset-bmc"}
+
+
+async def test_who_may_reboot_a_machine_may_not_touch_its_bmc(tmp_path: Path) -> None:
+    async with deployed(tmp_path) as (server, admin), acting(server, "carol") as carol, acting(server, "dora") as dora:
+        await grant(admin, "carol", "erase", "rescue")
+        await grant(admin, "dora", *BMC_VERBS.values())
+        for kind, verb in BMC_VERBS.items():
+            lacks = f"{kind} needs the verb {verb} on machines.unbounded-cloud.io, and"
+            body = obj("MachineOperation", f"a-{kind.lower()}", operationKind=kind, machineRef="m1")
+            assert await refusal(carol, body) == f"{lacks} carol does not have it for Machine m1"
+            assert await refusal(dora, body) == ""
+            other = obj("MachineOperation", f"b-{kind.lower()}", operationKind=kind, machineRef="m2")
+            assert await refusal(dora, other) == f"{lacks} dora does not have it for Machine m2"
+
+
 @pytest.mark.parametrize("keys", ["", "ssh-ed25519 AAAA\nno key", f'command="sh" {KEY}', "\n".join([KEY] * 17), None])
 async def test_a_rescue_without_valid_keys_is_refused_at_its_creation(tmp_path: Path, keys: str | None) -> None:
     body = rescue("r", keys or "")

@@ -136,8 +136,11 @@ def reset_chassis(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, 
 def reset_manager(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
     if ids[0] != MANAGER_ID:
         raise RedfishProblem("ResourceMissingAtURI", request.path)
+    if bmc.dials.manager_reset == "absent":
+        raise RedfishProblem("ActionNotSupported", "Manager.Reset")
     _reset_type(request, "Manager.Reset", MANAGER_RESETS)
-    bmc.restart(now)
+    if bmc.dials.manager_reset == "restarts":
+        bmc.restart(now)
     return NO_CONTENT
 
 

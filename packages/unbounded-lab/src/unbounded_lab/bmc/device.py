@@ -35,6 +35,9 @@ TRANSITIONS: Final[Mapping[str, Mapping[HostPower, str | None]]] = {
 }
 """PowerState during a change of the power, by the dial `transitions`; a state that is not listed has its own name."""
 JOURNAL_LENGTH: Final = 1_000
+UP_S: Final = 86_400.0  # since when a new BMC runs
+GOES_S: Final = 0.1
+"""Time from the reset of the BMC itself, in which the answer to the reset leaves, to the end of its listener."""
 
 
 class TaskState(StrEnum):
@@ -191,6 +194,9 @@ class SimulatedBmc:
         self.journal: deque[BmcExchange] = deque(maxlen=JOURNAL_LENGTH)
         self.recent: deque[float] = deque()  # times of the requests of the last second
         self.available_at = now
+        self.restarted_at = now - UP_S
+        self.back_at = now
+        self.restarts = 0
         self._first_power = power
         self._systems: dict[str, BmcSystem] = {}
         self.set_dials(dials, now)
@@ -250,11 +256,17 @@ class SimulatedBmc:
         system.host.history.append(HostEvent(now, "unheard", press.value))
 
     def restart(self, now: float) -> None:
-        """Restart the BMC itself: it loses its sessions and Tasks and is unavailable for a while; the hosts are not
-        affected.
+        """Restart the BMC itself: it loses its sessions and Tasks, stops listening, and is unavailable for a while; the
+        hosts are not affected.
         """
+        self._start(now)
+        self.restarts += 1
+        self.back_at = now + self.dials.restart_gone_s
+
+    def _start(self, now: float) -> None:
         self.access.forget_sessions()
         self.tasks.clear()
+        self.restarted_at = now
         self.available_at = now + self.dials.restart_s
 
     def unplug(self, now: float) -> None:
@@ -269,7 +281,7 @@ class SimulatedBmc:
         self.advance(now)
         if not self.mains:
             self.mains = True
-            self.restart(now)
+            self._start(now)
             for system in self._systems.values():
                 system.host.plug(now, restore=self.dials.power_restore)
 
@@ -278,6 +290,9 @@ class SimulatedBmc:
         dials, since = self.dials, self.dials_since
         if not self.mains or dials.refused_s == FOR_EVER:
             return False, None
+        if now < self.back_at:
+            goes_at = self.restarted_at + GOES_S
+            return (True, goes_at) if now < goes_at < self.back_at else (False, self.back_at)
         if now < since + dials.refused_s:
             return False, since + dials.refused_s
         if dials.flaps_s is None:

@@ -48,6 +48,10 @@ class BmcDials:
     reset_task: Literal["none", "succeeds", "fails", "vanishes"] = "none"
     task_s: float = 5.0
 
+    # The BMC itself
+    manager_reset: Literal["restarts", "ignored", "absent"] = "restarts"  # ignored: answered with success
+    last_reset_shown: bool = True
+
     # Boot override
     override: Literal["kept", "dropped", "refused", "continuous", "fails-when-off"] = "kept"
     boot_targets: tuple[str, ...] = BOOT_TARGETS
@@ -82,6 +86,7 @@ class BmcDials:
     closes: bool = False  # the connection, after each reply
     unavailable_s: float = 0.0  # 503 for this time, from the moment it is set
     restart_s: float = 3.0  # 503 for this time after a reset of the BMC itself, or when the mains are back
+    restart_gone_s: float = 2.0  # no listener for this part of it, after a reset
     busy_above_per_s: float | None = None  # 503 for more requests a second than this
     refused_s: float = 0.0  # no listener for this time, from the moment it is set; FOR_EVER
     flaps_s: tuple[float, float] | None = None  # times with and without a listener, in turns

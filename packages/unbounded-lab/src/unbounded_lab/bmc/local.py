@@ -256,7 +256,10 @@ class LabBmc:
                 await self.clock.sleep(admitted.wait_s)
             if admitted.dropped:
                 return hang_up(http)
+            restarts = self.bmc.restarts
             reply = service.answer(self.bmc, request, self.clock.now())
+            if self.bmc.restarts != restarts:
+                await self._follow_dials()
             if reply.hold_s:
                 await self.clock.sleep(reply.hold_s)
             return reply

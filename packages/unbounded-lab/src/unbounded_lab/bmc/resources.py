@@ -213,11 +213,14 @@ def managers(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
     return collection("Manager", f"{ROOT}/Managers", "Managers", [MANAGER_ID])
 
 
-def manager(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
+def manager(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
     if ids[0] != MANAGER_ID:
         return None
     reset = {"target": f"{MANAGER}/Actions/Manager.Reset", "ResetType@Redfish.AllowableValues": MANAGER_RESETS}
     all_systems = [link(f"{ROOT}/Systems/{name}") for name in bmc.dials.systems]
+    shown: Body = {} if bmc.dials.manager_reset == "absent" else {"Actions": {"#Manager.Reset": reset}}
+    if bmc.dials.last_reset_shown:
+        shown["LastResetTime"] = timestamp(bmc.restarted_at)
     return resource(
         "Manager",
         MANAGER,
@@ -225,12 +228,14 @@ def manager(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None
         ManagerType="BMC",
         FirmwareVersion=BMC_VERSION,
         Model="Unbounded lab BMC",
+        DateTime=timestamp(now),
+        DateTimeLocalOffset="+00:00",
         UUID=bmc.identity.uuid,
         ServiceEntryPointUUID=bmc.identity.uuid,
         Status=ENABLED,
         EthernetInterfaces=link(f"{MANAGER}/EthernetInterfaces"),
         Links={"ManagerForServers": all_systems, "ManagerForChassis": [link(CHASSIS)]},
-        Actions={"#Manager.Reset": reset},
+        **shown,
     )
 
 

@@ -42,6 +42,7 @@ class OperationKind(StrEnum):
     HOST_INSPECT = "HostInspect"
     HOST_ERASE = "HostErase"
     HOST_RESCUE = "HostRescue"
+    BMC_RESET = "BMCReset"
 
     @property
     def is_host(self) -> bool:
@@ -51,11 +52,16 @@ class OperationKind(StrEnum):
     @property
     def needs_bmc(self) -> bool:
         """Return whether the kind exists only for a host with a BMC."""
-        return self in (OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE, OperationKind.HOST_RESCUE)
+        return self in (
+            OperationKind.HOST_INSPECT,
+            OperationKind.HOST_ERASE,
+            OperationKind.HOST_RESCUE,
+            OperationKind.BMC_RESET,
+        )
 
     @property
-    def switches_host(self) -> bool:
-        """Return whether the kind changes the power of the host."""
+    def is_out_of_band(self) -> bool:
+        """Return whether the kind acts through a cloud or a BMC: without the host's agent, and on it or on its BMC."""
         return self.is_host or self.needs_bmc
 
 

@@ -17,7 +17,16 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
-from unbounded.metalman import drained, erase_stages, inspect_stages, power, replace, replace_stages, rescue_stages
+from unbounded.metalman import (
+    bmc_reset,
+    drained,
+    erase_stages,
+    inspect_stages,
+    power,
+    replace,
+    replace_stages,
+    rescue_stages,
+)
 from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
 from unbounded.metalman.boot_order import BootOrder, missing_target
 from unbounded.metalman.erase_choice import is_begun
@@ -89,7 +98,7 @@ NETBOOT_PROCEDURES: Final = {
     OperationKind.HOST_ERASE: erase_stages.erase,
     OperationKind.HOST_RESCUE: rescue_stages.rescue,
 }
-PROCEDURES: Final = {**power.PROCEDURES, **NETBOOT_PROCEDURES}
+PROCEDURES: Final = {**power.PROCEDURES, **NETBOOT_PROCEDURES, OperationKind.BMC_RESET: bmc_reset.reset}
 
 log = Log("metalman")
 
@@ -185,9 +194,18 @@ class RedfishExecutor:
             boot = target.operation.metadata.uid
             erased = erasure_evidence(target.machine, boot, requester(target.operation))
             return dataclasses.replace(observation, evidence=(*erased, *rescue_evidence(target.machine, boot)))
+        if target.operation.spec.operation_kind == OperationKind.BMC_RESET:
+            return await self._observe_bmc(target)
         state = await self._system(target.machine)
         where = _system_path(target.machine, state)
         return Observation(fact=power.BmcPowerFact(state.power.value), detail=_power_text(where, state), where=where)
+
+    async def _observe_bmc(self, target: Target) -> Observation:
+        access = await self._account(target.machine)
+        try:
+            return await bmc_reset.observe(target.run, self._pool.bmc(access), redfish_of(target.machine).url)
+        except Rejected as error:
+            raise await self._refusal(target.machine, access, error) from error
 
     async def _observe_erase(self, target: Target) -> Observation:
         """Observe a HostErase. Until the host is shut down, its Node must not exist, or be drained.
@@ -261,7 +279,7 @@ class RedfishExecutor:
             raise await self._refusal(target.machine, access, error) from error
         facts = {"machine": target.machine.name, "wanted": action}
         if accepted is None:
-            log.info("boot override accepted", **facts)
+            log.info("action accepted", **facts)
         else:
             log.info("power accepted", **facts, sent=accepted.sent, note=accepted.note)
 
@@ -275,6 +293,8 @@ class RedfishExecutor:
                 await order.from_network(target, bmc, stays, before, is_last=True)
             case replace.CLEAR_BOOT:
                 await order.from_disk(bmc, before)
+            case bmc_reset.RESTART_BMC:
+                await bmc.reset_manager(leave_by=before)
             case _:
                 if action == power.SWITCH_ON:
                     await order.from_disk_if_possible(target, bmc, before)
@@ -284,10 +304,7 @@ class RedfishExecutor:
         return None
 
     async def _system(self, machine: Machine) -> SystemState:
-        try:
-            access = await self._access.of(machine)
-        except InvalidBmcUrl as error:
-            raise Refusal(ADDRESS_INVALID, str(error)) from error
+        access = await self._account(machine)
         try:
             state = await self._pool.bmc(access).system()
         except Rejected as error:
@@ -295,6 +312,12 @@ class RedfishExecutor:
         self._boot_order.record(machine, state)
         self._readings.record(machine, state)
         return state
+
+    async def _account(self, machine: Machine) -> BmcAccount:
+        try:
+            return await self._access.of(machine)
+        except InvalidBmcUrl as error:
+            raise Refusal(ADDRESS_INVALID, str(error)) from error
 
     async def _refusal(self, machine: Machine, access: BmcAccount, error: Rejected) -> Refusal | NotDone:
         """Map an error of the BMC to a reason that users can script against, with a remedy."""

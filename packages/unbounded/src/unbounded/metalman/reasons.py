@@ -6,6 +6,7 @@ from typing import Final
 from unbounded.api.operation import BOOT_CONTESTED
 
 ADDRESS_INVALID: Final = "AddressInvalid"
+BMC_NOT_RESTARTED: Final = "BMCNotRestarted"
 BMC_REFUSED: Final = "BMCRefused"
 BOOT_LOOP: Final = "BootLoop"
 CERTIFICATE_CHANGED: Final = "CertificateChanged"
@@ -27,11 +28,13 @@ INSTALL_TIMED_OUT: Final = "InstallTimedOut"
 NODE_NOT_DRAINED: Final = "NodeNotDrained"
 NETWORK_INVALID: Final = "NetworkInvalid"
 NODE_NOT_READY: Final = "NodeNotReady"
+POWER_CHANGED: Final = "PowerChanged"
 RESCUE_NOT_STARTED: Final = "RescueNotStarted"
 TASK_FAILED: Final = "TaskFailed"
 
 MEANING: Final[Mapping[str, str]] = {
     ADDRESS_INVALID: "spec.pxe.redfish.url of the Machine is invalid.",
+    BMC_NOT_RESTARTED: "The BMC stopped answering after its reset was requested, and did not answer again in time.",
     BMC_REFUSED: "The BMC rejected the request.",
     BOOT_CONTESTED: "A second client took part in the same network boot, which ended the boot.",
     BOOT_LOOP: "The host fetched its boot loader repeatedly, and its image was never written.",
@@ -58,6 +61,7 @@ MEANING: Final[Mapping[str, str]] = {
     NODE_NOT_DRAINED: "The Node of the Machine exists, and is not cordoned or has Pods; the host was not changed.",
     NETWORK_INVALID: "spec.network of the Machine has faults; the host was not changed.",
     NODE_NOT_READY: "The host was installed; its Node did not become Ready in time.",
+    POWER_CHANGED: "The BMC was reset, and then did not report the power state that the host had before.",
     RESCUE_NOT_STARTED: "The host fetched the loader, and the SSH server of the rescue system did not start in time.",
     TASK_FAILED: "The BMC accepted the action as a task, which failed.",
 }

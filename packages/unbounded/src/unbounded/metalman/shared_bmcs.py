@@ -111,7 +111,7 @@ class SharedBmcs:
 
 
 def _is_host(kind: str) -> bool:
-    return kind in set(OperationKind) and OperationKind(kind).switches_host
+    return kind in set(OperationKind) and OperationKind(kind).is_out_of_band
 
 
 class SharedBmcController:

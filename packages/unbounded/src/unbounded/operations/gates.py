@@ -15,7 +15,7 @@ from unbounded.operations import reasons
 from unbounded.operations.ownership import bmc_of
 
 NO_PROGRESS_S: Final = 60.0
-_HOST_KINDS: Final = frozenset(kind for kind in OperationKind if kind.switches_host)
+_HOST_KINDS: Final = frozenset(kind for kind in OperationKind if kind.is_out_of_band)
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def order(operation: MachineOperation) -> tuple[str, str]:
 
 
 def is_host(operation: MachineOperation) -> bool:
-    return OperationKind(operation.spec.operation_kind).switches_host
+    return OperationKind(operation.spec.operation_kind).is_out_of_band
 
 
 def overtakes(operation: MachineOperation, older: MachineOperation) -> bool:

@@ -322,6 +322,13 @@ COMMANDS: Final = (
         ("rack1-01 --key alice.pub --key bob.pub --minutes 240", "for four hours, or until the operation is cancelled"),
     ),
     _row(
+        "bmc-reset",
+        "Restart the BMC of a Machine; the host stays as it is",
+        _verb_arguments,
+        _VERBS,
+        ("rack1-01", "restart the BMC, and wait until it answers again"),
+    ),
+    _row(
         "reboot",
         "Reboot a Machine with its counter (spec.operations.rebootCounter)",
         _counter_arguments,

@@ -1,6 +1,6 @@
 """The short verbs: `machine node-reboot`, `host-reboot`, `power-off`, `power-on`, `agent-upgrade`, `agent-reset`,
-`replace`, `inspect`, `erase`, `rescue`. Each makes one operation on one Machine, which owns it, and waits for its end.
-The Machine does not own an `erase`, whose report stays.
+`replace`, `inspect`, `erase`, `rescue`, `bmc-reset`. Each makes one operation on one Machine, which owns it, and waits
+for its end. The Machine does not own an `erase`, whose report stays.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ KINDS: Final = {
     "inspect": OperationKind.HOST_INSPECT,
     "erase": OperationKind.HOST_ERASE,
     "rescue": OperationKind.HOST_RESCUE,
+    "bmc-reset": OperationKind.BMC_RESET,
 }
 
 

@@ -166,7 +166,7 @@ class RedfishClient:
             return ResetAcceptance(choice.value, note=note)
         if answer.status in ALREADY_STATUS and ALREADY.search(error_text(answer.hints())):
             return await self._already(device_id, answer, desired, choice)
-        raise self._refusal(answer, what)
+        raise self.refusal(answer, what)
 
     async def _post(self, system: SystemReading, body: Mapping[str, Any], leave_by: float) -> BmcResponse:
         """Send an action without If-Match, or with it if the BMC requires it (428 and 412: nothing was done)."""
@@ -243,7 +243,7 @@ class RedfishClient:
         async def get(path: str) -> Mapping[str, Any]:
             if not may_continue():
                 raise InventoryInterrupted
-            return await self._document(path, f"inventory {clean(path)}")
+            return await self.document(path, f"inventory {clean(path)}")
 
         try:
             return await InventoryReader(get).read(self._known[device_id].system.path)
@@ -272,7 +272,7 @@ class RedfishClient:
         if answer.status == 202:
             await follow(self.channel, answer, what="boot override", limits=self._limits)
         elif not answer.ok:
-            raise self._refusal(answer, "boot override")
+            raise self.refusal(answer, "boot override")
         self._if_match = row
 
     async def _if_match_header(self, path: str, row: int) -> Mapping[str, str]:
@@ -306,7 +306,7 @@ class RedfishClient:
                 return await self._read_path(f"{SYSTEMS}/{quote(device_id, safe='')}", device_id)
             except Unsupported:
                 pass
-        found = documents.members(await self._document(SYSTEMS, "the list of systems"))
+        found = documents.members(await self.document(SYSTEMS, "the list of systems"))
         if not found:
             raise Transient(f"{self.channel.where} lists no systems (a starting BMC may not list them yet)")
         if device_id in found:
@@ -317,19 +317,26 @@ class RedfishClient:
         listed = clean(", ".join(sorted(found)))
         raise Rejected(f"{self.channel.where} has no system {device_id!r}; set deviceID to one of: {listed}")
 
+    async def manager_path(self, device_id: str) -> str | None:
+        """Return the path of the manager that the system names; None if it names none."""
+        known = self._known.get(device_id)
+        return (await self._read(device_id) if known is None else known.system).manager_path
+
     async def _read_path(self, path: str, device_id: str) -> SystemReading:
         answer = await self.channel.get(path)
         if not answer.ok:
-            raise self._refusal(answer, f"system {device_id}", changes=False)
+            raise self.refusal(answer, f"system {device_id}", changes=False)
         document = answer.document()
         etag = documents.etag_of(document, answer)
         return documents.system(document, path=path, device_id=device_id, etag=etag)
 
-    async def _document(self, path: str, what: str) -> Mapping[str, Any]:
+    async def document(self, path: str, what: str) -> Mapping[str, Any]:
+        """Read a resource; `what` names it in the message of a failure."""
         answer = await self.channel.get(path)
         if not answer.ok:
-            raise self._refusal(answer, what, changes=False)
+            raise self.refusal(answer, what, changes=False)
         return answer.document()
 
-    def _refusal(self, answer: BmcResponse, what: str, *, changes: bool = True) -> Failure:
+    def refusal(self, answer: BmcResponse, what: str, *, changes: bool = True) -> Failure:
+        """Return the failure that an answer other than 2xx means."""
         return failure_of(answer, what=what, where=self.channel.where, changes=changes, hide=self.channel.secrets)

@@ -13,6 +13,7 @@ from unbounded.metalman.redfish.ports import (
     BmcPowerState,
     BootOverride,
     Garbled,
+    ManagerState,
     SystemState,
     TaskFailed,
     Unsupported,
@@ -23,6 +24,7 @@ from unbounded.metalman.redfish.ports import (
 from unbounded.metalman.redfish.quirks import LASTING, PASSING, TASK_DONE, TASK_RUNNING
 
 RESET: Final = "#ComputerSystem.Reset"
+MANAGER_RESET: Final = "#Manager.Reset"
 _BUSY: Final = frozenset({408, 409, 423, 425, 429, 503})
 _UNSUPPORTED: Final = frozenset({400, 404, 405, 410, 501})
 _POWER: Final[Mapping[str, BmcPowerState]] = {"on": BmcPowerState.ON, "off": BmcPowerState.OFF}
@@ -37,6 +39,18 @@ class SystemReading:
     reset_path: str
     action_info: str | None  # path of the list of ResetTypes, if the system does not contain it
     settings_path: str | None  # path for changes on boards that reject them on the system (AMI: .../SD)
+    manager_path: str | None  # the first of the managers that the system names
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerReading:
+    """State of a BMC's own manager, and the paths for its reset."""
+
+    path: str
+    state: ManagerState
+    reset_path: str | None  # None: it has no such action
+    allowable: tuple[str, ...] | None
+    action_info: str | None
 
 
 def system(document: Mapping[str, Any], *, path: str, device_id: str, etag: str | None) -> SystemReading:
@@ -69,6 +83,22 @@ def system(document: Mapping[str, Any], *, path: str, device_id: str, etag: str 
         reset_path=_text(reset, "target") or f"{path.rstrip('/')}/Actions/ComputerSystem.Reset",
         action_info=_text(reset, "@Redfish.ActionInfo"),
         settings_path=_text(_mapping(_mapping(document, "@Redfish.Settings"), "SettingsObject"), "@odata.id"),
+        manager_path=next(iter(_links(_mapping(document, "Links"), "ManagedBy")), None),
+    )
+
+
+def manager(document: Mapping[str, Any], *, path: str) -> ManagerReading:
+    """Parse a Manager; a missing field, or one of another type, counts as unknown."""
+    reset = _mapping(_mapping(document, "Actions"), MANAGER_RESET)
+    return ManagerReading(
+        path=path,
+        state=ManagerState(
+            manager_id=clean(path.rstrip("/").rpartition("/")[2]),
+            last_reset=clean(_text(document, "LastResetTime") or "")[:64],
+        ),
+        reset_path=_text(reset, "target"),
+        allowable=_texts(reset, "ResetType@Redfish.AllowableValues"),
+        action_info=_text(reset, "@Redfish.ActionInfo"),
     )
 
 
@@ -96,13 +126,7 @@ def action_values(document: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 def members(document: Mapping[str, Any]) -> Mapping[str, str]:
     """Return a collection as `{id: path}`; the id is the last part of the path."""
-    found = document.get("Members")
-    paths = (
-        [_text(member, "@odata.id") for member in found if isinstance(member, Mapping)]
-        if isinstance(found, list)
-        else []
-    )
-    return {path.rstrip("/").rpartition("/")[2]: path for path in paths if path}
+    return {path.rstrip("/").rpartition("/")[2]: path for path in _links(document, "Members")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +184,13 @@ def failure_of(answer: BmcResponse, *, what: str, where: str, changes: bool, hid
 def _mapping(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = holder.get(key)
     return found if isinstance(found, Mapping) else {}
+
+
+def _links(holder: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """Return the paths of a list of links."""
+    found = holder.get(key)
+    links = found if isinstance(found, list) else []
+    return tuple(path for link in links if isinstance(link, Mapping) and (path := _text(link, "@odata.id")))
 
 
 def _text(holder: Mapping[str, Any], key: str) -> str | None:

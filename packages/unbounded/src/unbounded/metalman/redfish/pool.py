@@ -16,10 +16,12 @@ from unbounded.metalman.redfish.client import RedfishClient
 from unbounded.metalman.redfish.endpoint import Tls, endpoint_of, tls_of
 from unbounded.metalman.redfish.http import Http, new_session
 from unbounded.metalman.redfish.inventory_reader import Inventory
+from unbounded.metalman.redfish.manager_client import ManagerClient
 from unbounded.metalman.redfish.ports import (
     BmcAccount,
     BmcLimits,
     BootOverride,
+    ManagerState,
     PasswordRejected,
     ResetAcceptance,
     ResetType,
@@ -247,6 +249,23 @@ class PooledBmc:
             Failure: the system itself cannot be read.
         """
         return await self._pool.client(self._access).inventory(self._access.device_id, may_continue)
+
+    async def manager(self) -> ManagerState:
+        """Read the manager of the system: the BMC itself.
+
+        Raises:
+            Failure: it cannot be read; the system need not be readable.
+        """
+        return await ManagerClient(self._pool.client(self._access), self._access.device_id).read()
+
+    async def reset_manager(self, *, leave_by: float) -> str:
+        """Restart the BMC itself; return the ResetType that it accepted.
+
+        Raises:
+            Unsupported: the BMC offers no restart.
+            Uncertain: sent, and the answer was lost, as a BMC that restarts at once loses it.
+        """
+        return await ManagerClient(self._pool.client(self._access), self._access.device_id).reset(leave_by)
 
     async def close(self) -> None:
         """Delete the session now; other users of the BMC log in again when they need it."""

@@ -72,6 +72,14 @@ class SystemState:
 
 
 @dataclass(frozen=True, slots=True)
+class ManagerState:
+    """State of a BMC's own manager at one time."""
+
+    manager_id: str
+    last_reset: str  # LastResetTime as the BMC wrote it; "" if it reports none
+
+
+@dataclass(frozen=True, slots=True)
 class ResetAcceptance:
     """Reset that the BMC accepted. Only a reading of the system shows its effect."""
 

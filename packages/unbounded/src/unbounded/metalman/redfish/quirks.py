@@ -49,6 +49,15 @@ def choices(desired: ResetType, allowable: tuple[str, ...] | None) -> tuple[Rese
     return tuple(choice for choice in rows if choice.value in allowable)[:1]
 
 
+# Reset of the BMC itself, best first. A BMC that lists none is sent the first that it accepts.
+MANAGER_RESETS: Final = ("GracefulRestart", "ForceRestart")
+
+
+def manager_resets(allowable: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the values that may be sent to restart a BMC, best first; none if it lists only other values."""
+    return tuple(value for value in MANAGER_RESETS if value in allowable)[:1] if allowable else MANAGER_RESETS
+
+
 def _unchanged(etag: str) -> str:
     return etag
 
