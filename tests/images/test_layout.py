@@ -142,3 +142,26 @@ async def test_kernel_parameters_that_grub_would_read_otherwise_are_refused(host
         code, why = await fetched(host, where, changed("end\n", f"cmdline {encoded(words)}\nend\n"))
         assert code == 1
         assert "GRUB reads a character of these kernel parameters as its own" in why
+
+
+async def test_names_of_volumes_that_were_taken_apart_do_not_stand_in_the_way_of_a_group(host: Host) -> None:
+    """LVM makes no group while /dev has its folder."""
+    gone, used = host.root / "dev/system", host.root / "dev/used"
+    for folder in (gone, used):
+        folder.mkdir()
+        (folder / "root").symlink_to(host.root / "dev/mapper/away")
+    (used / "by-id").mkdir()
+    code, out = await host.parts('forget_volumes "$DEV/system"; forget_volumes "$DEV/used"; forget_volumes "$DEV/none"')
+    assert (code, out) == (0, "")
+    assert not gone.exists()
+    assert [each.name for each in used.iterdir()] == ["by-id"]
+
+
+async def test_failure_of_lvm_is_told_with_its_reason(host: Host) -> None:
+    lvm = host.command("lvm")
+    advice = "  Run `vgcreate --help' for more information."
+    lvm.write_text(f"#!/bin/sh\ncat <<'END'\n  /dev/system: already exists\n{advice}\nEND\nexit 3\n")
+    lvm.chmod(0o755)
+    code, _ = await host.parts('run lvm vgcreate; head -n 1 "$T/trouble"')
+    assert code == 0
+    assert (host.root / "tmp/trouble").read_text().startswith("lvm vgcreate failed:   /dev/system: already exists")

@@ -4,9 +4,9 @@
 export DM_DISABLE_UDEV=1 MDADM_NO_UDEV=1 # names of devices come from LVM and mdadm themselves: their rules are not here
 LVM_CONFIG='activation { udev_sync=0 udev_rules=0 monitoring=0 } devices { use_devicesfile=0 obtain_device_list_from_udev=0 } backup { backup=0 archive=0 }'
 
-# run COMMAND...: with its last line of complaints as the reason if it fails.
+# run COMMAND...: with its last line of complaints as the reason if it fails; LVM's advice to read its help is none.
 run() {
-    "$@" </dev/null >"$T/ran" 2>&1 || trouble "$* failed: $(grep -v '^ *$' "$T/ran" | tail -n 1)"
+    "$@" </dev/null >"$T/ran" 2>&1 || trouble "$* failed: $(grep -v -e '^ *$' -e '^ *Run .*--help' "$T/ran" | tail -n 1)"
 }
 
 # made DEVICE: the path of what the layout makes.
@@ -154,12 +154,22 @@ make_groups() {
         [ -n "$group_name" ] || return 0
         report Writing "" "volume group $group_name of $group_devices"
         group_paths=$(all_made $group_devices)
+        forget_volumes "$DEV/$group_name"
         lvm_on "$group_paths" pvcreate --yes -ff $group_paths && lvm_on "$group_paths" vgcreate --yes "$group_name" $group_paths ||
             return 1
     done 4<<GROUPS
 $(of group)
 GROUPS
 }
+
+# forget_volumes FOLDER: the names of volumes that free_disks took apart; LVM makes no group whose folder is there.
+forget_volumes() (
+    set +f
+    for forgotten in "$1"/*; do
+        [ -e "$forgotten" ] || rm -f "$forgotten"
+    done
+    rmdir "$1" 2>/dev/null || :
+)
 
 make_volumes() {
     while read -r volume_group volume_name volume_bytes volume_type <&4; do
