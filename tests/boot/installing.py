@@ -22,6 +22,7 @@ from tests.support.qemu.tools import built, command, needed
 
 OVMF: Final = "usr/share/OVMF/OVMF_{}_4M.fd"
 MAC: Final = "52:54:00:00:00:0d"
+NIC: Final = ("-device", f"virtio-net-pci,netdev=net0,mac={MAC},romfile=")
 HOST_SEEN_BY_GUEST: Final = "10.0.2.2"  # of QEMU's user network: this host's loopback
 LOOK_EVERY_S: Final = 0.2
 CALL_S: Final = 30.0
@@ -34,13 +35,16 @@ class ScsiDisk:
     name: str
     file: Path
     sector_bytes: int = 512
+    discards: bool = True  # whether it offers to; the file keeps its content nonetheless
 
     @classmethod
-    def made(cls, folder: Path, name: str, *, size: int = 5 << 30, sector_bytes: int = 512) -> ScsiDisk:
+    def made(
+        cls, folder: Path, name: str, *, size: int = 5 << 30, sector_bytes: int = 512, discards: bool = True
+    ) -> ScsiDisk:
         file = folder / f"{name}.img"
         with file.open("wb") as made:
             made.truncate(size)
-        return cls(name, file, sector_bytes)
+        return cls(name, file, sector_bytes, discards)
 
     @property
     def untouched(self) -> bool:
@@ -53,7 +57,8 @@ class ScsiDisk:
     @property
     def device(self) -> dict[str, Any]:
         sectors = {"logical_block_size": self.sector_bytes, "physical_block_size": 4096}
-        return {"driver": "scsi-hd", "bus": "scsi0.0", "drive": self.name, "serial": self.name, **sectors}
+        discards = {} if self.discards else {"discard_granularity": 0}
+        return {"driver": "scsi-hd", "bus": "scsi0.0", "drive": self.name, "serial": self.name, **sectors, **discards}
 
 
 @dataclass
@@ -75,7 +80,7 @@ class Installing:
         """Wait for a report of the installer.
 
         Raises:
-            AssertionError: it did not come in time, or the machine ended; holds the console's end.
+            AssertionError: it did not come in time, or the installer gave up, or QEMU ended; holds the console's end.
         """
         why = f"not reported within {within_s:g} s: {stage}: {words}"
         with contextlib.suppress(TimeoutError):
@@ -84,6 +89,9 @@ class Installing:
                     for each in self.site.reports:
                         if each["stage"] == stage and words in each["message"]:
                             return each
+                    if any(each["failed"] for each in self.site.reports):
+                        why = f"the installer gave up before {stage}: {words}"
+                        break
                     if self.process.poll() is not None:
                         why = f"QEMU ended with {self.process.returncode}"
                         break
@@ -133,6 +141,8 @@ async def installing(
     there: Sequence[ScsiDisk],
     late: Sequence[ScsiDisk] = (),
     devices: Sequence[str] = (),
+    ssh_port: int | None = None,
+    settings: str = "",
     **arguments: str,
 ) -> AsyncIterator[Installing]:
     """Run the installer while inside.
@@ -140,6 +150,8 @@ async def installing(
     Args:
         there: disks that the controller finds at once; late: those that `add` plugs in.
         devices: further arguments of QEMU.
+        ssh_port: of 127.0.0.1, which leads to the machine's port 22.
+        settings: variables of the installer's scripts, such as `TRIES=2`; the kernel hands these to its first process.
         arguments: of the kernel's command line, without their `unbounded.`.
     """
     image = built("host-debian12/disk")
@@ -148,8 +160,11 @@ async def installing(
     ours, theirs = socket.socketpair()
     disks = [part for disk in (*there, *late) for part in disk.drive]
     disks += [part for disk in there for part in ("-device", json.dumps(disk.device))]
+    forwarded = "" if ssh_port is None else f",hostfwd=tcp:127.0.0.1:{ssh_port}-:22"
+    network = ("-netdev", f"user,id=net0{forwarded}")
     with theirs:
-        process = _started(image, folder, theirs, [*disks, *devices, "-append", _command_line(site, arguments)])
+        more = [*network, *NIC, *disks, *devices, "-append", f"{_command_line(site, arguments)} {settings}"]
+        process = _started(image, folder, theirs, more)
     reader, writer = await asyncio.open_connection(sock=ours)
     machine = Installing(site, process, folder / "console", folder / "qemu.log", reader, writer)
     try:
@@ -169,7 +184,6 @@ def _started(image: Path, folder: Path, monitor: socket.socket, more: Sequence[s
                 *("-machine", "q35", "-accel", "tcg", "-m", "512", "-display", "none", "-vga", "none", "-nodefaults"),
                 *("-no-reboot", "-serial", f"file:{folder / 'console'}", "-device", "virtio-rng-pci"),
                 *("-chardev", f"socket,id=monitor,fd={monitor.fileno()}", "-mon", "chardev=monitor,mode=control"),
-                *("-netdev", "user,id=net0", "-device", f"virtio-net-pci,netdev=net0,mac={MAC},romfile="),
                 *("-device", "virtio-scsi-pci,id=scsi0"),
                 *("-kernel", str(image / "vmlinuz"), "-initrd", str(image / "initrd")),
                 *more,

@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 import zstandard
 
+from tests.images.ssh_client import Client, client_key
 from tests.images.support import UID, Host, Site, needed, site
 from tests.support.qemu.tools import built
 from tests.support.waiting import eventually
@@ -115,34 +116,6 @@ def inside(initrd: Path) -> Sequence[str]:
     mounts = f"mount --rbind /dev {initrd}/dev && mount -t proc proc {initrd}/proc && exec chroot {initrd}"
     unshare = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
     return (*unshare, needed("bash"), "-c", f'{mounts} "$@"', "bash")
-
-
-class Client:
-    """OpenSSH's client, which trusts only this host key."""
-
-    def __init__(self, port: int, host_key: str) -> None:
-        self._port, self._known = port, f"KnownHostsCommand=/bin/echo [127.0.0.1]:{port} {host_key}"
-
-    async def run(self, key: Path, *command: str) -> tuple[int, str]:
-        """Return exit code and output of a command there."""
-        options = (self._known, "UserKnownHostsFile=none", "StrictHostKeyChecking=yes", "IdentitiesOnly=yes")
-        process = await asyncio.create_subprocess_exec(
-            *("ssh", "-F", "none", "-i", str(key), "-p", str(self._port)),
-            *(word for option in (*options, "BatchMode=yes") for word in ("-o", option)),
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        async with asyncio.timeout(30):
-            out, _ = await process.communicate()
-        return process.returncode or 0, out.decode()
-
-
-def client_key(path: Path) -> str:
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "me@here", "-f", str(path)]
-    subprocess.run(command, check=True, timeout=10)
-    return path.with_suffix(".pub").read_text().strip()
 
 
 @pytest.mark.slow
