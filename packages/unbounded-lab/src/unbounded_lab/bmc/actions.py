@@ -15,6 +15,7 @@ from unbounded_lab.bmc.device import BmcSystem, SimulatedBmc, TaskState
 from unbounded_lab.bmc.events import EVENT_STREAM
 from unbounded_lab.bmc.http import EXTENDED_INFO, BmcRequest, RedfishProblem, json_reply, message_body
 from unbounded_lab.bmc.inventory import CHASSIS_ID
+from unbounded_lab.bmc.media import ACTIONS_OF_MEDIA
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled, Press, PressEffect
 from unbounded_lab.bmc.resources import (
     BOOT_MODES,
@@ -239,6 +240,7 @@ ACTIONS: Final[Mapping[str, Routes[Act]]] = {
             f"{ROOT}/Systems/*/Actions/ComputerSystem.Reset": reset_system,
             f"{ROOT}/Chassis/*/Actions/Chassis.Reset": reset_chassis,
             f"{ROOT}/Managers/*/Actions/Manager.Reset": reset_manager,
+            **ACTIONS_OF_MEDIA,
         }
     ),
     "PATCH": Routes({f"{ROOT}/Systems/*": patch_system, f"{ROOT}/AccountService/Accounts/*": patch_account}),

@@ -43,6 +43,7 @@ SCHEMAS: Final[Mapping[str, str]] = {
     "Task": "v1_7_4",
     "TaskService": "v1_2_1",
     "UpdateService": "v1_17_0",
+    "VirtualMedia": "v1_6_5",
 }
 COLLECTIONS: Final = (
     "ChassisCollection",
@@ -60,6 +61,7 @@ COLLECTIONS: Final = (
     "SoftwareInventoryCollection",
     "StorageCollection",
     "TaskCollection",
+    "VirtualMediaCollection",
 )
 
 ENABLED: Final = {"State": "Enabled", "Health": "OK"}

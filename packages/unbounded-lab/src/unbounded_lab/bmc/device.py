@@ -34,6 +34,7 @@ TRANSITIONS: Final[Mapping[str, Mapping[HostPower, str | None]]] = {
     "absent": {HostPower.POWERING_ON: ABSENT, HostPower.POWERING_OFF: ABSENT},
 }
 """PowerState during a change of the power, by the dial `transitions`; a state that is not listed has its own name."""
+BOOTING: Final = frozenset({PressEffect.START, PressEffect.RESET, PressEffect.CYCLE})
 JOURNAL_LENGTH: Final = 1_000
 UP_S: Final = 86_400.0  # since when a new BMC runs
 GOES_S: Final = 0.1
@@ -128,6 +129,8 @@ class BmcSystem:
         self.name = name
         self.index = index
         self.host = host
+        self.image: str | None = None  # URL of the image in its CD drive
+        self.image_shown_at = 0.0
         self._shown: tuple[float, HostPower] | None = None  # time and result of the last reading of the power
         self._lie: tuple[float, HostPower] | None = (
             None  # end of the time for which an old state is shown, and that state
@@ -137,6 +140,8 @@ class BmcSystem:
         self.host.advance(now)
         before = self.host.power
         effect = self.host.press(press, now)
+        if dials.media_lost_at_reset and effect in BOOTING:
+            self.image = None
         if dials.power_lie_s > 0:
             self._lie = (now + dials.power_lie_s, before)
         return effect
@@ -190,6 +195,7 @@ class SimulatedBmc:
         self.events = BmcEventLog()
         self.on_event: Callable[[], None] | None = None  # called after each recorded event
         self.mains = True
+        self.fetched: dict[str, bool] = {}  # images of insertions, until the action: whether the BMC got them
         self.requests = 0
         self.journal: deque[BmcExchange] = deque(maxlen=JOURNAL_LENGTH)
         self.recent: deque[float] = deque()  # times of the requests of the last second

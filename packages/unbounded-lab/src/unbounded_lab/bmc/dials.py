@@ -57,6 +57,13 @@ class BmcDials:
     boot_targets: tuple[str, ...] = BOOT_TARGETS
     override_mode_reverts: bool = False  # to Legacy, in a PATCH that does not name the mode
 
+    # Virtual media
+    media: Literal["system", "manager", "absent"] = "system"  # the place of the CD drive
+    media_refused: Literal["nothing", "plain", "without-fields"] = "nothing"  # insertions that are answered with 400
+    media_shown_after_s: float = 0.0  # an insertion is shown so much later
+    media_lost_at_reset: bool = False  # a reset of the host ejects the image
+    second_ejection: Literal["accepted", "refused"] = "accepted"
+
     # Sessions and accounts
     session_service: Literal["works", "absent", "refuses"] = "works"
     session_limit: int = 32

@@ -9,6 +9,7 @@ from tempfile import NamedTemporaryFile
 from types import TracebackType
 from typing import Any, Final, Self
 
+import aiohttp
 from aiohttp import web
 
 from unbounded.kube.tls import bound_buffers
@@ -18,6 +19,7 @@ from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.events import EVENT_STREAM, OPENED, BmcEventStream, frame
 from unbounded_lab.bmc.http import BmcRequest
 from unbounded_lab.bmc.identity import BmcIdentity, Certificate
+from unbounded_lab.bmc.media import insertion_url
 from unbounded_lab.bmc.power import HostEvent, HostPower, SimulatedHost
 from unbounded_lab.bmc.profiles import dials_for, misbehaviours_for
 from unbounded_lab.clock import LabClock, LoopClock
@@ -38,6 +40,7 @@ class LabBmc:
         dials: instead of a profile.
         clock: the BMC's time; the event loop's if None.
         port: 0 takes a free one.
+        media_ca: certificates in PEM that servers of virtual media must chain to; the system's if None.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class LabBmc:
         power: HostPower = HostPower.ON,
         clock: LabClock | None = None,
         port: int = 0,
+        media_ca: str | None = None,
     ) -> None:
         self.identity = BmcIdentity(name, seed)
         self._index = index
@@ -63,6 +67,8 @@ class LabBmc:
         self._first_power = power
         self._given_clock = clock
         self._port = port
+        self.media_ca = media_ca
+        self.media_content = b""  # of the image that was fetched last
         self._minder: asyncio.Task[None] | None = None
         self._woken: set[asyncio.Event] = set()  # of the open streams
         self._plain: LabListener | None = None
@@ -257,6 +263,8 @@ class LabBmc:
             if admitted.dropped:
                 return hang_up(http)
             restarts = self.bmc.restarts
+            if (image := insertion_url(self.bmc, request)) is not None:
+                self.bmc.fetched[image] = await self._fetch(image)
             reply = service.answer(self.bmc, request, self.clock.now())
             if self.bmc.restarts != restarts:
                 await self._follow_dials()
@@ -306,3 +314,13 @@ class LabBmc:
     def _wake_streams(self) -> None:
         for woken in self._woken:
             woken.set()
+
+    async def _fetch(self, url: str) -> bool:
+        """Fetch an image as a real BMC does, its certificate included; return whether all of it came."""
+        trusted = ssl.create_default_context(cadata=self.media_ca) if self.media_ca else True
+        try:
+            async with aiohttp.ClientSession() as session, session.get(url, ssl=trusted) as answer:
+                self.media_content = await answer.read()
+                return answer.status == 200
+        except (aiohttp.ClientError, OSError, ValueError):
+            return False

@@ -25,6 +25,7 @@ from unbounded_lab.bmc.bodies import (
 from unbounded_lab.bmc.device import ABSENT, BmcSystem, SimulatedBmc, Task, TaskState
 from unbounded_lab.bmc.http import message_body
 from unbounded_lab.bmc.inventory import BMC_VERSION, CHASSIS_ID, INVENTORY, POWER, summary
+from unbounded_lab.bmc.media import RESOURCES_OF_MEDIA, media_link
 from unbounded_lab.bmc.power import OverrideEnabled
 from unbounded_lab.http import Routes
 
@@ -103,6 +104,7 @@ def system(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
         Links={"Chassis": [link(CHASSIS)], "ManagedBy": [link(MANAGER)]},
         Actions={"#ComputerSystem.Reset": _reset_action(bmc, path)},
         **summary(path),
+        **media_link(bmc, "system", path),
     )
     power = found.power_state(now, bmc.dials)
     return body if power == ABSENT else body | {"PowerState": power}
@@ -234,6 +236,7 @@ def manager(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
         ServiceEntryPointUUID=bmc.identity.uuid,
         Status=ENABLED,
         EthernetInterfaces=link(f"{MANAGER}/EthernetInterfaces"),
+        **media_link(bmc, "manager", MANAGER),
         Links={"ManagerForServers": all_systems, "ManagerForChassis": [link(CHASSIS)]},
         **shown,
     )
@@ -452,6 +455,7 @@ RESOURCES: Final[Routes[Render]] = Routes(
         f"{ROOT}/TaskService/Tasks": tasks,
         f"{ROOT}/TaskService/Tasks/*": task,
         **INVENTORY,
+        **RESOURCES_OF_MEDIA,
     }
 )
 OPEN: Final = frozenset({"/redfish", ROOT, f"{ROOT}/odata", f"{ROOT}/$metadata"})

@@ -36,6 +36,7 @@ from unbounded.metalman.redfish.quirks import (
     choices,
 )
 from unbounded.metalman.redfish.session import BmcChannel
+from unbounded.metalman.redfish.virtual_media import MediaClient, MediaDrive
 
 SLOWER: Final = 1.5
 
@@ -118,6 +119,7 @@ class RedfishClient:
         self.channel = channel
         self._limits = limits
         self._known: dict[str, KnownSystem] = {}
+        self._media = MediaClient(self, limits)
         self._if_match = 0  # index of the IF_MATCH row that this BMC accepted last
 
     async def system(self, device_id: str) -> SystemState:
@@ -237,8 +239,7 @@ class RedfishClient:
 
     async def inventory(self, device_id: str, may_continue: Callable[[], bool]) -> Inventory:
         """See `PooledBmc.inventory`."""
-        if device_id not in self._known:
-            await self._read(device_id)
+        path = await self._path(device_id)
 
         async def get(path: str) -> Mapping[str, Any]:
             if not may_continue():
@@ -246,22 +247,63 @@ class RedfishClient:
             return await self.document(path, f"inventory {clean(path)}")
 
         try:
-            return await InventoryReader(get).read(self._known[device_id].system.path)
+            return await InventoryReader(get).read(path)
         except Unsupported:  # moved or gone
             self._known.pop(device_id, None)
             raise
+
+    async def media_drive(self, device_id: str) -> MediaDrive:
+        """See `MediaClient.drive`."""
+        return await self._media.drive(await self._path(device_id))
+
+    async def insert_media(self, device_id: str, url: str, leave_by: float | None = None) -> MediaDrive:
+        """See `MediaClient.insert`."""
+        leave_by = self.channel.leave_by() if leave_by is None else leave_by
+        return await self._media.insert(await self._path(device_id), url, leave_by)
+
+    async def eject_media(self, device_id: str, leave_by: float | None = None) -> MediaDrive:
+        """See `MediaClient.eject`."""
+        leave_by = self.channel.leave_by() if leave_by is None else leave_by
+        return await self._media.eject(await self._path(device_id), leave_by)
+
+    async def _path(self, device_id: str) -> str:
+        """Return the path of the system, and find it first if necessary."""
+        if device_id not in self._known:
+            await self._read(device_id)
+        return self._known[device_id].system.path
+
+    async def change(self, method: str, path: str, body: Mapping[str, Any] | None, what: str, leave_by: float) -> None:
+        """Change a resource, or call an action; a 202 task is followed to its end or limit.
+
+        Args:
+            what: names the change in messages.
+        """
+        if method == "PATCH":
+            await self._patch_path(path, body or {}, leave_by, what)
+            return
+        answer = await self.channel.send(method, path, body=body, leave_by=leave_by)
+        if answer.status in PRECONDITION:
+            answer = await self.channel.send(method, path, body=body, headers={"If-Match": "*"}, leave_by=leave_by)
+        await self._accepted(answer, what)
+
+    async def _accepted(self, answer: BmcResponse, what: str) -> None:
+        """Follow the task of an accepted change; raise the failure of a rejected one."""
+        if answer.status == 202:
+            await follow(self.channel, answer, what=what, limits=self._limits)
+        elif not answer.ok:
+            raise self.refusal(answer, what)
 
     async def _patch(self, system: SystemReading, body: Mapping[str, Any], leave_by: float) -> None:
         """PATCH the system, or its settings object if the system itself rejects changes."""
         refused: Unsupported | None = None
         for path in filter(None, (system.path, system.settings_path)):
             try:
-                return await self._patch_path(path, body, leave_by)
+                return await self._patch_path(path, body, leave_by, "boot override")
             except Unsupported as error:
                 refused = refused or error
         raise refused or Unsupported(f"{self.channel.where}: system {system.state.device_id} accepts no changes")
 
-    async def _patch_path(self, path: str, body: Mapping[str, Any], leave_by: float) -> None:
+    async def _patch_path(self, path: str, body: Mapping[str, Any], leave_by: float, what: str) -> None:
         """Try the If-Match rows, from the one that worked last; 412 and 428 mean that nothing was done."""
         rows = range(self._if_match, self._if_match + len(IF_MATCH))
         for row in (row % len(IF_MATCH) for row in rows):
@@ -269,10 +311,7 @@ class RedfishClient:
             answer = await self.channel.send("PATCH", path, body=body, headers=headers, leave_by=leave_by)
             if answer.status not in PRECONDITION:
                 break
-        if answer.status == 202:
-            await follow(self.channel, answer, what="boot override", limits=self._limits)
-        elif not answer.ok:
-            raise self.refusal(answer, "boot override")
+        await self._accepted(answer, what)
         self._if_match = row
 
     async def _if_match_header(self, path: str, row: int) -> Mapping[str, str]:

@@ -28,6 +28,7 @@ from unbounded.metalman.redfish.ports import (
     SystemState,
 )
 from unbounded.metalman.redfish.session import BmcAuth, BmcChannel
+from unbounded.metalman.redfish.virtual_media import MediaDrive
 
 # idle sessions that are deleted concurrently; one by one, those of a large site would exceed their limit
 CONCURRENT_DELETIONS: Final = 16
@@ -238,6 +239,18 @@ class PooledBmc:
 
     async def disable_boot_override(self, *, leave_by: float | None = None) -> BootOverride:
         return await self._pool.client(self._access).disable_boot_override(self._access.device_id, leave_by)
+
+    async def media_drive(self) -> MediaDrive:
+        """Read the CD drive that the BMC offers the system."""
+        return await self._pool.client(self._access).media_drive(self._access.device_id)
+
+    async def insert_media(self, url: str, *, leave_by: float | None = None) -> MediaDrive:
+        """Let the BMC fetch an image and show it to its host as a CD; return the drive as it is read afterwards."""
+        return await self._pool.client(self._access).insert_media(self._access.device_id, url, leave_by)
+
+    async def eject_media(self, *, leave_by: float | None = None) -> MediaDrive:
+        """Eject the image, if there is one; return the drive as it is read afterwards."""
+        return await self._pool.client(self._access).eject_media(self._access.device_id, leave_by)
 
     async def inventory(self, may_continue: Callable[[], bool]) -> Inventory:
         """Read the hardware that the BMC knows: many requests one after the other, between which others have turns.

@@ -87,6 +87,20 @@ BOOT_DISABLE: Final = (
 # Sent with every override, as Supermicro falls back to Legacy without it.
 DEFAULT_BOOT_MODE: Final = "UEFI"
 
+# Media types of a drive that shows an ISO image; older iLOs call it a DVD.
+MEDIA_TYPES: Final = frozenset({"CD", "DVD"})
+# Fields beside Image of InsertMedia, tried in this order while the answer is Unsupported. Inserted and WriteProtected
+# have these values where they are missing (DSP2046), and some BMCs reject a field that they do not know; Supermicro's
+# demand both, and others the protocol although the URL has it.
+INSERT_FIELDS: Final[tuple[Mapping[str, object], ...]] = (
+    {},
+    {"Inserted": True, "WriteProtected": True},
+    {"TransferProtocolType": "HTTPS"},
+    {"Inserted": True, "WriteProtected": True, "TransferProtocolType": "HTTPS", "TransferMethod": "Stream"},
+)
+# EjectMedia has no parameters; HPE's and Huawei's want an empty object, and some reject a body.
+EJECT_BODIES: Final[tuple[Mapping[str, object] | None, ...]] = ({}, None)
+
 # Answers to a log-in that mean "no sessions here": basic auth is used.
 NO_SESSIONS: Final = frozenset({404, 405, 501})
 SESSION_LIMIT: Final = re.compile(r"SessionLimitExceeded|sessions?\b.*\b(?:limit|maximum|exceeded|too many)|"
