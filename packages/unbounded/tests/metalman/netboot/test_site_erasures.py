@@ -101,6 +101,21 @@ async def test_nothing_names_the_installed_system_once_its_disk_is_begun(world: 
     }
 
 
+@pytest.mark.parametrize("serial", ["S1", "S2"])
+async def test_no_layout_is_left_once_one_of_its_disks_is_begun(world: World, serial: str) -> None:
+    disks = ["/dev/disk/by-id/wwn-0xa1", "/dev/disk/by-id/wwn-0xa2", ""]
+    layout = {"boot": "earlier", "profile": "mirrored", "digest": "0" * 64, "disks": disks}
+    await world.api.patch(MACHINES, "m1", {"status": {"layout": layout, "targetDisk": None}}, subresource="status")
+    await erasing(world)
+    foreign = {"state": DiskState.FOREIGN, "contents": "LVM"}  # as without a mark
+    await reported(world, *(replace(one, **foreign, by_id=(f"wwn-0xa{at}",)) for at, one in enumerate((SDA, SDB), 1)))
+    assert (await status(world)).layout is not None
+    assert await said(world, serial, "Erasing") == OK
+    found = await status(world)
+    assert found.layout is None
+    assert not {"CloudInitDone", "Repaved"} & kinds(found)
+
+
 async def test_the_host_is_switched_off_once_its_disks_are_erased_and_blank(world: World) -> None:
     await erasing(world, "S2")
     assert (await reported(world)).body["disks"] == "sdb"

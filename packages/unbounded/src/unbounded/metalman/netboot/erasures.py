@@ -214,7 +214,8 @@ def _may_begin(operation: MachineOperation) -> bool:
 
 def _is_system_disk(machine: Machine, record: DiskErasureRecord) -> bool:
     """Return whether a disk has this Machine's installed system, by its mark or the last install's record."""
-    hardware, target = machine.status.hardware, machine.status.target_disk
+    hardware, layout = machine.status.hardware, machine.status.layout
     disks = () if hardware is None else hardware.disks
+    paths = (machine.status.target_disk, *(() if layout is None else layout.disks))
     mine = [disk for disk in disks if disk.serial_number == record.serial_number]
-    return any(disk.state == DiskState.OWN or (target is not None and has_path(disk, target)) for disk in mine)
+    return any(disk.state == DiskState.OWN or any(path and has_path(disk, path) for path in paths) for disk in mine)

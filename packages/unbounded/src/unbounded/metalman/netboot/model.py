@@ -90,7 +90,7 @@ class BootObservation:
         hardware: the installer's inspection.
         erasure: the disk with data of others that the installer may write.
         erasures: disks of a HostErase whose state has changed.
-        is_erased: the disk of the last install is lost: no status names it any more.
+        is_erased: a disk of the last install is lost: the status claims no installed system any more.
         layout: the layout that was compiled for the boot.
         rescue: the SSH server of a rescue system.
     """

@@ -233,8 +233,9 @@ def status_change(machine: Machine, observation: BootObservation, now: str) -> d
         status["operations"] = {"repaveCounter": observation.repave}
     if observation.disk and observation.disk != machine.status.target_disk:
         status["targetDisk"] = observation.disk
-    if observation.is_erased and machine.status.target_disk is not None:
-        status["targetDisk"] = None
+    if observation.is_erased:
+        lost = {"targetDisk": machine.status.target_disk, "layout": machine.status.layout}
+        status |= {name: None for name, claim in lost.items() if claim is not None}
     if observation.layout is not None:
         layout = merged_record(machine.status.layout, observation.layout)
         if layout != machine.status.layout:
