@@ -54,6 +54,7 @@ def test_a_mirror_on_disks_of_two_sector_sizes() -> None:
     assert lines(made, "esp") == [["d1/1"], ["d2/1"]]
     assert file(made, "/etc/sysctl.d/90-unbounded-profile.conf") == "kernel.panic = 10\n"
     assert uuid.replace("-", "") in file(made, "/etc/mdadm/mdadm.conf").replace(":", "")
+    assert file(made, "/etc/mdadm/mdadm.conf").startswith("HOMEHOST <ignore>\nMAILADDR root\n")
     (root,) = (words[2] for words in lines(made, "filesystem") if words[1] == "volume:system/root")
     assert file(made, "/etc/fstab").splitlines()[0] == f"UUID={root} / ext4 errors=remount-ro 0 1"
     assert made.text.startswith("unbounded-layout 1\n")
