@@ -37,16 +37,19 @@ def test_every_flag_reaches_its_setting(tmp_path: Path) -> None:
         *("--pxe-interface", "br0", "--pxe-serve-url", "http://boot", "--pxe-dhcp-mode", "proxy"),
         *("--pxe-http-port", "1", "--pxe-tftp-port", "2", "--pxe-dhcp-port", "3"),
         *("--pxe-cluster-dns", "10.96.0.10", "--pxe-ek-ca", str(roots)),
+        "--allow-profile-scripts",
     ).netboot
     assert found is not None
     assert (found.serve_url, found.dhcp_mode, found.cluster_dns) == ("http://boot", DhcpMode.PROXY, "10.96.0.10")
     assert (found.http_port, found.tftp_port, found.dhcp_port, found.ek_ca) == (1, 2, 3, roots)
+    assert found.allow_profile_scripts
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--pxe-http-port", "80"], "--pxe-http-port needs --pxe-interface NAME"),
+        (["--allow-profile-scripts"], "--allow-profile-scripts needs --pxe-interface NAME"),
         (["--pxe-interface", "br0", "--pxe-http-port", "http"], "--pxe-http-port: 'http' is not a port: 0 to 65535"),
         (["--pxe-interface", "a/b"], "--pxe-interface: 'a/b' is not a valid interface name"),
         (["--pxe-interface", "br0", "--pxe-serve-url", "https://b"], "--pxe-serve-url: 'https://b': boot loaders use"),

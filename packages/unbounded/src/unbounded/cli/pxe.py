@@ -12,6 +12,7 @@ from unbounded.cli.deploy.host_addresses import is_local
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import flag_parser, parse_port
 from unbounded.metalman.flags import file_or_none, interface, ipv4, plain_url
+from unbounded.metalman.layout.profile_check import SCRIPT_FLAG
 from unbounded.metalman.settings import DHCP_PORT, HTTP_PORT, TFTP_PORT, DhcpMode, FlagNames, NetbootSettings
 
 FLAGS: Final = FlagNames(
@@ -68,6 +69,13 @@ def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="Require a TPM certificate that chains to the roots in this PEM file",
     )
+    group.add_argument(
+        SCRIPT_FLAG,
+        dest="pxe_scripts",
+        action="store_const",
+        const=True,
+        help="Run the scripts of MachineProfiles, and the commands in their modprobe.d files, on installed hosts",
+    )
 
 
 def netboot_of(args: argparse.Namespace) -> NetbootSettings | None:
@@ -80,7 +88,8 @@ def netboot_of(args: argparse.Namespace) -> NetbootSettings | None:
     desired = given.pop("pxe_interface", None)
     if desired is None:
         for name in given:
-            raise SettingsError(f"--{name.replace('_', '-')} needs --pxe-interface NAME")
+            flag = SCRIPT_FLAG if name == "pxe_scripts" else f"--{name.replace('_', '-')}"
+            raise SettingsError(f"{flag} needs --pxe-interface NAME")
         return None
     return NetbootSettings(
         cache_dir=args.data / CACHE,
@@ -92,6 +101,7 @@ def netboot_of(args: argparse.Namespace) -> NetbootSettings | None:
         dhcp_port=given.get("pxe_dhcp_port", DHCP_PORT),
         cluster_dns=given.get("pxe_cluster_dns", ""),
         ek_ca=given.get("pxe_ek_ca"),
+        allow_profile_scripts=given.get("pxe_scripts", False),
         flags=FLAGS,
     )
 
@@ -106,6 +116,7 @@ def deploy_flags(desired: NetbootSettings) -> dict[str, str]:
         "dhcp-port": "" if desired.dhcp_port == DHCP_PORT else str(desired.dhcp_port),
         "cluster-dns": desired.cluster_dns,
         "ek-ca": "" if desired.ek_ca is None else str(desired.ek_ca.absolute()),
+        SCRIPT_FLAG.removeprefix("--"): "true" if desired.allow_profile_scripts else "",
     }
     return {name: value for name, value in values.items() if value}
 

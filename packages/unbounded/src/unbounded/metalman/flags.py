@@ -299,7 +299,7 @@ _SCRIPTS: Final = Option(
     "false",
     "Run the scripts of MachineProfiles, and commands in their modprobe.d files, on the hosts that are installed",
 )
-DEPLOYED_OPTIONS: Final = (_MODE, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _DNS)  # passed on by `site deploy-pxe`
+DEPLOYED_OPTIONS: Final = (_MODE, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _DNS, _SCRIPTS)  # passed on by `site deploy-pxe`
 CONTROLLER_OPTIONS: Final = (
     _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _POWER_READS, _HEALTH_PORT, _HEALTH_BIND, _ELECT, *ELECTION,
 )  # fmt: skip

@@ -557,6 +557,7 @@ async def test_a_deployed_metalman_serves_booting_machines_as_that_of_up_does(up
         dhcp_port=68,
         cluster_dns="10.96.0.10",
         ek_ca=roots,
+        allow_profile_scripts=True,
     )
     given = [word for name, value in deploy_flags(served).items() for word in (f"--{name}", value)]
     given += ["--image-registry", "registry.example.com"]

@@ -117,6 +117,22 @@ async def test_plan_of_a_replacement_shows_the_layout_by_the_last_inspection(sta
         "1: efi, 1.1 GB, vfat at /boot/efi, with the loader",
         "2: root, 478.9 GB, ext4 at /",
     ]
+    assert "has commands" not in text
+
+
+@story
+async def test_plan_says_that_commands_of_a_profile_need_a_flag_of_metalman(staged: Staged) -> None:
+    modules = [{"filename": "a.conf", "content": "options a b=1"}, {"filename": "c.conf", "content": "install c true"}]
+    commands = {"postDeployScript": "true", "kernelParameters": {"modules": modules}}
+    await staged.machine("m1", status={"hardware": HARDWARE})
+    await staged.api.patch(MACHINES, "m1", {"spec": {"pxe": {"profileRef": {"name": "one"}}}})
+    await staged.api.create(MACHINE_PROFILES, {"metadata": {"name": "one"}, "spec": {**PROFILE, **commands}})
+    await staged.alive(METALMAN)
+    text = await staged.shown("machine", "replace", "m1", "--operation-name", "op")
+    assert (
+        "has commands (spec.postDeployScript, spec.kernelParameters.modules[1].content): a metalman without "
+        "--allow-profile-scripts refuses it, and runs none of them"
+    ) in text
 
 
 @story

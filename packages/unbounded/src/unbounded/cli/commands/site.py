@@ -86,6 +86,14 @@ def _deploy_pxe(parser: ArgumentParser) -> None:
         help="Give nodes this DNS server, for clusters without Service kube-dns",
     )
     parser.add_argument(
+        "--allow-profile-scripts",
+        nargs="?",
+        const="true",
+        default="",
+        metavar="BOOL",
+        help="Run the scripts of MachineProfiles, and the commands in their modprobe.d files, on installed hosts",
+    )
+    parser.add_argument(
         "--ek-ca",
         default="",
         metavar="FILE",

@@ -139,6 +139,7 @@ def _layout(operation: MachineOperation, machine: Machine, hardware: HardwareSta
     """Return the layout that metalman would compile, as text for people, or why it would compile none."""
     from unbounded.metalman.layout.compiler import compile_layout  # noqa: PLC0415  # as above
     from unbounded.metalman.layout.model import DiskLayout  # noqa: PLC0415
+    from unbounded.metalman.layout.profile_check import SCRIPT_FLAG, commands_in  # noqa: PLC0415
     from unbounded.metalman.layout.summary import summary  # noqa: PLC0415
     from unbounded.metalman.netboot.layouts import layout_request, profile_name  # noqa: PLC0415
 
@@ -148,13 +149,15 @@ def _layout(operation: MachineOperation, machine: Machine, hardware: HardwareSta
     profile = profiles[name]
     if profile is None:
         return f"no disk: there is no MachineProfile {name}"
-    # whether metalman runs scripts is in its flags alone
+    # whether metalman runs commands is in its flags alone
     request = layout_request(machine, profile, "", erased_disks(operation), allow_scripts=True)
     choice = compile_layout(request, hardware.disks)
     if not isinstance(choice, DiskLayout):
         return f"no disk: {choice.message}"
+    commands = ", ".join(f"spec.{place}" for place in commands_in(profile.spec))
+    refused = f"  has commands ({commands}): a metalman without {SCRIPT_FLAG} refuses it, and runs none of them"
     held = [f"  erases what is on {one.serial_number}: {one.contents or 'unknown data'}" for one in choice.erasures]
-    return "\n".join((*summary(choice), *held))
+    return "\n".join((*summary(choice), *([refused] if commands else []), *held))
 
 
 def _network(operation: MachineOperation, machine: Machine) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -120,13 +120,19 @@ def _check_scripts(spec: MachineProfileSpec, *, allow_scripts: bool) -> None:
     if allow_scripts:
         return
     needs = f"metalman runs no commands of profiles: start it with {SCRIPT_FLAG}, or remove them"
+    for place in commands_in(spec):
+        raise ProfileFault(place, needs if place.endswith("Script") else f"install and remove are commands; {needs}")
+
+
+def commands_in(spec: MachineProfileSpec) -> Iterator[str]:
+    """Yield the fields of a profile with commands, which metalman runs only with `SCRIPT_FLAG`."""
     if spec.pre_deploy_script:
-        raise ProfileFault("preDeployScript", needs)
+        yield "preDeployScript"
     if spec.post_deploy_script:
-        raise ProfileFault("postDeployScript", needs)
+        yield "postDeployScript"
     for at, file in enumerate(spec.kernel_parameters.modules if spec.kernel_parameters else ()):
         if _COMMANDS.search(file.content.replace("\\\n", " ")):
-            raise ProfileFault(f"kernelParameters.modules[{at}].content", f"install and remove are commands; {needs}")
+            yield f"kernelParameters.modules[{at}].content"
 
 
 def _add_partitions(graph: ProfileGraph) -> None:
