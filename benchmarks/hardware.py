@@ -4,7 +4,8 @@ Each host fetches its boot files and says that its installer runs, as in any boo
 does the same and reports its hardware: metalman answers when the report is in the status. Simulated hosts, metalman and
 the embedded API server share this machine.
 
-Beside it, the compilation of the layout of a profile with as many disks and partitions as one can have.
+Beside it, the compilation of the layout of a profile with as many disks and partitions as one can have, and the image
+of virtual media for a boot (`media`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import msgspec
 
 from benchmarks import children
 from benchmarks.frame import Limit, Measured, percentile, print_progress, run_benchmark
+from benchmarks.media import media_figures
 from unbounded.api.hardware import DiskFacts, HardwareFacts, NICFacts, ProcessorFacts, SystemFirmware, SystemIdentity
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
@@ -52,6 +54,8 @@ LIMITS: Final[Mapping[str, Limit]] = {
     "report_to_status_p50_s": Limit("the same, median, s"),
     "metalman_cpu_ms_per_report": Limit("CPU of metalman for a report, ms"),
     "layout_p99_ms": Limit("to compile a layout of 24 disks with 8 partitions each, p99, ms", most=20.0),
+    "media_made_p99_ms": Limit("to make the image of virtual media for a boot, p99, ms", most=100.0),
+    "media_vs_sendfile": Limit("rate of that image by HTTPS, over one sendfile", least=0.8),
 }
 
 
@@ -228,6 +232,9 @@ async def measure(quick: bool) -> Measured:
                 print_progress("  boots with reports")
                 wall_s = await hosts.boot(reporting=True)
                 cpu_s = metalman.cpu_s() - before - bare_cpu_s
+        (folder / "media").mkdir()
+        print_progress("  virtual media")
+        media = await media_figures(folder / "media", quick=quick)
     figures = {
         "hosts": size.hosts,
         "boot_mib": size.boot_mib,
@@ -237,9 +244,12 @@ async def measure(quick: bool) -> Measured:
         "report_to_status_p50_s": percentile(hosts.report_s, 0.5),
         "report_to_status_p99_s": percentile(hosts.report_s, 0.99),
         "layout_p99_ms": percentile(layouts_ms(20 if quick else 500), 0.99),
+        "media_made_p99_ms": percentile(media.made_ms, 0.99),
+        "media_mib": media.image_mib,
         "metalman_cpu_ms_per_report": max(cpu_s - bare_cpu_s, 0.0) / size.hosts * 1e3,
     }
-    return Measured(figures, {"wall_vs_bare_boot": wall_s / bare_s})
+    ratios = {"wall_vs_bare_boot": wall_s / bare_s, "media_vs_sendfile": media.stream_vs_sendfile}
+    return Measured(figures, ratios)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ class BootHttpListener(web.Server):
         most: int,
         most_of_one: int,
         is_trusted: Trusted,
+        write_buffer_bytes: int = 0,
         **options: Any,
     ) -> None:
         """Set the limits.
@@ -55,12 +56,14 @@ class BootHttpListener(web.Server):
         Args:
             most: limit on all connections.
             most_of_one: limit on the connections of one address; trusted proxies have no such limit.
+            write_buffer_bytes: more than none for TLS, whose transport pauses for ever at a limit of none.
         """
         super().__init__(handler, access_log=None, logger=_quiet_log(tally), **options)
         self._tally = tally
         self._most = most
         self._most_of_one = most_of_one
         self._is_trusted = is_trusted
+        self._write_buffer_bytes = write_buffer_bytes
         self._inside: dict[web.RequestHandler, str] = {}
         self._of_one: Counter[str] = Counter()
 
@@ -82,8 +85,8 @@ class BootHttpListener(web.Server):
             self._tally.count("too many connections" if full else "too many connections of one client", source=peer)
             transport.abort()
             return
-        # with it, waiting for the buffer means that all bytes are in the kernel
-        transport.set_write_buffer_limits(high=0)
+        # at 0, waiting for the buffer means that all bytes are in the kernel
+        transport.set_write_buffer_limits(high=self._write_buffer_bytes)
         self._inside[handler] = peer
         self._of_one[peer] += 1
 
