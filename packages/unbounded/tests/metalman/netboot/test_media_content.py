@@ -1,0 +1,75 @@
+"""Files of a netboot image that go onto virtual media, and those that stay away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from unbounded.metalman.dhcp.model import Loader
+from unbounded.metalman.media.image import FilePart, MediaContent
+from unbounded.metalman.netboot.files import ImageFiles
+from unbounded.metalman.netboot.media_content import NoMediaContent, media_content
+from unbounded.metalman.netboot.model import BootImages, NetbootImage
+
+FILES = (
+    *("shimx64.efi", "grubx64.efi", "vmlinuz", "initrd", "ipxe.efi", "undionly.kpxe", "boot.ipxe.tmpl"),
+    *("disk.img.zst", "rootfs.tar.zst", "grub/grub.cfg.tmpl", "cloud-init/user-data.tmpl", "unbounded-agent"),
+)
+LOADERS = {Loader.X64: "shimx64.efi", Loader.HTTP: "ipxe.efi"}
+
+
+def made(folder: Path, files: tuple[str, ...] = FILES, loaders: Mapping[Loader, str] = LOADERS) -> MediaContent:
+    for name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    image = NetbootImage(folder, f"sha256:{folder}")
+    return media_content(ImageFiles(), BootImages(image, image, loaders), b"rendered")
+
+
+def named(part: object) -> str:
+    assert isinstance(part, FilePart)
+    return part.path.name
+
+
+def test_loader_kernel_and_installer_go_onto_the_media_and_no_image_data(tmp_path: Path) -> None:
+    content = made(tmp_path)
+    assert (named(content.loader), named(content.second_loader)) == ("shimx64.efi", "grubx64.efi")
+    assert {path: part if isinstance(part, bytes) else named(part) for path, part in content.files.items()} == {
+        "grub/grub.cfg": b"rendered",
+        "initrd": "initrd",
+        "vmlinuz": "vmlinuz",
+    }
+
+
+def test_a_loader_that_is_grub_itself_needs_no_second_one(tmp_path: Path) -> None:
+    content = made(tmp_path, loaders={Loader.X64: "grubx64.efi"})
+    assert (named(content.loader), content.second_loader) == ("grubx64.efi", None)
+
+
+def test_the_second_loader_lies_beside_the_first(tmp_path: Path) -> None:
+    content = made(tmp_path, ("efi/shimx64.efi", "efi/grubx64.efi", "vmlinuz"), {Loader.X64: "efi/shimx64.efi"})
+    assert named(content.second_loader) == "grubx64.efi"
+
+
+@pytest.mark.parametrize(
+    ("files", "loaders", "message"),
+    [
+        (FILES, {Loader.HTTP: "ipxe.efi"}, "no loader for x86-64 UEFI"),
+        (("vmlinuz",), LOADERS, "no loader for x86-64 UEFI"),
+        (("shimx64.efi", "vmlinuz.tmpl"), LOADERS, "no kernel"),
+    ],
+    ids=["not named", "not there", "no kernel"],
+)
+def test_an_image_without_what_a_host_needs_is_refused(
+    tmp_path: Path, files: tuple[str, ...], loaders: Mapping[Loader, str], message: str
+) -> None:
+    with pytest.raises(NoMediaContent, match=message):
+        made(tmp_path, files, loaders)
+
+
+def test_an_image_whose_folder_is_gone_is_refused(tmp_path: Path) -> None:
+    image = NetbootImage(tmp_path / "gone", "sha256:gone")
+    with pytest.raises(NoMediaContent):
+        media_content(ImageFiles(), BootImages(image, image, LOADERS), b"")
