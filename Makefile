@@ -61,6 +61,8 @@ test: tools
 
 soak: tools
 	scripts/node-image ubuntu2404
+	scripts/boot-tools arm64
+	scripts/host-image arm64
 	UNBOUNDED_SOAK=1 $(BIN)/python -m pytest -n 2 --timeout 7200 --hypothesis-profile soak
 
 bench: $(STAMP)

@@ -99,7 +99,8 @@ debian_sources() {
   [ -z "$security" ] || echo "deb [signed-by=$keyring] $security $1-security $components"
 }
 
-# debian_start DIR SUITE: apt options in the array APT, for an apt that knows only that suite and keeps all it has in DIR.
+# debian_start DIR SUITE [ARCH]: apt options in the array APT, for an apt that knows only that suite and architecture, and
+# keeps all it has in DIR.
 debian_start() {
   mkdir -p "$1/lists/partial" "$1/cache/archives/partial"
   : >"$1/status" # what is installed here does not matter
@@ -110,6 +111,7 @@ debian_start() {
     -o Dir::Cache::pkgcache=pkgcache.bin -o Dir::Cache::srcpkgcache=srcpkgcache.bin # images of containers have apt keep none
     -o APT::Sandbox::User= -o Debug::NoLocking=true -o 'Acquire::Languages=none'
     -o APT::Update::Error-Mode=any) # else an archive that cannot be reached is a success
+  [ -z "${3:-}" ] || APT+=(-o "APT::Architecture=$3" -o "APT::Architectures=$3")
   apt-get "${APT[@]}" update || give_up "apt-get update failed"
 }
 

@@ -42,11 +42,14 @@ chroot_cpio() {
 
 # copy_programs PARTS TREE: with the libraries that they load.
 copy_programs() {
-  local library
+  local library loader
+  for loader in lib64/ld-linux-x86-64.so.2 lib/ld-linux-aarch64.so.1; do
+    [ ! -e "$1/$loader" ] || break
+  done
   for program in "${programs[@]}"; do
     mkdir -p "$2/$(dirname "$program")"
     cp -L "$1/$program" "$2/$program"
-    chroot "$1" /lib64/ld-linux-x86-64.so.2 --list "/$program" | grep -o '/[^ ]*\.so[^ ]*'
+    chroot "$1" "/$loader" --list "/$program" | grep -o '/[^ ]*\.so[^ ]*'
   done | sort -u | while read -r library; do
     mkdir -p "$2$(dirname "$library")"
     cp -L "$1$library" "$2$library"

@@ -24,7 +24,7 @@ build_disks() {
 # build_disk PARTS SECTOR FILE
 build_disk() {
   make_esp "$1" "$2" "$1/build/esp.img"
-  "$here/../common/disk-image" --sector "$2" "$1/build/disk.img" "$1/build/esp.img" "$1/build/root.img"
+  "$here/../common/disk-image" --arch "$arch" --sector "$2" "$1/build/disk.img" "$1/build/esp.img" "$1/build/root.img"
   say "packing $(du -sm "$1/build/disk.img" | cut -f 1) MB for sectors of $2 bytes"
   zstd -q "-$level" -T0 -f "$1/build/disk.img" -o "$3"
   rm "$1/build/disk.img" "$1/build/esp.img"
@@ -41,10 +41,11 @@ with_digest() {
 # identities of the file systems that it makes.
 add_loader() {
   mkdir -p "$2/esp/EFI/BOOT" "$2/esp/EFI/debian"
-  install -m 0644 "$1/usr/lib/shim/shimx64.efi.signed" "$2/esp/EFI/BOOT/BOOTX64.EFI"
-  install -m 0644 "$1/usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed" "$2/esp/EFI/BOOT/grubx64.efi"
+  install -m 0644 "$1/usr/lib/shim/shim$efi.efi.signed" "$2/esp/EFI/BOOT/BOOT${efi^^}.EFI"
+  install -m 0644 "$1/usr/lib/grub/$grub-signed/grub$efi.efi.signed" "$2/esp/EFI/BOOT/grub$efi.efi"
   install -m 0644 "$here/esp-grub.cfg" "$2/esp/EFI/debian/grub.cfg"
   install -m 0644 "$here/grub.cfg" "$2/grub.cfg"
+  for_serial "$2/grub.cfg"
 }
 
 # pack_root ROOT FILE: equal files make an equal archive: names are sorted, and no file is newer than SOURCE_DATE_EPOCH.
@@ -66,16 +67,16 @@ make_root() {
   [ -n "$small" ] || packages+=,openssh-server,sudo,curl,less,procps,iputils-ping,apparmor
   # Its initrd is made once, at the end.
   # What nobody reads on a host is left out; mmdebstrap's own way to do so takes longer than all else.
-  INITRD=No perl "$1/usr/bin/mmdebstrap" --quiet --variant=apt --mode=root --include="$packages" \
-    --aptopt='Acquire::Languages "none"' --aptopt='APT::Install-Recommends "false"' --aptopt='APT::Sandbox::User ""' \
+  INITRD=No run_mmdebstrap --variant=apt --arch="$arch" --include="$packages" \
     --essential-hook='printf "path-exclude=/usr/share/%s/*\n" man locale doc >"$1/etc/dpkg/dpkg.cfg.d/unread"' \
     --essential-hook='echo "link_in_boot = yes" >"$1/etc/kernel-img.conf"' \
     --customize-hook='rm -rf "$1"/etc/dpkg/dpkg.cfg.d/unread "$1"/usr/share/man/* "$1"/usr/share/locale/* "$1"/usr/share/doc/*' \
-    "$suite" "$3" "$2/apt/sources.list" || give_up "mmdebstrap failed"
+    "$suite" "$3" "$2/apt/sources.list"
   cp -r "$here/root/." "$3/"
   printf 'UUID=%s / ext4 errors=remount-ro 0 1\n' "$root_uuid" >"$3/etc/fstab"
   mkdir -p "$3/boot/grub"
   for_this_disk "$here/grub.cfg" >"$3/boot/grub/grub.cfg"
+  for_serial "$3/boot/grub/grub.cfg"
   printf 'localhost\n' >"$3/etc/hostname"
   : >"$3/etc/machine-id"
   rm -rf "$3"/etc/ssh/ssh_host_* "$3"/var/lib/systemd/random-seed "$3"/var/log/*.log "$3"/var/lib/apt/lists/* "$3"/var/cache/apt/*
@@ -94,7 +95,7 @@ make_root() {
 slim() {
   (cd "$1"/lib/modules/*/kernel && rm -rf drivers/{net/ethernet,net/wireless,infiniband,media,comedi,gpu,target,nvme/target,usb,hid,iio} \
     sound fs/{btrfs,ocfs2,gfs2,ceph,nfs,nfsd,smb,cifs,f2fs,jfs,reiserfs,ubifs,udf,dlm,afs,coda,ntfs,ntfs3,orangefs})
-  rm -rf "$1"/usr/lib/udev/hwdb.{d,bin} "$1"/lib/udev/hwdb.{d,bin} "$1"/usr/share/i18n/charmaps "$1"/usr/lib/x86_64-linux-gnu/gconv
+  rm -rf "$1"/usr/lib/udev/hwdb.{d,bin} "$1"/lib/udev/hwdb.{d,bin} "$1"/usr/share/i18n/charmaps "$1"/usr/lib/*-linux-gnu/gconv
   chroot "$1" depmod "$(basename "$(readlink -f "$1/boot/vmlinuz")" | sed s/vmlinuz-//)"
 }
 
@@ -107,8 +108,8 @@ make_esp() {
   chroot "$parts" /sbin/mkfs.vfat -F 32 -S "$2" -s 1 -i "$esp_id" -n ESP "$inside" >/dev/null
   put="MTOOLS_SKIP_CHECK=1 chroot $parts /usr/bin"
   env $put/mmd -i "$inside" ::/EFI ::/EFI/BOOT ::/EFI/debian
-  env $put/mcopy -i "$inside" /usr/lib/shim/shimx64.efi.signed ::/EFI/BOOT/BOOTX64.EFI
-  env $put/mcopy -i "$inside" /usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed ::/EFI/BOOT/grubx64.efi
+  env $put/mcopy -i "$inside" /usr/lib/shim/shim$efi.efi.signed ::/EFI/BOOT/BOOT${efi^^}.EFI
+  env $put/mcopy -i "$inside" /usr/lib/grub/$grub-signed/grub$efi.efi.signed ::/EFI/BOOT/grub$efi.efi
   env $put/mcopy -i "$inside" /build/esp-grub.cfg ::/EFI/debian/grub.cfg
 }
 

@@ -23,6 +23,13 @@ MACHINE: Final = "rack1-01"
 SITE: Final = "rack1"
 ADDRESS: Final = "10.88.0.50"
 ENDED: Final = ("Complete", "Failed")
+SEEN: Final = {
+    "the host was Off",
+    "the host fetched its boot loader",
+    "the installer started",
+    "the image was written",
+    "cloud-init finished",
+}
 
 
 T = TypeVar("T")
@@ -86,11 +93,11 @@ class Rack:
                 return found
         raise AssertionError(f"not within {within_s:g} s: {what}")
 
-    async def ended(self, kind: str, *, within_s: float) -> dict[str, Any]:
-        """The status of the operation of this kind, when it has ended."""
+    async def ended(self, kind: str, *, name: str = "", within_s: float) -> dict[str, Any]:
+        """The status of the operation of this kind, or of this name, when it has ended."""
 
         async def look() -> dict[str, Any] | None:
-            status: dict[str, Any] = (await self.up.get("mop", kind.lower())).get("status", {})
+            status: dict[str, Any] = (await self.up.get("mop", name or kind.lower())).get("status", {})
             return status if "completedAt" in status else None
 
         return await self.until(look, f"the {kind} has ended", within_s=within_s)
@@ -109,6 +116,17 @@ class Rack:
             error.add_note(self.machine.story())
             error.add_note(f"--- unbounded up\n{self.up.printed[-12000:]}")
             raise
+
+
+def blank_disk(folder: Path, size: int) -> Path:
+    disk = folder / "disk.img"
+    with disk.open("wb") as file:
+        file.truncate(size)
+    return disk
+
+
+def seen(status: dict[str, Any]) -> set[str]:
+    return {each["what"] for each in status["evidence"]}
 
 
 @asynccontextmanager

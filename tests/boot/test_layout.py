@@ -58,6 +58,8 @@ FILES: Final = (
     file("/etc/tells", TELLS),
     file("/etc/systemd/system/tells.service", UNIT),
     file("/etc/systemd/system/multi-user.target.d/tells.conf", "[Unit]\nWants=tells.service\n"),
+    # a login prompt that starts meanwhile would hang up the line
+    file("/etc/systemd/system/serial-getty@.service.d/none.conf", "[Unit]\nConditionPathExists=/none\n"),
     f"cmdline {encoded('layout.test=yes')}",
 )
 

@@ -10,7 +10,7 @@ import pytest
 from cryptography.x509 import load_pem_x509_csr
 from scripts import packages
 
-from tests.boot.rack import MACHINE, Rack, rack
+from tests.boot.rack import MACHINE, SEEN, Rack, blank_disk, rack, seen
 from tests.boot.thin import DISK_BYTES, joining_image, thin_image
 from tests.cli.running import KUBECTL
 from tests.fetch.layers import Built, files, from_layout, with_layer
@@ -34,25 +34,7 @@ pytestmark = [
 VERSION: Final = "1.34.0"
 BOOTS_S: Final = 300.0  # alone it takes a tenth of that; where others work as well, the firmware gets little of a CPU
 MAC: Final = "52:54:00:00:00:0a"
-SEEN: Final = {
-    "the host was Off",
-    "the host fetched its boot loader",
-    "the installer started",
-    "the image was written",
-    "cloud-init finished",
-}
 SEEN_NODE: Final = "the Node is Ready since the new boot"
-
-
-def blank_disk(folder: Path, size: int) -> Path:
-    disk = folder / "disk.img"
-    with disk.open("wb") as file:
-        file.truncate(size)
-    return disk
-
-
-def seen(status: dict[str, Any]) -> set[str]:
-    return {each["what"] for each in status["evidence"]}
 
 
 def host_image() -> Built:

@@ -43,7 +43,7 @@ unpack_root() {
     [ ! -s "$T/trouble" ] || return 1
     read -r root_sum _ <"$T/sum"
     [ "$root_sum" = "$SHA256" ] || trouble "the SHA-256 of $ROOTFS is $root_sum and not $SHA256" || return 1
-    for root_needed in esp/EFI/BOOT/BOOTX64.EFI grub.cfg; do
+    for root_needed in "esp/$(first_started)" grub.cfg; do
         [ -f "$T/root/$LOADER/$root_needed" ] || trouble "the image's $ROOTFS has no $LOADER/$root_needed" || return 1
     done
 }
@@ -98,15 +98,24 @@ run_script() {
     return $script_code
 }
 
+# first_started: the loader that firmware starts from an EFI system partition, by its path there.
+first_started() (
+    set +f
+    for started_file in "$T/root/$LOADER/esp/EFI/BOOT"/BOOT*.EFI; do
+        echo "EFI/BOOT/${started_file##*/}"
+    done
+)
+
 # put_loaders: a disk starts by what firmware finds on its EFI system partition, and that is written last of all.
 put_loaders() {
     sync
     for loader_esp in $(of esp); do
         mount_esp "$loader_esp" || return 1
         loader_from=$T/root/$LOADER/esp
-        cp -r "$loader_from/." "$loader_place/" && rm "$loader_place/EFI/BOOT/BOOTX64.EFI" &&
+        loader_file=$(first_started)
+        cp -r "$loader_from/." "$loader_place/" && rm "$loader_place/$loader_file" &&
             for_this_layout "$loader_from/EFI/debian/grub.cfg" >"$loader_place/EFI/debian/grub.cfg" && sync &&
-            cp "$loader_from/EFI/BOOT/BOOTX64.EFI" "$loader_place/EFI/BOOT/BOOTX64.EFI" && sync ||
+            cp "$loader_from/$loader_file" "$loader_place/$loader_file" && sync ||
             trouble "the loader could not be written to $loader_esp" || return 1
         leave_esp
     done
@@ -129,7 +138,7 @@ take_loaders_away() {
     leave_esp
     for loader_esp in $(of esp); do
         mount_esp "$loader_esp" 2>/dev/null || continue
-        rm -f "$loader_place/EFI/BOOT/BOOTX64.EFI"
+        rm -f "$loader_place/$(first_started)"
         leave_esp
     done
     sync

@@ -14,6 +14,7 @@ class Firmware(Enum):
     BIOS = "bios"  # SeaBIOS, and iPXE in the ROM of the network card
     UEFI = "uefi"  # OVMF with its own network stack; the card has no ROM
     SECURE = "secure"  # the same with Secure Boot, which trusts what Microsoft's key has signed
+    ARM64 = "arm64"  # UEFI of a machine with 64-bit Arm processors
 
     @property
     def variables(self) -> str | None:
@@ -22,7 +23,22 @@ class Firmware(Enum):
             Firmware.BIOS: None,
             Firmware.UEFI: "usr/share/OVMF/OVMF_VARS_4M.fd",
             Firmware.SECURE: "usr/share/OVMF/OVMF_VARS_4M.ms.fd",
+            Firmware.ARM64: "usr/share/AAVMF/AAVMF_VARS.fd",
         }[self]
+
+    @property
+    def code(self) -> str:
+        """The file with its program; BIOS is QEMU's own."""
+        return {
+            Firmware.BIOS: "",
+            Firmware.UEFI: "usr/share/OVMF/OVMF_CODE_4M.fd",
+            Firmware.SECURE: "usr/share/OVMF/OVMF_CODE_4M.secboot.fd",
+            Firmware.ARM64: "usr/share/AAVMF/AAVMF_CODE.fd",
+        }[self]
+
+    @property
+    def emulator(self) -> str:
+        return "qemu-system-aarch64" if self is Firmware.ARM64 else "qemu-system-x86_64"
 
     @property
     def board(self) -> str:
@@ -30,6 +46,7 @@ class Firmware(Enum):
             Firmware.BIOS: "q35,graphics=off",  # SeaBIOS then shows itself on the serial console
             Firmware.UEFI: "q35",
             Firmware.SECURE: "q35,smm=on",
+            Firmware.ARM64: "virt,gic-version=3",
         }[self]
 
 
@@ -66,7 +83,7 @@ def qemu(hardware: Hardware, boot: HostBootOverride, wires: Wires) -> list[str]:
     """
     return [
         command("setpriv"),
-        *("--pdeathsig", "KILL", command("qemu-system-x86_64")),
+        *("--pdeathsig", "KILL", command(hardware.firmware.emulator)),
         *(
             "-machine",
             hardware.firmware.board,
@@ -80,6 +97,7 @@ def qemu(hardware: Hardware, boot: HostBootOverride, wires: Wires) -> list[str]:
         *("-display", "none", "-vga", "none", "-nodefaults", "-boot", "strict=on", "-action", "reboot=shutdown"),
         *("-chardev", f"file,id=console,path={wires.console},append=on", "-serial", "chardev:console"),
         *("-chardev", f"socket,id=monitor,fd={wires.monitor}", "-mon", "chardev=monitor,mode=control"),
+        *(("-cpu", "cortex-a72") if hardware.firmware is Firmware.ARM64 else ()),
         *("-device", "virtio-rng-pci"),
         *_firmware(hardware, boot, wires),
         *_network(hardware, boot, wires),
@@ -93,11 +111,10 @@ def _firmware(hardware: Hardware, boot: HostBootOverride, wires: Wires) -> list[
     if hardware.firmware is Firmware.BIOS:
         return []
     secure = hardware.firmware is Firmware.SECURE
-    code = needed(f"usr/share/OVMF/OVMF_CODE_4M{'.secboot' if secure else ''}.fd")
     served = {"IPv6PXESupport": "n", "IPv4PXESupport": "n" if boot.source == "UefiHttp" else "y"}
     return [
         *(("-global", "driver=cfi.pflash01,property=secure,value=on") if secure else ()),
-        *("-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={code}"),
+        *("-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={needed(hardware.firmware.code)}"),
         *("-drive", f"if=pflash,format=raw,unit=1,file={wires.variables}"),
         *(part for name, value in served.items() for part in _setting(name, value)),
     ]
