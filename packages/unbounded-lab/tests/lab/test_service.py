@@ -243,6 +243,49 @@ def test_a_bmc_without_a_reset_of_its_own_says_so() -> None:
     assert talk.ask("POST", path, {"ResetType": "GracefulRestart"}).status == 400
 
 
+UPDATE = f"{ROOT}/UpdateService/Actions/UpdateService.SimpleUpdate"
+BIOS = f"{ROOT}/UpdateService/FirmwareInventory/BIOS"
+
+
+def test_an_update_is_a_task_at_whose_end_the_version_changes() -> None:
+    talk = Talk()
+    talk.headers = basic()
+    body = {"ImageURI": "https://x/BIOS-2.5.0.bin", "TransferProtocol": "HTTPS", "Targets": [BIOS]}
+    reply = talk.ask("POST", UPDATE, body)
+    assert reply.status == 202
+    task = msgspec.json.decode(reply.body)["@odata.id"]
+    talk.now += 30.0
+    assert (talk.get(task)["TaskState"], talk.get(task)["PercentComplete"]) == ("Running", 50)
+    assert talk.get(task)["Payload"]["TargetUri"] == UPDATE
+    assert talk.get(BIOS)["Version"] == "2.4.1"
+    talk.now += 30.0
+    assert talk.get(task)["TaskState"] == "Completed"
+    assert (talk.get(BIOS)["Version"], talk.get(SYSTEM)["BiosVersion"]) == ("2.5.0", "2.5.0")
+
+
+def test_an_image_that_does_not_fit_its_target_ends_as_an_exception() -> None:
+    talk = Talk()
+    talk.headers = basic()
+    task = msgspec.json.decode(talk.ask("POST", UPDATE, {"ImageURI": "https://x/NIC1-1.bin", "Targets": [BIOS]}).body)[
+        "@odata.id"
+    ]
+    talk.now += 60.0
+    assert talk.get(task)["TaskState"] == "Exception"
+    assert "Verification of image" in talk.get(task)["Messages"][0]["Message"]
+    assert talk.get(BIOS)["Version"] == "2.4.1"
+
+
+def test_an_update_of_the_bmc_restarts_it() -> None:
+    talk = Talk()
+    talk.headers = basic()
+    task = msgspec.json.decode(talk.ask("POST", UPDATE, {"ImageURI": "https://x/BMC-1.1.0.bin"}).body)["@odata.id"]
+    talk.now += 60.0
+    assert talk.ask("GET", task).status == 503
+    talk.now += 3.0
+    assert talk.ask("GET", task).status == 404
+    assert talk.get(f"{ROOT}/Managers/BMC")["FirmwareVersion"] == "1.1.0"
+
+
 def test_a_chassis_reset_cycles_all_hosts() -> None:
     talk = Talk(replace(IDEAL, systems=("A", "B"), deaf_resets=-1))
     path = f"{ROOT}/Chassis/1/Actions/Chassis.Reset"

@@ -31,6 +31,7 @@ BLOB = "AAAAC3NzaC1lZDI1NTE5AAAAIJX1"
         ("HostReplace", {"sshAuthorizedKeys": f"sk-ecdsa-sha2-nistp256@openssh.com {BLOB}"}),
         ("NodeReboot", {}),
         ("HostRescue", {"authorizedKeys": KEY}),
+        ("FirmwareUpdate", {"imageURI": "http://images.example.com/BIOS-2.5.0.bin", "targets": "BIOS,NIC.Slot.1-1"}),
         ("HostRescue", {"authorizedKeys": f"{KEY} me@here (laptop)\n{KEY}\n", "minutes": "1440", "graceSeconds": "5"}),
     ],
 )
@@ -62,6 +63,10 @@ def test_these_are_right(kind: str, parameters: dict[str, str]) -> None:
         ("AgentUpgrade", {"downloadURL": "https://[::1/y"}, ("spec.parameters.downloadURL",)),
         ("AgentUpgrade", {"downloadURL": URL, "sha256": "abc"}, ("spec.parameters.sha256", "64 hexadecimal")),
         ("HostRescue", {}, ("spec.parameters.authorizedKeys", "required")),
+        ("FirmwareUpdate", {}, ("spec.parameters.imageURI", "required")),
+        ("FirmwareUpdate", {"imageURI": "ftp://x/y"}, ("spec.parameters.imageURI",)),
+        ("FirmwareUpdate", {"imageURI": "https://x/y", "targets": "/redfish/v1"}, ("spec.parameters.targets",)),
+        ("FirmwareUpdate", {"imageURI": "https://x/y", "targets": "BIOS,BIOS"}, ("spec.parameters.targets", "once")),
         (
             "HostRescue",
             {"authorizedKeys": f'command="sh" {KEY}'},
@@ -157,6 +162,7 @@ def test_any_value_is_right_or_refused_with_its_name(kind: OperationKind, name: 
         OperationKind.AGENT_UPGRADE: {"downloadURL": URL},
         OperationKind.HOST_ERASE: {"disks": "S1"},
         OperationKind.HOST_RESCUE: {"authorizedKeys": KEY},
+        OperationKind.FIRMWARE_UPDATE: {"imageURI": "https://x/y"},
     }
     operation = host_erase("S1")
     spec = replace(operation.spec, operation_kind=kind, parameters={**required.get(kind, {}), name: value})

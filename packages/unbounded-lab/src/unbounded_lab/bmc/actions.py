@@ -6,15 +6,17 @@ reject the request.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from unbounded_lab.bmc.access import ACCOUNT_ID
 from unbounded_lab.bmc.bodies import ROOT
-from unbounded_lab.bmc.device import BmcSystem, SimulatedBmc, TaskState
+from unbounded_lab.bmc.device import BmcSystem, SimulatedBmc, Task, TaskState
 from unbounded_lab.bmc.events import EVENT_STREAM
 from unbounded_lab.bmc.http import EXTENDED_INFO, BmcRequest, RedfishProblem, json_reply, message_body
-from unbounded_lab.bmc.inventory import CHASSIS_ID
+from unbounded_lab.bmc.inventory import CHASSIS_ID, FIRMWARE, SIMPLE_UPDATE
 from unbounded_lab.bmc.media import ACTIONS_OF_MEDIA
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled, Press, PressEffect
 from unbounded_lab.bmc.resources import (
@@ -33,6 +35,7 @@ from unbounded_lab.http import LabReply, Routes
 
 Act = Callable[[SimulatedBmc, tuple[str, ...], BmcRequest, float], LabReply]
 
+IMAGE: Final = re.compile(r"/(?P<component>\w+)-(?P<version>[\d.]+\d)\.\w+$")
 NO_CONTENT: Final = LabReply(204)
 
 BOOT_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -94,10 +97,47 @@ def _reset_by_task(bmc: SimulatedBmc, found: BmcSystem, press: Press, now: float
     kind = bmc.dials.reset_task
     outcome = TaskState.EXCEPTION if kind == "fails" else TaskState.COMPLETED
     task = bmc.tasks.start(
-        found.name, press, now, takes_s=bmc.dials.task_s, outcome=outcome, vanishes=kind == "vanishes"
+        f"{press.value} of system {found.name}",
+        partial(bmc.press, found, press),
+        now,
+        takes_s=bmc.dials.task_s,
+        outcome=outcome,
+        vanishes=kind == "vanishes",
     )
+    return _accepted(task, now)
+
+
+def _accepted(task: Task, now: float) -> LabReply:
     headers = {"location": monitor_path(task), "retry-after": "1"}
     return json_reply(task_body(task, now), status=202, headers=headers)
+
+
+def simple_update(bmc: SimulatedBmc, _ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
+    """Accept an image whose name has component and version, such as BIOS-2.5.0.bin; nothing is loaded."""
+    if bmc.dials.firmware_update == "absent":
+        raise RedfishProblem("ActionNotSupported", "UpdateService.SimpleUpdate")
+    body = request.json()
+    for name in body.keys() - {"ImageURI", "TransferProtocol", "Targets"}:
+        raise RedfishProblem("ActionParameterNotSupported", name, "UpdateService.SimpleUpdate")
+    image = _string(body, "ImageURI")
+    found = IMAGE.search(image)
+    component = found["component"] if found is not None else ""
+    targets = body.get("Targets", [f"{FIRMWARE}/{component}"])
+    is_good = found is not None and targets == [f"{FIRMWARE}/{component}"] and component in bmc.firmware
+    kind = bmc.dials.firmware_update
+    version = bmc.firmware.get(component, "") if found is None or kind == "same-version" else found["version"]
+    bmc.updates.append(image)
+    task = bmc.tasks.start(
+        f"Update from {image}",
+        partial(bmc.install, component, version),
+        now,
+        takes_s=bmc.dials.update_s,
+        outcome=TaskState.COMPLETED if is_good else TaskState.EXCEPTION,
+        vanishes=kind == "vanishes",
+        problem=("Update.1.2.VerificationFailed", image, ", ".join(targets)),
+        request=(SIMPLE_UPDATE, request.body.decode()),
+    )
+    return _accepted(task, now)
 
 
 def monitor(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
@@ -110,7 +150,7 @@ def monitor(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: f
             headers = {"location": monitor_path(task), "retry-after": "1"}
             return json_reply(task_body(task, now), status=202, headers=headers)
         case TaskState.EXCEPTION:
-            raise RedfishProblem("InternalError")
+            raise RedfishProblem(*task.problem)
         case TaskState.COMPLETED:
             return NO_CONTENT
 
@@ -241,6 +281,7 @@ ACTIONS: Final[Mapping[str, Routes[Act]]] = {
             f"{ROOT}/Chassis/*/Actions/Chassis.Reset": reset_chassis,
             f"{ROOT}/Managers/*/Actions/Manager.Reset": reset_manager,
             **ACTIONS_OF_MEDIA,
+            SIMPLE_UPDATE: simple_update,
         }
     ),
     "PATCH": Routes({f"{ROOT}/Systems/*": patch_system, f"{ROOT}/AccountService/Accounts/*": patch_account}),

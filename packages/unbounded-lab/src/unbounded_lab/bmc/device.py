@@ -35,6 +35,9 @@ TRANSITIONS: Final[Mapping[str, Mapping[HostPower, str | None]]] = {
 }
 """PowerState during a change of the power, by the dial `transitions`; a state that is not listed has its own name."""
 BOOTING: Final = frozenset({PressEffect.START, PressEffect.RESET, PressEffect.CYCLE})
+BIOS: Final = "BIOS"
+BMC: Final = "BMC"
+FIRMWARE_VERSIONS: Final[Mapping[str, str]] = {BIOS: "2.4.1", BMC: "1.0.0", "NIC1": "22.31.6"}
 JOURNAL_LENGTH: Final = 1_000
 UP_S: Final = 86_400.0  # since when a new BMC runs
 GOES_S: Final = 0.1
@@ -49,14 +52,28 @@ class TaskState(StrEnum):
 
 @dataclass(slots=True)
 class Task:
+    """An action that was accepted, and is executed at its end.
+
+    Attributes:
+        effect: called with the time of the end.
+        vanishes: together with its monitor, at its end.
+        problem: message and arguments of a Task that ends with an exception.
+        request: path and body of the action, where the Task shows them.
+    """
+
     id: str
-    system: str
-    press: Press
+    name: str
+    effect: Callable[[float], object]
     started: float
     ends: float
     outcome: TaskState
-    vanishes: bool  # together with its monitor, at its end
+    vanishes: bool
+    problem: tuple[str, ...] = ("InternalError",)
+    request: tuple[str, str] | None = None
     carried_out: bool = False
+
+    def percent(self, now: float) -> int:
+        return min(100, int(100 * (now - self.started) / max(self.ends - self.started, 0.001)))
 
     def state(self, now: float) -> TaskState:
         return TaskState.RUNNING if now < self.ends else self.outcome
@@ -70,10 +87,20 @@ class Tasks:
         self._last_id = 0
 
     def start(
-        self, system: str, press: Press, now: float, *, takes_s: float, outcome: TaskState, vanishes: bool
+        self,
+        name: str,
+        effect: Callable[[float], object],
+        now: float,
+        *,
+        takes_s: float,
+        outcome: TaskState,
+        vanishes: bool,
+        problem: tuple[str, ...] = ("InternalError",),
+        request: tuple[str, str] | None = None,
     ) -> Task:
         self._last_id += 1
-        task = Task(str(self._last_id), system, press, now, now + takes_s, outcome, vanishes)
+        number, ends = str(self._last_id), now + takes_s
+        task = Task(number, name, effect, now, ends, outcome, vanishes, problem, request)
         self._all[task.id] = task
         while len(self._all) > MAX_TASKS:
             del self._all[next(iter(self._all))]
@@ -203,6 +230,8 @@ class SimulatedBmc:
         self.restarted_at = now - UP_S
         self.back_at = now
         self.restarts = 0
+        self.firmware = dict(FIRMWARE_VERSIONS)
+        self.updates: list[str] = []  # images of the updates that were accepted
         self._first_power = power
         self._systems: dict[str, BmcSystem] = {}
         self.set_dials(dials, now)
@@ -238,9 +267,7 @@ class SimulatedBmc:
         """Execute everything that is due by `now`, in order."""
         for task in self.tasks.due(now):
             task.carried_out = True
-            system = self.system(task.system)
-            if system is not None:
-                system.press(task.press, task.ends, self.dials)
+            task.effect(task.ends)
         for system in self._systems.values():
             system.host.advance(now)
 
@@ -260,6 +287,12 @@ class SimulatedBmc:
     def record_ignored_reset(self, system: BmcSystem, press: Press, now: float) -> None:
         """Record a reset that is answered with success and not executed."""
         system.host.history.append(HostEvent(now, "unheard", press.value))
+
+    def install(self, component: str, version: str, now: float) -> None:
+        """Install the firmware of a component; the BMC restarts with its own."""
+        self.firmware[component] = version
+        if component == BMC:
+            self.restart(now)
 
     def restart(self, now: float) -> None:
         """Restart the BMC itself: it loses its sessions and Tasks, stops listening, and is unavailable for a while; the

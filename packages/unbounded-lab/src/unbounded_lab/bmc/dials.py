@@ -48,6 +48,11 @@ class BmcDials:
     reset_task: Literal["none", "succeeds", "fails", "vanishes"] = "none"
     task_s: float = 5.0
 
+    # Firmware
+    firmware_update: Literal["works", "same-version", "vanishes", "absent"] = "works"
+    update_protocols: tuple[str, ...] | None = ("HTTP", "HTTPS")
+    update_s: float = 60.0
+
     # The BMC itself
     manager_reset: Literal["restarts", "ignored", "absent"] = "restarts"  # ignored: answered with success
     last_reset_shown: bool = True

@@ -47,6 +47,7 @@ PROBLEMS: Final[Mapping[str, tuple[int, str]]] = {
         "The operation was not successful due to the current power state (for example, attempting to turn the power "
         "off when it is already off).",
     ),
+    "Update.1.2.VerificationFailed": (400, "Verification of image '{}' at '{}' failed."),
     "PreconditionFailed": (412, "The ETag supplied did not match the ETag required to change this resource."),
     "PreconditionRequired": (428, "A precondition header or annotation is required to change this resource."),
     "EventSubscriptionLimitExceeded": (

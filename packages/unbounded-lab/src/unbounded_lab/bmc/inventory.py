@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from unbounded_lab.bmc.bodies import ENABLED, ROOT, Body, Render, collection, link, resource, system_path
-from unbounded_lab.bmc.device import SimulatedBmc
+from unbounded_lab.bmc.device import BIOS, BMC, SimulatedBmc
 from unbounded_lab.bmc.identity import BmcIdentity
 
-BIOS_VERSION: Final = "2.4.1"
-BMC_VERSION: Final = "1.0.0"
 PROCESSOR: Final = "Loopback Processor 16C"
 PROCESSORS: Final = ("CPU1", "CPU2")
 CORES: Final = 16
@@ -26,21 +24,22 @@ DIMM_MIB: Final = 32_768
 DRIVES: Final = ("Disk.Bay.0", "Disk.Bay.1")
 DRIVE_BYTES: Final = 960_197_124_096
 POWER_SUPPLIES: Final = ("PSU1", "PSU2")
-VERSIONS: Final[Mapping[str, tuple[str, str]]] = {
-    "BIOS": ("System BIOS", BIOS_VERSION),
-    "BMC": ("Management Controller", BMC_VERSION),
-    "NIC1": ("Network Adapter 1", "22.31.6"),
+FIRMWARE_NAMES: Final[Mapping[str, str]] = {
+    BIOS: "System BIOS",
+    BMC: "Management Controller",
+    "NIC1": "Network Adapter 1",
 }
 FIRMWARE: Final = f"{ROOT}/UpdateService/FirmwareInventory"
+SIMPLE_UPDATE: Final = f"{ROOT}/UpdateService/Actions/UpdateService.SimpleUpdate"
 CHASSIS_ID: Final = "1"
 POWER: Final = f"{ROOT}/Chassis/{CHASSIS_ID}/PowerSubsystem"
 SUPPLIES: Final = f"{POWER}/PowerSupplies"
 
 
-def summary(path: str) -> Body:
+def summary(bmc: SimulatedBmc, path: str) -> Body:
     """Return the properties of a ComputerSystem that sum its hardware up, and the links to it."""
     return {
-        "BiosVersion": BIOS_VERSION,
+        "BiosVersion": bmc.firmware[BIOS],
         "ProcessorSummary": {
             "Count": len(PROCESSORS),
             "CoreCount": len(PROCESSORS) * CORES,
@@ -227,23 +226,26 @@ def power_supply(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body |
     return resource("PowerSupply", f"{SUPPLIES}/{ids[1]}", ids[1], SerialNumber=serial, Status=ENABLED)
 
 
-def update_service(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
+def update_service(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
     path = f"{ROOT}/UpdateService"
     more: dict[str, Any] = {"ServiceEnabled": True, "Status": ENABLED, "FirmwareInventory": link(FIRMWARE)}
+    if bmc.dials.firmware_update != "absent":
+        action: Body = {"target": SIMPLE_UPDATE}
+        if bmc.dials.update_protocols is not None:
+            action["TransferProtocol@Redfish.AllowableValues"] = bmc.dials.update_protocols
+        more["Actions"] = {"#UpdateService.SimpleUpdate": action}
     return resource("UpdateService", path, "Update Service", **more)
 
 
-def firmware_all(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
-    return collection("SoftwareInventory", FIRMWARE, "Firmware Inventory", tuple(VERSIONS))
+def firmware_all(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
+    return collection("SoftwareInventory", FIRMWARE, "Firmware Inventory", tuple(bmc.firmware))
 
 
-def firmware(_bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
-    if ids[0] not in VERSIONS:
+def firmware(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body | None:
+    if ids[0] not in bmc.firmware:
         return None
-    name, version = VERSIONS[ids[0]]
-    return resource(
-        "SoftwareInventory", f"{FIRMWARE}/{ids[0]}", name, Version=version, Updateable=False, Status=ENABLED
-    )
+    more = {"Version": bmc.firmware[ids[0]], "Updateable": bmc.dials.firmware_update != "absent", "Status": ENABLED}
+    return resource("SoftwareInventory", f"{FIRMWARE}/{ids[0]}", FIRMWARE_NAMES[ids[0]], **more)
 
 
 INVENTORY: Final[Mapping[str, Render]] = {

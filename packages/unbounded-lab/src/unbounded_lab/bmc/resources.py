@@ -22,9 +22,9 @@ from unbounded_lab.bmc.bodies import (
     resource,
     system_path,
 )
-from unbounded_lab.bmc.device import ABSENT, BmcSystem, SimulatedBmc, Task, TaskState
+from unbounded_lab.bmc.device import ABSENT, BMC, BmcSystem, SimulatedBmc, Task, TaskState
 from unbounded_lab.bmc.http import message_body
-from unbounded_lab.bmc.inventory import BMC_VERSION, CHASSIS_ID, INVENTORY, POWER, summary
+from unbounded_lab.bmc.inventory import CHASSIS_ID, INVENTORY, POWER, summary
 from unbounded_lab.bmc.media import RESOURCES_OF_MEDIA, media_link
 from unbounded_lab.bmc.power import OverrideEnabled
 from unbounded_lab.http import Routes
@@ -103,7 +103,7 @@ def system(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
         EthernetInterfaces=link(f"{path}/EthernetInterfaces"),
         Links={"Chassis": [link(CHASSIS)], "ManagedBy": [link(MANAGER)]},
         Actions={"#ComputerSystem.Reset": _reset_action(bmc, path)},
-        **summary(path),
+        **summary(bmc, path),
         **media_link(bmc, "system", path),
     )
     power = found.power_state(now, bmc.dials)
@@ -228,7 +228,7 @@ def manager(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
         MANAGER,
         "Management Controller",
         ManagerType="BMC",
-        FirmwareVersion=BMC_VERSION,
+        FirmwareVersion=bmc.firmware[BMC],
         Model="Unbounded lab BMC",
         DateTime=timestamp(now),
         DateTimeLocalOffset="+00:00",
@@ -356,14 +356,18 @@ def task_body(found: Task, now: float) -> Body:
     body = resource(
         "Task",
         f"{ROOT}/TaskService/Tasks/{found.id}",
-        f"{found.press.value} of system {found.system}",
+        found.name,
         TaskState=state.value,
         StartTime=timestamp(found.started),
         Messages=[],
     )
+    if found.request is not None:
+        target, sent = found.request
+        body["Payload"] = {"TargetUri": target, "HttpOperation": "POST", "JsonBody": sent, "HttpHeaders": []}
+        body["PercentComplete"] = found.percent(now)
     if state is TaskState.RUNNING:
         return body | {"TaskMonitor": monitor_path(found)}
-    message = message_body("Success" if state is TaskState.COMPLETED else "InternalError")
+    message = message_body("Success") if state is TaskState.COMPLETED else message_body(*found.problem)
     status = "OK" if state is TaskState.COMPLETED else "Critical"
     return body | {"EndTime": timestamp(found.ends), "TaskStatus": status, "Messages": [message]}
 

@@ -43,6 +43,7 @@ class OperationKind(StrEnum):
     HOST_ERASE = "HostErase"
     HOST_RESCUE = "HostRescue"
     BMC_RESET = "BMCReset"
+    FIRMWARE_UPDATE = "FirmwareUpdate"
 
     @property
     def is_host(self) -> bool:
@@ -57,6 +58,7 @@ class OperationKind(StrEnum):
             OperationKind.HOST_ERASE,
             OperationKind.HOST_RESCUE,
             OperationKind.BMC_RESET,
+            OperationKind.FIRMWARE_UPDATE,
         )
 
     @property
@@ -262,6 +264,7 @@ class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
             "imageID, sshAuthorizedKeys, assignPublicIP (cloud); eraseDisks (HostReplace of bare metal); "
             "disks (HostErase); "
             "authorizedKeys, minutes (HostRescue); "
+            "imageURI, targets (FirmwareUpdate); "
             "downloadURL, sha256, retryFailedDigest (AgentUpgrade).",
             max_properties=32,
         ),

@@ -21,6 +21,7 @@ from unbounded.metalman import (
     bmc_reset,
     drained,
     erase_stages,
+    firmware_update,
     inspect_stages,
     power,
     replace,
@@ -78,7 +79,7 @@ from unbounded.metalman.shared_bmcs import SharedBmcs
 from unbounded.operations import reasons
 from unbounded.operations.gates import Gate
 from unbounded.operations.ownership import ExecutorKind, executor_of
-from unbounded.operations.parameters import requester
+from unbounded.operations.parameters import IMAGE_URI, firmware_targets, requester
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.workflow.procedure import Observation, Procedure
 
@@ -98,7 +99,11 @@ NETBOOT_PROCEDURES: Final = {
     OperationKind.HOST_ERASE: erase_stages.erase,
     OperationKind.HOST_RESCUE: rescue_stages.rescue,
 }
-PROCEDURES: Final = {**power.PROCEDURES, **NETBOOT_PROCEDURES, OperationKind.BMC_RESET: bmc_reset.reset}
+BMC_PROCEDURES: Final = {
+    OperationKind.BMC_RESET: bmc_reset.reset,
+    OperationKind.FIRMWARE_UPDATE: firmware_update.update,
+}
+PROCEDURES: Final = {**power.PROCEDURES, **NETBOOT_PROCEDURES, **BMC_PROCEDURES}
 
 log = Log("metalman")
 
@@ -194,7 +199,7 @@ class RedfishExecutor:
             boot = target.operation.metadata.uid
             erased = erasure_evidence(target.machine, boot, requester(target.operation))
             return dataclasses.replace(observation, evidence=(*erased, *rescue_evidence(target.machine, boot)))
-        if target.operation.spec.operation_kind == OperationKind.BMC_RESET:
+        if target.operation.spec.operation_kind in BMC_PROCEDURES:
             return await self._observe_bmc(target)
         state = await self._system(target.machine)
         where = _system_path(target.machine, state)
@@ -202,8 +207,11 @@ class RedfishExecutor:
 
     async def _observe_bmc(self, target: Target) -> Observation:
         access = await self._account(target.machine)
+        operation, run, bmc, url = target.operation, target.run, self._pool.bmc(access), access.url
         try:
-            return await bmc_reset.observe(target.run, self._pool.bmc(access), redfish_of(target.machine).url)
+            if operation.spec.operation_kind == OperationKind.FIRMWARE_UPDATE:
+                return await firmware_update.observe(operation, run, bmc, url)
+            return await bmc_reset.observe(run, bmc, url)
         except Rejected as error:
             raise await self._refusal(target.machine, access, error) from error
 
@@ -263,7 +271,7 @@ class RedfishExecutor:
             run.stage or replace.WAITING_IMAGE, target.operation.metadata.uid, machine, node, run.boot_id
         )
 
-    async def perform(self, target: Target, action: str, *, before: float) -> None:
+    async def perform(self, target: Target, action: str, *, before: float) -> str | None:
         if self._sharing is not None:
             await self._sharing.check(target.machine)
         access = await self._access.of(target.machine)
@@ -278,13 +286,14 @@ class RedfishExecutor:
         except Rejected as error:
             raise await self._refusal(target.machine, access, error) from error
         facts = {"machine": target.machine.name, "wanted": action}
-        if accepted is None:
-            log.info("action accepted", **facts)
-        else:
+        if isinstance(accepted, ResetAcceptance):
             log.info("power accepted", **facts, sent=accepted.sent, note=accepted.note)
+            return None
+        log.info("action accepted", **facts)
+        return accepted
 
-    async def _act(self, target: Target, bmc: PooledBmc, action: str, before: float) -> ResetAcceptance | None:
-        """Execute an action on the BMC; return the accepted reset, if it was one."""
+    async def _act(self, target: Target, bmc: PooledBmc, action: str, before: float) -> ResetAcceptance | str | None:
+        """Execute an action on the BMC; return the accepted reset, or the handle of a long call, if it was one."""
         order, once, stays = self._boot_order, BootEnabled.ONCE, BootEnabled.CONTINUOUS
         match action:
             case replace.BOOT_ONCE:
@@ -293,6 +302,9 @@ class RedfishExecutor:
                 await order.from_network(target, bmc, stays, before, is_last=True)
             case replace.CLEAR_BOOT:
                 await order.from_disk(bmc, before)
+            case firmware_update.UPDATE:
+                image, targets = target.operation.spec.parameters[IMAGE_URI], firmware_targets(target.operation)
+                return await bmc.update_firmware(image, targets, leave_by=before)
             case bmc_reset.RESTART_BMC:
                 await bmc.reset_manager(leave_by=before)
             case _:

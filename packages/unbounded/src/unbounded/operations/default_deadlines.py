@@ -14,6 +14,7 @@ DEADLINE_S: Final = {
     OperationKind.HOST_ERASE: 259_200,  # a large hard disk takes more than a day to overwrite
     OperationKind.HOST_RESCUE: 3600,  # beside the minutes of the rescue
     OperationKind.BMC_RESET: 2400,
+    OperationKind.FIRMWARE_UPDATE: 14_400,
     OperationKind.NODE_REBOOT: 900,
     OperationKind.AGENT_UPGRADE: 1800,
     OperationKind.AGENT_RESET: 1800,

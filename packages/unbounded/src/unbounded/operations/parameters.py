@@ -20,6 +20,9 @@ DISKS: Final = "disks"
 ALL_DISKS: Final = "All"
 AUTHORIZED_KEYS: Final = "authorizedKeys"
 MINUTES: Final = "minutes"
+IMAGE_URI: Final = "imageURI"
+TARGETS: Final = "targets"
+TARGETS_MAX: Final = 32
 RESCUE_MINUTES: Final = 60
 RESCUE_MINUTES_MAX: Final = 1440
 _GRACE_MAX_S: Final = 3600
@@ -98,6 +101,14 @@ def _rescue_keys(value: str) -> str | None:
     )
 
 
+def _targets(value: str) -> str | None:
+    names = value.split(",")
+    fits = len(set(names)) == len(names) <= TARGETS_MAX and all(
+        re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", one) for one in names
+    )
+    return None if fits else f"at most {TARGETS_MAX} comma-separated ids of the BMC's FirmwareInventory, each once"
+
+
 def _minutes(value: str) -> str | None:
     fits = re.fullmatch(r"[0-9]{1,4}", value) is not None and 1 <= int(value) <= RESCUE_MINUTES_MAX
     return None if fits else f"whole minutes from 1 to {RESCUE_MINUTES_MAX}"
@@ -122,6 +133,7 @@ _GRACE: Final = _DOWN | _RESCUE | {OperationKind.HOST_INSPECT, OperationKind.HOS
 _OFF: Final = frozenset({OperationKind.HOST_POWER_OFF})
 _REPLACE: Final = frozenset({OperationKind.HOST_REPLACE})
 _ERASE: Final = frozenset({OperationKind.HOST_ERASE})
+_FIRMWARE: Final = frozenset({OperationKind.FIRMWARE_UPDATE})
 _UPGRADE: Final = frozenset({OperationKind.AGENT_UPGRADE})
 _OUTSIDE: Final = frozenset({ExecutorKind.METALMAN, ExecutorKind.CLOUD})
 _CLOUD: Final = frozenset({ExecutorKind.CLOUD})
@@ -140,6 +152,8 @@ TABLE: Final = (
     Parameter(DISKS, _ERASE, _METALMAN, _disks, required=True),
     Parameter(AUTHORIZED_KEYS, _RESCUE, _METALMAN, _rescue_keys, required=True),
     Parameter(MINUTES, _RESCUE, _METALMAN, _minutes),
+    Parameter(IMAGE_URI, _FIRMWARE, _METALMAN, _url, required=True),
+    Parameter(TARGETS, _FIRMWARE, _METALMAN, _targets),
     Parameter("assignPublicIP", _REPLACE, _CLOUD, _boolean),
     Parameter("downloadURL", _UPGRADE, _AGENT, _url, required=True),
     Parameter("sha256", _UPGRADE, _AGENT, _sha256),
@@ -226,6 +240,12 @@ def rescue_minutes(operation: MachineOperation) -> int:
     """Return the minutes for which the rescue system of a HostRescue runs."""
     given = operation.spec.parameters.get(MINUTES, "")
     return RESCUE_MINUTES if _minutes(given) else int(given)
+
+
+def firmware_targets(operation: MachineOperation) -> tuple[str, ...]:
+    """Return the components that a FirmwareUpdate names; none where the image names them."""
+    given = operation.spec.parameters.get(TARGETS, "")
+    return tuple(given.split(",")) if given else ()
 
 
 def requester(operation: MachineOperation) -> str:

@@ -197,6 +197,18 @@ def _rescue_arguments(parser: ArgumentParser) -> None:
     )
 
 
+def _firmware_arguments(parser: ArgumentParser) -> None:
+    _verb_arguments(parser)
+    parser.add_argument("--image-uri", required=True, metavar="URL", help="Let the BMC load the image from this URL")
+    parser.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="Update this member of the BMC's FirmwareInventory (default: the image decides). Repeatable",
+    )
+
+
 def _counter_arguments(parser: ArgumentParser) -> None:
     _machine_argument(parser)
     flags.add_wait(parser, default=True)
@@ -327,6 +339,16 @@ COMMANDS: Final = (
         _verb_arguments,
         _VERBS,
         ("rack1-01", "restart the BMC, and wait until it answers again"),
+    ),
+    _row(
+        "firmware-update",
+        "Let the BMC of a Machine update firmware from an image",
+        _firmware_arguments,
+        _VERBS,
+        (
+            "rack1-01 --image-uri https://images.example.com/BIOS-2.5.0.bin --target BIOS",
+            "load the image, and wait for the end of the BMC's task",
+        ),
     ),
     _row(
         "reboot",

@@ -1,6 +1,6 @@
 """The short verbs: `machine node-reboot`, `host-reboot`, `power-off`, `power-on`, `agent-upgrade`, `agent-reset`,
-`replace`, `inspect`, `erase`, `rescue`, `bmc-reset`. Each makes one operation on one Machine, which owns it, and waits
-for its end. The Machine does not own an `erase`, whose report stays.
+`replace`, `inspect`, `erase`, `rescue`, `bmc-reset`, `firmware-update`. Each makes one operation on one Machine, which
+owns it, and waits for its end. The Machine does not own an `erase`, whose report stays.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from unbounded.cli.operate import lookup, manifests
 from unbounded.cli.plugin.command import CliError, CommandSession, Intent
 from unbounded.cli.plugin.intents import execute_intent
 from unbounded.kube.clock import utc_now
-from unbounded.operations.parameters import ALL_DISKS, AUTHORIZED_KEYS, DISKS, ERASE_DISKS, MINUTES
+from unbounded.operations.parameters import ALL_DISKS, AUTHORIZED_KEYS, DISKS, ERASE_DISKS, IMAGE_URI, MINUTES, TARGETS
 
 KINDS: Final = {
     "node-reboot": OperationKind.NODE_REBOOT,
@@ -29,6 +29,7 @@ KINDS: Final = {
     "erase": OperationKind.HOST_ERASE,
     "rescue": OperationKind.HOST_RESCUE,
     "bmc-reset": OperationKind.BMC_RESET,
+    "firmware-update": OperationKind.FIRMWARE_UPDATE,
 }
 
 
@@ -75,6 +76,8 @@ def parameters_of(args: Namespace) -> dict[str, str]:
         ERASE_DISKS: ",".join(options.get("erase_disk", ())),
         DISKS: ALL_DISKS if options.get("all_disks") else ",".join(options.get("disk", ())),
         AUTHORIZED_KEYS: "\n".join(map(_public_keys, options.get("key", ()))),
+        IMAGE_URI: options.get("image_uri", ""),
+        TARGETS: ",".join(options.get("target", ())),
         MINUTES: str(options["minutes"]) if options.get("minutes") else "",
     }
     return {name: value for name, value in given.items() if value}

@@ -13,6 +13,7 @@ from unbounded.metalman.redfish.ports import (
     BmcPowerState,
     BootOverride,
     Garbled,
+    InstalledFirmware,
     ManagerState,
     SystemState,
     TaskFailed,
@@ -25,6 +26,7 @@ from unbounded.metalman.redfish.quirks import LASTING, PASSING, TASK_DONE, TASK_
 
 RESET: Final = "#ComputerSystem.Reset"
 MANAGER_RESET: Final = "#Manager.Reset"
+SIMPLE_UPDATE: Final = "#UpdateService.SimpleUpdate"
 _BUSY: Final = frozenset({408, 409, 423, 425, 429, 503})
 _UNSUPPORTED: Final = frozenset({400, 404, 405, 410, 501})
 _POWER: Final[Mapping[str, BmcPowerState]] = {"on": BmcPowerState.ON, "off": BmcPowerState.OFF}
@@ -50,6 +52,15 @@ class ManagerReading:
     state: ManagerState
     reset_path: str | None  # None: it has no such action
     allowable: tuple[str, ...] | None
+    action_info: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateReading:
+    """Paths and protocols of an UpdateService."""
+
+    update_path: str | None  # None: it has no SimpleUpdate
+    protocols: tuple[str, ...] | None  # TransferProtocols that the service lists; None: no list
     action_info: str | None
 
 
@@ -115,11 +126,39 @@ def etag_of(document: Mapping[str, Any], answer: BmcResponse) -> str | None:
     return _text(document, "@odata.etag") or answer.headers.get("ETag")
 
 
-def action_values(document: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the ResetTypes of an ActionInfo; None if it has no list."""
+def update_service(document: Mapping[str, Any]) -> UpdateReading:
+    """Parse an UpdateService."""
+    action = _mapping(_mapping(document, "Actions"), SIMPLE_UPDATE)
+    return UpdateReading(
+        update_path=_text(action, "target"),
+        protocols=_texts(action, "TransferProtocol@Redfish.AllowableValues"),
+        action_info=_text(action, "@Redfish.ActionInfo"),
+    )
+
+
+def firmware_version(document: Mapping[str, Any], *, name: str) -> InstalledFirmware:
+    """Parse a SoftwareInventory."""
+    version = clean(_text(document, "Version") or "")[:128]
+    return InstalledFirmware(clean(name)[:128], version, updateable=document.get("Updateable") is True)
+
+
+def is_running_update(document: Mapping[str, Any]) -> bool:
+    """Return whether a Task is of a SimpleUpdate, and has not ended; one without a payload is unknown."""
+    target = _text(_mapping(document, "Payload"), "TargetUri") or ""
+    return _text(document, "TaskState") in TASK_RUNNING and target.rstrip("/").endswith("UpdateService.SimpleUpdate")
+
+
+def percent_of(document: Mapping[str, Any]) -> int | None:
+    """Return how much of a task is complete."""
+    found = document.get("PercentComplete")
+    return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= 100 else None
+
+
+def action_values(document: Mapping[str, Any], name: str = "ResetType") -> tuple[str, ...] | None:
+    """Return the values of a parameter in an ActionInfo; None if it has no list."""
     parameters = document.get("Parameters")
     for parameter in parameters if isinstance(parameters, list) else ():
-        if isinstance(parameter, Mapping) and parameter.get("Name") == "ResetType":
+        if isinstance(parameter, Mapping) and parameter.get("Name") == name:
             return _texts(parameter, "AllowableValues")
     return None
 

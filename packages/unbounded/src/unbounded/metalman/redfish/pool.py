@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
@@ -21,13 +21,16 @@ from unbounded.metalman.redfish.ports import (
     BmcAccount,
     BmcLimits,
     BootOverride,
+    InstalledFirmware,
     ManagerState,
     PasswordRejected,
     ResetAcceptance,
     ResetType,
     SystemState,
+    UpdateProgress,
 )
 from unbounded.metalman.redfish.session import BmcAuth, BmcChannel
+from unbounded.metalman.redfish.update_client import UpdateClient
 from unbounded.metalman.redfish.virtual_media import MediaDrive
 
 # idle sessions that are deleted concurrently; one by one, those of a large site would exceed their limit
@@ -279,6 +282,27 @@ class PooledBmc:
             Uncertain: sent, and the answer was lost, as a BMC that restarts at once loses it.
         """
         return await ManagerClient(self._pool.client(self._access), self._access.device_id).reset(leave_by)
+
+    async def firmware(self) -> tuple[InstalledFirmware, ...]:
+        """Read the installed versions; the components of all systems of this BMC are among them."""
+        return await UpdateClient(self._pool.client(self._access)).versions()
+
+    async def update_firmware(self, image_uri: str, targets: Sequence[str], *, leave_by: float) -> str:
+        """Send one SimpleUpdate; return its handle: the paths of its task, as far as the BMC names it.
+
+        Raises:
+            Unsupported: the BMC has no SimpleUpdate, does not load by this protocol, or lists no such target.
+            Uncertain: sent, and the answer was lost.
+        """
+        return await UpdateClient(self._pool.client(self._access)).start(image_uri, targets, leave_by)
+
+    async def update_progress(self, handle: str) -> UpdateProgress:
+        """Read the task of an update."""
+        return await UpdateClient(self._pool.client(self._access)).progress(handle)
+
+    async def running_update(self) -> str | None:
+        """Return the path of a task that carries out an update now; None if the BMC shows none."""
+        return await UpdateClient(self._pool.client(self._access)).running_task()
 
     async def close(self) -> None:
         """Delete the session now; other users of the BMC log in again when they need it."""

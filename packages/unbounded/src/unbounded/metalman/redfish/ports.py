@@ -80,6 +80,30 @@ class ManagerState:
 
 
 @dataclass(frozen=True, slots=True)
+class InstalledFirmware:
+    """Version of one component of a machine, as its BMC lists it."""
+
+    name: str  # id in the FirmwareInventory
+    version: str
+    updateable: bool
+
+
+class UpdateState(StrEnum):
+    RUNNING = "Running"
+    DONE = "Done"
+    FAILED = "Failed"
+    VANISHED = "Vanished"  # the BMC does not know the task any more
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateProgress:
+    """State of a firmware update by its task, with the BMC's words."""
+
+    state: UpdateState
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ResetAcceptance:
     """Reset that the BMC accepted. Only a reading of the system shows its effect."""
 

@@ -1,0 +1,162 @@
+"""FirmwareUpdate: the BMC loads an image by Redfish's SimpleUpdate, which is sent once.
+
+The proof is the end of the BMC's task. Where the BMC has lost the task, as one that updates itself does, another
+version is the proof. The evidence has the versions before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+from unbounded.api.operation import MachineOperation
+from unbounded.metalman.power import Table
+from unbounded.metalman.reasons import TASK_FAILED
+from unbounded.metalman.redfish.pool import PooledBmc
+from unbounded.metalman.redfish.ports import BmcBusy, BmcUnreachable, InstalledFirmware, UpdateState
+from unbounded.operations.parameters import firmware_targets
+from unbounded.operations.record import Run
+from unbounded.workflow.procedure import COMPLETE, Cancel, Capacity, Observation, Procedure, Repeat, Stage, Step
+
+READING_FIRMWARE: Final = "ReadingFirmware"
+UPDATING: Final = "UpdatingFirmware"
+COMPARING: Final = "ComparingVersions"
+WAITING_VERSION: Final = "WaitingVersion"
+
+UPDATE: Final = "SimpleUpdate"
+
+SEEN_DONE: Final = "the BMC carried the update out"
+_BEFORE: Final = "before the update: "
+_AFTER: Final = "after the update: "
+_STILL: Final = "after the update, as before: "
+_TASK: Final = "the BMC updates its firmware in "
+
+BUSY_LIMIT_S: Final = 1800.0
+ANSWER_LIMIT_S: Final = 300.0  # for an update that no task shows
+TASK_LIMIT_S: Final = 7200.0
+SILENT_LIMIT_S: Final = 1800.0
+VERSION_LIMIT_S: Final = 120.0
+
+
+class FirmwareFact(StrEnum):
+    """Observed state of an update."""
+
+    READY = "Ready"  # no update runs, and the versions are those of before
+    BUSY = "Busy"  # another update runs
+    RUNNING = "Running"
+    SILENT = "Silent"  # the BMC does not answer: it may restart with its new firmware
+    DONE = "Done"
+    FAILED = "Failed"
+    CHANGED = "Changed"  # the versions differ from those of before
+
+
+def _rows(stage: str, named: dict[FirmwareFact, Step]) -> Table:
+    return {(stage, fact): named.get(fact, Step(stage)) for fact in FirmwareFact}
+
+
+def _table() -> Table:
+    update, changed = Step(UPDATING, action=UPDATE), Step(COMPLETE, evidence=SEEN_DONE)
+    return {
+        **_rows(READING_FIRMWARE, {FirmwareFact.READY: update}),
+        **_rows(
+            UPDATING,
+            {
+                FirmwareFact.READY: update,
+                FirmwareFact.DONE: Step(COMPARING, evidence=SEEN_DONE),
+                FirmwareFact.FAILED: Step(UPDATING, fail=TASK_FAILED),
+                FirmwareFact.CHANGED: changed,
+            },
+        ),
+        **_rows(COMPARING, {FirmwareFact.READY: Step(WAITING_VERSION), FirmwareFact.CHANGED: changed}),
+        **_rows(WAITING_VERSION, {FirmwareFact.SILENT: Step(COMPARING), FirmwareFact.CHANGED: changed}),
+    }
+
+
+TABLE: Final = _table()
+
+
+def update(_operation: MachineOperation) -> Procedure:
+    return Procedure(
+        start=READING_FIRMWARE,
+        facts=FirmwareFact,
+        stages={
+            READING_FIRMWARE: Stage(
+                "the BMC to answer, and to end another update", limit_s=BUSY_LIMIT_S, cancel=Cancel.AT_ONCE
+            ),
+            UPDATING: Stage(
+                "the BMC to update the firmware",
+                limit_s=ANSWER_LIMIT_S,
+                late_s=TASK_LIMIT_S - ANSWER_LIMIT_S,
+                capacity=Capacity.BACKGROUND,
+            ),
+            COMPARING: Stage("the BMC to list its firmware", limit_s=SILENT_LIMIT_S, capacity=Capacity.BACKGROUND),
+            WAITING_VERSION: Stage(
+                "the BMC to list another version", limit_s=VERSION_LIMIT_S, on_timeout=Step(COMPLETE)
+            ),
+        },
+        table=TABLE,
+        actions={UPDATE: Repeat.ONCE},
+        proof=frozenset({SEEN_DONE}),
+        polls_s=(1.0, 2.0, 5.0),
+    )
+
+
+async def observe(operation: MachineOperation, run: Run, bmc: PooledBmc, url: str) -> Observation:
+    """Read task and versions. Once the update was requested, the BMC's silence is a fact, and no failure to read it."""
+    where = f"{url} UpdateService"
+    try:
+        if run.stage == UPDATING:
+            return await _observe_update(operation, run, bmc, where)
+        return await _observe_versions(operation, run, bmc, where)
+    except (BmcUnreachable, BmcBusy) as silence:
+        if run.stage in ("", READING_FIRMWARE):
+            raise
+        return Observation(FirmwareFact.SILENT, str(silence), where)
+
+
+async def _observe_update(operation: MachineOperation, run: Run, bmc: PooledBmc, where: str) -> Observation:
+    """Read the task of the answer, or one that runs; where neither is left, the versions decide."""
+    recorded = [one.what.removeprefix(_TASK) for one in run.evidence if one.what.startswith(_TASK)]
+    handle = run.handle or next(iter(recorded), None) or await bmc.running_update()
+    if handle:
+        progress = await bmc.update_progress(handle)
+        evidence = (_task_text(handle),) if progress.state is UpdateState.RUNNING else ()
+        match progress.state:
+            case UpdateState.RUNNING:
+                return Observation(
+                    FirmwareFact.RUNNING, progress.text, where, progress=progress.text, evidence=evidence
+                )
+            case UpdateState.DONE:
+                return Observation(FirmwareFact.DONE, progress.text, where)
+            case UpdateState.FAILED:
+                return Observation(FirmwareFact.FAILED, progress.text, where)
+            case UpdateState.VANISHED:
+                pass
+    return await _observe_versions(operation, run, bmc, where)
+
+
+def _task_text(handle: str) -> str:
+    """Return the evidence of a task: its own path, which the BMC names last."""
+    return f"{_TASK}{handle.splitlines()[-1]}"
+
+
+async def _observe_versions(operation: MachineOperation, run: Run, bmc: PooledBmc, where: str) -> Observation:
+    text = _versions_text(await bmc.firmware(), firmware_targets(operation))
+    if run.stage in ("", READING_FIRMWARE):
+        busy = await bmc.running_update()
+        if busy is not None:
+            return Observation(FirmwareFact.BUSY, f"{text}; the BMC carries out another update: {busy}", where)
+        return Observation(FirmwareFact.READY, text, where, evidence=(f"{_BEFORE}{text}",))
+    before = next((one.what.removeprefix(_BEFORE) for one in run.evidence if one.what.startswith(_BEFORE)), text)
+    if before != text:
+        return Observation(FirmwareFact.CHANGED, f"{_AFTER}{text}", where, evidence=(f"{_AFTER}{text}",))
+    evidence = (f"{_STILL}{text}",) if run.stage == WAITING_VERSION else ()
+    return Observation(FirmwareFact.READY, f"the BMC lists {text}", where, evidence=evidence)
+
+
+def _versions_text(versions: Sequence[InstalledFirmware], targets: Sequence[str]) -> str:
+    """Return the versions of the targets, or of all components that can be updated, or of all."""
+    updateable = [one for one in versions if one.updateable]
+    shown = [one for one in versions if one.name in targets] if targets else updateable or versions
+    return ", ".join(f"{one.name} {one.version or 'without a version'}" for one in shown) or "no firmware"

@@ -1,0 +1,158 @@
+"""FirmwareUpdate on a lab BMC: sent once, followed by its task, with the versions before and after as evidence."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import pytest
+
+from tests.metalman.support.site import Cluster, metalman
+from tests.metalman.support.swift_time import run_swiftly
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.metalman.firmware_update import SEEN_DONE
+from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.local import LabBmc
+
+pytestmark = pytest.mark.slow
+
+IMAGE: Final = "https://images.example.com/BIOS-2.5.0.bin"
+NEW_BIOS: Final = "after the update: BIOS 2.5.0"
+OLD_BIOS: Final = "before the update: BIOS 2.4.1"
+
+
+def result(operation: MachineOperation) -> tuple[str | None, str | None]:
+    return operation.status.phase, operation.status.reason
+
+
+def whats(operation: MachineOperation) -> set[str]:
+    return {one.what for one in operation.status.evidence}
+
+
+async def updated(cluster: Cluster, bmc: LabBmc, **parameters: str) -> MachineOperation:
+    (machine,) = await cluster.add(bmc)
+    return await cluster.done(
+        "FirmwareUpdate", machine, parameters={"imageURI": IMAGE, "targets": "BIOS", **parameters}
+    )
+
+
+@pytest.mark.parametrize("dials", [BmcDials(), BmcDials(update_protocols=None), BmcDials(lost_after=1)])
+def test_an_update_is_sent_once_and_followed_to_its_end(dials: BmcDials) -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc(dials=dials) as bmc, metalman(cluster):
+            operation = await updated(cluster, bmc)
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            assert bmc.bmc.updates == [IMAGE]
+            assert {OLD_BIOS, SEEN_DONE, NEW_BIOS} <= whats(operation)
+            assert bmc.history() == []
+
+    run_swiftly(scene())
+
+
+def test_a_bmc_that_updates_itself_loses_its_task_and_proves_the_update_by_its_version() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        dials = BmcDials(restart_s=400.0, restart_gone_s=390.0)
+        async with LabBmc(dials=dials) as bmc, metalman(cluster):
+            image = "http://images.example.com/BMC-1.1.0.bin"
+            operation = await updated(cluster, bmc, imageURI=image, targets="BMC")
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            assert bmc.bmc.updates == [image]
+            assert {"before the update: BMC 1.0.0", SEEN_DONE, "after the update: BMC 1.1.0"} <= whats(operation)
+
+    run_swiftly(scene())
+
+
+@pytest.mark.parametrize(
+    ("dials", "parameters", "ends", "text"),
+    [
+        (BmcDials(firmware_update="absent"), {}, ("Failed", "BMCRefused"), "has no action #UpdateService.SimpleUpdate"),
+        (BmcDials(update_protocols=("HTTP",)), {}, ("Failed", "BMCRefused"), "loads images by HTTP, not by HTTPS"),
+        (
+            BmcDials(),
+            {"targets": "BOOT"},
+            ("Failed", "BMCRefused"),
+            "it lists no firmware BOOT; it lists BIOS, BMC, NIC1",
+        ),
+        (BmcDials(), {"targets": "NIC1"}, ("Failed", "TaskFailed"), "Verification of image"),
+        (BmcDials(lost_before=1), {}, ("Failed", "OutcomeUnknown"), "the result of SimpleUpdate cannot be observed"),
+        (BmcDials(firmware_update="same-version"), {}, ("Complete", "Succeeded"), "to list another version"),
+        (
+            BmcDials(firmware_update="vanishes", update_s=30.0),
+            {"imageURI": "https://images.example.com/BIOS-2.4.1.bin"},
+            ("Failed", "TimedOut"),
+            "the BMC lists BIOS 2.4.1",
+        ),
+    ],
+)
+def test_what_a_bmc_answers_decides_the_end(
+    dials: BmcDials, parameters: dict[str, str], ends: tuple[str, str], text: str
+) -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc(dials=dials) as bmc, metalman(cluster):
+            operation = await updated(cluster, bmc, **parameters)
+            assert result(operation) == ends, operation.status.message
+            assert text in (operation.status.message or "")
+            assert len(bmc.bmc.updates) <= 1
+
+    run_swiftly(scene())
+
+
+def test_an_update_waits_for_one_that_somebody_else_has_started() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc(dials=BmcDials(systems=("1", "2"), update_s=100.0)) as bmc, metalman(cluster):
+            first, second = await cluster.add(bmc)
+            spec: dict[str, Any] = {"parameters": {"imageURI": IMAGE}}
+            running = await cluster.ask("FirmwareUpdate", first, **spec)
+            await cluster.in_stage(running, "UpdatingFirmware")
+            await asyncio.sleep(5.0)
+            waiting = await cluster.ask(
+                "FirmwareUpdate", second, parameters={"imageURI": IMAGE.replace("BIOS", "NIC1")}
+            )
+            await asyncio.sleep(20.0)
+            message = (await cluster.operation(waiting)).status.message or ""
+            assert len(bmc.bmc.updates) == 1, message
+            assert result(await cluster.ended(running)) == ("Complete", "Succeeded")
+            assert result(await cluster.ended(waiting)) == ("Complete", "Succeeded")
+            assert len(bmc.bmc.updates) == 2
+
+    run_swiftly(scene())
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.5, 10.0])
+def test_a_successor_follows_the_task_and_sends_no_second_update(after_s: float) -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc:
+            (machine,) = await cluster.add(bmc)
+            async with metalman(cluster):
+                parameters = {"imageURI": IMAGE, "targets": "BIOS"}
+                name = await cluster.ask("FirmwareUpdate", machine, parameters=parameters)
+                await cluster.in_stage(name, "UpdatingFirmware")
+                await asyncio.sleep(after_s)
+            async with metalman(cluster):
+                operation = await cluster.ended(name)
+            sent = len(bmc.bmc.updates)
+            assert result(operation) == (("Complete", "Succeeded") if sent else ("Failed", "OutcomeUnknown"))
+            assert sent <= 1
+            if after_s:
+                assert sent == 1
+
+    run_swiftly(scene())
+
+
+def test_a_cancel_has_no_effect_once_the_update_was_sent() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            name = await cluster.ask("FirmwareUpdate", machine, parameters={"imageURI": IMAGE})
+            await cluster.in_stage(name, "UpdatingFirmware")
+            await cluster.api.patch(MACHINE_OPERATIONS, name, {"spec": {"cancel": True}})
+            assert result(await cluster.ended(name)) == ("Complete", "Succeeded")
+            assert bmc.bmc.firmware["BIOS"] == "2.5.0"
+
+    run_swiftly(scene())
