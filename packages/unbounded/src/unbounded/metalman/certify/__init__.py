@@ -1,0 +1,10 @@
+"""Certification of a BMC: run what metalman asks of BMCs against one, and grade the answers.
+
+- `uses` has the table of checks that each use of a BMC needs, and the rules of the grades. Pure.
+- `checks` runs the checks with metalman's own client, on the connection of `connection`.
+- `recording` keeps the answers, `redaction` replaces what identifies a machine, and `profile` is the file that the
+  lab's BMC replays.
+- `page` is the report for people.
+
+It changes nothing unless the caller allows writes, and never the power. The command line owns flags and exit statuses.
+"""

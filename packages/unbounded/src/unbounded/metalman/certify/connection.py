@@ -1,0 +1,111 @@
+"""Connection to the BMC under test: prove its identity, find a Redfish service, and log in once.
+
+An error ends the certification before the first check. No password is sent before the certificate is verified.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+
+from unbounded.api.failures import Rejected
+from unbounded.metalman.certify.recording import Recording, RecordingChannel
+from unbounded.metalman.redfish.circuit_breaker import BmcGate
+from unbounded.metalman.redfish.client import RedfishClient
+from unbounded.metalman.redfish.documents import failure_of
+from unbounded.metalman.redfish.endpoint import SERVICE_ROOT, BmcEndpoint, Tls, endpoint_of, tls_of
+from unbounded.metalman.redfish.http import BmcResponse, Http, new_session
+from unbounded.metalman.redfish.ports import BmcAccount, BmcLimits, Garbled
+from unbounded.metalman.redfish.session import BmcAuth
+
+ROOT: Final = f"{SERVICE_ROOT}/"
+
+
+class NoRedfish(Rejected):
+    """A server answers, and it is no Redfish service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A BMC that has accepted the log-in.
+
+    Args:
+        root: its service root.
+        is_root_open: the service root is readable without a log-in, as DSP0266 requires.
+    """
+
+    client: RedfishClient
+    recording: Recording
+    root: Mapping[str, Any]
+    is_root_open: bool
+
+    @property
+    def has_session(self) -> bool:
+        return self.client.channel.has_session
+
+
+@asynccontextmanager
+async def connect(
+    account: BmcAccount, *, trust_any: bool = False, limits: BmcLimits | None = None
+) -> AsyncIterator[Connection]:
+    """Connect, log in, and delete the session at the end.
+
+    Args:
+        trust_any: pin the certificate that the BMC presents now. Without it and without a pin, the certificate has to
+            chain to the CAs of this machine.
+    Raises:
+        InvalidBmcUrl, CertificateUntrusted, BmcUnreachable, NoRedfish, PasswordRejected: as their names say.
+    """
+    limits = limits or BmcLimits()
+    endpoint = endpoint_of(account.url)
+    async with new_session() as session:
+        http = Http(session, endpoint, await _tls(session, endpoint, account, limits, trust_any=trust_any), limits)
+        recording = Recording()
+        answer = await _open_root(http, limits)
+        is_root_open = answer.status not in (401, 403)
+        auth = BmcAuth(http, account.username, account.password, limits)
+        channel = RecordingChannel(http, auth, BmcGate(endpoint.origin), limits)
+        channel.recording = recording
+        try:
+            if is_root_open:
+                _root_of(answer, http)  # no password is sent to a server without Redfish
+            root = _root_of(await channel.get(ROOT), http)
+            yield Connection(RedfishClient(channel, limits), recording, root, is_root_open)
+        finally:
+            await channel.delete_session()
+
+
+async def _tls(
+    session: aiohttp.ClientSession, endpoint: BmcEndpoint, account: BmcAccount, limits: BmcLimits, *, trust_any: bool
+) -> Tls:
+    if not endpoint.encrypted or account.cert_fingerprint or account.ca_bundle:
+        return tls_of(endpoint, account)
+    if not trust_any:
+        return ssl.create_default_context()
+    pin = await Http(session, endpoint, False, limits).certificate()  # as aiohttp spells it
+    return tls_of(endpoint, BmcAccount(account.url, "", "", cert_fingerprint=pin))
+
+
+async def _open_root(http: Http, limits: BmcLimits) -> BmcResponse:
+    """Read the service root without credentials."""
+    return await http.send("GET", ROOT, within_s=limits.call_s)
+
+
+def _root_of(answer: BmcResponse, http: Http) -> Mapping[str, Any]:
+    where = http.endpoint.origin
+    if answer.status in (404, 405, 410, 501):
+        raise NoRedfish(f"{where} answers, and has no Redfish service: GET {ROOT} is answered with {answer.status}")
+    if not answer.ok:
+        raise failure_of(answer, what="the service root", where=where, changes=False)
+    try:
+        root = answer.document()
+    except Garbled as error:
+        raise NoRedfish(f"{where} answers, and has no Redfish service: at {ROOT}, {error}") from None
+    if not {"RedfishVersion", "Systems"} & root.keys():
+        raise NoRedfish(f"{where} answers, and has no Redfish service: {ROOT} is another document")
+    return root
