@@ -15,7 +15,6 @@ import msgspec
 
 from unbounded.api.conditions import ConditionType
 from unbounded.api.erasure import DiskErasureRecord
-from unbounded.api.failures import Rejected
 from unbounded.api.hardware import HardwareSource
 from unbounded.api.machine import MACHINES, DiskErasure, LayoutRecord, Machine, NetbootMilestone
 from unbounded.api.operation import MachineOperation
@@ -35,25 +34,21 @@ from unbounded.metalman.http.ports import (
     RescueReport,
 )
 from unbounded.metalman.inspection import inspected
+from unbounded.metalman.netboot.boot_files import DIGEST, RETRY_S, SIZE, BootFiles
 from unbounded.metalman.netboot.boot_index import BootIndex, NetbootReservations
 from unbounded.metalman.netboot.boot_progress import BootTracker, FindingReporter
-from unbounded.metalman.netboot.boot_requests import boot_record, with_counter_ahead
+from unbounded.metalman.netboot.boot_requests import boot_record
 from unbounded.metalman.netboot.dependencies import BootVisit, NetbootDependencies
 from unbounded.metalman.netboot.erasures import OTHER_BOOT, SWITCH_OFF, ErasureService
 from unbounded.metalman.netboot.files import (
     FIRST_STAGES,
-    LARGE_SECTOR_IMAGES,
     NETWORK_CONFIG,
     USER_DATA,
     FileContent,
     FileRole,
     ImageFiles,
-    TemplateFile,
     TextContent,
-    UnpackedSizes,
-    content_etag,
     file_role,
-    image_of,
     image_sectors,
     is_rootfs,
     normalized_path,
@@ -66,12 +61,6 @@ from unbounded.metalman.netboot.model import (
     BootObservation,
     BootRequest,
     BootWindow,
-    FactUnknown,
-)
-from unbounded.metalman.netboot.network_config import (
-    NetworkConfigInvalid,
-    NetworkConfigMissing,
-    network_config,
 )
 from unbounded.metalman.netboot.rescue_reports import (
     RESCUE_OVER,
@@ -81,20 +70,9 @@ from unbounded.metalman.netboot.rescue_reports import (
     rescue_change,
 )
 from unbounded.metalman.netboot.status_writer import BootStatusWriter, cloud_init_condition, image_written
-from unbounded.metalman.netboot.template_data import EMPTY_USER_DATA, UserDataForbidden, UserDataMissing, user_data
-from unbounded.metalman.packet_counters import RepeatFilter
-from unbounded.metalman.templates import TemplateError
 from unbounded.metalman.tftp.protocol import ErrorCode, TftpContent, TftpRejection
 from unbounded.operations.parameters import erased_disks
 
-TEMPLATE_FAILED: Final = "TemplateFailed"
-USER_DATA_MISSING: Final = "UserDataMissing"
-NETWORK_CONFIG_MISSING: Final = "NetworkConfigMissing"
-NETWORK_CONFIG_INVALID: Final = "NetworkConfigInvalid"
-DIGEST: Final = ".sha256"
-SIZE: Final = ".size"
-TEXT: Final = "text/plain; charset=utf-8"
-RETRY_S: Final = 5
 WRITE_S: Final = 10.0  # limit on the wait of a report whose observation has to be written first
 DONE: Final = ReportAnswer(200, {"status": "ok"})
 WRITTEN: Final = ReportAnswer(409, {"error": "the image of this boot is written already"})
@@ -110,11 +88,18 @@ class NetbootSite:
     def __init__(self, parts: NetbootDependencies) -> None:
         self._parts = parts
         self._library = ImageFiles()
-        self._sizes = UnpackedSizes()
-        self._once = RepeatFilter(asyncio.get_running_loop().time)
         self._index = BootIndex(lambda request: parts.key.prefix(request.uid, request.boot))
         self._writer = BootStatusWriter(
             parts.api, parts.machines, self._is_requested, now=parts.now, metrics=parts.metrics
+        )
+        self._files = BootFiles(
+            parts.api,
+            parts.facts,
+            self._library,
+            self._index,
+            serve_url=parts.serve_url,
+            announce=parts.announce,
+            note=self._writer.note,
         )
         self._layouts = BootLayouts(parts.api, allow_scripts=parts.allow_profile_scripts)
         self.findings = FindingReporter(parts.machines, self._index, self._writer.note, parts.announce)
@@ -154,9 +139,7 @@ class NetbootSite:
 
     def url(self, machine: str) -> str | None:
         """Return the URL of a Machine's requested boot, which is secret; None if there is no boot."""
-        if self._index.request_of(machine) is None:
-            return None
-        return f"{self._parts.serve_url.rstrip('/')}/boot/{self._index.prefix(machine)}"
+        return self._files.url(machine)
 
     async def flush(self, machine: str) -> None:
         """Wait until all observations of a Machine up to now are in its status."""
@@ -194,9 +177,8 @@ class NetbootSite:
             and (visit.request.window is BootWindow.INSTALLING)
         ):
             return await self._layouts.text(visit.machine.name, visit.request.boot, self._consent(visit.request))
-        own = await self._own_file(visit, plain)
         private = prefix is not None and visit.request.installs
-        return own if own is not None else await self._file(visit, served, plain, private=private)
+        return await self._files.file(visit, served, plain, private=private)
 
     async def served(self, client: str, prefix: str | None, path: str) -> None:
         """Record that a file was sent to its end."""
@@ -460,117 +442,3 @@ class NetbootSite:
         if obstacle is not None:
             self._writer.note(machine.name, BootObservation(boot, message=obstacle.text))
         return obstacle
-
-    def _report_obstacle(self, visit: BootVisit, reason: str, text: str) -> None:
-        """Report an obstacle that the user has to correct.
-
-        The message goes into the status of the boot and into an Event. Hosts repeat their requests, so the Event is
-        emitted only once in a while.
-        """
-        machine = visit.machine
-        text = self._index.without_prefix(text, machine.name)
-        self._writer.note(machine.name, BootObservation(boot=visit.request.boot, message=text))
-        if self._once.allows((machine.metadata.uid, reason, text)):
-            log.warning("cannot serve correctly", machine=machine.name, reason=reason, why=text)
-            self._parts.announce(machine, "Warning", reason, text)
-
-    async def _own_file(self, visit: BootVisit, path: str) -> Rendered | NotReadyYet | FileRejected | None:
-        """Return a file that the Machine's spec refers to; None for one of the image."""
-        if path == USER_DATA:
-            return await self._user_data(visit)
-        return await self._network_config(visit) if path == NETWORK_CONFIG else None
-
-    async def _network_config(self, visit: BootVisit) -> Rendered | NotReadyYet | FileRejected | None:
-        """Return the Machine's network configuration; None if its spec has none."""
-        try:
-            content = await network_config(self._parts.api, visit.machine)
-        except NetworkConfigMissing as error:
-            self._report_obstacle(visit, NETWORK_CONFIG_MISSING, str(error))
-            return NotReadyYet(RETRY_S, "the network configuration is not there yet")
-        except NetworkConfigInvalid as error:
-            self._report_obstacle(visit, NETWORK_CONFIG_INVALID, str(error))
-            return FileRejected(409, str(error))
-        except ApiError as error:
-            log.warning("cannot read network-config", error=error, machine=visit.machine.name)
-            return NotReadyYet(RETRY_S, "cannot read network-config now")
-        return None if content is None else Rendered(content, content_etag(content), TEXT)
-
-    async def _user_data(self, visit: BootVisit) -> Rendered | NotReadyYet | FileRejected | None:
-        """Return the Machine's own user-data; None if its spec refers to none."""
-        machine = visit.machine
-        try:
-            content, trouble = await user_data(self._parts.api, machine)
-        except UserDataMissing as error:
-            self._report_obstacle(visit, USER_DATA_MISSING, str(error))
-            return FileRejected(404, str(error))
-        except UserDataForbidden as error:
-            self._report_obstacle(visit, USER_DATA_MISSING, str(error))
-            return NotReadyYet(RETRY_S, "no permission to read user-data")
-        except ApiError as error:
-            log.warning("cannot read user-data", error=error, machine=machine.name)
-            return NotReadyYet(RETRY_S, "cannot read user-data now")
-        if trouble:
-            self._report_obstacle(visit, USER_DATA_MISSING, trouble)
-        return None if content is None else Rendered(content, content_etag(content), TEXT)
-
-    async def _file(
-        self, visit: BootVisit, served: BootImages, path: str, *, private: bool
-    ) -> OnDisk | Rendered | NotReadyYet | FileRejected:
-        found = self._library.find(image_of(path, served), path)
-        if isinstance(found, TemplateFile):
-            return await self._rendered(visit, found, private=private)
-        if found is not None:
-            return found
-        if (disk := path.removesuffix(SIZE)) != path and file_role(disk, served.loaders) is FileRole.DISK:
-            return await self._size(served, disk)
-        made = self._generated(served, path)
-        return (
-            FileRejected(404, "the image has no such file")
-            if made is None
-            else Rendered(made, content_etag(made), TEXT)
-        )
-
-    async def _size(self, served: BootImages, disk: str) -> Rendered | NotReadyYet | FileRejected:
-        """Return the unpacked size of a disk image; gzip does not record it."""
-        there = self._library.find(served.disk, disk)
-        if not isinstance(there, OnDisk):
-            return FileRejected(404, "the image has no such file")
-        try:
-            found = await self._sizes.of(there)
-        except TimeoutError:
-            return NotReadyYet(RETRY_S, "the disk image is being unpacked to determine its size")
-        if found is None:
-            return FileRejected(404, "the disk image cannot be unpacked")
-        content = f"{found}\n".encode()
-        return Rendered(content, content_etag(content), TEXT)
-
-    def _generated(self, served: BootImages, path: str) -> bytes | None:
-        """Return generated content for a path that the image does not have; None if there is none."""
-        if path == USER_DATA:
-            return EMPTY_USER_DATA
-        disk, is_digest = path.removesuffix(DIGEST), path.endswith(DIGEST)
-        is_disk = file_role(disk, served.loaders) is FileRole.DISK and not is_rootfs(disk)
-        is_disk = is_disk and disk not in LARGE_SECTOR_IMAGES
-        if is_digest and served.disk_sha256 and is_disk:
-            there = self._library.find(served.disk, disk)
-            return None if there is None else f"{served.disk_sha256}  {disk}\n".encode()
-        return None
-
-    async def _rendered(
-        self, visit: BootVisit, rendering: TemplateFile, *, private: bool
-    ) -> Rendered | NotReadyYet | FileRejected:
-        machine = visit.machine
-        url = self.url(machine.name)
-        if url is None:
-            return NotReadyYet(RETRY_S, "the boot is not requested any more")
-        try:
-            around = await self._parts.facts.template_context(machine, url, private=private)
-            content = await asyncio.to_thread(rendering.content, with_counter_ahead(machine, visit.request), around)
-        except FactUnknown as error:
-            if isinstance(error.__cause__, Rejected):  # the user has to correct something, such as a Role
-                self._report_obstacle(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
-            return NotReadyYet(RETRY_S, str(error))
-        except (TemplateError, OSError, Rejected) as error:
-            self._report_obstacle(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
-            return FileRejected(500, str(error))
-        return Rendered(content, content_etag(content), TEXT)

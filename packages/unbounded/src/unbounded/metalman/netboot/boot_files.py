@@ -1,0 +1,210 @@
+"""Content of the files of a boot: those that the Machine's spec refers to, those of images, and generated ones.
+
+An obstacle that the user has to correct goes into the status of the boot and into an Event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from unbounded.api.failures import Rejected
+from unbounded.kube.errors import ApiError
+from unbounded.kube.events import EventSink
+from unbounded.kube.logs import Log
+from unbounded.kube.port import Api
+from unbounded.metalman.http.ports import FileRejected, NotReadyYet, OnDisk, Rendered
+from unbounded.metalman.netboot.boot_index import BootIndex
+from unbounded.metalman.netboot.boot_requests import with_counter_ahead
+from unbounded.metalman.netboot.dependencies import BootVisit
+from unbounded.metalman.netboot.files import (
+    LARGE_SECTOR_IMAGES,
+    NETWORK_CONFIG,
+    USER_DATA,
+    FileRole,
+    ImageFiles,
+    TemplateFile,
+    UnpackedSizes,
+    content_etag,
+    file_role,
+    image_of,
+    is_rootfs,
+)
+from unbounded.metalman.netboot.model import BootImages, BootObservation, FactUnknown, TemplateContextSource
+from unbounded.metalman.netboot.network_config import NetworkConfigInvalid, NetworkConfigMissing, network_config
+from unbounded.metalman.netboot.template_data import EMPTY_USER_DATA, UserDataForbidden, UserDataMissing, user_data
+from unbounded.metalman.packet_counters import RepeatFilter
+from unbounded.metalman.templates import TemplateError
+
+TEMPLATE_FAILED: Final = "TemplateFailed"
+USER_DATA_MISSING: Final = "UserDataMissing"
+NETWORK_CONFIG_MISSING: Final = "NetworkConfigMissing"
+NETWORK_CONFIG_INVALID: Final = "NetworkConfigInvalid"
+DIGEST: Final = ".sha256"
+SIZE: Final = ".size"
+TEXT: Final = "text/plain; charset=utf-8"
+RETRY_S: Final = 5
+
+log = Log("metalman.netboot")
+
+
+class BootFiles:
+    """Files of the boots of one site.
+
+    Args:
+        serve_url: URL of the HTTP server, as clients reach it.
+        note: records an observation of a Machine's boot.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        facts: TemplateContextSource,
+        library: ImageFiles,
+        index: BootIndex,
+        *,
+        serve_url: str,
+        announce: EventSink,
+        note: Callable[[str, BootObservation], None],
+    ) -> None:
+        self._api = api
+        self._facts = facts
+        self._library = library
+        self._index = index
+        self._serve_url = serve_url
+        self._announce = announce
+        self._note = note
+        self._sizes = UnpackedSizes()
+        self._repeats = RepeatFilter(asyncio.get_running_loop().time)
+
+    def url(self, machine: str) -> str | None:
+        """Return the URL of a Machine's requested boot, which is secret; None if there is no boot."""
+        if self._index.request_of(machine) is None:
+            return None
+        return f"{self._serve_url.rstrip('/')}/boot/{self._index.prefix(machine)}"
+
+    async def file(
+        self, visit: BootVisit, served: BootImages, path: str, *, private: bool
+    ) -> OnDisk | Rendered | NotReadyYet | FileRejected:
+        """Return the file of a plain path.
+
+        Args:
+            private: the client knows the prefix of an install; only then may the file contain a token.
+        """
+        own = await self._own_file(visit, path)
+        return own if own is not None else await self._image_file(visit, served, path, private=private)
+
+    def _report_obstacle(self, visit: BootVisit, reason: str, text: str) -> None:
+        """Report an obstacle that the user has to correct.
+
+        The message goes into the status of the boot and into an Event. Hosts repeat their requests, so the Event is
+        emitted only once in a while.
+        """
+        machine = visit.machine
+        text = self._index.without_prefix(text, machine.name)
+        self._note(machine.name, BootObservation(boot=visit.request.boot, message=text))
+        if self._repeats.allows((machine.metadata.uid, reason, text)):
+            log.warning("cannot serve correctly", machine=machine.name, reason=reason, why=text)
+            self._announce(machine, "Warning", reason, text)
+
+    async def _own_file(self, visit: BootVisit, path: str) -> Rendered | NotReadyYet | FileRejected | None:
+        """Return a file that the Machine's spec refers to; None for one of the image."""
+        if path == USER_DATA:
+            return await self._user_data(visit)
+        return await self._network_config(visit) if path == NETWORK_CONFIG else None
+
+    async def _network_config(self, visit: BootVisit) -> Rendered | NotReadyYet | FileRejected | None:
+        """Return the Machine's network configuration; None if its spec has none."""
+        try:
+            content = await network_config(self._api, visit.machine)
+        except NetworkConfigMissing as error:
+            self._report_obstacle(visit, NETWORK_CONFIG_MISSING, str(error))
+            return NotReadyYet(RETRY_S, "the network configuration is not there yet")
+        except NetworkConfigInvalid as error:
+            self._report_obstacle(visit, NETWORK_CONFIG_INVALID, str(error))
+            return FileRejected(409, str(error))
+        except ApiError as error:
+            log.warning("cannot read network-config", error=error, machine=visit.machine.name)
+            return NotReadyYet(RETRY_S, "cannot read network-config now")
+        return None if content is None else Rendered(content, content_etag(content), TEXT)
+
+    async def _user_data(self, visit: BootVisit) -> Rendered | NotReadyYet | FileRejected | None:
+        """Return the Machine's own user-data; None if its spec refers to none."""
+        machine = visit.machine
+        try:
+            content, trouble = await user_data(self._api, machine)
+        except UserDataMissing as error:
+            self._report_obstacle(visit, USER_DATA_MISSING, str(error))
+            return FileRejected(404, str(error))
+        except UserDataForbidden as error:
+            self._report_obstacle(visit, USER_DATA_MISSING, str(error))
+            return NotReadyYet(RETRY_S, "no permission to read user-data")
+        except ApiError as error:
+            log.warning("cannot read user-data", error=error, machine=machine.name)
+            return NotReadyYet(RETRY_S, "cannot read user-data now")
+        if trouble:
+            self._report_obstacle(visit, USER_DATA_MISSING, trouble)
+        return None if content is None else Rendered(content, content_etag(content), TEXT)
+
+    async def _image_file(
+        self, visit: BootVisit, served: BootImages, path: str, *, private: bool
+    ) -> OnDisk | Rendered | NotReadyYet | FileRejected:
+        found = self._library.find(image_of(path, served), path)
+        if isinstance(found, TemplateFile):
+            return await self._rendered(visit, found, private=private)
+        if found is not None:
+            return found
+        if (disk := path.removesuffix(SIZE)) != path and file_role(disk, served.loaders) is FileRole.DISK:
+            return await self._size(served, disk)
+        made = self._generated(served, path)
+        return (
+            FileRejected(404, "the image has no such file")
+            if made is None
+            else Rendered(made, content_etag(made), TEXT)
+        )
+
+    async def _size(self, served: BootImages, disk: str) -> Rendered | NotReadyYet | FileRejected:
+        """Return the unpacked size of a disk image; gzip does not record it."""
+        there = self._library.find(served.disk, disk)
+        if not isinstance(there, OnDisk):
+            return FileRejected(404, "the image has no such file")
+        try:
+            found = await self._sizes.of(there)
+        except TimeoutError:
+            return NotReadyYet(RETRY_S, "the disk image is being unpacked to determine its size")
+        if found is None:
+            return FileRejected(404, "the disk image cannot be unpacked")
+        content = f"{found}\n".encode()
+        return Rendered(content, content_etag(content), TEXT)
+
+    def _generated(self, served: BootImages, path: str) -> bytes | None:
+        """Return generated content for a path that the image does not have; None if there is none."""
+        if path == USER_DATA:
+            return EMPTY_USER_DATA
+        disk, is_digest = path.removesuffix(DIGEST), path.endswith(DIGEST)
+        is_disk = file_role(disk, served.loaders) is FileRole.DISK and not is_rootfs(disk)
+        is_disk = is_disk and disk not in LARGE_SECTOR_IMAGES
+        if is_digest and served.disk_sha256 and is_disk:
+            there = self._library.find(served.disk, disk)
+            return None if there is None else f"{served.disk_sha256}  {disk}\n".encode()
+        return None
+
+    async def _rendered(
+        self, visit: BootVisit, rendering: TemplateFile, *, private: bool
+    ) -> Rendered | NotReadyYet | FileRejected:
+        machine = visit.machine
+        url = self.url(machine.name)
+        if url is None:
+            return NotReadyYet(RETRY_S, "the boot is not requested any more")
+        try:
+            around = await self._facts.template_context(machine, url, private=private)
+            content = await asyncio.to_thread(rendering.content, with_counter_ahead(machine, visit.request), around)
+        except FactUnknown as error:
+            if isinstance(error.__cause__, Rejected):  # the user has to correct something, such as a Role
+                self._report_obstacle(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
+            return NotReadyYet(RETRY_S, str(error))
+        except (TemplateError, OSError, Rejected) as error:
+            self._report_obstacle(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
+            return FileRejected(500, str(error))
+        return Rendered(content, content_etag(content), TEXT)
