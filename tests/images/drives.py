@@ -1,7 +1,7 @@
 """Drives that erase themselves: `nvme` and `hdparm` with the output of the real tools, before a disk that is a file.
 
 The formats are those of Debian 12: `nvme id-ctrl`, `list-ns` and `sanitize-log` of nvme-cli 2.3, and `hdparm -I`
-of 9.65.
+and `-N` of 9.65.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ case $* in
         printf '\t2min for SECURITY ERASE UNIT. 8min for ENHANCED SECURITY ERASE UNIT.\n'
         printf 'Logical Unit WWN Device Identifier: 5002538f31\n\tNAA\t\t: 5\n'
         ;;
+    -N*) printf '\n/dev/sda:\n max sectors   = %s\n' "$SECTORS" ;;
     *--security-erase*)
         [ "$ERASES" != refused ] || { printf '\n/dev/sda:\nSECURITY_ERASE: Input/output error\n' >&2; exit 5; }
         erase
@@ -63,11 +64,11 @@ def self_erasing(host: Host, disk: Path, mib: int, **settings: str) -> Path:
 
     Args:
         settings: SANICAP, NAMESPACES (1; 1,2; unmanaged), SANITIZE (refused, lies), SSTAT in the end and FORMAT of
-            NVMe; SECURITY (words that hold of an ATA drive) and ERASES.
+            NVMe; SECURITY (words that hold of an ATA drive), ERASES and SECTORS.
     """
     calls, state = host.root / "calls", host.root / "sanitize"
     drive = {"SANICAP": "0x3", "NAMESPACES": "1", "SANITIZE": "", "SSTAT": "0x101", "FORMAT": ""}
-    known = {**drive, "SECURITY": "", "ERASES": ""}
+    known = {**drive, "SECURITY": "", "ERASES": "", "SECTORS": "2048/2048, HPA is disabled"}
     given = {"CALLS": str(calls), "STATE": str(state), **known, **settings}
     lines = "".join(f"{name}='{value}'\n" for name, value in given.items()) + ERASE.format(disk=disk, mib=mib)
     for name, script in (("nvme", NVME), ("hdparm", HDPARM)):

@@ -154,8 +154,21 @@ verify_erasure() {
     verify_range 0 $verify_edge && verify_range $((erase_bytes - verify_edge)) $verify_edge || return 1
     verify_marked="each of them was marked before"
     [ ! -e "$T/unmarked" ] || verify_marked="not all of them could be marked before"
-    printf '%s samples of 4096 bytes (%s), and the %s bytes at both ends, read as zero' \
-        "$(wc -l <"$T/places")" "$verify_marked" $verify_edge >"$T/verification"
+    printf '%s samples of 4096 bytes (%s), and the %s bytes at both ends, read as zero%s' \
+        "$(wc -l <"$T/places")" "$verify_marked" $verify_edge "$(hidden_sectors)" >"$T/verification"
+}
+
+# hidden_sectors: in words, what an ATA drive of this machine hides behind its last sector. What a device configuration
+# overlay (DCO) hides is not in its answer.
+hidden_sectors() {
+    case $(disk_transport "$erase_name" "$(readlink -f "$SYS/block/$erase_name/device")") in ata) ;; *) return 0 ;; esac
+    hidden_said=$(hdparm -N "$erase_dev" 2>/dev/null | sed -n 's/^ *max sectors *= *//p')
+    hidden_all=${hidden_said#*/}
+    case $hidden_said in
+        *"HPA is disabled"*) echo "; it hides no sectors (HPA)" ;;
+        *"HPA is enabled"*) echo "; it hides $((${hidden_all%%[!0-9]*} - ${hidden_said%%/*})) more sectors (HPA), which are not verified" ;;
+        *) echo "; whether it hides sectors (HPA) is not known" ;;
+    esac
 }
 
 # verify_range FROM BYTES: all of it is zero.
