@@ -4,7 +4,7 @@
 installer=$(cd "$(dirname "${BASH_SOURCE[0]}")/../installer" && pwd)
 udev_rules=(50-udev-default 50-firmware 60-block 60-persistent-storage 80-drivers)
 programs=(bin/busybox bin/nc.openbsd bin/udevadm lib/udev/ata_id lib/udev/scsi_id sbin/blkid usr/bin/zstd
-  sbin/hdparm usr/sbin/nvme usr/bin/tcpdump usr/bin/dropbearkey usr/sbin/dropbear bin/tar sbin/sfdisk sbin/mdadm sbin/lvm sbin/dmsetup sbin/mke2fs sbin/mkfs.xfs sbin/mkfs.vfat sbin/mkswap)
+  sbin/hdparm usr/sbin/nvme usr/bin/tcpdump usr/bin/dropbearkey usr/sbin/dropbear bin/tar usr/bin/addpart sbin/sfdisk sbin/mdadm sbin/lvm sbin/dmsetup sbin/mke2fs sbin/mkfs.xfs sbin/mkfs.vfat sbin/mkswap)
 # No udev rule of mdadm or LVM: in the installer nothing is assembled that is not made there.
 layout_modules=(raid0 raid1 raid10 dm-mod dm-raid dm-mirror ext4 xfs vfat nls_cp437 nls_ascii)
 

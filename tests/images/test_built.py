@@ -63,7 +63,10 @@ def test_the_kernel_can_unpack_the_initrd_and_it_has_all_programs(files: Path) -
     wanted = {"init", "lib/unbounded/install", "bin/sh", "bin/nc.openbsd", "sbin/blkid", "usr/bin/zstd", "bin/udevadm"}
     erasing = {"sbin/hdparm", "usr/sbin/nvme"}
     layouts = {"sfdisk", "mdadm", "lvm", "dmsetup", "mke2fs", "mkfs.xfs", "mkfs.vfat", "mkswap"}
-    assert wanted | erasing | {"bin/tar", "etc/mke2fs.conf"} | {f"sbin/{name}" for name in layouts} <= names
+    assert (
+        wanted | erasing | {"bin/tar", "usr/bin/addpart", "etc/mke2fs.conf"} | {f"sbin/{name}" for name in layouts}
+        <= names
+    )
     assert {
         f"lib/unbounded/{part}.sh"
         for part in (

@@ -127,6 +127,7 @@ async def test_an_image_without_cloud_init_is_found_out(host: Host, disk: Disk, 
     code, failures, _ = await install(host, disk, system(tmp_path, cloud_init=False))
     assert code == 1
     assert failures == ["Seeding: the image has no partition with cloud-init (no /etc/cloud)"]
+    assert Path("/dev", disk.name).read_bytes()[:SECTOR] == bytes(SECTOR)  # and starts nothing without a seed
 
 
 async def test_a_truncated_image_leaves_no_disk_that_starts(host: Host, disk: Disk, tmp_path: Path) -> None:

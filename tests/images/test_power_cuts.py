@@ -74,12 +74,16 @@ class Image:
             start = disk.read(MIB)
         if start[: MARK.start] == self.plain[: MARK.start]:
             self.is_whole(device)
+            self.has_seed(device)
 
     def is_installed(self, device: Path) -> None:
         self.is_whole(device)
         with device.open("rb") as disk:
             mark = disk.read(MIB)[MARK]
         assert f"\nstate=installed\ntable={TABLE}\n".encode() in mark
+        self.has_seed(device)
+
+    def has_seed(self, device: Path) -> None:
         assert set(files(device, self._folder, *SEED_FILES)) == set(SEED_FILES)
 
 

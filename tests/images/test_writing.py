@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from tests.images.content import FOREIGN, MIB, TABLE, image, packed, put
+from tests.images.content import FOREIGN, MIB, TABLE, gpt, image, mbr, packed, put
 from tests.images.support import UID, Host, Site, needed, site
 from unbounded.metalman.disk_choice import DiskSelection
 
 pytestmark = pytest.mark.slow
 
 MARK = slice(MIB // 2, MIB // 2 + 4096)
-WRITE = 'write_image "$SERVE_URL/{name}" {sha} sda {uid} rack1-01 || {{ cat "$T/trouble"; exit 1; }}'
+WRITE = (
+    'write_image "$SERVE_URL/{name}" {sha} sda {uid} rack1-01 && finish_image sda {uid} rack1-01 || '
+    '{{ cat "$T/trouble"; exit 1; }}'
+)
 
 
 @pytest.fixture
@@ -71,6 +74,22 @@ async def test_it_is_recognised_as_this_machines_own(host: Host, where: Site) ->
     assert (await host.parts(f"judge sda {UID}"))[1] == "Own\n"
     assert (await write(host, where))[0] == 0
     written(disk, plain)
+
+
+@pytest.mark.parametrize(
+    ("head", "sector", "expected"),
+    [
+        (gpt(40960, (2048, 4095), (4096, 32767)), 512, "1 2048 2048\n2 4096 28672\n"),
+        (gpt(1 << 34, (256, 511), (512, (1 << 33) + 1), sector=4096), 4096, f"1 256 256\n2 512 {(1 << 33) - 510}\n"),
+        (mbr(), 512, "1 2048 8192\n"),
+        (bytes(4096), 512, ""),
+    ],
+)
+async def test_the_partitions_of_a_table_that_is_held_back_are_known(
+    host: Host, head: bytes, sector: int, expected: str
+) -> None:
+    (host.root / "tmp/head").write_bytes(head.ljust(MIB, b"\0"))
+    assert await host.parts(f"head_partitions {sector}") == (0, expected)
 
 
 async def test_progress_is_told_and_never_falls(host: Host, where: Site) -> None:

@@ -16,10 +16,11 @@ fetch_seed() {
     done
 }
 
-# partitions DISK: their devices, after the kernel has looked at the new table.
+# partitions DISK [held]: their devices, after the kernel has looked at the new table, or at the one that is held back.
 partitions() {
     partitions_of=$(device "$1")
     [ ! -b "$partitions_of" ] || blockdev --rereadpt "$partitions_of" 2>/dev/null
+    [ -z "${2:-}" ] || add_partitions "$1"
     ! command -v udevadm >/dev/null || udevadm settle --timeout 10
     set +f
     for part_dir in "$SYS/block/$1/$1"*; do
@@ -29,12 +30,12 @@ partitions() {
     set -f
 }
 
-# plant_seed DISK: on the partition that has cloud-init.
+# plant_seed DISK: on the partition that has cloud-init. The table is not on the disk yet: a disk that starts has its seed.
 plant_seed() {
     mkdir -p "$T/root"
     plant_try=0
     while [ "$plant_try" -lt 5 ]; do
-        for plant_part in $(partitions "$1"); do
+        for plant_part in $(partitions "$1" held); do
             mount -t "$(blkid -p -o value -s TYPE "$plant_part" 2>/dev/null || echo none)" "$plant_part" "$T/root" 2>/dev/null || continue
             if [ -d "$T/root/etc/cloud" ]; then
                 plant_in "$T/root" && plant_agent "$T/root" && umount "$T/root" && sync && return 0

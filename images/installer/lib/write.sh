@@ -1,6 +1,7 @@
 # The image goes to the disk as it comes: in pieces of CHUNK_BYTES over HTTP, and in blocks of BLOCK_MIB to the disk.
 # Memory does not grow with the image. The first MiB, with the partition table, is held back until the digest of all
-# that came is right: half an image does not start, and its disk is known as this Machine's by its mark.
+# that came is right and cloud-init's files are in the image: neither half an image nor one without them starts, and the
+# disk is known as this Machine's by its mark.
 
 CHUNK_BYTES=${CHUNK_BYTES:-16777216}
 BLOCK_MIB=${BLOCK_MIB:-16}
@@ -138,7 +139,7 @@ read_back() {
         head -c "$(size_of "$T/tail")" | cmp -s - "$T/tail" || trouble "the disk did not keep the end of the image"
 }
 
-# write_image URL SHA256 DISK UID NAME: all of it; afterwards the disk is this Machine's and starts.
+# write_image URL SHA256 DISK UID NAME: all of it but the first MiB; the disk is this Machine's.
 write_image() {
     write_dev=$(device "$3")
     write_size=$(bytes_of "$3")
@@ -153,12 +154,52 @@ write_image() {
     [ ! -s "$T/trouble" ] || return 1
     read -r write_sum _ <"$T/sum"
     [ "$write_sum" = "$2" ] || trouble "the image's SHA-256 is $write_sum and not $2" || return 1
-    sane_head "$write_sector" && read_back "$write_dev" || return 1
-    write_table=$(head_table "$write_size" "$write_sector")
-    mark_text "$4" "$5" installed "$write_table" >"$T/mark" && truncate -s 4096 "$T/mark"
+    sane_head "$write_sector" && read_back "$write_dev"
+}
+
+# finish_image DISK UID NAME: the first MiB; afterwards the disk starts.
+finish_image() {
+    finish_table=$(head_table "$(bytes_of "$1")" "$(sector_of "$1")")
+    mark_text "$2" "$3" installed "$finish_table" >"$T/mark" && truncate -s 4096 "$T/mark"
     dd if="$T/mark" of="$T/head" bs=4096 seek=$MARK_AT conv=notrunc 2>/dev/null
-    dd if="$T/head" of="$write_dev" bs=1048576 conv=notrunc,fsync 2>/dev/null ||
+    dd if="$T/head" of="$(device "$1")" bs=1048576 conv=notrunc,fsync 2>/dev/null ||
         trouble "the partition table could not be written"
+}
+
+# add_partitions DISK: shows the kernel those of the table in $T/head, which is not on the disk yet.
+add_partitions() {
+    add_sector=$(sector_of "$1")
+    head_partitions "$add_sector" | while read -r add_number add_start add_sectors; do
+        addpart "$(device "$1")" "$add_number" $((add_start * (add_sector / 512))) $((add_sectors * (add_sector / 512))) 2>/dev/null
+    done
+}
+
+# head_partitions SECTOR: "NUMBER START SECTORS" of each partition in $T/head, in sectors of that size (UEFI 2.10, 5.3); of a
+# table of MS-DOS the primary ones.
+head_partitions() {
+    if ! has_table "$T/head" "$1"; then
+        for head_number in 1 2 3 4; do
+            set -- $(head_numbers $((454 + 16 * (head_number - 1))) 2)
+            [ "$2" = 0 ] || echo "$head_number $1 $2"
+        done
+        return
+    fi
+    head_sector=$1
+    set -- $(head_numbers $((head_sector + 72)) 4) # where the entries are, of 64 bits; how many; how large
+    head_at=$(($1 * head_sector))
+    head_count=$3
+    head_size=$4
+    head_number=0
+    while [ $head_number -lt "$head_count" ]; do
+        set -- $(head_numbers $((head_at + head_number * head_size)) 1) $(head_numbers $((head_at + head_number * head_size + 32)) 4)
+        head_number=$((head_number + 1))
+        [ "$1" = 0 ] || echo "$head_number $(($2 + ($3 << 32))) $(($4 + ($5 << 32) - $2 - ($3 << 32) + 1))"
+    done
+}
+
+# head_numbers BYTE COUNT: so many numbers of 32 bits.
+head_numbers() {
+    od -An -v -tu4 -j "$1" -N $(($2 * 4)) "$T/head"
 }
 
 # head_table CAPACITY SECTOR: the UUID of the partition table in $T/head, as blkid will tell it of the disk. Of a file it knows
