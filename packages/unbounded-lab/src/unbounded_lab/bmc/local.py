@@ -29,7 +29,7 @@ from unbounded_lab.listener import HOST, LabListener, hang_up, send, server
 
 CUSTOM: Final = "custom"
 """The profile of a BMC with single dials set."""
-CHECK_S: Final = 2.0
+CHECK_S: Final = 10.0
 """Time after which an idle stream of events checks its connection."""
 
 

@@ -21,8 +21,10 @@ from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.metalman.access import BmcAccess, PinController
 from unbounded.metalman.counters import CounterController
+from unbounded.metalman.event_watcher import EventWatcher
 from unbounded.metalman.executor import RedfishExecutor
 from unbounded.metalman.inventory import InventoryController
+from unbounded.metalman.power_events import PowerEvents
 from unbounded.metalman.power_reader import PowerReader
 from unbounded.metalman.power_reading import PowerReadings
 from unbounded.metalman.redfish.pool import BmcPool
@@ -138,18 +140,23 @@ class LeaderTerm:
         pins = PinController(self.runtime, machines, access, site=site)
         inventory = InventoryController(self.runtime, machines, access, pool, site=site)
         sharing = SharedBmcs(self.runtime.api, machines)
-        readings = PowerReadings()
+        readings, events = PowerReadings(), PowerEvents()
         reads_per_s = self.settings.power_reads_per_s
         shared = SharedBmcController(self.runtime, machines, site=site, now=self.runtime.now)
-        engine_of = partial(self._engine, pool, access, sharing, readings, epoch)
+        engine_of = partial(self._engine, pool, access, sharing, readings, events, epoch)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(counters.run(), name="counters")
             tasks.create_task(pins.run(), name="pins")
             tasks.create_task(shared.run(), name="shared BMCs")
             tasks.create_task(inventory.run(), name="inventory")
             if reads_per_s > 0:
-                power = PowerReader(self.runtime, machines, access, pool, readings, site=site, reads_per_s=reads_per_s)
+                power = PowerReader(
+                    self.runtime, machines, access, pool, readings, events, site=site, reads_per_s=reads_per_s
+                )
                 tasks.create_task(power.run(), name="power")
+            if self.settings.events:
+                watcher = EventWatcher(machines, access, pool, events, site=site)
+                tasks.create_task(watcher.run(), name="events of BMCs")
             if self.beside is not None:
                 tasks.create_task(self.beside(), name="netboot of the leader")
             if site is not None:
@@ -163,6 +170,7 @@ class LeaderTerm:
         access: BmcAccess,
         sharing: SharedBmcs,
         readings: PowerReadings,
+        events: PowerEvents,
         epoch: ProcessEpoch,
         site: str,
     ) -> Engine:
@@ -179,8 +187,9 @@ class LeaderTerm:
             now=self.runtime.now,
             sharing=sharing,
             readings=readings,
+            events=events,
         )
-        return Engine(
+        engine = Engine(
             self.runtime.api,
             executor,
             replace(self.caches, nodes=self.nodes),
@@ -191,6 +200,8 @@ class LeaderTerm:
             metrics=self.metrics,
             loop_metrics=self.runtime.metrics,
         )
+        events.subscribe(engine.wake_machine)
+        return engine
 
     async def _all_sites(self, engine_of: Callable[[str], Engine]) -> None:
         """Run an engine for each site, from its first Machine or running operation on."""

@@ -32,6 +32,7 @@ from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
 from unbounded.metalman.boot_order import BootOrder, missing_target
 from unbounded.metalman.erase_choice import is_begun
 from unbounded.metalman.host_network import network_faults
+from unbounded.metalman.power_events import PowerEvents
 from unbounded.metalman.power_reading import PowerReadings
 from unbounded.metalman.reasons import (
     ADDRESS_INVALID,
@@ -104,17 +105,24 @@ BMC_PROCEDURES: Final = {
     OperationKind.FIRMWARE_UPDATE: firmware_update.update,
 }
 PROCEDURES: Final = {**power.PROCEDURES, **NETBOOT_PROCEDURES, **BMC_PROCEDURES}
+EVENT_POLLS_S: Final = (60.0, 120.0)  # between observations where an event is expected, in case that it never comes
 
 log = Log("metalman")
 
 
 @lru_cache(maxsize=256)
 def _procedure_of(
-    kind: OperationKind, parameters: frozenset[tuple[str, str]], *, attempts: int, longest_pause_s: float
+    kind: OperationKind,
+    parameters: frozenset[tuple[str, str]],
+    *,
+    attempts: int,
+    longest_pause_s: float,
+    polls_s: tuple[float, ...] | None,
 ) -> Procedure:
     """Return the procedure of all operations of a kind that have these parameters: each pass reads it several times."""
     spec = MachineOperationSpec(operation_kind=kind, parameters=dict(parameters))
-    return PROCEDURES[kind](MachineOperation(spec=spec)).tuned(attempts=attempts, longest_pause_s=longest_pause_s)
+    tuned = PROCEDURES[kind](MachineOperation(spec=spec)).tuned(attempts=attempts, longest_pause_s=longest_pause_s)
+    return tuned if polls_s is None else dataclasses.replace(tuned, polls_s=polls_s)
 
 
 class RedfishExecutor:
@@ -125,6 +133,7 @@ class RedfishExecutor:
         netboot: machines can boot from the network; False rejects a kind that boots the installer and has not begun.
         sharing: separates operations on Machines with the same BMC; None if no two share one.
         readings: what operations read last; None if nothing uses them.
+        events: hints of the BMCs' events; None if none are followed.
     """
 
     def __init__(
@@ -141,6 +150,7 @@ class RedfishExecutor:
         now: WallClock = utc_now,
         sharing: SharedBmcs | None = None,
         readings: PowerReadings | None = None,
+        events: PowerEvents | None = None,
     ) -> None:
         self._api = api
         self._pool = pool
@@ -152,6 +162,7 @@ class RedfishExecutor:
         self._boot_order = BootOrder(api, now)
         self._sharing = sharing
         self._readings = readings or PowerReadings()
+        self._events = events or PowerEvents()
 
     @property
     def name(self) -> str:
@@ -171,7 +182,9 @@ class RedfishExecutor:
         if kind in NETBOOT_PROCEDURES and not self._netboot and operation.status.execution is None:
             raise Refusal(reasons.UNSUPPORTED_OPERATION, NO_NETBOOT)
         parameters = frozenset(operation.spec.parameters.items())
-        return _procedure_of(kind, parameters, attempts=self._attempts, longest_pause_s=self._poll_s)
+        arrive = kind in power.PROCEDURES and self._events.arrive(operation.spec.machine_ref or "")
+        polls_s = EVENT_POLLS_S if arrive else None
+        return _procedure_of(kind, parameters, attempts=self._attempts, longest_pause_s=self._poll_s, polls_s=polls_s)
 
     def endpoint(self, machine: Machine) -> str:
         redfish = redfish_of(machine)
@@ -277,7 +290,7 @@ class RedfishExecutor:
         access = await self._access.of(target.machine)
         bmc = self._pool.bmc(access)
         try:
-            accepted = await self._act(target, bmc, action, before)
+            accepted = await self._acted(target, bmc, action, before)
         except TaskFailed as error:
             raise NotDone(TASK_FAILED, str(error)) from error
         except (PasswordRejected, CertificateUntrusted) as error:  # nothing was sent: wait for the user's correction
@@ -291,6 +304,14 @@ class RedfishExecutor:
             return None
         log.info("action accepted", **facts)
         return accepted
+
+    async def _acted(self, target: Target, bmc: PooledBmc, action: str, before: float) -> ResetAcceptance | str | None:
+        """Execute an action; the BMC is observed soon after one that failed."""
+        try:
+            return await self._act(target, bmc, action, before)
+        except Failure:
+            self._events.failed(target.machine.name)
+            raise
 
     async def _act(self, target: Target, bmc: PooledBmc, action: str, before: float) -> ResetAcceptance | str | None:
         """Execute an action on the BMC; return the accepted reset, or the handle of a long call, if it was one."""
@@ -319,10 +340,14 @@ class RedfishExecutor:
         access = await self._account(machine)
         try:
             state = await self._pool.bmc(access).system()
-        except Rejected as error:
-            raise await self._refusal(machine, access, error) from error
+        except Failure as error:
+            self._events.failed(machine.name)
+            if isinstance(error, Rejected):
+                raise await self._refusal(machine, access, error) from error
+            raise
         self._boot_order.record(machine, state)
         self._readings.record(machine, state)
+        self._events.record(machine.name, state.power)
         return state
 
     async def _account(self, machine: Machine) -> BmcAccount:

@@ -240,7 +240,11 @@ _ATTEMPTS: Final = Option(
     "operation-max-attempts", positive_int, str(ATTEMPTS), "Limit the attempts of one action on a host", "N"
 )
 _POLL: Final = Option(
-    "operation-poll-interval", duration, "5s", "Limit the pause between two observations of a host", "DURATION"
+    "operation-poll-interval",
+    duration,
+    "5s",
+    "Limit the pause between two observations of a host whose BMC sends no events",
+    "DURATION",
 )
 _POWER_READS: Final = Option(
     "power-reads-per-second",
@@ -250,6 +254,7 @@ _POWER_READS: Final = Option(
     "often at a site with more than 100 BMCs for each of these readings",
     "N",
 )
+_EVENTS: Final = Option("bmc-events", parse_bool, "true", "Follow the events of BMCs that offer them")
 _IMAGE: Final = Option(
     "default-netboot-image",
     image,
@@ -301,7 +306,7 @@ _SCRIPTS: Final = Option(
 )
 DEPLOYED_OPTIONS: Final = (_MODE, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _DNS, _SCRIPTS)  # passed on by `site deploy-pxe`
 CONTROLLER_OPTIONS: Final = (
-    _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _POWER_READS, _HEALTH_PORT, _HEALTH_BIND, _ELECT, *ELECTION,
+    _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _POWER_READS, _EVENTS, _HEALTH_PORT, _HEALTH_BIND, _ELECT, *ELECTION,
 )  # fmt: skip
 OPTIONS: Final = (
     *CONTROLLER_OPTIONS, _CACHE, _BIND, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _INTERFACE, _AUTO, _MODE, _RELAYS,
@@ -349,6 +354,7 @@ def parse_settings(
         attempts=values.value(_ATTEMPTS),
         poll_s=values.value(_POLL),
         power_reads_per_s=values.value(_POWER_READS),
+        events=values.value(_EVENTS),
         election=election_settings(values),
         netboot=_netboot(values) if netboot else None,
         netboots=netboot,

@@ -79,13 +79,18 @@ def machine_share(uid: str) -> float:
     return int.from_bytes(hashlib.sha256(uid.encode()).digest()[:4], "big") / (1 << 32)
 
 
-def is_readable(machine: Machine, site: str | None) -> bool:
-    """Return whether the Machine's BMC may be read now: it is ours and trusted, and no operation has the Machine."""
+def is_ours(machine: Machine, site: str | None) -> bool:
+    """Return whether the Machine is ours and stays, and its BMC is trusted."""
     if site not in (None, machine.site) or executor_of(OperationKind.HOST_REBOOT, machine) is not ExecutorKind.METALMAN:
         return False
     if machine.spec.pxe is None or machine.spec.pxe.redfish is None or needs_pin(machine, site):
         return False
-    return machine.status.active_operation is None and machine.metadata.deletion_timestamp is None
+    return machine.metadata.deletion_timestamp is None
+
+
+def is_readable(machine: Machine, site: str | None) -> bool:
+    """Return whether the Machine's BMC may be read now: it is ours and trusted, and no operation has the Machine."""
+    return machine.status.active_operation is None and is_ours(machine, site)
 
 
 class InventoryController:

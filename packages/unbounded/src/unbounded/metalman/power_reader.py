@@ -22,11 +22,13 @@ from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.access import BmcAccess, redfish_of
 from unbounded.metalman.inventory import is_readable, machine_share
+from unbounded.metalman.power_events import PowerEvents
 from unbounded.metalman.power_reading import POWER, PowerReadings, ReadBudget, power_change, shows
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import BmcAccount, CircuitOpen, PasswordRejected
 
 INTERVAL_S: Final = 100.0  # between two readings of a BMC; with the wait for a turn, less than two minutes
+SAFETY_S: Final = 600.0  # the same where events announce changes; it keeps the session, too, which ends after more
 UNSETTLED_S: Final = 10.0  # to the next reading of a host that was neither On nor Off
 UNKNOWN_AFTER: Final = 3  # readings in a row that give no power
 CONCURRENT: Final = 32  # a BMC that does not answer occupies one until its connection times out
@@ -52,6 +54,7 @@ class PowerReader:
         access: BmcAccess,
         pool: BmcPool,
         readings: PowerReadings,
+        events: PowerEvents,
         *,
         site: str | None,
         reads_per_s: float,
@@ -60,11 +63,13 @@ class PowerReader:
         self._access = access
         self._pool = pool
         self._readings = readings
+        self._events = events
         self._site = site
         self._now = runtime.now
         self._emit = event_sink(runtime.events)
         self._status = StatusWriter(runtime.api, MACHINES, fields=("power", "conditions"), cache=machines)
         self._budget = ReadBudget(reads_per_s)
+        self._hinted: set[str] = set()
         self._turns: dict[str, float] = {}  # by name of the Machine
         self._failures: dict[str, int] = {}  # readings in a row that gave no power, by name of the Machine
         self._accounts: dict[str, tuple[object, float, BmcAccount]] = {}
@@ -74,6 +79,7 @@ class PowerReader:
 
     async def run(self) -> None:
         """Work until cancelled."""
+        self._events.subscribe(self._hint)
         with self._machines.subscribed(self._changed):
             await self._controller.run()
 
@@ -87,6 +93,17 @@ class PowerReader:
         elif not is_readable(old, self._site):
             self._controller.enqueue(new.name)
 
+    def _hint(self, name: str) -> None:
+        """Read a Machine at once after an event of its BMC, and within the interval after the end of its stream."""
+        machine = self._machines.get(name)
+        if machine is None or not is_readable(machine, self._site):
+            return
+        if self._events.has_stream(name):
+            self._hinted.add(name)
+            self._controller.enqueue(name)
+        else:
+            self._controller.queue.add_after(name, INTERVAL_S * machine_share(machine.metadata.uid))
+
     def _forget(self, machine: Machine) -> None:
         self._readings.take(machine.metadata.uid)
         for known in (self._turns, self._failures, self._accounts):
@@ -98,9 +115,11 @@ class PowerReader:
             return None  # its next event counts
         if (power := self._readings.take(machine.metadata.uid)) is not None:
             await self._write(machine, power, by_operation=True)
-            return INTERVAL_S
+            return self._interval_s(name)
         if self._pool.is_paused(redfish_of(machine).url):
             return await self._failed(machine, "its last calls got no answer")
+        if name in self._hinted:
+            return await self._read_hinted(machine)
         now = asyncio.get_running_loop().time()
         turn = self._turns.get(name)
         if turn is None:
@@ -109,6 +128,17 @@ class PowerReader:
             return turn - now
         del self._turns[name]
         return await self._read(machine)
+
+    def _interval_s(self, name: str) -> float:
+        return SAFETY_S if self._events.arrive(name) else INTERVAL_S
+
+    async def _read_hinted(self, machine: Machine) -> float:
+        """Read the BMC after an event; once more where it does not show a change yet."""
+        self._hinted.discard(machine.name)
+        before = machine.status.power
+        again_s = await self._read(machine)
+        after = (self._machines.get(machine.name) or machine).status.power
+        return min(again_s, UNSETTLED_S) if after == before else again_s
 
     async def _read(self, machine: Machine) -> float:
         """Read the BMC once; return the seconds until the next reading."""
@@ -122,13 +152,14 @@ class PowerReader:
             return await self._failed(machine, str(failure), is_new=not isinstance(failure, CircuitOpen))
         finally:
             self._pool.release_soon(redfish_of(machine).url)
+        self._events.record(machine.name, state.power)
         power = POWER.get(state.power)
         if power is None:
             await self._failed(machine, f"it reports PowerState {state.power_text or 'null'}")
             return UNSETTLED_S if self._failures[machine.name] < UNKNOWN_AFTER else INTERVAL_S
         self._failures.pop(machine.name, None)
         await self._write(machine, power)
-        return INTERVAL_S
+        return self._interval_s(machine.name)
 
     async def _account(self, machine: Machine) -> BmcAccount:
         """Return the access to the BMC; an idle machine must not cost a read of its Secret with each reading."""

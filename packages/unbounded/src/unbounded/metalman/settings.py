@@ -105,6 +105,7 @@ class MetalmanSettings:
         attempts: limit on the attempts of one action on a host.
         poll_s: the longest pause between two observations of a host during an operation.
         power_reads_per_s: limit on the readings of idle hosts' power in a site; 0 reads none.
+        events: follow the events of BMCs that offer them.
         netboot: settings of the servers in this process; None for none.
         netboots: some process serves booting machines; without one, no HostReplace begins.
     """
@@ -114,6 +115,7 @@ class MetalmanSettings:
     attempts: int = ATTEMPTS
     poll_s: float = POLL_S
     power_reads_per_s: float = POWER_READS_PER_S
+    events: bool = True
     election: Election = field(default_factory=Election)
     netboot: NetbootSettings | None = None
     netboots: bool = True

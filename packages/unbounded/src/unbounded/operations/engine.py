@@ -172,6 +172,12 @@ class Engine:
         procedure, _refused = self._procedure(operation)
         await self._status.store_answer(ReconcileContext(operation, machine, procedure, run, state, claimed=True))
 
+    def wake_machine(self, machine: str) -> None:
+        """Observe for the running operations of a Machine now, as its state may have changed."""
+        for operation in self._caches.operations.by(INDEX_MACHINE, machine):
+            if operation.claimed and not operation.terminal and operation.name in self._states:
+                self._wake(operation.name)
+
     def _wake(self, name: str) -> None:
         state = self._states.get(name)
         if state is not None:
@@ -520,7 +526,8 @@ class Engine:
         if state.handle is not None:
             return 0.0
         was_sent = state.answer.outcome in (CallOutcome.ACCEPTED, CallOutcome.UNKNOWN)
-        return context.procedure.poll_s(0) if was_sent else 0.0
+        left_s = max(self._ends_at(context) - self._loop_time(), 0.0)
+        return min(context.procedure.poll_s(0), left_s) if was_sent else 0.0
 
     # Ending
 

@@ -207,11 +207,14 @@ class Cluster:
 
 
 @asynccontextmanager
-async def metalman(cluster: Cluster, *, concurrent: int = 10, reads_per_s: float = 0.0) -> AsyncIterator[None]:
+async def metalman(
+    cluster: Cluster, *, concurrent: int = 10, reads_per_s: float = 0.0, events: bool = False
+) -> AsyncIterator[None]:
     """Run a term of the site's metalman, and the steward, until the block is left; all sessions are given back then.
 
     Args:
         reads_per_s: limit on the readings of idle hosts' power; the tests of operations count requests, and have none.
+        events: follow the events of BMCs that offer them.
     """
     api, now = cluster.api, cluster.now
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
@@ -219,14 +222,16 @@ async def metalman(cluster: Cluster, *, concurrent: int = 10, reads_per_s: float
     machines = Cache(api, MACHINES, indexes={INDEX_BMC: by_bmc})
     pause = Cache(api, CONFIG_MAPS, namespace=NAMESPACE)
     nodes = Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine})
-    settings = MetalmanSettings(site=lab_machines.SITE, concurrent=concurrent, power_reads_per_s=reads_per_s)
-    events = EventRecorder(api, "metalman", now=now)
+    settings = MetalmanSettings(
+        site=lab_machines.SITE, concurrent=concurrent, power_reads_per_s=reads_per_s, events=events
+    )
+    recorder = EventRecorder(api, "metalman", now=now)
     term = LeaderTerm(
-        Runtime(api, now=now, events=events), settings, Caches(operations, machines, pause), nodes, OperationMetrics()
+        Runtime(api, now=now, events=recorder), settings, Caches(operations, machines, pause), nodes, OperationMetrics()
     )
     steward = Supervisor(api, SupervisorCaches(operations, machines, nodes, pause), now=now)
     async with running_caches(term.runtime, operations, machines, pause, nodes), asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(work) for work in (term.run(ProcessEpoch()), steward.run(), events.run())]
+        running = [tasks.create_task(work) for work in (term.run(ProcessEpoch()), steward.run(), recorder.run())]
         try:
             yield
         finally:

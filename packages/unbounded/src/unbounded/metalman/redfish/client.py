@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -12,6 +13,7 @@ from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
 from unbounded.metalman.redfish import documents
 from unbounded.metalman.redfish.documents import SystemReading, failure_of
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
+from unbounded.metalman.redfish.event_stream import MEDIA_TYPE, EventStreamReader
 from unbounded.metalman.redfish.http import BmcResponse
 from unbounded.metalman.redfish.inventory_reader import Inventory, InventoryInterrupted, InventoryReader
 from unbounded.metalman.redfish.ports import (
@@ -120,6 +122,7 @@ class RedfishClient:
         self._limits = limits
         self._known: dict[str, KnownSystem] = {}
         self._media = MediaClient(self, limits)
+        self._events: str | None = None  # path of the stream of events; "" if the BMC has none
         self._if_match = 0  # index of the IF_MATCH row that this BMC accepted last
 
     async def system(self, device_id: str) -> SystemState:
@@ -292,6 +295,26 @@ class RedfishClient:
             await follow(self.channel, answer, what=what, limits=self._limits)
         elif not answer.ok:
             raise self.refusal(answer, what)
+
+    async def events(self) -> AsyncGenerator[tuple[str | None, ...], None]:
+        """See `PooledBmc.events`."""
+        reader = EventStreamReader()
+        async with aclosing(self.channel.stream(await self._event_uri(), MEDIA_TYPE)) as parts:
+            async for part in parts:
+                origins = tuple(reader.feed(part))
+                if origins or not part:
+                    yield origins
+
+    async def _event_uri(self) -> str:
+        """Return the path of the stream, found once."""
+        if self._events is None:
+            root = await self.document(f"{SERVICE_ROOT}/", "the service root")
+            service = documents.link(root, "EventService")
+            found = await self.document(service, "the event service") if service else {}
+            self._events = documents.event_uri(found) or ""
+        if not self._events:
+            raise Unsupported(f"{self.channel.where} offers no stream of events")
+        return self._events
 
     async def _patch(self, system: SystemReading, body: Mapping[str, Any], leave_by: float) -> None:
         """PATCH the system, or its settings object if the system itself rejects changes."""

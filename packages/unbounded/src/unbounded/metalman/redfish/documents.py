@@ -220,6 +220,15 @@ def failure_of(answer: BmcResponse, *, what: str, where: str, changes: bool, hid
     return Rejected(text)
 
 
+def link(document: Mapping[str, Any], name: str) -> str | None:
+    return _text(_mapping(document, name), "@odata.id")
+
+
+def event_uri(service: Mapping[str, Any]) -> str | None:
+    """Return the path of an EventService's stream; None if it offers none."""
+    return None if service.get("ServiceEnabled") is False else _text(service, "ServerSentEventUri")
+
+
 def _mapping(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = holder.get(key)
     return found if isinstance(found, Mapping) else {}

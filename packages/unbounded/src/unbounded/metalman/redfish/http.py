@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,6 +32,8 @@ BODY_BYTES: Final = 4 * 1024 * 1024
 REDIRECTS: Final = 3
 # below the 5 s after which small web servers drop a connection, so that no POST meets a closed one
 KEEPALIVE_S: Final = 4.0
+# of a stream: probes after a minute without a byte, and its end after three of them
+KEEPALIVE_OPTIONS: Final = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 20, socket.TCP_KEEPCNT: 3}
 HEADERS: Final = {
     "Accept": "application/json",
     "Accept-Encoding": "identity",
@@ -169,6 +173,23 @@ class Http:
             raise self._failure(error, changes=changes) from error
         return BmcResponse(status, answered, got)
 
+    @asynccontextmanager
+    async def stream(self, reference: str, headers: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Open an answer that does not end.
+
+        Raises:
+            Unreachable: no answer, or its connection broke.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, connect=self._limits.connect_s, sock_read=self._limits.silence_s)
+        try:
+            async with self._session.get(
+                self.endpoint.url(reference), headers=headers, ssl=self._tls, timeout=timeout, allow_redirects=False
+            ) as response:
+                _keep_alive(response)
+                yield response
+        except (aiohttp.ClientError, ssl.SSLError, OSError) as error:  # TimeoutError is an OSError
+            raise self._failure(error, changes=False) from error
+
     def _failure(self, error: Exception, *, changes: bool) -> Failure:
         """Classify a transport error; `changes` matters only if the request may have been sent."""
         where = self.endpoint.origin
@@ -212,6 +233,16 @@ class Http:
                 return await _leaf(self.endpoint)
         except (OSError, ssl.SSLError) as error:
             raise BmcUnreachable(f"{where}: {_why(error)}") from error
+
+
+def _keep_alive(response: aiohttp.ClientResponse) -> None:
+    """Let the kernel find out when the other end of a silent connection is gone."""
+    transport = response.connection.transport if response.connection is not None else None
+    sock = transport.get_extra_info("socket") if transport is not None else None
+    if sock is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEPALIVE_OPTIONS.items():
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
@@ -303,6 +304,17 @@ class PooledBmc:
     async def running_update(self) -> str | None:
         """Return the path of a task that carries out an update now; None if the BMC shows none."""
         return await UpdateClient(self._pool.client(self._access)).running_task()
+
+    async def events(self) -> AsyncGenerator[tuple[str | None, ...], None]:
+        """Yield the origins of the events of each part of the BMC's stream; nothing, once it is open.
+
+        Raises:
+            Unsupported: the BMC has no events.
+            Failure: the stream cannot be opened, or broke.
+        """
+        async with aclosing(self._pool.client(self._access).events()) as events:
+            async for origins in events:
+                yield origins
 
     async def close(self) -> None:
         """Delete the session now; other users of the BMC log in again when they need it."""

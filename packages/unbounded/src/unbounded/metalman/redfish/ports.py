@@ -199,6 +199,7 @@ class BmcLimits:
     release_s: float = 2.0
     idle_s: float = 15.0  # until an unused session is deleted
     forget_s: float = 900.0  # until an unused client is forgotten
+    silence_s: float = 4 * 3600.0  # until a stream without a byte is opened again
 
     @property
     def act_s(self) -> float:

@@ -7,17 +7,32 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import AsyncExitStack
 from typing import Any, Final, TypeVar
+
+import aiohttp
 
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.kube.clock import loop_time
 from unbounded.kube.logs import Log
 from unbounded.metalman.redfish.circuit_breaker import BmcGate
+from unbounded.metalman.redfish.documents import failure_of
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
 from unbounded.metalman.redfish.http import BmcResponse, Http
-from unbounded.metalman.redfish.ports import BmcBusy, BmcLimits, CircuitOpen, PasswordRejected, clean, error_text
+from unbounded.metalman.redfish.ports import (
+    BmcBusy,
+    BmcLimits,
+    BmcUnreachable,
+    CircuitOpen,
+    PasswordRejected,
+    Unsupported,
+    clean,
+    error_text,
+)
 from unbounded.metalman.redfish.quirks import LOGIN_REFUSED, NO_SESSIONS, SESSION_LIMIT
+
+ERROR_BYTES: Final = 1 << 16  # of an answer in place of a stream
 
 log = Log(__name__)
 
@@ -114,6 +129,43 @@ class BmcChannel:
                 if last:
                     raise Transient(f"{self.where} rejects the session that it has just created (401)")
         return answer
+
+    async def stream(self, reference: str, media_type: str) -> AsyncGenerator[bytes, None]:
+        """Yield the parts of an answer that does not end; the first is empty. Its session stays open meanwhile.
+
+        Raises:
+            Failure: the BMC refuses the stream, or its connection breaks.
+        """
+        self._open_calls += 1
+        try:
+            async with AsyncExitStack() as opened:
+                answer = await self._open(opened, reference, media_type)
+                yield b""
+                async for part in answer.content.iter_any():
+                    yield part
+        finally:
+            self._open_calls -= 1
+            self._last_used = loop_time()
+
+    async def _open(self, opened: AsyncExitStack, reference: str, media_type: str) -> aiohttp.ClientResponse:
+        """Open a stream; other calls have their turns once it is open."""
+        async with self._gate.call(within_s=self._limits.queue_s):
+            for _ in range(2):
+                headers = {**await self._auth.headers(within_s=self._limits.call_s), "Accept": media_type}
+                try:
+                    async with asyncio.timeout(self._limits.call_s):
+                        answer = await opened.enter_async_context(self._http.stream(reference, headers))
+                        if answer.status == 200 and answer.content_type == media_type:
+                            return answer
+                        body = await answer.content.read(ERROR_BYTES)
+                except TimeoutError as error:
+                    raise BmcUnreachable(f"{self.where}: no answer to the request for a stream in time") from error
+                refused = BmcResponse(answer.status, answer.headers, body)
+                if answer.status != 401 or not self._auth.denied(refused):
+                    break
+        if refused.ok:
+            raise Unsupported(f"{self.where} answers the request for a stream with {clean(answer.content_type)}")
+        raise failure_of(refused, what="the stream of events", where=self.where, changes=False, hide=self.secrets)
 
     async def delete_session(self, *, unused_s: float = 0.0, is_urgent: bool = True) -> None:
         """Delete the session, unless it was used within `unused_s` or the BMC is known to be dead.
