@@ -32,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="Set their misbehaviours; a+b sets both, a*9,b sets b for one in ten (default ideal)",
     )
+    parser.add_argument(
+        "--recording",
+        type=Path,
+        metavar="FILE",
+        help="Replay the BMC of this file, which `unbounded bmc certify --profile` has written",
+    )
     parser.add_argument("--list-profiles", action="store_true", help="Print the profiles and exit")
     parser.add_argument(
         "--processes", type=positive, default=1, metavar="K", help="Serve with this number of processes (default 1)"
@@ -76,6 +82,7 @@ async def run(args: argparse.Namespace, out: TextIO) -> int:
             boot_s=args.boot_seconds,
             port_base=args.port_base,
             prefix=args.name,
+            recording=args.recording,
         ) as fleet:
             _show(fleet, args, out)
             await stop.wait()

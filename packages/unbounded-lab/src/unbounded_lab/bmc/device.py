@@ -19,6 +19,7 @@ from unbounded_lab.bmc.dials import COUNTS, IDEAL, BmcDials
 from unbounded_lab.bmc.events import BmcEventLog
 from unbounded_lab.bmc.identity import BmcIdentity
 from unbounded_lab.bmc.power import HostEvent, HostPower, HostTraits, Press, PressEffect, SimulatedHost
+from unbounded_lab.bmc.recording import BmcRecording
 from unbounded_lab.dials import FOR_EVER, Counts
 
 MAX_TASKS: Final = 64
@@ -213,8 +214,10 @@ class SimulatedBmc:
         *,
         now: float,
         power: HostPower = HostPower.ON,
+        recording: BmcRecording | None = None,
     ) -> None:
         self.identity = identity
+        self.recording = recording
         self.times = times
         self.rng = random.Random(f"{identity.seed}/{identity.name}")  # noqa: S311 - a simulation, no secret
         self.access = BmcAccounts(identity.username, identity.password, self.rng)
@@ -235,6 +238,13 @@ class SimulatedBmc:
         self._first_power = power
         self._systems: dict[str, BmcSystem] = {}
         self.set_dials(dials, now)
+        if recording is not None:
+            self._begin_as_recorded(recording)
+
+    def _begin_as_recorded(self, recording: BmcRecording) -> None:
+        self.access.username = recording.username
+        for system in self.systems:
+            system.host.power, system.host.boot = recording.power(system.name), recording.boot(system.name)
 
     def set_dials(self, dials: BmcDials, now: float) -> None:
         """Set the dials; counts and durations restart."""

@@ -8,6 +8,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from aiohttp import ClientSession, ClientTimeout
 
 from unbounded_lab.bmc.power import HostEvent, HostPower
 from unbounded_lab.bmc.profiles import dials_for
+from unbounded_lab.bmc.recording import load_recording
 from unbounded_lab.bmc.worker import WorkerOrder, WorkerReport
 
 READY_S: Final = 60.0
@@ -107,6 +109,7 @@ async def start_fleet(
     port_base: int = 0,
     power: HostPower = HostPower.ON,
     prefix: str = "lab",
+    recording: Path | None = None,
 ) -> AsyncIterator[Fleet]:
     """Serve `count` BMCs, named `lab-01` and so on, inside the context.
 
@@ -115,12 +118,15 @@ async def start_fleet(
         processes: number of processes that share the BMCs; at most `count`.
         seed: the same seed gives the same passwords, certificates and profile mix.
         port_base: the port of the first BMC, the others follow; 0 takes free ones.
+        recording: file of a recorded BMC, which all replay.
 
     Raises:
-        ValueError: there is no such profile.
+        ValueError: there is no such profile, or the recording cannot be read.
         FleetFailed: a process did not start, such as for a port in use.
     """
     dials_for(profile, seed=seed)
+    if recording is not None:
+        load_recording(recording)
     names = bmc_names(count, prefix)
     orders = [
         WorkerOrder(
@@ -132,6 +138,7 @@ async def start_fleet(
             boot_s=boot_s,
             port_base=port_base,
             power=power,
+            recording=str(recording or ""),
         )
         for start in range(min(processes, count))
     ]

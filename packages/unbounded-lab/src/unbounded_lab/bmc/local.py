@@ -22,6 +22,7 @@ from unbounded_lab.bmc.identity import BmcIdentity, Certificate
 from unbounded_lab.bmc.media import insertion_url
 from unbounded_lab.bmc.power import HostEvent, HostPower, SimulatedHost
 from unbounded_lab.bmc.profiles import dials_for, misbehaviours_for
+from unbounded_lab.bmc.recording import BmcRecording
 from unbounded_lab.clock import LabClock, LoopClock
 from unbounded_lab.dials import changed
 from unbounded_lab.http import OK, LabReply
@@ -40,6 +41,7 @@ class LabBmc:
         dials: instead of a profile.
         clock: the BMC's time; the event loop's if None.
         port: 0 takes a free one.
+        recording: answers of another BMC to replay; its misbehaviours come on top.
         media_ca: certificates in PEM that servers of virtual media must chain to; the system's if None.
     """
 
@@ -56,13 +58,15 @@ class LabBmc:
         power: HostPower = HostPower.ON,
         clock: LabClock | None = None,
         port: int = 0,
+        recording: BmcRecording | None = None,
         media_ca: str | None = None,
     ) -> None:
         self.identity = BmcIdentity(name, seed)
         self._index = index
+        self._recording = recording
         self.concurrent = 0  # requests in progress, including those with a closed connection
         self.most_concurrent = 0
-        self.profile, self._dials = self._resolve(profile) if dials is None else (CUSTOM, dials)
+        self.profile, self._dials = self._resolve(profile) if dials is None else (CUSTOM, self._as_recorded(dials))
         self._times = HostTimes(shutdown_s, boot_s)
         self._first_power = power
         self._given_clock = clock
@@ -86,7 +90,14 @@ class LabBmc:
         """Serve; returns when connections are accepted."""
         bound_buffers()
         self.clock = self._given_clock or LoopClock()
-        self.bmc = SimulatedBmc(self.identity, self._dials, self._times, now=self.clock.now(), power=self._first_power)
+        self.bmc = SimulatedBmc(
+            self.identity,
+            self._dials,
+            self._times,
+            now=self.clock.now(),
+            power=self._first_power,
+            recording=self._recording,
+        )
         self.bmc.on_event = self._wake_streams
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.num_tickets = 0  # no client resumes sessions, and tickets take time to make
@@ -181,7 +192,10 @@ class LabBmc:
         """Return the misbehaviours that a profile means for this BMC, and their dials."""
         seed, index = self.identity.seed, self._index
         name = "+".join(misbehaviours_for(profile, seed=seed, index=index)) or "ideal"
-        return name, dials_for(profile, seed=seed, index=index)
+        return name, self._as_recorded(dials_for(profile, seed=seed, index=index))
+
+    def _as_recorded(self, dials: BmcDials) -> BmcDials:
+        return dials if self._recording is None else self._recording.applied_to(dials)
 
     async def _set(self, dials: BmcDials, profile: str) -> None:
         self.profile = profile

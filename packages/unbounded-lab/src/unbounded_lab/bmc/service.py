@@ -13,16 +13,19 @@ from typing import Any, Final
 import msgspec
 
 from unbounded_lab.bmc.actions import ACTIONS, LOGIN
-from unbounded_lab.bmc.bodies import ROOT
+from unbounded_lab.bmc.bodies import ROOT, Body
 from unbounded_lab.bmc.device import BmcExchange, SimulatedBmc
 from unbounded_lab.bmc.http import JSON, BmcRequest, RedfishProblem, error_body
-from unbounded_lab.bmc.resources import OPEN, RESOURCES, metadata, system
+from unbounded_lab.bmc.recording import SYSTEMS, BmcRecording, current_body
+from unbounded_lab.bmc.resources import OPEN, RESOURCES, SSE, metadata, system
 from unbounded_lab.http import OK, Delivery, LabReply
 
 SESSIONS: Final = f"{ROOT}/SessionService"
 ERROR_DOCUMENT: Final = msgspec.json.encode(error_body("InternalError"))
 METADATA: Final = f"{ROOT}/$metadata"
 LINK_KEYS: Final = frozenset({"@odata.id", "target", "@Redfish.ActionInfo", "TaskMonitor"})
+LIVE: Final = (SESSIONS, f"{ROOT}/TaskService", SSE, METADATA)
+"""Resources that are never replayed, with those below them."""
 COMMON_HEADERS: Final = {"odata-version": "4.0", "cache-control": "no-cache"}
 
 
@@ -63,7 +66,7 @@ def _answer(bmc: SimulatedBmc, request: BmcRequest, now: float) -> LabReply:
     if bmc.dials.slashes == "redirected" and path == request.path and path.startswith(ROOT):
         return LabReply(308, headers={"location": f"{path}/"})
     method = "GET" if request.method == "HEAD" else request.method
-    if (method, path) != LOGIN and not (method == "GET" and path in OPEN):
+    if (method, path) != LOGIN and not (method == "GET" and _is_open(bmc, path)):
         bmc.access.admit(request, now, bmc.dials)
     if method == "GET" and path == METADATA:
         return LabReply(200, metadata(), {"content-type": "application/xml"})
@@ -71,8 +74,16 @@ def _answer(bmc: SimulatedBmc, request: BmcRequest, now: float) -> LabReply:
     return _with_slashes(bmc, reply or _act(bmc, method, path, request, now))
 
 
+def _is_open(bmc: SimulatedBmc, path: str) -> bool:
+    """Return whether a path can be read without a log-in."""
+    is_closed = bmc.recording is not None and not bmc.recording.open_root
+    return path in OPEN and not (is_closed and path == ROOT)
+
+
 def _show(bmc: SimulatedBmc, path: str, now: float) -> LabReply | None:
     """Return the resource at a path with its ETag; None when there is none."""
+    if bmc.recording is not None and not path.startswith(LIVE):
+        return _replay(bmc, bmc.recording, path, now)
     found = RESOURCES.find(path)
     if found is None:
         return None
@@ -83,6 +94,27 @@ def _show(bmc: SimulatedBmc, path: str, now: float) -> LabReply | None:
     if bmc.dials.empty_in_transition and render is system and _in_transition(bmc, ids[0], now):
         return LabReply(200, b"", {"content-type": JSON})
     return _tagged(bmc, body)
+
+
+def _replay(bmc: SimulatedBmc, recording: BmcRecording, path: str, now: float) -> LabReply:
+    """Return the recorded answer at a path; a path that was not read is missing."""
+    found = recording.resources.get(path)
+    if found is None:
+        raise RedfishProblem("ResourceMissingAtURI", path)
+    if found.status == OK and found.body is not None:
+        return _tagged(bmc, _body_at(bmc, path, now) or {})
+    return LabReply(found.status, found.encoded, {"content-type": found.content_type or JSON})
+
+
+def _body_at(bmc: SimulatedBmc, path: str, now: float) -> Body | None:
+    """Return the present body of the resource at a path."""
+    if bmc.recording is not None and path in bmc.recording.resources:
+        parent, _, name = path.rpartition("/")
+        own = bmc.system(name) if parent == SYSTEMS else None
+        power = own.power_state(now, bmc.dials) if own else None
+        return current_body(bmc.recording, path, own.host if own else None, power)
+    found = RESOURCES.find(path)
+    return found[0](bmc, found[1], now) if found else None
 
 
 def _in_transition(bmc: SimulatedBmc, name: str, now: float) -> bool:
@@ -128,8 +160,7 @@ def _check_etag(bmc: SimulatedBmc, method: str, path: str, request: BmcRequest, 
     if bmc.dials.if_match_on_patch == "refused":
         raise RedfishProblem("PreconditionFailed")
     if given != "*" and bmc.dials.etags != "none":
-        found = RESOURCES.find(path)
-        body = found and found[0](bmc, found[1], now)
+        body = _body_at(bmc, path, now)
         if body and given != _etag(bmc, msgspec.json.encode(body)):
             raise RedfishProblem("PreconditionFailed")
 

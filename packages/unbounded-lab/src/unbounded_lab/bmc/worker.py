@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +23,7 @@ from aiohttp import web
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower
 from unbounded_lab.bmc.profiles import explain, names
+from unbounded_lab.bmc.recording import load_recording
 from unbounded_lab.command import answer_errors, json_response, read_object
 from unbounded_lab.dials import turned
 from unbounded_lab.listener import HOST
@@ -144,6 +146,7 @@ class WorkerOrder:
     boot_s: float
     port_base: int  # 0: any free ports
     power: HostPower
+    recording: str = ""  # file of a recorded BMC; empty: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,7 @@ class WorkerReport:
 
 
 def lab_bmcs(order: WorkerOrder) -> dict[str, LabBmc]:
+    recording = load_recording(Path(order.recording)) if order.recording else None
     return {
         name: LabBmc(
             name,
@@ -166,6 +170,7 @@ def lab_bmcs(order: WorkerOrder) -> dict[str, LabBmc]:
             boot_s=order.boot_s,
             power=order.power,
             port=order.port_base + index if order.port_base else 0,
+            recording=recording,
         )
         for index, name in zip(order.indexes, order.names, strict=True)
     }

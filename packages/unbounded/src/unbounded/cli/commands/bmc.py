@@ -36,7 +36,12 @@ def _certify(parser: ArgumentParser) -> None:
         "--system", default="1", metavar="ID", help="Check this member of Systems (default: 1, else the only one)"
     )
     parser.add_argument("-o", "--output", default="", metavar="FILE", help="Write the page to this file, not to stdout")
-    parser.add_argument("--profile", type=Path, metavar="FILE", help="Write the recorded answers to this file, as JSON")
+    parser.add_argument(
+        "--profile",
+        type=Path,
+        metavar="FILE",
+        help="Write the recorded answers to this file, which `unbounded lab bmc --recording` replays",
+    )
     parser.add_argument(
         "--allow-writes", action="store_true", help="Also write the boot override, read it back, and restore it"
     )

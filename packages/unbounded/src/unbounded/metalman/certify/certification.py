@@ -50,7 +50,7 @@ async def certify(
         times, slowest = connection.recording.seconds, redactor.text(connection.recording.slowest)
         name = redactor.text(bmc_name(subject))
         head = PageHead(name, version, day, len(times), max(times), slowest, allow_writes, redact)
-        profile = profile_of(connection, redactor if redact else None)
+        profile = profile_of(connection, account.username, redactor if redact else None)
     grades = grade_bmc(results)
     text = json.dumps(profile, indent=1, ensure_ascii=False) + "\n"
     return Certification(tuple(results), grades, render(head, results, grades), text)

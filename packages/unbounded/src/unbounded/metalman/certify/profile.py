@@ -11,10 +11,11 @@ from unbounded.metalman.certify.redaction import Redactor
 FORMAT: Final = "unbounded-bmc-profile/v1"
 
 
-def profile_of(connection: Connection, redactor: Redactor | None) -> dict[str, Any]:
+def profile_of(connection: Connection, username: str, redactor: Redactor | None) -> dict[str, Any]:
     """Return the profile as JSON.
 
     Args:
+        username: of the account, as a name in the answers.
         redactor: has learned the recording; None keeps everything but credentials, which are not recorded.
     """
     answers = sorted(connection.recording.answers.items())
@@ -22,6 +23,7 @@ def profile_of(connection: Connection, redactor: Redactor | None) -> dict[str, A
         "format": FORMAT,
         "redacted": redactor is not None,
         "login": "session" if connection.has_session else "basic",
+        "username": username,
         "openRoot": connection.is_root_open,
         "resources": {path: _resource(answer) for path, answer in answers},
     }
