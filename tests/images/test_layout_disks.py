@@ -261,6 +261,18 @@ async def test_layout_has_its_partitions_file_systems_and_files(large: Laid, tmp
         assert kept == (0o4755, 7, 42, b"yes")
 
 
+async def test_root_is_on_xfs_where_the_layout_says_so(large: Laid, tmp_path: Path) -> None:
+    moved = large.text().replace("mount d1/3 /var", "mount d1/2 /var").replace("mount d1/2 / ", "mount d1/3 / ")
+    assert await large.install(moved) == ""
+    first = large.devices[0]
+    menu = large.esp(f"{first}p1")["EFI/debian/grub.cfg"]
+    assert menu == f"root={identity('data')} boot={identity('data')} at=/boot end quiet a=b/c\n"
+    assert blkid(f"{first}p3", "TYPE", "UUID") == ["xfs", identity("data")]
+    with mounted(f"{first}p3", tmp_path / "installed") as root:
+        assert (root / "etc/fstab").read_text() == "of the profile\n"
+        assert os.getxattr(root / "usr/bin/large", "user.kept") == b"yes"
+
+
 async def test_separate_boot_is_where_grub_looks(laid: Laid) -> None:
     moved = laid.text().replace("mount d1/3 /var/lib/data", "mount d1/3 /boot").replace(" /boot/efi ", " /efi ")
     assert await laid.install(moved) == ""
