@@ -89,6 +89,19 @@ async def test_with_writes_the_override_is_restored_and_the_power_untouched(enab
         assert (bmc.host().boot, bmc.history()) == (before, [])
 
 
+async def test_an_interrupted_write_is_restored() -> None:
+    async with LabBmc() as bmc:
+        before = bmc.host().boot
+        running = asyncio.create_task(certify_lab(bmc, "--allow-writes"))
+        async with asyncio.timeout(30):
+            while bmc.host().boot == before:  # noqa: ASYNC110 (no event of the lab says it)
+                await asyncio.sleep(0)
+        running.cancel()  # as Ctrl-C does
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert bmc.host().boot == before
+
+
 @pytest.mark.parametrize(("override", "result"), [("refused", "not offered"), ("dropped", "deviates")])
 async def test_an_override_that_cannot_be_written_is_found(override: str, result: str) -> None:
     async with LabBmc() as bmc:
