@@ -281,6 +281,15 @@ async def test_a_disk_that_changed_since_it_was_reported_is_not_taken(host: Host
     assert await chosen(host, where, change) == ["Write /dev/sda", said]
 
 
+async def test_a_disk_of_another_size_than_reported_is_not_taken(host: Host, where: Site) -> None:
+    """A blank disk took the place of another, with all of its names."""
+    host.disk("sda", mib=16)
+    change = 'disk_at() { echo 8192 >"$SYS/block/sda/size"; echo sda; }'
+    where.answers = [(200, WRITE | {"disk": "/dev/sda"})]
+    said = "metalman chose /dev/sda, which was reported with 16777216 bytes and now has 4194304"
+    assert await chosen(host, where, change) == ["Write /dev/sda", said]
+
+
 async def test_a_disk_that_came_after_the_report_is_not_taken(host: Host, where: Site) -> None:
     host.disk("sda")
     where.answers = [(200, WRITE | {"disk": "/dev/sdb"})]

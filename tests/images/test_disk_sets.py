@@ -190,7 +190,7 @@ class InstalledMachine:
         if found and (found[0] == reported[found[0].name] or _is_alike(found[0], reported[found[0].name])):
             return next((device, disk) for device, disk in self.disks.items() if disk == found[0])
         (failure,) = self.recorder.failures
-        why = "which was reported as" if found else "which is no disk here"
+        why = "which was reported " if found else "which is no disk here"
         assert failure.startswith(f"ChoosingDisk: metalman chose {path}, {why}"), failure
         return None
 
@@ -209,8 +209,8 @@ class InstalledMachine:
 
 
 def _is_alike(found: SetDisk, reported: SetDisk) -> bool:
-    """Return whether a disk that took the path of another cannot be told from it by its state."""
-    return found.state is reported.state and found.state is not State.FOREIGN
+    """Return whether a disk that took the path of another cannot be told from it by its state and its size."""
+    return found.state is reported.state and found.state is not State.FOREIGN and found.size == reported.size
 
 
 def check_reason(message: str, there: list[SetDisk]) -> None:
