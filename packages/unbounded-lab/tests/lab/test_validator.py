@@ -65,7 +65,9 @@ def test_events_have_only_the_properties_of_the_schema_and_all_that_it_requires(
 def _properties(kind: str) -> tuple[set[str], set[str]]:
     """Return the properties of a type of the Event schema with those that it inherits, and the required ones."""
     edm = "{http://docs.oasis-open.org/odata/ns/edm}"
-    known, required = {"Id", "Name", "Description"}, {"Id", "Name"} if kind == "Event" else set()
+    known, required = {"Id", "Name", "Description"}, {"Id", "Name"}
+    if kind == "EventRecord":  # a ReferenceableMember
+        known, required = {"MemberId"}, {"MemberId"}
     for entity in ElementTree.parse(SCHEMAS / "Event_v1.xml").iter(f"{edm}EntityType"):
         if entity.get("Name") != kind:
             continue

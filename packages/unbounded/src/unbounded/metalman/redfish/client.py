@@ -79,7 +79,7 @@ async def follow(channel: BmcChannel, accepted: BmcResponse, *, what: str, limit
         except Transient as error:
             trouble = error
             continue
-        if answer.status in (429, 503):
+        if answer.status in documents.TASK_UNREADABLE:
             trouble = Transient(f"{channel.where}: cannot read the task ({answer.status})")
             continue
         view, trouble = documents.task(answer, where=channel.where, hide=channel.secrets), None

@@ -27,6 +27,7 @@ from unbounded.metalman.redfish.quirks import LASTING, PASSING, TASK_DONE, TASK_
 RESET: Final = "#ComputerSystem.Reset"
 MANAGER_RESET: Final = "#Manager.Reset"
 SIMPLE_UPDATE: Final = "#UpdateService.SimpleUpdate"
+TASK_UNREADABLE: Final = frozenset({429, 503})  # of the service itself, and no end of a task
 _BUSY: Final = frozenset({408, 409, 423, 425, 429, 503})
 _UNSUPPORTED: Final = frozenset({400, 404, 405, 410, 501})
 _POWER: Final[Mapping[str, BmcPowerState]] = {"on": BmcPowerState.ON, "off": BmcPowerState.OFF}

@@ -12,7 +12,7 @@ from unbounded.metalman.redfish.client import RedfishClient
 from unbounded.metalman.redfish.documents import UpdateReading
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
 from unbounded.metalman.redfish.http import BmcResponse
-from unbounded.metalman.redfish.ports import InstalledFirmware, Unsupported, UpdateProgress, UpdateState, clean
+from unbounded.metalman.redfish.ports import BmcBusy, InstalledFirmware, Unsupported, UpdateProgress, UpdateState, clean
 from unbounded.metalman.redfish.quirks import NOT_INSTALLED
 
 UPDATE_SERVICE: Final = f"{SERVICE_ROOT}/UpdateService"
@@ -56,7 +56,11 @@ class UpdateClient:
             return UpdateProgress(UpdateState.DONE, "the BMC answered without a task")
         gone = UpdateProgress(UpdateState.VANISHED, "the BMC names no task")
         for path in handle.splitlines():
-            found = self._progress_of(await self._client.channel.get(path))
+            answer = await self._client.channel.get(path)
+            if answer.status in documents.TASK_UNREADABLE:
+                text = f"{self._where}: cannot read the task ({answer.status})"
+                raise BmcBusy(text, retry_after_s=answer.retry_after_s)
+            found = self._progress_of(answer)
             if found.state is not UpdateState.VANISHED:
                 return found
             gone = found
