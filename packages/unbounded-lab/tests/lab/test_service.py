@@ -178,6 +178,39 @@ def test_a_changed_password_replaces_the_old_one() -> None:
     assert talk.ask("GET", SYSTEM, **basic("another one")).status == 200
 
 
+ACCOUNT = f"{ROOT}/AccountService/Accounts/1"
+
+
+def test_a_password_changes_as_the_dials_say() -> None:
+    late = Talk(BmcDials(rotation_after_s=5.0, rotation_ends_sessions=True))
+    token = {"x_auth_token": late.login().headers["x-auth-token"]}
+    assert late.ask("PATCH", ACCOUNT, {"Password": "another one"}, **token).status == 200
+    assert late.ask("GET", SYSTEM, **token).status == 200
+    late.now += 5.0
+    assert late.ask("GET", SYSTEM, **token).status == 401
+    assert late.login("another one").status == 201
+
+    refusing = Talk(BmcDials(rotation="refused"))
+    refused = refusing.ask("PATCH", ACCOUNT, {"Password": "another one"})
+    assert (refused.status, refusing.bmc.access.password) == (400, IDENTITY.password)
+    assert Talk(BmcDials(rotation="absent")).ask("PATCH", ACCOUNT, {"Password": "another one"}).status == 400
+
+    ignoring = Talk(BmcDials(rotation="ignored"))
+    assert ignoring.ask("PATCH", ACCOUNT, {"Password": "another one"}).status == 200
+    assert ignoring.bmc.access.password == IDENTITY.password
+
+
+def test_a_password_changes_by_the_action_that_wants_the_former_one() -> None:
+    talk = Talk(BmcDials(rotation="action", password_lengths=(8, 20)))
+    assert talk.ask("PATCH", ACCOUNT, {"Password": "another one"}).status == 400
+    action = talk.get(ACCOUNT)["Actions"]["#ManagerAccount.ChangePassword"]["target"]
+    assert talk.ask("POST", action, {"NewPassword": "another one", "SessionAccountPassword": "wrong"}).status == 403
+    body = {"NewPassword": "another one", "SessionAccountPassword": IDENTITY.password}
+    assert talk.ask("POST", action, body).status == 204
+    assert talk.ask("GET", SYSTEM, **basic("another one")).status == 200
+    assert talk.ask("GET", SYSTEM, **basic()).status == 401
+
+
 def test_the_boot_override_is_kept_and_used_up() -> None:
     talk = Talk()
     boot = {"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe"}

@@ -261,3 +261,41 @@ async def test_an_action_whose_log_in_took_too_long_is_not_sent(bmc: FakeBmc) ->
             await handle.reset(ResetType.FORCE_OFF)
     assert not bmc.resets
     assert bmc.count("POST", RESET) == 1  # the one with the expired token, which did nothing
+
+
+@pytest.mark.parametrize("sessions_served", [True, False])
+async def test_while_a_password_is_rotated_the_next_one_is_offered_after_the_first(
+    bmc: FakeBmc, pool: BmcPool, sessions_served: bool
+) -> None:
+    bmc.sessions_served = sessions_served
+    handle = pool.bmc(bmc.access(next_password="next"))
+    await handle.system()
+    assert bmc.wrong_passwords == 0
+    bmc.password, bmc.tokens = "next", {}
+    await handle.system()
+    await handle.close()
+    await handle.system()
+    assert bmc.wrong_passwords == 1, "the former one is not offered again"
+    bmc.password, bmc.tokens = "of somebody else", {}
+    for _ in range(2):
+        with pytest.raises(PasswordRejected, match="rejected the password of 'admin'"):
+            await handle.system()
+    assert bmc.wrong_passwords == 3, "each was offered once since the last change"
+
+
+async def test_callers_with_a_former_secret_use_the_client_of_the_present_one(bmc: FakeBmc, pool: BmcPool) -> None:
+    former = bmc.access(secret="s", secret_version="1")
+    stored = bmc.access(secret="s", secret_version="2", next_password="next")
+    promoted = bmc.access(secret="s", secret_version="3", password="next")
+    await pool.bmc(former).system()
+    await pool.supersede(former, stored)
+    bmc.password, bmc.tokens = "next", {}
+    await pool.bmc(former).system()
+    assert bmc.wrong_passwords == 1
+    await pool.supersede(stored, promoted)
+    for access in (former, stored, promoted):
+        await pool.bmc(access).system()
+    assert bmc.wrong_passwords == 1
+    with pytest.raises(PasswordRejected):
+        await pool.bmc(bmc.access(secret="s", secret_version="4")).system()
+    assert bmc.wrong_passwords == 2, "the Secret has the former password again, which is offered"

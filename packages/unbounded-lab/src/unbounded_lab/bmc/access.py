@@ -34,6 +34,8 @@ class BmcAccounts:
         self.username = username
         self.password = password
         self.password_changed = False
+        self.passwords_set: list[str] = []
+        self._pending: list[tuple[float, str]] = []
         self.refused_logins = 0
         self.logins = 0
         self.locked_until = 0.0
@@ -57,6 +59,7 @@ class BmcAccounts:
         Raises:
             Problem: a wrong password, a locked account, or too many sessions.
         """
+        self.advance(now, dials)
         if dials.session_service == "refuses":
             raise RedfishProblem("NoValidSession")
         self._check_password(username, password, now, dials)
@@ -81,6 +84,7 @@ class BmcAccounts:
         Raises:
             Problem: it has neither, or it is not valid, or the password has to be changed before anything else.
         """
+        self.advance(now, dials)
         token = request.headers.get(TOKEN_HEADER)
         if token is not None:
             self._use(token, now, dials)
@@ -95,6 +99,26 @@ class BmcAccounts:
     def change_password(self, password: str) -> None:
         self.password = password
         self.password_changed = True
+
+    def request_password(self, password: str, now: float, dials: BmcDials) -> None:
+        """Change the password as the dials require, now or later.
+
+        Raises:
+            Problem: the BMC's rules forbid this password.
+        """
+        if dials.rotation == "refused":
+            raise RedfishProblem("PropertyValueFormatError", password, "Password")
+        self.passwords_set.append(password)
+        if dials.rotation != "ignored":
+            self._pending.append((now + dials.rotation_after_s, password))
+        self.advance(now, dials)
+
+    def advance(self, now: float, dials: BmcDials) -> None:
+        """Let the changes take effect that are due."""
+        while self._pending and self._pending[0][0] <= now:
+            self.change_password(self._pending.pop(0)[1])
+            if dials.rotation_ends_sessions:
+                self.forget_sessions()
 
     def _use(self, token: str, now: float, dials: BmcDials) -> None:
         self.sessions(now, dials)

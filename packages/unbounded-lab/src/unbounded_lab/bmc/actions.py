@@ -231,10 +231,22 @@ def _boot_from(
 def patch_account(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
     if ids[0] != ACCOUNT_ID:
         raise RedfishProblem("ResourceMissingAtURI", request.path)
+    if bmc.dials.rotation in ("action", "absent"):
+        raise RedfishProblem("PropertyNotWritable", "Password")
     body = request.json()
     _only(body, "Password")
-    bmc.access.change_password(_string(body, "Password"))
+    bmc.access.request_password(_string(body, "Password"), now, bmc.dials)
     return json_reply(account(bmc, ids, now) or {})
+
+
+def change_password(bmc: SimulatedBmc, ids: tuple[str, ...], request: BmcRequest, now: float) -> LabReply:
+    if ids[0] != ACCOUNT_ID or bmc.dials.rotation != "action":
+        raise RedfishProblem("ResourceMissingAtURI", request.path)
+    body = request.json()
+    if _string(body, "SessionAccountPassword") != bmc.access.password:
+        raise RedfishProblem("NoValidSession", status=403)
+    bmc.access.request_password(_string(body, "NewPassword"), now, bmc.dials)
+    return NO_CONTENT
 
 
 def _system(bmc: SimulatedBmc, name: str, request: BmcRequest) -> BmcSystem:
@@ -280,6 +292,7 @@ ACTIONS: Final[Mapping[str, Routes[Act]]] = {
             f"{ROOT}/Systems/*/Actions/ComputerSystem.Reset": reset_system,
             f"{ROOT}/Chassis/*/Actions/Chassis.Reset": reset_chassis,
             f"{ROOT}/Managers/*/Actions/Manager.Reset": reset_manager,
+            f"{ROOT}/AccountService/Accounts/*/Actions/ManagerAccount.ChangePassword": change_password,
             **ACTIONS_OF_MEDIA,
             SIMPLE_UPDATE: simple_update,
         }

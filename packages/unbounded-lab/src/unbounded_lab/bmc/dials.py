@@ -78,6 +78,11 @@ class BmcDials:
     lockout_after: int = 0  # wrong passwords; 0: never
     lockout_s: float = 300.0
     password_expired: bool = False
+    rotation: Literal["works", "refused", "ignored", "action", "absent"] = "works"
+    # refused: by the BMC's rules; ignored: answered with success; action: by ChangePassword only, with the old password
+    rotation_after_s: float = 0.0  # a change takes effect so much later
+    password_lengths: tuple[int, int] | None = None  # the shown limits
+    rotation_ends_sessions: bool = False
 
     # ETags
     etags: Literal["strong", "weak", "none", "double-quoted"] = "strong"

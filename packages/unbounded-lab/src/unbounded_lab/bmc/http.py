@@ -25,6 +25,10 @@ PROBLEMS: Final[Mapping[str, tuple[int, str]]] = {
     "PropertyMissing": (400, "The property {} is a required property and must be included in the request."),
     "PropertyValueNotInList": (400, "The value '{}' for the property {} is not in the list of acceptable values."),
     "PropertyValueTypeError": (400, "The value '{}' for the property {} is not a type that the property can accept."),
+    "PropertyValueFormatError": (
+        400,
+        "The value '{}' for the property {} is not a format that the property can accept.",
+    ),
     "ActionNotSupported": (400, "The action {} is not supported by the resource."),
     "ActionParameterMissing": (400, "The action {} requires that the parameter {} be present in the request body."),
     "ActionParameterNotSupported": (400, "The parameter {} for the action {} is not supported on the target resource."),

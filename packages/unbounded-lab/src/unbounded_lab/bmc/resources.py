@@ -288,6 +288,8 @@ def account_service(bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Bo
         AccountLockoutCounterResetAfter=int(bmc.dials.lockout_s),
         AccountLockoutCounterResetEnabled=True,
     )
+    if bmc.dials.password_lengths is not None:
+        body["MinPasswordLength"], body["MaxPasswordLength"] = bmc.dials.password_lengths
     return body | {part: link(f"{path}/{part}") for part in ("Accounts", "Roles")}
 
 
@@ -298,9 +300,11 @@ def accounts(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:
 def account(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
     if ids[0] != ACCOUNT_ID:
         return None
-    return resource(
+    path = f"{ROOT}/AccountService/Accounts/{ACCOUNT_ID}"
+    action = {"#ManagerAccount.ChangePassword": {"target": f"{path}/Actions/ManagerAccount.ChangePassword"}}
+    body = resource(
         "ManagerAccount",
-        f"{ROOT}/AccountService/Accounts/{ACCOUNT_ID}",
+        path,
         "User Account",
         UserName=bmc.access.username,
         Password=None,
@@ -311,6 +315,7 @@ def account(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
         PasswordChangeRequired=bmc.dials.password_expired and not bmc.access.password_changed,
         Links={"Role": link(f"{ROOT}/AccountService/Roles/{ROLE}")},
     )
+    return body | {"Actions": action} if bmc.dials.rotation == "action" else body
 
 
 def roles(_bmc: SimulatedBmc, _ids: tuple[str, ...], _now: float) -> Body:

@@ -1,4 +1,4 @@
-"""Access to a Machine's BMC: the password from its Secret, and the certificate that is pinned on first use.
+"""Access to a Machine's BMC: the passwords from its Secret, and the certificate that is pinned on first use.
 
 Certificates of new BMCs are pinned when their Machine appears, instead of by the first operation.
 """
@@ -80,6 +80,7 @@ class BmcAccess:
             ca_bundle=redfish.ca_bundle,
             secret=_where(redfish.password_ref).removeprefix("Secret "),
             secret_version=secret.metadata.resource_version,
+            next_password=_text(secret.value(next_key(redfish.password_ref)) or b""),
         )
 
     async def pin(self, machine: Machine) -> str:
@@ -149,6 +150,15 @@ def password_of(machine: Machine, secret: Secret) -> str:
             "does not offer it again until that Secret changes (after a correction of the user name, touch "
             "it)",
         )
+    return _text(value)
+
+
+def next_key(reference: SecretKeySelector) -> str:
+    """Return the key of the password that a rotation sets."""
+    return f"{reference.key}-next"
+
+
+def _text(value: bytes) -> str:
     return value.decode("utf-8", "replace").rstrip("\n")
 
 

@@ -275,26 +275,28 @@ class RedfishClient:
             await self._read(device_id)
         return self._known[device_id].system.path
 
-    async def change(self, method: str, path: str, body: Mapping[str, Any] | None, what: str, leave_by: float) -> None:
+    async def change(self, method: str, path: str, body: Mapping[str, Any] | None, what: str, leave_by: float) -> bool:
         """Change a resource, or call an action; a 202 task is followed to its end or limit.
 
         Args:
             what: names the change in messages.
+        Returns:
+            whether the change is complete; False if its task still ran at the limit.
         """
         if method == "PATCH":
-            await self._patch_path(path, body or {}, leave_by, what)
-            return
+            return await self._patch_path(path, body or {}, leave_by, what)
         answer = await self.channel.send(method, path, body=body, leave_by=leave_by)
         if answer.status in PRECONDITION:
             answer = await self.channel.send(method, path, body=body, headers={"If-Match": "*"}, leave_by=leave_by)
-        await self._accepted(answer, what)
+        return await self._accepted(answer, what)
 
-    async def _accepted(self, answer: BmcResponse, what: str) -> None:
+    async def _accepted(self, answer: BmcResponse, what: str) -> bool:
         """Follow the task of an accepted change; raise the failure of a rejected one."""
         if answer.status == 202:
-            await follow(self.channel, answer, what=what, limits=self._limits)
-        elif not answer.ok:
+            return (await follow(self.channel, answer, what=what, limits=self._limits)).settled
+        if not answer.ok:
             raise self.refusal(answer, what)
+        return True
 
     async def events(self) -> AsyncGenerator[tuple[str | None, ...], None]:
         """See `PooledBmc.events`."""
@@ -321,12 +323,14 @@ class RedfishClient:
         refused: Unsupported | None = None
         for path in filter(None, (system.path, system.settings_path)):
             try:
-                return await self._patch_path(path, body, leave_by, "boot override")
+                await self._patch_path(path, body, leave_by, "boot override")
             except Unsupported as error:
                 refused = refused or error
+            else:
+                return
         raise refused or Unsupported(f"{self.channel.where}: system {system.state.device_id} accepts no changes")
 
-    async def _patch_path(self, path: str, body: Mapping[str, Any], leave_by: float, what: str) -> None:
+    async def _patch_path(self, path: str, body: Mapping[str, Any], leave_by: float, what: str) -> bool:
         """Try the If-Match rows, from the one that worked last; 412 and 428 mean that nothing was done."""
         rows = range(self._if_match, self._if_match + len(IF_MATCH))
         for row in (row % len(IF_MATCH) for row in rows):
@@ -334,8 +338,9 @@ class RedfishClient:
             answer = await self.channel.send("PATCH", path, body=body, headers=headers, leave_by=leave_by)
             if answer.status not in PRECONDITION:
                 break
-        await self._accepted(answer, what)
+        is_complete = await self._accepted(answer, what)
         self._if_match = row
+        return is_complete
 
     async def _if_match_header(self, path: str, row: int) -> Mapping[str, str]:
         form = IF_MATCH[row]

@@ -28,6 +28,8 @@ RESET: Final = "#ComputerSystem.Reset"
 MANAGER_RESET: Final = "#Manager.Reset"
 SIMPLE_UPDATE: Final = "#UpdateService.SimpleUpdate"
 TASK_UNREADABLE: Final = frozenset({429, 503})  # of the service itself, and no end of a task
+CHANGE_PASSWORD: Final = "#ManagerAccount.ChangePassword"  # noqa: S105 - the name of an action
+PASSWORD_CHANGE_REQUIRED: Final = "PasswordChangeRequired"  # noqa: S105 - the id of a message
 _BUSY: Final = frozenset({408, 409, 423, 425, 429, 503})
 _UNSUPPORTED: Final = frozenset({400, 404, 405, 410, 501})
 _POWER: Final[Mapping[str, BmcPowerState]] = {"on": BmcPowerState.ON, "off": BmcPowerState.OFF}
@@ -63,6 +65,23 @@ class UpdateReading:
     update_path: str | None  # None: it has no SimpleUpdate
     protocols: tuple[str, ...] | None  # TransferProtocols that the service lists; None: no list
     action_info: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AccountServiceReading:
+    """List of accounts of an AccountService, and its limits of a password's length."""
+
+    accounts_path: str | None
+    min_length: int | None
+    max_length: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AccountReading:
+    """One account of a BMC."""
+
+    user: str
+    change_path: str | None  # of the action ChangePassword; None: it has none
 
 
 def system(document: Mapping[str, Any], *, path: str, device_id: str, etag: str | None) -> SystemReading:
@@ -135,6 +154,39 @@ def update_service(document: Mapping[str, Any]) -> UpdateReading:
         protocols=_texts(action, "TransferProtocol@Redfish.AllowableValues"),
         action_info=_text(action, "@Redfish.ActionInfo"),
     )
+
+
+def account_service(document: Mapping[str, Any]) -> AccountServiceReading:
+    """Parse an AccountService."""
+    return AccountServiceReading(
+        accounts_path=_text(_mapping(document, "Accounts"), "@odata.id"),
+        min_length=_length(document, "MinPasswordLength"),
+        max_length=_length(document, "MaxPasswordLength"),
+    )
+
+
+def account(document: Mapping[str, Any]) -> AccountReading:
+    """Parse a ManagerAccount."""
+    action = _mapping(_mapping(document, "Actions"), CHANGE_PASSWORD)
+    return AccountReading(_text(document, "UserName") or "", _text(action, "target"))
+
+
+def own_account(answer: BmcResponse) -> str | None:
+    """Return the path of the account whose password must be changed first; None for any other answer.
+
+    The message PasswordChangeRequired has the path as its only argument (DSP8011).
+    """
+    error = _mapping(answer.hints(), "error")
+    messages = error.get("@Message.ExtendedInfo")
+    for message in messages if answer.status == 403 and isinstance(messages, list) else ():
+        if isinstance(message, Mapping) and PASSWORD_CHANGE_REQUIRED in str(message.get("MessageId")):
+            return next(iter(_texts(message, "MessageArgs") or ()), None)
+    return None
+
+
+def _length(document: Mapping[str, Any], key: str) -> int | None:
+    found = document.get(key)
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
 
 
 def firmware_version(document: Mapping[str, Any], *, name: str) -> InstalledFirmware:

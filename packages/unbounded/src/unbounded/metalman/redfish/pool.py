@@ -12,6 +12,8 @@ from weakref import WeakValueDictionary
 
 import aiohttp
 
+from unbounded.api.failures import Transient
+from unbounded.metalman.redfish.account_client import AccountClient
 from unbounded.metalman.redfish.circuit_breaker import BmcGate
 from unbounded.metalman.redfish.client import RedfishClient
 from unbounded.metalman.redfish.endpoint import Tls, endpoint_of, tls_of
@@ -21,6 +23,7 @@ from unbounded.metalman.redfish.manager_client import ManagerClient
 from unbounded.metalman.redfish.ports import (
     BmcAccount,
     BmcLimits,
+    BmcUser,
     BootOverride,
     InstalledFirmware,
     ManagerState,
@@ -67,10 +70,11 @@ class PooledClient:
 
 
 def _key(access: BmcAccount) -> Key:
-    """Return the key of a shared client: host and path, account, password and proof of identity."""
+    """Return the key of a shared client: host and path, account, passwords and proof of identity."""
     endpoint = endpoint_of(access.url)
     trust = access.ca_bundle or access.cert_fingerprint or ""
-    return (endpoint.origin, endpoint.prefix, access.username, access.password, trust if endpoint.encrypted else "")
+    passwords = (access.password, access.next_password)
+    return (endpoint.origin, endpoint.prefix, access.username, *passwords, trust if endpoint.encrypted else "")
 
 
 class BmcPool:
@@ -80,6 +84,7 @@ class BmcPool:
         self.limits = limits or BmcLimits()
         self._entries: dict[Key, PooledClient] = {}
         self._keys: dict[str, set[Key]] = {}  # of the entries, by origin
+        self._successors: dict[tuple[Key, str], Key] = {}  # by key and version of the Secret, see `supersede`
         self._gates: WeakValueDictionary[str, BmcGate] = WeakValueDictionary()
         self._session: aiohttp.ClientSession | None = None
         self._cleanup: asyncio.Task[None] | None = None
@@ -129,21 +134,45 @@ class BmcPool:
         Raises:
             Rejected: PasswordRejected, CertificateUntrusted, or an invalid URL, pin or bundle.
         """
-        key = _key(access)
+        key = self._current_key(access)
         entry = self._entries.get(key)
         if entry is None or not entry.offer(access):
-            entry = self._entries[key] = PooledClient(self._connect(access))
-            self._keys.setdefault(key[0], set()).add(key)
+            entry = PooledClient(self._connect(access))
+            self._put(key, entry)
             entry.offer(access)
         self._used.set()
         return entry.client
+
+    async def supersede(self, former: BmcAccount, access: BmcAccount) -> None:
+        """Let the client of an account whose Secret has changed log in with the passwords of the new version.
+
+        Callers that still have the former version use the same client, so that none offers a password that is over.
+        """
+        client, old, new = self.client(former), self._current_key(former), _key(access)
+        if old != new:
+            self._put(new, self._entries[old])
+            self._drop(old)
+            self._successors = {one: new if key == old else key for one, key in self._successors.items()}
+            self._successors[_key(former), former.secret_version] = new
+        self._entries[new].offer(access)
+        client.channel.offer(access.password, access.next_password)
+        await client.channel.delete_session()
+
+    def _current_key(self, access: BmcAccount) -> Key:
+        """Return the key of an account's client; of the one that has superseded it, if the account is outdated."""
+        key = _key(access)
+        return self._successors.get((key, access.secret_version), key)
+
+    def _put(self, key: Key, entry: PooledClient) -> None:
+        self._entries[key] = entry
+        self._keys.setdefault(key[0], set()).add(key)
 
     def _connect(self, access: BmcAccount) -> RedfishClient:
         http = self._http(access, tls=tls_of(endpoint_of(access.url), access))
         gate = self._gates.get(http.endpoint.origin)
         if gate is None:
             gate = self._gates[http.endpoint.origin] = BmcGate(http.endpoint.origin)
-        auth = BmcAuth(http, access.username, access.password, self.limits)
+        auth = BmcAuth(http, access.username, access.password, self.limits, next_password=access.next_password)
         return RedfishClient(BmcChannel(http, auth, gate, self.limits), self.limits)
 
     def _http(self, access: BmcAccount, *, tls: Tls) -> Http:
@@ -158,7 +187,7 @@ class BmcPool:
 
     async def delete_session(self, access: BmcAccount) -> None:
         """Delete the session of that account, if there is one."""
-        entry = self._entries.get(_key(access))
+        entry = self._entries.get(self._current_key(access))
         if entry is not None:
             await entry.client.channel.delete_session()
 
@@ -315,6 +344,37 @@ class PooledBmc:
         async with aclosing(self._pool.client(self._access).events()) as events:
             async for origins in events:
                 yield origins
+
+    async def user(self) -> BmcUser:
+        """Log in anew, and find the account of this user name.
+
+        Raises:
+            Unsupported: the BMC has no AccountService.
+            Rejected: it lists no such account.
+            PasswordRejected: no password opens it.
+        """
+        client = self._pool.client(self._access)
+        await client.channel.delete_session()
+        return await AccountClient(client).find(self._access.username, self._access.next_password)
+
+    async def set_password(self, *, leave_by: float) -> None:
+        """Set the next password once. From an accepted request on, it is offered first.
+
+        Raises:
+            Unsupported, Rejected: the BMC refused it, and the former one is in use.
+            Uncertain: sent, and the answer was lost.
+        """
+        access, client = self._access, self._pool.client(self._access)
+        if not access.next_password:
+            raise Transient(f"Secret {access.secret} has no next password; nothing was sent")
+        account = AccountClient(client)
+        try:
+            is_complete = await account.set_password(access.username, access.password, access.next_password, leave_by)
+            if is_complete:
+                await asyncio.sleep(self._pool.limits.change_s)
+                client.channel.offer(access.next_password, access.password)
+        finally:  # the session of the former password
+            await client.channel.delete_session()
 
     async def close(self) -> None:
         """Delete the session now; other users of the BMC log in again when they need it."""

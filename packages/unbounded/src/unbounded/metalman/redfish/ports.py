@@ -104,6 +104,23 @@ class UpdateProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class BmcUser:
+    """The account of a BMC that metalman logs in with, after a log-in of its own.
+
+    Args:
+        password_in_use: the password of that log-in.
+        is_next_rejected: the BMC has rejected the next password in this process.
+        min_length, max_length: of a password, as the BMC lists them; None: not listed.
+    """
+
+    path: str
+    password_in_use: str = field(repr=False)
+    is_next_rejected: bool = False
+    min_length: int | None = None
+    max_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ResetAcceptance:
     """Reset that the BMC accepted. Only a reading of the system shows its effect."""
 
@@ -124,6 +141,7 @@ class BmcAccount:
         ca_bundle: PEM (or base64 of PEM); it replaces the pin, and the host name is checked.
         secret, secret_version: name and resourceVersion of the Secret with the password. A rejected password is offered
             again only if that Secret has another version.
+        next_password: of a rotation that has begun and not ended; offered once the BMC has rejected `password`.
     """
 
     url: str
@@ -134,6 +152,7 @@ class BmcAccount:
     ca_bundle: str | None = None
     secret: str = ""
     secret_version: str = ""
+    next_password: str = field(default="", repr=False)
 
 
 class PowerControl(Protocol):
@@ -193,6 +212,7 @@ class BmcLimits:
     task_s: float = 30.0  # a 202 task is followed at most so long
     task_poll_s: float = 0.5  # until the first read of a task; later pauses grow to task_poll_max_s
     task_poll_max_s: float = 3.0
+    change_s: float = 3.0  # from an accepted new password to the log-in with it: some BMCs need a moment
     close_s: float = 2.0  # deletion of a session, also after cancellation
     release_call_s: float = 10.0  # the same if no caller waits
     # from the end of work to the deletion of its session: longer than most polls, shorter than a keep-alive

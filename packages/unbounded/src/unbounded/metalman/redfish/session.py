@@ -1,6 +1,7 @@
 """Authenticated calls to one BMC account: wait for the turn, log in if necessary, send, and repeat both on a 401.
 
-A log-in is one session, or basic auth without session support. A rejected password is offered only once.
+A log-in is one session, or basic auth without session support. A rejected password is offered only once. While a
+password is rotated, there are two, and the second one is offered once the first one is rejected.
 """
 
 from __future__ import annotations
@@ -69,6 +70,19 @@ class BmcChannel:
     def has_session(self) -> bool:
         return self._auth.has_session
 
+    @property
+    def password_in_use(self) -> str:
+        """See `BmcAuth.password_in_use`."""
+        return self._auth.password_in_use
+
+    def offer(self, *passwords: str) -> None:
+        """See `BmcAuth.offer`."""
+        self._auth.offer(*passwords)
+
+    def has_rejected(self, password: str) -> bool:
+        """See `BmcAuth.has_rejected`."""
+        return self._auth.has_rejected(password)
+
     def leave_by(self) -> float:
         """Return the time until which a change that is decided now may be sent; a successor process relies on this
         limit.
@@ -124,7 +138,10 @@ class BmcChannel:
                     changes=changes,
                     within_s=_left(deadline),
                 )
-                if answer.status != 401 or not self._auth.denied(answer):
+                if answer.status != 401:
+                    self._auth.confirm()
+                    break
+                if not self._auth.denied(answer):
                     break
                 if last:
                     raise Transient(f"{self.where} rejects the session that it has just created (401)")
@@ -156,6 +173,7 @@ class BmcChannel:
                     async with asyncio.timeout(self._limits.call_s):
                         answer = await opened.enter_async_context(self._http.stream(reference, headers))
                         if answer.status == 200 and answer.content_type == media_type:
+                            self._auth.confirm()
                             return answer
                         body = await answer.content.read(ERROR_BYTES)
                 except TimeoutError as error:
@@ -216,15 +234,41 @@ async def complete_despite_cancel(work: Coroutine[Any, Any, T], *, within_s: flo
 class BmcAuth:
     """Credentials of one BMC account, and their session. Used by one task at a time, under the BMC's gate."""
 
-    def __init__(self, http: Http, username: str, password: str, limits: BmcLimits) -> None:
+    def __init__(self, http: Http, username: str, password: str, limits: BmcLimits, *, next_password: str = "") -> None:
         self._http = http
         self._username = username
-        self._password = password
+        self._given: tuple[str, ...] = ()  # the passwords of the Secret
+        self._candidates: list[str] = []  # those that were not rejected; the first is offered
+        self._passwords: set[str] = set()  # all that were ever given
+        self._offered = ""  # by the last log-in
+        self._opened = ""  # the password with which a request was answered last
         self._limits = limits
         self._basic = ""
         self._token = ""
         self._session = ""  # path of the session; "" if the BMC did not send it
-        self.refused = ""  # the BMC's message once it has rejected the password
+        self.refused = ""  # the BMC's message once it has rejected all passwords
+        self.offer(password, next_password)
+
+    @property
+    def password_in_use(self) -> str:
+        """Return the password of the log-in with which the last answered request was made."""
+        return self._offered
+
+    def offer(self, *passwords: str) -> None:
+        """Offer these passwords from the next log-in on, each until it is rejected, the first one first."""
+        first, *others = dict.fromkeys(passwords)
+        self._given = (first, *filter(None, others))
+        self._candidates = list(self._given)
+        self._passwords.update(self._given)
+        self.refused = self._basic = ""
+
+    def has_rejected(self, password: str) -> bool:
+        """Return whether this password was offered and rejected."""
+        return password not in self._candidates
+
+    def confirm(self) -> None:
+        """Note that the BMC has accepted the password of the last log-in."""
+        self._opened = self._offered
 
     @property
     def has_session(self) -> bool:
@@ -233,7 +277,7 @@ class BmcAuth:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Secret texts, which must not appear in logs or messages."""
-        return (self._password, self._token, self._basic.removeprefix("Basic "))
+        return (*self._passwords, self._token, self._basic.removeprefix("Basic "))
 
     async def headers(self, *, within_s: float) -> Mapping[str, str]:
         """Return the header fields that authenticate a request; log in first if necessary.
@@ -242,24 +286,28 @@ class BmcAuth:
         """
         if self.refused:
             raise PasswordRejected(self.refused)
-        if not self._token and not self._basic:
+        while not self._token and not self._basic:
             await complete_despite_cancel(self._log_in(within_s), within_s=self._limits.close_s)
         return {"X-Auth-Token": self._token} if self._token else {"Authorization": self._basic}
 
     def denied(self, answer: BmcResponse) -> bool:
-        """Handle a 401 to an authenticated request; True if the session had expired and another log-in may help.
+        """Handle a 401 to an authenticated request; True if another log-in may help: the session had expired, or
+        another password is left.
 
         Raises:
-            PasswordRejected: the request used basic auth.
+            PasswordRejected: the request used basic auth, and no other password is left.
         """
         if self._token:
             self._token = self._session = ""
             return True
         self._basic = ""
-        raise self._refuse(answer)
+        self._reject(answer)
+        return True
 
     async def _log_in(self, within_s: float) -> None:
-        body = {"UserName": self._username, "Password": self._password}
+        """Offer one password. If the BMC rejects it and another one is left, nothing is raised."""
+        self._offered = self._candidates[0]
+        body = {"UserName": self._username, "Password": self._offered}
         answer = await self._http.send("POST", SESSIONS, body=body, within_s=within_s)
         token = answer.headers.get("X-Auth-Token", "")
         if answer.ok and token and token.isascii() and token.isprintable():
@@ -274,14 +322,15 @@ class BmcAuth:
         where = self._http.endpoint.origin
         if answer.status in (401, 403) or (answer.status == 400 and LOGIN_REFUSED.search(reason)):
             if answer.status != 401 or await self._offers_sessions(within_s):
-                raise self._refuse(answer)
+                self._reject(answer)
+                return
         elif not (answer.ok or answer.status in NO_SESSIONS or SESSION_LIMIT.search(reason)):
             message = clean(f"{where}: login answered {answer.status}: {reason or 'no details'}", hide=self.secrets)
             if answer.status in (429, 503):
                 raise BmcBusy(message, retry_after_s=answer.retry_after_s)
             raise (Rejected if answer.status < 500 else BmcBusy)(message)
         log.debug("redfish without session", bmc=where, status=answer.status)
-        pair = f"{self._username}:{self._password}".encode()
+        pair = f"{self._username}:{self._offered}".encode()
         self._basic = "Basic " + base64.b64encode(pair).decode("ascii")
 
     async def _offers_sessions(self, within_s: float) -> bool:
@@ -297,11 +346,24 @@ class BmcAuth:
         links = root.get("Links")
         return "SessionService" in root or (isinstance(links, Mapping) and "Sessions" in links)
 
-    def _refuse(self, answer: BmcResponse) -> PasswordRejected:
+    def _reject(self, answer: BmcResponse) -> None:
+        """Do not offer the password of the last log-in any more.
+
+        If it has opened the BMC before, the password was changed there, and another one may be right by now.
+
+        Raises:
+            PasswordRejected: no other one is left.
+        """
+        left = self._given if self._opened == self._offered else self._candidates
+        self._candidates = [one for one in left if one != self._offered]
+        self._opened = ""
+        if self._candidates:
+            log.info("BMC rejected the password; the other one in the Secret is next", bmc=self._http.endpoint.origin)
+            return
         message = error_text(answer.hints())
         text = f"{self._http.endpoint.origin} rejected the password of {self._username!r} ({answer.status})"
         self.refused = clean(f"{text}: {message}" if message else text, hide=self.secrets)
-        return PasswordRejected(self.refused)
+        raise PasswordRejected(self.refused)
 
     @staticmethod
     def _session_path(answer: BmcResponse) -> str:

@@ -49,7 +49,7 @@ class MediaCalls(Protocol):
 
     async def change(
         self, method: str, path: str, body: Mapping[str, Any] | None, what: str, leave_by: float
-    ) -> None: ...
+    ) -> object: ...
 
 
 class MediaClient:
@@ -130,9 +130,11 @@ class MediaClient:
         refused: Unsupported | None = None
         for body in bodies:
             try:
-                return await self._calls.change("POST", path, body, what, leave_by)
+                await self._calls.change("POST", path, body, what, leave_by)
             except Unsupported as error:
                 refused = refused or error
+            else:
+                return
         raise refused or Unsupported(f"{path}: no {what}")
 
     async def _settled(self, system: str, is_done: Callable[[MediaDrive], bool]) -> MediaDrive:
