@@ -161,7 +161,7 @@ async def test_a_kind_needs_its_own_verb_on_the_machine(tmp_path: Path) -> None:
         assert await refusal(dora, many) == "HostRescue needs machineRef, as it needs the verb rescue on that Machine"
 
 
-BMC_VERBS = {"BMCReset": "reset-bmc", "FirmwareUpdate": "update-firmware"}
+BMC_VERBS = {"BMCReset": "reset-bmc", "FirmwareUpdate": "update-firmware", "BMCRotatePassword": "rotate-bmc-password"}
 
 
 async def test_who_may_reboot_a_machine_may_not_touch_its_bmc(tmp_path: Path) -> None:

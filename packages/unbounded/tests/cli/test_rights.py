@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -423,3 +423,41 @@ async def test_metalman_makes_its_own_key_and_tokens_and_no_other_secret(
     headers = {"Impersonate-User": f"{ACCOUNT}metalman"}
     answer = await admin.ask("POST", f"/api/v1/namespaces/{namespace}/secrets", body, headers=headers)
     assert (answer.status, words in answer.text) == (code, True), answer.text
+
+
+MAY_PATCH: Final = [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["bmc"], "verbs": ["get", "patch"]}]
+
+
+async def test_metalman_changes_a_password_by_its_rotation_alone(served: tuple[ApiServer, Client]) -> None:
+    _, admin = served
+    rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/unbounded-kube"
+    bmc, headers = "/api/v1/namespaces/unbounded-kube/secrets/bmc", {"Content-Type": "application/merge-patch+json"}
+    acting = {**headers, "Impersonate-User": f"{ACCOUNT}metalman"}
+    secret = {"metadata": {"name": "bmc"}, "data": {"password": "MQ==", "user": "eA=="}}
+    await admin.create("/api/v1/namespaces/unbounded-kube/secrets", secret)
+    stored = {"data": {"password-next": "Mg=="}}
+    assert (await admin.ask("PATCH", bmc, stored, headers=acting)).status == 403, "without a grant"
+    await admin.create(f"{rbac}/roles", {"metadata": {"name": "bmc"}, "rules": MAY_PATCH})
+    subjects = [{"kind": "ServiceAccount", "name": "metalman", "namespace": "unbounded-kube"}]
+    reference = {"kind": "Role", "name": "bmc", "apiGroup": "rbac.authorization.k8s.io"}
+    bound = {"metadata": {"name": "bmc"}, "roleRef": reference, "subjects": subjects}
+    await admin.create(f"{rbac}/rolebindings", bound)
+
+    async def change(**data: str | None) -> bool:
+        body = {"data": {key.replace("_", "-"): value for key, value in data.items()}}
+        answer = await admin.ask("PATCH", bmc, body, headers=acting)
+        assert answer.status == 200 or "denied request: metalman may" in answer.text, answer.text
+        return answer.status == 200
+
+    assert not await change(password="Mg==")
+    assert not await change(password=None)
+    assert not await change(other="Mg==")
+    assert not await change(user=None)
+    assert await change(password_next="Mg==")
+    assert not await change(password_next="Mw==")
+    assert not await change(password="Mw==", password_next=None)
+    assert not await change(user="Mg==")
+    assert await change(password="Mg==", password_next=None)
+    assert await change(password_next="NA==")
+    assert await change(password_next=None)
+    assert (await admin.ask("GET", bmc)).json()["data"] == {"password": "Mg==", "user": "eA=="}

@@ -65,13 +65,18 @@ async def test_a_system_is_reimaged(tmp_path: Path) -> None:
         assert hardware.boots() == ["Pxe", "Hdd"]
 
 
-async def test_a_bmc_that_cannot_reset_itself_or_update_firmware_is_refused_with_its_words(tmp_path: Path) -> None:
+async def test_a_bmc_that_cannot_reset_itself_update_firmware_or_change_passwords_is_refused_with_its_words(
+    tmp_path: Path,
+) -> None:
     cluster = Cluster(now=utc_now)
     async with sushy(tmp_path) as server, metalman(cluster):
         machine = await add(cluster, server.url, server.device_ids[0])
         reset = await cluster.ended(await cluster.ask("BMCReset", machine), within_s=WITHIN_S)
         image = {"imageURI": "https://images.example.com/BIOS-2.5.0.bin"}
         update = await cluster.ended(await cluster.ask("FirmwareUpdate", machine, parameters=image), within_s=WITHIN_S)
+        rotation = await cluster.ended(await cluster.ask("BMCRotatePassword", machine), within_s=WITHIN_S)
+        assert (rotation.status.phase, rotation.status.reason) == ("Failed", "BMCRefused")
+        assert "the AccountService: 404" in (rotation.status.message or "")
         assert (reset.status.phase, reset.status.reason) == ("Failed", "BMCRefused")
         assert "has no action #Manager.Reset" in (reset.status.message or "")
         assert (update.status.phase, update.status.reason) == ("Failed", "BMCRefused")

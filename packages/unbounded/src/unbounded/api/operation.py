@@ -44,6 +44,7 @@ class OperationKind(StrEnum):
     HOST_RESCUE = "HostRescue"
     BMC_RESET = "BMCReset"
     FIRMWARE_UPDATE = "FirmwareUpdate"
+    BMC_ROTATE_PASSWORD = "BMCRotatePassword"  # noqa: S105 - a kind
 
     @property
     def is_host(self) -> bool:
@@ -59,6 +60,7 @@ class OperationKind(StrEnum):
             OperationKind.HOST_RESCUE,
             OperationKind.BMC_RESET,
             OperationKind.FIRMWARE_UPDATE,
+            OperationKind.BMC_ROTATE_PASSWORD,
         )
 
     @property

@@ -23,6 +23,7 @@ from unbounded.metalman import (
     erase_stages,
     firmware_update,
     inspect_stages,
+    password_rotation,
     power,
     replace,
     replace_stages,
@@ -32,6 +33,7 @@ from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
 from unbounded.metalman.boot_order import BootOrder, missing_target
 from unbounded.metalman.erase_choice import is_begun
 from unbounded.metalman.host_network import network_faults
+from unbounded.metalman.password_secret import PasswordSecrets, check_conflict
 from unbounded.metalman.power_events import PowerEvents
 from unbounded.metalman.power_reading import PowerReadings
 from unbounded.metalman.reasons import (
@@ -41,6 +43,7 @@ from unbounded.metalman.reasons import (
     CERTIFICATE_UNTRUSTED,
     CREDENTIALS_REFUSED,
     NETWORK_INVALID,
+    NEW_PASSWORD_REFUSED,
     TASK_FAILED,
 )
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
@@ -103,6 +106,7 @@ NETBOOT_PROCEDURES: Final = {
 BMC_PROCEDURES: Final = {
     OperationKind.BMC_RESET: bmc_reset.reset,
     OperationKind.FIRMWARE_UPDATE: firmware_update.update,
+    OperationKind.BMC_ROTATE_PASSWORD: password_rotation.rotate,
 }
 PROCEDURES: Final = {**power.PROCEDURES, **NETBOOT_PROCEDURES, **BMC_PROCEDURES}
 EVENT_POLLS_S: Final = (60.0, 120.0)  # between observations where an event is expected, in case that it never comes
@@ -160,6 +164,7 @@ class RedfishExecutor:
         self._netboot = netboot
         self._attempts, self._poll_s = attempts, poll_s
         self._boot_order = BootOrder(api, now)
+        self._passwords = PasswordSecrets(api, access, pool)
         self._sharing = sharing
         self._readings = readings or PowerReadings()
         self._events = events or PowerEvents()
@@ -219,14 +224,25 @@ class RedfishExecutor:
         return Observation(fact=power.BmcPowerFact(state.power.value), detail=_power_text(where, state), where=where)
 
     async def _observe_bmc(self, target: Target) -> Observation:
+        is_rotation = target.operation.spec.operation_kind == OperationKind.BMC_ROTATE_PASSWORD
+        if is_rotation:
+            self._check_rotation(target)
         access = await self._account(target.machine)
         operation, run, bmc, url = target.operation, target.run, self._pool.bmc(access), access.url
         try:
             if operation.spec.operation_kind == OperationKind.FIRMWARE_UPDATE:
                 return await firmware_update.observe(operation, run, bmc, url)
+            if is_rotation:
+                return await password_rotation.observe(run, bmc, access)
             return await bmc_reset.observe(run, bmc, url)
         except Rejected as error:
             raise await self._refusal(target.machine, access, error) from error
+
+    def _check_rotation(self, target: Target) -> None:
+        """Let the Secret be read anew. Before anything is stored, no other Machine may depend on it."""
+        self._access.forget(redfish_of(target.machine).password_ref)
+        if target.run.stage in ("", password_rotation.READING_ACCOUNT) and self._sharing is not None:
+            check_conflict(target.machine, self._sharing.machines())
 
     async def _observe_erase(self, target: Target) -> Observation:
         """Observe a HostErase. Until the host is shut down, its Node must not exist, or be drained.
@@ -287,6 +303,8 @@ class RedfishExecutor:
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:
         if self._sharing is not None:
             await self._sharing.check(target.machine)
+        if action == password_rotation.SET:  # exactly what the Secret has now
+            self._access.forget(redfish_of(target.machine).password_ref)
         access = await self._access.of(target.machine)
         bmc = self._pool.bmc(access)
         try:
@@ -314,7 +332,7 @@ class RedfishExecutor:
             raise
 
     async def _act(self, target: Target, bmc: PooledBmc, action: str, before: float) -> ResetAcceptance | str | None:
-        """Execute an action on the BMC; return the accepted reset, or the handle of a long call, if it was one."""
+        """Execute an action; return the accepted reset, or the handle of a long call, if it was one."""
         order, once, stays = self._boot_order, BootEnabled.ONCE, BootEnabled.CONTINUOUS
         match action:
             case replace.BOOT_ONCE:
@@ -328,6 +346,15 @@ class RedfishExecutor:
                 return await bmc.update_firmware(image, targets, leave_by=before)
             case bmc_reset.RESTART_BMC:
                 await bmc.reset_manager(leave_by=before)
+            case password_rotation.STORE:
+                user = await bmc.user()
+                await self._passwords.store_next(target.machine, user.min_length, user.max_length)
+            case password_rotation.PROMOTE:
+                await self._passwords.promote_next(target.machine)
+            case password_rotation.DISCARD:
+                await self._passwords.discard_next(target.machine)
+            case password_rotation.SET:
+                await self._set_password(bmc, before)
             case _:
                 if action == power.SWITCH_ON:
                     await order.from_disk_if_possible(target, bmc, before)
@@ -335,6 +362,15 @@ class RedfishExecutor:
                     await order.from_network_again(target, bmc, replace.is_second_round(target.run.stage), before)
                 return await bmc.reset(RESETS[action], leave_by=before)
         return None
+
+    async def _set_password(self, bmc: PooledBmc, before: float) -> None:
+        """Set the next password; a refusal by the BMC has a reason of its own, as it alone permits to discard it."""
+        try:
+            await bmc.set_password(leave_by=before)
+        except (PasswordRejected, CertificateUntrusted):  # nothing was sent
+            raise
+        except Rejected as error:
+            raise Refusal(NEW_PASSWORD_REFUSED, str(error)) from error
 
     async def _system(self, machine: Machine) -> SystemState:
         access = await self._account(machine)

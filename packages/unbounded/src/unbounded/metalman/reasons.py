@@ -14,7 +14,9 @@ CERTIFICATE_UNTRUSTED: Final = "CertificateUntrusted"
 CLOUD_INIT_FAILED: Final = "CloudInitFailed"
 CLOUD_INIT_TIMED_OUT: Final = "CloudInitTimedOut"
 CREDENTIALS_MISSING: Final = "CredentialsMissing"
+CREDENTIALS_READ_ONLY: Final = "CredentialsReadOnly"
 CREDENTIALS_REFUSED: Final = "CredentialsRefused"
+CREDENTIALS_SHARED: Final = "CredentialsShared"
 DID_NOT_COME_BACK: Final = "DidNotComeBack"
 DID_NOT_NETBOOT: Final = "DidNotNetboot"
 DOES_NOT_STAY_OFF: Final = "DoesNotStayOff"
@@ -25,6 +27,7 @@ IMAGE_NOT_READY: Final = "ImageNotReady"
 INSPECTION_TIMED_OUT: Final = "InspectionTimedOut"
 INSTALL_FAILED: Final = "InstallFailed"
 INSTALL_TIMED_OUT: Final = "InstallTimedOut"
+NEW_PASSWORD_REFUSED: Final = "NewPasswordRefused"  # noqa: S105 - a reason
 NODE_NOT_DRAINED: Final = "NodeNotDrained"
 NETWORK_INVALID: Final = "NetworkInvalid"
 NODE_NOT_READY: Final = "NodeNotReady"
@@ -45,6 +48,8 @@ MEANING: Final[Mapping[str, str]] = {
     CREDENTIALS_MISSING: (
         "The Secret with the password, or its key, does not exist or metalman has no permission to read it."
     ),
+    CREDENTIALS_READ_ONLY: "metalman has no permission to change the Secret with the password; the message has it.",
+    CREDENTIALS_SHARED: "Another Machine would be left with a wrong password; the message names it and its Secret.",
     CREDENTIALS_REFUSED: (
         "The BMC rejected user name and password; metalman does not offer them again until the Secret changes."
     ),
@@ -58,6 +63,7 @@ MEANING: Final[Mapping[str, str]] = {
     INSPECTION_TIMED_OUT: "The host fetched the loader, and the installer did not report the hardware in time.",
     INSTALL_FAILED: "The installer stopped, for the reason in the message.",
     INSTALL_TIMED_OUT: "The host fetched the loader, and the image was not written in time.",
+    NEW_PASSWORD_REFUSED: "The BMC refused the new password, with the words in the message; the former one stays.",
     NODE_NOT_DRAINED: "The Node of the Machine exists, and is not cordoned or has Pods; the host was not changed.",
     NETWORK_INVALID: "spec.network of the Machine has faults; the host was not changed.",
     NODE_NOT_READY: "The host was installed; its Node did not become Ready in time.",

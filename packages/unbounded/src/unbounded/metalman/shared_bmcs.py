@@ -66,6 +66,10 @@ class SharedBmcs:
         self._machines = machines
         self._claiming: dict[str, _PendingClaim] = {}  # by BMC
 
+    def machines(self) -> Sequence[Machine]:
+        """Return the Machines of all sites."""
+        return self._machines.all()
+
     def claim_gate(self, operation: MachineOperation, machine: Machine) -> Gate | None:
         """Return the gate of another Machine with the same BMC; None reserves the BMC for this claim."""
         others, bmc = sharing_bmc(self._machines, machine), bmc_of(machine)

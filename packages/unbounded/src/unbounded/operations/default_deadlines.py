@@ -15,6 +15,7 @@ DEADLINE_S: Final = {
     OperationKind.HOST_RESCUE: 3600,  # beside the minutes of the rescue
     OperationKind.BMC_RESET: 2400,
     OperationKind.FIRMWARE_UPDATE: 14_400,
+    OperationKind.BMC_ROTATE_PASSWORD: 1800,
     OperationKind.NODE_REBOOT: 900,
     OperationKind.AGENT_UPGRADE: 1800,
     OperationKind.AGENT_RESET: 1800,

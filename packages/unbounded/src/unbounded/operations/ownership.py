@@ -100,11 +100,11 @@ def bmc_of(machine: Machine) -> str | None:
     if executor_of(OperationKind.HOST_REBOOT, machine) is not ExecutorKind.METALMAN:
         return None
     redfish = machine.spec.pxe.redfish
-    return f"{_authority(redfish.url)} Systems/{redfish.device_id}"
+    return f"{authority_of(redfish.url)} Systems/{redfish.device_id}"
 
 
 @lru_cache(maxsize=AUTHORITIES)
-def _authority(url: str) -> str:
+def authority_of(url: str) -> str:
     """Return host, port and path of a BMC's URL; the text itself where it is no URL."""
     try:
         parts = urlsplit(url.strip())

@@ -20,6 +20,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock
 from unbounded.kube.epoch import ProcessEpoch
+from unbounded.kube.errors import Forbidden
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.metalman.controller import LeaderTerm
@@ -65,11 +66,14 @@ class Cluster:
         self.now = now
         self.api = MemoryApi(defaults=_defaults, admit=self._note, now=now)
         self.written: list[Written] = []
+        self.read_only: set[str] = set()  # kinds that nobody may change
         self.bmcs: dict[str, LabBmc] = {}  # by the names of their Machines
         self._changed = asyncio.Event()
 
     def _note(self, kind: Kind[Any], old: Body | None, new: Body) -> None:
         name = new["metadata"].get("name", "")
+        if old is not None and kind.kind in self.read_only:
+            raise Forbidden(f"{kind.plural} {name!r} is forbidden", code=403)
         self.written.append(Written(asyncio.get_running_loop().time(), kind.kind, name, old, new))
         self._changed.set()
 

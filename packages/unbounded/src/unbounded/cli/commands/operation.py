@@ -351,6 +351,13 @@ COMMANDS: Final = (
         ),
     ),
     _row(
+        "bmc-rotate-password",
+        "Give the BMC of a Machine a new password, and store it in the Secret of the Machine's passwordRef",
+        _verb_arguments,
+        _VERBS,
+        ("rack1-01", "set a generated password, log in with it, and remove the former one from the Secret"),
+    ),
+    _row(
         "reboot",
         "Reboot a Machine with its counter (spec.operations.rebootCounter)",
         _counter_arguments,

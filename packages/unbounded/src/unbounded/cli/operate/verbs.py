@@ -1,6 +1,6 @@
 """The short verbs: `machine node-reboot`, `host-reboot`, `power-off`, `power-on`, `agent-upgrade`, `agent-reset`,
-`replace`, `inspect`, `erase`, `rescue`, `bmc-reset`, `firmware-update`. Each makes one operation on one Machine, which
-owns it, and waits for its end. The Machine does not own an `erase`, whose report stays.
+`replace`, `inspect`, `erase`, `rescue`, `bmc-reset`, `firmware-update`, `bmc-rotate-password`. Each makes one operation
+on one Machine, which owns it, and waits for its end. The Machine does not own an `erase`, whose report stays.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ KINDS: Final = {
     "rescue": OperationKind.HOST_RESCUE,
     "bmc-reset": OperationKind.BMC_RESET,
     "firmware-update": OperationKind.FIRMWARE_UPDATE,
+    "bmc-rotate-password": OperationKind.BMC_ROTATE_PASSWORD,
 }
 
 

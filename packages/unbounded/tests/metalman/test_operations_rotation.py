@@ -1,0 +1,220 @@
+"""BMCRotatePassword on a lab BMC: one password of the Secret opens it at each moment, and it is set once."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode, b64encode
+from collections.abc import Coroutine
+from typing import Any, Final
+
+import pytest
+
+from tests.metalman.support.site import Cluster, metalman
+from tests.metalman.support.swift_time import run_swiftly
+from unbounded.api.core import SECRETS
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import NAMESPACE
+from unbounded.api.operation import MachineOperation
+from unbounded.metalman.password_rotation import SEEN_DISCARDED, SEEN_KEPT, SEEN_LOGIN, SEEN_STORED, SEEN_USED
+from unbounded_lab import machines as lab_machines
+from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.local import LabBmc
+from unbounded_lab.machines import PASSWORD_KEY, secret_name
+
+pytestmark = pytest.mark.slow
+
+NEXT: Final = f"{PASSWORD_KEY}-next"
+KIND: Final = "BMCRotatePassword"
+ENDS: Final = {"ends-sessions": BmcDials(rotation_ends_sessions=True), "keeps-sessions": BmcDials()}
+
+
+def run(scene: Coroutine[Any, Any, None]) -> None:
+    run_swiftly(scene)
+
+
+def result(operation: MachineOperation) -> tuple[str | None, str | None]:
+    return operation.status.phase, operation.status.reason
+
+
+def whats(operation: MachineOperation) -> list[str]:
+    return [one.what for one in operation.status.evidence]
+
+
+async def stored(cluster: Cluster, bmc: LabBmc) -> dict[str, str]:
+    """Return the passwords in the Secret of a BMC, by key."""
+    secret = await cluster.api.get(SECRETS, secret_name(bmc), namespace=NAMESPACE)
+    return {key: b64decode(value).decode() for key, value in secret.data.items()}
+
+
+async def put(cluster: Cluster, bmc: LabBmc, **passwords: str) -> None:
+    data = {key.replace("_", "-"): b64encode(value.encode()).decode() for key, value in passwords.items()}
+    await cluster.api.patch(SECRETS, secret_name(bmc), {"data": data}, namespace=NAMESPACE)
+
+
+@pytest.mark.parametrize(
+    "dials",
+    [
+        *(pytest.param(dials, id=name) for name, dials in ENDS.items()),
+        pytest.param(BmcDials(session_service="absent"), id="basic"),
+        pytest.param(BmcDials(rotation="action"), id="action"),
+        pytest.param(BmcDials(password_expired=True), id="expired"),
+        pytest.param(BmcDials(if_match_on_patch="required", etags="weak"), id="if-match"),
+        pytest.param(BmcDials(password_lengths=(20, 40)), id="long"),
+    ],
+)
+def test_a_new_password_is_set_once_and_used_without_a_refused_log_in(dials: BmcDials) -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc(dials=dials) as bmc, metalman(cluster):
+            former = bmc.password
+            (machine,) = await cluster.add(bmc)
+            operation = await cluster.done(KIND, machine)
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            passwords = await stored(cluster, bmc)
+            assert passwords == {PASSWORD_KEY: bmc.password}
+            assert bmc.password != former
+            assert len(bmc.password) == (20 if dials.password_lengths else 16)
+            assert bmc.bmc.access.passwords_set == [bmc.password]
+            assert bmc.bmc.access.refused_logins == 0
+            assert whats(operation) == [SEEN_STORED, SEEN_LOGIN, SEEN_USED]
+            reboot = await cluster.done("HostReboot", machine)
+            assert result(reboot) == ("Complete", "Succeeded"), reboot.status.message
+            assert bmc.bmc.access.refused_logins == 0
+            assert not any(bmc.password in str(write.new) for write in cluster.written if write.kind != "Secret")
+
+    run(scene())
+
+
+@pytest.mark.parametrize("after_s", [0.0, 20.0])
+def test_a_lost_answer_is_decided_by_a_log_in(after_s: float) -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        dials = BmcDials(lost_after=1, rotation_after_s=after_s, rotation_ends_sessions=True)
+        async with LabBmc(dials=dials) as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            operation = await cluster.done(KIND, machine)
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            assert await stored(cluster, bmc) == {PASSWORD_KEY: bmc.password}
+            assert len(bmc.bmc.access.passwords_set) == 1
+            assert bmc.bmc.access.refused_logins <= 1
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("dials", "reason"),
+    [
+        pytest.param(BmcDials(lost_before=1), "OutcomeUnknown", id="never-arrived"),
+        pytest.param(BmcDials(rotation="ignored"), "NoEffect", id="ignored"),
+        pytest.param(BmcDials(rotation_after_s=20.0), "NoEffect", id="late"),
+    ],
+)
+def test_without_the_effect_both_passwords_stay_and_the_next_rotation_completes(dials: BmcDials, reason: str) -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc(dials=dials) as bmc, metalman(cluster):
+            former = bmc.password
+            (machine,) = await cluster.add(bmc)
+            operation = await cluster.done(KIND, machine)
+            assert result(operation) == ("Failed", reason), operation.status.message
+            assert SEEN_KEPT in whats(operation)
+            passwords = await stored(cluster, bmc)
+            assert passwords.keys() == {PASSWORD_KEY, NEXT}
+            assert passwords[PASSWORD_KEY] == bmc.password == former
+            refused = bmc.bmc.access.refused_logins
+            assert refused <= 1
+            await asyncio.sleep(20)
+            await bmc.set_dials(rotation="works", lost_before=0, rotation_after_s=0.0)
+            again = await cluster.done(KIND, machine, name="again")
+            assert result(again) == ("Complete", "Succeeded"), again.status.message
+            assert await stored(cluster, bmc) == {PASSWORD_KEY: bmc.password}
+            assert bmc.password != former
+            assert bmc.bmc.access.refused_logins - refused <= 1
+
+    run(scene())
+
+
+def test_a_password_that_the_bmc_refuses_is_discarded_and_shown_nowhere() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc(dials=BmcDials(rotation="refused")) as bmc, metalman(cluster):
+            former = bmc.password
+            (machine,) = await cluster.add(bmc)
+            await put(cluster, bmc, password_next="of-a-user-1")
+            operation = await cluster.done(KIND, machine)
+            assert result(operation) == ("Failed", "NewPasswordRefused"), operation.status.message
+            words = "The value '***' for the property Password is not a format that the property can accept."
+            assert words in (operation.status.message or "")
+            assert SEEN_DISCARDED in whats(operation)
+            assert await stored(cluster, bmc) == {PASSWORD_KEY: former}
+            assert bmc.bmc.access.passwords_set == []
+            assert bmc.bmc.access.refused_logins == 0
+            assert not any("of-a-user-1" in str(write.new) for write in cluster.written if write.kind != "Secret")
+
+    run(scene())
+
+
+def test_a_bmc_without_changeable_password_refuses_with_its_words() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc(dials=BmcDials(rotation="absent")) as bmc, metalman(cluster):
+            former = bmc.password
+            (machine,) = await cluster.add(bmc)
+            operation = await cluster.done(KIND, machine)
+            assert result(operation) == ("Failed", "NewPasswordRefused"), operation.status.message
+            assert "The property Password is a read-only property" in (operation.status.message or "")
+            assert await stored(cluster, bmc) == {PASSWORD_KEY: former}
+
+    run(scene())
+
+
+def test_a_rotation_that_was_left_after_the_set_is_finished_before_another_begins() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            await put(cluster, bmc, password_next="left-behind-1")
+            bmc.bmc.access.change_password("left-behind-1")
+            operation = await cluster.done(KIND, machine)
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            assert await stored(cluster, bmc) == {PASSWORD_KEY: bmc.password}
+            assert len(bmc.bmc.access.passwords_set) == 1
+            assert bmc.password != "left-behind-1"
+            assert bmc.bmc.access.refused_logins == 1
+
+    run(scene())
+
+
+def test_metalman_that_may_not_change_the_secret_says_the_command_and_sets_nothing() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            cluster.read_only.add("Secret")
+            operation = await cluster.done(KIND, machine)
+            assert result(operation) == ("Failed", "CredentialsReadOnly"), operation.status.message
+            assert f"--verb=get,patch --resource=secrets --resource-name={secret_name(bmc)}" in (
+                operation.status.message or ""
+            )
+            assert bmc.bmc.access.passwords_set == []
+
+    run(scene())
+
+
+@pytest.mark.parametrize(("field", "value"), [("username", "other"), ("passwordRef", None)])
+def test_another_machine_that_would_be_left_with_a_wrong_password_refuses_the_rotation(field: str, value: Any) -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            manifest = next(lab_machines.machines(bmc))
+            manifest["metadata"]["name"] = "twin"
+            redfish = manifest["spec"]["pxe"]["redfish"]
+            redfish[field] = value or {**redfish["passwordRef"], "name": "copy"}
+            await cluster.api.create(MACHINES, manifest)
+            operation = await cluster.done(KIND, machine)
+            assert result(operation) == ("Failed", "CredentialsShared"), operation.status.message
+            assert "Machine twin has the password of" in (operation.status.message or "")
+            assert bmc.bmc.access.passwords_set == []
+
+    run(scene())
