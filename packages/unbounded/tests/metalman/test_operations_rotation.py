@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode, b64encode
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
 
@@ -85,11 +85,12 @@ def test_a_new_password_is_set_once_and_used_without_a_refused_log_in(dials: Bmc
     run(scene())
 
 
+@pytest.mark.parametrize("ends_sessions", [True, False])
 @pytest.mark.parametrize("after_s", [0.0, 20.0])
-def test_a_lost_answer_is_decided_by_a_log_in(after_s: float) -> None:
+def test_a_lost_answer_is_decided_by_a_new_log_in(after_s: float, ends_sessions: bool) -> None:
     async def scene() -> None:
         cluster = Cluster()
-        dials = BmcDials(lost_after=1, rotation_after_s=after_s, rotation_ends_sessions=True)
+        dials = BmcDials(lost_after=1, rotation_after_s=after_s, rotation_ends_sessions=ends_sessions)
         async with LabBmc(dials=dials) as bmc, metalman(cluster):
             (machine,) = await cluster.add(bmc)
             operation = await cluster.done(KIND, machine)
@@ -197,6 +198,47 @@ def test_metalman_that_may_not_change_the_secret_says_the_command_and_sets_nothi
                 operation.status.message or ""
             )
             assert bmc.bmc.access.passwords_set == []
+
+    run(scene())
+
+
+def test_a_right_that_is_lost_after_the_set_leaves_both_passwords_and_an_open_bmc() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc(dials=BmcDials(rotation_ends_sessions=True)) as bmc:
+            (machine,) = await cluster.add(bmc)
+            async with metalman(cluster):
+                name = await cluster.ask(KIND, machine)
+                await cluster.in_stage(name, "SettingPassword")
+                cluster.read_only.add("Secret")
+                operation = await cluster.ended(name)
+                assert result(operation) == ("Failed", "CredentialsReadOnly"), operation.status.message
+                assert "the Secret has both passwords" in (operation.status.message or "")
+                assert bmc.bmc.access.refused_logins == 0
+            assert (await stored(cluster, bmc))[NEXT] == bmc.password
+            async with metalman(cluster):
+                reboot = await cluster.done("HostReboot", machine)
+                assert result(reboot) == ("Complete", "Succeeded"), reboot.status.message
+                assert bmc.bmc.access.refused_logins == 1
+
+    run(scene())
+
+
+@pytest.mark.parametrize("events", ["absent", "works"])
+def test_readers_of_the_power_have_no_log_in_rejected_meanwhile(events: Literal["absent", "works"]) -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        dials = BmcDials(rotation_ends_sessions=True, systems=("1", "2"), event_service=events)
+        async with LabBmc(dials=dials) as bmc, metalman(cluster, reads_per_s=5.0, events=events == "works"):
+            machine, other = await cluster.add(bmc)
+            await asyncio.sleep(120)
+            for number in range(3):
+                operation = await cluster.done(KIND, machine, name=f"rotation-{number}")
+                assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+                await asyncio.sleep(120)
+            assert len(bmc.bmc.access.passwords_set) == 3
+            assert bmc.bmc.access.refused_logins == 0
+            assert (await cluster.machine(other)).status.power is not None
 
     run(scene())
 

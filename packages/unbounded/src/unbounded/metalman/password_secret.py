@@ -16,11 +16,11 @@ from typing import Final
 from unbounded.api.core import SECRETS, Secret
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import RedfishSpec, SecretKeySelector
-from unbounded.api.names import NAMESPACE
 from unbounded.kube.errors import Forbidden, InvalidObject
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.metalman.access import BmcAccess, next_key, redfish_of
+from unbounded.metalman.password_grant import grant_commands
 from unbounded.metalman.reasons import CREDENTIALS_READ_ONLY, CREDENTIALS_SHARED
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.operations.ownership import authority_of
@@ -152,12 +152,8 @@ class PasswordSecrets:
 
 
 def _read_only(reference: SecretKeySelector, error: Exception) -> str:
-    namespace, secret, role = reference.namespace, reference.name, f"metalman-{reference.name}"
-    command = (
-        f"kubectl -n {namespace} create role {role} --verb=get,patch --resource=secrets --resource-name={secret} && "
-        f"kubectl -n {namespace} create rolebinding {role} --role={role} --serviceaccount={NAMESPACE}:metalman"
-    )
-    return f"metalman cannot change Secret {namespace}/{secret}: {error}; grant it with: {command}"
+    where, commands = f"{reference.namespace}/{reference.name}", " && ".join(grant_commands(reference))
+    return f"metalman cannot change Secret {where}: {error}; grant it with: {commands}"
 
 
 def check_conflict(machine: Machine, machines: Iterable[Machine]) -> None:

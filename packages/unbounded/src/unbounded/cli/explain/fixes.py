@@ -21,6 +21,7 @@ from unbounded.cli.explain.fix_commands import (
 )
 from unbounded.cli.explain.links import PLUGIN, Fix
 from unbounded.metalman import reasons as metal
+from unbounded.metalman.password_grant import grant_commands
 from unbounded.operations import reasons
 from unbounded.operations.record import run_of
 
@@ -39,6 +40,16 @@ def _password(machine: Machine | None, _operation: MachineOperation, _facts: Exp
     if machine is None or machine.spec.pxe is None or machine.spec.pxe.redfish is None:
         return ()
     return (secret_fix(machine.spec.pxe.redfish.password_ref, "--from-literal={key}=PASSWORD"),)
+
+
+def _password_grant(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    if machine is None or machine.spec.pxe is None or machine.spec.pxe.redfish is None:
+        return ()
+    role, binding = grant_commands(machine.spec.pxe.redfish.password_ref)
+    return (
+        Fix(role, "creates the right to change the Secret, which a policy limits to rotations"),
+        Fix(binding, "gives it to metalman"),
+    )
 
 
 def _certificate(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
@@ -145,6 +156,7 @@ OPERATION: Final[Mapping[str, Remedy]] = {
     reasons.EXECUTOR_LOST: fix_create_again,
     reasons.TARGET_CHANGED: _other_target,
     metal.CREDENTIALS_MISSING: _password,
+    metal.CREDENTIALS_READ_ONLY: _password_grant,
     metal.CREDENTIALS_REFUSED: _password,
     metal.CERTIFICATE_CHANGED: _certificate,
     metal.CERTIFICATE_UNTRUSTED: _redfish({"caBundle": "PEM"}, "trusts another authority"),
