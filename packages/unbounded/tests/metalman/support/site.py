@@ -66,7 +66,7 @@ class Cluster:
         self.now = now
         self.api = MemoryApi(defaults=_defaults, admit=self._note, now=now)
         self.written: list[Written] = []
-        self.read_only: set[str] = set()  # kinds that nobody may change
+        self.read_only: set[str] = set()  # kinds whose changes are forbidden
         self.bmcs: dict[str, LabBmc] = {}  # by the names of their Machines
         self._changed = asyncio.Event()
 
