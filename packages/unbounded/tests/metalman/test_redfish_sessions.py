@@ -35,6 +35,36 @@ async def test_close_deletes_the_session_and_the_next_call_opens_another(bmc: Fa
     assert bmc.opened == 2
 
 
+BUSY = says(lambda: error(503, "ServiceTemporarilyUnavailable", **{"Retry-After": "0.1"}))
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_session_that_a_busy_bmc_keeps_is_deleted_later(bmc: FakeBmc, status: int) -> None:
+    bmc.once("DELETE", f"{SESSIONS}/1", says(lambda: error(status, "ServiceTemporarilyUnavailable")))
+    async with BmcPool() as pool:
+        await pool.bmc(bmc.access()).system()
+    assert not bmc.tokens
+    assert bmc.count("DELETE", f"{SESSIONS}/1") == 2
+
+
+async def test_a_session_whose_deletion_failed_at_its_release_is_deleted_when_idle(bmc: FakeBmc) -> None:
+    bmc.once("DELETE", f"{SESSIONS}/1", BUSY)
+    async with BmcPool(BmcLimits(release_s=0.1, release_call_s=0.4, idle_s=0.2)) as pool:
+        await pool.bmc(bmc.access()).system()
+        pool.release_soon(bmc.access().url)
+        await eventually(lambda: not bmc.tokens)
+    assert bmc.opened == 1
+
+
+async def test_a_new_log_in_does_not_depend_on_the_deletion_of_the_session(bmc: FakeBmc) -> None:
+    bmc.always("DELETE", f"{SESSIONS}/1", BUSY)
+    async with BmcPool(BmcLimits(close_s=0.1)) as pool:
+        await pool.bmc(bmc.access()).system()
+        await pool.client(bmc.access()).channel.log_in_anew()
+        await pool.bmc(bmc.access()).system()
+    assert bmc.opened == 2
+
+
 async def test_a_session_that_nobody_uses_is_deleted(bmc: FakeBmc) -> None:
     async with BmcPool(BmcLimits(idle_s=0.1)) as pool:
         await pool.bmc(bmc.access()).system()

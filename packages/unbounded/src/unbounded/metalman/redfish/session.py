@@ -34,6 +34,9 @@ from unbounded.metalman.redfish.ports import (
 from unbounded.metalman.redfish.quirks import LOGIN_REFUSED, NO_SESSIONS, SESSION_LIMIT
 
 ERROR_BYTES: Final = 1 << 16  # of an answer in place of a stream
+DELETION_PAUSE_S: Final = (
+    0.5  # to the next attempt to delete a session, if a busy BMC names no time; after the last one
+)
 
 log = Log(__name__)
 
@@ -202,9 +205,26 @@ class BmcChannel:
             log.warning("cannot delete redfish session", error=error, bmc=self.where)
 
     async def _delete_session(self, unused_s: float, limit_s: float) -> None:
-        async with asyncio.timeout(limit_s), self._gate.call(within_s=limit_s):
-            if self.unused_s(loop_time()) >= unused_s:
-                await self._auth.end(within_s=limit_s)
+        deadline = loop_time() + limit_s
+        async with asyncio.timeout(limit_s):
+            while True:
+                try:
+                    async with self._gate.call(within_s=limit_s):
+                        if self.unused_s(loop_time()) >= unused_s:
+                            await self._auth.end(within_s=limit_s)
+                        return
+                except BmcBusy as error:
+                    left_s = deadline - loop_time() - DELETION_PAUSE_S
+                    if left_s <= 0:
+                        raise
+                    await asyncio.sleep(min(error.retry_after_s or DELETION_PAUSE_S, left_s))
+
+    async def log_in_anew(self) -> None:
+        """Let the next call log in, even if the BMC does not delete the present session."""
+        await self.delete_session()
+        if self.has_session:
+            log.warning("redfish session left open: the BMC did not delete it", bmc=self.where)
+            self._auth.forget_session()
 
 
 def _left(deadline: float) -> float:
@@ -298,7 +318,7 @@ class BmcAuth:
             PasswordRejected: the request used basic auth, and no other password is left.
         """
         if self._token:
-            self._token = self._session = ""
+            self.forget_session()
             return True
         self._basic = ""
         self._reject(answer)
@@ -374,20 +394,24 @@ class BmcAuth:
         """Delete the session, if there is one, and forget basic auth, so that the next call tries a session again.
 
         Raises:
-            Failure: the BMC did not answer; the session is kept for later use or deletion.
+            Failure: the BMC did not answer, or was busy; the session is kept for later use or deletion.
         """
-        token, session = self._token, self._session
-        self._token = self._session = self._basic = ""
-        if not token:
+        self._basic = ""
+        if not self._token:
             return
         where = self._http.endpoint.origin
-        if not session:
+        if not self._session:
             log.warning("redfish session left open: the BMC did not report its address", bmc=where)
+            self.forget_session()
             return
-        headers = {"X-Auth-Token": token}
-        try:
-            answer = await self._http.send("DELETE", session, headers=headers, within_s=within_s)
-        except Failure:
-            self._token, self._session = token, session
-            raise
+        headers = {"X-Auth-Token": self._token}
+        answer = await self._http.send("DELETE", self._session, headers=headers, within_s=within_s)
+        if answer.status == 429 or answer.status >= 500:
+            message = f"{where}: the deletion of the session answered {answer.status}"
+            raise BmcBusy(message, retry_after_s=answer.retry_after_s)
+        self.forget_session()
         log.debug("redfish session deleted", bmc=where, status=answer.status)
+
+    def forget_session(self) -> None:
+        """Use the session no longer, without deleting it."""
+        self._token = self._session = ""
