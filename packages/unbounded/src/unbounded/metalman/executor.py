@@ -14,7 +14,7 @@ from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, MachineOperationSpec, OperationKind
 from unbounded.kube.cache import Cache
-from unbounded.kube.clock import WallClock, utc_now
+from unbounded.kube.clock import WallClock, loop_time, utc_now
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.metalman import (
@@ -36,6 +36,7 @@ from unbounded.metalman.host_network import network_faults
 from unbounded.metalman.password_secret import PasswordSecrets, check_conflict
 from unbounded.metalman.power_events import PowerEvents
 from unbounded.metalman.power_reading import PowerReadings
+from unbounded.metalman.read_times import ReadTimes
 from unbounded.metalman.reasons import (
     ADDRESS_INVALID,
     BMC_REFUSED,
@@ -121,12 +122,10 @@ def _procedure_of(
     *,
     attempts: int,
     longest_pause_s: float,
-    polls_s: tuple[float, ...] | None,
 ) -> Procedure:
     """Return the procedure of all operations of a kind that have these parameters: each pass reads it several times."""
     spec = MachineOperationSpec(operation_kind=kind, parameters=dict(parameters))
-    tuned = PROCEDURES[kind](MachineOperation(spec=spec)).tuned(attempts=attempts, longest_pause_s=longest_pause_s)
-    return tuned if polls_s is None else dataclasses.replace(tuned, polls_s=polls_s)
+    return PROCEDURES[kind](MachineOperation(spec=spec)).tuned(attempts=attempts, longest_pause_s=longest_pause_s)
 
 
 class RedfishExecutor:
@@ -168,6 +167,7 @@ class RedfishExecutor:
         self._sharing = sharing
         self._readings = readings or PowerReadings()
         self._events = events or PowerEvents()
+        self._read_times = ReadTimes()
 
     @property
     def name(self) -> str:
@@ -187,9 +187,18 @@ class RedfishExecutor:
         if kind in NETBOOT_PROCEDURES and not self._netboot and operation.status.execution is None:
             raise Refusal(reasons.UNSUPPORTED_OPERATION, NO_NETBOOT)
         parameters = frozenset(operation.spec.parameters.items())
-        arrive = kind in power.PROCEDURES and self._events.arrive(operation.spec.machine_ref or "")
-        polls_s = EVENT_POLLS_S if arrive else None
-        return _procedure_of(kind, parameters, attempts=self._attempts, longest_pause_s=self._poll_s, polls_s=polls_s)
+        found = _procedure_of(kind, parameters, attempts=self._attempts, longest_pause_s=self._poll_s)
+        polls_s = self._polls_s(operation, found) if kind in power.PROCEDURES else found.polls_s
+        return found if polls_s == found.polls_s else dataclasses.replace(found, polls_s=polls_s)
+
+    def _polls_s(self, operation: MachineOperation, procedure: Procedure) -> tuple[float, ...]:
+        """Return the pauses between two observations of the power, in the operation's stage."""
+        machine = operation.spec.machine_ref or ""
+        if self._events.arrive(machine):
+            return EVENT_POLLS_S
+        stage = operation.status.targets[0].stage if operation.status.targets else ""
+        action, _fact = power.EFFECTS.get(stage or "", ("", None))
+        return (*self._read_times.first_pauses(machine, action), *procedure.polls_s)
 
     def endpoint(self, machine: Machine) -> str:
         redfish = redfish_of(machine)
@@ -219,9 +228,14 @@ class RedfishExecutor:
             return dataclasses.replace(observation, evidence=(*erased, *rescue_evidence(target.machine, boot)))
         if target.operation.spec.operation_kind in BMC_PROCEDURES:
             return await self._observe_bmc(target)
+        began_at = loop_time()
         state = await self._system(target.machine)
-        where = _system_path(target.machine, state)
-        return Observation(fact=power.BmcPowerFact(state.power.value), detail=_power_text(where, state), where=where)
+        where, fact = _system_path(target.machine, state), power.BmcPowerFact(state.power.value)
+        action, effect = power.EFFECTS.get(target.run.stage, ("", None))
+        self._read_times.read(
+            target.machine.name, state.model, action, began_at, loop_time(), is_effective=fact is effect
+        )
+        return Observation(fact, detail=_power_text(where, state), where=where)
 
     async def _observe_bmc(self, target: Target) -> Observation:
         is_rotation = target.operation.spec.operation_kind == OperationKind.BMC_ROTATE_PASSWORD
@@ -318,6 +332,7 @@ class RedfishExecutor:
             raise await self._refusal(target.machine, access, error) from error
         facts = {"machine": target.machine.name, "wanted": action}
         if isinstance(accepted, ResetAcceptance):
+            self._read_times.accepted(target.machine.name, action, loop_time())
             log.info("power accepted", **facts, sent=accepted.sent, note=accepted.note)
             return None
         log.info("action accepted", **facts)
@@ -329,6 +344,7 @@ class RedfishExecutor:
             return await self._act(target, bmc, action, before)
         except Failure:
             self._events.failed(target.machine.name)
+            self._read_times.failed(target.machine.name)
             raise
 
     async def _act(self, target: Target, bmc: PooledBmc, action: str, before: float) -> ResetAcceptance | str | None:

@@ -243,7 +243,8 @@ _POLL: Final = Option(
     "operation-poll-interval",
     duration,
     "5s",
-    "Limit the pause between two observations of a host whose BMC sends no events",
+    "Limit the pause between two observations of a host whose BMC sends no events; the first one after an action is "
+    "later where hosts of its model needed longer",
     "DURATION",
 )
 _POWER_READS: Final = Option(

@@ -75,6 +75,15 @@ IS_POWERING_ON: Final = ConditionUpdate(ConditionType.POWERED_OFF, ConditionStat
 IS_ON: Final = ConditionUpdate(ConditionType.POWERED_OFF, None)
 FACT_CONDITIONS: Final[Mapping[StrEnum, ConditionUpdate]] = {BmcPowerFact.ON: IS_ON, BmcPowerFact.OFF: IS_OFF}
 
+EFFECTS: Final[Mapping[str, tuple[str, BmcPowerFact]]] = {
+    SHUTTING_DOWN: (SHUT_DOWN, BmcPowerFact.OFF),
+    WAITING_OFF: (SWITCH_OFF, BmcPowerFact.OFF),
+    WAITING_OFF_AGAIN: (SWITCH_OFF, BmcPowerFact.OFF),
+    WAITING_ON: (SWITCH_ON, BmcPowerFact.ON),
+    WAITING_ON_AGAIN: (SWITCH_ON, BmcPowerFact.ON),
+}
+"""The action whose effect a stage waits for, and the fact that shows it."""
+
 Table = Mapping[tuple[str, StrEnum], Step]
 
 

@@ -527,7 +527,8 @@ class Engine:
             return 0.0
         was_sent = state.answer.outcome in (CallOutcome.ACCEPTED, CallOutcome.UNKNOWN)
         left_s = max(self._ends_at(context) - self._loop_time(), 0.0)
-        return min(context.procedure.poll_s(0), left_s) if was_sent else 0.0
+        procedure, _refused = self._procedure(context.operation)  # the answer may show when to observe
+        return min(procedure.poll_s(0), left_s) if was_sent else 0.0
 
     # Ending
 

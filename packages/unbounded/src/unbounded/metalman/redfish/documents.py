@@ -107,6 +107,7 @@ def system(document: Mapping[str, Any], *, path: str, device_id: str, etag: str 
         boot_targets=_texts(boot, "BootSourceOverrideTarget@Redfish.AllowableValues"),
         uuid=_text(document, "UUID"),
         etag=etag,
+        model="/".join(clean(_text(document, name) or "")[:64] for name in ("Manufacturer", "Model")).strip("/"),
     )
     return SystemReading(
         path=path,

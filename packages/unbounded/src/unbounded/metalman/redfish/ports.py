@@ -69,6 +69,7 @@ class SystemState:
     boot_targets: tuple[str, ...] | None
     uuid: str | None
     etag: str | None
+    model: str = ""  # manufacturer and model; "" if the BMC names neither
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +218,7 @@ class BmcLimits:
     release_call_s: float = 10.0  # the same if no caller waits
     # from the end of work to the deletion of its session: longer than most polls, shorter than a keep-alive
     release_s: float = 2.0
-    idle_s: float = 15.0  # until an unused session is deleted
+    idle_s: float = 120.0  # until an unused session is deleted: longer than most hosts need to shut down
     forget_s: float = 900.0  # until an unused client is forgotten
     silence_s: float = 4 * 3600.0  # until a stream without a byte is opened again
 
