@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.api.conditions import camel_reason, fit_message, remove_condition, set_condition
+from unbounded.api.conditions import camel_reason, commands_last, fit_message, remove_condition, set_condition
 from unbounded.api.fields import CONDITION_REASON, MAX_MESSAGE, MAX_REASON
 
 EARLIER = "2026-01-01T00:00:00Z"
@@ -101,3 +101,22 @@ def test_long_texts_are_cut_to_the_limits() -> None:
     assert len(cut) == MAX_MESSAGE
     assert cut.endswith("é…")
     assert fit_message("é" * MAX_MESSAGE) == "é" * MAX_MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no command: kubectl is a word here", "no command: kubectl is a word here"),
+        ("it failed; drain it\nkubectl drain m1\n", "it failed; drain it\nkubectl drain m1"),
+        (
+            "drain it\nkubectl drain m1\n; the host is On [since 1]",
+            "drain it; the host is On [since 1]\nkubectl drain m1",
+        ),
+        ("two\nkubectl a\nkubectl b\n; more", "two; more\nkubectl a\nkubectl b"),
+        ("one\nkubectl a\n; after that\nkubectl a\n; more", "one; after that; more\nkubectl a"),
+        ("lines\nof an error\nstay", "lines\nof an error\nstay"),
+    ],
+)
+def test_a_message_ends_with_its_commands(text: str, message: str) -> None:
+    assert commands_last(text) == message
+    assert commands_last(message) == message

@@ -248,11 +248,19 @@ ERASE: Final = "kubectl unbounded machine replace m1 --erase-disk"
 @pytest.mark.parametrize(
     ("disks", "target", "end"),
     [
-        ((FOREIGN_A, B), "/dev/sda", f": LVM; sdb (480000 MB, wwn-0x5000b2): blank; to erase it: {ERASE} A1"),
-        ((FOREIGN_A, LARGE_SECTORS), "", f"; to erase it: {ERASE} A1"),
-        ((FOREIGN_A, FOREIGN_B), "", f"; to erase one of A1, B2: {ERASE} SERIAL"),
-        ((replace(FOREIGN_A, serial_number="A 1'"),), "", f"""; to erase it: {ERASE} 'A 1'"'"''"""),
-        ((replace(FOREIGN_A, serial_number="-1"),), "", f"; to erase it: {ERASE}=-1"),
+        (
+            (FOREIGN_A, B),
+            "/dev/sda",
+            f": LVM; sdb (480000 MB, wwn-0x5000b2): blank; the command at the end erases it\n{ERASE} A1\n",
+        ),
+        ((FOREIGN_A, LARGE_SECTORS), "", f"; the command at the end erases it\n{ERASE} A1\n"),
+        ((FOREIGN_A, FOREIGN_B), "", f"; the command at the end erases one of A1, B2\n{ERASE} SERIAL\n"),
+        (
+            (replace(FOREIGN_A, serial_number="A 1'"),),
+            "",
+            f"""; the command at the end erases it\n{ERASE} 'A 1'"'"''\n""",
+        ),
+        ((replace(FOREIGN_A, serial_number="-1"),), "", f"; the command at the end erases it\n{ERASE}=-1\n"),
         ((replace(FOREIGN_A, serial_number=None),), "", "LVM"),
         ((replace(FOREIGN_A, serial_number="A,1"),), "", "LVM"),
         ((replace(FOREIGN_A, serial_number="B2"), B), "/dev/sda", "blank"),
@@ -275,7 +283,7 @@ def test_no_list_of_disks_cuts_off_the_command() -> None:
     many = tuple(disk(f"sd{letter}", FOREIGN, serial=letter * 2, contents="x" * 500) for letter in "abcdefg")
     choice = choose_disk(many, DiskSelection("/dev/sdb", machine="m1"))
     assert isinstance(choice, DiskRefused)
-    assert choice.message.endswith(f"; to erase it: {ERASE} bb")
+    assert choice.message.endswith(f"; the command at the end erases it\n{ERASE} bb\n")
     assert len(choice.message) <= 1000
 
 

@@ -142,7 +142,7 @@ def test_a_host_whose_node_is_not_drained_is_not_touched(spec: dict[str, Any], w
             (machine,) = await cluster.add(bmc)
             async with netboot_host(cluster, machine):
                 message = await ended_with_node(cluster, machine, spec, {})
-            assert message == f"Node {machine} {words}; drain it: kubectl drain {machine} --ignore-daemonsets"
+            assert message == f"Node {machine} {words}; drain it\nkubectl drain {machine} --ignore-daemonsets"
             assert bmc.power() is HostPower.ON
             assert [event for event in bmc.history() if event.what == "pressed"] == []
 

@@ -40,6 +40,13 @@ def whats(operation: MachineOperation) -> list[str]:
     return [one.what for one in operation.status.evidence]
 
 
+def grants(operation: MachineOperation) -> tuple[str, str]:
+    """Return the ends of the commands, which are the last lines of the message and nothing else."""
+    _words, role, binding = (operation.status.message or "").split("\n")
+    assert (role.split()[3:5], binding.split()[3:5]) == (["create", "role"], ["create", "rolebinding"])
+    return " ".join(role.split()[6:]), binding.split()[-1]
+
+
 async def stored(cluster: Cluster, bmc: LabBmc) -> dict[str, str]:
     """Return the passwords in the Secret of a BMC, by key."""
     secret = await cluster.api.get(SECRETS, secret_name(bmc), namespace=NAMESPACE)
@@ -194,8 +201,9 @@ def test_metalman_that_may_not_change_the_secret_says_the_command_and_sets_nothi
             cluster.read_only.add("Secret")
             operation = await cluster.done(KIND, machine)
             assert result(operation) == ("Failed", "CredentialsReadOnly"), operation.status.message
-            assert f"--verb=get,patch --resource=secrets --resource-name={secret_name(bmc)}" in (
-                operation.status.message or ""
+            assert grants(operation) == (
+                f"--verb=get,patch --resource=secrets --resource-name={secret_name(bmc)}",
+                "--serviceaccount=unbounded-kube:metalman",
             )
             assert bmc.bmc.access.passwords_set == []
 
@@ -214,6 +222,7 @@ def test_a_right_that_is_lost_after_the_set_leaves_both_passwords_and_an_open_bm
                 operation = await cluster.ended(name)
                 assert result(operation) == ("Failed", "CredentialsReadOnly"), operation.status.message
                 assert "the Secret has both passwords" in (operation.status.message or "")
+                assert grants(operation)[1] == "--serviceaccount=unbounded-kube:metalman"
                 assert bmc.bmc.access.refused_logins == 0
             assert (await stored(cluster, bmc))[NEXT] == bmc.password
             async with metalman(cluster):

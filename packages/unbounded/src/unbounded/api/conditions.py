@@ -12,6 +12,8 @@ from unbounded.api.fields import CONDITION_REASON, MAX_MESSAGE, MAX_REASON
 
 Raw = dict[str, Any]
 
+COMMAND_LINE: Final = re.compile(r"\n(kubectl [^\n]*)(?:\n(?!kubectl )|(?=\n)|$)")
+
 
 class ConditionStatus(StrEnum):
     TRUE = "True"
@@ -338,6 +340,17 @@ def named_alike(machines: Iterable[str]) -> str:
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     plural = len(names) > 1
     return f"Machine{'s' if plural else ''} {', '.join(names[:MAX_NAMES])}{more} {'name' if plural else 'names'}"
+
+
+def split_commands(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the words of a message, and the kubectl commands that stand in it on lines of their own."""
+    return COMMAND_LINE.sub("", text), tuple(dict.fromkeys(COMMAND_LINE.findall(text)))
+
+
+def commands_last(text: str) -> str:
+    """Return a message with its commands at its end: the writer of each part may append words to another's."""
+    words, commands = split_commands(text)
+    return "\n".join((words, *commands))
 
 
 def fit_message(text: str, limit: int = MAX_MESSAGE) -> str:

@@ -308,14 +308,14 @@ def unidentified_serial(erase: Sequence[str], disks: Sequence[DiskFacts]) -> Ser
 
 
 def erase_command(machine: str, serials: Sequence[str]) -> str:
-    """Return the command that permits the erasure of one of some disks; empty where there is none."""
+    """Return the words and the command that permits the erasure of one of some disks; empty where there is none."""
     if not serials or not machine:
         return ""
     command = f"kubectl unbounded machine replace {machine} --erase-disk"
     if len(serials) > 1:
-        return f"; to erase one of {', '.join(serials[:LISTED])}: {command} SERIAL"
+        return f"; the command at the end erases one of {', '.join(serials[:LISTED])}\n{command} SERIAL\n"
     between = "=" if serials[0].startswith("-") else " "
-    return f"; to erase it: {command}{between}{shlex.quote(serials[0])}"
+    return f"; the command at the end erases it\n{command}{between}{shlex.quote(serials[0])}\n"
 
 
 def unfit(disk: DiskFacts, image_bytes: int, sectors: Collection[int]) -> str:

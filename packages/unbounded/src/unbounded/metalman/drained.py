@@ -34,7 +34,7 @@ async def check(api: Api, machine: Machine) -> None:
     pods = (await api.list(PODS, fields=f"spec.nodeName={name}")).items
     why = not_drained(node, pods)
     if why:
-        raise Refusal(NODE_NOT_DRAINED, f"Node {name} {why}; drain it: kubectl drain {name} --ignore-daemonsets")
+        raise Refusal(NODE_NOT_DRAINED, f"Node {name} {why}; drain it\nkubectl drain {name} --ignore-daemonsets\n")
 
 
 def not_drained(node: Node, pods: tuple[Pod, ...]) -> str:

@@ -152,8 +152,8 @@ class PasswordSecrets:
 
 
 def _read_only(reference: SecretKeySelector, error: Exception) -> str:
-    where, commands = f"{reference.namespace}/{reference.name}", " && ".join(grant_commands(reference))
-    return f"metalman cannot change Secret {where}: {error}; grant it with: {commands}"
+    where, commands = f"{reference.namespace}/{reference.name}", "\n".join(grant_commands(reference))
+    return f"metalman cannot change Secret {where}: {error}; the commands at the end grant it\n{commands}\n"
 
 
 def check_conflict(machine: Machine, machines: Iterable[Machine]) -> None:

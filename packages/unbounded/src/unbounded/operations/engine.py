@@ -14,6 +14,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
+from unbounded.api.conditions import commands_last
 from unbounded.api.erasure import merge_erasures
 from unbounded.api.failures import Failure, Stale
 from unbounded.api.machine import Machine
@@ -533,6 +534,7 @@ class Engine:
     # Ending
 
     async def _finish(self, context: ReconcileContext, decision: Finish, where: str = "") -> float | None:
+        decision = replace(decision, text=commands_last(decision.text))
         if context.state.late_calls(self._loop_time()):
             await self._status.keep_lock(context)
         written = await self._status.finish(context, decision, where)

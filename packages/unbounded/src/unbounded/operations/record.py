@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded.api.conditions import commands_last
 from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.fields import ApiStruct, Cause, Evidence
 from unbounded.api.meta import Condition
@@ -138,9 +139,9 @@ def _names(struct: type[ApiStruct]) -> tuple[str, ...]:
 def wait_message(text: str, waiting: Waiting | None) -> str:
     """Return the message of a wait with its holder, begin and end."""
     if waiting is None:
-        return text
+        return commands_last(text)
     times = f"since {waiting.since}" + (f", until {waiting.until}" if waiting.until else "")
-    return f"{text} [{waiting.held_by}, {times}]" if waiting.held_by else f"{text} [{times}]"
+    return commands_last(f"{text} [{waiting.held_by}, {times}]" if waiting.held_by else f"{text} [{times}]")
 
 
 def _change(before: Cause | None, now: Cause | None) -> dict[str, Any] | None:

@@ -78,6 +78,19 @@ async def test_operation_without_an_executor_is_rejected(world: World) -> None:
 
 
 @story
+async def test_the_command_of_a_message_is_a_fix_and_not_in_the_words(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1", ssh=SSH)
+    await world.operation("op", "HostPowerOff", "m1")
+    await world.ended("op")
+    change = {"message": "the Node is not drained; drain it\nkubectl drain m1 --ignore-daemonsets"}
+    await world.api.patch(MACHINE_OPERATIONS, "op", {"status": change}, subresource="status")
+    (link,) = await why(world.api, "op")
+    assert link.what.endswith("the Node is not drained; drain it")
+    assert commands([link]) == ["kubectl edit machine m1", "kubectl drain m1 --ignore-daemonsets"]
+
+
+@story
 async def test_why_reports_a_missing_machina(world: World) -> None:
     """The reason is known before a component reports it."""
     await world.machine("m1", ssh=SSH)

@@ -114,7 +114,9 @@ ERASED = DiskErasure(serial_number="S-sda", contents="LVM")
 def test_foreign_data_is_refused_with_the_command_that_permits_its_erasure() -> None:
     message = refusal(device(), FOREIGN_A)
     assert "spec.devices[0]: sda (17.2 GB, wwn-0xsda) holds data of others: LVM" in message
-    assert message.endswith("; to erase it: kubectl unbounded machine replace m1 --erase-disk S-sda")
+    assert message.endswith(
+        "; the command at the end erases it\nkubectl unbounded machine replace m1 --erase-disk S-sda\n"
+    )
     assert "kubectl" not in refusal(device(), FOREIGN_A, machine="")
 
 

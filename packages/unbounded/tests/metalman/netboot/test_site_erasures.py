@@ -225,7 +225,7 @@ async def test_no_disk_is_begun_while_the_node_takes_pods_again(world: World) ->
     refused = await said(world, "S1", "Erasing")
     assert (refused.code, refused.body["error"]) == (
         409,
-        "Node m1 is not cordoned; drain it: kubectl drain m1 --ignore-daemonsets",
+        "Node m1 is not cordoned; drain it\nkubectl drain m1 --ignore-daemonsets\n",
     )
     assert {one.serial_number: one.state for one in (await netboot(world)).erasures}["S1"] == "Untouched"
     assert await said(world, "S2", "Erased") == OK  # what was begun goes on

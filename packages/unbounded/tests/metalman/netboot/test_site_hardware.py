@@ -288,7 +288,7 @@ async def test_a_foreign_disk_is_refused_with_the_command_that_permits_erasure(t
         answer = await reported(world, HardwareFacts(disks=(FOREIGN,)))
         command = "kubectl unbounded machine replace m1 --erase-disk S1"
         assert answer.code == 409
-        assert str(answer.body["error"]).endswith(f"ext4 LABEL=data; to erase it: {command}")
+        assert str(answer.body["error"]).endswith(f"ext4 LABEL=data; the command at the end erases it\n{command}\n")
         netboot = (await world.status()).status.netboot
         assert netboot is not None
         assert (netboot.message, netboot.erasure) == (answer.body["error"], None)

@@ -124,7 +124,7 @@ async def test_foreign_disks_are_written_with_consent_that_is_recorded_and_valid
     async with netboot_site(tmp_path / "without") as world:
         await requested(world)
         refused = await reported(world, *foreign)
-        assert str(refused.body["error"]).endswith("--erase-disk S-sda")
+        assert str(refused.body["error"]).endswith("--erase-disk S-sda\n")
 
 
 async def test_a_layout_that_is_not_the_announced_one_is_not_served(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from unbounded.api.conditions import split_commands
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.cli.deploy.machine_manifests import name_of
@@ -25,6 +26,8 @@ from unbounded.metalman.password_grant import grant_commands
 from unbounded.operations import reasons
 from unbounded.operations.record import run_of
 
+NAMED: Final = "is the one that the message means"
+
 
 def fixes_for(
     reason: str, machine: Machine | None, operation: MachineOperation, facts: ExplainFacts
@@ -32,6 +35,8 @@ def fixes_for(
     """Return fixes for the reason for which an operation waits or has failed; empty where none is known."""
     remedy = OPERATION.get(reason)
     found = () if remedy is None else remedy(machine, operation, facts)
+    named = split_commands(operation.status.message or "")[1]
+    found += tuple(Fix(one, NAMED) for one in named if one not in {fix.command for fix in found})
     under_way = not operation.terminal and run_of(operation) is not None
     return tuple(fix for fix in found if not (under_way and fix.once_ended))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from unbounded.api.conditions import ConditionType
+from unbounded.api.conditions import ConditionType, split_commands
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.cli.explain.blockers import lock_holder
@@ -62,8 +62,8 @@ def explain_operation(name: str, facts: ExplainFacts) -> Explained:
 
 
 def message_without_times(operation: MachineOperation) -> str:
-    """Return the message without holder, since and until, which are shown beside it."""
-    message, waiting = operation.status.message or "", operation.status.waiting
+    """Return the message without commands, holder, since and until, which are shown beside it."""
+    (message, _commands), waiting = split_commands(operation.status.message or ""), operation.status.waiting
     return message.removesuffix(wait_message("", waiting)) if waiting is not None else message
 
 
@@ -237,7 +237,8 @@ def _explain_ended(operation: MachineOperation, facts: ExplainFacts) -> Explaine
     status, machine = operation.status, _machine(operation, facts)
     reason = status.reason or ""
     how = f"{status.phase}/{reason}" if reason and reason != reasons.SUCCEEDED else f"{status.phase}"
-    what = f"{operation.spec.operation_kind} has ended: {how}: {status.message or reasons.MEANING.get(reason, '')}"
+    words = message_without_times(operation) or reasons.MEANING.get(reason, "")
+    what = f"{operation.spec.operation_kind} has ended: {how}: {words}"
     failed = status.phase == OperationPhase.FAILED
     fixes = fixes_for(reason, machine, operation, facts) if failed else ()
     link = ExplainLink(
