@@ -46,6 +46,7 @@ class EventWatcher:
         self._names: dict[Key, set[str]] = {}
         self._keys: dict[str, Key] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._open: set[Key] = set()  # streams
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -71,6 +72,8 @@ class EventWatcher:
         if key is not None and machine is not None:
             self._keys[name] = key
             self._names.setdefault(key, set()).add(name)
+            if key in self._open:
+                self._events.opened(name)
             if key not in self._tasks:
                 delay_s = SETTLE_S + SPREAD_S * machine_share(machine.metadata.uid)
                 self._tasks[key] = streams.create_task(self._follow(key, delay_s), name=f"events of {key[0]}")
@@ -103,6 +106,7 @@ class EventWatcher:
                 async with aclosing(self._pool.bmc(account).events()) as events:
                     async for origins in events:
                         is_open = True
+                        self._open.add(key)
                         self._hint(names, origins)
             except PasswordRejected:
                 await self._access.refused(machine, account)
@@ -115,6 +119,7 @@ class EventWatcher:
         except Exception:
             log.exception("cannot follow the events of the BMC", bmc=key[0])
         finally:
+            self._open.discard(key)
             self._events.closed(tuple(names))
             self._pool.release_soon(key[0])
         failures = 1 if is_open else failures + 1

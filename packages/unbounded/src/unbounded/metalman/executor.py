@@ -110,7 +110,8 @@ BMC_PROCEDURES: Final = {
     OperationKind.BMC_ROTATE_PASSWORD: password_rotation.rotate,
 }
 PROCEDURES: Final = {**power.PROCEDURES, **NETBOOT_PROCEDURES, **BMC_PROCEDURES}
-EVENT_POLLS_S: Final = (60.0, 120.0)  # between observations where an event is expected, in case that it never comes
+# between observations where an event is expected, in case that it is late or never comes
+EVENT_POLLS_S: Final = (20.0, 40.0, 120.0)
 
 log = Log("metalman")
 
