@@ -20,6 +20,7 @@ from unbounded.kube.process_tuning import raise_gc_threshold
 from unbounded.metalman.dhcp.model import Loader, address_octets
 from unbounded.metalman.http.ports import ReportAnswer
 from unbounded.metalman.http.server import HttpServer, HttpServerSettings
+from unbounded.metalman.media.tickets import TicketKey
 from unbounded.metalman.netboot.boot_requests import prefix_key
 from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import BootImages, FactUnknown, NetbootImage
@@ -66,6 +67,7 @@ async def main(kubeconfig: Path, folder: Path) -> None:
                 facts=Nothing(),
                 attestation=Nothing(),
                 key=await prefix_key(api),
+                tickets=TicketKey(bytes(32)),
                 server=address_octets(SERVER),
                 serve_url=f"http://{SERVER}",
             )

@@ -32,6 +32,7 @@ Raw = dict[str, Any]
 FOLDER: Final = "deploy/chart"
 SOURCES: Final = ROOT / "scripts" / "chart"
 SITE, PROVIDER, INTERFACE, RELAYS = "xsitex", "xproviderx", "xinterfacex", "xrelaysx"
+MEDIA_SECRET, MEDIA_URL = "xmediasecretx", "xmediaurlx"
 VALUES: Final = {"machina": "machina", MACHINE_OPS: "machineOps", "metalman": "metalman"}  # keys of values.yaml
 IMAGE, RESOURCES, PULL, CONFIG_MAP = "ximagex", "xresourcesx", "xpullx", "xconfigmapx"
 KEEP: Final = "helm.sh/resource-policy: keep\n"
@@ -142,7 +143,13 @@ def _machine_ops() -> str:
 def _metalman() -> str:
     def of(site: str) -> str:
         return _written(
-            workloads.metalman_objects(MetalmanWorkload(IMAGE, site, INTERFACE, (RELAYS,))), "metalman", _scoped
+            workloads.metalman_objects(
+                MetalmanWorkload(
+                    IMAGE, site, INTERFACE, (RELAYS,), (f"--media-url={MEDIA_URL}",), media_secret=MEDIA_SECRET
+                )
+            ),
+            "metalman",
+            _scoped,
         )
 
     cases = _cases(((".site", of(SITE)), ("", of(""))))
@@ -160,12 +167,24 @@ def _cases(cases: Iterable[tuple[str, str]]) -> str:
 
 
 def _scoped(text: str) -> str:
-    """Replace the placeholders of site, provider, interface and relays."""
+    """Replace the placeholders of site, provider, interface, relays and virtual media."""
     text = re.sub(rf": {SITE}$", ": {{ .site | quote }}", text, flags=re.MULTILINE)
     text = text.replace(SITE, "{{ .site }}").replace(PROVIDER, "{{ .provider }}")
-    either = "{{ if .interface }}--dhcp-interface={{ .interface }}{{ else }}--dhcp-auto-interface{{ end }}"
+    none = '{{ if eq (.dhcpMode | default "") "none" }}--dhcp-mode=none{{ else '
+    either = (
+        f"{none}if .interface }}}}--dhcp-interface={{{{ .interface }}}}{{{{ else }}}}--dhcp-auto-interface{{{{ end }}}}"
+    )
     some = '{{- with .relays }}\n        - --dhcp-relay={{ join "," . }}\n        {{- end }}'
-    return text.replace(f"--dhcp-interface={INTERFACE}", either).replace(f"- --dhcp-relay={RELAYS}", some)
+    text = text.replace(f"--dhcp-interface={INTERFACE}", either).replace(f"- --dhcp-relay={RELAYS}", some)
+    url = "{{- with .mediaURL }}\n        - --media-url={{ . }}\n        {{- end }}"
+    text = text.replace(f"- --media-url={MEDIA_URL}", url)
+    for lines in (
+        r"( +)- --media-certificate=.*\n.*\n",
+        r"( +)- name: media\n.*mountPath.*\n.*\n",
+        r"( +)- name: media\n.*secret:\n.*\n",
+    ):
+        text = re.sub(lines, r"\1{{- if .mediaSecret }}\n\g<0>\1{{- end }}\n", text)
+    return text.replace(MEDIA_SECRET, "{{ .mediaSecret }}")
 
 
 def _written(bodies: Iterable[Raw], component: str, scoped: Callable[[str], str]) -> str:

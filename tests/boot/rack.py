@@ -130,8 +130,12 @@ def seen(status: dict[str, Any]) -> set[str]:
 
 
 @asynccontextmanager
-async def rack(hardware: Hardware, net: Segment, folder: Path) -> AsyncIterator[Rack]:
-    """Everything, with the machine off; it ends with the block."""
+async def rack(hardware: Hardware, net: Segment, folder: Path, *flags: str) -> AsyncIterator[Rack]:
+    """Everything, with the machine off; it ends with the block.
+
+    Args:
+        flags: further ones of `unbounded up`.
+    """
     (folder / "registry").mkdir()
     data = folder / "data"
     reachable = ("--bind", "0.0.0.0", "--advertise-address", net.address)
@@ -140,7 +144,7 @@ async def rack(hardware: Hardware, net: Segment, folder: Path) -> AsyncIterator[
         docker_registry(folder / "registry") as registry,
         LabBmc(MACHINE, power=HostPower.OFF) as bmc,
         QemuMachine(hardware, bmc, net, folder / "machine") as machine,
-        up(data, *reachable, "--pxe-interface", net.bridge, "--log-level", "info") as running,
+        up(data, *reachable, "--pxe-interface", net.bridge, "--log-level", "info", *flags) as running,
     ):
         await running.says("netboot")
         made = Rack(running, bmc, machine, registry, folder, net.address)

@@ -9,17 +9,22 @@ import pytest
 import trustme
 
 from tests.boot.bench import MAC, bench
+from tests.boot.rack import ADDRESS, MACHINE, SEEN, blank_disk, rack, seen
+from tests.fetch.layers import from_layout
+from tests.fetch.registries import push
 from tests.support.qemu import Firmware, Hardware, Segment
 from tests.support.qemu.payload import grub_config, kernel, ram_disk
-from tests.support.qemu.tools import needed
+from tests.support.qemu.tools import built, needed
 from unbounded.metalman.media.image import FilePart, MediaContent, MediaImage, media_image
 from unbounded.metalman.media.server import MediaServerSettings, VirtualMediaServer
 from unbounded.metalman.media.tickets import MediaTicket, PresentedTicket, TicketKey
 from unbounded.metalman.redfish.ports import BootTarget
 
-pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.root, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.root, pytest.mark.timeout(1800)]
 
 BOOTS_S = 300.0
+INSTALLS_S = 1500.0
+DHCP_PORTS = ("0043", "0044")  # in hexadecimal, as /proc has them
 READS = """
 echo "guest: reads $(argument secret)"
 poweroff -f
@@ -89,3 +94,39 @@ async def test_firmware_starts_from_the_image_that_its_bmc_has_inserted(net: Seg
         await it.machine.off(within_s=60.0)
         assert (await it.bmc.eject_media()).is_empty
     assert it.machine.boots == ["Cd"]
+
+
+async def test_a_host_is_installed_from_virtual_media_with_a_static_address_and_no_dhcp(
+    net: Segment, tmp_path: Path
+) -> None:
+    """The installer and the installed system use the address of spec.network; nobody listens on the ports of DHCP."""
+    layout = built("host-debian12/oci")
+    if layout is None:
+        pytest.skip("the image of Debian is not built; scripts/host-image does")
+    authority, pem = trustme.CA(), tmp_path / "site.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(pem))
+    hardware = Hardware(mac=MAC, disk=blank_disk(tmp_path, 8 << 30), has_bmc_drive=True, memory_mib=1536, cpus=2)
+    flags = ("--pxe-media-certificate", str(pem), "--pxe-media-key", str(pem), "--pxe-dhcp-mode", "none")
+    async with rack(hardware, net, tmp_path, *flags, "--pxe-media-url", "https://127.0.0.1:8443") as it:
+        it.bmc.media_ca = authority.cert_pem.bytes().decode()
+        await push(it.registry, "images/host-debian12", "v1", from_layout(layout))
+        ethernet = {"name": "lan", "mac": MAC, "addresses": [f"{ADDRESS}/24"]}
+        routes = [{"to": "default", "via": net.address}]
+        await it.add_machine(
+            "images/host-debian12:v1",
+            pxe={"bootMode": "VirtualMedia", "dhcpLeases": []},
+            network={"ethernets": [{**ethernet, "routes": routes}]},
+        )
+        await it.ask("HostReplace")
+        await it.machine.shows(f"has {ADDRESS}", within_s=INSTALLS_S)
+        assert not [
+            line for line in Path("/proc/net/udp").read_text().splitlines() if line.split()[1][-4:] in DHCP_PORTS
+        ]
+        status = await it.ended("HostReplace", within_s=INSTALLS_S)
+        assert status["phase"] == "Complete", status
+        assert seen(status) >= SEEN
+        assert it.machine.boots == ["Cd", "Hdd"]
+        machine = await it.up.get("machine", MACHINE)
+        assert "mediaBoot" not in machine["status"]["redfish"]
+        assert it.bmc.bmc.systems[0].image is None
+        assert machine["status"]["netboot"]["imageDigest"].startswith("sha256:")

@@ -60,6 +60,9 @@ machineOps.deployments[{{ $i }}] and [{{ $j }}]: both would work on the same Mac
 {{- if has $site $before -}}
 metalman.sites[{{ $i }}]: {{ if $one.site }}site {{ $site }}{{ else }}a site {{ $site }}{{ end }} is there twice
 {{- end -}}
+{{- if and $one.mediaURL (not $one.mediaSecret) }}
+metalman.sites[{{ $i }}]: mediaURL needs mediaSecret
+{{- end -}}
 {{- $before = append $before $site -}}
 {{- end -}}
 {{- end -}}

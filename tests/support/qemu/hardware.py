@@ -58,6 +58,7 @@ class Hardware:
     firmware: Firmware = Firmware.UEFI
     disk: Path | None = None
     drive: Path | None = None  # an ISO image in its CD drive
+    has_bmc_drive: bool = False  # its CD drive has the image that its BMC has inserted
     disk_serial: str = "disk0"
     tpm: bool = False
     memory_mib: int = 512

@@ -9,7 +9,7 @@ import re
 import shutil
 import socket
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -91,7 +91,7 @@ class QemuMachine:
         )
         with (self._folder / "qemu.log").open("ab") as log:
             process = subprocess.Popen(
-                qemu(self.hardware, boot, wires),
+                qemu(self._with_drive(), boot, wires),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -102,6 +102,14 @@ class QemuMachine:
         self._run = run = Run(process, tpm, ours)
         run.follower = asyncio.create_task(self._follow(run), name="qemu")
         self._ended.add(run.follower)
+
+    def _with_drive(self) -> Hardware:
+        """The hardware with what the BMC has inserted, as it fetched it."""
+        if not self.hardware.has_bmc_drive or self.bmc.bmc.systems[0].image is None:
+            return self.hardware
+        drive = self._folder / "drive.iso"
+        drive.write_bytes(self.bmc.media_content)
+        return replace(self.hardware, drive=drive)
 
     def halt(self) -> None:
         run, self._run = self._run, None

@@ -10,7 +10,7 @@ import pytest
 from unbounded.cli import pxe
 from unbounded.cli.main import main
 from unbounded.cli.settings import UpSettings, add_up_arguments, up_settings_of
-from unbounded.metalman.settings import DhcpMode, NetbootSettings
+from unbounded.metalman.settings import DhcpMode, MediaSettings, NetbootSettings
 
 
 def up(*arguments: str) -> UpSettings:
@@ -37,12 +37,15 @@ def test_every_flag_reaches_its_setting(tmp_path: Path) -> None:
         *("--pxe-interface", "br0", "--pxe-serve-url", "http://boot", "--pxe-dhcp-mode", "proxy"),
         *("--pxe-http-port", "1", "--pxe-tftp-port", "2", "--pxe-dhcp-port", "3"),
         *("--pxe-cluster-dns", "10.96.0.10", "--pxe-ek-ca", str(roots)),
+        *("--pxe-media-certificate", str(roots), "--pxe-media-key", str(roots)),
+        *("--pxe-media-url", "https://boot/", "--pxe-media-port", "4"),
         "--allow-profile-scripts",
     ).netboot
     assert found is not None
     assert (found.serve_url, found.dhcp_mode, found.cluster_dns) == ("http://boot", DhcpMode.PROXY, "10.96.0.10")
     assert (found.http_port, found.tftp_port, found.dhcp_port, found.ek_ca) == (1, 2, 3, roots)
     assert found.allow_profile_scripts
+    assert found.media == MediaSettings(certificate=roots, key=roots, url="https://boot", port=4)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +57,9 @@ def test_every_flag_reaches_its_setting(tmp_path: Path) -> None:
         (["--pxe-interface", "a/b"], "--pxe-interface: 'a/b' is not a valid interface name"),
         (["--pxe-interface", "br0", "--pxe-serve-url", "https://b"], "--pxe-serve-url: 'https://b': boot loaders use"),
         (["--pxe-interface", "br0", "--pxe-dhcp-mode", "relay"], "invalid choice: 'relay'"),
+        (["--pxe-interface", "b", "--pxe-media-key", __file__], "--pxe-media-key needs --pxe-media-certificate FILE"),
+        (["--pxe-interface", "b", "--pxe-media-port", "1"], "--pxe-media-port needs --pxe-media-certificate FILE"),
+        (["--pxe-interface", "b", "--pxe-media-url", "http://m"], "BMCs fetch boot images by https"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_by_its_flag(

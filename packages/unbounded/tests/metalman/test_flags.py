@@ -13,7 +13,7 @@ from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import Address, Election, ProcessSettings
 from unbounded.metalman import flags
 from unbounded.metalman.main import main
-from unbounded.metalman.settings import DhcpMode, MetalmanSettings, NetbootSettings
+from unbounded.metalman.settings import DhcpMode, MediaSettings, MetalmanSettings, NetbootSettings
 
 
 def serve_pxe(*arguments: str, **environ: str) -> tuple[MetalmanSettings, ProcessSettings]:
@@ -111,6 +111,17 @@ def test_leadership_takes_the_durations_of_kubernetes() -> None:
     assert settings.election == Election(duration_s=90, renew_s=60, retry_s=0.5)
 
 
+def test_virtual_media_needs_a_certificate_and_its_key(tmp_path: Path) -> None:
+    pem = tmp_path / "site.pem"
+    pem.write_text("-")
+    assert netboot().media is None
+    given = ("--media-certificate", str(pem), "--media-key", str(pem))
+    assert netboot(*given).media == MediaSettings(certificate=pem, key=pem)
+    more = ("--media-url", "https://m:1/", "--media-port", "2", "--media-ticket-lifetime", "2h")
+    expected = MediaSettings(certificate=pem, key=pem, url="https://m:1", port=2, lifetime_s=7200.0)
+    assert netboot(*given, *more).media == expected
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -163,6 +174,13 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         (["--default-netboot-image", "UPPER/case"], "'UPPER/case' is not an image"),
         (["--default-netboot-pull-secret", "pull"], "'pull' is not a Secret: write NAMESPACE/NAME"),
         (["--ek-ca", "/no/such/file"], "'/no/such/file' is not a file"),
+        (["--media-key", "/no/such/file"], "'/no/such/file' is not a file"),
+        (["--media-certificate", __file__], "--media-certificate needs --media-key FILE"),
+        (["--media-key", __file__], "--media-key needs --media-certificate FILE"),
+        (["--media-url", "https://m"], "--media-url needs --media-certificate FILE and --media-key FILE"),
+        (["--media-port", "1"], "--media-port needs --media-certificate FILE and --media-key FILE"),
+        (["--media-url", "http://m"], "'http://m': BMCs fetch boot images by https; write https://…"),
+        (["--media-ticket-lifetime", "9m"], "'9m' is not from 10m to 24h"),
         (["--trusted-proxy", "10.0.0.1/8"], "is not an address or network, such as 10.0.0.0/8"),
         (["--operation-max-attempts", "0"], "'0' is not a number from 1"),
         (["--operation-poll-interval", "5"], "'5' is not a duration: write 15s, 1m30s or 500ms"),

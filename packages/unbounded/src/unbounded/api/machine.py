@@ -210,6 +210,14 @@ class RedfishStatus(ApiStruct, frozen=True, kw_only=True):
             max_length=128,
         ),
     ] = None
+    media_boot: Annotated[
+        str | None,
+        Field(
+            "UID of the operation whose boot image may be in the BMC's virtual CD drive. metalman ejects the image of "
+            "an operation that has ended, and then removes the UID.",
+            max_length=128,
+        ),
+    ] = None
 
 
 class TPMStatus(ApiStruct, frozen=True, kw_only=True):

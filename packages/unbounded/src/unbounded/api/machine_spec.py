@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from unbounded.api.fields import (
@@ -213,11 +214,22 @@ class RootDeviceHints(ApiStruct, frozen=True, kw_only=True):
     rotational: Annotated[bool | None, Field("True for a hard disk, false for flash.")] = None
 
 
+class BootMode(StrEnum):
+    """Source from which the host boots the installer."""
+
+    NETWORK = "Network"
+    VIRTUAL_MEDIA = "VirtualMedia"
+    UEFI_HTTP = "UEFIHTTP"
+
+
 class PXESpec(ApiStruct, frozen=True, kw_only=True):
     """The machine's network boot, and its operating system."""
 
     image: Annotated[ImageReference, Field("OCI image with the netboot files or the disk image.")]
-    dhcp_leases: Annotated[tuple[DHCPLease, ...], Field("Static leases for the network boot.", max_items=32)] = ()
+    dhcp_leases: Annotated[
+        tuple[DHCPLease, ...],
+        Field("Static leases for the network boot, and addresses of the installer.", max_items=32),
+    ] = ()
     redfish: Annotated[RedfishSpec | None, Field("Access to the BMC over Redfish.")] = None
     cloud_init: Annotated[CloudInitSpec | None, Field("cloud-init customization.")] = None
     pull_secret_ref: Annotated[SecretReference | None, Field("Registry credentials for image.")] = None
@@ -228,7 +240,20 @@ class PXESpec(ApiStruct, frozen=True, kw_only=True):
     architecture: Annotated[str, Field("CPU architecture of the machine.", enum=("amd64", "arm64"), defaulted=True)] = (
         "amd64"
     )
-    boot_protocol: Annotated[str, Field("How the firmware boots.", enum=("PXE", "HTTP"), defaulted=True)] = "PXE"
+    boot_protocol: Annotated[
+        str, Field("How the firmware boots from the network in bootMode Network.", enum=("PXE", "HTTP"), defaulted=True)
+    ] = "PXE"
+    boot_mode: Annotated[
+        str,
+        Field(
+            "Source from which the host boots the installer. Network: by bootProtocol, and by PXE where the BMC does "
+            "not support UEFI HTTP. UEFIHTTP: by UEFI HTTP only. VirtualMedia: a CD image that the BMC fetches by "
+            "HTTPS and shows its host, without DHCP; the installer uses the addresses of dhcpLeases, or else those "
+            "of spec.network.",
+            enum=tuple(BootMode),
+            defaulted=True,
+        ),
+    ] = BootMode.NETWORK
     target_disk: Annotated[
         str | None,
         Field("Disk that the image is written to, such as /dev/disk/by-id/….", min_length=1, max_length=253),

@@ -17,7 +17,15 @@ from unbounded.api.configuration import (
 from unbounded.api.credential import AuthMode, CredentialAuth
 from unbounded.api.fields import ApiStruct, api_name
 from unbounded.api.machine import MAX_MACHINE_NAME, Machine
-from unbounded.api.machine_spec import BastionSSHSpec, DHCPLease, MachineSpec, PXESpec, RootDeviceHints, SSHSpec
+from unbounded.api.machine_spec import (
+    BastionSSHSpec,
+    BootMode,
+    DHCPLease,
+    MachineSpec,
+    PXESpec,
+    RootDeviceHints,
+    SSHSpec,
+)
 from unbounded.api.meta import LabelSelectorRequirement
 from unbounded.api.names import NAMESPACE
 from unbounded.api.network import (
@@ -178,6 +186,13 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
             "network and pxe.cloudInit.networkConfigConfigMapRef exclude each other: remove one of them",
             ".network",
         ),
+        ValidationRule(
+            f"!has(self.pxe) || self.pxe.bootMode != '{BootMode.VIRTUAL_MEDIA}' || has(self.network)"
+            " || has(self.pxe.dhcpLeases) && size(self.pxe.dhcpLeases) > 0",
+            "bootMode VirtualMedia needs the address of the installer: set pxe.dhcpLeases, or network with a static"
+            " IPv4 address",
+            ".pxe.bootMode",
+        ),
     ),
     NetworkSpec: _NETWORK,
     EthernetInterface: _INTERFACE,
@@ -229,6 +244,16 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
             "!has(self.profileRef) || !has(self.targetDisk) && !has(self.rootDeviceHints)",
             "profileRef excludes targetDisk and rootDeviceHints: the MachineProfile says which disks are written",
             ".profileRef",
+        ),
+        ValidationRule(
+            f"self.bootMode == '{BootMode.NETWORK}' || has(self.redfish)",
+            "a bootMode other than Network needs a BMC: set redfish",
+            ".bootMode",
+        ),
+        ValidationRule(
+            f"self.bootMode != '{BootMode.VIRTUAL_MEDIA}' || self.architecture == 'amd64'",
+            "bootMode VirtualMedia supports architecture amd64 only",
+            ".bootMode",
         ),
     ),
     EraseDevice: (

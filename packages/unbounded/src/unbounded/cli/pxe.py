@@ -11,9 +11,18 @@ from urllib.parse import urlsplit
 from unbounded.cli.deploy.host_addresses import is_local
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import flag_parser, parse_port
-from unbounded.metalman.flags import file_or_none, interface, ipv4, plain_url
+from unbounded.metalman.flags import file_or_none, interface, ipv4, plain_url, tls_url
 from unbounded.metalman.layout.profile_check import SCRIPT_FLAG
-from unbounded.metalman.settings import DHCP_PORT, HTTP_PORT, TFTP_PORT, DhcpMode, FlagNames, NetbootSettings
+from unbounded.metalman.settings import (
+    DHCP_PORT,
+    HTTP_PORT,
+    MEDIA_PORT,
+    TFTP_PORT,
+    DhcpMode,
+    FlagNames,
+    NetbootSettings,
+    media_settings,
+)
 
 FLAGS: Final = FlagNames(
     interface="--pxe-interface",
@@ -28,9 +37,13 @@ FLAGS: Final = FlagNames(
     cluster_dns="--pxe-cluster-dns",
     ek_ca="--pxe-ek-ca",
     docker_config="logins of this machine",
+    media_url="--pxe-media-url",
+    media_port="--pxe-media-port",
+    media_certificate="--pxe-media-certificate",
+    media_key="--pxe-media-key",
 )
 CACHE: Final = Path("metalman") / "cache"
-MODES: Final = (DhcpMode.INTERFACE.value, DhcpMode.PROXY.value)
+MODES: Final = (DhcpMode.INTERFACE.value, DhcpMode.PROXY.value, DhcpMode.NONE.value)
 
 
 def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +67,7 @@ def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
         "--pxe-dhcp-mode",
         choices=MODES,
         help="Set the DHCP mode. proxy: another DHCP server on the segment assigns the addresses of "
-        "spec.pxe.dhcpLeases (default: interface)",
+        "spec.pxe.dhcpLeases. none: no DHCP, for machines that boot by virtual media (default: interface)",
     )
     for name, default in (("http", HTTP_PORT), ("tftp", TFTP_PORT), ("dhcp", DHCP_PORT)):
         group.add_argument(
@@ -70,6 +83,27 @@ def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
         help="Require a TPM certificate that chains to the roots in this PEM file",
     )
     group.add_argument(
+        "--pxe-media-certificate",
+        type=flag_parser(file_or_none),
+        metavar="FILE",
+        help="Serve boot images to BMCs by HTTPS with the certificate chain in this PEM file",
+    )
+    group.add_argument(
+        "--pxe-media-key",
+        type=flag_parser(file_or_none),
+        metavar="FILE",
+        help="Use the private key in this PEM file for --pxe-media-certificate",
+    )
+    group.add_argument(
+        "--pxe-media-url",
+        type=flag_parser(tls_url),
+        metavar="URL",
+        help="Set the URL at which BMCs reach the boot images (default: https:// with the interface's address)",
+    )
+    group.add_argument(
+        "--pxe-media-port", type=flag_parser(parse_port), metavar="PORT", help=f"(default: {MEDIA_PORT})"
+    )
+    group.add_argument(
         SCRIPT_FLAG,
         dest="pxe_scripts",
         action="store_const",
@@ -82,7 +116,7 @@ def netboot_of(args: argparse.Namespace) -> NetbootSettings | None:
     """Return the settings of network boot; None without --pxe-interface.
 
     Raises:
-        SettingsError: another option of network boot was given without it.
+        SettingsError: another option of network boot was given without it, or the certificate without its key.
     """
     given = {name: value for name, value in vars(args).items() if name.startswith("pxe_") and value is not None}
     desired = given.pop("pxe_interface", None)
@@ -102,6 +136,13 @@ def netboot_of(args: argparse.Namespace) -> NetbootSettings | None:
         cluster_dns=given.get("pxe_cluster_dns", ""),
         ek_ca=given.get("pxe_ek_ca"),
         allow_profile_scripts=given.get("pxe_scripts", False),
+        media=media_settings(
+            FLAGS,
+            given.get("pxe_media_certificate"),
+            given.get("pxe_media_key"),
+            url=given.get("pxe_media_url", ""),
+            port=given.get("pxe_media_port"),
+        ),
         flags=FLAGS,
     )
 
@@ -109,7 +150,7 @@ def netboot_of(args: argparse.Namespace) -> NetbootSettings | None:
 def deploy_flags(desired: NetbootSettings) -> dict[str, str]:
     """Return the same settings as flags of `site deploy-pxe`, without dashes and without this machine's address."""
     values = {
-        "interface": desired.interface or "",
+        "interface": "" if desired.dhcp_mode is DhcpMode.NONE else desired.interface or "",
         "dhcp-mode": "" if desired.dhcp_mode is DhcpMode.INTERFACE else desired.dhcp_mode.value,
         "http-port": "" if desired.http_port == HTTP_PORT else str(desired.http_port),
         "tftp-port": "" if desired.tftp_port == TFTP_PORT else str(desired.tftp_port),
@@ -129,7 +170,9 @@ def on_address(desired: NetbootSettings, address: str) -> NetbootSettings:
 def screen_line(desired: NetbootSettings, serve_url: str) -> str:
     """Return the line for the screen."""
     beside = ", beside another DHCP server" if desired.dhcp_mode is DhcpMode.PROXY else ""
-    return f"  netboot     {serve_url}, TFTP and DHCP on {desired.interface}{beside}"
+    served = "TFTP" if desired.dhcp_mode is DhcpMode.NONE else "TFTP and DHCP"
+    media = "" if desired.media is None else ", boot images for BMCs"
+    return f"  netboot     {serve_url}, {served} on {desired.interface}{beside}{media}"
 
 
 def unreachable_warning(api_url: str, address: str) -> str:

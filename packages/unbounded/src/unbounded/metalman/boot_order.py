@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from unbounded.api.conditions import ConditionReason, ConditionType, find_condition, set_condition
 from unbounded.api.failures import Failure, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine_spec import BootMode
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
@@ -81,7 +84,7 @@ class BootOrder:
     async def from_network(
         self, target: Target, bmc: PooledBmc, enabled: BootEnabled, before: float, *, is_last: bool
     ) -> None:
-        """Let a host boot from the network at its next start.
+        """Let a host boot the installer at its next start: from the network, or from the CD drive.
 
         Args:
             is_last: no other way is left, so a BMC that cannot do it is recorded on the Machine.
@@ -151,12 +154,40 @@ Targets = tuple[str, ...] | None
 _TARGETS: Final = {"PXE": BootTarget.PXE, "HTTP": BootTarget.UEFI_HTTP}
 
 
-def network_target(machine: Machine, targets: Targets) -> BootTarget:
-    """Return the target for spec.pxe.bootProtocol.
+def boots_by_media(machine: Machine) -> bool:
+    """Return whether the Machine boots the installer from the virtual CD drive of its BMC."""
+    return machine.spec.pxe is not None and machine.spec.pxe.boot_mode == BootMode.VIRTUAL_MEDIA
 
-    For a BMC whose list of targets lacks UefiHttp, the target is Pxe: the servers have the files for that, too.
+
+def as_booted(machine: Machine, boot: str) -> Machine:
+    """Return the Machine with the boot mode of a boot: it stays with VirtualMedia once its image may be in the drive.
+
+    Args:
+        boot: UID of the operation.
     """
     pxe = machine.spec.pxe
+    if pxe is None or media_boot(machine) != boot or boots_by_media(machine):
+        return machine
+    return replace(machine, spec=replace(machine.spec, pxe=replace(pxe, boot_mode=BootMode.VIRTUAL_MEDIA)))
+
+
+def media_boot(machine: Machine) -> str:
+    """Return the UID of the operation whose image may be in the drive; empty if there is none."""
+    redfish = machine.status.redfish
+    return (redfish.media_boot or "") if redfish is not None else ""
+
+
+def network_target(machine: Machine, targets: Targets) -> BootTarget:
+    """Return the target for spec.pxe.bootMode and spec.pxe.bootProtocol.
+
+    In mode Network, the target for a BMC whose list of targets lacks UefiHttp is Pxe: the servers have the files for
+    that, too.
+    """
+    pxe = machine.spec.pxe
+    if boots_by_media(machine):
+        return BootTarget.CD
+    if pxe is not None and pxe.boot_mode == BootMode.UEFI_HTTP:
+        return BootTarget.UEFI_HTTP
     desired = _TARGETS[pxe.boot_protocol if pxe is not None else "PXE"]
     return BootTarget.PXE if targets and desired not in targets else desired
 
@@ -168,13 +199,13 @@ def missing_target(machine: Machine, targets: Targets) -> str:
 
 
 def wanted_override(machine: Machine, enabled: BootEnabled, targets: Targets) -> BootOverride:
-    """Return the boot override that lets the Machine boot from the network."""
+    """Return the boot override that lets the Machine boot the installer."""
     target = network_target(machine, targets)
-    return BootOverride(enabled, target, "UEFI" if target is BootTarget.UEFI_HTTP else None)
+    return BootOverride(enabled, target, None if target is BootTarget.PXE else "UEFI")
 
 
 def sends_to_network(machine: Machine, boot: BootOverride | None, targets: Targets) -> bool:
-    """Return whether the override lets the Machine boot from the network, at its next start at least."""
+    """Return whether the override lets the Machine boot the installer, at its next start at least."""
     lasting = (BootEnabled.ONCE, BootEnabled.CONTINUOUS)
     return boot is not None and boot.target == network_target(machine, targets) and boot.enabled in lasting
 

@@ -20,10 +20,12 @@ from unbounded.kube.events import event_sink
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.metalman.access import BmcAccess, PinController
+from unbounded.metalman.boot_media import BootMedia, MediaCleaner
 from unbounded.metalman.counters import CounterController
 from unbounded.metalman.event_watcher import EventWatcher
 from unbounded.metalman.executor import RedfishExecutor
 from unbounded.metalman.inventory import InventoryController
+from unbounded.metalman.media.tickets import MediaUrls
 from unbounded.metalman.power_events import PowerEvents
 from unbounded.metalman.power_reader import PowerReader
 from unbounded.metalman.power_reading import PowerReadings
@@ -108,7 +110,7 @@ async def _work(runtime: Runtime, settings: MetalmanSettings, shared: SharedCach
 
             booting = NetbootProcess(runtime, settings, settings.netboot, caches)
             tasks.create_task(booting.run(), name="netboot")
-            term = replace(term, beside=booting.lead)
+            term = replace(term, beside=booting.lead, media_urls=booting.media_urls)
         tasks.create_task(runtime.lead(settings.lease, term.run, settings.election), name="controllers")
 
 
@@ -118,6 +120,7 @@ class LeaderTerm:
 
     Args:
         beside: additional work of the leader, until cancelled.
+        media_urls: URLs of boot images; None if this process serves none.
     """
 
     runtime: Runtime
@@ -126,6 +129,7 @@ class LeaderTerm:
     nodes: Cache[Node]
     metrics: OperationMetrics
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None
+    media_urls: MediaUrls | None = None
 
     async def run(self, epoch: ProcessEpoch) -> None:
         """Work until cancelled; then delete all BMC sessions."""
@@ -143,12 +147,15 @@ class LeaderTerm:
         readings, events = PowerReadings(), PowerEvents()
         reads_per_s = self.settings.power_reads_per_s
         shared = SharedBmcController(self.runtime, machines, site=site, now=self.runtime.now)
-        engine_of = partial(self._engine, pool, access, sharing, readings, events, epoch)
+        media = BootMedia(self.runtime.api, machines, self.media_urls)
+        cleaner = MediaCleaner(self.runtime, machines, media, access, pool, site=site)
+        engine_of = partial(self._engine, pool, access, media, sharing, readings, events, epoch)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(counters.run(), name="counters")
             tasks.create_task(pins.run(), name="pins")
             tasks.create_task(shared.run(), name="shared BMCs")
             tasks.create_task(inventory.run(), name="inventory")
+            tasks.create_task(cleaner.run(), name="boot media")
             if reads_per_s > 0:
                 power = PowerReader(
                     self.runtime, machines, access, pool, readings, events, site=site, reads_per_s=reads_per_s
@@ -168,6 +175,7 @@ class LeaderTerm:
         self,
         pool: BmcPool,
         access: BmcAccess,
+        media: BootMedia,
         sharing: SharedBmcs,
         readings: PowerReadings,
         events: PowerEvents,
@@ -179,6 +187,7 @@ class LeaderTerm:
             self.runtime.api,
             pool,
             access,
+            media,
             nodes=self.nodes,
             site=site,
             netboot=settings.netboots,

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from unbounded.api.core import Node
-from unbounded.api.failures import Failure, Rejected
+from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, MachineOperationSpec, OperationKind
 from unbounded.kube.cache import Cache
@@ -30,9 +30,10 @@ from unbounded.metalman import (
     rescue_stages,
 )
 from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
-from unbounded.metalman.boot_order import BootOrder, missing_target
+from unbounded.metalman.boot_media import BootMedia
+from unbounded.metalman.boot_order import BootOrder, as_booted, boots_by_media, media_boot, missing_target
 from unbounded.metalman.erase_choice import is_begun
-from unbounded.metalman.host_network import network_faults
+from unbounded.metalman.host_network import installer_fault, network_faults
 from unbounded.metalman.password_secret import PasswordSecrets, check_conflict
 from unbounded.metalman.power_events import PowerEvents
 from unbounded.metalman.power_reading import PowerReadings
@@ -60,6 +61,7 @@ from unbounded.metalman.redfish.ports import (
     ResetType,
     SystemState,
     TaskFailed,
+    Unsupported,
 )
 from unbounded.metalman.replace import ReplaceFact
 from unbounded.metalman.replace_observation import (
@@ -116,6 +118,16 @@ EVENT_POLLS_S: Final = (20.0, 40.0, 120.0)
 log = Log("metalman")
 
 
+def procedure_of_machine(operation: MachineOperation, machine: Machine | None) -> Procedure | None:
+    """Return the procedure of an operation on a Machine; None for a kind that metalman does not support."""
+    kind, boot = OperationKind(operation.spec.operation_kind), operation.metadata.uid
+    if kind not in PROCEDURES:
+        return None
+    plain = PROCEDURES[kind](operation)
+    by_media = machine is not None and kind in NETBOOT_PROCEDURES and boots_by_media(as_booted(machine, boot))
+    return replace_stages.by_media(plain) if by_media else plain
+
+
 @lru_cache(maxsize=256)
 def _procedure_of(
     kind: OperationKind,
@@ -123,10 +135,13 @@ def _procedure_of(
     *,
     attempts: int,
     longest_pause_s: float,
+    by_media: bool,
 ) -> Procedure:
     """Return the procedure of all operations of a kind that have these parameters: each pass reads it several times."""
     spec = MachineOperationSpec(operation_kind=kind, parameters=dict(parameters))
-    return PROCEDURES[kind](MachineOperation(spec=spec)).tuned(attempts=attempts, longest_pause_s=longest_pause_s)
+    plain = PROCEDURES[kind](MachineOperation(spec=spec))
+    plain = replace_stages.by_media(plain) if by_media else plain
+    return plain.tuned(attempts=attempts, longest_pause_s=longest_pause_s)
 
 
 class RedfishExecutor:
@@ -145,6 +160,7 @@ class RedfishExecutor:
         api: Api,
         pool: BmcPool,
         access: BmcAccess,
+        media: BootMedia,
         *,
         nodes: Cache[Node] | None = None,
         site: str = "",
@@ -159,6 +175,7 @@ class RedfishExecutor:
         self._api = api
         self._pool = pool
         self._access = access
+        self._media = media
         self._nodes = nodes
         self._site = site
         self._netboot = netboot
@@ -188,7 +205,12 @@ class RedfishExecutor:
         if kind in NETBOOT_PROCEDURES and not self._netboot and operation.status.execution is None:
             raise Refusal(reasons.UNSUPPORTED_OPERATION, NO_NETBOOT)
         parameters = frozenset(operation.spec.parameters.items())
-        found = _procedure_of(kind, parameters, attempts=self._attempts, longest_pause_s=self._poll_s)
+        by_media = kind in NETBOOT_PROCEDURES and self._media.is_used(
+            operation.spec.machine_ref or "", operation.metadata.uid
+        )
+        found = _procedure_of(
+            kind, parameters, attempts=self._attempts, longest_pause_s=self._poll_s, by_media=by_media
+        )
         polls_s = self._polls_s(operation, found) if kind in power.PROCEDURES else found.polls_s
         return found if polls_s == found.polls_s else dataclasses.replace(found, polls_s=polls_s)
 
@@ -221,6 +243,7 @@ class RedfishExecutor:
 
     async def observe(self, target: Target) -> Observation:
         if target.operation.spec.operation_kind in NETBOOT_PROCEDURES:
+            target = _as_booted(target)
             if target.operation.spec.operation_kind == OperationKind.HOST_ERASE:
                 return await self._observe_erase(target)
             observation = await self._observe_netboot(target)
@@ -278,8 +301,11 @@ class RedfishExecutor:
         """Observe a network boot: the servers' reports decide first; the BMC is read only if its power matters."""
         snapshot = self._snapshot(target)
         is_replace = target.operation.spec.operation_kind == OperationKind.HOST_REPLACE
-        if is_replace and snapshot.stage == replace.WAITING_IMAGE and (refusal := network_refusal(target.machine)):
-            raise refusal
+        if snapshot.stage == replace.WAITING_IMAGE:
+            if boots_by_media(target.machine):
+                self._media.urls()
+            if refusal := network_refusal(target.machine, installs=is_replace):
+                raise refusal
         # undoing must not be reported complete on outdated data
         if replace.fact_source(snapshot.stage) is replace.FactSource.UNDOING:
             snapshot = dataclasses.replace(snapshot, machine=await self._api.get(MACHINES, target.machine.name))
@@ -289,6 +315,7 @@ class RedfishExecutor:
             return Observation(fact, words, boot_evidence(snapshot), boot_id=boot_id, progress=progress_of(snapshot))
         try:
             state = await self._system(target.machine)
+            has_media = await self._has_media(target, snapshot.stage)
         except Failure as error:
             if not replace.is_independent_of_power(snapshot.stage):
                 raise
@@ -297,7 +324,8 @@ class RedfishExecutor:
             )
         where = _system_path(target.machine, state)
         if fact is None:
-            fact = power_fact(snapshot.stage, state.power, armed=is_armed(snapshot, state.boot, state.boot_targets))
+            armed = is_armed(snapshot, state.boot, state.boot_targets, has_media=has_media)
+            fact = power_fact(snapshot.stage, state.power, armed=armed)
             if snapshot.stage in replace.RESTORING_STAGES:
                 was_on = inspect_stages.WAS_ON in {one.what for one in target.run.evidence}
                 begun = is_begun(erasures_of(snapshot.machine, snapshot.boot))
@@ -308,6 +336,21 @@ class RedfishExecutor:
         aside = "" if replace.is_clearing(snapshot.stage) else missing_target(snapshot.machine, state.boot_targets)
         return Observation(fact, shown, where, boot_id=boot_id, progress=progress_of(snapshot) or aside)
 
+    async def _has_media(self, target: Target, stage: str) -> bool:
+        """Return whether the image that the host is to boot from is in the drive; True for a boot from the network.
+
+        The drive is read only where that decides.
+        """
+        if not boots_by_media(target.machine):
+            return True
+        if stage != replace.WAITING_IMAGE and stage not in replace.SETTING_STAGES:
+            return False
+        access = await self._account(target.machine)
+        try:
+            return await self._media.is_inserted(target.machine, target.operation.metadata.uid, self._pool.bmc(access))
+        except Rejected as error:
+            raise await self._refusal(target.machine, access, error) from error
+
     def _snapshot(self, target: Target) -> ReplaceState:
         machine, run = target.machine, target.run
         node = self._nodes.get(node_name(machine)) if self._nodes is not None else None
@@ -316,6 +359,8 @@ class RedfishExecutor:
         )
 
     async def perform(self, target: Target, action: str, *, before: float) -> str | None:
+        if target.operation.spec.operation_kind in NETBOOT_PROCEDURES:
+            target = _as_booted(target)
         if self._sharing is not None:
             await self._sharing.check(target.machine)
         if action == password_rotation.SET:  # exactly what the Secret has now
@@ -351,13 +396,14 @@ class RedfishExecutor:
     async def _act(self, target: Target, bmc: PooledBmc, action: str, before: float) -> ResetAcceptance | str | None:
         """Execute an action; return the accepted reset, or the handle of a long call, if it was one."""
         order, once, stays = self._boot_order, BootEnabled.ONCE, BootEnabled.CONTINUOUS
+        action = await self._prepare_media(target, bmc, action, before)
         match action:
             case replace.BOOT_ONCE:
                 await order.from_network(target, bmc, once, before, is_last=False)
             case replace.BOOT_TO_STAY:
                 await order.from_network(target, bmc, stays, before, is_last=True)
             case replace.CLEAR_BOOT:
-                await order.from_disk(bmc, before)
+                await self._clear(target, bmc, before)
             case firmware_update.UPDATE:
                 image, targets = target.operation.spec.parameters[IMAGE_URI], firmware_targets(target.operation)
                 return await bmc.update_firmware(image, targets, leave_by=before)
@@ -379,6 +425,39 @@ class RedfishExecutor:
                     await order.from_network_again(target, bmc, replace.is_second_round(target.run.stage), before)
                 return await bmc.reset(RESETS[action], leave_by=before)
         return None
+
+    async def _prepare_media(self, target: Target, bmc: PooledBmc, action: str, before: float) -> str:
+        """Insert the image of a boot from virtual media, or eject it; return the action as that of a network boot.
+
+        The first start needs the image. A later one is made without it, if it has to be.
+        """
+        boot, action = target.operation.metadata.uid, replace.NETWORK_ACTIONS.get(action, action)
+        is_again = action == replace.START and replace.is_started_again(target.run.stage, target.run.attempt)
+        arms = action in (replace.BOOT_ONCE, replace.BOOT_TO_STAY, replace.START) and not is_again
+        if arms and boots_by_media(target.machine):
+            await self._media.insert(target.machine, boot, bmc, before)
+        try:
+            if is_again and boots_by_media(target.machine):
+                await self._media.insert(target.machine, boot, bmc, before)
+            elif action == power.SWITCH_ON and media_boot(target.machine) == boot:
+                await self._media.eject(target.machine, boot, bmc, before)
+        except (Transient, Unsupported, Uncertain) as error:
+            if target.run.attempt <= 1:
+                raise NotDone(reasons.NO_ANSWER, f"not started: cannot change its CD drive first: {error}") from error
+            log.warning("cannot change the virtual CD drive", error=error, machine=target.machine.name)
+        return action
+
+    async def _clear(self, target: Target, bmc: PooledBmc, before: float) -> None:
+        """Remove the boot override, and eject the image of the boot; each is tried whatever becomes of the other."""
+        boot, failed = target.operation.metadata.uid, None
+        try:
+            await self._boot_order.from_disk(bmc, before)
+        except Failure as error:
+            failed = error
+        if boots_by_media(target.machine):
+            await self._media.eject(target.machine, boot, bmc, before)
+        if failed is not None:
+            raise failed
 
     async def _set_password(self, bmc: PooledBmc, before: float) -> None:
         """Set the next password; a refusal by the BMC has a reason of its own, as it alone permits to discard it."""
@@ -429,10 +508,17 @@ class RedfishExecutor:
                 return Refusal(BMC_REFUSED, str(error))
 
 
-def network_refusal(machine: Machine) -> Refusal | None:
-    """Return why a Machine cannot be installed with its declared network; None if it can, or declares none."""
-    faults = () if machine.spec.network is None else network_faults(machine.spec.network)
+def network_refusal(machine: Machine, *, installs: bool) -> Refusal | None:
+    """Return why a Machine cannot boot the installer, or be installed, with its declared network; None if it can."""
+    network = machine.spec.network
+    faults = [*network_faults(network)] if installs and network is not None else []
+    if boots_by_media(machine) and (fault := installer_fault(machine)):
+        faults.append(fault)
     return Refusal(NETWORK_INVALID, "; ".join(faults)) if faults else None
+
+
+def _as_booted(target: Target) -> Target:
+    return dataclasses.replace(target, machine=as_booted(target.machine, target.operation.metadata.uid))
 
 
 def _system_path(machine: Machine, state: SystemState) -> str:

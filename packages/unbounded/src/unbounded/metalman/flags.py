@@ -30,6 +30,7 @@ from unbounded.metalman.settings import (
     DOCKER_CONFIG,
     EVERY_ADDRESS,
     HTTP_PORT,
+    MEDIA_PORT,
     POWER_READS_PER_S,
     TFTP_PORT,
     DhcpMode,
@@ -38,6 +39,7 @@ from unbounded.metalman.settings import (
     NetbootSettings,
     Network,
     check_dhcp,
+    media_settings,
 )
 
 PREFIX: Final = "METALMAN"
@@ -45,6 +47,8 @@ LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 NAMESPACED_NAME: Final = re.compile(r"([a-z0-9]([-a-z0-9]*[a-z0-9])?)/([a-z0-9]([-a-z0-9.]*[a-z0-9])?)")
 LONGEST_INTERFACE: Final = 15
 MOST_READS_PER_S: Final = 1000.0
+LEAST_TICKET_S: Final = 600.0
+MOST_TICKET_S: Final = 86_400.0
 
 
 def site(text: str) -> str:
@@ -92,6 +96,22 @@ def plain_url(text: str) -> str:
     if url.startswith("https:"):
         raise ValueError(f"{text!r}: boot loaders use plain http; write http://…")
     return url
+
+
+def tls_url(text: str) -> str:
+    """Parse a URL for BMCs, which fetch images by https only."""
+    url = web_url(text)
+    if url.startswith("http:"):
+        raise ValueError(f"{text!r}: BMCs fetch boot images by https; write https://…")
+    return url
+
+
+def ticket_lifetime(text: str) -> float:
+    """Parse a duration from ten minutes to a day."""
+    seconds = duration(text)
+    if not LEAST_TICKET_S <= seconds <= MOST_TICKET_S:
+        raise ValueError(f"{text!r} is not from 10m to 24h")
+    return seconds
 
 
 def dhcp_mode(text: str) -> DhcpMode:
@@ -305,14 +325,50 @@ _SCRIPTS: Final = Option(
     "false",
     "Run the scripts of MachineProfiles, and commands in their modprobe.d files, on the hosts that are installed",
 )
-DEPLOYED_OPTIONS: Final = (_MODE, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _DNS, _SCRIPTS)  # passed on by `site deploy-pxe`
+_MEDIA_CERTIFICATE: Final = Option(
+    "media-certificate",
+    file_or_none,
+    "",
+    "Serve boot images to BMCs by HTTPS with the certificate chain in this PEM file, for Machines with "
+    "spec.pxe.bootMode VirtualMedia",
+    "FILE",
+)
+_MEDIA_KEY: Final = Option(
+    "media-key", file_or_none, "", "Use the private key in this PEM file for --media-certificate", "FILE"
+)
+_MEDIA_URL: Final = Option(
+    "media-url",
+    tls_url,
+    "",
+    "Set the URL at which BMCs reach the boot images; its host is in the certificate (default: https:// with the "
+    "address at which machines reach HTTP)",
+    "URL",
+)
+_MEDIA_PORT: Final = Option("media-port", parse_port, str(MEDIA_PORT), "Serve boot images on this port", "PORT")
+_MEDIA_TICKET: Final = Option(
+    "media-ticket-lifetime",
+    ticket_lifetime,
+    "1h",
+    "Let the URL of a boot image end after this time, from 10m to 24h; it ends with its boot in any case",
+    "DURATION",
+)
+MEDIA_OPTIONS: Final = (_MEDIA_URL, _MEDIA_PORT, _MEDIA_TICKET)
+DEPLOYED_OPTIONS: Final = (
+    _MODE,
+    _HTTP_PORT,
+    _TFTP_PORT,
+    _DHCP_PORT,
+    _DNS,
+    _SCRIPTS,
+    *MEDIA_OPTIONS,
+)  # passed on by `site deploy-pxe`
 CONTROLLER_OPTIONS: Final = (
     _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _POWER_READS, _EVENTS, _HEALTH_PORT, _HEALTH_BIND, _ELECT, *ELECTION,
 )  # fmt: skip
 OPTIONS: Final = (
     *CONTROLLER_OPTIONS, _CACHE, _BIND, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _INTERFACE, _AUTO, _MODE, _RELAYS,
     _SERVE_URL, _APISERVER, _DNS, _IMAGE, _PULL_SECRET, _DOCKER, _EK_CA, _CHALLENGE, _SCRIPTS,
-    _PROXIES,
+    _PROXIES, _MEDIA_CERTIFICATE, _MEDIA_KEY, *MEDIA_OPTIONS,
 )  # fmt: skip
 
 
@@ -329,6 +385,10 @@ _NAMED: Final[Mapping[str, Option[Any]]] = {
     "cluster_dns": _DNS,
     "ek_ca": _EK_CA,
     "docker_config": _DOCKER,
+    "media_url": _MEDIA_URL,
+    "media_port": _MEDIA_PORT,
+    "media_certificate": _MEDIA_CERTIFICATE,
+    "media_key": _MEDIA_KEY,
 }
 
 
@@ -373,6 +433,7 @@ def parse_settings(
 
 
 def _netboot(values: OptionValues) -> NetbootSettings:
+    flags = FlagNames(**{name: values.given(option) for name, option in _NAMED.items()})
     found = NetbootSettings(
         cache_dir=values.value(_CACHE),
         bind_address=values.value(_BIND),
@@ -393,7 +454,15 @@ def _netboot(values: OptionValues) -> NetbootSettings:
         challenge=values.value(_CHALLENGE),
         allow_profile_scripts=values.value(_SCRIPTS),
         trusted_proxies=values.value(_PROXIES),
-        flags=FlagNames(**{name: values.given(option) for name, option in _NAMED.items()}),
+        media=media_settings(
+            flags,
+            values.value(_MEDIA_CERTIFICATE),
+            values.value(_MEDIA_KEY),
+            url=values.value(_MEDIA_URL),
+            port=values.value(_MEDIA_PORT),
+            lifetime_s=values.value(_MEDIA_TICKET),
+        ),
+        flags=flags,
     )
     check_dhcp(found)
     return found

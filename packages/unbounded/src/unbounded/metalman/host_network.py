@@ -12,8 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import yaml
+from msgspec.structs import replace
 
 from unbounded.api.hardware import NICFacts
+from unbounded.api.machine import Machine
+from unbounded.api.machine_spec import BootMode, DHCPLease
 from unbounded.api.network import (
     BondInterface,
     BondParameters,
@@ -239,6 +242,69 @@ def missing_nics(network: NetworkSpec, nics: Sequence[NICFacts]) -> str:
     there = [f"{mac} ({nic.name})" if nic.name else mac for mac, nic in present.items()]
     listed = ", ".join(there[:LISTED]) + (f" and {len(there) - LISTED} more" if len(there) > LISTED else "")
     return f"{FIELD}.ethernets: the machine has no network card {names}; its cards: {listed or 'none'}"
+
+
+def installer_leases(machine: Machine) -> tuple[DHCPLease, ...]:
+    """Return the addresses of the installer: those of spec.pxe.dhcpLeases.
+
+    A Machine that boots by virtual media without leases has those of its declared network: the static IPv4 addresses of
+    network cards, of bonds without LACP, and of bridges over them.
+    """
+    pxe, network = machine.spec.pxe, machine.spec.network
+    if pxe is None or pxe.dhcp_leases or pxe.boot_mode != BootMode.VIRTUAL_MEDIA or network is None:
+        return () if pxe is None else pxe.dhcp_leases
+    below = {each.name: each.interfaces for each in network.bonds if each.parameters.mode not in _LACP}
+    below |= {each.name: each.interfaces for each in network.bridges}
+    macs = {each.name: each.mac for each in network.ethernets}
+    found = [
+        lease
+        for _, name, interface in _interfaces(network)
+        for mac in _macs_below(name, below, macs)
+        for lease in _static_leases(interface, mac)
+    ]
+    return tuple(found)
+
+
+def with_installer_leases(machine: Machine) -> Machine:
+    """Return the Machine with the addresses of the installer as its leases."""
+    pxe, leases = machine.spec.pxe, installer_leases(machine)
+    if pxe is None or leases == pxe.dhcp_leases:
+        return machine
+    return replace(machine, spec=replace(machine.spec, pxe=replace(pxe, dhcp_leases=leases)))
+
+
+def _macs_below(name: str, below: Mapping[str, tuple[str, ...]], macs: Mapping[str, str]) -> Iterator[str]:
+    """Yield the MACs of the network cards that carry the untagged traffic of an interface."""
+    if name in macs:
+        yield macs[name]
+    for member in below.get(name, ()):
+        yield from _macs_below(member, below, macs)
+
+
+def _static_leases(interface: NetworkInterface, mac: str) -> Iterator[DHCPLease]:
+    """Yield the first IPv4 address of an interface as a lease; nothing if it has none."""
+    for address in (ipaddress.ip_interface(each) for each in interface.addresses):
+        if isinstance(address, ipaddress.IPv4Interface):
+            names = () if interface.nameservers is None else interface.nameservers.addresses
+            routes = [each.via for each in interface.routes if _destination(each) == "0.0.0.0/0"]
+            yield DHCPLease(
+                ipv4=str(address.ip),
+                mac=mac,
+                subnet_mask=str(address.netmask),
+                gateway=routes[0] if routes else "",
+                dns=tuple(each for each in names if ":" not in each),
+            )
+            return
+
+
+def installer_fault(machine: Machine) -> str:
+    """Return why the installer would have no address; empty if it has one, or gets it by DHCP."""
+    if machine.spec.network is None or installer_leases(machine):
+        return ""
+    return (
+        f"{FIELD} has no address for the installer of bootMode VirtualMedia: give a network card, a bond without LACP, "
+        "or a bridge over them a static IPv4 address, or set spec.pxe.dhcpLeases"
+    )
 
 
 def static_addresses(network: NetworkSpec) -> frozenset[str]:

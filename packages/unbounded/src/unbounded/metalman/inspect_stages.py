@@ -39,7 +39,7 @@ from unbounded.metalman.replace_stages import (
 )
 from unbounded.operations.parameters import grace_s
 from unbounded.operations.reasons import OUTCOME_UNKNOWN
-from unbounded.workflow.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Repeat, Stage, Step
+from unbounded.workflow.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Stage, Step
 
 WAITING_INSTALLER_OFF: Final = "WaitingInstallerOff"
 UNDOING_INSTALLER: Final = "UndoingInstaller"
@@ -207,10 +207,7 @@ def inspect(operation: MachineOperation) -> Procedure:
         table=TABLE,
         actions={
             **POWER_ACTIONS,
-            netboot.START: Repeat.SETS_STATE,
-            netboot.BOOT_ONCE: Repeat.SETS_STATE,
-            netboot.BOOT_TO_STAY: Repeat.SETS_STATE,
-            netboot.CLEAR_BOOT: Repeat.SETS_STATE,
+            **netboot.BOOT_ACTIONS,
         },
         proof=frozenset({netboot.SEEN_LOADER, SEEN_REPORT, SEEN_RESTORED}),
         fact_conditions={

@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from typing import Final, Self
 
 from unbounded.api.failures import Failure, Rejected
@@ -26,20 +27,23 @@ from unbounded.kube.process import Runtime, StartupError
 from unbounded.metalman.attest.challenge import Challenges
 from unbounded.metalman.attest.service import AttestationService
 from unbounded.metalman.attest.trust import TrustedRoots
+from unbounded.metalman.dhcp.model import format_address
 from unbounded.metalman.images.conditions import ImageConditions
 from unbounded.metalman.images.image_controller import ImageController
 from unbounded.metalman.images.metadata import FOLDER
 from unbounded.metalman.images.model import NetbootImageDefaults
+from unbounded.metalman.media.tickets import MediaUrls, TicketKey
 from unbounded.metalman.netboot.boot_requests import PrefixKey, prefix_key
 from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import MacLookup
 from unbounded.metalman.netboot.site import NetbootSite
 from unbounded.metalman.netboot.template_data import ClusterTemplateContext
-from unbounded.metalman.netboot_servers import HostNetwork, KernelNetwork, NetbootServers, reach
+from unbounded.metalman.netboot_servers import HostNetwork, KernelNetwork, NetbootServers, Reachability, reach
 from unbounded.metalman.settings import MetalmanSettings, NetbootSettings
 from unbounded.operations.caches import Caches
 
 CHALLENGES: Final = "attestation challenges"
+MEDIA_TICKETS: Final = "virtual media tickets"
 KEY_BACKOFF: Final = Backoff(1.0, 30.0)
 
 log = Log("metalman")
@@ -73,6 +77,7 @@ class NetbootProcess:
         self._roots = _roots(desired)
         self._logins = _logins(desired)
         self._servers = NetbootServers(runtime, desired, self._reached)
+        self.media_urls = _media_urls(runtime, desired, self._reached)
         self._facts = FactsFollower(
             runtime.api,
             runtime.api.version,
@@ -107,6 +112,7 @@ class NetbootProcess:
             tasks.create_task(site.run(), name="netboot")
             await stack.enter_async_context(self._servers.http(site))
             await stack.enter_async_context(self._servers.tftp(site))
+            await stack.enter_async_context(self._servers.media(site.media))
             self._running.set_result((site, images))
             if not self._servers.dhcp_leads:
                 tasks.create_task(self._dhcp(site), name="dhcp")
@@ -172,6 +178,9 @@ class NetbootProcess:
 
     def _site_of(self, key: PrefixKey, images: ImageController, neighbours: MacLookup) -> NetbootSite:
         runtime, desired, caches = self._runtime, self._wanted, self._caches
+        tickets = TicketKey(key.derived(MEDIA_TICKETS))
+        if self.media_urls is not None:
+            self.media_urls.open(tickets)
         attestation = AttestationService(
             runtime.api,
             lambda: self._facts.facts,
@@ -188,6 +197,7 @@ class NetbootProcess:
             facts=ClusterTemplateContext(runtime.api, self._facts),
             attestation=attestation,
             key=key,
+            tickets=tickets,
             server=self._reached.server,
             serve_url=self._reached.serve_url,
             site=self._settings.site,
@@ -197,6 +207,15 @@ class NetbootProcess:
             allow_profile_scripts=desired.allow_profile_scripts,
         )
         return NetbootSite(parts)
+
+
+def _media_urls(runtime: Runtime, desired: NetbootSettings, reached: Reachability) -> MediaUrls | None:
+    """Return the URLs of virtual media, without their key; None if there is no server of it."""
+    media = desired.media
+    if media is None:
+        return None
+    url = media.url or f"https://{format_address(reached.server)}:{media.port}"
+    return MediaUrls(url, timedelta(seconds=media.lifetime_s), runtime.now)
 
 
 def _roots(desired: NetbootSettings) -> TrustedRoots | None:

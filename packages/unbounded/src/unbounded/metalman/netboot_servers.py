@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -32,11 +33,13 @@ from unbounded.metalman.dhcp.model import (
 from unbounded.metalman.dhcp.server import interface_address
 from unbounded.metalman.http import server as http
 from unbounded.metalman.http.ports import BootService
+from unbounded.metalman.media.server import MediaServerSettings, MediaSource, VirtualMediaServer
 from unbounded.metalman.settings import EVERY_ADDRESS, DhcpMode, NetbootSettings
 from unbounded.metalman.tftp import server as tftp
 from unbounded.metalman.tftp.protocol import TftpFiles
 
 Counts = Callable[[], Mapping[str, int]]
+MEDIA: Final = "virtual media"
 
 
 class PacketCountersCollector(Collector):
@@ -81,6 +84,8 @@ class NetbootServers:
         self._settings = settings
         self._reach = reach
         self._states = dict.fromkeys(("HTTP", "TFTP"), "not listening yet")
+        if settings.media is not None:
+            self._states[MEDIA] = "not listening yet"
         if reach.mode is not None and not self.dhcp_leads:  # a replica that does not lead is ready without DHCP
             self._states["DHCP"] = "not listening yet"
         for name in self._states:
@@ -93,6 +98,9 @@ class NetbootServers:
         )
         self._tftp_counts = PacketCountersCollector(
             registry, "unbounded_netboot_tftp_requests", "TFTP requests by result."
+        )
+        self._media_counts = PacketCountersCollector(
+            registry, "unbounded_netboot_media_refusals", "Requests for boot images without an answer, by reason."
         )
 
     @property
@@ -131,6 +139,28 @@ class NetbootServers:
         async with self._bound("TFTP", settings.tftp_port, settings.flags.tftp_port, server.serving):
             self._tftp_counts.begin(lambda: server.counts)
             yield server
+
+    @asynccontextmanager
+    async def media(self, images: MediaSource) -> AsyncIterator[None]:
+        """Serve virtual media inside of the context, if it is wanted.
+
+        Raises:
+            StartupError: the port is unavailable, or the certificate or its key is unusable.
+        """
+        settings, media = self._settings, self._settings.media
+        if media is None:
+            yield
+            return
+        desired = MediaServerSettings(media.certificate, media.key, port=media.port)
+        server = VirtualMediaServer(desired, images)
+        try:
+            desired.context()
+        except (OSError, ssl.SSLError) as error:
+            files = f"{settings.flags.media_certificate} {media.certificate}, {settings.flags.media_key} {media.key}"
+            raise StartupError(f"{files}: no certificate chain with its key in PEM: {error}") from error
+        async with self._bound(MEDIA, media.port, settings.flags.media_port, server.serving):
+            self._media_counts.begin(lambda: server.counts)
+            yield
 
     async def dhcp(
         self, book: ReservationSource, report: Callable[[DhcpFinding], None], listener: PacketObserver | None = None
@@ -171,7 +201,8 @@ class NetbootServers:
 
 def why_not(what: str, settings: NetbootSettings, port: int, flag: str, error: OSError) -> str:
     """Return the reason why a server cannot listen, with the flags to change."""
-    place = settings.interface if what == "DHCP" and settings.interface else settings.bind_address
+    address = EVERY_ADDRESS if what == MEDIA else settings.bind_address
+    place = settings.interface if what == "DHCP" and settings.interface else address
     flags, where = settings.flags, f"{what} cannot listen on {place} port {port}"
     match error.errno:
         case errno.EADDRINUSE:

@@ -19,6 +19,7 @@ CREDENTIALS_REFUSED: Final = "CredentialsRefused"
 CREDENTIALS_SHARED: Final = "CredentialsShared"
 DID_NOT_COME_BACK: Final = "DidNotComeBack"
 DID_NOT_NETBOOT: Final = "DidNotNetboot"
+DID_NOT_BOOT_MEDIA: Final = "DidNotBootMedia"
 DOES_NOT_STAY_OFF: Final = "DoesNotStayOff"
 DOES_NOT_STAY_ON: Final = "DoesNotStayOn"
 ERASE_FAILED: Final = "EraseFailed"
@@ -54,6 +55,7 @@ MEANING: Final[Mapping[str, str]] = {
         "The BMC rejected user name and password; metalman does not offer them again until the Secret changes."
     ),
     DID_NOT_COME_BACK: "The image was written; the host sent no report afterwards.",
+    DID_NOT_BOOT_MEDIA: "The host was started twice from its virtual CD drive, and never started the installer.",
     DID_NOT_NETBOOT: "The host was started twice for a network boot, and never fetched its loader.",
     DOES_NOT_STAY_OFF: "The host was switched off twice, and came back on without a request.",
     DOES_NOT_STAY_ON: "The host was switched on twice, and went off without a request.",

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from enum import Enum, StrEnum
 from typing import Final
 
-from unbounded.api.operation import BOOT_CONTESTED, IMAGE_WRITTEN
+from unbounded.api.operation import BOOT_CONTESTED, IMAGE_WRITTEN, OperationKind
 from unbounded.metalman import reasons
 from unbounded.metalman.power import (
     SEEN_OFF,
@@ -32,7 +32,7 @@ from unbounded.metalman.power import (
     WAITING_ON_AGAIN,
 )
 from unbounded.operations.reasons import OUTCOME_UNKNOWN
-from unbounded.workflow.procedure import CANCELLED, COMPLETE, Step
+from unbounded.workflow.procedure import CANCELLED, COMPLETE, Repeat, Step
 
 WAITING_IMAGE: Final = "WaitingImage"
 SETTING_BOOT: Final = "SettingBoot"
@@ -61,6 +61,10 @@ CLEANING_UP_SHUTDOWN: Final = "CleaningUpShutdown"
 # of HostRescue only; see `rescue_stages`
 RESCUING: Final = "Rescuing"
 
+BOOTING_KINDS: Final = frozenset(
+    {OperationKind.HOST_REPLACE, OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE, OperationKind.HOST_RESCUE}
+)
+"""Operations that boot the installer."""
 BOOT_STAGES: Final = frozenset(
     {
         WAITING_ON,
@@ -100,6 +104,16 @@ BOOT_ONCE: Final = "BootFromNetworkOnce"
 BOOT_TO_STAY: Final = "BootFromNetwork"
 CLEAR_BOOT: Final = "BootFromDisk"
 START: Final = "OnFromNetwork"
+MEDIA_ACTIONS: Final = {
+    BOOT_ONCE: "BootFromMediaOnce",
+    BOOT_TO_STAY: "BootFromMedia",
+    CLEAR_BOOT: "EjectMedia",
+    START: "OnFromMedia",
+}
+"""Actions of a boot from the virtual CD drive, by those of a network boot."""
+NETWORK_ACTIONS: Final = {media: action for action, media in MEDIA_ACTIONS.items()}
+BOOT_ACTIONS: Final = dict.fromkeys((*MEDIA_ACTIONS, *NETWORK_ACTIONS), Repeat.SETS_STATE)
+"""Actions of every procedure that boots the installer: its Machine's boot mode may change between two of them."""
 
 LOADS_MAX: Final = 5  # a firmware that retries fetches its loader a few times; more without a result is a loop
 
@@ -172,6 +186,10 @@ def fact_source(stage: str) -> FactSource:
         return FactSource.UNDOING
     is_booting = stage in BOOT_STAGES | RETURN_STAGES and stage not in _TOWARDS_BOOT | CLEARING
     return FactSource.BOOT if is_booting else FactSource.POWER
+
+
+SETTING_STAGES: Final = frozenset({SETTING_BOOT, SETTING_BOOT_TO_STAY, SETTING_BOOT_AGAIN})
+"""Stages in which the boot override is set, and an image inserted."""
 
 
 def is_clearing(stage: str) -> bool:

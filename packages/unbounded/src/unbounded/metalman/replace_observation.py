@@ -15,7 +15,7 @@ from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.machine import DiskErasure, Machine, NetbootMilestone, NetbootStatus
 from unbounded.api.meta import Condition
 from unbounded.api.rescue import rescue_text
-from unbounded.metalman.boot_order import Targets, boots_from_disk, sends_to_network
+from unbounded.metalman.boot_order import Targets, boots_from_disk, media_boot, sends_to_network
 from unbounded.metalman.erase_choice import erasures_text, is_begun
 from unbounded.metalman.redfish.ports import BmcPowerState, BootOverride
 from unbounded.metalman.replace import (
@@ -163,11 +163,17 @@ def restored(fact: ReplaceFact, *, was_on: bool) -> ReplaceFact:
 # Boot override
 
 
-def is_armed(snapshot: ReplaceState, boot: BootOverride | None, targets: Targets = None) -> bool:
-    """Return whether the boot override is set as the stage requires, or still present in a stage that clears it."""
+def is_armed(
+    snapshot: ReplaceState, boot: BootOverride | None, targets: Targets = None, *, has_media: bool = True
+) -> bool:
+    """Return whether the boot override is set as the stage requires, or still present in a stage that clears it.
+
+    Args:
+        has_media: the image that the host is to boot from is in the drive, or it boots from the network.
+    """
     if is_clearing(snapshot.stage):
-        return not boots_from_disk(boot)
-    return sends_to_network(snapshot.machine, boot, targets)
+        return not boots_from_disk(boot) or media_boot(snapshot.machine) == snapshot.boot
+    return has_media and sends_to_network(snapshot.machine, boot, targets)
 
 
 # Node

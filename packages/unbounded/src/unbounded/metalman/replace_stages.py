@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import replace as changed
+from typing import Final, overload
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.operation import MachineOperation
@@ -25,12 +26,12 @@ from unbounded.metalman.power import (
     WAITING_ON_AGAIN,
 )
 from unbounded.metalman.replace import (
-    BOOT_ONCE,
+    BOOT_ACTIONS,
     BOOT_TO_STAY,
     CLEANING_UP,
-    CLEAR_BOOT,
     CLEARING_BOOT,
     DID_NOT_NETBOOT,
+    MEDIA_ACTIONS,
     SEEN_CLOUD_INIT,
     SEEN_LOADER,
     SEEN_WRITTEN,
@@ -60,7 +61,6 @@ from unbounded.workflow.procedure import (
     Capacity,
     ConditionUpdate,
     Procedure,
-    Repeat,
     Stage,
     Step,
 )
@@ -245,6 +245,53 @@ def _undoing_stages(grace: int) -> Mapping[str, Stage]:
     }
 
 
+MEDIA_LIMIT_S: Final = 300.0  # a BMC may load the whole image before it accepts the insertion
+MEDIA_LOADER_LIMIT_S: Final = LOADER_LIMIT_S + INSTALLER_LIMIT_S  # the first report is that of the installer
+_STARTS: Final = "the host to start the installer from its virtual CD drive"
+_EJECTED: Final = "the BMC to eject the boot image, and to report a boot from disk"
+_MEDIA_STAGES: Final[Mapping[str, tuple[str, float]]] = {
+    SETTING_BOOT: ("the BMC to insert the boot image, and to report one boot from it", MEDIA_LIMIT_S),
+    SETTING_BOOT_TO_STAY: ("the BMC to insert the boot image, and to report boots from it", MEDIA_LIMIT_S),
+    WAITING_LOADER: (_STARTS, MEDIA_LOADER_LIMIT_S),
+    SETTING_BOOT_AGAIN: (
+        "the BMC to insert the boot image again, and to report boots from it, set while the host is On",
+        MEDIA_LIMIT_S,
+    ),
+    WAITING_OFF_AGAIN: ("the host to be Off, as it did not start the installer", POWER_LIMIT_S),
+    WAITING_LOADER_AGAIN: (f"{_STARTS}, at its second start", MEDIA_LOADER_LIMIT_S),
+    CLEARING_BOOT: (_EJECTED, BOOT_ORDER_LIMIT_S),
+    CLEANING_UP: (_EJECTED, BOOT_ORDER_LIMIT_S),
+}
+_NOT_BOOTED: Final = "the host was started twice from its virtual CD drive, and never started the installer"
+
+
+def by_media(procedure: Procedure) -> Procedure:
+    """Return a procedure that boots the installer from the virtual CD drive: the same stages, with its own words.
+
+    The servers do not see the loader start, so the stage that waits for it has the time of the installer, too.
+    """
+    stages = dict(procedure.stages)
+    for name, (waits_for, limit_s) in _MEDIA_STAGES.items():
+        if name in stages:
+            stages[name] = changed(stages[name], waits_for=waits_for, limit_s=limit_s)
+    last = stages[WAITING_LOADER_AGAIN]
+    if last.on_timeout is not None:
+        failed = changed(last.on_timeout, fail=reasons.DID_NOT_BOOT_MEDIA, message=_NOT_BOOTED)
+        stages[WAITING_LOADER_AGAIN] = changed(last, on_timeout=failed)
+    stages = {name: changed(stage, on_timeout=_by_media(stage.on_timeout)) for name, stage in stages.items()}
+    table = {row: _by_media(step) for row, step in procedure.table.items()}
+    return changed(procedure, stages=stages, table=table)
+
+
+@overload
+def _by_media(step: Step) -> Step: ...
+@overload
+def _by_media(step: Step | None) -> Step | None: ...
+def _by_media(step: Step | None) -> Step | None:
+    action = None if step is None or step.action is None else MEDIA_ACTIONS.get(step.action)
+    return step if step is None or action is None else changed(step, action=action)
+
+
 FORMER_STAGES: Final = {
     f"Ending{reason}": CLEANING_UP
     for reason in ("Failed", "DidNotNetboot", "InstallTimedOut", "BootLoop", "InstallFailed", "BootContested")
@@ -277,10 +324,7 @@ def replace(operation: MachineOperation) -> Procedure:
         former_stages=FORMER_STAGES,
         actions={
             **POWER_ACTIONS,
-            START: Repeat.SETS_STATE,
-            BOOT_ONCE: Repeat.SETS_STATE,
-            BOOT_TO_STAY: Repeat.SETS_STATE,
-            CLEAR_BOOT: Repeat.SETS_STATE,
+            **BOOT_ACTIONS,
         },
         proof=frozenset({SEEN_OFF, SEEN_LOADER, SEEN_WRITTEN, SEEN_CLOUD_INIT}),
         start_conditions=(_PENDING, _NO_CLOUD_INIT),

@@ -18,6 +18,8 @@ POWER_READS_PER_S: Final = 30.0
 HTTP_PORT: Final = 8880
 DHCP_PORT: Final = 67
 TFTP_PORT: Final = 69
+MEDIA_PORT: Final = 8443
+TICKET_LIFETIME_S: Final = 3600.0
 EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the reference's default; an interface narrows it
 CACHE: Final = "~/.unbounded/metalman/cache"
 DOCKER_CONFIG: Final = "~/.docker/config.json"
@@ -51,6 +53,27 @@ class FlagNames:
     cluster_dns: str = "--cluster-dns"
     ek_ca: str = "--ek-ca"
     docker_config: str = "--docker-config"
+    media_url: str = "--media-url"
+    media_port: str = "--media-port"
+    media_certificate: str = "--media-certificate"
+    media_key: str = "--media-key"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MediaSettings:
+    """Server of virtual media.
+
+    Args:
+        certificate, key: files in PEM; BMCs check the certificate.
+        url: of the server for BMCs; empty for one of this host's own addresses.
+        lifetime_s: after which a URL that a BMC was given ends.
+    """
+
+    certificate: Path
+    key: Path
+    url: str = ""
+    port: int = MEDIA_PORT
+    lifetime_s: float = TICKET_LIFETIME_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +94,7 @@ class NetbootSettings:
         challenge: a TPM has to answer a challenge before its key is pinned; without one, it has proven nothing by then.
         trusted_proxies: proxies whose X-Forwarded-For counts.
         allow_profile_scripts: commands of MachineProfiles may run on hosts.
+        media: the server of virtual media; None for none.
     """
 
     cache_dir: Path = Path(CACHE).expanduser()  # noqa: RUF009 - a constant of the process
@@ -92,6 +116,7 @@ class NetbootSettings:
     challenge: bool = True
     trusted_proxies: tuple[Network, ...] = ()
     allow_profile_scripts: bool = False
+    media: MediaSettings | None = None
     flags: FlagNames = FlagNames()
 
 
@@ -124,6 +149,38 @@ class MetalmanSettings:
     def lease(self) -> str:
         """Name of the Lease that all processes of the same site share."""
         return lease_name("metalman", self.site or "")
+
+
+def media_settings(
+    flags: FlagNames,
+    certificate: Path | None,
+    key: Path | None,
+    *,
+    url: str,
+    port: int | None = None,
+    lifetime_s: float = TICKET_LIFETIME_S,
+) -> MediaSettings | None:
+    """Return the settings of virtual media; None if nothing is given.
+
+    Raises:
+        SettingsError: the certificate or its key is missing.
+    """
+    if certificate is None and key is None:
+        for flag, is_given in ((flags.media_url, bool(url)), (flags.media_port, port not in (None, MEDIA_PORT))):
+            if is_given:
+                raise SettingsError(f"{flag} needs {flags.media_certificate} FILE and {flags.media_key} FILE")
+        return None
+    if certificate is None or key is None:
+        given, missing = flags.media_certificate, flags.media_key
+        given, missing = (missing, given) if certificate is None else (given, missing)
+        raise SettingsError(f"{given} needs {missing} FILE")
+    return MediaSettings(
+        certificate=certificate,
+        key=key,
+        url=url,
+        port=MEDIA_PORT if port is None else port,
+        lifetime_s=lifetime_s,
+    )
 
 
 def check_dhcp(found: NetbootSettings) -> None:

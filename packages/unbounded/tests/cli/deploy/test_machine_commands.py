@@ -32,7 +32,7 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import NotFound
 from unbounded.machina.controller import publish_once
 from unbounded.metalman.flags import add_arguments, parse_settings
-from unbounded.metalman.settings import DhcpMode, NetbootSettings
+from unbounded.metalman.settings import DhcpMode, MediaSettings, NetbootSettings
 
 Raw = dict[str, Any]
 
@@ -578,6 +578,28 @@ async def test_a_deployed_metalman_serves_booting_machines_as_that_of_up_does(up
     assert replace(netboot, cache_dir=served.cache_dir, flags=served.flags) == served
 
 
+async def test_a_metalman_without_dhcp_serves_boot_images_with_the_certificate_of_a_secret(
+    up_cli: Cli, tmp_path: Path
+) -> None:
+    given = ("--media-secret", "rack1-media", "--media-url", "https://boot", "--dhcp-mode", "none")
+    shown = ("--dry-run", "client", "-o", "json", "--image-registry", "registry.example.com")
+    ran = await up_cli("site", "deploy-pxe", "--site", "rack1", *shown, *given)
+    _service, deployment = json.loads(ran.out)["items"]
+    pod = deployment["spec"]["template"]["spec"]
+    (mount,) = (one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "media")
+    assert {"name": "media", "secret": {"secretName": "rack1-media"}} in pod["volumes"]
+    for file in ("tls.crt", "tls.key"):  # as Secrets of type kubernetes.io/tls have them
+        (tmp_path / file).write_text("-")
+    parser = ArgumentParser()
+    add_arguments(parser, {}, netboot=True)
+    args = [word.replace(mount["mountPath"], str(tmp_path)) for word in pod["containers"][0]["args"][1:]]
+    netboot = parse_settings(parser.parse_args(args), {}, netboot=True)[0].netboot
+    assert netboot is not None
+    assert netboot.media == MediaSettings(
+        certificate=tmp_path / "tls.crt", key=tmp_path / "tls.key", url="https://boot"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -585,6 +607,9 @@ async def test_a_deployed_metalman_serves_booting_machines_as_that_of_up_does(up
         (["--http-port", "x"], "--http-port: 'x' is not a port"),
         (["--cluster-dns", "x"], "--cluster-dns: 'x' is not an IPv4 address"),
         (["--ek-ca", "/none"], "--ek-ca: /none: No such file"),
+        (["--media-url", "https://boot"], "--media-url needs --media-secret NAME"),
+        (["--media-secret", "a/b"], "--media-secret: 'a/b' is not the name of a Secret of unbounded-kube"),
+        (["--media-secret", "a", "--media-url", "http://b"], "--media-url: 'http://b': BMCs fetch boot images by"),
     ],
 )
 async def test_settings_of_network_boot_are_checked(up_cli: Cli, words: list[str], said: str) -> None:

@@ -22,8 +22,7 @@ from unbounded.api.rescue import RescueSystem, rescue_text
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
 from unbounded.kube.port import Api
-from unbounded.metalman.netboot.boot_requests import BOOTING_KINDS
-from unbounded.metalman.replace import BOOT_STAGES
+from unbounded.metalman.replace import BOOT_STAGES, BOOTING_KINDS
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower, Press
 
@@ -33,7 +32,7 @@ RESCUE: Final = {
     "address": "10.0.0.5",
     "hostKey": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHqczVtRFNAxbrJtsSlx9izzEO4fOvY32RAAoFjZmvZ+",
 }
-FROM_NETWORK: Final = ("Pxe", "UefiHttp")
+FROM_NETWORK: Final = ("Pxe", "UefiHttp", "Cd")
 
 
 @dataclass

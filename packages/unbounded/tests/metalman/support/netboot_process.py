@@ -32,6 +32,7 @@ from unbounded.kube.cache import Cache
 from unbounded.metalman.dhcp import server as dhcp
 from unbounded.metalman.dhcp.model import address_octets
 from unbounded.metalman.http import server as http
+from unbounded.metalman.media.tickets import TicketKey
 from unbounded.metalman.netboot.boot_requests import prefix_key
 from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import BootImages, NetbootImage
@@ -77,6 +78,7 @@ async def main(folder: Path) -> None:
         facts=FixedFacts(),
         attestation=CountingAttestation(),
         key=await prefix_key(api),
+        tickets=TicketKey(bytes(32)),
         server=address_octets(SERVER),
         serve_url=f"http://{SERVER}:8880",
         neighbours=NeighbourTable("sw0"),

@@ -19,6 +19,7 @@ from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.port import Api
 from unbounded.metalman.dhcp.model import Loader, address_octets
 from unbounded.metalman.http.ports import NotReadyYet, ReportAnswer
+from unbounded.metalman.media.tickets import TicketKey
 from unbounded.metalman.netboot.boot_requests import KEY_BYTES, PrefixKey
 from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import BootImages, FactUnknown, MacLookup, NetbootImage
@@ -205,6 +206,7 @@ async def netboot_site(
         facts=facts,
         attestation=attestation,
         key=PrefixKey(b"k" * KEY_BYTES),
+        tickets=TicketKey(bytes(32)),
         server=address_octets(server),
         serve_url=f"http://{server}:8880",
         site=site,

@@ -24,6 +24,7 @@ from unbounded.kube.errors import Forbidden
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.metalman.controller import LeaderTerm
+from unbounded.metalman.media.tickets import MediaUrls
 from unbounded.metalman.settings import MetalmanSettings
 from unbounded.operations.caches import (
     INDEX_BMC,
@@ -212,13 +213,19 @@ class Cluster:
 
 @asynccontextmanager
 async def metalman(
-    cluster: Cluster, *, concurrent: int = 10, reads_per_s: float = 0.0, events: bool = False
+    cluster: Cluster,
+    *,
+    concurrent: int = 10,
+    reads_per_s: float = 0.0,
+    events: bool = False,
+    media_urls: MediaUrls | None = None,
 ) -> AsyncIterator[None]:
     """Run a term of the site's metalman, and the steward, until the block is left; all sessions are given back then.
 
     Args:
         reads_per_s: limit on the readings of idle hosts' power; the tests of operations count requests, and have none.
         events: follow the events of BMCs that offer them.
+        media_urls: URLs of boot images; None where none are served.
     """
     api, now = cluster.api, cluster.now
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
@@ -231,7 +238,12 @@ async def metalman(
     )
     recorder = EventRecorder(api, "metalman", now=now)
     term = LeaderTerm(
-        Runtime(api, now=now, events=recorder), settings, Caches(operations, machines, pause), nodes, OperationMetrics()
+        Runtime(api, now=now, events=recorder),
+        settings,
+        Caches(operations, machines, pause),
+        nodes,
+        OperationMetrics(),
+        media_urls=media_urls,
     )
     steward = Supervisor(api, SupervisorCaches(operations, machines, nodes, pause), now=now)
     async with running_caches(term.runtime, operations, machines, pause, nodes), asyncio.TaskGroup() as tasks:

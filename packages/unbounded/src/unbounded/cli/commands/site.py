@@ -99,6 +99,27 @@ def _deploy_pxe(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="Require a TPM certificate that chains to the roots in this PEM file",
     )
+    parser.add_argument(
+        "--media-secret",
+        default="",
+        metavar="NAME",
+        help="Serve boot images to BMCs by HTTPS with the certificate in this Secret of unbounded-kube (type "
+        "kubernetes.io/tls), for Machines with spec.pxe.bootMode VirtualMedia",
+    )
+    parser.add_argument(
+        "--media-url",
+        default="",
+        metavar="URL",
+        help="Set the URL at which BMCs reach the boot images; its host is in the certificate (default: https:// with "
+        "the node's address)",
+    )
+    parser.add_argument("--media-port", default="", metavar="PORT", help="of the boot images on the node")
+    parser.add_argument(
+        "--media-ticket-lifetime",
+        default="",
+        metavar="DURATION",
+        help="Let the URL of a boot image end after this time, from 10m to 24h (default 1h)",
+    )
     add_dry_run(parser)
 
 

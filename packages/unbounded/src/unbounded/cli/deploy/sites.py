@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from unbounded.api.failures import Rejected
+from unbounded.api.fields import DNS_SUBDOMAIN
+from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import bundle, machine_ops, validation
 from unbounded.cli.deploy.apply import (
     CLIENT,
@@ -45,7 +48,7 @@ from unbounded.cli.deploy.workloads import (
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
 from unbounded.kube.clock import rfc3339
 from unbounded.metalman.attest.trust import TrustedRoots
-from unbounded.metalman.flags import DEPLOYED_OPTIONS, interface, ipv4_networks
+from unbounded.metalman.flags import DEPLOYED_OPTIONS, MEDIA_OPTIONS, interface, ipv4_networks
 
 WAIT_S: Final = 300.0
 NETWORKS: Final = ("cluster_node_cidr", "cluster_pod_cidr", "node_cidr", "pod_cidr")
@@ -167,6 +170,7 @@ async def deploy_pxe(session: CommandSession) -> int:
         _relays(args.dhcp_relay),
         _options(args),
         _ek_ca(args.ek_ca),
+        _media_secret(args),
     )
     require_usable(args)
     if args.dry_run == CLIENT:
@@ -232,6 +236,17 @@ def _options(args: Namespace) -> tuple[str, ...]:
                 raise CliError(f"{option.flag}: {error}", status=USAGE) from None
             found.append(f"{option.flag}={text}")
     return tuple(found)
+
+
+def _media_secret(args: Namespace) -> str:
+    """Return the Secret with the certificate of boot images; empty to serve none."""
+    name: str = args.media_secret
+    if name and not re.fullmatch(DNS_SUBDOMAIN, name):
+        raise CliError(f"--media-secret: {name!r} is not the name of a Secret of {NAMESPACE}", status=USAGE)
+    given = next((one.flag for one in MEDIA_OPTIONS if getattr(args, one.name.replace("-", "_"))), "")
+    if given and not name:
+        raise CliError(f"{given} needs --media-secret NAME", status=USAGE)
+    return name
 
 
 def _ek_ca(path: str) -> str:

@@ -38,6 +38,8 @@ MACHINE_OPS_CONFIG: Final = "machine-ops-controller-config"
 CONFIG_FILE: Final = "config.yaml"
 EK_CA_FOLDER: Final = "/etc/unbounded/ek-ca"
 EK_CA_FILE: Final = "roots.pem"
+MEDIA_FOLDER: Final = "/etc/unbounded/media"
+WITHOUT_INTERFACE: Final = frozenset({"--dhcp-mode=none", "--dhcp-mode=relay"})
 CONFIG_DIGEST: Final = "unbounded-cloud.io/config-digest"  # on Pods: a changed configuration rolls the Pods out again
 CACHE: Final = "/var/cache/metalman"
 _METRICS: Final = {"name": "metrics", "port": 8080, "targetPort": "metrics"}
@@ -76,6 +78,8 @@ class MetalmanWorkload:
         relays: addresses and networks of the site's DHCP relays; empty for any.
         options: other flags of `metalman serve-pxe`, each as --NAME=VALUE.
         ek_ca: PEM with roots that the certificate of a TPM must chain to; empty for none.
+        media_secret: Secret of unbounded-kube with the certificate and the key by which boot images are served to BMCs
+            (type kubernetes.io/tls); empty to serve none.
     """
 
     image: str
@@ -84,6 +88,7 @@ class MetalmanWorkload:
     relays: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     ek_ca: str = ""
+    media_secret: str = ""
 
     @property
     def name(self) -> str:
@@ -275,15 +280,19 @@ def metalman_deployment(metalman: MetalmanWorkload) -> Raw:
     file capabilities only, which `allowPrivilegeEscalation: false` disables. So it runs as root, without root's other
     capabilities.
     """
-    interface = f"--dhcp-interface={metalman.interface}" if metalman.interface else "--dhcp-auto-interface"
+    interface = [f"--dhcp-interface={metalman.interface}" if metalman.interface else "--dhcp-auto-interface"]
+    if not metalman.interface and WITHOUT_INTERFACE.intersection(metalman.options):
+        interface = []
     relays = [f"--dhcp-relay={','.join(metalman.relays)}"] if metalman.relays else []
     trusted = [f"--ek-ca={EK_CA_FOLDER}/{EK_CA_FILE}"] if metalman.ek_ca else []
-    options = [*relays, *metalman.options, *trusted]
+    files = {"--media-certificate": "tls.crt", "--media-key": "tls.key"} if metalman.media_secret else {}
+    media = [f"{flag}={MEDIA_FOLDER}/{file}" for flag, file in files.items()]
+    options = [*relays, *metalman.options, *trusted, *media]
     container: Raw = {
         "name": "metalman",
         "image": metalman.image,
         "command": ["metalman"],
-        "args": ["serve-pxe", f"--site={metalman.site}", interface, *options, f"--cache-dir={CACHE}"],
+        "args": ["serve-pxe", f"--site={metalman.site}", *interface, *options, f"--cache-dir={CACHE}"],
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108
         "ports": [{"name": "health", "containerPort": 8081, "protocol": "TCP"}],
         "livenessProbe": probe("/healthz", delay_s=5, period_s=10),
@@ -308,6 +317,9 @@ def metalman_deployment(metalman: MetalmanWorkload) -> Raw:
     if metalman.ek_ca:
         container["volumeMounts"] += [{"name": "ek-ca", "mountPath": EK_CA_FOLDER, "readOnly": True}]
         pod["volumes"] += [{"name": "ek-ca", "configMap": {"name": metalman.name}}]
+    if metalman.media_secret:
+        container["volumeMounts"] += [{"name": "media", "mountPath": MEDIA_FOLDER, "readOnly": True}]
+        pod["volumes"] += [{"name": "media", "secret": {"secretName": metalman.media_secret}}]
     if metalman.site:
         pod["nodeSelector"] = {LABEL_SITE: metalman.site}
     # the ports belong to the node

@@ -153,17 +153,18 @@ def scopes_of(controller: str) -> dict[str, tuple[str, str]]:
     return {Settings(site=one, provider=other).lease: (one, other) for one, other in scopes}
 
 
-def procedure_of(operation: MachineOperation, executor: str) -> Procedure | None:
+def procedure_of(operation: MachineOperation, executor: str, machine: Machine | None) -> Procedure | None:
     """Return the procedure of an operation; None for a controller that is not part of this program.
 
     Args:
         executor: as the status names it, `metalman/lab`.
+        machine: its Machine, whose boot mode decides on the stages of a boot; None if it does not exist.
     """
     kind, owner = OperationKind(operation.spec.operation_kind), executor.partition("/")[0]
     if owner == ExecutorKind.METALMAN:
-        from unbounded.metalman.executor import PROCEDURES  # noqa: PLC0415  # only for an operation of its own
+        from unbounded.metalman.executor import procedure_of_machine  # noqa: PLC0415  # only for an operation of its own
 
-        return PROCEDURES[kind](operation) if kind in PROCEDURES else None
+        return procedure_of_machine(operation, machine)
     if owner == ExecutorKind.AGENT:
         return _of_agent(kind, operation)
     return None

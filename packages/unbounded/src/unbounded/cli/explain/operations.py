@@ -140,7 +140,7 @@ def _next_subject(decided: ReportWait, operation: MachineOperation, facts: Expla
 
 def _explain_claimed(operation: MachineOperation, run: Run, facts: ExplainFacts) -> Explained:
     machine, waiting = _machine(operation, facts), operation.status.waiting
-    procedure = procedure_of(operation, run.executor)
+    procedure = procedure_of(operation, run.executor, machine)
     stage = None if procedure is None else procedure.stages.get(run.stage)
     text = message_without_times(operation)
     if not text and procedure is not None and stage is not None:

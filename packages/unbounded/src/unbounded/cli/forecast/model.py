@@ -69,6 +69,7 @@ class MachineForecast:
         obstacles: the obstacles after the start, in the order in which it meets them.
         losses: what the cloud reports that a replacement will lose; empty where that is unknown, too.
         disk: the disk that metalman would choose by the last inspection, or why none; empty without an inspection.
+        boot: the source from which it boots the installer, if that is not the network.
         network: the source of the installed system's network, and what would refuse it; empty for that of the image.
     """
 
@@ -81,6 +82,7 @@ class MachineForecast:
     obstacles: tuple[Obstacle, ...] = ()
     losses: tuple[PlannedLoss, ...] = ()
     disk: str = ""
+    boot: str = ""
     network: str = ""
 
     @property
@@ -235,6 +237,8 @@ def _target(one: MachineForecast, wave: int, program: str) -> Iterator[str]:
         yield f"     loses {loss.field}: {loss.consequence}{less}"
     if one.disk:
         yield from (f"     {line}" for line in one.disk.splitlines())
+    if one.boot:
+        yield f"     {one.boot}"
     if one.network:
         yield f"     {one.network}"
 

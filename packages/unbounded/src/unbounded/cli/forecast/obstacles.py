@@ -17,7 +17,7 @@ from unbounded.api.core import Secret
 from unbounded.api.failures import Failure
 from unbounded.api.hardware import HardwareSource, HardwareStatus
 from unbounded.api.machine import Machine
-from unbounded.api.machine_spec import SecretKeySelector
+from unbounded.api.machine_spec import BootMode, SecretKeySelector
 from unbounded.api.meta import Condition
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind
@@ -84,14 +84,16 @@ def with_obstacles(
             one,
             obstacles=tuple(_obstacles(operation, facts.machines[one.machine], facts, secrets)),
             disk=_disk(operation, facts.machines[one.machine], profiles),
+            boot=_boot(operation, facts.machines[one.machine]),
             network=_network(operation, facts.machines[one.machine]),
         )
         if _is_of(one, ExecutorKind.METALMAN)
         else one
         for one in planned.targets
     )
+    planned = replace(planned, targets=targets)
     unchecked = (*facts.unread, *_of_secrets(password_refs(planned, facts), secrets), *_unobservable(planned))
-    return replace(planned, targets=targets, unchecked=unchecked)
+    return replace(planned, unchecked=unchecked)
 
 
 def _is_of(one: MachineForecast, executor: ExecutorKind) -> bool:
@@ -104,7 +106,7 @@ def _obstacles(
     """Yield obstacles in the order of the procedure, which waits for an image before it calls the BMC."""
     if operation.spec.operation_kind in _BOOTING:
         yield from _of_boot(machine, facts)
-    if operation.spec.operation_kind == OperationKind.HOST_REPLACE and (refusal := _network_refusal(machine)):
+    if operation.spec.operation_kind in _BOOTING and (refusal := _network_refusal(operation, machine)):
         yield Obstacle(f"machine/{machine.name}", str(refusal), refusal.reason)
     if (refusal := _refusal(machine, secrets)) is not None:
         fixes = fixes_for(refusal.reason, machine, operation, facts)
@@ -182,10 +184,18 @@ def _network(operation: MachineOperation, machine: Machine) -> str:
     )
 
 
-def _network_refusal(machine: Machine) -> Refusal | None:
+def _network_refusal(operation: MachineOperation, machine: Machine) -> Refusal | None:
     from unbounded.metalman.executor import network_refusal  # noqa: PLC0415  # as above
 
-    return network_refusal(machine)
+    return network_refusal(machine, installs=operation.spec.operation_kind == OperationKind.HOST_REPLACE)
+
+
+def _boot(operation: MachineOperation, machine: Machine) -> str:
+    """Return the source from which the host boots the installer, if that is not the network."""
+    pxe = machine.spec.pxe
+    if operation.spec.operation_kind not in _BOOTING or pxe is None or pxe.boot_mode != BootMode.VIRTUAL_MEDIA:
+        return ""
+    return "it boots the installer from a CD image that its BMC fetches from metalman, ejected at the end"
 
 
 def _refusal(machine: Machine, secrets: Secrets) -> Refusal | None:
@@ -261,7 +271,9 @@ def _unobservable(planned: OperationForecast) -> Iterator[str]:
     """Yield facts that are in no API object."""
     if any(_is_of(one, ExecutorKind.METALMAN) for one in planned.targets):
         yield "whether the BMC answers, accepts the password and presents the trusted certificate"
-        if planned.kind == OperationKind.HOST_REPLACE:
+        if any(one.boot for one in planned.targets):
+            yield "whether metalman serves boot images, and the BMC fetches one and starts its host from it"
+        elif planned.kind == OperationKind.HOST_REPLACE:
             yield "whether the host boots from the network, and reaches metalman there"
     if any(_is_of(one, ExecutorKind.CLOUD) for one in planned.targets):
         yield "whether the provider accepts the login, and has the instance"

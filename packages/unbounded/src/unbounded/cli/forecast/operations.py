@@ -69,8 +69,8 @@ def forecast(operation: MachineOperation, facts: ExplainFacts, pods: Mapping[str
         if isinstance(found, BatchRejection):
             return replace(planned, refused=f"{found.reason}: {found.text}")
         targets = _waves(operation, [target.machine_ref for target in found], facts)
-    first = next((one.executor for one in targets if one.executor), "")
-    procedure = procedure_of(operation, first) if first else None
+    first = next((one for one in targets if one.executor), None)
+    procedure = None if first is None else procedure_of(operation, first.executor, facts.machines.get(first.machine))
     return replace(
         planned,
         targets=targets,

@@ -55,7 +55,9 @@ def effects(patch: IntentPatch, before: Raw, facts: ExplainFacts) -> tuple[str, 
     if patch.kind.plural == CONFIG_MAPS.plural:
         return tuple(_of_pause_of_all(msgspec.convert(after, ConfigMap), facts))
     if patch.kind.plural == MACHINE_OPERATIONS.plural:
-        return tuple(_of_end(msgspec.convert(before, MachineOperation), msgspec.convert(after, MachineOperation)))
+        return tuple(
+            _of_end(msgspec.convert(before, MachineOperation), msgspec.convert(after, MachineOperation), facts)
+        )
     return ()
 
 
@@ -101,7 +103,7 @@ def _of_joins(before: Machine, after: Machine, facts: ExplainFacts) -> Iterator[
         yield UNDER_NODE if before.status.phase == MachinePhase.READY else INSTALLS
 
 
-def _of_end(before: MachineOperation, after: MachineOperation) -> Iterator[str]:
+def _of_end(before: MachineOperation, after: MachineOperation, facts: ExplainFacts) -> Iterator[str]:
     run = run_of(before)
     if after.spec.abandon and not before.spec.abandon:
         yield _abandoned(before)
@@ -109,7 +111,7 @@ def _of_end(before: MachineOperation, after: MachineOperation) -> Iterator[str]:
         if run is None:
             yield _cancelled_targets(before) if before.status.targets else "it ends, as it has not started"
             return
-        procedure = procedure_of(before, run.executor)
+        procedure = procedure_of(before, run.executor, facts.machines.get(run.machine))
         stage = procedure.stages.get(run.stage) if procedure is not None else None
         yield f"in stage {run.stage}, a cancel {(stage.cancel if stage is not None else Cancel.TOO_LATE).value}"
 

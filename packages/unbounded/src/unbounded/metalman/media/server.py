@@ -56,6 +56,17 @@ class MediaServerSettings:
     idle_s: float = 60.0
     chunk_s: float = 60.0
 
+    def context(self) -> ssl.SSLContext:
+        """Read the files.
+
+        Raises:
+            OSError: a file cannot be read.
+            ssl.SSLError: a file is no certificate or key, or they do not belong together.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, self.key)
+        return context
+
 
 class VirtualMediaServer:
     """Serve the images of `source`; `counts` has the requests that were not served, by reason."""
@@ -80,8 +91,7 @@ class VirtualMediaServer:
             ssl.SSLError: a file is no certificate or key, or they do not belong together.
         """
         settings = self._settings
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(settings.certificate, settings.key)
+        context = settings.context()
         connections = BootHttpListener(
             self._handle,
             self._tally,

@@ -14,7 +14,12 @@ import hmac
 import ipaddress
 import re
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
+from urllib.parse import urlsplit
+
+from unbounded.api.failures import Transient
+from unbounded.kube.clock import WallClock, utc_now
 
 IMAGE_NAME: Final = "boot.iso"  # some BMCs accept only names that end so
 TAG_BYTES: Final = 20  # 160 bits, which are 32 letters without padding
@@ -81,6 +86,53 @@ class TicketKey:
         parts = (ticket.machine, ticket.uid, ticket.boot, plain_address(ticket.address), str(ticket.expires))
         digest = hmac.new(self._key, "\n".join(parts).encode(), hashlib.sha256).digest()
         return base64.b32encode(digest[:TAG_BYTES]).decode().lower()
+
+
+class MediaUrls:
+    """URLs of the images of a site.
+
+    Args:
+        base: URL of the server as BMCs reach it, without a slash at its end.
+    """
+
+    def __init__(self, base: str, lifetime: timedelta, now: WallClock = utc_now) -> None:
+        self._base = base
+        self._lifetime = lifetime
+        self._now = now
+        self._key: TicketKey | None = None
+
+    @property
+    def host(self) -> str:
+        """Name or address of the server."""
+        return urlsplit(self._base).hostname or ""
+
+    def open(self, key: TicketKey) -> None:
+        """Set the key, without which there are no URLs."""
+        self._key = key
+
+    def issue(self, machine: str, uid: str, boot: str, address: str) -> str:
+        """Return a new URL for one boot of a Machine and the address of its BMC; it is secret.
+
+        Raises:
+            Transient: the key is not there yet.
+        """
+        if self._key is None:
+            raise Transient("the key of boot URLs is not read yet")
+        expires = int((self._now() + self._lifetime).timestamp())
+        return f"{self._base}{self._key.path(MediaTicket(machine, uid, boot, address, expires))}"
+
+    def permits(self, url: str, uid: str, boot: str, address: str) -> bool:
+        """Return whether a BMC may read the image of a boot by this URL now."""
+        presented = presented_ticket(urlsplit(url).path)
+        if presented is None or self._key is None:
+            return False
+        return self._key.permits(presented, uid=uid, boot=boot, client=address, now=self._now().timestamp())
+
+
+def machine_of(url: str) -> str | None:
+    """Return the Machine that a URL of an image names; None if it is not one of an image of ours."""
+    presented = presented_ticket(urlsplit(url).path)
+    return None if presented is None else presented.machine
 
 
 def presented_ticket(path: str) -> PresentedTicket | None:

@@ -14,6 +14,7 @@ from unbounded.kube.errors import ApiError
 from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
+from unbounded.metalman.host_network import with_installer_leases
 from unbounded.metalman.http.ports import FileRejected, NotReadyYet, OnDisk, Rendered
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.boot_requests import with_counter_ahead
@@ -199,7 +200,8 @@ class BootFiles:
             return NotReadyYet(RETRY_S, "the boot is not requested any more")
         try:
             around = await self._facts.template_context(machine, url, private=private)
-            content = await asyncio.to_thread(rendering.content, with_counter_ahead(machine, visit.request), around)
+            shown = with_installer_leases(with_counter_ahead(machine, visit.request))
+            content = await asyncio.to_thread(rendering.content, shown, around)
         except FactUnknown as error:
             if isinstance(error.__cause__, Rejected):  # the user has to correct something, such as a Role
                 self._report_obstacle(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")

@@ -255,7 +255,7 @@ class NetbootReservations:
 
     def _boot(self, machine: str) -> OfferedBoot | None:
         request = self._index.request_of(machine)
-        if request is None or request.window is not BootWindow.INSTALLING:
+        if request is None or request.window is not BootWindow.INSTALLING or request.by_media:
             return None
         served = self._boots.served(request)
         return None if served is None else OfferedBoot(served.loaders, self._serve_url)

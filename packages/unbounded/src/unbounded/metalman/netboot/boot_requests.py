@@ -2,7 +2,8 @@
 
 Two sources request a boot:
 
-- an operation of one of BOOTING_KINDS that metalman executes, from the stage on that switches the host on;
+- an operation of one of BOOTING_KINDS that metalman executes, from the stage on that switches the host on, or that
+  inserts its image of virtual media;
 - a repave counter that is ahead, if there is no BMC to switch the host on.
 
 A boot ends with its operation, or with the report that the image is written. After that report its window is
@@ -33,14 +34,18 @@ from unbounded.api.operation import MachineOperation, OperationKind, OperationsS
 from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
+from unbounded.metalman.boot_order import as_booted, boots_by_media
 from unbounded.metalman.netboot.model import BootRequest, BootWindow
 from unbounded.metalman.power import UNDOING
-from unbounded.metalman.replace import BOOT_STAGES, RETURN_STAGES, UNDOING_SHUTDOWN
+from unbounded.metalman.replace import (
+    BOOT_STAGES,
+    BOOTING_KINDS,
+    RETURN_STAGES,
+    SETTING_STAGES,
+    UNDOING_SHUTDOWN,
+)
 from unbounded.operations.ownership import ExecutorKind
 
-BOOTING_KINDS: Final = frozenset(
-    {OperationKind.HOST_REPLACE, OperationKind.HOST_INSPECT, OperationKind.HOST_ERASE, OperationKind.HOST_RESCUE}
-)
 BOOTING: Final = BOOT_STAGES
 FINISHING: Final = RETURN_STAGES
 UNDOING_BOOT: Final = frozenset({UNDOING, UNDOING_SHUTDOWN})  # an installer that has started by then may continue
@@ -105,14 +110,16 @@ def _requests_boot(operation: MachineOperation, machine: Machine) -> bool:
 def _by_operation(machine: Machine, operation: MachineOperation) -> BootRequest | None:
     stage = operation.status.targets[0].stage if operation.status.targets else None
     boot = operation.metadata.uid
+    by_media = boots_by_media(as_booted(machine, boot))
+    is_setting = by_media and stage in SETTING_STAGES
     seen = boot_record(machine, boot)
     milestone = None if seen is None else seen.milestone
-    if milestone == NetbootMilestone.CONTESTED or stage not in BOOTING | FINISHING | UNDOING_BOOT:
+    if milestone == NetbootMilestone.CONTESTED or (stage not in BOOTING | FINISHING | UNDOING_BOOT and not is_setting):
         return None
     if stage in FINISHING or milestone == NetbootMilestone.IMAGE_WRITTEN:
         window = BootWindow.FINISHING
     else:
-        window = BootWindow.SUSPENDED if stage in UNDOING_BOOT else BootWindow.INSTALLING
+        window = BootWindow.INSTALLING if stage in BOOTING else BootWindow.SUSPENDED
     executor = "" if operation.status.execution is None else operation.status.execution.executor
     return BootRequest(
         machine.name,
@@ -124,6 +131,8 @@ def _by_operation(machine: Machine, operation: MachineOperation) -> BootRequest 
         inspects=operation.spec.operation_kind == OperationKind.HOST_INSPECT,
         erases=operation.spec.operation_kind == OperationKind.HOST_ERASE,
         rescues=operation.spec.operation_kind == OperationKind.HOST_RESCUE,
+        by_media=by_media,
+        media_open=is_setting or (by_media and stage in BOOTING),
     )
 
 

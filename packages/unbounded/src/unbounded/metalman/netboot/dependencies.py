@@ -11,6 +11,7 @@ from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
+from unbounded.metalman.media.tickets import TicketKey
 from unbounded.metalman.netboot.boot_requests import PrefixKey
 from unbounded.metalman.netboot.model import (
     Attester,
@@ -28,6 +29,7 @@ class NetbootDependencies:
     Args:
         machines: of all sites; `site` selects, and None selects all.
         operations: indexed by INDEX_MACHINE.
+        tickets: key of the tickets of virtual media.
         server: the server's own address as clients reach it, four octets.
         serve_url: URL of its HTTP server, as clients reach it.
         neighbours: returns the MAC behind an address, if clients are on the server's segment.
@@ -41,6 +43,7 @@ class NetbootDependencies:
     facts: TemplateContextSource
     attestation: Attester
     key: PrefixKey
+    tickets: TicketKey
     server: bytes
     serve_url: str
     site: str | None = None

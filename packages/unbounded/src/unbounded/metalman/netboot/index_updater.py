@@ -15,9 +15,12 @@ from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
+from unbounded.metalman.boot_order import as_booted
+from unbounded.metalman.host_network import installer_leases
 from unbounded.metalman.netboot.boot_index import BootIndex
-from unbounded.metalman.netboot.boot_requests import BOOTING_KINDS, is_counter_only, requested_boot
+from unbounded.metalman.netboot.boot_requests import is_counter_only, requested_boot
 from unbounded.metalman.netboot.model import BootRequest, BootWindow
+from unbounded.metalman.replace import BOOTING_KINDS
 from unbounded.operations.caches import INDEX_MACHINE
 from unbounded.operations.ownership import ExecutorKind
 
@@ -103,7 +106,7 @@ class BootIndexUpdater:
         if not self._is_ours(machine, request):
             self._remove(machine.name)
             return
-        leases = () if machine.spec.pxe is None else machine.spec.pxe.dhcp_leases
+        leases = installer_leases(machine if request is None else as_booted(machine, request.boot))
         self._notify(self._index.set_leases(machine.name, leases) | {machine.name})
         self._pending.update(machine)
         if request is not None and (self._is_contested(request) or self._is_overdue(machine, request)):

@@ -43,6 +43,8 @@ class BootRequest:
         inspects: the boot is for a HostInspect.
         erases: the boot is for a HostErase.
         rescues: the boot is for a HostRescue.
+        by_media: the host boots from virtual media, and neither DHCP nor its source address gives it a file.
+        media_open: the BMC may read the image.
     """
 
     machine: str
@@ -55,6 +57,8 @@ class BootRequest:
     inspects: bool = False
     erases: bool = False
     rescues: bool = False
+    by_media: bool = False
+    media_open: bool = False
 
     @property
     def installs(self) -> bool:

@@ -56,6 +56,7 @@ from unbounded.metalman.netboot.files import (
 from unbounded.metalman.netboot.index_updater import BootIndexUpdater
 from unbounded.metalman.netboot.install_checks import check_install, write_obstacle
 from unbounded.metalman.netboot.layouts import LAYOUT, BootLayouts, profile_name
+from unbounded.metalman.netboot.media_content import BootMediaSource
 from unbounded.metalman.netboot.model import (
     BootImages,
     BootObservation,
@@ -124,6 +125,17 @@ class NetbootSite:
             now=parts.now,
         )
         self._erasures = ErasureService(parts.api, self._recorded, parts.now)
+        self.media = BootMediaSource(
+            parts.machines,
+            parts.operations,
+            self._index,
+            parts.images,
+            self._files,
+            self._library,
+            parts.tickets,
+            note=self._writer.note,
+            now=parts.now,
+        )
         self.book = NetbootReservations(self._index, self._tracker, server=parts.server, serve_url=parts.serve_url)
 
     async def run(self) -> None:
@@ -235,7 +247,8 @@ class NetbootSite:
             return visit
         request = visit.request
         if request.window is not BootWindow.INSTALLING:
-            return WRITTEN
+            # a host that starts from its virtual CD drive once more is Off until the image is ejected
+            return SWITCH_OFF if request.by_media else WRITTEN
         if request.erases:
             return await self._erasures.hardware(request, report)
         if not request.installs:
@@ -317,9 +330,16 @@ class NetbootSite:
         layout: LayoutRecord | None = None,
     ) -> ReportAnswer:
         boot = visit.request.boot
+        served = self._tracker.served(visit.request) if visit.request.by_media else None
         hardware = inspected(report.hardware, HardwareSource.INSTALLER, rfc3339(self._parts.now()), boot)
         observation = BootObservation(
-            boot, milestone, message=message, hardware=hardware, erasure=erasure, layout=layout
+            boot,
+            milestone,
+            message=message,
+            image_digest=None if served is None else served.disk.digest,
+            hardware=hardware,
+            erasure=erasure,
+            layout=layout,
         )
         return await self._recorded(visit.machine.name, observation)
 
@@ -387,7 +407,7 @@ class NetbootSite:
         if prefix is None:
             name = self._index.by_address(client)
             request = None if name is None else self._index.request_of(name)
-            if request is not None and request.window is not BootWindow.INSTALLING:
+            if request is not None and (request.window is not BootWindow.INSTALLING or request.by_media):
                 request = None
         else:
             request = self._index.by_prefix(prefix)

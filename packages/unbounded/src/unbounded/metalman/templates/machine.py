@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from unbounded.api.machine import Machine
-from unbounded.api.machine_spec import PXESpec
+from unbounded.api.machine_spec import BootMode, PXESpec
 from unbounded.api.meta import ObjectMeta
 from unbounded.metalman.templates import types as go
 from unbounded.metalman.templates.types import GoField, GoKind, GoType, Method, Signature, Value
@@ -114,19 +114,22 @@ def _through(get: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda machine: get(machine.metadata)
 
 
-def _of_pxe(field: str, default: str) -> Method:
+def _of_pxe(read: Callable[[PXESpec], str], default: str) -> Method:
     """Return a method of *PXESpec that may be called on nil, which results in the default."""
-    read = attrgetter(field)
     return Method(
         Signature((), go.STRING, lambda pxe: (pxe is not None and read(pxe)) or default),
         pointer=True,
     )
 
 
+def _boot_protocol(pxe: PXESpec) -> str:
+    return "HTTP" if pxe.boot_mode == BootMode.UEFI_HTTP else pxe.boot_protocol
+
+
 _METHODS: Final[Mapping[type, Mapping[str, Method]]] = {
     PXESpec: {
-        "TargetArchitecture": _of_pxe("architecture", "amd64"),
-        "TargetBootProtocol": _of_pxe("boot_protocol", "PXE"),
+        "TargetArchitecture": _of_pxe(attrgetter("architecture"), "amd64"),
+        "TargetBootProtocol": _of_pxe(_boot_protocol, "PXE"),
     }
 }
 
