@@ -20,7 +20,7 @@ from unbounded.metalman.media.server import MediaServerSettings, VirtualMediaSer
 from unbounded.metalman.media.tickets import MediaTicket, PresentedTicket, TicketKey
 from unbounded.metalman.redfish.ports import BootTarget
 
-pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.root, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.root, pytest.mark.timeout(3000)]
 
 BOOTS_S = 300.0
 INSTALLS_S = 1500.0

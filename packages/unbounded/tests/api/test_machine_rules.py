@@ -143,6 +143,13 @@ NIC = "network__ethernets__2"
             (PXE, {"pxe__profileRef": {"name": "p"}, **disk}, "spec.pxe.profileRef", "profileRef excludes targetDisk")
             for disk in ({"pxe__targetDisk": "/dev/sda"}, {"pxe__rootDeviceHints": {"model": "INTEL"}})
         ),
+        (PXE, {"pxe__bootMode": "CD"}, "spec.pxe.bootMode", '"Network", "VirtualMedia", "UEFIHTTP"'),
+        *(
+            (PXE, {"pxe__bootMode": mode, "pxe__redfish": None}, "spec.pxe.bootMode", "needs a BMC: set redfish")
+            for mode in ("VirtualMedia", "UEFIHTTP")
+        ),
+        (PXE, {"pxe__bootMode": "VirtualMedia", "pxe__architecture": "arm64"}, "spec.pxe.bootMode", "amd64 only"),
+        (PXE, {"pxe__bootMode": "VirtualMedia", "pxe__dhcpLeases": []}, "spec.pxe.bootMode", "set pxe.dhcpLeases, or"),
         (PXE, {"pxe__profileRef": {}}, "spec.pxe.profileRef.name", "Required"),
         (PXE, {"pxe__rootDeviceHints": {}}, "spec.pxe.rootDeviceHints", "at least one hint"),
         (PXE, {"pxe__rootDeviceHints": {"modell": "INTEL"}}, "spec.pxe.rootDeviceHints", "at least one hint"),

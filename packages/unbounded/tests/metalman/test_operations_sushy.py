@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
 import pytest
+import trustme
 
 from tests.metalman.support.netboot_host import Story, living
+from tests.metalman.support.netboot_site import netboot_site
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.sushy_hardware import sushy_hardware
 from tests.support.sushy import PASSWORD, USERNAME, sushy
@@ -15,11 +19,17 @@ from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.kube.clock import utc_now
+from unbounded.metalman.media.server import MediaServerSettings, VirtualMediaServer
+from unbounded.metalman.media.tickets import MediaUrls, TicketKey
+from unbounded.metalman.redfish.pool import BmcPool
+from unbounded.metalman.redfish.ports import BmcAccount
 from unbounded_lab.machines import SITE
 
 pytestmark = pytest.mark.slow
 
 WITHIN_S = 60.0
+LEASE: Final = {"ipv4": "10.0.0.5", "mac": "52:54:00:00:00:01", "subnetMask": "255.255.255.0", "gateway": "10.0.0.1"}
+MEDIA: Final = {"spec": {"pxe": {"bootMode": "VirtualMedia", "dhcpLeases": [LEASE]}}}
 
 
 async def add(cluster: Cluster, url: str, device_id: str) -> str:
@@ -63,6 +73,37 @@ async def test_a_system_is_reimaged(tmp_path: Path) -> None:
         assert (operation.status.phase, operation.status.reason) == ("Complete", "Succeeded"), operation.status.message
         assert host.sources == ["network", "disk"]
         assert hardware.boots() == ["Pxe", "Hdd"]
+
+
+@pytest.mark.parametrize("kind", ["HostReplace", "HostInspect"])
+async def test_a_system_boots_from_an_image_that_its_bmc_fetches_from_the_site(tmp_path: Path, kind: str) -> None:
+    authority, pem, cluster = trustme.CA(), tmp_path / "site.pem", Cluster(now=utc_now)
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(pem))
+    async with sushy(tmp_path) as server, netboot_site(tmp_path / "site", api=cluster.api) as site:
+        settings = MediaServerSettings(pem, pem, "127.0.0.1", 0)
+        async with VirtualMediaServer(settings, site.site.media).serving() as media:
+            urls = MediaUrls(f"https://127.0.0.1:{media.port}", timedelta(hours=1))
+            urls.open(TicketKey(bytes(32)))  # the site's, too
+            async with metalman(cluster, media_urls=urls):
+                (device_id,) = server.device_ids
+                machine = await add(cluster, server.url, device_id)
+                await cluster.api.patch(MACHINES, machine, MEDIA)
+                story = Story(writes_s=3.0, step_s=0.5, cloud_init_s=0.5)
+                async with (
+                    sushy_hardware(server, device_id) as hardware,
+                    living(cluster, machine, hardware, story) as host,
+                ):
+                    operation = await cluster.ended(await cluster.ask(kind, machine), within_s=2 * WITHIN_S)
+                assert (operation.status.phase, operation.status.reason) == ("Complete", "Succeeded"), operation.status
+                assert host.sources[0] == "network"  # as the report of an installer is called there
+                assert hardware.boots()[0] == "Cd"
+                access = BmcAccount(server.url, USERNAME, PASSWORD, device_id=device_id, ca_bundle=server.ca_bundle)
+                async with BmcPool() as pool:
+                    assert (await pool.bmc(access).media_drive()).is_empty
+                redfish = (await cluster.machine(machine)).status.redfish
+                assert redfish is not None
+                assert redfish.media_boot is None
+                assert media.counts == {}
 
 
 async def test_a_bmc_that_cannot_reset_itself_update_firmware_or_change_passwords_is_refused_with_its_words(
