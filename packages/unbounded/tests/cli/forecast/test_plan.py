@@ -648,3 +648,39 @@ def test_a_merge_patch() -> None:
         "e": {"g": 5},
     }
     assert merged([1], {"a": 1}) == {"a": 1}
+
+
+STATIC: Final[dict[str, Any]] = {
+    "ethernets": [{"name": "one", "mac": "52:54:00:00:00:0A", "addresses": ["192.0.2.9/24"]}]
+}
+
+
+@story
+async def test_plan_of_a_boot_by_virtual_media_names_it(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.api.patch(MACHINES, "m1", {"spec": {"pxe": {"bootMode": "VirtualMedia"}, "network": STATIC}})
+    await staged.alive(METALMAN)
+    text = await staged.shown("machine", "replace", "m1", "--operation-name", "op")
+    assert "it boots the installer from a CD image that its BMC fetches from metalman, ejected at the end" in text
+    assert "whether metalman serves boot images, and the BMC fetches one and starts its host from it" in text
+
+
+@story
+async def test_plan_of_a_boot_by_virtual_media_has_its_stages(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.api.patch(MACHINES, "m1", {"spec": {"pxe": {"bootMode": "VirtualMedia"}, "network": STATIC}})
+    (change,) = await staged.plan("machine", "replace", "m1", "--operation-name", "op")
+    assert change.operation is not None
+    stage = next(each for each in change.operation.stages if each.name == "WaitingLoader")
+    assert (stage.waits_for, stage.limit_s) == ("the host to start the installer from its virtual CD drive", 1500.0)
+
+
+@story
+async def test_plan_says_that_the_installer_of_virtual_media_has_no_address(staged: Staged) -> None:
+    await staged.machine("m1")
+    await staged.api.patch(MACHINES, "m1", {"spec": {"pxe": {"bootMode": "VirtualMedia"}, "network": NETWORK}})
+    await staged.alive(METALMAN)
+    (change,) = await staged.plan("machine", "inspect", "m1", "--operation-name", "op")
+    assert change.operation is not None
+    (found,) = (each for each in change.operation.targets[0].obstacles if each.reason == "NetworkInvalid")
+    assert "or set spec.pxe.dhcpLeases" in found.what
