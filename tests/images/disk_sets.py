@@ -245,7 +245,8 @@ def random_set(seed: int) -> DiskSet:
         of = replace(of, recorded=f"/dev/disk/by-id/{chance.choice(last.by_id)}")
     if chance.random() < 0.2:
         serials = [one.serial for one in of.disks if one.serial]
-        some = [tuple(serials[:1]), tuple(serials[-1:]), tuple(serials[:2])]
+        both = tuple(dict.fromkeys(serials[:2]))  # a number that occurs twice is no valid parameter
+        some = [tuple(serials[:1]), tuple(serials[-1:]), both]
         of = replace(of, erase=chance.choice([*some, *some, ("GONE",)]))
     if of.disks and chance.random() < 0.25:
         of = replace(of, swapped=_swap(chance, chance.choice(of.disks)))
@@ -339,6 +340,14 @@ def _swapped_before_the_write(of: DiskSet) -> bool:
     return name == meant.name and after == 2 and other.by_id == meant.by_id and other.state is State.FOREIGN
 
 
+def _swapped_for_other_sectors(of: DiskSet) -> bool:
+    meant = _meant(of, 0)
+    if of.swapped is None or meant is None or of.hints is None:  # with hints the image is served after the report only
+        return False
+    name, other, after = of.swapped
+    return name == meant.name and after == 2 and other.by_id == meant.by_id and other.sector != meant.sector
+
+
 def _expected_and_late(of: DiskSet) -> bool:
     late = _meant(of, WAITS_S)
     return late is not None and 0 < late.arrives_s < WAITS_S and bool(of.recorded) and of.swapped is None
@@ -354,6 +363,7 @@ KINDS: Final[Mapping[str, Callable[[DiskSet], bool]]] = {
     "a named disk with data of others": _named_with_data,
     "hints of a kind, and the last disk is gone": _kind_without_consent,
     "a disk that is swapped before the first byte": _swapped_before_the_write,
+    "a disk that one with other sectors replaces": _swapped_for_other_sectors,
     "the last disk is late": _expected_and_late,
     "a disk that may be erased": _erased_with_consent,
 }

@@ -290,6 +290,14 @@ async def test_a_disk_of_another_size_than_reported_is_not_taken(host: Host, whe
     assert await chosen(host, where, change) == ["Write /dev/sda", said]
 
 
+async def test_disk_with_other_sectors_than_reported_is_not_taken(host: Host, where: Site) -> None:
+    host.disk("sda")
+    change = 'disk_at() { echo 4096 >"$SYS/block/sda/queue/logical_block_size"; echo sda; }'
+    where.answers = [(200, WRITE | {"disk": "/dev/sda"})]
+    said = "metalman chose /dev/sda, which was reported with sectors of 512 bytes and now has sectors of 4096"
+    assert await chosen(host, where, change) == ["Write /dev/sda", said]
+
+
 async def test_a_disk_that_came_after_the_report_is_not_taken(host: Host, where: Site) -> None:
     host.disk("sda")
     where.answers = [(200, WRITE | {"disk": "/dev/sdb"})]

@@ -209,8 +209,9 @@ class InstalledMachine:
 
 
 def _is_alike(found: SetDisk, reported: SetDisk) -> bool:
-    """Return whether a disk that took the path of another cannot be told from it by its state and its size."""
-    return found.state is reported.state and found.state is not State.FOREIGN and found.size == reported.size
+    """Return whether a disk that took the path of another cannot be told from it by state, size and sectors."""
+    is_same_size = (found.size, found.sector) == (reported.size, reported.sector)
+    return found.state is reported.state and found.state is not State.FOREIGN and is_same_size
 
 
 def check_reason(message: str, there: list[SetDisk]) -> None:

@@ -279,4 +279,4 @@ async def test_a_blank_device_is_known_beside_a_foreign_one(
     real(foreign, what)
     real(blank, mib=8)
     _, states = await host.parts(f'hardware {UID} >/dev/null; cat "$T/states"')
-    assert dict(line.split()[:3:2] for line in states.splitlines()) == {foreign: "Foreign", blank: "Blank"}
+    assert dict(line.split()[:4:3] for line in states.splitlines()) == {foreign: "Foreign", blank: "Blank"}

@@ -80,9 +80,14 @@ take_disk() {
     take_reported=$(sed -n "s/^$DISK //p" "$T/states")
     take_bytes=${take_reported%% *}
     take_reported=${take_reported#* }
+    take_sector=${take_reported%% *}
+    take_reported=${take_reported#* }
     take_now=$(bytes_of "$DISK")
     [ "${take_bytes:-$take_now}" = "$take_now" ] ||
         trouble "metalman chose $CHOSEN, which was reported with $take_bytes bytes and now has $take_now" || return 1
+    take_now=$(sector_of "$DISK")
+    [ "${take_sector:-$take_now}" = "$take_now" ] ||
+        trouble "metalman chose $CHOSEN, which was reported with sectors of $take_sector bytes and now has sectors of $take_now" || return 1
     take_found=$(judge "$DISK" "$1")
     case $take_found in
         Own | Blank) [ "$take_found" != "$take_reported" ] || return 0 ;;

@@ -208,14 +208,14 @@ accelerator_facts() {
     text driver "$(driver_of "$accelerator_dir")"
 }
 
-# disk_lines UID: the elements of the list of disks, and in $T/states "NAME BYTES VERDICT", a line for each. Where a report
-# cannot hold all, the blank ones are left out first: the only blank disk of a report has to be the only one.
+# disk_lines UID: the elements of the list of disks, and in $T/states "NAME BYTES SECTOR VERDICT", a line for each.
+# Where a report cannot hold all, the blank ones are left out first: the only blank disk of a report has to be the only one.
 disk_lines() {
     note_links
     : >"$T/states"
     for lines_disk in $(disks); do
         lines_verdict=$(judge "$lines_disk" "$1")
-        printf '%s %s %s\n' "$lines_disk" "$(bytes_of "$lines_disk")" "$lines_verdict" >>"$T/states"
+        printf '%s %s %s %s\n' "$lines_disk" "$(bytes_of "$lines_disk")" "$(sector_of "$lines_disk")" "$lines_verdict" >>"$T/states"
         object disk_facts "$lines_disk" "$lines_verdict"
         echo
     done >"$T/disk_lines"
