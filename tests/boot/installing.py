@@ -76,6 +76,10 @@ class Installing:
         """Plug in a disk that the machine was started with the file of."""
         await self._execute("device_add", disk.device)
 
+    async def pull(self, card: str) -> None:
+        """Pull the cable of a network card."""
+        await self._execute("set_link", {"name": card, "up": False})
+
     async def reported(self, stage: str, words: str, *, within_s: float) -> dict[str, Any]:
         """Wait for a report of the installer.
 

@@ -1,32 +1,39 @@
-"""The declared network of an installed host, from outside: a bond with one cable pulled, a tagged VLAN, no DHCP."""
+"""The network of a host and of its installer, from outside: a bond with one cable pulled, a tagged VLAN, no DHCP."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import json
+import os
 import socket
 import struct
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from tests.boot.installing import ScsiDisk, uefi
-from tests.images.content import SECTOR
-from tests.images.support import Host, busybox, needed
+from tests.boot.installing import ScsiDisk, installing, uefi
+from tests.fetch.registries import served
+from tests.images.content import SECTOR, packed
+from tests.images.loops import system
+from tests.images.support import Host, busybox, needed, site
 from tests.metalman.support.networks import network
 from tests.support.qemu import Segment
 from tests.support.qemu.monitor import Monitor
 from tests.support.qemu.segment import ip
 from tests.support.qemu.tools import built, command
-from unbounded.metalman.host_network import network_faults, render_network
+from unbounded.api.machine_spec import DHCPLease
+from unbounded.metalman.host_network import installer_network, network_faults, render_network
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.root, pytest.mark.timeout(1800)]
 
+INSTALLS_S: Final = 1200.0
 STARTS_S: Final = 1200.0  # an emulated machine, beside others
 ANSWERS_S: Final = 30.0
 MACS: Final = ("52:54:00:00:01:01", "52:54:00:00:01:02")
@@ -42,6 +49,10 @@ PACKET_AUXDATA: Final = 8
 TP_STATUS_VLAN_VALID: Final = 1 << 4
 # struct tpacket_auxdata: status, len, snaplen, mac, net, vlan_tci, vlan_tpid
 AUXDATA: Final = struct.Struct("=IIIHHHH")
+# linux/if_tun.h
+TUNSETIFF: Final = 0x400454CA
+IFF_TAP: Final = 0x0002
+IFF_NO_PI: Final = 0x1000
 NETWORK: Final[dict[str, Any]] = {
     "ethernets": [{"name": "one", "mac": MACS[0], "setName": "lan0"}, {"name": "two", "mac": MACS[1]}],
     "bonds": [
@@ -238,3 +249,83 @@ async def test_a_bond_and_a_vlan_with_static_addresses_answer_with_one_cable_pul
             assert await vlan.hears(10, within_s=ANSWERS_S)
         await host.pull(0)  # the last one
         assert not await _pings(HOST)
+
+
+@dataclass
+class TaggedSwitch:
+    """A switch whose ports to the machine carry one tagged VLAN and nothing else; this system is in that VLAN.
+
+    Args:
+        untagged: EtherTypes of frames that the machine sent without the tag.
+    """
+
+    folder: Path
+    tag: int
+    untagged: set[int] = field(default_factory=set)
+
+    def __enter__(self) -> TaggedSwitch:
+        self._tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+        fcntl.ioctl(self._tap, TUNSETIFF, struct.pack("16sH22x", b"vlan", IFF_TAP | IFF_NO_PI))
+        ip(f"addr add {PEER_IN_VLAN}/24 dev vlan")
+        ip("link set vlan up")
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._tap, self._to_machine)
+        self._ports = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) for _ in MACS]
+        for at, port in enumerate(self._ports):
+            port.bind(str(self.folder / f"port{at}"))
+            loop.add_reader(port, self._from_machine, port)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._tap)
+        os.close(self._tap)
+        for port in self._ports:
+            loop.remove_reader(port)
+            port.close()
+
+    @property
+    def cards(self) -> list[str]:
+        """Return arguments of QEMU: a card at each port."""
+        parts = []
+        for at, mac in enumerate(MACS):
+            own, ours = f"local.path={self.folder}/card{at}", f"remote.path={self.folder}/port{at}"
+            parts += ["-netdev", f"dgram,id=port{at},local.type=unix,{own},remote.type=unix,{ours}"]
+            parts += ["-device", f"virtio-net-pci,netdev=port{at},mac={mac},romfile="]
+        return parts
+
+    def _to_machine(self) -> None:
+        frame = os.read(self._tap, 4096)
+        tagged = frame[:12] + struct.pack("!HH", ETH_P_8021Q, self.tag) + frame[12:]
+        for at, port in enumerate(self._ports):
+            with contextlib.suppress(OSError):  # QEMU is not there, or does not read
+                port.sendto(tagged, str(self.folder / f"card{at}"))
+
+    def _from_machine(self, port: socket.socket) -> None:
+        frame = port.recv(4096)
+        kind, tag = struct.unpack_from("!HH", frame, 12)
+        if kind != ETH_P_8021Q:
+            self.untagged.add(kind)
+        elif tag & 0xFFF == self.tag:
+            os.write(self._tap, frame[:12] + frame[16:])
+
+
+async def test_installer_works_in_a_tagged_vlan_on_a_bond_with_one_cable_pulled(net: Segment, tmp_path: Path) -> None:
+    """No DHCP, and no untagged network that leads to metalman."""
+    lease = DHCPLease(mac=MACS[0], ipv4=HOST_IN_VLAN, subnet_mask="255.255.255.0", gateway=PEER_IN_VLAN)
+    words = installer_network([lease], network(NETWORK)).split()
+    bond, vlan, leased = (word.partition("=")[2] for word in words)
+    disk = ScsiDisk.made(tmp_path, "only")
+    with TaggedSwitch(tmp_path, 10) as switch:
+        async with site() as where, served(where.answer, PEER_IN_VLAN) as host:
+            where.image(packed(system(tmp_path / "image"), "zst"), "disk.img.zst")
+            url = f"http://{host}/boot/token"
+            async with installing(
+                where, tmp_path, (disk,), devices=switch.cards, serve_url=url, bond=bond, vlan=vlan, lease=leased
+            ) as machine:
+                await machine.reported("Starting", "the installer runs", within_s=INSTALLS_S)
+                await machine.pull("port0")
+                await machine.reported("Written", "has the image", within_s=INSTALLS_S)
+        assert not switch.untagged
+    (report, *_) = where.hardware
+    assert set(MACS) < {nic["mac"] for nic in report["hardware"]["nics"]}  # each its own, though the bond has one

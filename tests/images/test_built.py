@@ -90,7 +90,8 @@ def test_the_kernel_can_unpack_the_initrd_and_it_has_all_programs(files: Path) -
     extract = [needed("busybox"), "cpio", "-i", "--to-stdout", told]
     inside = subprocess.run(extract, input=archive, capture_output=True, check=True).stdout.decode().splitlines()
     assert inside  # the kernel of clouds has ext4 built in, others have it as a module
-    for module in ("virtio_net", "efivarfs", "raid0", "raid1", "raid10", "dm-mod", "dm-raid", "xfs", "vfat", "ext4"):
+    layouts = {"raid0", "raid1", "raid10", "dm-mod", "dm-raid", "xfs", "vfat", "ext4"}
+    for module in {"virtio_net", "bonding", "8021q", "efivarfs"} | layouts:
         assert any(name.endswith(f"/{module}.ko") for name in [*names, *inside]), module
     assert not [name for name in names if name.endswith(".rules") and ("md-raid" in name or "lvm" in name)]
     assert any("libblkid" in name for name in names)

@@ -174,7 +174,8 @@ nics() {
 nic_facts() {
     nic_dir=$SYS/class/net/$1
     text name "$1"
-    fact "$nic_dir/address"
+    fact "$nic_dir/bonding_slave/perm_hwaddr" # a bond gives all of its cards one address
+    [ -n "$FACT" ] || fact "$nic_dir/address"
     text mac "$FACT"
     text driver "$(driver_of "$nic_dir/device")"
     fact "$nic_dir/carrier"

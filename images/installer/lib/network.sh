@@ -1,10 +1,14 @@
-# The network of the installer: the Machine's own static leases, one for each MAC that is here.
+# The network of the installer: the Machine's own static leases, each on the card with the MAC that it names, or on a bond or
+# a tagged VLAN of the kernel command line.
 
-# interface MAC: its name; fails where there is none.
+# interface LINK: the name of the card with that MAC, or LINK itself, a bond or VLAN; fails where there is none.
 interface() {
+    case $1 in *:*) ;; *) [ -e "$SYS/class/net/$1" ] && printf '%s\n' "$1" && return ;; esac
     set +f
     for net_dir in "$SYS"/class/net/*; do
-        [ "$(value "$net_dir/address" "" | tr A-F a-f)" = "$(printf '%s' "$1" | tr A-F a-f)" ] || continue
+        [ -e "$net_dir/device" ] || continue
+        net_mac=$(value "$net_dir/bonding_slave/perm_hwaddr" "$(value "$net_dir/address" "")") # a bond gives all one address
+        [ "$(printf '%s' "$net_mac" | tr A-F a-f)" = "$(printf '%s' "$1" | tr A-F a-f)" ] || continue
         set -f
         printf '%s\n' "${net_dir##*/}"
         return 0
@@ -13,12 +17,53 @@ interface() {
     return 1
 }
 
-# bring_up LEASE: "MAC,ADDRESS,MASK,GATEWAY"; the gateway may be empty.
+# make_links: the bonds and VLANs of the command line, as far as their cards are here.
+make_links() {
+    for links_word in $(args unbounded.bond); do make_bond $(printf '%s' "$links_word" | tr , ' '); done
+    for links_word in $(args unbounded.vlan); do make_vlan $(printf '%s' "$links_word" | tr , ' '); done
+}
+
+# make_bond NAME MODE FAIL_OVER_MAC MAC...
+make_bond() {
+    bond_name=$1
+    bond_dir=$SYS/class/net/$1
+    if [ ! -e "$bond_dir" ]; then
+        modprobe bonding max_bonds=0 # else it makes one by itself
+        ip link add "$1" type bond && echo "$2" >"$bond_dir/bonding/mode" && echo "$3" >"$bond_dir/bonding/fail_over_mac" &&
+            echo 100 >"$bond_dir/bonding/miimon" || { say "the bond $1 of mode $2 could not be made" && return 0; }
+    fi
+    shift 3
+    for bond_mac in "$@"; do
+        bond_card=$(interface "$bond_mac") && [ ! -e "$SYS/class/net/$bond_card/bonding_slave" ] || continue
+        ifconfig "$bond_card" down # else the bond does not take it
+        echo "+$bond_card" >"$bond_dir/bonding/slaves" && say "$bond_card is in $bond_name"
+    done
+    raise "$bond_name"
+}
+
+# make_vlan NAME LINK ID
+make_vlan() {
+    [ ! -e "$SYS/class/net/$1" ] && vlan_dev=$(interface "$2") || return 0
+    modprobe 8021q
+    ip link add link "$vlan_dev" name "$1" type vlan id "$3" ||
+        { say "the VLAN $3 on $vlan_dev could not be made" && return 0; }
+    raise "$1"
+    say "$1 is the VLAN $3 on $vlan_dev"
+}
+
+# raise NAME: without an address, and without what IPv6 sends by itself.
+raise() {
+    raise_six=${PROC:-/proc}/sys/net/ipv6/conf/$1/disable_ipv6
+    [ ! -w "$raise_six" ] || echo 1 >"$raise_six"
+    ifconfig "$1" up 2>/dev/null
+}
+
+# bring_up LEASE: "LINK,ADDRESS,MASK,GATEWAY"; the gateway may be empty.
 bring_up() {
-    IFS=, read -r up_mac up_address up_mask up_gateway <<EOF
+    IFS=, read -r up_link up_address up_mask up_gateway <<EOF
 $1
 EOF
-    up_dev=$(interface "$up_mac") || return 1
+    up_dev=$(interface "$up_link") || return 1
     ifconfig "$up_dev" "$up_address" netmask "$up_mask" up || return 1
     [ -z "$up_gateway" ] || route add default gw "$up_gateway" dev "$up_dev" 2>/dev/null
     say "$up_dev has $up_address"
@@ -29,15 +74,11 @@ has_carrier() {
     carrier_dev=$(interface "${1%%,*}") && [ "$(value "$SYS/class/net/$carrier_dev/carrier" 0 2>/dev/null)" = 1 ]
 }
 
-# raise_links: brings up all NICs, those without a lease too, so that the report has their links and speeds. They get no
-# address, and send nothing of IPv6 either.
+# raise_links: brings up all NICs, those without a lease too, so that the report has their links and speeds.
 raise_links() {
     set +f
     for net_dir in "$SYS"/class/net/*; do
-        [ -e "$net_dir/device" ] || continue
-        net_six=${PROC:-/proc}/sys/net/ipv6/conf/${net_dir##*/}/disable_ipv6
-        [ ! -w "$net_six" ] || echo 1 >"$net_six"
-        ifconfig "${net_dir##*/}" up 2>/dev/null
+        [ ! -e "$net_dir/device" ] || raise "${net_dir##*/}"
     done
     set -f
 }
@@ -45,6 +86,7 @@ raise_links() {
 # bring_up_network: true when one of the leases' interfaces has a link.
 bring_up_network() {
     for net_dns in $(args unbounded.dns); do echo "nameserver $net_dns"; done >"${RESOLV:-/etc/resolv.conf}"
+    make_links
     raise_links
     listen_for_neighbours
     net_try=0
@@ -55,6 +97,7 @@ bring_up_network() {
         done
         net_try=$((net_try + 1))
         sleep 1
+        make_links # a card may come late
     done
     say "no interface of this Machine has a link: $(args unbounded.lease | tr '\n' ' ')"
     return 1

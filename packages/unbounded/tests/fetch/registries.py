@@ -32,11 +32,13 @@ Dial = Callable[[web.BaseRequest], Awaitable[Answer]]
 
 
 @asynccontextmanager
-async def served(handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
-    """`host:port` of a server on loopback."""
+async def served(
+    handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], address: str = "127.0.0.1"
+) -> AsyncIterator[str]:
+    """`host:port` of a server on loopback, or on another address of this system."""
     runner = web.ServerRunner(web.Server(handler), shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, address, 0)
     await site.start()
     try:
         host, port = runner.addresses[0][:2]

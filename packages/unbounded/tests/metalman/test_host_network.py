@@ -15,7 +15,15 @@ import yaml
 from tests.metalman.support.networks import BOND, DIGITS, ONE, TABLE, TWO, Files, network
 from tests.support.qemu.tools import built
 from unbounded.api.hardware import NICFacts
-from unbounded.metalman.host_network import missing_nics, network_faults, render_network
+from unbounded.api.machine import Machine
+from unbounded.api.machine_spec import BootMode, DHCPLease, MachineSpec, PXESpec
+from unbounded.metalman.host_network import (
+    installer_leases,
+    installer_network,
+    missing_nics,
+    network_faults,
+    render_network,
+)
 from unbounded.metalman.netboot.network_config import check_network_config
 
 NETPLAN = built("bin/netplan-generate")
@@ -209,3 +217,109 @@ def test_missing_cards_are_named_with_those_that_are_there() -> None:
     many = [NICFacts(mac=f"02:00:00:00:00:{at:02x}") for at in range(10)]
     assert missing_nics(declared, many).endswith(" and 2 more")
     assert missing_nics(network({"ethernets": [ONE]}), present) == ""
+
+
+def lease(mac: str, ipv4: str, *dns: str) -> DHCPLease:
+    return DHCPLease(mac=mac, ipv4=ipv4, subnet_mask="255.255.255.0", gateway="192.0.2.1", dns=dns)
+
+
+IN_BOND: Final = {**CARDS, "bonds": [BOND]}
+MEMBERS: Final = "52:54:00:00:00:0a,52:54:00:00:00:0b"
+TAGGED: Final = {"name": "prod", "id": 10, "link": "bond0", "addresses": ["2001:db8::9/64", "198.51.100.5/24"]}
+REST: Final = "255.255.255.0,192.0.2.1"
+
+
+@pytest.mark.parametrize(
+    ("body", "address", "expected"),
+    [
+        (CARDS, "192.0.2.9", [f"lease={TWO['mac']},192.0.2.9,{REST}"]),
+        ({"ethernets": [ONE]}, "192.0.2.9", [f"lease={TWO['mac']},192.0.2.9,{REST}"]),
+        (IN_BOND, "192.0.2.9", [f"bond=bond0,active-backup,none,{MEMBERS}", f"lease=bond0,192.0.2.9,{REST}"]),
+        (
+            {**CARDS, "bonds": [{**BOND, "parameters": {"mode": "active-backup", "failOverMacPolicy": "active"}}]},
+            "192.0.2.9",
+            [f"bond=bond0,active-backup,active,{MEMBERS}", f"lease=bond0,192.0.2.9,{REST}"],
+        ),
+        (
+            {**IN_BOND, "vlans": [TAGGED]},
+            "198.51.100.5",
+            [
+                f"bond=bond0,active-backup,none,{MEMBERS}",
+                "vlan=vlan0,bond0,10",
+                f"lease=vlan0,198.51.100.5,{REST}",
+            ],
+        ),
+        (  # the network boot is in the untagged network
+            {**IN_BOND, "vlans": [TAGGED]},
+            "192.0.2.9",
+            [f"bond=bond0,active-backup,none,{MEMBERS}", f"lease=bond0,192.0.2.9,{REST}"],
+        ),
+        (
+            {**CARDS, "vlans": [{**TAGGED, "link": "two"}, {**TAGGED, "name": "other", "id": 11, "link": "one"}]},
+            "198.51.100.9",
+            [f"vlan=vlan0,{TWO['mac']},10", f"lease=vlan0,198.51.100.9,{REST}"],
+        ),
+        (  # a bridge over the VLAN has its addresses, and one over the bond carries it
+            {
+                **CARDS,
+                "bonds": [{**BOND, "addresses": []}],
+                "bridges": [
+                    {"name": "br0", "interfaces": ["bond0"]},
+                    {"name": "br1", "interfaces": ["prod"], "addresses": ["198.51.100.5/24"]},
+                ],
+                "vlans": [{"name": "prod", "id": 10, "link": "br0"}],
+            },
+            "198.51.100.5",
+            [
+                f"bond=bond0,active-backup,none,{MEMBERS}",
+                "vlan=vlan0,bond0,10",
+                f"lease=vlan0,198.51.100.5,{REST}",
+            ],
+        ),
+    ],
+)
+def test_installer_has_its_lease_where_the_network_has_the_card(
+    body: dict[str, Any], address: str, expected: list[str]
+) -> None:
+    declared = network(body)
+    assert network_faults(declared) == ()
+    words = installer_network([lease(TWO["mac"], address)], declared)
+    assert words.split() == [f"unbounded.{word}" for word in expected]
+
+
+def test_leases_of_one_bond_share_it() -> None:
+    words = installer_network([lease(ONE["mac"].lower(), "192.0.2.8", "192.0.2.53"), lease(TWO["mac"], "192.0.2.9")],
+                              network(IN_BOND))  # fmt: skip
+    assert words.split() == [
+        f"unbounded.bond=bond0,active-backup,none,{MEMBERS}",
+        f"unbounded.lease=bond0,192.0.2.8,{REST}",
+        "unbounded.dns=192.0.2.53",
+        f"unbounded.lease=bond0,192.0.2.9,{REST}",
+    ]
+
+
+def test_installer_without_a_declared_network_has_its_leases_alone() -> None:
+    assert installer_network([lease(ONE["mac"], "192.0.2.8")], None) == f"unbounded.lease={ONE['mac']},192.0.2.8,{REST}"
+
+
+def from_media(body: dict[str, Any]) -> Machine:
+    """Return a Machine that boots by virtual media, without leases."""
+    pxe = PXESpec(image="registry.example.com/host:v1", boot_mode=BootMode.VIRTUAL_MEDIA)
+    return Machine(spec=MachineSpec(pxe=pxe, network=network(body)))
+
+
+def test_installer_from_virtual_media_has_the_static_addresses_of_bonds_and_vlans() -> None:
+    by_lacp = {**BOND, "parameters": {"mode": "802.3ad"}, "routes": [GATEWAY]}
+    machine = from_media({**CARDS, "bonds": [by_lacp], "vlans": [TAGGED]})
+    assert installer_network(installer_leases(machine), machine.spec.network).split() == [
+        f"unbounded.bond=bond0,802.3ad,none,{MEMBERS}",
+        "unbounded.vlan=vlan0,bond0,10",
+        f"unbounded.lease=bond0,192.0.2.10,{REST}",
+        "unbounded.lease=vlan0,198.51.100.5,255.255.255.0,",
+    ]
+
+
+def test_bridge_that_contains_itself_has_the_cards_below_it() -> None:
+    vlan = {"name": "v", "id": 3, "link": "b", "addresses": ["192.0.2.9/24"]}
+    machine = from_media({**CARDS, "vlans": [vlan], "bridges": [{"name": "b", "interfaces": ["v", "one"]}]})
+    assert [each.mac for each in installer_leases(machine)] == [ONE["mac"]]

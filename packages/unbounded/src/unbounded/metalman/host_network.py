@@ -1,4 +1,5 @@
-"""The declared network of an installed system (`Machine.spec.network`) as cloud-init's network configuration. Pure.
+"""The declared network of a host (`Machine.spec.network`): cloud-init's network configuration, and the installer's own
+network. Pure.
 
 Rules of the API check names, addresses and their form; the faults here need more than one element at a time, or
 arithmetic. cloud-init passes version 2 to netplan as it is, so netplan's rules are those that count.
@@ -27,6 +28,7 @@ from unbounded.api.network import (
     NetworkInterface,
     NetworkRoute,
     NetworkSpec,
+    VLANInterface,
 )
 
 FIELD: Final = "spec.network"
@@ -170,19 +172,29 @@ def _shared_members(network: NetworkSpec) -> Iterator[str]:
 
 def _loops(network: NetworkSpec) -> Iterator[str]:
     """Yield bridges that contain a VLAN on themselves, also by other bridges."""
-    below = {each.name: (each.link,) for each in network.vlans} | {
-        each.name: each.interfaces for each in network.bridges
-    }
+    below = _below(network)
     for bridge in network.bridges:
-        reached: set[str] = set()
-        pending = list(bridge.interfaces)
-        while pending:
-            name = pending.pop()
-            if name not in reached:
-                reached.add(name)
-                pending += below.get(name, ())
-        if bridge.name in reached:
+        if bridge.name in _reached(bridge.interfaces, below):
             yield f"{FIELD}.bridges[{bridge.name}].interfaces: the bridge contains itself, by a VLAN on it"
+
+
+def _below(network: NetworkSpec) -> Mapping[str, tuple[str, ...]]:
+    """Return the names that each bond, bridge and VLAN is made of."""
+    below = {bond.name: bond.interfaces for bond in network.bonds}
+    below |= {bridge.name: bridge.interfaces for bridge in network.bridges}
+    return below | {vlan.name: (vlan.link,) for vlan in network.vlans}
+
+
+def _reached(names: Iterable[str], below: Mapping[str, tuple[str, ...]]) -> Mapping[str, None]:
+    """Return interfaces and all that these are made of, in this order."""
+    reached: dict[str, None] = {}
+    pending = list(names)
+    while pending:
+        name = pending.pop(0)
+        if name not in reached:
+            reached[name] = None
+            pending += below.get(name, ())
+    return reached
 
 
 def _address_faults(label: str, interface: NetworkInterface) -> Iterator[str]:
@@ -247,20 +259,19 @@ def missing_nics(network: NetworkSpec, nics: Sequence[NICFacts]) -> str:
 def installer_leases(machine: Machine) -> tuple[DHCPLease, ...]:
     """Return the addresses of the installer: those of spec.pxe.dhcpLeases.
 
-    A Machine that boots by virtual media without leases has those of its declared network: the static IPv4 addresses of
-    network cards, of bonds without LACP, and of bridges over them.
+    A Machine that boots by virtual media without leases has those of its declared network: the static IPv4 addresses.
     """
     pxe, network = machine.spec.pxe, machine.spec.network
     if pxe is None or pxe.dhcp_leases or pxe.boot_mode != BootMode.VIRTUAL_MEDIA or network is None:
         return () if pxe is None else pxe.dhcp_leases
-    below = {each.name: each.interfaces for each in network.bonds if each.parameters.mode not in _LACP}
-    below |= {each.name: each.interfaces for each in network.bridges}
+    below = _below(network)
     macs = {each.name: each.mac for each in network.ethernets}
     found = [
         lease
         for _, name, interface in _interfaces(network)
-        for mac in _macs_below(name, below, macs)
-        for lease in _static_leases(interface, mac)
+        for card in _reached([name], below)
+        if card in macs
+        for lease in _static_leases(interface, macs[card])
     ]
     return tuple(found)
 
@@ -271,14 +282,6 @@ def with_installer_leases(machine: Machine) -> Machine:
     if pxe is None or leases == pxe.dhcp_leases:
         return machine
     return replace(machine, spec=replace(machine.spec, pxe=replace(pxe, dhcp_leases=leases)))
-
-
-def _macs_below(name: str, below: Mapping[str, tuple[str, ...]], macs: Mapping[str, str]) -> Iterator[str]:
-    """Yield the MACs of the network cards that carry the untagged traffic of an interface."""
-    if name in macs:
-        yield macs[name]
-    for member in below.get(name, ()):
-        yield from _macs_below(member, below, macs)
 
 
 def _static_leases(interface: NetworkInterface, mac: str) -> Iterator[DHCPLease]:
@@ -302,8 +305,8 @@ def installer_fault(machine: Machine) -> str:
     if machine.spec.network is None or installer_leases(machine):
         return ""
     return (
-        f"{FIELD} has no address for the installer of bootMode VirtualMedia: give a network card, a bond without LACP, "
-        "or a bridge over them a static IPv4 address, or set spec.pxe.dhcpLeases"
+        f"{FIELD} has no address for the installer of bootMode VirtualMedia: give one of its interfaces a static IPv4 "
+        "address, or set spec.pxe.dhcpLeases"
     )
 
 
@@ -311,3 +314,65 @@ def static_addresses(network: NetworkSpec) -> frozenset[str]:
     """Return the static addresses of a network, each in its shortest form and without its prefix."""
     texts = (text for _, _, interface in _interfaces(network) for text in interface.addresses)
     return frozenset(str(ipaddress.ip_interface(text).ip) for text in texts)
+
+
+# ---- the installer's own network
+
+
+def installer_network(leases: Sequence[DHCPLease], network: NetworkSpec | None) -> str:
+    """Return the arguments of the installer's kernel command line that describe its network.
+
+    A lease of a card in a bond applies to the bond. It applies to a VLAN if that VLAN has a static address in the
+    lease's subnet. Only bonds and VLANs that a lease needs are in the result.
+    """
+    links = _InstallerLinks(network or NetworkSpec(ethernets=()))
+    words = [word for lease in leases for word in links.lease_words(lease)]
+    return " ".join(dict.fromkeys([*links.words, *words]))
+
+
+class _InstallerLinks:
+    """Bonds and VLANs of the installer, under its own names: a name of the spec could be that of a card."""
+
+    def __init__(self, network: NetworkSpec) -> None:
+        self._network = network
+        self._macs = {each.name: each.mac for each in network.ethernets}
+        self._names: dict[str, str] = {}  # of the installer, by those of the spec
+        self.words: list[str] = []
+
+    def lease_words(self, lease: DHCPLease) -> list[str]:
+        link = self._link(lease)
+        words = [f"unbounded.lease={link},{lease.ipv4},{lease.subnet_mask},{lease.gateway}"]
+        return words + [f"unbounded.dns={each}" for each in lease.dns]
+
+    def _link(self, lease: DHCPLease) -> str:
+        """Return the link that gets the lease's address: a MAC, or the installer's name of a bond or VLAN."""
+        names = [name for name, mac in self._macs.items() if mac.lower() == lease.mac.lower()]
+        if not names:
+            return lease.mac
+        bonds = [bond for bond in self._network.bonds if names[0] in bond.interfaces]
+        base = self._bond(bonds[0]) if bonds else lease.mac
+        lowest = bonds[0].name if bonds else names[0]
+        over = {lowest, *(each.name for each in self._network.bridges if lowest in each.interfaces)}
+        subnet = ipaddress.ip_network(f"{lease.ipv4}/{lease.subnet_mask}", strict=False)
+        for vlan in self._network.vlans:
+            if vlan.link in over and any(ipaddress.ip_interface(each).ip in subnet for each in self._addresses(vlan)):
+                return self._named(vlan.name, "vlan", f"{base},{vlan.id}")
+        return base
+
+    def _addresses(self, vlan: VLANInterface) -> Iterator[str]:
+        """Yield the static addresses of a VLAN, also those of a bridge that contains it."""
+        yield from vlan.addresses
+        for bridge in self._network.bridges:
+            if vlan.name in bridge.interfaces:
+                yield from bridge.addresses
+
+    def _bond(self, bond: BondInterface) -> str:
+        macs = ",".join(self._macs[name].lower() for name in bond.interfaces)
+        policy = bond.parameters.fail_over_mac_policy or "none"
+        return self._named(bond.name, "bond", f"{bond.parameters.mode},{policy},{macs}")
+
+    def _named(self, name: str, kind: str, settings: str) -> str:
+        if name not in self._names:
+            self._names[name] = f"{kind}{sum(each.startswith(kind) for each in self._names.values())}"
+            self.words.append(f"unbounded.{kind}={self._names[name]},{settings}")
+        return self._names[name]

@@ -96,6 +96,11 @@ def test_a_grub_file_boots_the_disk_when_no_repave_is_wanted() -> None:
         ("{{.Machine.Spec.PXE.TargetArchitecture}} {{.Machine.Spec.PXE.TargetBootProtocol}}", "amd64 PXE"),
         ("{{range .Machine.Spec.PXE.DHCPLeases}}{{.MAC}} {{.DNS}}{{end}}", "52:54:00:aa:bb:01 [10.0.0.2 10.0.0.3]"),
         ('{{printf "%T %T" .Machine .Machine.Spec.PXE}}', "*v1alpha3.Machine *v1alpha3.PXESpec"),
+        (
+            "{{.InstallerNetwork}}",
+            "unbounded.lease=52:54:00:aa:bb:01,10.0.0.5,255.255.255.0,10.0.0.1"
+            " unbounded.dns=10.0.0.2 unbounded.dns=10.0.0.3",
+        ),
         ("{{.ClusterDNS}} {{.KubernetesVersion}} {{.AgentConfigJSON}}", '10.96.0.10 v1.34.0 {"a": 1}'),
     ],
 )

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import BootMode, PXESpec
 from unbounded.api.meta import ObjectMeta
+from unbounded.metalman.host_network import installer_network
 from unbounded.metalman.templates import types as go
 from unbounded.metalman.templates.types import GoField, GoKind, GoType, Method, Signature, Value
 
@@ -139,6 +140,11 @@ def _around(name: str) -> Callable[[Any], Any]:
     return lambda data: read(data[1])
 
 
+def _installer_network(machine: Machine) -> str:
+    leases = machine.spec.pxe.dhcp_leases if machine.spec.pxe is not None else ()
+    return installer_network(leases, machine.spec.network)
+
+
 _FIELDS: Final[Mapping[str, GoField]] = {
     "Machine": GoField("Machine", go.pointer_to(_machine_type()), lambda data: data[0]),
     "ApiserverURL": GoField("ApiserverURL", go.STRING, _around("apiserver_url")),
@@ -146,5 +152,6 @@ _FIELDS: Final[Mapping[str, GoField]] = {
     "KubernetesVersion": GoField("KubernetesVersion", go.STRING, _around("kubernetes_version")),
     "ClusterDNS": GoField("ClusterDNS", go.STRING, _around("cluster_dns")),
     "AgentConfigJSON": GoField("AgentConfigJSON", go.STRING, _around("agent_config_json")),
+    "InstallerNetwork": GoField("InstallerNetwork", go.STRING, lambda data: _installer_network(data[0])),
 }
 _DATA: Final = GoType(GoKind.STRUCT, "netboot.TemplateData", named=True, fields=_FIELDS, own=tuple(_FIELDS))
