@@ -339,24 +339,39 @@ async def test_an_ata_drive_erases_itself(host: Host, where: Site, security: str
         f"hdparm --user-master u --security-set-pass unbounded {made}",
         f"hdparm --user-master u {how} unbounded {made}",
         f"hdparm -N {made}",
+        f"hdparm --dco-identify {made}",
+        f"hdparm -I {made}",
     ]
 
 
+WHOLE: Final = "2048/2048, HPA is disabled"
+CUT: Final = "2048/4161, HPA is enabled"
+
+
 @pytest.mark.parametrize(
-    ("sectors", "words"),
+    ("sectors", "overlay", "words"),
     [
-        ("2048/2048, HPA is disabled", "read as zero; it hides no sectors (HPA)"),
-        ("2048/4161, HPA is enabled", "read as zero; it hides 2113 more sectors (HPA), which are not verified"),
-        ("4161/1(1?), HPA setting seems invalid", "read as zero; whether it hides sectors (HPA) is not known"),
-        ("", "read as zero; whether it hides sectors (HPA) is not known"),
+        (WHOLE, "", "it hides no sectors (HPA)"),
+        (CUT, "", "it hides 2113 more sectors (HPA), which are not verified"),
+        ("4161/1(1?), HPA setting seems invalid", "", "whether it hides sectors (HPA) is not known"),
+        ("", "", "whether it hides sectors (HPA) is not known"),
+        (WHOLE, "2048", "it hides no sectors (HPA); nor others (DCO)"),
+        (WHOLE, "2056", "it hides no sectors (HPA); and 8 others (DCO), which are not verified"),
+        (
+            CUT,
+            "4170",
+            "it hides 2113 more sectors (HPA), which are not verified; and 9 others (DCO), which are not verified",
+        ),
+        (WHOLE, "frozen", "it hides no sectors (HPA); whether it hides others (DCO) is not known"),
+        ("", "2048", "whether it hides sectors (HPA) is not known; whether it hides others (DCO) is not known"),
     ],
 )
 async def test_the_report_says_which_sectors_an_ata_drive_hides(
-    host: Host, where: Site, sectors: str, words: str
+    host: Host, where: Site, sectors: str, overlay: str, words: str
 ) -> None:
-    ata(host, SECURITY="supported", SECTORS=sectors)
+    ata(host, SECURITY="supported", SECTORS=sectors, DCO=overlay)
     await tried(host, where)
-    assert (where.erasures[0].verification or "").endswith(words)
+    assert (where.erasures[0].verification or "").endswith(f"read as zero; {words}")
 
 
 async def test_an_erasure_that_a_power_cut_interrupted_has_its_password_already(host: Host, where: Site) -> None:

@@ -158,17 +158,25 @@ verify_erasure() {
         "$(wc -l <"$T/places")" "$verify_marked" $verify_edge "$(hidden_sectors)" >"$T/verification"
 }
 
-# hidden_sectors: in words, what an ATA drive of this machine hides behind its last sector. What a device configuration
-# overlay (DCO) hides is not in its answer.
+# hidden_sectors: in words, what an ATA drive of this machine hides behind its last sector: by a host protected area, and by a
+# device configuration overlay, behind which not even the former reaches.
 hidden_sectors() {
     case $(disk_transport "$erase_name" "$(readlink -f "$SYS/block/$erase_name/device")") in ata) ;; *) return 0 ;; esac
     hidden_said=$(hdparm -N "$erase_dev" 2>/dev/null | sed -n 's/^ *max sectors *= *//p')
     hidden_all=${hidden_said#*/}
+    hidden_all=${hidden_all%%[!0-9]*}
     case $hidden_said in
-        *"HPA is disabled"*) echo "; it hides no sectors (HPA)" ;;
-        *"HPA is enabled"*) echo "; it hides $((${hidden_all%%[!0-9]*} - ${hidden_said%%/*})) more sectors (HPA), which are not verified" ;;
-        *) echo "; whether it hides sectors (HPA) is not known" ;;
+        *"HPA is disabled"*) printf '; it hides no sectors (HPA)' ;;
+        *"HPA is enabled"*) printf '; it hides %s more sectors (HPA), which are not verified' $((hidden_all - ${hidden_said%%/*})) ;;
+        *) printf '; whether it hides sectors (HPA) is not known' && hidden_all= ;;
     esac
+    hidden_real=$(hdparm --dco-identify "$erase_dev" 2>/dev/null | sed -n 's/^[[:space:]]*Real max sectors: *\([0-9][0-9]*\)$/\1/p')
+    if [ -n "$hidden_real" ] && [ -n "$hidden_all" ]; then
+        [ "$hidden_real" -gt "$hidden_all" ] || { printf '; nor others (DCO)' && return 0; }
+        printf '; and %s others (DCO), which are not verified' $((hidden_real - hidden_all))
+    elif hdparm -I "$erase_dev" 2>/dev/null | grep -q 'Device Configuration Overlay feature set'; then
+        printf '; whether it hides others (DCO) is not known'
+    fi
 }
 
 # verify_range FROM BYTES: all of it is zero.
