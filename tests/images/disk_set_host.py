@@ -81,8 +81,9 @@ class Recorder:
         return getattr(self.boots, name)
 
     async def progress(self, client: str, prefix: str, report: ProgressReport) -> ReportAnswer:
-        if report.failed:
-            self.failures.append(f"{report.stage}: {report.message}")
+        failure = f"{report.stage}: {report.message}"
+        if report.failed and failure not in self.failures:  # the installer repeats it where the answer comes late
+            self.failures.append(failure)
         return await self.boots.progress(client, prefix, report)
 
     async def hardware(self, client: str, prefix: str, report: HardwareReport) -> ReportAnswer:

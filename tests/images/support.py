@@ -313,7 +313,7 @@ class Host:
         folder = self.root / "bin"
         if not folder.exists():
             folder.mkdir()
-            subprocess.run([busybox(), "--install", "-s", str(folder)], check=True, timeout=10)
+            subprocess.run([busybox(), "--install", "-s", str(folder)], check=True, timeout=LIMIT_S)
             for name in ("blkid", "nc", "udevadm", "zstd"):
                 (folder / name).unlink(missing_ok=True)
         return folder
