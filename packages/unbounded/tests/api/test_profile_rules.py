@@ -70,6 +70,8 @@ def test_the_largest_profile_is_within_the_costs_of_rules() -> None:
         ({"devices__0__partitions__0__name": "a b", "fileSystems__0__partition": "root-a"},
          "spec.devices[0].partitions[0].name", "should match"),
         ({"devices__0__device__byName": "/etc/passwd"}, "spec.devices[0].device.byName", "should match"),
+        ({"devices__0__device__maxSize": "7Gi"}, "spec.devices[0].device.maxSize", "must not be less than minSize"),
+        ({"devices__0__device__maxSize": 8589934591}, "spec.devices[0].device.maxSize", "less than minSize"),
         ({"devices__0__device__workBy": "by_luck"}, "spec.devices[0].device.workBy", "should match"),
         (
             {"devices__0__device__byName": "sda", "devices__1__device__byName": "sda"},
@@ -126,3 +128,10 @@ def test_names_are_unique_for_each_class(entry: str) -> None:
     written = made(KIND, MIRROR)
     written["spec"][entry].append(dict(written["spec"][entry][0]))
     assert any("Duplicate" in text for text in refusals(KIND, written)), refusals(KIND, written)
+
+
+@pytest.mark.parametrize("largest", ["8Gi", "8.5Gi", "8G", 8589934592, "1Ti"])
+def test_a_largest_size_that_is_no_less_than_the_least_is_accepted(largest: str | int) -> None:
+    least = "8000M" if largest == "8G" else "8Gi"
+    sizes: Object = {"devices__0__device__minSize": least, "devices__0__device__maxSize": largest}
+    assert refusals(KIND, made(KIND, MIRROR, **sizes)) == []

@@ -40,6 +40,7 @@ from unbounded.api.network import (
 from unbounded.api.node_settings import RESERVED, SIGNALS, KubeletSettings, NodeSettings
 from unbounded.api.operation import TERMINAL_PHASES, MachineOperation, MachineOperationSpec, OperationKind
 from unbounded.api.profile import (
+    DeviceSelector,
     EraseDevice,
     FileSystem,
     FileSystemType,
@@ -254,6 +255,14 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
             f"self.bootMode != '{BootMode.VIRTUAL_MEDIA}' || self.architecture == 'amd64'",
             "bootMode VirtualMedia supports architecture amd64 only",
             ".bootMode",
+        ),
+    ),
+    DeviceSelector: (
+        ValidationRule(
+            "!has(self.minSize) || !has(self.maxSize)"
+            " || quantity(string(self.minSize)).compareTo(quantity(string(self.maxSize))) <= 0",
+            "maxSize must not be less than minSize",
+            ".maxSize",
         ),
     ),
     EraseDevice: (
