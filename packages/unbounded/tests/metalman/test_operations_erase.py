@@ -30,8 +30,9 @@ def states(operation: MachineOperation) -> dict[str, str]:
 def test_an_erased_host_stays_off_and_its_report_is_in_the_operation(power: HostPower) -> None:
     async def scene() -> None:
         async with LabBmc(power=power) as bmc:
-            cluster, _, operation = await replaced(bmc, kind="HostErase")
+            cluster, machine, operation = await replaced(bmc, kind="HostErase", status={"agent": {"version": "v1"}})
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            assert (await cluster.machine(machine)).status.agent is None
             words = {one.what for one in operation.status.evidence}
             assert {SEEN_ERASED, SEEN_STAYS_OFF, "the erasure of the disks was requested by alice"} <= words
             assert states(operation) == {"S1": "Erased", "S2": "Erased"}

@@ -117,6 +117,28 @@ def release(kind: str, phase: str, fingerprint: str | None, procedure: Procedure
     return lock.release_change(machine, operation, procedure, now=NOW)
 
 
+@pytest.mark.parametrize(
+    ("kind", "disks", "erasures", "is_cleared"),
+    [
+        ("HostErase", "All", {"S1": "Erased"}, True),
+        ("HostErase", "All", {"S1": "Untouched"}, False),
+        ("HostErase", "All", {}, False),
+        ("HostErase", "S1", {"S1": "Erasing"}, True),
+        ("HostErase", "S2", {"S2": "Erased"}, False),
+        ("HostReplace", "All", {"S1": "Erased"}, False),
+    ],
+)
+def test_an_erased_system_has_no_agent(kind: str, disks: str, erasures: dict[str, str], is_cleared: bool) -> None:
+    machine = msgspec.to_builtins(machine_of(status={"agent": {"version": "v1"}}))
+    machine["status"]["netboot"] = {"targetDisk": "/dev/disk/by-id/ata-MODEL_S1"}
+    records = [{"serialNumber": serial, "state": state} for serial, state in erasures.items()]
+    operation = operation_of(
+        kind=kind, parameters={"disks": disks}, status={**claim(), **ended("Failed"), "erasures": records}
+    )
+    change = lock.release_change(machine, operation, None, now=NOW)
+    assert ("agent" in change, "configuration" in change) == (is_cleared, is_cleared)
+
+
 def test_replacement_clears_the_host_key_pin_but_not_the_bastions() -> None:
     assert release("HostReplace", "Complete", "SHA256:h")["ssh"] == {"fingerprint": None}
 

@@ -13,15 +13,17 @@ import msgspec
 
 from unbounded.api.conditions import find_condition, remove_condition, set_condition
 from unbounded.api.core import Node
+from unbounded.api.erasure import ErasureState
 from unbounded.api.machine import ActiveOperation, Machine, RecentOperation
 from unbounded.api.meta import Condition
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase, OperationsStatus
 from unbounded.api.phase import machine_phase, operation_phase
+from unbounded.operations.parameters import ALL_DISKS, DISKS
 from unbounded.operations.record import with_nulls
 from unbounded.workflow.procedure import ConditionUpdate, Observation, Procedure
 
 KEPT: Final = 10
-FIELDS: Final = ("activeOperation", "conditions", "operations", "recentOperations", "ssh")
+FIELDS: Final = ("activeOperation", "agent", "conditions", "configuration", "operations", "recentOperations", "ssh")
 PHASE_FIELDS: Final = ("message", "phase", "reason")
 
 Raw = Mapping[str, Any]
@@ -46,7 +48,7 @@ def at_version_of(known: Machine, raw: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _owned(machine: Machine) -> tuple[object, ...]:
-    """Return the UID, and the values of `FIELDS`."""
+    """Return the UID, and the values of those `FIELDS` that depend on their former ones."""
     status = machine.status
     lists = (status.conditions, status.recent_operations)
     return (machine.metadata.uid, status.active_operation, *lists, status.operations, status.ssh)
@@ -108,8 +110,20 @@ def release_change(
         read: an observation after the end of the operation; None where there was none.
     """
     updates = update_conditions(machine, _end_updates(operation, procedure, read, now), now=now)
-    gone = {"ssh": {"fingerprint": None}} if forgotten_key(machine, operation) else {}
+    gone: dict[str, Any] = {"ssh": {"fingerprint": None}} if forgotten_key(machine, operation) else {}
+    if has_erased_system(machine, operation):
+        gone |= {"agent": None, "configuration": None}
     return {"activeOperation": None, **_result(machine, operation), **updates, **gone}
+
+
+def has_erased_system(machine: Raw, operation: MachineOperation) -> bool:
+    """Return whether a HostErase has begun the disk that the host was installed on, however it ended."""
+    begun = [one for one in operation.status.erasures if one.state != ErasureState.UNTOUCHED]
+    if operation.spec.operation_kind != OperationKind.HOST_ERASE or not begun:
+        return False
+    system = (machine.get("status", {}).get("netboot") or {}).get("targetDisk") or ""
+    is_named = any(mark in system for one in begun for mark in (one.wwn, one.serial_number) if mark)
+    return is_named or operation.spec.parameters.get(DISKS) == ALL_DISKS
 
 
 def forgotten_key(machine: Raw, operation: MachineOperation) -> str | None:

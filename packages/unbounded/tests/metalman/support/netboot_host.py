@@ -345,12 +345,15 @@ async def replaced(
     spec: dict[str, Any] | None = None,
     kind: str = "HostReplace",
     parameters: dict[str, str] | None = None,
+    status: dict[str, Any] | None = None,
 ) -> tuple[Cluster, str, MachineOperation]:
     """The cluster, the Machine and the operation of a HostReplace, or of another kind, that has ended."""
     cluster = cluster or Cluster()
     (machine,) = await cluster.add(bmc)
     if spec:
         await cluster.api.patch(MACHINES, machine, {"spec": spec})
+    if status:
+        await cluster.api.patch(MACHINES, machine, {"status": status}, subresource="status")
     async with metalman(cluster), netboot_host(cluster, machine, story):
         name = await cluster.ask(kind, machine, parameters=parameters or {})
         return cluster, machine, await cluster.ended(name, within_s=7200.0)
