@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from unbounded_apiserver import columns, core_types, field_errors, gojson, metadata, name_validation, type_desc
 from unbounded_apiserver.core_types import NODE, rules_of_event
-from unbounded_apiserver.managed_fields.merge import ObjectKind
-from unbounded_apiserver.managed_fields.merge_types import of_shape
+from unbounded_apiserver.managed_fields.merge import ObjectKind, of_shape
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.type_desc import StructType
 from unbounded_apiserver.types import (

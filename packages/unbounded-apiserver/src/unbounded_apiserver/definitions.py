@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from unbounded_apiserver import columns, definition_rules, definition_version_rules, metadata, name_validation, notation
 from unbounded_apiserver.builtin import BuiltInType
-from unbounded_apiserver.managed_fields.merge import ObjectKind
-from unbounded_apiserver.managed_fields.merge_types import of_schema
+from unbounded_apiserver.managed_fields.merge import ObjectKind, of_schema
 from unbounded_apiserver.schema import FieldError, Schema
 from unbounded_apiserver.type_desc import StructType
 from unbounded_apiserver.types import ALL_VERBS, STATUS, Object, Resource, Subresource, TableColumn, keep_all_but_status

@@ -1,7 +1,12 @@
-"""The durable side of the store: an append-only log in SQLite, one writer thread, group commit.
+"""The durable side of the store: an append-only log in SQLite, one writer thread, group commit, and its checkpoints.
 
 An entry is acknowledged after the transaction that contains it was synced (`synchronous=FULL`, WAL). All entries that
 wait during a commit share the next one, so that the number of syncs does not grow with the number of writers.
+
+A second thread with its own connection copies the write-ahead log into the database, and syncs that. The writer reports
+the size of each commit to it and continues; the writer itself copies the small rest, and so restarts the log at its
+beginning. SQLite alone would do all of this within a commit. On a disk that others use, that commit takes as long as
+dozens of others.
 """
 
 from __future__ import annotations
@@ -22,8 +27,7 @@ from typing import Final
 
 from unbounded.kube.logs import Log
 from unbounded_apiserver import data_dir, database
-from unbounded_apiserver.checkpoints import Checkpoints
-from unbounded_apiserver.database import Connect, LogEntry
+from unbounded_apiserver.database import Connect, DatabaseConnection, LogEntry
 from unbounded_apiserver.restore import finish as finish_restore
 
 BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -38,6 +42,8 @@ LOG_BYTES: Final = 12 * 2**20  # approximate size of the write-ahead log at whic
 RETRY_S: Final = 1.0  # between attempts while nothing can be stored
 log = Log(__name__)
 Committed = Callable[[Sequence[LogEntry], BaseException | None], None]
+COMMIT_BYTES: Final = 4 * database.PAGE_BYTES  # added by a commit beside the bodies
+PASSES: Final = 2  # the second pass copies commits that arrived during the first
 
 
 class Histogram:
@@ -295,3 +301,71 @@ class Journal:
     def _delete_compacted(self, compaction: Compaction) -> None:
         database.set_compacted(self._database, compaction.revision)
         self._database.executemany("DELETE FROM log WHERE revision = ?", ((r,) for r in compaction.dropped))
+
+
+class Checkpoints:
+    """The checkpoints of one database. Only the writer thread calls `add` and `finish`."""
+
+    def __init__(self, connect: Callable[[], DatabaseConnection], log_bytes: int) -> None:
+        """Connect the checkpoints to a database.
+
+        Args:
+            log_bytes: approximate size of the log at which a checkpoint begins.
+        """
+        self._connect = connect
+        self._log_bytes = log_bytes
+        self._added = 0
+        self._requested = threading.Event()
+        self._copied = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+        self._thread.start()
+
+    def add(self, size: int) -> None:
+        """Note a commit of about this many bytes."""
+        self._added += size + COMMIT_BYTES
+        if self._added >= self._log_bytes:
+            self._added = 0
+            self._requested.set()
+
+    def finish(self, writer: DatabaseConnection) -> None:
+        """Copy the rest with the writer's connection, if most was copied since the last call."""
+        if self._copied.is_set():
+            self._copied.clear()
+            _copy(writer)
+
+    def close(self) -> None:
+        """End the thread after its current copy."""
+        self._stopping = True
+        self._requested.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        self._requested.wait()
+        if self._stopping:
+            return
+        try:
+            connection = self._connect()
+        except sqlite3.Error as error:  # SQLite copies the log itself, later and within a commit
+            log.warning(
+                "cannot copy the write-ahead log beside commits; commits copy it", why=database.describe_error(error)
+            )
+            return
+        try:
+            while not self._stopping:
+                self._requested.clear()
+                if all(_copy(connection) for _ in range(PASSES)):
+                    self._copied.set()
+                self._requested.wait()
+        finally:
+            connection.close()
+
+
+def _copy(connection: DatabaseConnection) -> bool:
+    """Copy as much as is possible without waiting for readers or writers; return whether that worked."""
+    try:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    except sqlite3.Error as error:  # the next commit detects whether anything can be stored
+        log.warning("cannot copy the write-ahead log", why=database.describe_error(error))
+        return False
+    return True

@@ -23,7 +23,7 @@ from unbounded_apiserver.builtin import CONFIG_MAPS as CONFIG_MAP_RESOURCE
 from unbounded_apiserver.builtin import EVENTS, NAMESPACES
 from unbounded_apiserver.data_dir import DataInUse
 from unbounded_apiserver.decoding import RequestDocument
-from unbounded_apiserver.http import bodies
+from unbounded_apiserver.http.call import BODY_BYTES
 from unbounded_apiserver.http.streams import EventLines
 from unbounded_apiserver.options import DeleteOptions, ListOptions, WriteOptions
 from unbounded_apiserver.records import StoredObject
@@ -193,13 +193,13 @@ async def test_long_answers_are_compressed_for_who_asks(client: Client) -> None:
 
 
 async def test_bodies_are_bounded(client: Client) -> None:
-    too_much = b'{"x":"' + b"x" * bodies.BODY_BYTES + b'"}'
+    too_much = b'{"x":"' + b"x" * BODY_BYTES + b'"}'
     answer = await client.ask("POST", CONFIG_MAPS, data=too_much)
     assert (answer.status, answer.json()["reason"]) == (413, "RequestEntityTooLarge")
 
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(5):
-            yield b"x" * (bodies.BODY_BYTES // 4)
+            yield b"x" * (BODY_BYTES // 4)
 
     headers = {"Content-Type": "application/json"}
     async with client.session.post(client.url + CONFIG_MAPS, data=chunks(), headers=headers) as response:

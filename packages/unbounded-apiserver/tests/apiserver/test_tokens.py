@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from tests.apiserver.support import Answer, Client, running
 from tests.support.waiting import eventually
 from unbounded.kube.tls import client_context
-from unbounded_apiserver.access.bootstrap import BootstrapTokens
-from unbounded_apiserver.access.tokens import ISSUER, AccountTokens, BadToken, TokenKey
+from unbounded_apiserver.access.tokens import ISSUER, AccountTokens, BadToken, BootstrapTokens, TokenKey
 from unbounded_apiserver.auth import RequestCredentials, User
 from unbounded_apiserver.builtin import SECRETS as SECRET_KIND
 from unbounded_apiserver.options import WriteOptions

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from unbounded_apiserver import builtin, columns, field_errors, name_validation, notation
-from unbounded_apiserver.admission import labels
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, DEFINITION, NAME
 from unbounded_apiserver.schema import FieldError
+from unbounded_apiserver.selectors import check_object
 from unbounded_apiserver.types import Object, Resource, TableColumn
 
 AUTHORIZATION: Final = "authorization.k8s.io"
@@ -179,7 +179,7 @@ def _check_aggregation(aggregation: Object | None) -> Iterator[FieldError]:
     if not selectors:
         yield field_errors.required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil")
     for index, selector in enumerate(selectors):
-        yield from labels.check(selector, f"{at}[{index}]")
+        yield from check_object(selector, f"{at}[{index}]")
 
 
 def _check_rule(at: str, rule: Object, *, namespaced: bool) -> list[FieldError]:

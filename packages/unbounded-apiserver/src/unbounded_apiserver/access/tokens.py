@@ -1,7 +1,10 @@
-"""Service account tokens: issued on request, with a lifetime and audiences, and valid while the account exists.
+"""Bearer tokens: of service accounts, and bootstrap tokens.
 
-A token is bound to its account, and to a Secret, Pod or Node if the request names one. It is a JSON Web Token with
-ES256 (RFC 7515, 7518, 7519), and no other algorithm of these.
+Service account tokens are issued on request, with a lifetime and audiences, and valid while the account exists. A token
+is bound to its account, and to a Secret, Pod or Node if the request names one. It is a JSON Web Token with ES256 (RFC
+7515, 7518, 7519), and no other algorithm of these.
+
+Bootstrap tokens are Secrets of kube-system with which a new machine authenticates.
 """
 
 from __future__ import annotations
@@ -9,11 +12,13 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import hmac
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
@@ -45,6 +50,12 @@ GONE_AFTER: Final = timedelta(seconds=60)  # an object that is being deleted may
 BINDABLE: Final[Mapping[str, Resource]] = {resource.kind: resource for resource in (SECRETS, PODS, NODES)}
 _EXTRA: Final = "authentication.kubernetes.io"
 Claim = Mapping[str, Any]  # namespace, serviceaccount, and optionally secret, pod, node: each with name and uid
+NAMESPACE: Final = "kube-system"
+PREFIX: Final = "bootstrap-token-"
+TYPE: Final = "bootstrap.kubernetes.io/token"
+GROUP: Final = "system:bootstrappers"
+_TOKEN: Final = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})")
+_EXTRA_GROUP: Final = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
 
 
 class BadToken(Exception):
@@ -278,3 +289,68 @@ def user_extra(about: Claim) -> dict[str, tuple[str, ...]]:
     """Return the extra fields of a token's user."""
     bound = ((kind, key, value) for kind in ("node", "pod") for key, value in about.get(kind, {}).items())
     return {f"{_EXTRA}/{kind}-{key}": (value,) for kind, key, value in bound}
+
+
+class BootstrapTokens:
+    """Authenticator by bootstrap tokens that permit authentication and have not expired."""
+
+    def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._now = now
+
+    def authenticate(self, credentials: RequestCredentials) -> User | None:
+        found = _TOKEN.fullmatch(bearer(credentials.headers))
+        if found is None:
+            return None
+        identity, secret = found.groups()
+        record = self._store.get(SECRETS.name, SECRETS.key(NAMESPACE, f"{PREFIX}{identity}"))
+        token = token_of(record.decode(), "usage-bootstrap-authentication", self._now()) if record is not None else None
+        if token is None or not hmac.compare_digest(token.secret.encode(), secret.encode()):
+            return None
+        if not all(map(_EXTRA_GROUP.fullmatch, token.groups)):
+            return None
+        return User(f"system:bootstrap:{identity}", (GROUP, *token.groups, AUTHENTICATED))
+
+
+class StoredBootstrapToken(NamedTuple):
+    """A bootstrap token from its Secret."""
+
+    id: str
+    secret: str
+    groups: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"BootstrapToken({self.id})"
+
+
+def token_of(secret: Mapping[str, Any], usage: str, now: datetime) -> StoredBootstrapToken | None:
+    """Return the token of a Secret that is valid for a usage now, None if there is none.
+
+    Args:
+        usage: the key of the Secret that allows it.
+    """
+    if secret.get("type") != TYPE or "deletionTimestamp" in secret["metadata"]:
+        return None
+    data = {key: base64.b64decode(value).decode(errors="replace") for key, value in (secret.get("data") or {}).items()}
+    identity, text = data.get("token-id", ""), data.get("token-secret", "")
+    if secret["metadata"]["name"] != f"{PREFIX}{identity}" or not identity or not text or data.get(usage) != "true":
+        return None
+    ends = expiration(secret)
+    if ends is not None and now >= ends:
+        return None
+    return StoredBootstrapToken(
+        identity, text, tuple(group for group in data.get("auth-extra-groups", "").split(",") if group)
+    )
+
+
+def expiration(secret: Mapping[str, Any]) -> datetime | None:
+    """Return the expiration of a token, None for a token without one; an unreadable expiration is in the past."""
+    encoded = (secret.get("data") or {}).get("expiration", "")
+    text = base64.b64decode(encoded).decode(errors="replace")
+    if not text:
+        return None
+    try:
+        end = datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
+    return end if end.tzinfo is not None else end.replace(tzinfo=UTC)

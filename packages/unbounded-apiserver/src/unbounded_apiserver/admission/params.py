@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from unbounded_apiserver import field_errors, status
-from unbounded_apiserver.admission import labels
+from unbounded_apiserver import field_errors, selectors, status
 from unbounded_apiserver.admission.expressions import Decide
 from unbounded_apiserver.admission.policy_types import BINDINGS, GROUP, POLICIES
 from unbounded_apiserver.auth import AuthAttributes, User
@@ -65,7 +64,7 @@ def _records(store: Store, resource: Resource, reference: Mapping[str, Any], pla
     if name:
         record = store.get(resource.name, resource.key(place, name))
         return [] if record is None else [record]
-    selector = labels.read(reference.get("selector"))
+    selector = selectors.from_object(reference.get("selector"))
     prefix = f"{place}/" if place else ""
     return [r for r in store.snapshot(resource.name).with_prefix(prefix) if labels_match(selector, r.labels)]
 

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from unbounded_apiserver import notation
 from unbounded_apiserver.admission import rules
-from unbounded_apiserver.admission.labels import shown
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
+from unbounded_apiserver.selectors import format_object
 from unbounded_apiserver.types import STATUS, Object, Resource, TableColumn
 
 GROUP: Final = "admissionregistration.k8s.io"
@@ -127,7 +127,7 @@ def _param_ref(obj: Any) -> str:
     if reference is None:
         return UNSET
     if not reference.get("name"):
-        return shown(reference.get("selector"))
+        return format_object(reference.get("selector"))
     return f"{reference['namespace']}/{reference['name']}" if reference.get("namespace") else str(reference["name"])
 
 

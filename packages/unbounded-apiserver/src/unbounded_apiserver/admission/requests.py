@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from unbounded_apiserver.admission import labels
+from unbounded_apiserver import selectors
 from unbounded_apiserver.auth import User
 from unbounded_apiserver.builtin import NAMESPACES
 from unbounded_apiserver.selectors import LabelSelector, labels_match
@@ -141,8 +141,8 @@ class RequestMatch:
         return cls(
             tuple(map(MatchRule.read, match.get("resourceRules") or ())),
             tuple(map(MatchRule.read, match.get("excludeResourceRules") or ())),
-            labels.read(match.get("namespaceSelector")),
-            labels.read(match.get("objectSelector")),
+            selectors.from_object(match.get("namespaceSelector")),
+            selectors.from_object(match.get("objectSelector")),
             match.get("matchPolicy") != "Exact",
         )
 

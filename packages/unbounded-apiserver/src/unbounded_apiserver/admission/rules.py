@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from unbounded_apiserver import field_errors, name_validation
-from unbounded_apiserver.admission import labels
+from unbounded_apiserver import field_errors, name_validation, selectors
 from unbounded_apiserver.admission.environment import ANY, Environment, ExpressionRejected
 from unbounded_apiserver.cel.lexer import KEYWORDS, RESERVED
 from unbounded_apiserver.cel.types import BOOL, NULL, STRING, CelType
@@ -90,7 +89,7 @@ def _match_resources(match: Part, at: str) -> Errors:
     if match["matchPolicy"] not in MATCH_POLICIES:
         yield field_errors.unsupported(f"{at}.matchPolicy", match["matchPolicy"], MATCH_POLICIES)
     for name in ("namespaceSelector", "objectSelector"):
-        yield from labels.check(match[name], f"{at}.{name}")
+        yield from selectors.check_object(match[name], f"{at}.{name}")
     for name in ("resourceRules", "excludeResourceRules"):
         for index, rule in enumerate(match.get(name) or ()):
             yield from _rule(rule, f"{at}.{name}[{index}]")
@@ -274,7 +273,7 @@ def _param_ref(reference: Part, at: str) -> Errors:
         if selector is not None:
             yield field_errors.forbidden(f"{at}.name", exclusive)
     if selector is not None:
-        yield from labels.check(selector, f"{at}.selector")
+        yield from selectors.check_object(selector, f"{at}.selector")
         if name:
             yield field_errors.forbidden(f"{at}.selector", exclusive)
     if not name and selector is None:

@@ -3,7 +3,7 @@
 - `lexer`, `parser` and `macros` parse source text to a tree (`ast`).
 - `check` and `types` check the tree with declared variables; `declare` makes declarations from schemas.
 - `cost` bounds the cost.
-- `compile` and `folds` compile to closures over the libraries in `functions/`.
+- `program` compiles to closures over the libraries in `functions/`, with `code` and `macros`.
 
 The caller declares the variables:
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from unbounded_apiserver import selectors
 from unbounded_apiserver.access.resource_types import CLUSTER_ROLES
-from unbounded_apiserver.admission import labels
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
 from unbounded_apiserver.records import ObjectChange
 from unbounded_apiserver.selectors import labels_match
@@ -58,7 +58,7 @@ def aggregated_rules(role: Mapping[str, Any], roles: Iterable[Object]) -> list[O
     )
     rules: list[Object] = []
     for selector in role["aggregationRule"].get("clusterRoleSelectors") or ():
-        desired = labels.read(selector)
+        desired = selectors.from_object(selector)
         for other in others:
             if labels_match(desired, other["metadata"].get("labels") or {}):
                 rules += [rule for rule in other.get("rules") or () if rule not in rules]

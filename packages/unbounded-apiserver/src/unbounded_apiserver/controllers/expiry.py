@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from unbounded_apiserver import metadata
-from unbounded_apiserver.access import bootstrap
+from unbounded_apiserver.access import tokens
 from unbounded_apiserver.builtin import EVENTS, SECRETS
 from unbounded_apiserver.controllers.work_queue import ControllerQueue, delete_expired
 from unbounded_apiserver.deletes import Deletes
@@ -20,7 +20,7 @@ from unbounded_apiserver.records import ObjectChange, StoredObject
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.writes import WriteTarget, wait_stored
 
-_PREFIX: Final = SECRETS.key(bootstrap.NAMESPACE, "")
+_PREFIX: Final = SECRETS.key(tokens.NAMESPACE, "")
 KEPT: Final = timedelta(hours=1)
 AT_ONCE: Final = 500
 
@@ -53,13 +53,13 @@ class TokenExpiry:
     async def _reconcile(self, key: str) -> None:
         record = self._store.get(SECRETS.name, key)
         obj = record.decode() if record is not None else {}
-        if obj.get("type") != bootstrap.TYPE or (ends := bootstrap.expiration(obj)) is None:
+        if obj.get("type") != tokens.TYPE or (ends := tokens.expiration(obj)) is None:
             return
         wait_s = (ends - self._now()).total_seconds()
         if wait_s > 0:
             self._queue.add_after(key, wait_s)
         else:
-            target = WriteTarget(SECRETS, bootstrap.NAMESPACE, obj["metadata"]["name"])
+            target = WriteTarget(SECRETS, tokens.NAMESPACE, obj["metadata"]["name"])
             await delete_expired(self._deletes, target, obj["metadata"]["uid"])
 
 

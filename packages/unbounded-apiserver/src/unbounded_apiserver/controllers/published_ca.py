@@ -12,7 +12,7 @@ from typing import Final
 
 from unbounded.kube import cluster_info
 from unbounded.kube.cluster_info import KUBECONFIG, SIGNATURE
-from unbounded_apiserver.access import bootstrap
+from unbounded_apiserver.access import tokens
 from unbounded_apiserver.builtin import CONFIG_MAPS, NAMESPACES, SECRETS
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
 from unbounded_apiserver.decoding import normalize
@@ -31,7 +31,7 @@ _WORDS: Final = (
     "clusters."
 )
 _INFO: Final = WriteTarget(CONFIG_MAPS, cluster_info.NAMESPACE, cluster_info.NAME)
-_TOKENS: Final = SECRETS.key(bootstrap.NAMESPACE, bootstrap.PREFIX)
+_TOKENS: Final = SECRETS.key(tokens.NAMESPACE, tokens.PREFIX)
 
 
 class RootCaPublisher:
@@ -121,5 +121,5 @@ class ClusterInfoSigner:
         """Yield the ids and secrets of the tokens that may sign now."""
         for record in self._store.snapshot(SECRETS.name).with_prefix(_TOKENS):
             obj = record.decode()
-            if (token := bootstrap.token_of(obj, "usage-bootstrap-signing", self._now())) is not None:
+            if (token := tokens.token_of(obj, "usage-bootstrap-signing", self._now())) is not None:
                 yield token.id, token.secret

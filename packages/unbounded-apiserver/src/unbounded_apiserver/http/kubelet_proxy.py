@@ -1,27 +1,29 @@
-"""Requests that kubelets answer: logs, exec, attach, port-forward, and nodes/proxy."""
+"""Requests that kubelets answer: logs, exec, attach, port-forward, and nodes/proxy.
+
+The last part is the tunnel of an upgraded connection: bytes that arrive at either end leave at the other, unchanged.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final, cast
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 import aiohttp
 from aiohttp import web
 from aiohttp.client_proto import ResponseHandler
 from msgspec.structs import replace
-from multidict import CIMultiDict
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from unbounded_apiserver import status
 from unbounded_apiserver.auth import AuthChain
 from unbounded_apiserver.builtin import NODES
-from unbounded_apiserver.http import bodies, kubelet_client, kubelet_options, kubelet_tunnel
+from unbounded_apiserver.http import kubelet_client, kubelet_options
 from unbounded_apiserver.http.audit import STARTED, AuditEntry
-from unbounded_apiserver.http.call import ApiCall, negotiate_form
+from unbounded_apiserver.http.call import ApiCall, negotiate_form, read_body
 from unbounded_apiserver.http.connection import HttpConnection
 from unbounded_apiserver.http.kubelet_client import HEAD_S, KubeletClient, KubeletEndpoint, KubeletUnreachable
-from unbounded_apiserver.http.kubelet_tunnel import TunnelEnd, join
 from unbounded_apiserver.http.policy_checks import PolicyChecks
 from unbounded_apiserver.http.reply import HttpReply
 from unbounded_apiserver.pki import KUBELET_CLIENT
@@ -43,6 +45,19 @@ _FORWARDED_HEADERS: Final = (
     "Upgrade",
     "User-Agent",
     "X-Stream-Protocol-Version",
+)
+# A kubelet never gets a client's credentials; these headers describe the request.
+_ASKED: Final = (
+    "Accept",
+    "Accept-Encoding",
+    "Content-Type",
+    "If-Modified-Since",
+    "If-None-Match",
+    "Range",
+    "User-Agent",
+)
+_OF_CONNECTION: Final = frozenset(
+    {"connection", "keep-alive", "proxy-authenticate", "proxy-connection", "trailer", "transfer-encoding", "upgrade"}
 )
 
 
@@ -157,8 +172,8 @@ class KubeletProxy:
         if not place.rest and request.method in {"GET", "HEAD"}:
             return web.Response(status=301, headers={"Location": f"{call.head.path}/{'?' if query else ''}{query}"})
         target = f"{place.rest or '/'}{'?' if query else ''}{query}"
-        headers = kubelet_tunnel.request_headers(request.headers, request.remote)
-        body = await bodies.read_body(call)
+        headers = request_headers(request.headers, request.remote)
+        body = await read_body(call)
         try:
             upstream = await self._client.open(request.method, endpoint, target, headers, body=body or None)
         except KubeletUnreachable as error:
@@ -166,7 +181,7 @@ class KubeletProxy:
         self._open.add(upstream)
         try:
             root = call.head.path.removesuffix(place.rest)
-            head = kubelet_tunnel.answer_headers(upstream.headers, root)
+            head = answer_headers(upstream.headers, root)
             return await _stream(call, upstream, web.StreamResponse(status=upstream.status, headers=head))
         finally:
             self._open.discard(upstream)
@@ -290,3 +305,102 @@ async def _switch(request: web.BaseRequest, upstream: aiohttp.ClientResponse) ->
         TunnelEnd(client.transport, client, client.set_parser),
         TunnelEnd(link.transport, kubelet, lambda end: kubelet.set_parser(end, None)),
     )
+
+
+class TunnelEnd(asyncio.Protocol):
+    """One end of a tunnel. It reads no bytes while the other end accepts none.
+
+    Args:
+        transport: of a connection that the HTTP library has served so far.
+        library: the HTTP library's protocol of that connection.
+        hand_over: makes the library pass the bytes that arrived since the upgrade to a parser.
+    """
+
+    def __init__(
+        self, transport: asyncio.Transport, library: asyncio.BaseProtocol, hand_over: Callable[[Any], None]
+    ) -> None:
+        self._transport = transport
+        self._library = library
+        self._hand_over = hand_over
+        self._other: TunnelEnd | None = None
+        self._over: asyncio.Future[None] | None = None
+        self._lost: list[Exception | None] = []
+
+    def begin(self, other: TunnelEnd, over: asyncio.Future[None]) -> None:
+        """Take the connection from the HTTP library; `over` gets its result when either end is closed."""
+        self._other, self._over = other, over
+        self._hand_over(self)
+        self._transport.set_protocol(self)
+
+    def release(self) -> None:
+        """Let the HTTP library close the connection."""
+        self._transport.set_protocol(self._library)
+        for error in self._lost:
+            asyncio.get_running_loop().call_soon(self._library.connection_lost, error)
+
+    # Of the HTTP library's parsers
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        self.data_received(data)
+        return False, b""
+
+    def feed_eof(self) -> None:
+        self._end()
+
+    # Of asyncio's protocols
+
+    def data_received(self, data: bytes) -> None:
+        if self._other is not None:
+            self._other._transport.write(data)
+
+    def pause_writing(self) -> None:
+        if self._other is not None and not self._other._lost:
+            self._other._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._other is not None and not self._other._lost:
+            self._other._transport.resume_reading()
+
+    def eof_received(self) -> None:
+        self._end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost.append(exc)
+        self._end()
+
+    def _end(self) -> None:
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+
+
+async def join(first: TunnelEnd, second: TunnelEnd) -> None:
+    """Forward bytes both ways until either end is closed; the caller closes the other one."""
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    ends = (first, second), (second, first)
+    for end, other in ends:
+        end.begin(other, over)
+    try:
+        await over
+    finally:
+        first.release()
+        second.release()
+
+
+def request_headers(headers: Mapping[str, str], remote: str | None) -> dict[str, str]:
+    """Return the headers of a request for the kubelet."""
+    passed = {name: headers[name] for name in _ASKED if name in headers}
+    return passed | ({"X-Forwarded-For": remote} if remote else {})
+
+
+def answer_headers(headers: CIMultiDictProxy[str], prefix: str) -> CIMultiDict[str]:
+    """Return the headers of a kubelet's answer for the client.
+
+    Args:
+        prefix: the path of the kubelet's root; redirects to a path of the kubelet are moved below it.
+    """
+    passed = CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in _OF_CONNECTION)
+    passed.setdefault("Cache-Control", "no-cache, private")
+    where = headers.get("Location", "")
+    if where.startswith("/") and not where.startswith("//"):
+        passed["Location"] = prefix + where
+    return passed

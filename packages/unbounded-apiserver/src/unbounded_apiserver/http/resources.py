@@ -23,9 +23,16 @@ from unbounded_apiserver.admission.params import ParamRights
 from unbounded_apiserver.admission.policy_types import GROUP as POLICIES_GROUP
 from unbounded_apiserver.auth import AuthAttributes, AuthChain
 from unbounded_apiserver.certificates.csr_types import REQUESTS
-from unbounded_apiserver.http import bodies, paths, render
+from unbounded_apiserver.http import paths, render
 from unbounded_apiserver.http.audit import AuditEntry
-from unbounded_apiserver.http.call import ApiCall, negotiate_form
+from unbounded_apiserver.http.call import (
+    ApiCall,
+    negotiate_form,
+    read_body,
+    read_configuration,
+    read_delete_options,
+    read_object,
+)
 from unbounded_apiserver.http.kubelet_client import KubeletClient
 from unbounded_apiserver.http.kubelet_proxy import KubeletProxy
 from unbounded_apiserver.http.paths import NoSuchPath
@@ -166,7 +173,7 @@ class Resources:
         resource = _known(place)
         options = self._write_options(call, place, "CreateOptions")
         resource = resource.transient.get(place.subresource, resource)
-        document = await bodies.read_object(call, resource)
+        document = await read_object(call, resource)
         call.new_name = document.name
         if resource is EVICTIONS:
             eviction = decoding.decode_object(resource, document, options)
@@ -228,7 +235,7 @@ class Resources:
     async def _update(self, call: ApiCall, place: ResourcePath) -> HttpReply:
         resource = _known(place)
         options = self._write_options(call, place, "UpdateOptions")
-        document = await bodies.read_object(call, resource)
+        document = await read_object(call, resource)
         target = WriteTarget(resource, place.namespace, place.name, place.subresource)
         return self._one(call, resource, await self._registry.writes.update(target, document, options))
 
@@ -244,14 +251,14 @@ class Resources:
         target = WriteTarget(resource, place.namespace, place.name, place.subresource)
         writes = self._registry.writes
         if kind == patches.APPLY:
-            outcome = await writes.apply(target, await bodies.read_configuration(call), options)
+            outcome = await writes.apply(target, await read_configuration(call), options)
         else:
-            outcome = await writes.patch(target, kind, await bodies.read_body(call), options)
+            outcome = await writes.patch(target, kind, await read_body(call), options)
         return self._one(call, resource, outcome)
 
     async def _delete(self, call: ApiCall, place: ResourcePath) -> HttpReply:
         resource = _known(place)
-        options = self._guarded(call, resource, await bodies.read_delete_options(call))
+        options = self._guarded(call, resource, await read_delete_options(call))
         target = WriteTarget(resource, place.namespace, place.name)
         deleted = await self._registry.deletes.delete(target, options)
         if deleted.body is not None:
@@ -262,7 +269,7 @@ class Resources:
     async def _delete_collection(self, call: ApiCall, place: ResourcePath) -> HttpReply:
         resource = _known(place)
         selection = ListOptions.read(call.query, watch=False)
-        options = self._guarded(call, resource, await bodies.read_delete_options(call))
+        options = self._guarded(call, resource, await read_delete_options(call))
         found = await self._registry.deletes.delete_collection(resource, place.namespace, selection, options)
         return self._page(call, resource, found)
 

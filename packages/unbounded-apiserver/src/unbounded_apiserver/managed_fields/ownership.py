@@ -1,11 +1,15 @@
 """Field ownership by manager, and its changes by writes.
 
 As in kube-apiserver, no write fails because of managedFields: an object that nests too deeply leaves them unchanged.
+
+Objects of the same client differ in values, but hardly ever in paths: the set of paths is computed once for each
+signature. A signature lists, for each container, the number of its names, the names, and the content of its containers.
+It is cheaper to compute than the set: leaves, to which most names belong, take no step of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -28,8 +32,16 @@ from unbounded_apiserver.managed_fields.encoding import (
     single_owner,
 )
 from unbounded_apiserver.managed_fields.fieldsets import FieldSet
-from unbounded_apiserver.managed_fields.merge import FieldChanges, ObjectKind, compare
-from unbounded_apiserver.managed_fields.signatures import signer
+from unbounded_apiserver.managed_fields.merge import (
+    DeducedKind,
+    FieldChanges,
+    MapListKind,
+    MergeKind,
+    ObjectKind,
+    SetKind,
+    compare,
+    element_of,
+)
 from unbounded_apiserver.types import Object, Resource
 
 BEFORE_APPLY: Final = "before-first-apply"
@@ -54,6 +66,10 @@ _STRIPPED: Final = fieldsets.of(
 _known: Final[dict[tuple[Any, ...], EncodedEntry | None]] = {}  # by kind, manager and signature
 _encode: Final = msgspec.json.Encoder().encode
 _in_order: Final = msgspec.json.Encoder(order="sorted").encode
+CACHED_KINDS: Final = 1024
+
+Signature = list[Any]
+Walk = Callable[[Any, Signature], None]
 
 
 @dataclass(frozen=True)
@@ -321,3 +337,74 @@ def _capped(entries: ManagerEntries) -> ManagerEntries:
         else:
             oldest[bucket] = entry
     return result
+
+
+@lru_cache(maxsize=CACHED_KINDS)
+def signer(kind: ObjectKind) -> Walk:
+    """Return a function that appends an object's signature: equal signatures mean equal paths."""
+    walk = _walk(kind)
+    return _plain if walk is None else walk
+
+
+def _walk(kind: MergeKind) -> Walk | None:
+    """Return the walk of a kind; None if it has no paths below it."""
+    match kind:
+        case ObjectKind(declared=declared, rest=rest):
+            deep = {name: walk for name, below in declared.items() if (walk := _walk(below)) is not None}
+            return _fields(frozenset(declared), deep, None if rest is None else _walk(rest))
+        case MapListKind(item=item):
+            return _map_list(kind, _walk(item))
+        case SetKind():
+            return _map_list(kind, None)
+        case DeducedKind():
+            return _deduced
+    return None
+
+
+def _plain(value: Any, out: Signature) -> None:
+    """Append a container of leaves, distinguished from a value that is no container."""
+    if isinstance(value, dict):
+        out.append(len(value))
+        out.extend(value)
+    else:
+        out.append(None)
+
+
+def _fields(declared: frozenset[str], deep: Mapping[str, Walk], rest: Walk | None) -> Walk:
+    if not deep and rest is None:
+        return _plain
+    pairs = tuple(deep.items())
+
+    def walk(value: Any, out: Signature) -> None:
+        _plain(value, out)
+        if isinstance(value, dict):
+            for name, below in pairs:
+                if name in value:
+                    below(value[name], out)
+            if rest is not None:
+                for name, item in value.items():
+                    if name not in declared:
+                        rest(item, out)
+
+    return walk
+
+
+def _map_list(kind: MapListKind | SetKind, below: Walk | None) -> Walk:
+    def walk(value: Any, out: Signature) -> None:
+        if not isinstance(value, list):
+            out.append(None)
+            return
+        out.append(len(value))
+        for item in value:
+            out.append(element_of(kind, item))
+            if below is not None:
+                below(item, out)
+
+    return walk
+
+
+def _deduced(value: Any, out: Signature) -> None:
+    _plain(value, out)
+    if isinstance(value, dict):
+        for item in value.values():
+            _deduced(item, out)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from unbounded_apiserver import field_errors, name_validation
 from unbounded_apiserver.builtin import TAINT_EFFECTS
 from unbounded_apiserver.schema import FieldError
-from unbounded_apiserver.workloads.container_rules import label, of_container
+from unbounded_apiserver.workloads.containers import label, of_container
 
 Object = dict[str, Any]
 

@@ -1,4 +1,7 @@
-"""Pods: stored as written; kubelets run them and report their status."""
+"""Pods: stored as written; kubelets run them and report their status.
+
+`FIELDS` has a Pod's fields without those of containers and volumes, in the notation of notation.py.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,282 @@ from typing import Final
 from unbounded_apiserver import notation, quantity
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.types import Object, ProxiedSubresource, Resource, Subresource, keep_all_but_status
-from unbounded_apiserver.workloads import columns, container_fields, pod_fields, volume_fields
+from unbounded_apiserver.workloads import columns, volume_fields
+from unbounded_apiserver.workloads.containers import FIELDS as CONTAINER_FIELDS
 from unbounded_apiserver.workloads.defaults import containers, default_pod
 from unbounded_apiserver.workloads.pod_rules import rules_of_pod
 
+FIELDS: Final = """
+Pod: Containers that run together on one node.
+  spec PodSpec!  The desired state.
+  status PodStatus!  The observed state.
+PodSpec: The desired state of a pod.
+  activeDeadlineSeconds int64*  Seconds after which the pod is ended.
+  affinity Affinity*  Where the pod should run.
+  automountServiceAccountToken bool*  Whether a token of the account is mounted.
+  containers [Container]name!  The containers; at least one.
+  dnsConfig PodDNSConfig*  Further DNS settings.
+  dnsPolicy string  ClusterFirst, ClusterFirstWithHostNet, Default or None.
+  enableServiceLinks bool*  Whether services stand in the environment.
+  ephemeralContainers [EphemeralContainer]name  Containers that were added for debugging.
+  evictionResponders [EvictionResponder]
+  hostAliases [HostAlias]ip  Lines for /etc/hosts.
+  hostIPC bool  Whether it uses the IPC namespace of the node.
+  hostNetwork bool  Whether it uses the network of the node.
+  hostPID bool  Whether it sees the processes of the node.
+  hostUsers bool*  Whether it uses the user namespace of the node.
+  hostname string  The hostname of the pod.
+  hostnameOverride string
+  imagePullSecrets [LocalObjectReference]name  Secrets for pulling images.
+  initContainers [Container]name  Containers that run to their end, one after another, before the others start.
+  nodeName string  The node that the pod is bound to; kubelet there runs it.
+  nodeSelector {string}  Labels that the node must have.
+  os PodOS*  The operating system.
+  overhead {quantity}  What the pod takes beyond its containers.
+  preemptionPolicy string*  PreemptLowerPriority or Never.
+  priority int32*  The higher, the sooner it is scheduled.
+  priorityClassName string  Names the priority.
+  readinessGates [PodReadinessGate]  Conditions that have to be true before the pod is ready.
+  resourceClaims [PodResourceClaim]name  Claims for devices.
+  resources ResourceRequirements*  What the pod as a whole needs and may take.
+  restartPolicy string  Always, OnFailure or Never.
+  runtimeClassName string*  The RuntimeClass.
+  schedulerName string  Who schedules the pod.
+  schedulingGates [PodSchedulingGate]name  Keep the pod from being scheduled.
+  schedulingGroup PodSchedulingGroup*
+  securityContext PodSecurityContext*  Rights and identity of all containers.
+  serviceAccount string  The older name of serviceAccountName.
+  serviceAccountName string  The service account under which the pod runs.
+  setHostnameAsFQDN bool*  Whether the hostname is the fully qualified name.
+  shareProcessNamespace bool*  Whether containers see each other's processes.
+  subdomain string  The domain of the pod's hostname.
+  terminationGracePeriodSeconds int64*  Seconds between the signal to end and the kill; 30 when left out.
+  tolerations [Toleration]  Taints that the pod is allowed on.
+  topologySpreadConstraints [TopologySpreadConstraint]topologyKey+whenUnsatisfiable  How it is spread.
+  volumes [Volume]name  Storage that containers can mount.
+Affinity: Where the pod should run.
+  nodeAffinity NodeAffinity*
+  podAffinity PodAffinity*
+  podAntiAffinity PodAntiAffinity*
+PodDNSConfig: Further DNS settings.
+  nameservers [string]
+  options [PodDNSConfigOption]
+  searches [string]
+EvictionResponder
+  name string
+  priority int64
+HostAlias: Names for an address in /etc/hosts.
+  hostnames [string]
+  ip string!
+PodOS: The operating system of the pod.
+  name string!
+PodReadinessGate: A condition that has to be true before the pod is ready.
+  conditionType string!
+PodResourceClaim
+  name string!
+  resourceClaimName string*
+  resourceClaimTemplateName string*
+PodSchedulingGate: Keeps the pod from being scheduled.
+  name string!
+PodSchedulingGroup
+  podGroupName string
+PodSecurityContext: Rights and identity of all containers of a pod.
+  appArmorProfile AppArmorProfile*
+  fsGroup int64*
+  fsGroupChangePolicy string*
+  runAsGroup int64*
+  runAsNonRoot bool*
+  runAsUser int64*
+  seLinuxChangePolicy string*
+  seLinuxOptions SELinuxOptions*
+  seccompProfile SeccompProfile*
+  supplementalGroups [int64]
+  supplementalGroupsPolicy string*
+  sysctls [Sysctl]
+  windowsOptions WindowsSecurityContextOptions*
+Toleration: A taint that the pod is allowed on.
+  effect string  The effect of the taint; empty is all.
+  key string  The key of the taint; empty is all.
+  operator string  Exists or Equal.
+  tolerationSeconds int64*  How long a NoExecute taint is tolerated.
+  value string  The value of the taint.
+TopologySpreadConstraint: How pods are spread over zones or nodes.
+  labelSelector LabelSelector*
+  matchLabelKeys [string]
+  maxSkew int32!
+  minDomains int32*
+  nodeAffinityPolicy string*
+  nodeTaintsPolicy string*
+  topologyKey string!
+  whenUnsatisfiable string!
+NodeAffinity: Nodes that the pod prefers or needs.
+  preferredDuringSchedulingIgnoredDuringExecution [PreferredSchedulingTerm]
+  requiredDuringSchedulingIgnoredDuringExecution NodeSelector*
+PodAffinity: Pods that it should be near to.
+  preferredDuringSchedulingIgnoredDuringExecution [WeightedPodAffinityTerm]
+  requiredDuringSchedulingIgnoredDuringExecution [PodAffinityTerm]
+PodAntiAffinity: Pods that it should be away from.
+  preferredDuringSchedulingIgnoredDuringExecution [WeightedPodAffinityTerm]
+  requiredDuringSchedulingIgnoredDuringExecution [PodAffinityTerm]
+PodDNSConfigOption
+  name string
+  value string*
+Sysctl
+  name string!
+  value string!
+PreferredSchedulingTerm
+  preference NodeSelectorTerm!
+  weight int32!
+NodeSelector atomic: Nodes by their labels; one of the terms has to match.
+  nodeSelectorTerms [NodeSelectorTerm]!  One of these has to match.
+WeightedPodAffinityTerm
+  podAffinityTerm PodAffinityTerm!
+  weight int32!
+PodAffinityTerm
+  labelSelector LabelSelector*
+  matchLabelKeys [string]
+  mismatchLabelKeys [string]
+  namespaceSelector LabelSelector*
+  namespaces [string]
+  topologyKey string!
+NodeSelectorTerm atomic: All of these have to match.
+  matchExpressions [NodeSelectorRequirement]
+  matchFields [NodeSelectorRequirement]
+NodeSelectorRequirement: A key, an operator and values.
+  key string!
+  operator string!
+  values [string]
+"""
+
+
+STATUS_FIELDS: Final = """
+PodStatus: The observed state of a pod, as kubelet reports it.
+  allocatedResources {quantity}
+  conditions [PodCondition]type  The state in several respects.
+  containerStatuses [ContainerStatus]  The state of each container.
+  ephemeralContainerStatuses [ContainerStatus]  The state of each ephemeral container.
+  extendedResourceClaimStatus PodExtendedResourceClaimStatus*
+  hostIP string  The address of the node.
+  hostIPs [HostIP]ip  The addresses of the node.
+  initContainerStatuses [ContainerStatus]  The state of each init container.
+  message string  A sentence for people.
+  nodeAllocatableResourceClaimStatuses [NodeAllocatableResourceClaimStatus]
+  nominatedNodeName string  The node that is being made free for the pod.
+  observedGeneration int64  The generation that the status is about.
+  phase string  Pending, Running, Succeeded, Failed or Unknown.
+  podIP string  The address of the pod.
+  podIPs [PodIP]ip  The addresses of the pod.
+  qosClass string  Guaranteed, Burstable or BestEffort.
+  reason string  One word for the phase.
+  resize string
+  resourceClaimStatuses [PodResourceClaimStatus]name
+  resources ResourceRequirements*
+  startTime time  When kubelet took the pod on.
+  volumeHealth [PodVolumeHealth]
+PodCondition: The state of a pod in one respect.
+  lastProbeTime time!  When it was last looked at.
+  lastTransitionTime time!  When the status last changed.
+  message string  A sentence for people.
+  observedGeneration int64  The generation that it is about.
+  reason string  One word for the last change.
+  status string!  True, False or Unknown.
+  type string!  What is told, such as Ready.
+ContainerStatus: The state of a container.
+  allocatedResources {quantity}
+  allocatedResourcesStatus [ResourceStatus]
+  containerID string  The runtime's name for it.
+  image string!  The image that runs.
+  imageID string!  The digest of the image.
+  lastState ContainerState!  How it was before.
+  name string!  The container.
+  ready bool!  Whether it passes its readiness probe.
+  resources ResourceRequirements*
+  restartCount int32!  How often it was restarted.
+  started bool*  Whether it has started.
+  state ContainerState!  How it is now.
+  stopSignal string
+  user ContainerUser*
+  volumeMounts [VolumeMountStatus]
+PodExtendedResourceClaimStatus
+  requestMappings [ContainerExtendedResourceRequest]
+  resourceClaimName string
+HostIP: An address of the node.
+  ip string!
+NodeAllocatableResourceClaimStatus
+  containers [string]
+  mapping [NodeAllocatableMappedResources]
+  overhead [NodeAllocatableOverheadResources]
+  resourceClaimName string
+  resources {quantity}
+PodIP: An address of the pod.
+  ip string!
+PodResourceClaimStatus
+  name string!
+  resourceClaimName string*
+PodVolumeHealth
+  healthConditions [VolumeHealthCondition]
+  lastTransitionTime time
+  name string
+ResourceStatus
+  name string!
+  resources [ResourceHealth]
+ContainerState: Waiting, running or terminated.
+  running ContainerStateRunning*
+  terminated ContainerStateTerminated*
+  waiting ContainerStateWaiting*
+ContainerUser
+  linux LinuxContainerUser*
+VolumeMountStatus
+  mountPath string!
+  name string!
+  readOnly bool
+  recursiveReadOnly string*
+  volumeStatus VolumeStatus*
+ContainerExtendedResourceRequest
+  containerName string
+  requestName string
+  resourceName string
+NodeAllocatableMappedResources
+  name string
+  quantity string
+NodeAllocatableOverheadResources
+  name string
+  perContainer string
+  perPod string
+VolumeHealthCondition
+  message string
+  reason string
+  status string
+ResourceHealth
+  health string
+  message string
+  resourceID string!
+ContainerStateRunning: Since when it runs.
+  startedAt time!
+ContainerStateTerminated: How it ended.
+  containerID string
+  exitCode int32!
+  finishedAt time!
+  message string
+  reason string
+  signal int32
+  startedAt time!
+ContainerStateWaiting: What it waits for.
+  message string
+  reason string
+LinuxContainerUser
+  gid int64!
+  supplementalGroups [int64]
+  uid int64!
+VolumeStatus
+  image ImageVolumeStatus*
+ImageVolumeStatus
+  imageRef string
+"""
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 _COMPUTED: Final = frozenset({"cpu", "memory"})  # the resources that determine the QoS class
 
-TYPES: Final = notation.read(pod_fields.FIELDS, container_fields.FIELDS, volume_fields.FIELDS, pod_fields.STATUS_FIELDS)
+TYPES: Final = notation.read(FIELDS, CONTAINER_FIELDS, volume_fields.FIELDS, STATUS_FIELDS)
 POD: Final = notation.kind(TYPES, "Pod")
 _OPTIONS: Final = notation.read(
     """

@@ -9,7 +9,7 @@ from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.types import STATUS, Object, Resource
 from unbounded_apiserver.workloads import columns
-from unbounded_apiserver.workloads.container_rules import PROTOCOLS, label, number_or_name, port_number
+from unbounded_apiserver.workloads.containers import PROTOCOLS, label, number_or_name, port_number
 from unbounded_apiserver.workloads.defaults import default_service
 from unbounded_apiserver.workloads.pod_rules import is_address, not_an_address
 

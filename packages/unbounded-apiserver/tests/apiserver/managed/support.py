@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from unbounded_apiserver import server_side_apply
 from unbounded_apiserver.managed_fields import ownership
 from unbounded_apiserver.managed_fields.encoding import APPLY, NO_OWNERS, FieldManager, ManagedFields
-from unbounded_apiserver.managed_fields.merge_types import of_schema
+from unbounded_apiserver.managed_fields.merge import of_schema
 from unbounded_apiserver.server_side_apply import ApplyResult
 
 PORT: Final = {

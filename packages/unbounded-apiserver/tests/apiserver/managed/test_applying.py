@@ -12,7 +12,7 @@ from tests.apiserver.managed.support import KIND, apply, config, fields_of, owne
 from unbounded_apiserver.managed_fields import fieldsets, ownership
 from unbounded_apiserver.managed_fields.encoding import UPDATE, FieldManager
 from unbounded_apiserver.managed_fields.merge import Mistyped, compare, merge, owned_paths, with_parents
-from unbounded_apiserver.managed_fields.signatures import signer
+from unbounded_apiserver.managed_fields.ownership import signer
 from unbounded_apiserver.server_side_apply import Conflicts
 
 
