@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import children
-from unbounded.cli.identities import component_runtime
+from unbounded.cli.servers import component_runtime
 from unbounded.kube import logs
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig

@@ -11,7 +11,6 @@ from unbounded.api.conditions import CONDITIONS
 from unbounded.api.crd import DEFINITIONS, KindDefinition, custom_resource_definition
 from unbounded.api.names import API_VERSION, MARKS
 from unbounded.api.phase import PHASE_MEANING
-from unbounded.machineops import causes
 from unbounded.machineops import reasons as cloud_reasons
 from unbounded.metalman import reasons as metalman_reasons
 from unbounded.operations import reasons
@@ -96,7 +95,7 @@ def _reasons_part() -> str:
     agents = {**agent_reset.MEANING, **agent_upgrade.MEANING, **node_reboot.MEANING}
     meanings = {**reasons.MEANING, **metalman_reasons.MEANING, **cloud_reasons.MEANING, **agents}
     rows = ((f"`{reason}`", meanings[reason]) for reason in sorted(meanings))
-    of_clouds = ((f"`{code}`", causes.MEANING[code]) for code in sorted(causes.MEANING))
+    of_clouds = ((f"`{code}`", cloud_reasons.CAUSE_MEANING[code]) for code in sorted(cloud_reasons.CAUSE_MEANING))
     words = (
         "## Causes of a MachineOperation\n\nOn clouds `status.cause.code` refines `status.reason`, with details in"
         " `status.cause.about`. With `ProviderRefused` it is the cloud's own error code.\n\n"

@@ -12,8 +12,8 @@ from unbounded.agent.layout import Layout
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
 from unbounded.agent.ports import OnProgress
 from unbounded.agent.steps.start_steps import StartContext
+from unbounded.api.configuration import NodeSettings
 from unbounded.api.failures import Transient
-from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import AgentConfig, Cluster, Kubelet, KubeletAuth
 from unbounded.kube.logs import SecretStr
 

@@ -34,10 +34,10 @@ from unbounded.agent.model import KubeletAccess, NodeGoal, Slot, TokenAccess
 from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.pull_secrets import FOLDER, PullSecrets
 from unbounded.agent.ports import HostCommandResult
+from unbounded.api.configuration import NodeSettings
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.names import NAMESPACE
-from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import ArtifactSource, Downloads
 from unbounded.kube.logs import SecretStr
 

@@ -30,9 +30,8 @@ from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.settings import environment, files, require_usable
 from unbounded.agent.node.slot_files import write_build_record
 from unbounded.agent.node_spec import desired_node, same_node
-from unbounded.api.configuration import MachineConfigurationTemplate
+from unbounded.api.configuration import MachineConfigurationTemplate, NodeSettings, node_settings
 from unbounded.api.failures import Rejected
-from unbounded.api.node_settings import NodeSettings, node_settings
 from unbounded.kube.logs import SecretStr
 
 PROXY: Final = {"http": "http://proxy:3128", "https": "http://proxy:3129", "noProxy": [".example.com"]}

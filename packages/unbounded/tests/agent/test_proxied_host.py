@@ -15,8 +15,8 @@ from tests.support.hosts.images import Images
 from tests.support.hosts.mirror import Mirror
 from tests.support.qemu import Segment
 from unbounded.agent.model import NodeGoal, Slot
+from unbounded.api.configuration import NodeSettings
 from unbounded.api.failures import Rejected, Transient
-from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import ArtifactSource, Downloads
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]

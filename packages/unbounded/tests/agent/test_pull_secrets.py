@@ -28,10 +28,10 @@ from unbounded.agent.node.nodes import HostNodes
 from unbounded.agent.node.pull_secrets import FOLDER, PROGRAMS, PROVIDER, PullSecrets, bring_none, stored_response
 from unbounded.agent.node.slot_files import write_build_record
 from unbounded.agent.recreation.perform import Lock
+from unbounded.api.configuration import NodeSettings
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.names import GROUP_AGENTS, NAMESPACE
-from unbounded.api.node_settings import NodeSettings
 from unbounded.kube.errors import Forbidden
 
 AUTHS: Final = {

@@ -15,14 +15,13 @@ import pytest
 from tests.agent.preflight.support import GOAL, NoUnits, config
 from unbounded.agent import host_status
 from unbounded.agent.build import this_build
-from unbounded.agent.host_status import HostState, StateReader
+from unbounded.agent.host_status import HostState, StateReader, as_json, as_text
 from unbounded.agent.layout import BINARY, Layout
 from unbounded.agent.lock import host_lock
 from unbounded.agent.model import BuildRecord, Slot
 from unbounded.agent.ports import UnitFacts, Units
 from unbounded.agent.recreation.state_store import DiskStore, FailedRecreation, RecreationPhase, Transition
 from unbounded.agent.settings import store_config
-from unbounded.agent.status_command import as_json, as_text
 from unbounded.agent.upgrade.releases import Colour, ReleaseInfo, ReleaseSlots
 from unbounded.agent.upgrade.trial import Trial, TrialProgress, TrialStore
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unbounded.api.spelling import nearest
+from unbounded.operations.ownership import nearest
 
 KNOWN = ("AzureVM", "LocalProcess", "OCIInstance")
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.support.authority import BASE64, PEM
 from unbounded.agent.node_spec import HostFacts, goal_from_config
+from unbounded.api.configuration import NodeSettings, ProxySettings
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
-from unbounded.api.node_settings import NodeSettings, ProxySettings
 from unbounded.join.agent_config import AgentConfig, agent_config, agent_config_json, config_text
 from unbounded.join.config_file import faults, read_agent_config, unknown_keys
 from unbounded.join.facts import ClusterFacts

@@ -22,14 +22,13 @@ import yaml
 from tests.join.signing import KEY, PUBLIC_KEY, pem_of
 from tests.support.authority import PEM
 from tests.support.memory_api import MemoryApi
-from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
+from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, NodeSettings
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.fields import Cause
 from unbounded.api.machine import Machine
 from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_CONFIGURATION
-from unbounded.api.node_settings import NodeSettings
 from unbounded.join.facts import FactsFollower
 from unbounded.join.install import AgentOrigin, HostDefaults
 from unbounded.join.token_finder import TokenFinder

@@ -13,7 +13,7 @@ from tests.support.memory_api import MemoryApi
 from tests.support.token_groups import machine_of
 from unbounded.api.core import SECRETS, Secret
 from unbounded.api.machine import MACHINES
-from unbounded.cli.identities import component_runtime
+from unbounded.cli.servers import component_runtime
 from unbounded.join.tokens import TokenIssuer
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig

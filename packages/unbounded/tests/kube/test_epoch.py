@@ -17,7 +17,7 @@ import pytest
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
 from unbounded.api.core import LEASES
-from unbounded.cli.identities import EpochFile
+from unbounded.cli.servers import EpochFile
 from unbounded.kube.epoch import SYSTEM, Epoch, Predecessor, ProcessEpoch, parse_epoch, runtime_folder
 from unbounded.kube.lease import LeaderElection
 

@@ -23,7 +23,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import GROUP_BOOTSTRAP
 from unbounded.cli.explain.links import ExplainLink, Topic
 from unbounded.cli.explain.run import explained
-from unbounded.cli.identities import component_runtime
+from unbounded.cli.servers import component_runtime
 from unbounded.join.csr import (
     IdentityFiles,
     StoredCertificate,

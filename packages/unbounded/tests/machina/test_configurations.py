@@ -21,8 +21,8 @@ from unbounded.api.configuration import (
     MachineConfigurationVersion,
 )
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.cli.identities import component_runtime
 from unbounded.cli.manifests import CRDS
+from unbounded.cli.servers import component_runtime
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import Forbidden, InvalidObject, NotFound
 from unbounded.kube.metrics import ControllerMetrics

@@ -19,8 +19,7 @@ from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS, Node
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_NODE_APPLIED, FINALIZER_HOST_OPERATION, FINALIZER_RESET, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.identities import component_runtime
-from unbounded.cli.servers import publish_cluster_info
+from unbounded.cli.servers import component_runtime, publish_cluster_info
 from unbounded.join.facts import FactsFollower
 from unbounded.join.token_finder import TokenFinder
 from unbounded.join.tokens import site_token_manifest

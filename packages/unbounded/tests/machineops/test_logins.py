@@ -13,19 +13,19 @@ from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.fields import Cause
 from unbounded.api.names import NAMESPACE
-from unbounded.machineops import causes, reasons
-from unbounded.machineops.causes import credential_cause, secret_cause
+from unbounded.machineops import reasons
 from unbounded.machineops.provider import Refusal
+from unbounded.machineops.reasons import credential_cause, secret_cause
 from unbounded.operations import reasons as common
 
 REF: dict[str, Any] = {"mode": "ExternalPlugin", "secretRef": {"namespace": NAMESPACE, "name": "sim-auth"}}
 ELSEWHERE: dict[str, Any] = {"mode": "ExternalPlugin", "secretRef": {"namespace": "default", "name": "sim-auth"}}
 
-INCOMPLETE = secret_cause(causes.SECRET_INCOMPLETE, "unbounded-kube/sim-auth", "token")
+INCOMPLETE = secret_cause(reasons.SECRET_INCOMPLETE, "unbounded-kube/sim-auth", "token")
 CAUSES = {
-    reasons.AUTH_INVALID: credential_cause(causes.CREDENTIAL_INVALID, "sim-0"),
-    reasons.AUTH_SECRET_FORBIDDEN: credential_cause(causes.CREDENTIAL_INVALID, "sim-0"),
-    reasons.AUTH_SECRET_NOT_FOUND: secret_cause(causes.SECRET_MISSING, "unbounded-kube/sim-auth", "token", "sim-0"),
+    reasons.AUTH_INVALID: credential_cause(reasons.CREDENTIAL_INVALID, "sim-0"),
+    reasons.AUTH_SECRET_FORBIDDEN: credential_cause(reasons.CREDENTIAL_INVALID, "sim-0"),
+    reasons.AUTH_SECRET_NOT_FOUND: secret_cause(reasons.SECRET_MISSING, "unbounded-kube/sim-auth", "token", "sim-0"),
 }
 
 
@@ -73,7 +73,7 @@ async def test_each_reason_names_the_object_and_the_field(
             {"token": "bWFsZm9ybWVk"},
             "MachineOperationCredential sim: Secret unbounded-kube/sim-auth is invalid in token: "
             "key token is malformed",
-            secret_cause(causes.SECRET_INVALID, "unbounded-kube/sim-auth", "token", "sim"),
+            secret_cause(reasons.SECRET_INVALID, "unbounded-kube/sim-auth", "token", "sim"),
         ),
     ],
 )

@@ -21,8 +21,8 @@ from unbounded.api.names import NAMESPACE
 from unbounded.cli import provider_processes
 from unbounded.cli.child import ProcessEnd
 from unbounded.cli.deploy import components
-from unbounded.cli.identities import EpochFile
 from unbounded.cli.screen import PlainScreen
+from unbounded.cli.servers import EpochFile
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import Backoff
@@ -32,7 +32,7 @@ from unbounded.machineops.controller import run
 from unbounded.machineops.main import main
 from unbounded.machineops.settings import add_arguments
 from unbounded.machineops.settings import parse_settings as settings_of
-from unbounded.operations.executor_health import ExecutorHealth, Unavailability
+from unbounded.operations.ownership import ExecutorHealth, Unavailability
 
 
 def test_a_provider_that_is_not_there_is_named_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from unbounded.metalman import inspect_stages, power
 from unbounded.metalman import replace as netboot
 from unbounded.metalman.replace import ReplaceFact
 from unbounded.metalman.rescue_stages import ENDING_RESCUE, SHUTTING_DOWN_RESCUE, TABLE, rescue
-from unbounded.operations.default_deadlines import deadline_s
+from unbounded.operations.parameters import deadline_s
 from unbounded.workflow.procedure import ENDS, Cancel, Step
 
 

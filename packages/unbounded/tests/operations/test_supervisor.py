@@ -16,8 +16,8 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_PAUSED, FINALIZER_OPERATION
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations import reasons
-from unbounded.operations.default_deadlines import DEADLINE_S, deadline_s
-from unbounded.operations.executor_health import Unavailability
+from unbounded.operations.ownership import Unavailability
+from unbounded.operations.parameters import DEADLINE_S, deadline_s
 from unbounded.operations.supervisor_plan import (
     AFTERMATH_S,
     LISTEN_EVERY_S,

@@ -49,7 +49,7 @@ from unbounded.operations.caches import (
     by_parent,
 )
 from unbounded.operations.engine import Engine
-from unbounded.operations.executor_health import ExecutorHealth
+from unbounded.operations.ownership import ExecutorHealth
 from unbounded.operations.ports import Executor
 from unbounded.operations.supervisor import Supervisor
 from unbounded.workflow.run_state import ACT_WITHIN_S

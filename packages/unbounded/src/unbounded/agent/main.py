@@ -175,7 +175,7 @@ def _preflight(invocation: AgentInvocation) -> int:
 
 
 def _status(invocation: AgentInvocation) -> int:
-    from unbounded.agent.status_command import run  # noqa: PLC0415
+    from unbounded.agent.host_status import run  # noqa: PLC0415
 
     return run(json=invocation.args.output == "json")
 

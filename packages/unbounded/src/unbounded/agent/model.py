@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from unbounded.api.node_settings import NodeSettings
+from unbounded.api.configuration import NodeSettings
 from unbounded.join.agent_config import Downloads
 from unbounded.kube.logs import SecretStr
 

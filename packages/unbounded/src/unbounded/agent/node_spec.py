@@ -17,12 +17,11 @@ from msgspec.structs import replace
 from unbounded.agent.console import NoImage
 from unbounded.agent.layout import Layout
 from unbounded.agent.model import ConfigurationId, NodeGoal
-from unbounded.api.configuration import MachineConfigurationVersion
+from unbounded.api.configuration import MachineConfigurationVersion, NodeSettings, ProxySettings, node_settings
 from unbounded.api.fields import api_name
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import AgentDownloads, DownloadSource
 from unbounded.api.names import LABEL_MACHINE
-from unbounded.api.node_settings import NodeSettings, ProxySettings, node_settings
 from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, Proxy
 from unbounded.join.node_marks import (
     LabelsAndTaints,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
-from unbounded.api.node_settings import NodeSettings
+from unbounded.api.configuration import NodeSettings
 from unbounded.api.operation import MachineOperation
 from unbounded.operations.ports import Target
 from unbounded.workflow.procedure import Observation, Procedure

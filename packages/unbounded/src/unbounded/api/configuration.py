@@ -1,4 +1,8 @@
-"""MachineConfiguration, the template of a group's Nodes, and MachineConfigurationVersion, its numbered versions."""
+"""MachineConfiguration, the template of a group's Nodes, and MachineConfigurationVersion, its numbered versions.
+
+`NodeSettings` are a node's settings beside version, labels, taints and image. kubelet's settings have the names and the
+values of KubeletConfiguration (kubelet.config.k8s.io/v1beta1).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from unbounded.api.fields import (
     ApiStruct,
     Count,
     Field,
+    HttpUrl,
     ImageReference,
     Int32,
     KubernetesVersion,
@@ -17,12 +22,174 @@ from unbounded.api.fields import (
     Time,
 )
 from unbounded.api.machine_spec import NodeLabels
-from unbounded.api.meta import Condition, Kind, LabelSelector, Object
+from unbounded.api.meta import Condition, Kind, LabelSelector, LocalObjectReference, Object
 from unbounded.api.names import ANNOTATION_ABOUT_TO_CHANGE, GROUP, LABEL_CONFIGURATION, VERSION
-from unbounded.api.node_settings import NodeSettings
 
+_NUMBER: Final = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
+_QUANTITY: Final = rf"\+?{_NUMBER}([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?"
+QUANTITY: Final = rf"^{_QUANTITY}$"
+THRESHOLD: Final = rf"^((100(\.0*)?|[0-9]{{1,2}}(\.[0-9]*)?)%|{_QUANTITY})$"
+DURATION: Final = rf"^(0|({_NUMBER}(ns|us|ms|s|m|h))+)$"
+REGISTRY: Final = r"^(_default|[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]{1,5})?)$"
+PEM: Final = r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----"
+SIGNALS: Final = (
+    "memory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "pid.available",
+)
+RESERVED: Final = ("cpu", "memory", "ephemeral-storage", "pid")
+
+Quantity = Annotated[str, Field(pattern=QUANTITY, min_length=1, max_length=64)]
+Threshold = Annotated[str, Field(pattern=THRESHOLD, min_length=1, max_length=64)]
+Duration = Annotated[str, Field(pattern=DURATION, min_length=1, max_length=64)]
+Percent = Annotated[Int32, Field(minimum=0, maximum=100)]
+CABundle = Annotated[str, Field(pattern=PEM, max_length=65536)]
+Resources = Annotated[dict[str, Quantity], Field(max_properties=len(RESERVED))]
+Thresholds = Annotated[dict[str, Threshold], Field(max_properties=len(SIGNALS))]
 CONDITION_IN_USE: Final = "InUse"  # on both kinds: Machines use it, so that it cannot be deleted
 MAX_CONFIGURATION_NAME: Final = 63  # it becomes a label value of its versions
+
+
+class KubeletSettings(ApiStruct, frozen=True, kw_only=True):
+    """Settings of kubelet, as KubeletConfiguration names them; left out, kubelet has its own defaults."""
+
+    system_reserved: Annotated[
+        Resources | None, Field("Resources reserved for the system: cpu, memory, ephemeral-storage, pid.")
+    ] = None
+    kube_reserved: Annotated[
+        Resources | None, Field("Resources reserved for kubelet and containerd: cpu, memory, ephemeral-storage, pid.")
+    ] = None
+    max_pods: Annotated[Int32 | None, Field("Maximum number of Pods on the Node.", minimum=1)] = None
+    eviction_hard: Annotated[
+        Thresholds | None,
+        Field('Thresholds for the immediate eviction of Pods, such as memory.available: "100Mi" or "5%".'),
+    ] = None
+    eviction_soft: Annotated[
+        Thresholds | None,
+        Field("Thresholds for the eviction of Pods after evictionSoftGracePeriod."),
+    ] = None
+    eviction_soft_grace_period: Annotated[
+        Annotated[dict[str, Duration], Field(max_properties=len(SIGNALS))] | None,
+        Field("Grace period for each threshold of evictionSoft, such as 1m30s. Each threshold needs one."),
+    ] = None
+    node_ip: Annotated[
+        str | None,
+        Field(
+            "Address of the Node: an address of the host; a network, such as 10.0.0.0/16, that contains an "
+            "address of the host; or 0.0.0.0 or :: for the family.",
+            max_length=64,
+        ),
+    ] = None
+    feature_gates: Annotated[
+        dict[str, bool] | None, Field("Feature gates of kubelet's release.", max_properties=64)
+    ] = None
+    server_tls_bootstrap: Annotated[
+        bool | None,
+        Field("kubelet requests its serving certificate from the cluster. machina approves those that name its Node."),
+    ] = None
+    image_gc_high_threshold_percent: Annotated[
+        Percent | None, Field("Disk usage above which kubelet removes unused images. Defaults to 85.")
+    ] = None
+    image_gc_low_threshold_percent: Annotated[
+        Percent | None, Field("Disk usage at which kubelet stops removing unused images. Defaults to 80.")
+    ] = None
+    image_minimum_gc_age: Annotated[
+        Duration | None, Field("Minimum age of an unused image before kubelet removes it, such as 2m.")
+    ] = None
+    container_log_max_size: Annotated[
+        Quantity | None, Field("Size at which kubelet rotates a container's log, such as 10Mi.")
+    ] = None
+    container_log_max_files: Annotated[
+        Int32 | None, Field("Number of log files to retain for a container.", minimum=2)
+    ] = None
+
+
+class RegistryHost(ApiStruct, frozen=True, kw_only=True):
+    """A host that serves the images of a registry."""
+
+    url: Annotated[HttpUrl, Field("URL of the mirror, such as https://mirror.example.com.")]
+    ca_bundle: Annotated[
+        CABundle | None, Field("PEM certificates of authorities that sign the mirror's certificate.")
+    ] = None
+
+
+class RegistryConfig(ApiStruct, frozen=True, kw_only=True):
+    """Hosts from which containerd pulls the images of one registry."""
+
+    name: Annotated[
+        str,
+        Field("Registry as images name it, such as docker.io, or _default for all others.", pattern=REGISTRY,
+              min_length=1, max_length=253),
+    ]  # fmt: skip
+    hosts: Annotated[
+        tuple[RegistryHost, ...],
+        Field("Mirrors to try in this order before the registry itself.", min_items=1, max_items=8),
+    ]
+
+
+class ContainerdSettings(ApiStruct, frozen=True, kw_only=True):
+    """Settings of containerd: where images come from."""
+
+    registries: Annotated[
+        tuple[RegistryConfig, ...],
+        Field("Registries with mirrors, or with their own certificate authority.", map_keys=("name",), max_items=16),
+    ] = ()
+    pull_secrets: Annotated[
+        tuple[LocalObjectReference, ...],
+        Field(
+            "Secrets of type kubernetes.io/dockerconfigjson in namespace unbounded-kube. The agent uses them "
+            "for the node's image, and kubelet for images of Pods. Agents need RBAC permission to get each "
+            "of them.",
+            map_keys=("name",),
+            max_items=8,
+        ),
+    ] = ()
+
+
+class ProxySettings(ApiStruct, frozen=True, kw_only=True):
+    """Proxies of the agent's downloads, of containerd and of kubelet."""
+
+    http: Annotated[HttpUrl | None, Field("For http URLs.")] = None
+    https: Annotated[HttpUrl | None, Field("For https URLs.")] = None
+    no_proxy: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^[^\s,]+$", min_length=1, max_length=253)], ...],
+        Field("Hosts, domains, addresses and networks to reach directly. The API server is always reached directly."),
+    ] = ()
+
+
+class NodeSettings(ApiStruct, frozen=True, kw_only=True):
+    """All settings of a node together."""
+
+    kubelet: Annotated[KubeletSettings | None, Field("Settings of kubelet.")] = None
+    containerd: Annotated[ContainerdSettings | None, Field("Settings of containerd.")] = None
+    proxy: Annotated[ProxySettings | None, Field("Proxies of the agent, of containerd and of kubelet.")] = None
+    ca_bundle: Annotated[
+        CABundle | None,
+        Field(
+            "PEM certificates of authorities that the agent, containerd and kubelet trust in addition to "
+            "those of the system."
+        ),
+    ] = None
+    sysctl: Annotated[
+        dict[str, Annotated[str, Field(pattern=r"^[^\n]+$", min_length=1, max_length=256)]] | None,
+        Field("Kernel parameters of the host and their values, such as vm.max_map_count.", max_properties=64),
+    ] = None
+
+
+def node_settings(template: NodeSettings | None) -> NodeSettings:
+    """Return the settings of a template, without its other fields."""
+    if template is None:
+        return NodeSettings()
+    return NodeSettings(
+        kubelet=template.kubelet,
+        containerd=template.containerd,
+        proxy=template.proxy,
+        ca_bundle=template.ca_bundle,
+        sysctl=template.sysctl,
+    )
 
 
 class UpdateStrategyType(StrEnum):

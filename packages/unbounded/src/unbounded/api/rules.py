@@ -8,9 +8,13 @@ from typing import Final
 
 from unbounded.api.configuration import (
     MAX_CONFIGURATION_NAME,
+    RESERVED,
+    SIGNALS,
+    KubeletSettings,
     MachineConfiguration,
     MachineConfigurationTemplate,
     MachineConfigurationVersion,
+    NodeSettings,
     UpdateStrategy,
     UpdateStrategyType,
 )
@@ -37,7 +41,6 @@ from unbounded.api.network import (
     NetworkSpec,
     VLANInterface,
 )
-from unbounded.api.node_settings import RESERVED, SIGNALS, KubeletSettings, NodeSettings
 from unbounded.api.operation import TERMINAL_PHASES, MachineOperation, MachineOperationSpec, OperationKind
 from unbounded.api.profile import (
     DeviceSelector,

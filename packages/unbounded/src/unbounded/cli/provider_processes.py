@@ -38,7 +38,7 @@ from unbounded.machina.settings import ProvisioningSettings as HostSettings
 from unbounded.machineops.provider import said
 from unbounded.machineops.registry import installed, not_installed
 from unbounded.machineops.settings import CANNOT_SERVE, COMPONENT
-from unbounded.operations.executor_health import ExecutorHealth, Unavailability
+from unbounded.operations.ownership import ExecutorHealth, Unavailability
 
 BACKOFF: Final = Backoff(1.0, 60.0)
 STEADY_S: Final = 60.0  # a process that ran this long does not count as failing in a row

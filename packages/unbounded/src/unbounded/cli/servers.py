@@ -1,6 +1,7 @@
 """Servers of `unbounded up`: the API server and the health server, errors of their start, and ConfigMap cluster-info.
 
-ConfigMap kube-public/cluster-info has the URL and the CA of the API server, as kubeadm publishes them.
+ConfigMap kube-public/cluster-info has the URL and the CA of the API server, as kubeadm publishes them. Each component
+is a client with its own service account and only the rights of that account, and an epoch.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import yaml
 
@@ -24,11 +27,16 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli import hints
 from unbounded.cli.settings import UpSettings
 from unbounded.kube import cluster_info
+from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig, from_kubeconfig
+from unbounded.kube.credentials import AccountToken
+from unbounded.kube.durable import write_durably
+from unbounded.kube.epoch import Epoch, ProcessEpoch, parse_epoch
 from unbounded.kube.errors import AlreadyExists, ServerError
+from unbounded.kube.events import EventRecorder
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
-from unbounded.kube.process import HealthServers, serving_health
+from unbounded.kube.process import HealthServers, Runtime, serving_health
 from unbounded.kube.process_tuning import raise_gc_threshold
 from unbounded.kube.settings import Address
 from unbounded_apiserver.access.default_roles import GrantedResources
@@ -177,3 +185,49 @@ def _binding() -> dict[str, Any]:
         "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": READERS},
         "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "system:anonymous"}],
     }
+
+
+class EpochFile:
+    """The last epoch, in a file of the data directory.
+
+    Only the process with the lock on the directory uses it, so that a start begins after the one before has ended.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self._file = data / "epoch"
+
+    def next(self) -> Epoch:
+        """Return an epoch later than all before it. A file that cannot be read starts a new line of epochs."""
+        try:
+            last = parse_epoch(self._file.read_text().strip())
+        except (OSError, ValueError):
+            last = Epoch(uuid4().hex, 0)
+        epoch = Epoch(last.line, last.number + 1)
+        write_durably(self._file, f"{epoch}\n".encode())
+        return epoch
+
+
+@asynccontextmanager
+async def component_runtime(
+    component: str,
+    admin: HttpApi,
+    *,
+    metrics: ControllerMetrics,
+    health: HealthServers | None = None,
+    elects: bool = False,
+    epoch: Epoch | None = None,
+) -> AsyncIterator[Runtime]:
+    """Open the runtime of a component that shares its process with others. The caller runs the runtime's `events`.
+
+    Args:
+        admin: issues the component's tokens.
+        health: gets the component's readiness checks.
+        elects: whether the component elects a leader by Lease, as other instances may run.
+        epoch: of the process, where the caller knows that all earlier ones have ended.
+    """
+    issue = partial(admin.token, component, namespace=NAMESPACE)
+    config = replace(admin.config, credentials=AccountToken(f"service account {component}", issue))
+    async with HttpApi(config, user_agent=component, metrics=metrics) as api:
+        events = EventRecorder(api, component, metrics=metrics)
+        runtime = Runtime(api, metrics, events, elects=elects, epoch=ProcessEpoch(epoch), now=api.now)
+        yield runtime if health is None else replace(runtime, checks=health.check)

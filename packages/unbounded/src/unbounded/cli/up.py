@@ -19,14 +19,15 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, Operat
 from unbounded.cli import hints, pxe
 from unbounded.cli.backup_schedule import scheduled_backups
 from unbounded.cli.deploy import components
-from unbounded.cli.identities import EpochFile, component_runtime
 from unbounded.cli.manifests import install_definitions, install_manifests
 from unbounded.cli.migrate.record import migrated_reason
 from unbounded.cli.provider_processes import ProviderProcesses
 from unbounded.cli.screen import Screen, ScreenLogStream, screen_for
 from unbounded.cli.servers import (
     LOOPBACK,
+    EpochFile,
     UpFailed,
+    component_runtime,
     health_endpoint,
     local_config,
     publish_cluster_info,
@@ -51,9 +52,9 @@ from unbounded.metalman.dhcp.model import format_address
 from unbounded.metalman.netboot_servers import KernelNetwork, Reachability, reach
 from unbounded.metalman.settings import MetalmanSettings, NetbootSettings
 from unbounded.operations.caches import Caches
-from unbounded.operations.executor_health import ExecutorHealth
 from unbounded.operations.lock import holds_lock
 from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.ownership import ExecutorHealth
 from unbounded_apiserver.server import ApiServer
 
 if TYPE_CHECKING:

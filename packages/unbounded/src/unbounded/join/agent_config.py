@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded.api.configuration import NodeSettings, ProxySettings
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import DownloadSource
 from unbounded.api.names import LABEL_MACHINE, LABEL_SITE
-from unbounded.api.node_settings import NodeSettings, ProxySettings
 from unbounded.join.facts import ClusterFacts
 from unbounded.join.node_marks import taken_by_kubelet
 

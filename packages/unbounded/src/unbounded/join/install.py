@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from unbounded.api.configuration import NodeSettings
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import AgentSpec
-from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import AgentConfig, ArtifactSource, Downloads, agent_config, config_text
 from unbounded.join.facts import ClusterFacts
 

@@ -55,8 +55,8 @@ from unbounded.operations.caches import (
     by_parent,
     node_by_machine,
 )
-from unbounded.operations.executor_health import ExecutorHealth
 from unbounded.operations.metrics import OperationMetrics
+from unbounded.operations.ownership import ExecutorHealth
 from unbounded.operations.supervisor import Supervisor
 
 Raw = dict[str, Any]

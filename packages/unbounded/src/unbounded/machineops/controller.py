@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from unbounded.api import core
+from unbounded.api.configuration import NodeSettings, node_settings
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS, MachineOperationCredential
 from unbounded.api.fields import Cause
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
-from unbounded.api.node_settings import NodeSettings, node_settings
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.join.facts import FactsFollower
 from unbounded.join.install import NO_DIGEST, HostDefaults, cloud_config, host_setup
@@ -31,7 +31,7 @@ from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
-from unbounded.machineops import causes
+from unbounded.machineops import reasons
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.credentials import SiteLogins
 from unbounded.machineops.executor import CloudExecutor
@@ -241,11 +241,11 @@ class UserDataBuilder:
         """
         if machine.spec.kubernetes is None:
             words = f"Machine {machine.name} has no spec.kubernetes, which a new host needs to join"
-            raise Refusal(BOOTSTRAP_DATA_FAILED, words, Cause(code=causes.KUBERNETES_MISSING))
+            raise Refusal(BOOTSTRAP_DATA_FAILED, words, Cause(code=reasons.KUBERNETES_MISSING))
         facts = self.facts.facts
         if facts is None:
             words = f"facts about the cluster are missing: {self.facts.missing}"
-            raise Refusal(BOOTSTRAP_DATA_FAILED, words, Cause(code=causes.FACTS_MISSING))
+            raise Refusal(BOOTSTRAP_DATA_FAILED, words, Cause(code=reasons.FACTS_MISSING))
         found = await self.tokens.find(machine)
         if found.token is None:
             need = found.need or "no bootstrap token exists"
@@ -253,7 +253,7 @@ class UserDataBuilder:
         token, settings = found.token.text.reveal(), await self._settings(machine)
         setup = host_setup(machine, facts, self.defaults, token=token, settings=settings)
         if setup.origin.fault:
-            code = causes.DIGEST_MISSING if setup.origin.fault == NO_DIGEST else causes.SOURCE_MISSING
+            code = reasons.DIGEST_MISSING if setup.origin.fault == NO_DIGEST else reasons.SOURCE_MISSING
             raise Refusal(BOOTSTRAP_DATA_FAILED, setup.origin.fault, Cause(code=code))
         return cloud_config(setup)
 
@@ -263,5 +263,5 @@ class UserDataBuilder:
         try:
             return None if ref is None else node_settings((await read_bound_version(self.api, ref)).spec.template)
         except (NoVersion, Forbidden) as error:
-            cause = Cause(code=causes.CONFIGURATION_MISSING)
+            cause = Cause(code=reasons.CONFIGURATION_MISSING)
             raise Refusal(BOOTSTRAP_DATA_FAILED, f"spec.configurationRef: {error}", cause) from error

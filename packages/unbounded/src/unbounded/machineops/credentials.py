@@ -17,7 +17,7 @@ from unbounded.api.machine_spec import SecretReference
 from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.logs import Log, SecretStr
 from unbounded.kube.port import Api
-from unbounded.machineops import causes, reasons
+from unbounded.machineops import reasons
 from unbounded.machineops.provider import Budget, Login, Provider, Session
 from unbounded.operations.ports import Refusal
 
@@ -52,7 +52,7 @@ def select_credential(
         raise Refusal(
             reasons.AUTH_INVALID,
             "the Machine has no site, which selects its credential: add the label unbounded-cloud.io/site",
-            Cause(code=causes.SITE_MISSING),
+            Cause(code=reasons.SITE_MISSING),
         )
     found = [one for one in credentials if one.spec.site_name == site and one.spec.provider == provider]
     where = f"spec.siteName {site!r} and spec.provider {provider!r}"
@@ -77,7 +77,7 @@ def mode_of(credential: MachineOperationCredential, provider: Provider) -> AuthM
             reasons.AUTH_INVALID,
             f"MachineOperationCredential {credential.metadata.name}: spec.auth.mode is {mode!r}; "
             f"{provider.name} supports: {takes}",
-            causes.credential_cause(causes.CREDENTIAL_INVALID, credential.metadata.name),
+            reasons.credential_cause(reasons.CREDENTIAL_INVALID, credential.metadata.name),
         )
     return AuthMode(mode)
 
@@ -90,7 +90,7 @@ def secret_of(credential: MachineOperationCredential, namespace: str) -> SecretR
     """
     name = credential.metadata.name
     reference, where = credential.spec.auth.secret_ref, f"MachineOperationCredential {name}"
-    invalid = causes.credential_cause(causes.CREDENTIAL_INVALID, name)
+    invalid = reasons.credential_cause(reasons.CREDENTIAL_INVALID, name)
     if reference is None or not reference.name or not reference.namespace:
         raise Refusal(
             reasons.AUTH_INVALID,
@@ -165,7 +165,7 @@ class SiteLogins:
             raise Refusal(
                 reasons.AUTH_INVALID,
                 f"Secret {_place(reference)} lacks {lacks}, which {self._provider.name} needs; its keys: {there}",
-                causes.secret_cause(causes.SECRET_INCOMPLETE, _place(reference), lacks),
+                reasons.secret_cause(reasons.SECRET_INCOMPLETE, _place(reference), lacks),
             )
         return {key: SecretStr(value.decode("utf-8", "replace")) for key, value in held.items()}
 
@@ -180,10 +180,10 @@ class SiteLogins:
         except NotFound as error:
             keys = ", ".join(self._provider.secret_keys)
             needs = f"; {self._provider.name} needs the keys {keys}" if keys else ""
-            cause = causes.secret_cause(causes.SECRET_MISSING, _place(reference), keys, credential)
+            cause = reasons.secret_cause(reasons.SECRET_MISSING, _place(reference), keys, credential)
             raise Refusal(reasons.AUTH_SECRET_NOT_FOUND, f"{message} does not exist{needs}", cause) from error
         except Forbidden as error:
-            cause = causes.credential_cause(causes.CREDENTIAL_INVALID, credential)
+            cause = reasons.credential_cause(reasons.CREDENTIAL_INVALID, credential)
             raise Refusal(
                 reasons.AUTH_SECRET_FORBIDDEN, f"this controller has no permission to read {message}", cause
             ) from error
@@ -264,11 +264,11 @@ def _unusable(chosen: SelectedLogin, message: str) -> Refusal:
     """Return the refusal of a login that the provider cannot use; names the keys of the Secret in the message."""
     name = chosen.login.name
     if not chosen.secret:
-        cause = causes.credential_cause(causes.CREDENTIAL_INVALID, name)
+        cause = reasons.credential_cause(reasons.CREDENTIAL_INVALID, name)
         return Refusal(reasons.AUTH_INVALID, f"MachineOperationCredential {name}: {message}", cause)
     keys = ", ".join(key for key in chosen.login.secret if re.search(rf"(?<!\w){re.escape(key)}(?!\w)", message))
     wrong = f"Secret {chosen.secret} is invalid{keys and f' in {keys}'}: {message}"
-    cause = causes.secret_cause(causes.SECRET_INVALID, chosen.secret, keys, name)
+    cause = reasons.secret_cause(reasons.SECRET_INVALID, chosen.secret, keys, name)
     return Refusal(reasons.AUTH_INVALID, f"MachineOperationCredential {name}: {wrong}", cause)
 
 

@@ -23,7 +23,7 @@ from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.machineops import causes, power, reasons, replacement
+from unbounded.machineops import power, reasons, replacement
 from unbounded.machineops.budget import BudgetWait, ScopeBudget, track_wait
 from unbounded.machineops.credentials import Sessions, SiteLogins
 from unbounded.machineops.long_calls import LongCalls
@@ -304,7 +304,7 @@ class CloudExecutor:
                 f"the user data of Machine {machine.name} has {size} bytes; the limit of {self._provider.name} is "
                 f"{most}"
             )
-            raise Refusal(reasons.BOOTSTRAP_DATA_FAILED, message, Cause(code=causes.USER_DATA_TOO_LONG))
+            raise Refusal(reasons.BOOTSTRAP_DATA_FAILED, message, Cause(code=reasons.USER_DATA_TOO_LONG))
         return text
 
     async def _user_data_now(self, machine: Machine) -> str:
@@ -385,7 +385,7 @@ class CloudExecutor:
             raise
         except Refusal as refusal:
             if refusal.reason == reasons.AUTH_REFUSED:
-                refusal.cause = causes.credential_cause(causes.CREDENTIAL_REFUSED, self._sessions.invalidate_login())
+                refusal.cause = reasons.credential_cause(reasons.CREDENTIAL_REFUSED, self._sessions.invalidate_login())
             raise
 
     async def close(self) -> None:
@@ -413,7 +413,7 @@ def _state_is_gone(keep: ReplacementSecret) -> Refusal:
     words = (
         f"{keep.place} does not exist any more, and the replacement cannot continue without it: restore it, or create"
     )
-    cause = causes.secret_cause(causes.SECRET_MISSING, keep.secret)
+    cause = reasons.secret_cause(reasons.SECRET_MISSING, keep.secret)
     return Refusal(reasons.STATE_IS_GONE, f"{words} the instance by hand", cause)
 
 

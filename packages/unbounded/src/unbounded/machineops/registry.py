@@ -9,12 +9,11 @@ from typing import Final
 
 from unbounded.api.fields import is_provider_name
 from unbounded.api.operation import OperationKind
-from unbounded.api.spelling import nearest
 from unbounded.kube.logs import Log
 from unbounded.kube.options import SettingsError
 from unbounded.machineops import replacement
 from unbounded.machineops.provider import API_VERSION, GROUP, Provider
-from unbounded.operations.ownership import ExecutorKind
+from unbounded.operations.ownership import ExecutorKind, nearest
 from unbounded.operations.parameters import names
 from unbounded.workflow.run_state import ACT_WITHIN_S
 

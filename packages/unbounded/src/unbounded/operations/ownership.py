@@ -1,8 +1,15 @@
-"""Ownership of operations: a pure function from kind and Machine to the executor."""
+"""Ownership of operations: a pure function from kind and Machine to the executor, and the executors not available.
+
+The process that starts the executors reports those that are not available. No other component can observe a process
+that does not run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -14,9 +21,9 @@ from unbounded.api.fields import MAX_LABEL_VALUE, is_provider_name
 from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_PROVIDER, BUILT_IN_PROVIDERS
 from unbounded.api.operation import OperationKind
-from unbounded.api.spelling import nearest
 
 AUTHORITIES: Final = 16_384  # the number of BMCs of a large site; each change of a Machine parses its BMC's URL
+LEAST: Final = 3  # the least length of a name that may be part of the other
 
 
 class ExecutorKind(StrEnum):
@@ -160,3 +167,74 @@ def why_nobody(kind: OperationKind, machine: Machine) -> str:
     needs = f"spec.pxe.redfish, or spec.provider (or {field}) with spec.providerID"
     agent = ", or an agent that reports status.agent.version" if kind is OperationKind.HOST_REBOOT else ""
     return f"{nobody}: the Machine needs {needs}{agent}"
+
+
+@dataclass(frozen=True)
+class Unavailability:
+    """The reason why a provider is not served.
+
+    Args:
+        text: the problem and its fix; constant as long as the problem lasts.
+        then: the next automatic step and its time.
+        is_trouble: False for a process that is starting.
+    """
+
+    text: str
+    then: str = ""
+    is_trouble: bool = True
+
+    @property
+    def whole(self) -> str:
+        return f"{self.text}; {self.then}" if self.then else self.text
+
+
+class ExecutorHealth:
+    """Unavailable providers by name; empty where no process starts executors."""
+
+    def __init__(self) -> None:
+        self._absent: dict[str, Unavailability] = {}
+        self._changed: list[Callable[[str, Unavailability | None], None]] = []
+
+    def report(self, provider: str, absence: Unavailability | None) -> None:
+        """Record that a provider is not served, or (None) that it is."""
+        if self._absent.get(provider) == absence:
+            return
+        if absence is None:
+            del self._absent[provider]
+        else:
+            self._absent[provider] = absence
+        for changed in self._changed:
+            changed(provider, absence)
+
+    def all(self) -> dict[str, Unavailability]:
+        """Return the providers that are not served now."""
+        return dict(self._absent)
+
+    def of(self, executor: str) -> Unavailability | None:
+        """Return the reason why an executor does not serve; None where it serves, or nothing is known.
+
+        Args:
+            executor: as the status names it.
+        """
+        return self._absent.get(provider_of(executor) or "")
+
+    @contextmanager
+    def subscribed(self, changed: Callable[[str, Unavailability | None], None]) -> Iterator[None]:
+        """Call `changed` with the provider and its absence at each change, while the context is entered."""
+        self._changed.append(changed)
+        try:
+            yield
+        finally:
+            self._changed.remove(changed)
+
+
+def nearest(text: str, known: Iterable[str]) -> str:
+    """Return the most similar known name, ignoring case and separators; empty where none is similar."""
+    meant, plain = _plain(text), {_plain(one): one for one in known}
+    within = [one for one in plain if min(len(one), len(meant)) >= LEAST and (one in meant or meant in one)]
+    near = within or difflib.get_close_matches(meant, plain, n=1, cutoff=0.6)
+    return plain[near[0]] if near else ""
+
+
+def _plain(text: str) -> str:
+    return re.sub("[^a-z0-9]", "", text.lower())

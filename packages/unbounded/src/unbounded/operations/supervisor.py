@@ -29,10 +29,16 @@ from unbounded.operations.caches import (
     pause_of,
     sharing_bmc,
 )
-from unbounded.operations.executor_health import ExecutorHealth, Unavailability
 from unbounded.operations.machine_phase import MachinePhaseController
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.ownership import ExecutorKind, executor_name, executor_of, provider_of
+from unbounded.operations.ownership import (
+    ExecutorHealth,
+    ExecutorKind,
+    Unavailability,
+    executor_name,
+    executor_of,
+    provider_of,
+)
 from unbounded.operations.supervisor_plan import (
     BUSY_FOR_S,
     AddEvidence,

@@ -16,11 +16,9 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.operations import reasons
-from unbounded.operations.default_deadlines import deadline_s
-from unbounded.operations.executor_health import Unavailability
 from unbounded.operations.gates import NO_PROGRESS_S, closed_gate, is_host, is_meant_for, order, starts_on
-from unbounded.operations.ownership import executor_name, executor_of, why_nobody
-from unbounded.operations.parameters import invalid
+from unbounded.operations.ownership import Unavailability, executor_name, executor_of, why_nobody
+from unbounded.operations.parameters import deadline_s, invalid
 
 HOLD_BACK_S: Final = 4.0  # an executor with free capacity claims sooner than this, and needs no explanation
 MACHINE_WAIT_S: Final = 60.0

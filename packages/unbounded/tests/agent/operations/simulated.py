@@ -12,9 +12,9 @@ import msgspec
 from tests.operations.faults import Incarnation
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
 from unbounded.agent.ports import OnProgress
+from unbounded.api.configuration import NodeSettings
 from unbounded.api.core import LEASES
 from unbounded.api.failures import Transient
-from unbounded.api.node_settings import NodeSettings
 from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.port import Api
 

@@ -21,9 +21,8 @@ from unbounded.agent.upgrade import procedure as table
 from unbounded.agent.upgrade.health import UpgradeContext
 from unbounded.agent.upgrade.procedure import UpgradeState
 from unbounded.agent.upgrade.releases import Colour
-from unbounded.agent.upgrade.staging import Fetch, ReleaseRequest, fetch_release
+from unbounded.agent.upgrade.staging import Fetch, ReleaseRequest, TarballLimits, fetch_release
 from unbounded.agent.upgrade.switching import make_trial, put_on_trial
-from unbounded.agent.upgrade.tarball import TarballLimits
 from unbounded.agent.upgrade.trial import TrialProgress
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES

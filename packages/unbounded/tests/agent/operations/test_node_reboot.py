@@ -33,9 +33,8 @@ from unbounded.agent.operations.node_reboot import (
     NodeState,
     procedure,
 )
-from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
+from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, KubeletSettings, NodeSettings
 from unbounded.api.machine import MACHINES
-from unbounded.api.node_settings import KubeletSettings, NodeSettings
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.port import Api
 

@@ -16,9 +16,9 @@ from tests.support.virtual_time import virtual_now
 from unbounded.agent.model import BuildRecord, CertificateAccess, KubeletAccess, NodeGoal, Slot, SlotFacts
 from unbounded.agent.ports import OnProgress
 from unbounded.agent.recreation.state_store import FailedRecreation, Transition
+from unbounded.api.configuration import NodeSettings
 from unbounded.api.core import LEASES, NODES
 from unbounded.api.failures import Rejected, Transient
-from unbounded.api.node_settings import NodeSettings
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.errors import ApiError, NotFound
 from unbounded.kube.logs import SecretStr

@@ -22,20 +22,22 @@ from unbounded.agent.recreation.controller import choose_home
 from unbounded.agent.recreation.perform import reuse_or
 from unbounded.agent.recreation.plan import (
     TABLE,
+    NodeEvidence,
     RecreationLimits,
     RecreationObservation,
     Side,
     StartMachine,
     StopMachine,
     plan,
+    same_version,
+    unmet_requirement,
 )
-from unbounded.agent.recreation.proof import NodeEvidence, same_version, unmet_requirement
 from unbounded.agent.recreation.reconcile import EvidenceCollector
 from unbounded.agent.recreation.report import repave_pending
 from unbounded.agent.recreation.state_store import DiskStore, FailedRecreation, RecreationPhase, Transition
+from unbounded.api.configuration import NodeSettings
 from unbounded.api.core import Node
 from unbounded.api.failures import Rejected
-from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import RecreationConfig
 from unbounded.kube.logs import SecretStr
 

@@ -29,8 +29,7 @@ from unbounded.agent.operations.agent_upgrade import AgentUpgrade
 from unbounded.agent.ports import HostCommandResult, UnitFacts
 from unbounded.agent.upgrade.health import ReleaseHealth, UpgradeContext
 from unbounded.agent.upgrade.releases import ReleaseSlots
-from unbounded.agent.upgrade.staging import ReleaseRequest
-from unbounded.agent.upgrade.tarball import TarballLimits
+from unbounded.agent.upgrade.staging import ReleaseRequest, TarballLimits
 from unbounded.agent.upgrade.units import install_units, is_armed
 from unbounded.api.failures import Transient
 from unbounded.api.operation import OperationKind

@@ -17,8 +17,7 @@ from unbounded.agent.host import HostCommands
 from unbounded.agent.upgrade import staging
 from unbounded.agent.upgrade.health import UpgradeContext
 from unbounded.agent.upgrade.releases import Colour
-from unbounded.agent.upgrade.staging import ReleaseRequest, stage, verify
-from unbounded.agent.upgrade.tarball import TarballLimits
+from unbounded.agent.upgrade.staging import ReleaseRequest, TarballLimits, stage, verify
 from unbounded.agent.upgrade.trial import FailedRelease, TrialProgress
 from unbounded.operations.ports import Refusal
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.upgrade.making import program, release_tarball, tarball
-from unbounded.agent.upgrade.tarball import TarballLimits, unpack_release
+from unbounded.agent.upgrade.staging import TarballLimits, unpack_release
 from unbounded.fetch.failures import TooLarge, UnusableContent
 
 EXECUTABLE = ("unbounded-agent/unbounded-agent", program("exit 0"), 0o755)

@@ -15,11 +15,11 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.deploy.allow_join import counter_after
 from unbounded.cli.deploy.site_tokens import tokens_for
 from unbounded.cli.deploy.trust_host_key import key_of, patch_of
 from unbounded.cli.explain.links import ExplainLink, Topic
 from unbounded.cli.explain.run import explained
+from unbounded.cli.operate.counters import counter_after
 from unbounded.cli.plugin.parsing import commands as rows
 from unbounded.cli.plugin.parsing import parse
 from unbounded.kube.clock import rfc3339

@@ -13,9 +13,9 @@ from unbounded.api.fields import Cause
 from unbounded.api.names import LABEL_SITE
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.fixes import OPERATION, fixes_for
-from unbounded.machineops import causes, reasons
-from unbounded.machineops.causes import credential_cause, secret_cause
+from unbounded.machineops import reasons
 from unbounded.machineops.credentials import select_credential
+from unbounded.machineops.reasons import credential_cause, secret_cause
 from unbounded.operations import reasons as common
 from unbounded.operations.ports import Refusal
 
@@ -116,53 +116,53 @@ def failed(cause: Cause | None, phase: str = "Failed", executor: str = EXECUTOR)
     [
         (
             reasons.AUTH_INVALID,
-            secret_cause(causes.SECRET_INCOMPLETE, AZ, "clientID, clientSecret"),
+            secret_cause(reasons.SECRET_INCOMPLETE, AZ, "clientID, clientSecret"),
             "kubectl -n unbounded-kube patch secret az --type=merge"
             """ -p '{"stringData": {"clientID": "VALUE", "clientSecret": "VALUE"}}'""",
         ),
         (
             reasons.AUTH_INVALID,
-            secret_cause(causes.SECRET_INVALID, AZ, "clientID", "az"),
+            secret_cause(reasons.SECRET_INVALID, AZ, "clientID", "az"),
             """kubectl -n unbounded-kube patch secret az --type=merge -p '{"stringData": {"clientID": "VALUE"}}'""",
         ),
         (
             reasons.AUTH_INVALID,
-            secret_cause(causes.SECRET_INVALID, AZ),
+            secret_cause(reasons.SECRET_INVALID, AZ),
             """kubectl -n unbounded-kube patch secret az --type=merge -p '{"stringData": {"KEY": "VALUE"}}'""",
         ),
         (
             reasons.AUTH_SECRET_FORBIDDEN,
-            credential_cause(causes.CREDENTIAL_INVALID, "az"),
+            credential_cause(reasons.CREDENTIAL_INVALID, "az"),
             "kubectl edit machineoperationcredential az",
         ),
         (
             reasons.AUTH_SECRET_NOT_FOUND,
-            secret_cause(causes.SECRET_MISSING, AZ, "tenantID, clientID", "az"),
+            secret_cause(reasons.SECRET_MISSING, AZ, "tenantID, clientID", "az"),
             "kubectl -n unbounded-kube create secret generic az --from-file=tenantID=FILE --from-file=clientID=FILE",
         ),
         (
             reasons.AUTH_INVALID,
-            credential_cause(causes.CREDENTIAL_INVALID, "az"),
+            credential_cause(reasons.CREDENTIAL_INVALID, "az"),
             "kubectl edit machineoperationcredential az",
         ),
         (
             reasons.AUTH_REFUSED,
-            credential_cause(causes.CREDENTIAL_REFUSED, "az"),
+            credential_cause(reasons.CREDENTIAL_REFUSED, "az"),
             "kubectl get machineoperationcredential az -o jsonpath='{.spec.auth}'",
         ),
         (
             reasons.AUTH_SECRET_NOT_FOUND,
-            secret_cause(causes.SECRET_MISSING, AZ),
+            secret_cause(reasons.SECRET_MISSING, AZ),
             "kubectl -n unbounded-kube create secret generic az --from-file=KEY=FILE",
         ),
         (
             reasons.BOOTSTRAP_DATA_FAILED,
-            Cause(code=causes.KUBERNETES_MISSING),
+            Cause(code=reasons.KUBERNETES_MISSING),
             """kubectl patch machine m1 --type=merge -p '{"spec": {"kubernetes": {"version": "VERSION"}}}'""",
         ),
         (
             reasons.BOOTSTRAP_DATA_FAILED,
-            Cause(code=causes.CONFIGURATION_MISSING),
+            Cause(code=reasons.CONFIGURATION_MISSING),
             "kubectl edit machine m1",
         ),
     ],
@@ -189,7 +189,7 @@ def test_a_message_alone_decides_nothing() -> None:
             assert fixes_for(reason, MACHINE, told, ExplainFacts()) == fixes_for(reason, MACHINE, plain, ExplainFacts())
 
 
-@pytest.mark.parametrize(("code", "field"), [(causes.SOURCE_MISSING, "url"), (causes.DIGEST_MISSING, "sha256")])
+@pytest.mark.parametrize(("code", "field"), [(reasons.SOURCE_MISSING, "url"), (reasons.DIGEST_MISSING, "sha256")])
 def test_missing_agent_release_remedy_names_each_setting(code: str, field: str) -> None:
     operation = operation_of(status=failed(Cause(code=code)))
     fixes = fixes_for(reasons.BOOTSTRAP_DATA_FAILED, MACHINE, operation, ExplainFacts())
@@ -215,8 +215,8 @@ def test_a_machine_of_no_site_is_put_into_one() -> None:
 GROUP = "/subscriptions/8b1d9ee8-5d2f-4a52-9bf0-1f6f1f4f3c11/resourceGroups/rg-1"
 VM = f"azure://{GROUP}/providers/Microsoft.Compute/virtualMachines/vm-1"
 POLICY: Final = {
-    causes.POLICY: "No GPUs",
-    causes.POLICY_ID: "/providers/Microsoft.Authorization/policyAssignments/no-gpus",
+    reasons.POLICY: "No GPUs",
+    reasons.POLICY_ID: "/providers/Microsoft.Authorization/policyAssignments/no-gpus",
 }
 
 
@@ -268,7 +268,7 @@ POLICY: Final = {
             "OCIInstance",
             "oci://ocid1.instance.oc1..x",
             reasons.PROVIDER_REFUSED,
-            Cause(code=causes.EARLIER_INSTANCE, about={causes.INSTANCE: "ocid1.instance.oc1..y"}),
+            Cause(code=reasons.EARLIER_INSTANCE, about={reasons.INSTANCE: "ocid1.instance.oc1..y"}),
             "oci compute instance get --instance-id ocid1.instance.oc1..y",
             "shows the rest of an earlier one",
         ),
@@ -276,7 +276,7 @@ POLICY: Final = {
             "AzureVM",
             VM,
             reasons.INSTANCE_NOT_FOUND,
-            secret_cause(causes.MODEL_MISSING, "unbounded-kube/replacement-1"),
+            secret_cause(reasons.MODEL_MISSING, "unbounded-kube/replacement-1"),
             "kubectl -n unbounded-kube apply -f SECRET.yaml",
             "restores Secret replacement-1 from a copy",
         ),
@@ -296,11 +296,11 @@ def test_cloud_rejection_remedy_queries_the_cloud_during_and_after_the_operation
 
 
 @pytest.mark.parametrize(
-    ("about", "named"), [({causes.PROVIDER_ID: "oci://instance.b"}, "oci://instance.b"), ({}, "PROVIDER-ID")]
+    ("about", "named"), [({reasons.PROVIDER_ID: "oci://instance.b"}, "oci://instance.b"), ({}, "PROVIDER-ID")]
 )
 def test_what_replaced_an_instance_is_named_to_bind_the_machine_to(about: dict[str, str], named: str) -> None:
     machine = machine_of(provider="OCIInstance", providerID="oci://ocid1.instance.a")
-    operation = operation_of("op", "HostReplace", status=failed(Cause(code=causes.INSTANCE_REPLACED, about=about)))
+    operation = operation_of("op", "HostReplace", status=failed(Cause(code=reasons.INSTANCE_REPLACED, about=about)))
     first, *_ = fixes_for(reasons.INSTANCE_NOT_FOUND, machine, operation, ExplainFacts())
     assert f'"providerID": "{named}"' in first.command
     can_be_typed(first.command)

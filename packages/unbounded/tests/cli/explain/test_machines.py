@@ -19,11 +19,10 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, FINALIZER_RESET, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.deploy import components
-from unbounded.cli.explain.conditions import TABLE
+from unbounded.cli.explain.conditions import NOTICES, TABLE
 from unbounded.cli.explain.fix_commands import ssh_command
 from unbounded.cli.explain.fixes import OPERATION
 from unbounded.cli.explain.links import ExplainLink, Topic
-from unbounded.cli.explain.notices import NOTICES
 from unbounded.cli.explain.ssh_fixes import OF_RESET
 from unbounded.machineops import reasons as cloud
 from unbounded.metalman import reasons as metal

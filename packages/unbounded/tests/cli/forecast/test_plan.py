@@ -15,9 +15,8 @@ from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPA
 from unbounded.api.operation import OperationKind
 from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.cli.deploy import components
+from unbounded.cli.forecast.effects import merged, stages
 from unbounded.cli.forecast.model import plan_data, plan_lines
-from unbounded.cli.forecast.operations import stages
-from unbounded.cli.forecast.patch_effects import merged
 from unbounded.cli.forecast.run import PODS
 from unbounded.cli.plugin.command import CliError
 from unbounded.metalman import power

@@ -19,7 +19,7 @@ from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.identities import component_runtime
+from unbounded.cli.servers import component_runtime
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.port import Api
 from unbounded.machina import controller as machina

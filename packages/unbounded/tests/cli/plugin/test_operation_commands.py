@@ -15,8 +15,8 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, ANNOTATION_REQUESTED_BY, CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.cli.operate import manifests
-from unbounded.cli.operate.consent import user_name
+from unbounded.cli.operate import create
+from unbounded.cli.operate.erasure import user_name
 from unbounded.kube.client import HttpApi
 from unbounded.kube.errors import NotFound
 
@@ -161,9 +161,9 @@ async def test_what_is_on_a_disk_to_erase_is_shown(api: HttpApi, machine: Machin
     await report_disks(api, machine)
     spec = {"operationKind": "HostReplace", "machineRef": machine.name, "parameters": {"eraseDisks": "A1,B2"}}
     metadata = {"name": "m", "annotations": {ANNOTATION_REQUESTED_BY: "alice"}}
-    operation = manifests.decoded({"metadata": metadata, "spec": spec})
+    operation = create.decoded({"metadata": metadata, "spec": spec})
     reported = await api.get(MACHINES, machine.name)
-    assert manifests.losses(operation, reported) == (
+    assert create.losses(operation, reported) == (
         "this loses everything on its disk: the host is reinstalled from its image. It may erase "
         "disk A1 (sda, 480000 MB, INTEL): ext4 LABEL=data; disk B2 (sdb, 960000 MB): blank"
     )
@@ -196,7 +196,7 @@ async def test_erase_shows_what_is_lost_and_what_is_left(api: HttpApi, machine: 
     spec = {"operationKind": "HostErase", "machineRef": machine.name, "parameters": {"disks": "All"}}
     metadata = {"name": "m", "annotations": {ANNOTATION_REQUESTED_BY: "alice"}}
     reported = await api.get(MACHINES, machine.name)
-    assert manifests.losses(manifests.decoded({"metadata": metadata, "spec": spec}), reported) == (
+    assert create.losses(create.decoded({"metadata": metadata, "spec": spec}), reported) == (
         "this loses everything on the disks that it erases, for good; the host stays Off. It erases all local disks: "
         "disk A1 (sda, 480000 MB, INTEL): ext4 LABEL=data; disk B2 (sdb, 960000 MB): blank. It leaves "
         "sdc: its transport is fc; sdd: its transport is fc"

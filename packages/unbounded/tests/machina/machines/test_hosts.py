@@ -20,8 +20,7 @@ from tests.support.waiting import eventually
 from unbounded.api.core import EVENTS, NODES, SECRETS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import LABEL_MACHINE, NAMESPACE
-from unbounded.cli.identities import component_runtime
-from unbounded.cli.servers import publish_cluster_info
+from unbounded.cli.servers import component_runtime, publish_cluster_info
 from unbounded.join.tokens import site_token_manifest
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now

@@ -25,9 +25,9 @@ from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.errors import Forbidden
-from unbounded.machineops import causes, reasons, replacement
-from unbounded.machineops.causes import credential_cause
+from unbounded.machineops import reasons, replacement
 from unbounded.machineops.provider import PUT_BACK
+from unbounded.machineops.reasons import credential_cause
 from unbounded.machineops.replacement_state import ReplacementSecret
 from unbounded.operations import reasons as common
 from unbounded_lab.cloud.azure import VmShape
@@ -476,12 +476,12 @@ CAUSES: Final = {
     "policy-refuses-creations": Cause(
         code="RequestDisallowedByPolicy",
         about={
-            causes.POLICY: "No new machines",
-            causes.POLICY_ID: "/providers/Microsoft.Management/managementGroups/root/providers/Microsoft.Authorization"
+            reasons.POLICY: "No new machines",
+            reasons.POLICY_ID: "/providers/Microsoft.Management/managementGroups/root/providers/Microsoft.Authorization"
             "/policyAssignments/no-new-machines",
         },
     ),
-    "not-authorized": credential_cause(causes.CREDENTIAL_REFUSED, "azure"),
+    "not-authorized": credential_cause(reasons.CREDENTIAL_REFUSED, "azure"),
     "subscription-not-registered": Cause(code="MissingSubscriptionRegistration"),
 }
 

@@ -14,7 +14,7 @@ from unbounded.api.core import SECRETS
 from unbounded.api.fields import Cause
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
-from unbounded.machineops import causes, reasons
+from unbounded.machineops import reasons
 from unbounded.operations import reasons as common
 from unbounded_lab.cloud.oci.lifecycle import InstanceAction
 from unbounded_lab.cloud.oci.model import Attachment, AttachmentState, OciInstance, ResourceState, Volume
@@ -171,7 +171,7 @@ async def test_machine_bound_to_a_replaced_instance_gets_its_replacement_named(w
     await world.operation("again", "HostReplace", "m1")
     phase, reason, message = await _end(world, "again")
     assert (phase, reason) == ("Failed", reasons.INSTANCE_NOT_FOUND)
-    replaced = Cause(code=causes.INSTANCE_REPLACED, about={causes.PROVIDER_ID: new})
+    replaced = Cause(code=reasons.INSTANCE_REPLACED, about={reasons.PROVIDER_ID: new})
     assert (await world.get("again")).status.cause == replaced
     assert f"have spec.providerID of Machine m1 name {new}" in message
 
@@ -312,7 +312,7 @@ async def test_next_replacement_names_the_instance_left_by_an_earlier_one(world:
     phase, reason, message = await _end(world, "op2")
     assert (phase, reason) == ("Failed", reasons.PROVIDER_REFUSED)
     assert f"instance {oldest.id}, which is STOPPED, is still there" in message
-    earlier = Cause(code=causes.EARLIER_INSTANCE, about={causes.INSTANCE: oldest.id})
+    earlier = Cause(code=reasons.EARLIER_INSTANCE, about={reasons.INSTANCE: oldest.id})
     assert (await world.get("op2")).status.cause == earlier
     assert "was launched in its place by operation op, which did not come to its end" in message
     assert world.asked.count("STOP") == 1

@@ -20,7 +20,7 @@ from tests.support.virtual_time import run_virtual
 from unbounded.api.core import SECRETS
 from unbounded.api.fields import Cause
 from unbounded.api.operation import MachineOperation
-from unbounded.machineops import causes, reasons
+from unbounded.machineops import reasons
 from unbounded.machineops.providers.oci import replacement_plan as names
 from unbounded.machineops.replacement import PUTTING_BACK
 from unbounded.operations import reasons as common
@@ -498,7 +498,7 @@ async def test_unfinished_replacement_prevents_a_second_launch(world: OciWorld) 
     ended = await world.ended("op2", within_s=600)
     assert result(ended) == ("Failed", reasons.PROVIDER_REFUSED)
     assert f"instance {left}, which is PROVISIONING, was launched in place of " in (ended.status.message or "")
-    assert ended.status.cause == Cause(code=causes.EARLIER_INSTANCE, about={causes.INSTANCE: left})
+    assert ended.status.cause == Cause(code=reasons.EARLIER_INSTANCE, about={reasons.INSTANCE: left})
     assert "by operation op, which did not come to its end: terminate it" in (ended.status.message or "")
     assert world.asked == ["STOP", "LaunchInstance"]
 

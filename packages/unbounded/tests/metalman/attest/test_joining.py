@@ -30,8 +30,7 @@ from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES
 from unbounded.cli.explain.links import Topic
 from unbounded.cli.explain.run import explained
-from unbounded.cli.identities import component_runtime
-from unbounded.cli.servers import publish_cluster_info
+from unbounded.cli.servers import component_runtime, publish_cluster_info
 from unbounded.join.attest_client import attest
 from unbounded.join.facts import FactsFollower
 from unbounded.join.tokens import site_token_manifest

@@ -39,8 +39,8 @@ from unbounded.agent.node.slot_files import (
 from unbounded.agent.node_spec import ARCHITECTURES
 from unbounded.agent.ports import Commands, OnProgress, Units
 from unbounded.agent.steps import kernel
+from unbounded.api.configuration import NodeSettings
 from unbounded.api.failures import Failure, Rejected, Transient
-from unbounded.api.node_settings import NodeSettings
 from unbounded.fetch.system_tree import SystemTree, sync_file_system
 from unbounded.fetch.web import Trust
 from unbounded.kube.clock import WallClock, utc_now

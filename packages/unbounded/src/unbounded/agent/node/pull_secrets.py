@@ -19,10 +19,10 @@ import msgspec
 from unbounded.agent.layout import Layout
 from unbounded.agent.node.slot_files import SlotFile
 from unbounded.agent.steps.original_state import make_folders
+from unbounded.api.configuration import NodeSettings
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.names import NAMESPACE
-from unbounded.api.node_settings import NodeSettings
 from unbounded.fetch.logins import RegistryLogin, RegistryLogins
 from unbounded.kube.durable import remove_durably, write_durably
 from unbounded.kube.errors import Forbidden, NotFound

@@ -15,8 +15,8 @@ from unbounded.agent.model import NodeGoal
 from unbounded.agent.node import pull_secrets
 from unbounded.agent.node.slot_files import SlotFile, unit_word
 from unbounded.agent.steps.kernel import DESIRED
+from unbounded.api.configuration import KubeletSettings, NodeSettings, ProxySettings, RegistryConfig, RegistryHost
 from unbounded.api.failures import Rejected
-from unbounded.api.node_settings import KubeletSettings, NodeSettings, ProxySettings, RegistryConfig, RegistryHost
 from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.reference import Reference
 from unbounded.fetch.web import Proxies, Trust

@@ -18,9 +18,18 @@ from unbounded.agent.ports import Commands
 from unbounded.agent.upgrade import procedure as table
 from unbounded.agent.upgrade.health import DEFAULT_WINDOW_S, UpgradeContext, overdue_s, prove
 from unbounded.agent.upgrade.procedure import UpgradeState
-from unbounded.agent.upgrade.staging import WHO, Fetch, ReleaseRequest, fetch_release, shown_progress, stage, verify
+from unbounded.agent.upgrade.staging import (
+    LIMITS,
+    WHO,
+    Fetch,
+    ReleaseRequest,
+    TarballLimits,
+    fetch_release,
+    shown_progress,
+    stage,
+    verify,
+)
 from unbounded.agent.upgrade.switching import discard, put_on_trial, restart_daemon, revert_switch
-from unbounded.agent.upgrade.tarball import LIMITS, TarballLimits
 from unbounded.agent.upgrade.trial import Trial, TrialProgress
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES
@@ -28,9 +37,8 @@ from unbounded.api.operation import MachineOperation
 from unbounded.join.agent_config import UpgradeConfig
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
-from unbounded.operations.default_deadlines import deadline_s
 from unbounded.operations.ownership import ExecutorKind
-from unbounded.operations.parameters import invalid
+from unbounded.operations.parameters import deadline_s, invalid
 from unbounded.operations.ports import Refusal, Target
 from unbounded.operations.reasons import INTERNAL_ERROR, INVALID_PARAMETERS
 from unbounded.operations.record import run_of

@@ -19,6 +19,7 @@ from unbounded.agent.recreation.plan import (
     TABLE,
     ChangePhase,
     CommitNode,
+    NodeEvidence,
     PhaseAction,
     ProveNode,
     RecreationLimits,
@@ -29,7 +30,6 @@ from unbounded.agent.recreation.plan import (
     Step,
     plan,
 )
-from unbounded.agent.recreation.proof import NodeEvidence
 from unbounded.agent.recreation.state_store import FailedRecreation, RecreationPhase, RecreationStore, Transition
 from unbounded.agent.recreation.status import RecreationStatusWriter
 from unbounded.agent.recreation.trigger import retry_message

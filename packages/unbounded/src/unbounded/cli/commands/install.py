@@ -175,6 +175,6 @@ COMMANDS: Final = (
             ("token revoke --site rack1", "all tokens of a site"),
         ),
         arguments=_revoke,
-        run="unbounded.cli.deploy.revoke:revoke",
+        run="unbounded.cli.deploy.uninstall:revoke",
     ),
 )

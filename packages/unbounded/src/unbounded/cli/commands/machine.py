@@ -170,8 +170,8 @@ COMMANDS: Final = (
         help="Let a machine get certificates once more, such as after the loss of its disk",
         examples=(("machine allow-join rack1-01", "its agent and its kubelet each get one"),),
         arguments=_allow_join,
-        run="unbounded.cli.deploy.allow_join:run",
-        intend="unbounded.cli.deploy.allow_join:intend",
+        run="unbounded.cli.operate.counters:allow_join",
+        intend="unbounded.cli.operate.counters:intend_join",
         text=(
             "Let a machine get certificates once more, such as after the loss of its disk. If machina set up "
             "its host over SSH, it runs the install again. For a Machine that is Ready, confirm by typing "

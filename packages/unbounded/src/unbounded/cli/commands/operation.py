@@ -329,7 +329,7 @@ COMMANDS: Final = (
         "rescue",
         "Boot a Machine's host into a rescue system with an SSH server",
         _rescue_arguments,
-        ("rescue:run", "verbs:intend"),
+        ("verbs:rescue", "verbs:intend"),
         ("rack1-01 --key ~/.ssh/id_ed25519.pub", "restarts the host; prints how to connect, and the host key"),
         ("rack1-01 --key alice.pub --key bob.pub --minutes 240", "for four hours, or until the operation is cancelled"),
     ),
@@ -420,7 +420,7 @@ COMMANDS: Final = (
         "operation report",
         "Print the report of an erasure that has ended",
         _operation_argument,
-        ("erasure_report:run",),
+        ("erasure:report_erasure",),
         ("rack1-01-erase-20261128-120000 -o json", "each disk with methods, verification and times, for an auditor"),
     ),
     _row(

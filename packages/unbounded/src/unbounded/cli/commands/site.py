@@ -150,7 +150,7 @@ COMMANDS: Final = (
         ),
         examples=(("site delete --name rack1 --force", "without asking for the name of the site"),),
         arguments=_delete,
-        run="unbounded.cli.deploy.revoke:delete_site",
+        run="unbounded.cli.deploy.uninstall:delete_site",
     ),
     CliCommand(
         path=("site", "deploy-pxe"),

@@ -20,7 +20,7 @@ from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.workloads import CONFIG_FILE, config_text
 from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.port import Api
-from unbounded.operations.executor_health import Unavailability
+from unbounded.operations.ownership import Unavailability
 
 NAME: Final = "unbounded-components"
 CONTROLLERS: Final = ("machina", "machine-ops-controller", "metalman")

@@ -9,10 +9,14 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS, MAX_CONFIGURATION_NAME
+from unbounded.api.configuration import (
+    MACHINE_CONFIGURATION_VERSIONS,
+    MACHINE_CONFIGURATIONS,
+    MAX_CONFIGURATION_NAME,
+    NodeSettings,
+)
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_BOUND, LABEL_CONFIGURATION
-from unbounded.api.node_settings import NodeSettings
 from unbounded.cli.deploy import validation
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, Intent, IntentPatch
 from unbounded.cli.plugin.intents import execute_intent

@@ -7,11 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.configuration import MACHINE_CONFIGURATIONS
+from unbounded.api.configuration import MACHINE_CONFIGURATIONS, NodeSettings, node_settings
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_spec import ConfigurationRef
 from unbounded.api.names import NAMESPACE
-from unbounded.api.node_settings import NodeSettings, node_settings
 from unbounded.cli.deploy import machine_manifests, validation
 from unbounded.cli.deploy.host_addresses import warn_unreachable
 from unbounded.cli.deploy.live_machina import LiveMachina, host_defaults, live_machina, require_origin

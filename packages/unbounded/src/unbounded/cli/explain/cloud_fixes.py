@@ -28,7 +28,6 @@ from unbounded.cli.explain.fix_commands import (
     token_fixes,
 )
 from unbounded.cli.explain.links import PLUGIN, Fix
-from unbounded.machineops import causes
 from unbounded.machineops import reasons as cloud
 from unbounded.operations import reasons
 
@@ -45,12 +44,12 @@ def _code(operation: MachineOperation) -> str:
 
 def _bad_login(machine: Machine | None, operation: MachineOperation, facts: ExplainFacts) -> tuple[Fix, ...]:
     """Return fixes for an invalid login: they correct the object that the cause names."""
-    if machine is not None and _code(operation) == causes.SITE_MISSING:
+    if machine is not None and _code(operation) == cloud.SITE_MISSING:
         label = f"kubectl label machine {machine.name} {LABEL_SITE}=SITE"
         return (Fix(label, "adds it to a site, which selects its credential"), create_again(operation))
     does = _IN_SECRET.get(_code(operation))
     about = _about(operation)
-    if does is None or causes.SECRET not in about:
+    if does is None or cloud.SECRET not in about:
         return _named_credential(machine, operation, facts)
     change = json.dumps({"stringData": dict.fromkeys(_keys(about), "VALUE")})
     write = f"kubectl {_secret(about, 'patch secret')} --type=merge -p {shlex.quote(change)}"
@@ -58,23 +57,23 @@ def _bad_login(machine: Machine | None, operation: MachineOperation, facts: Expl
 
 
 _IN_SECRET: Final = {
-    causes.SECRET_INCOMPLETE: "adds the missing keys to the login's Secret",
-    causes.SECRET_INVALID: "corrects the login's Secret",
+    cloud.SECRET_INCOMPLETE: "adds the missing keys to the login's Secret",
+    cloud.SECRET_INVALID: "corrects the login's Secret",
 }
 
 
 def _secret(about: Mapping[str, str], verb: str) -> str:
     """Return a command about the Secret of a cause, without `kubectl`."""
-    namespace, _slash, name = about[causes.SECRET].partition("/")
+    namespace, _slash, name = about[cloud.SECRET].partition("/")
     return f"-n {shlex.quote(namespace)} {verb} {shlex.quote(name)}"
 
 
 def _keys(about: Mapping[str, str]) -> list[str]:
-    return about.get(causes.KEYS, "KEY").split(", ")
+    return about.get(cloud.KEYS, "KEY").split(", ")
 
 
 def _named_credential(machine: Machine | None, operation: MachineOperation, facts: ExplainFacts) -> tuple[Fix, ...]:
-    name = _about(operation).get(causes.CREDENTIAL)
+    name = _about(operation).get(cloud.CREDENTIAL)
     if name is None:
         return _credential(_EDIT)(machine, operation, facts)
     edit = f"kubectl edit machineoperationcredential {shlex.quote(name)}"
@@ -82,7 +81,7 @@ def _named_credential(machine: Machine | None, operation: MachineOperation, fact
 
 
 def _refused_login(machine: Machine | None, operation: MachineOperation, facts: ExplainFacts) -> tuple[Fix, ...]:
-    name = _about(operation).get(causes.CREDENTIAL)
+    name = _about(operation).get(cloud.CREDENTIAL)
     if name is None:
         return _credential(_EDIT)(machine, operation, facts)
     show = f"kubectl get machineoperationcredential {shlex.quote(name)} -o jsonpath='{{.spec.auth}}'"
@@ -114,7 +113,7 @@ _DOES: Final = {
 
 def _no_secret(machine: Machine | None, operation: MachineOperation, facts: ExplainFacts) -> tuple[Fix, ...]:
     about = _about(operation)
-    if causes.SECRET not in about:
+    if cloud.SECRET not in about:
         return _credential(_SECRET)(machine, operation, facts)
     keys = " ".join(f"--from-file={shlex.quote(key)}=FILE" for key in _keys(about))
     words = f"kubectl {_secret(about, 'create secret generic')} {keys}"
@@ -136,8 +135,8 @@ def _nothing() -> tuple[Fix, ...]:
 
 
 _OF_CONTROLLER: Final[Mapping[str, Callable[[], tuple[Fix, ...]]]] = {
-    causes.FACTS_MISSING: facts_fixes,
-    causes.USER_DATA_TOO_LONG: _nothing,
+    cloud.FACTS_MISSING: facts_fixes,
+    cloud.USER_DATA_TOO_LONG: _nothing,
 }
 
 
@@ -152,10 +151,10 @@ def _no_configuration(machine: Machine) -> tuple[Fix, ...]:
 
 
 _LACKS: Final[Mapping[str, Callable[[Machine], tuple[Fix, ...]]]] = {
-    causes.KUBERNETES_MISSING: _no_kubernetes,
-    causes.CONFIGURATION_MISSING: _no_configuration,
-    causes.DIGEST_MISSING: digest_fixes,
-    causes.SOURCE_MISSING: release_fixes,
+    cloud.KUBERNETES_MISSING: _no_kubernetes,
+    cloud.CONFIGURATION_MISSING: _no_configuration,
+    cloud.DIGEST_MISSING: digest_fixes,
+    cloud.SOURCE_MISSING: release_fixes,
 }
 
 
@@ -163,12 +162,12 @@ def _instance(words: str) -> Remedy:
     def remedy(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
         if machine is None:
             return ()
-        lost = _about(operation, causes.MODEL_MISSING)
-        if causes.SECRET in lost:  # the replacement's state Secret, and the instance with it
-            namespace, _slash, name = lost[causes.SECRET].partition("/")
+        lost = _about(operation, cloud.MODEL_MISSING)
+        if cloud.SECRET in lost:  # the replacement's state Secret, and the instance with it
+            namespace, _slash, name = lost[cloud.SECRET].partition("/")
             does = f"restores Secret {name} from a copy: the replacement continues from it"
             return (Fix(f"kubectl -n {shlex.quote(namespace)} apply -f SECRET.yaml", does), create_again(operation))
-        named = _about(operation, causes.INSTANCE_REPLACED).get(causes.PROVIDER_ID, "PROVIDER-ID")
+        named = _about(operation, cloud.INSTANCE_REPLACED).get(cloud.PROVIDER_ID, "PROVIDER-ID")
         change = {"spec": {"providerID": named}}
         bind = Fix(patch("machine", machine.name, change), f"binds it to {words}", once_ended=True)
         return (bind, create_again(operation))
@@ -177,7 +176,7 @@ def _instance(words: str) -> Remedy:
 
 
 def _state_secret_lost(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
-    which = _about(operation).get(causes.SECRET, "that the message names")
+    which = _about(operation).get(cloud.SECRET, "that the message names")
     back = Fix("kubectl apply -f SECRET.yaml", f"restores the Secret {which} from a copy")
     if machine is None:
         return (back,)
@@ -218,8 +217,8 @@ def _rejected(machine: Machine | None, operation: MachineOperation, _facts: Expl
     if code == "MissingSubscriptionRegistration":
         register = f"az provider register --namespace Microsoft.Compute --subscription {group['subscription']}"
         return (_by_hand(Fix(register, "registers the subscription for it"), machine), create_again(operation))
-    lookup = _show_instance((machine.provider if machine is not None else None) or "", about.get(causes.INSTANCE, ""))
-    if code == causes.EARLIER_INSTANCE and lookup:
+    lookup = _show_instance((machine.provider if machine is not None else None) or "", about.get(cloud.INSTANCE, ""))
+    if code == cloud.EARLIER_INSTANCE and lookup:
         return (
             Fix(lookup, "shows the rest of an earlier one: follow the message"),
             create_again(operation),
@@ -228,9 +227,9 @@ def _rejected(machine: Machine | None, operation: MachineOperation, _facts: Expl
 
 
 def _policy(about: Mapping[str, str], group: Mapping[str, str]) -> Fix:
-    name, query = about.get(causes.POLICY) or "its name", ""
-    if causes.POLICY_ID in about:
-        by_id = f"[?id=='{about[causes.POLICY_ID]}']"
+    name, query = about.get(cloud.POLICY) or "its name", ""
+    if cloud.POLICY_ID in about:
+        by_id = f"[?id=='{about[cloud.POLICY_ID]}']"
         query = f" --query {shlex.quote(by_id)}"
     show = f"az policy assignment list --disable-scope-strict-match --scope {group['group']}{query}"
     return Fix(show, f"shows the policy ({name}): exempt the VM from it, or change it")

@@ -11,8 +11,7 @@ from unbounded.api.core import ConfigMap, Event, Lease, Node
 from unbounded.api.machine import Machine
 from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.operations.executor_health import Unavailability
-from unbounded.operations.ownership import ExecutorKind, bmc_of, provider_of
+from unbounded.operations.ownership import ExecutorKind, Unavailability, bmc_of, provider_of
 from unbounded.workflow.procedure import Procedure
 
 MACHINA: Final = "machina"

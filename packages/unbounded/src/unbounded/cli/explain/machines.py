@@ -11,11 +11,10 @@ from unbounded.api.meta import Condition
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.api.phase import CurrentPhase, machine_phase
 from unbounded.cli.explain.blockers import lock_holder
-from unbounded.cli.explain.conditions import agent_fixes, blocking_condition, condition
+from unbounded.cli.explain.conditions import agent_fixes, blocking_condition, condition, is_note, notices_of
 from unbounded.cli.explain.facts import MACHINA, ExplainFacts
 from unbounded.cli.explain.fix_commands import has_reported, manual_bootstrap, patch
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
-from unbounded.cli.explain.notices import is_note, notices_of
 from unbounded.cli.explain.ssh_fixes import OF_RESET
 from unbounded.machina.csr_approval.plan import JOIN_ALLOWED, JOIN_REFUSED, open_causes
 from unbounded.machina.machines.deletion import has_finalizer, requested_reset

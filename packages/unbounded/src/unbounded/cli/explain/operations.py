@@ -16,9 +16,9 @@ from unbounded.cli.explain.fixes import fixes_for
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import is_child_of, plan_batch
-from unbounded.operations.default_deadlines import deadline_s
 from unbounded.operations.gates import order
 from unbounded.operations.ownership import ExecutorKind, executor_name
+from unbounded.operations.parameters import deadline_s
 from unbounded.operations.record import Run, run_of, wait_message
 from unbounded.operations.supervisor_plan import (
     ABANDON_AFTER_S,

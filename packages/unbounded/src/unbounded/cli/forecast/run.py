@@ -18,6 +18,7 @@ from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.facts_reader import FactsReader
 from unbounded.cli.forecast import model
+from unbounded.cli.forecast.effects import LOSES, counter_request, decoded, effects, forecast
 from unbounded.cli.forecast.model import PlannedChange
 from unbounded.cli.forecast.obstacles import (
     password_refs,
@@ -27,8 +28,6 @@ from unbounded.cli.forecast.obstacles import (
     with_obstacles,
     with_refusals,
 )
-from unbounded.cli.forecast.operations import LOSES, decoded, forecast
-from unbounded.cli.forecast.patch_effects import counter_request, effects
 from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CommandSession, Intend, Intent, IntentPatch, Raw
 from unbounded.cli.plugin.intents import kind_of
 from unbounded.cli.plugin.output import as_yaml, full_name, printer_for

@@ -1,7 +1,9 @@
-"""`machine reboot` and `machine repave`: raise a counter of the Machine, and wait until its status has reached it.
+"""Counters of a Machine: `machine reboot`, `machine repave`, and `machine allow-join`.
 
-A repave raises its own counter only: it restarts the machine anyway. A raised rebootCounter would be a second
-operation that reboots the fresh host.
+`reboot` and `repave` raise a counter, and wait until the status has reached it. A repave raises its own counter only:
+it restarts the machine anyway. A raised rebootCounter would be a second operation that reboots the fresh host.
+
+`allow-join` raises the joinCounter: it permits the machine to request its certificates once more.
 """
 
 from __future__ import annotations
@@ -9,16 +11,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.core import NODES, Node
+from unbounded.api.machine import MACHINES, JoinPurpose, Machine, MachinePhase
 from unbounded.api.operation import OperationKind, OperationsStatus
-from unbounded.cli.operate import lookup, manifests
+from unbounded.cli.operate import create, lookup
 from unbounded.cli.plugin.command import DONE, CliError, CommandSession, Intent, IntentPatch
 from unbounded.cli.plugin.intents import confirm, execute_intent
 from unbounded.cli.plugin.wait import report_result, wait_counter
-from unbounded.kube.errors import Conflict
+from unbounded.kube.errors import Conflict, Forbidden, NotFound
+from unbounded.machina.csr_approval.plan import last_allowed
+from unbounded.machina.machines.eligibility import is_set_up_by_join
 
 TRIES: Final = 5
 FIELDS: Final = {"reboot": ("rebootCounter", "reboot_counter"), "repave": ("repaveCounter", "repave_counter")}
+OPEN: Final = "no change: its agent and its kubelet may each request one certificate already"
+ALLOWED: Final = "its agent and its kubelet may each request one more certificate"
+INSTALLS: Final = "machina runs the install script on its host again, over SSH"
+UNDER_NODE: Final = f"it is Ready, and {INSTALLS}, under the Node that runs now"
 
 
 async def run(session: CommandSession) -> int:
@@ -67,7 +76,7 @@ def _intent(session: CommandSession, machine: Machine) -> Intent:
     patch = IntentPatch(MACHINES, machine.name, body, verb=f"requested {word} {next_value(machine, word)}")
     if word != "repave":
         return Intent(patches=(patch,))
-    return Intent(patches=(patch,), destroys=(machine.name,), loses=manifests.loss_text(OperationKind.HOST_REPLACE))
+    return Intent(patches=(patch,), destroys=(machine.name,), loses=create.loss_text(OperationKind.HOST_REPLACE))
 
 
 def next_value(machine: Machine, word: str) -> int:
@@ -78,3 +87,54 @@ def next_value(machine: Machine, word: str) -> int:
 
 def _reached(machine: Machine, word: str) -> int:
     return int(getattr(machine.status.operations or OperationsStatus(), FIELDS[word][1]))
+
+
+def counter_after(machine: Machine) -> int | None:
+    """Return the joinCounter that allows one more join; None where the present one still allows both certificates.
+
+    A counter with which the setup of the host has failed is used up: the next one starts another attempt at once.
+    """
+    used = [last_allowed(machine, purpose) for purpose in JoinPurpose]
+    before = machine.status.provisioning
+    if before is not None and before.failure is not None:
+        used.append(before.join_counter)
+    if machine.spec.join_counter > max(used):
+        return None
+    return max(used) + 1
+
+
+async def intend_join(session: CommandSession) -> Intent:
+    machine = await session.api.get(MACHINES, session.invocation.args.name)
+    counter = counter_after(machine)
+    if counter is None:
+        return Intent(notes=(OPEN,))
+    patch = {
+        "metadata": {"resourceVersion": machine.metadata.resource_version},
+        "spec": {"joinCounter": counter},
+    }
+    patches = (IntentPatch(MACHINES, machine.name, patch),)
+    if not is_set_up_by_join(machine, await _node(session, machine.name), counter):
+        return Intent(patches=patches, notes=(ALLOWED,))
+    if machine.status.phase != MachinePhase.READY:
+        return Intent(patches=patches, notes=(ALLOWED, INSTALLS))
+    return Intent(patches=patches, notes=(ALLOWED,), destroys=(machine.name,), loses=UNDER_NODE)
+
+
+async def _node(session: CommandSession, name: str) -> Node | None:
+    """Return the Node of a Machine; None where there is none, or where the user may not read it."""
+    try:
+        node: Node = await session.api.get(NODES, name)
+    except (NotFound, Forbidden):
+        return None
+    return node
+
+
+async def allow_join(session: CommandSession) -> int:
+    intent = await intend_join(session)
+    status = await execute_intent(session, intent, wait=False, timeout_s=None)
+    if not intent.patches and session.printer.whole:
+        kind = MACHINES.raw()
+        session.printer.objects(kind, [await session.api.get(kind, session.invocation.args.name)], alone=True)
+    elif not intent.patches:
+        session.printer.name(MACHINES, session.invocation.args.name, "unchanged")
+    return status

@@ -1,20 +1,35 @@
-"""`machine operation create`."""
+"""`machine operation create`, and the manifest of each operation.
+
+Its validation uses the functions that the executors use.
+"""
 
 from __future__ import annotations
 
 import difflib
 from argparse import Namespace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.machine import MACHINES
-from unbounded.api.operation import OperationKind
-from unbounded.cli.operate import lookup, manifests
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import ANNOTATION_REQUESTED_BY, API_VERSION
+from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.cli.operate import erasure, lookup
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Intent, Raw
 from unbounded.cli.plugin.intents import CLIENT, NO_DRY_RUN, execute_intent
 from unbounded.kube.errors import NotFound
 from unbounded.kube.selectors import SelectorError, selector_of
+from unbounded.operations.batch_plan import BatchRejection, snapshot
+from unbounded.operations.ownership import executor_of, why_nobody
+from unbounded.operations.parameters import consent_field, disks_to_erase, erased_disks, invalid
+
+DESTROYS: Final[Mapping[OperationKind, str]] = {  # with what is lost
+    OperationKind.HOST_REPLACE: "everything on its disk: the host is reinstalled from its image",
+    OperationKind.HOST_ERASE: "everything on the disks that it erases, for good; the host stays Off",
+    OperationKind.AGENT_RESET: "the agent, and the node with everything that runs on it; the host itself stays",
+}
+KIND: Final = "MachineOperation"
 
 
 async def run(session: CommandSession) -> int:
@@ -34,24 +49,24 @@ async def intend(session: CommandSession) -> Intent:
     """
     args = session.invocation.args
     _check_limits(args)
-    desired = await manifests.manifest(session, lookup.checked_name(args.name, "NAME"), spec_of(args))
-    operation = manifests.decoded(desired)
-    manifests.check_parameters(operation)
+    desired = await manifest(session, lookup.checked_name(args.name, "NAME"), spec_of(args))
+    operation = decoded(desired)
+    check_parameters(operation)
     if args.dry_run == CLIENT:
         return Intent((desired,), dry_run=CLIENT)
     if not args.machine:
-        machines = await manifests.selected(session, operation)
-        destroys, loses = manifests.destroyed_machines(operation, machines), manifests.losses(operation)
+        machines = await selected(session, operation)
+        destroys, loses = destroyed_machines(operation, machines), losses(operation)
         return Intent((desired,), destroys=destroys, loses=loses, dry_run=args.dry_run)
-    destroys = manifests.destroyed_machines(operation, (args.machine,))
+    destroys = destroyed_machines(operation, (args.machine,))
     try:
         machine = await session.api.get(MACHINES, args.machine)
     except NotFound:
-        loses = manifests.losses(operation)
+        loses = losses(operation)
         note = f"note: Machine {args.machine} does not exist; the operation waits for it for a minute"
         return Intent((desired,), destroys=destroys, loses=loses, dry_run=args.dry_run, notes=(note,))
-    manifests.check_machine(operation, machine)
-    loses = manifests.losses(operation, machine)
+    check_machine(operation, machine)
+    loses = losses(operation, machine)
     return Intent((desired,), destroys=destroys, loses=loses, dry_run=args.dry_run)
 
 
@@ -98,3 +113,83 @@ def _selector(text: str) -> Raw:
         raise CliError(f"--selector: {error}", status=USAGE) from error
     body: Raw = msgspec.to_builtins(selector)
     return body
+
+
+async def manifest(session: CommandSession, name: str, spec: Raw, *, owner: Machine | None = None) -> Raw:
+    """Return the manifest of a MachineOperation; one that may erase disks names the present user.
+
+    Args:
+        owner: the Machine with which it is deleted.
+    """
+    metadata: dict[str, Any] = {"name": name}
+    if owner is not None:
+        reference = {"apiVersion": API_VERSION, "kind": "Machine", "name": owner.name, "uid": owner.metadata.uid}
+        metadata["ownerReferences"] = [reference]
+    if consent_field(spec["operationKind"], spec.get("parameters", {})) is not None:
+        metadata["annotations"] = {ANNOTATION_REQUESTED_BY: await erasure.user_name(session.api)}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+
+
+def decoded(desired: Raw) -> MachineOperation:
+    return msgspec.convert(desired, MachineOperation)
+
+
+def check_parameters(operation: MachineOperation) -> None:
+    """Raise CliError where a parameter is unknown, missing or invalid for every executor."""
+    wrong = invalid(operation)
+    if wrong is not None:
+        raise CliError(wrong, status=USAGE)
+
+
+def check_machine(operation: MachineOperation, machine: Machine) -> None:
+    """Raise CliError where no executor can execute this operation on this Machine."""
+    kind = OperationKind(operation.spec.operation_kind)
+    executor = executor_of(kind, machine)
+    if executor is None:
+        raise CliError(why_nobody(kind, machine))
+    wrong = invalid(operation, executor)
+    if wrong is not None:
+        raise CliError(wrong, status=USAGE)
+
+
+async def selected(session: CommandSession, operation: MachineOperation) -> tuple[str, ...]:
+    """Return the names of the Machines that a selector operation would act on now.
+
+    Raises:
+        CliError: it would be rejected.
+    """
+    machines = (await session.api.list(MACHINES)).items
+    found = snapshot(operation, machines)
+    if isinstance(found, BatchRejection):
+        raise CliError(found.text, next_step="`kubectl get machines --show-labels` shows the labels")
+    return tuple(target.machine_ref for target in found)
+
+
+def destroyed_machines(operation: MachineOperation, machines: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the Machines that lose data by the operation."""
+    return tuple(machines) if operation.spec.operation_kind in DESTROYS else ()
+
+
+def loss_text(kind: OperationKind) -> str:
+    """Describe the loss, for the user's confirmation."""
+    return f"this loses {DESTROYS.get(kind, 'nothing')}"
+
+
+def losses(operation: MachineOperation, machine: Machine | None = None) -> str:
+    """Describe the loss with the disks that the operation may erase, for the user's confirmation.
+
+    Args:
+        machine: the target, with the last inspection of its disks.
+
+    Raises:
+        CliError: what a disk of parameters.eraseDisks or parameters.disks holds is not known.
+    """
+    text = loss_text(OperationKind(operation.spec.operation_kind))
+    serials, to_erase = erased_disks(operation), disks_to_erase(operation)
+    if not serials and not to_erase:
+        return text
+    if machine is None:
+        raise CliError(f"Machine {operation.spec.machine_ref} does not exist, so nothing is known of its disks")
+    if to_erase:
+        return f"{text}. It erases {erasure.erased_data(machine, to_erase)}"
+    return f"{text}. It may erase {erasure.lost_data(machine, serials)}"

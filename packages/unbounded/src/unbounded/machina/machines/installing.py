@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from unbounded.api.conditions import ConditionReason
+from unbounded.api.configuration import NodeSettings
 from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine
-from unbounded.api.node_settings import NodeSettings
 from unbounded.join.agent_config import config_text
 from unbounded.join.facts import ClusterFacts
 from unbounded.join.install import (

@@ -18,7 +18,7 @@ from azure.mgmt.compute.aio import ComputeManagementClient
 
 from unbounded.api.failures import Failure
 from unbounded.kube.clock import loop_time
-from unbounded.machineops import causes
+from unbounded.machineops import reasons
 from unbounded.machineops.provider import Budget, Throttled, Transient, Uncertain, said
 from unbounded.machineops.providers.azure import errors
 from unbounded.machineops.providers.azure.errors import ArmRequest, AzureErrorResponse, Throttles, used_up
@@ -251,7 +251,7 @@ def _policy(more: list[dict[str, Any]]) -> dict[str, str]:
     if not isinstance(info, dict) or not isinstance(info.get("policyAssignmentId"), str):
         return {}
     name = info.get("policyAssignmentDisplayName") or info.get("policyAssignmentName") or ""
-    return {causes.POLICY: str(name), causes.POLICY_ID: info["policyAssignmentId"]}
+    return {reasons.POLICY: str(name), reasons.POLICY_ID: info["policyAssignmentId"]}
 
 
 def retry_after(headers: Headers) -> float | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from unbounded.api.failures import Failure
-from unbounded.machineops import causes, reasons
+from unbounded.machineops import reasons
 from unbounded.machineops.provider import Cause, Instance, NotDone, Refusal, Throttled, Transient, Uncertain, said
 
 THROTTLED_S: Final = 10.0  # if Azure names no time
@@ -99,8 +99,8 @@ def _cause(answer: AzureErrorResponse) -> Cause | None:
     """Return Azure's code, with the policy that it names."""
     about = dict(answer.policy)
     if not about and (found := _POLICY.search(answer.message)) is not None:
-        about = {causes.POLICY: found["name"], causes.POLICY_ID: found["id"]}
-    return causes.cloud_cause(answer.code, about)
+        about = {reasons.POLICY: found["name"], reasons.POLICY_ID: found["id"]}
+    return reasons.cloud_cause(answer.code, about)
 
 
 def _conflict(answer: AzureErrorResponse, words: str) -> Failure:

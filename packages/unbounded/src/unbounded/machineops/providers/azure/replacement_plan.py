@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from unbounded.machineops import causes, reasons
+from unbounded.machineops import reasons
 from unbounded.machineops.provider import (
     Cancel,
     Instance,
@@ -247,7 +247,7 @@ def _decide_first(observation: AzureObservation, job: Job) -> StepDecision:
         return StepDecision(Next(SAVING, f"{there}; {words}", _where(instance)), AzureAction.TAKE_UP)
     if vm is None:
         words = f"VM {instance.id} does not exist, and {observation.place} has no model of it"
-        cause = causes.secret_cause(causes.MODEL_MISSING, observation.place.removeprefix("Secret "))
+        cause = reasons.secret_cause(reasons.MODEL_MISSING, observation.place.removeprefix("Secret "))
         raise Refusal(reasons.INSTANCE_NOT_FOUND, words, cause)
     if former is not None and not (model.is_old(vm, former) or model.is_made_by(vm, former)):
         other = f"VM {instance.name} is not the one whose model an earlier HostReplace has left in {observation.place}"

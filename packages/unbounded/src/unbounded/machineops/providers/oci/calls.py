@@ -28,7 +28,7 @@ from oci.signer import Signer
 from urllib3.exceptions import NewConnectionError
 
 from unbounded.api.failures import Failure
-from unbounded.machineops import causes, reasons
+from unbounded.machineops import reasons
 from unbounded.machineops.provider import Budget, Instance, Login, Refusal, Transient, Uncertain, said
 from unbounded.machineops.providers.oci.errors import OciErrorResponse, failure
 from unbounded.machineops.providers.oci.instances import region_key
@@ -341,4 +341,4 @@ def _check_region(instance: Instance, region: str, credential: str) -> None:
     named = REGIONS_SHORT_NAMES.get(named, named)
     if region and named != region and named in REGIONS_SHORT_NAMES.values():
         message = f"MachineOperationCredential {credential} is for region {region}, and {instance.name} is in {named}"
-        raise Refusal(reasons.AUTH_INVALID, message, causes.credential_cause(causes.CREDENTIAL_INVALID, credential))
+        raise Refusal(reasons.AUTH_INVALID, message, reasons.credential_cause(reasons.CREDENTIAL_INVALID, credential))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.api.failures import Failure
-from unbounded.machineops import causes, reasons
+from unbounded.machineops import reasons
 from unbounded.machineops.provider import NotDone, Refusal, Throttled, Transient, Uncertain, said
 
 PAUSE_S: Final = 10.0
@@ -86,7 +86,7 @@ def failure(answered: OciErrorResponse, *, call: str, changes: bool, scope: str,
         return NotDone(lacking, words)
     if answered.status >= 500:
         return Uncertain(words) if changes else Transient(words)
-    return Refusal(reasons.PROVIDER_REFUSED, words, causes.cloud_cause(answered.code))
+    return Refusal(reasons.PROVIDER_REFUSED, words, reasons.cloud_cause(answered.code))
 
 
 def capacity_reason(code: str, message: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.failures import Failure
-from unbounded.machineops import causes, provider, reasons
+from unbounded.machineops import provider, reasons
 from unbounded.machineops.provider import (
     Budget,
     Cause,
@@ -275,7 +275,7 @@ class OciReplacement:
                 f"instance {each['id']}, which is {_state(each)}, was launched in place of {old['id']} by "
                 f"operation {launch.operation_name(each)}, which did not come to its end: terminate it, or have "
                 f"spec.providerID of Machine {self._job.machine} name it; nothing was touched",
-                Cause(code=causes.EARLIER_INSTANCE, about={causes.INSTANCE: str(each["id"])}),
+                Cause(code=reasons.EARLIER_INSTANCE, about={reasons.INSTANCE: str(each["id"])}),
             )
         before = launch.predecessor(old)
         if before and (state := _state(await self._get("get_instance", before))) not in ("", *ENDED):
@@ -284,7 +284,7 @@ class OciReplacement:
                 f"instance {before}, which is {state}, is still there: {old['id']} was launched in its place by "
                 f"operation {launch.operation_name(old)}, which did not come to its end: terminate it, or take the tag "
                 f"{launch.TAG_OLD} off {old['id']} if it is to stay; nothing was touched",
-                Cause(code=causes.EARLIER_INSTANCE, about={causes.INSTANCE: before}),
+                Cause(code=reasons.EARLIER_INSTANCE, about={reasons.INSTANCE: before}),
             )
 
     async def _image(self, old: Body) -> Body:
@@ -489,8 +489,8 @@ class OciReplacement:
 def _replaced_by(made: Sequence[Body]) -> Cause | None:
     """Return the cause that other instances replaced this one; a single one is named."""
     ids = [provider_id(each["id"]) for each in made]
-    about = {causes.PROVIDER_ID: ids[0]} if len(ids) == 1 else {}
-    return Cause(code=causes.INSTANCE_REPLACED, about=about) if ids else None
+    about = {reasons.PROVIDER_ID: ids[0]} if len(ids) == 1 else {}
+    return Cause(code=reasons.INSTANCE_REPLACED, about=about) if ids else None
 
 
 @asynccontextmanager
