@@ -36,9 +36,10 @@ sector_of() {
     value "$SYS/block/$1/queue/logical_block_size" 512
 }
 
-# sector_at PATH: of the disk that a path leads to; 512 where there is none, which take_disk tells.
+# sector_at PATH: of the disk that a path leads to, as it was reported: another one in its place is metalman's to judge, by the
+# next report. 512 where there is none, which take_disk tells.
 sector_at() {
-    if sector_disk=$(disk_at "$1"); then sector_of "$sector_disk"; else echo 512; fi
+    sector_disk=$(disk_at "$1") && sed -n "s/^$sector_disk [0-9]* \([0-9]*\) .*/\1/p" "$T/states" | grep . || echo 512
 }
 
 # note_links: in $T/links the names that udev made: "by-id DEVICE NAME", a line for each.
