@@ -7,6 +7,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Coroutine
 from typing import Any, Final, Literal
 
+import msgspec
 import pytest
 
 from tests.metalman.support.site import Cluster, metalman
@@ -15,6 +16,7 @@ from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation
+from unbounded.metalman.access import redfish_of
 from unbounded.metalman.password_rotation import SEEN_DISCARDED, SEEN_KEPT, SEEN_LOGIN, SEEN_STORED, SEEN_USED
 from unbounded_lab import machines as lab_machines
 from unbounded_lab.bmc.dials import BmcDials
@@ -231,6 +233,53 @@ def test_a_right_that_is_lost_after_the_set_leaves_both_passwords_and_an_open_bm
                 assert bmc.bmc.access.refused_logins == 1
 
     run(scene())
+
+
+@pytest.mark.parametrize("after_s", [0.0, 2.0])
+def test_a_next_password_that_is_removed_meanwhile_is_stored_again(after_s: float) -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc(dials=BmcDials(rotation_after_s=1.0)) as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            name = await cluster.ask(KIND, machine)
+            await cluster.in_stage(name, "SettingPassword")
+            await asyncio.sleep(after_s)
+            await cluster.api.patch(SECRETS, secret_name(bmc), {"data": {NEXT: None}}, namespace=NAMESPACE)
+            operation = await cluster.ended(name)
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            assert await stored(cluster, bmc) == {PASSWORD_KEY: bmc.password}
+            assert bmc.bmc.access.passwords_set == [bmc.password]
+
+    run(scene())
+
+
+def test_another_secret_meanwhile_waits_for_the_one_whose_password_opens_the_bmc() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            reference = msgspec.to_builtins(redfish_of(await cluster.machine(machine)).password_ref)
+            other = {"metadata": {"name": "other"}, "data": {PASSWORD_KEY: b64encode(b"other").decode()}}
+            await cluster.api.create(SECRETS, other, namespace=NAMESPACE)
+            name = await cluster.ask(KIND, machine)
+            await cluster.in_stage(name, "SettingPassword")
+            await name_secret(cluster, machine, {**reference, "name": "other"})
+            await asyncio.sleep(30.0)
+            assert f"is in key {PASSWORD_KEY} of Secret {NAMESPACE}/{secret_name(bmc)}" in (
+                (await cluster.operation(name)).status.message or ""
+            )
+            assert bmc.password in (await stored(cluster, bmc)).values()
+            await name_secret(cluster, machine, reference)
+            operation = await cluster.ended(name)
+            assert result(operation) == ("Complete", "Succeeded"), operation.status.message
+            assert await stored(cluster, bmc) == {PASSWORD_KEY: bmc.password}
+
+    run(scene())
+
+
+async def name_secret(cluster: Cluster, machine: str, reference: dict[str, Any]) -> None:
+    change = {"spec": {"pxe": {"redfish": {"passwordRef": reference}}}}
+    await cluster.api.patch(MACHINES, machine, change)
 
 
 @pytest.mark.parametrize("events", ["absent", "works"])

@@ -264,7 +264,7 @@ class RedfishExecutor:
     async def _observe_bmc(self, target: Target) -> Observation:
         is_rotation = target.operation.spec.operation_kind == OperationKind.BMC_ROTATE_PASSWORD
         if is_rotation:
-            self._check_rotation(target)
+            await self._check_rotation(target)
         access = await self._account(target.machine)
         operation, run, bmc, url = target.operation, target.run, self._pool.bmc(access), access.url
         try:
@@ -276,11 +276,16 @@ class RedfishExecutor:
         except Rejected as error:
             raise await self._refusal(target.machine, access, error) from error
 
-    def _check_rotation(self, target: Target) -> None:
-        """Let the Secret be read anew. Before anything is stored, no other Machine may depend on it."""
+    async def _check_rotation(self, target: Target) -> None:
+        """Let the Secret be read anew.
+
+        Before anything is stored, no other Machine may depend on it. Afterwards, it must keep both passwords.
+        """
         self._access.forget(redfish_of(target.machine).password_ref)
         if target.run.stage in ("", password_rotation.READING_ACCOUNT) and self._sharing is not None:
             check_conflict(target.machine, self._sharing.machines())
+        if target.run.stage in (password_rotation.SETTING, password_rotation.PROMOTING):
+            await self._passwords.keep_next(target.machine)
 
     async def _observe_erase(self, target: Target) -> Observation:
         """Observe a HostErase. Until the host is shut down, its Node must not exist, or be drained.

@@ -21,7 +21,7 @@ from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.metalman.access import BmcAccess, next_key, redfish_of
 from unbounded.metalman.password_grant import grant_commands
-from unbounded.metalman.reasons import CREDENTIALS_READ_ONLY, CREDENTIALS_SHARED
+from unbounded.metalman.reasons import CREDENTIALS_MISSING, CREDENTIALS_READ_ONLY, CREDENTIALS_SHARED
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.operations.ownership import authority_of
 from unbounded.operations.ports import Refusal
@@ -96,6 +96,8 @@ class PasswordSecrets:
         self._api = api
         self._access = access
         self._pool = pool
+        # by UID of the Machine: reference and next password of its last rotation in this process
+        self._begun: dict[str, tuple[SecretKeySelector, str]] = {}
 
     async def store_next(self, machine: Machine, min_length: int | None, max_length: int | None) -> None:
         """Store a new password as the next one; one that is stored already stays, and only the right is checked."""
@@ -103,9 +105,31 @@ class PasswordSecrets:
 
         def stored(secret: Secret) -> dict[str, str | None]:
             made = b64encode(generate(min_length, max_length).encode()).decode()
-            return {next_key(reference): secret.data.get(next_key(reference)) or made}
+            following = secret.data.get(next_key(reference)) or made
+            self._begun[machine.metadata.uid] = reference, following
+            return {next_key(reference): following}
 
         await self._change(machine, stored)
+
+    async def keep_next(self, machine: Machine) -> None:
+        """Store the next password again, if it was removed while the BMC may have it already.
+
+        Raises:
+            Refusal: the Machine names another Secret than the one in which the rotation has begun.
+        """
+        begun = self._begun.get(machine.metadata.uid)
+        if begun is None:
+            return
+        (reference, following), present = begun, redfish_of(machine).password_ref
+        if _selector(reference) != _selector(present):
+            changed = f"passwordRef of Machine {machine.name} was changed during the rotation to {_text(present)}"
+            raise Refusal(CREDENTIALS_MISSING, f"{changed}; a password that opens the BMC is in {_text(reference)}")
+
+        def kept(secret: Secret) -> dict[str, str | None]:
+            is_there = following == secret.data.get(reference.key) or next_key(reference) in secret.data
+            return {} if is_there else {next_key(reference): following}
+
+        await self._change(machine, kept)
 
     async def promote_next(self, machine: Machine) -> None:
         """Let the next password be the present one."""
