@@ -42,6 +42,9 @@ class Host:
     power: str = "On"
     boot: int = 1
     armed: str = ""  # boots from the network: Once, Continuous, or not at all
+    by_media: bool = False  # it boots from its virtual CD drive instead
+    image: str = ""  # URL of the image in that drive
+    image_of: str = ""  # UID of the operation that inserted it
     sources: list[str] = field(default_factory=list)  # of its starts
     off_at: float | None = None
     on_at: float | None = None
@@ -63,12 +66,14 @@ class Host:
     def start(self) -> None:
         """Boot from the override's source; one for a single start is used up."""
         self.boot += 1
-        self.sources.append("Pxe" if self.armed else "Hdd")
+        armed = ("Cd" if self.image else "Hdd") if self.by_media else "Pxe"
+        self.sources.append(armed if self.armed else "Hdd")
         self.armed = "" if self.armed == "Once" else self.armed
 
     def ask(self, action: str, now: float, chance: random.Random, *, deaf: bool) -> bool:
         """Carry out a call; return whether the host had the requested state already."""
         self.settle(now)
+        action = replace.NETWORK_ACTIONS.get(action, action)
         match action:
             case power.SHUT_DOWN | power.SWITCH_OFF if self.power == "Off":
                 return True

@@ -18,6 +18,7 @@ from tests.operations.netboot import NetbootWorld
 from tests.operations.simulated import Violation
 from tests.support.seeds import first_seed
 from tests.support.virtual_time import run_virtual
+from unbounded.api.machine import MACHINES
 
 POWER = ("HostReboot", "HostPowerOff", "HostPowerOn")
 SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
@@ -28,10 +29,13 @@ BOOTS = [*ON, ("HostInspect", "Off")]
 KINDS = ("HostReplace", "HostReplace", "HostInspect", "HostErase", "HostRescue", *POWER)
 
 
-async def _calm(kind: str, crashes: list[int], pause_s: tuple[float, float], was: str = "On") -> int:
+async def _calm(
+    kind: str, crashes: list[int], pause_s: tuple[float, float], was: str = "On", *, by_media: bool = False
+) -> int:
     """Run one operation whose executor is interrupted; return the awaits of the longest life."""
     world = NetbootWorld(random.Random(0))
-    await world.netboot("m1", Story(image_s=2.0, writes_s=10.0 if kind == "HostReplace" else 2.0, leaves_s=9.0))
+    story = Story(image_s=2.0, writes_s=10.0 if kind == "HostReplace" else 2.0, leaves_s=9.0)
+    await world.netboot("m1", story, by_media=by_media)
     world.outside.host("m1").power = was
     keeper = asyncio.create_task(world.metalman().keep(crashes=crashes, pause_s=pause_s))
     world.steward().start()
@@ -48,6 +52,8 @@ async def _calm(kind: str, crashes: list[int], pause_s: tuple[float, float], was
         assert world.outside.host("m1").power == "Off"
         assert {one.state for one in operation.status.erasures} == {"Erased"}
     assert world.outside.host("m1").armed == ""
+    redfish = (await world.api.get(MACHINES, "m1")).status.redfish
+    assert redfish is None or redfish.media_boot is None
     keeper.cancel()
     return max(life.awaits for life in world.lives if not life.name.startswith("steward"))
 
@@ -62,6 +68,21 @@ def test_metalman_is_cut_off_at_every_await(kind: str, was: str, pause_s: tuple[
         run_virtual(_calm(kind, [crash_at], pause_s, was))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "stride"),
+    [
+        pytest.param("HostReplace", 6, id="some awaits"),
+        *(pytest.param(kind, 1, marks=pytest.mark.soak, id=kind) for kind in ("HostReplace", "HostInspect")),
+    ],
+)
+def test_metalman_that_boots_a_host_by_media_is_cut_off_at_every_await(kind: str, stride: int) -> None:
+    awaits = run_virtual(_calm(kind, [], (0.0, 0.0), by_media=True))
+    assert awaits > 50
+    for crash_at in range(0, awaits + 2, stride):
+        run_virtual(_calm(kind, [crash_at], (0.0, 1.0), by_media=True))
+
+
 def _storm(seed: int) -> Callable[[], None]:
     """One random schedule of replacements and power operations on one machine: crashes, weather, cancels."""
 
@@ -71,7 +92,7 @@ def _storm(seed: int) -> Callable[[], None]:
         outside = world.outside
         outside.lost, outside.unreachable = chance.choice([0, 0.1]), chance.choice([0, 0.1])
         outside.deaf, outside.slow = chance.choice([0, 0, 0.5]), chance.choice([0, 0.1, 0.3])
-        await world.netboot("m1", _story(chance))
+        await world.netboot("m1", _story(chance), by_media=seed % 4 == 0)
         if chance.random() < 0.3:
             outside.host("m1").power = "Off"
         processes = [world.metalman(), world.steward()]

@@ -28,7 +28,7 @@ from unbounded.kube.workqueue import WorkQueue
 from unbounded.metalman.access import BmcAccess, redfish_of
 from unbounded.metalman.boot_order import boots_by_media, media_boot
 from unbounded.metalman.inventory import is_ours
-from unbounded.metalman.media.tickets import MediaUrls, machine_of
+from unbounded.metalman.media.tickets import MediaUrls, machine_of, plain_address
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
 from unbounded.metalman.redfish.ports import PasswordRejected, Unsupported
 from unbounded.metalman.redfish.virtual_media import MediaDrive
@@ -176,6 +176,8 @@ async def _bmc_address(machine: Machine, server: str) -> str:
         NotDone: its name has none.
     """
     host = urlsplit(redfish_of(machine).url).hostname or ""
+    with suppress(ValueError):
+        return plain_address(host)
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
