@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks import children
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
@@ -49,7 +49,9 @@ class Nothing:
     async def template_context(self, machine: Machine, serve_url: str, *, private: bool) -> TemplateContext:
         raise FactUnknown("an inspection needs no template")
 
-    async def answer(self, machine: Machine, request: bytes) -> ReportAnswer:
+    async def answer(
+        self, machine: Machine, request: bytes, boot: str, operation: MachineOperation | None
+    ) -> ReportAnswer:
         return ReportAnswer(404, {})
 
 

@@ -36,7 +36,7 @@ def post(url, message):
 
 
 def attempt(keys, certificate, url):
-    exchange = attestation.Exchange(keys.ek_public, keys.srk_public, certificate, keys.activate, aes_gcm.open_sealed)
+    exchange = attestation.Exchange(keys, certificate, aes_gcm.open_sealed)
     token = None
     while token is None:
         token = exchange.take(*post(url, exchange.message))

@@ -189,3 +189,25 @@ async def test_a_rescue_without_valid_keys_is_refused_at_its_creation(tmp_path: 
         assert cause["field"] == "spec.parameters"
         assert "HostRescue needs parameters.authorizedKeys" in cause["message"]
         assert (await admin.ask("POST", OPERATIONS, rescue("r", "\n".join([KEY] * 16)))).status == 201
+
+
+def acceptance(name: str, by: str | None, **spec: Any) -> dict[str, Any]:
+    made = operation(name, by, erases=False, **spec)
+    made["spec"]["parameters"] = {"acceptPCRs": "0"}
+    return made
+
+
+async def test_acceptance_of_a_boot_needs_its_user_and_its_own_verb(tmp_path: Path) -> None:
+    async with deployed(tmp_path) as (server, admin), acting(server, "alice") as alice, acting(server, "bob") as bob:
+        await grant(admin, "alice", "accept-pcrs")
+        await grant(admin, "bob", "erase")
+        assert await refusal(alice, acceptance("none", None)) == f"{WRONG}, and parameters.acceptPCRs needs it"
+        lacks = "parameters.acceptPCRs needs the verb accept-pcrs on machines.unbounded-cloud.io, and"
+        assert await refusal(bob, acceptance("b", "bob")) == f"{lacks} bob does not have it for Machine m1"
+        assert await refusal(alice, acceptance("a", "alice")) == ""
+        selector = {"matchLabels": {"unbounded-cloud.io/site": "a"}}
+        many = await refusal(alice, acceptance("many", "alice", machineSelector=selector))
+        assert many == "parameters.acceptPCRs needs machineRef, as it names the PCRs of one Machine"
+        both = acceptance("both", "bob")
+        both["spec"]["parameters"] |= {"eraseDisks": "S1"}
+        assert await refusal(bob, both) == f"{lacks} bob does not have it for Machine m1"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from unbounded.api.attestation import PCRPolicy
 from unbounded.cli import pxe
 from unbounded.cli.main import main
 from unbounded.cli.settings import UpSettings, add_up_arguments, up_settings_of
@@ -39,11 +40,13 @@ def test_every_flag_reaches_its_setting(tmp_path: Path) -> None:
         *("--pxe-cluster-dns", "10.96.0.10", "--pxe-ek-ca", str(roots)),
         *("--pxe-media-certificate", str(roots), "--pxe-media-key", str(roots)),
         *("--pxe-media-url", "https://boot/", "--pxe-media-port", "4"),
+        *("--pxe-pcr-policy", "Required"),
         "--allow-profile-scripts",
     ).netboot
     assert found is not None
     assert (found.serve_url, found.dhcp_mode, found.cluster_dns) == ("http://boot", DhcpMode.PROXY, "10.96.0.10")
     assert (found.http_port, found.tftp_port, found.dhcp_port, found.ek_ca) == (1, 2, 3, roots)
+    assert found.pcr_policy is PCRPolicy.REQUIRED
     assert found.allow_profile_scripts
     assert found.media == MediaSettings(certificate=roots, key=roots, url="https://boot", port=4)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib.util
 import json
 import os
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ from unbounded.join import attest_client
 from unbounded.join.attestation import AttestationFailed, Exchange, TryAgain, seal, wait_s
 from unbounded.join.tpm import Transport, socket_tpm
 from unbounded.metalman.attest.challenge import Challenges
+from unbounded.metalman.attest.quote import QUOTED
 from unbounded.metalman.attest.service import AttestationService
 from unbounded.metalman.attest.trust import TrustedRoots
 
@@ -57,7 +59,7 @@ class Server:
         self.proofs += b'"proof"' in body
         if self.first:
             return self.first.pop(0)
-        answer = await self.attestation.answer(await self.api.get(MACHINES, "m1"), body)
+        answer = await self.attestation.answer(await self.api.get(MACHINES, "m1"), body, "boot", None)
         headers = {"Retry-After": str(answer.retry_after_s)} if answer.retry_after_s is not None else {}
         return web.json_response(dict(answer.body), status=answer.code, headers=headers)
 
@@ -109,6 +111,10 @@ async def test_the_script_of_images_prints_the_token(tmp_path: Path, tpm: Softwa
         assert out == f"{await server.token()}\n"
         assert ca.read_text() == FACTS.ca_pem
         assert (server.requests, server.proofs) == (2, 1)
+        tpm_status = (await server.api.get(MACHINES, "m1")).status.tpm
+        assert tpm_status is not None
+        assert tpm_status.reference is not None
+        assert len(tpm_status.reference.pcrs) == len(QUOTED)
 
 
 @pytest.mark.slow
@@ -225,13 +231,35 @@ def sealed(token: bytes = b"abcdef.0123456789abcdef", **more: object) -> bytes:
     return json.dumps(body | more).encode()
 
 
+class FakeQuote:
+    """A quote that shows the nonce and the PCRs that it was made for."""
+
+    def __init__(self, nonce: bytes, pcrs: Sequence[int]) -> None:
+        self.attest, self.signature, self.values = nonce, b"signature", [bytes([number]) for number in pcrs]
+
+
+class FakeKeys:
+    """Keys of a TPM that wraps nothing."""
+
+    ek_public, srk_public, ak_public = b"ek", b"srk", b"ak"
+
+    def activate(self, blob: bytes, secret: bytes) -> bytes:
+        return blob
+
+    def activate_ak(self, blob: bytes, secret: bytes) -> bytes:
+        return b"by the attestation key: " + blob
+
+    def quote(self, nonce: bytes, pcrs: Sequence[int]) -> FakeQuote:
+        return FakeQuote(nonce, pcrs)
+
+
 def exchange() -> Exchange:
-    return Exchange(b"ek", b"srk", b"", lambda blob, _: blob, lambda k, n, s: AESGCM(k).decrypt(n, s, None))
+    return Exchange(FakeKeys(), b"", lambda k, n, s: AESGCM(k).decrypt(n, s, None))
 
 
 def test_a_server_that_knows_one_step_only_gives_its_token() -> None:
     asked = exchange()
-    assert json.loads(asked.message) == {"ekPub": "ZWs=", "srkPub": "c3Jr", "challenge": True}
+    assert json.loads(asked.message) == {"ekPub": "ZWs=", "srkPub": "c3Jr", "akPub": "YWs=", "challenge": True}
     token = asked.take(200, "", sealed())
     assert token is not None
     assert (token.text, token.authority) == ("abcdef.0123456789abcdef", "")
@@ -249,6 +277,30 @@ def test_a_challenge_is_answered_once() -> None:
     }
     with pytest.raises(AttestationFailed, match="neither a token nor a challenge"):
         asked.take(200, "", json.dumps(challenge).encode())
+
+
+CHALLENGE = {"nonce": "bm9uY2U=", "credentialBlob": b64encode(b"proof").decode(), "encryptedSecret": ""}
+
+
+def test_a_quote_is_sent_where_the_server_requests_one() -> None:
+    asked = exchange()
+    assert asked.take(200, "", json.dumps(CHALLENGE | {"quotePCRs": [0, 7]}).encode()) is None
+    assert json.loads(asked.message) == {
+        "ekPub": "ZWs=",
+        "srkPub": "c3Jr",
+        "akPub": "YWs=",
+        "nonce": "bm9uY2U=",
+        "proof": b64encode(b"by the attestation key: proof").decode(),
+        "quote": b64encode(hashlib.sha256(b"nonce").digest()).decode(),
+        "quoteSignature": b64encode(b"signature").decode(),
+        "pcrs": ["AA==", "Bw=="],
+    }
+
+
+@pytest.mark.parametrize("pcrs", [None, [], "7", [24], [-1], ["7"], [True], list(range(25))])
+def test_other_pcrs_than_those_of_a_tpm_are_not_quoted(pcrs: object) -> None:
+    with pytest.raises(AttestationFailed, match="quotePCRs that are not numbers of PCRs"):
+        exchange().take(200, "", json.dumps(CHALLENGE | {"quotePCRs": pcrs}).encode())
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from unbounded.api.attestation import PCRPolicy
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import Address, Election, ProcessSettings
 from unbounded.metalman import flags
@@ -52,6 +53,7 @@ FIELDS = [
     ("serve-url", "http://boot.example:80/", "serve_url", "http://boot.example:80"),
     ("apiserver-url", "https://api:6443", "apiserver_url", "https://api:6443"),
     ("attest-require-challenge", "false", "challenge", False),
+    ("pcr-policy", "Required", "pcr_policy", PCRPolicy.REQUIRED),
     ("cluster-dns", "10.96.0.10", "cluster_dns", "10.96.0.10"),
     ("default-netboot-image", "r/i:v1", "default_image", "r/i:v1"),
     ("default-netboot-pull-secret", "unbounded-kube/pull", "default_pull_secret", ("unbounded-kube", "pull")),
@@ -181,6 +183,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         (["--media-port", "1"], "--media-port needs --media-certificate FILE and --media-key FILE"),
         (["--media-url", "http://m"], "'http://m': BMCs fetch boot images by https; write https://…"),
         (["--media-ticket-lifetime", "9m"], "'9m' is not from 10m to 24h"),
+        (["--pcr-policy", "required"], "'required' is not a policy: choose from Required, Recorded"),
         (["--trusted-proxy", "10.0.0.1/8"], "is not an address or network, such as 10.0.0.0/8"),
         (["--operation-max-attempts", "0"], "'0' is not a number from 1"),
         (["--operation-poll-interval", "5"], "'5' is not a duration: write 15s, 1m30s or 500ms"),

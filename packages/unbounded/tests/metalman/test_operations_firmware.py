@@ -9,6 +9,7 @@ import pytest
 
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
+from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.metalman.firmware_update import SEEN_DONE
 from unbounded_lab.bmc.dials import BmcDials
@@ -46,6 +47,24 @@ def test_an_update_is_sent_once_and_followed_to_its_end(dials: BmcDials) -> None
             assert bmc.bmc.updates == [IMAGE]
             assert {OLD_BIOS, SEEN_DONE, NEW_BIOS} <= whats(operation)
             assert bmc.history() == []
+
+    run_swiftly(scene())
+
+
+def test_an_update_says_that_the_reference_of_boots_is_older() -> None:
+    async def scene() -> None:
+        cluster = Cluster()
+        async with LabBmc() as bmc, metalman(cluster):
+            (machine,) = await cluster.add(bmc)
+            reference = {"boot": "repave-1", "at": "2026-01-01T00:00:00Z"}
+            await cluster.api.patch(
+                MACHINES, machine, {"status": {"tpm": {"reference": reference}}}, subresource="status"
+            )
+            operation = await cluster.done("FirmwareUpdate", machine, parameters={"imageURI": IMAGE, "targets": "BIOS"})
+            flags = "--accept-pcr 0 --accept-pcr 1 --accept-pcr 2 --accept-pcr 3"
+            command = f"`kubectl unbounded machine replace {machine} {flags}` accepts other firmware"
+            stale = f"status.tpm.reference is of 2026-01-01T00:00:00Z, before this update: {command}"
+            assert [one for one in whats(operation) if "reference" in one] == [stale]
 
     run_swiftly(scene())
 

@@ -58,6 +58,8 @@ BAD: Final = {
     "it never comes back": Bad("DidNotComeBack", "boot ImageWritten", Story(comes_back=False), STAYS),
     "its cloud-init fails": Bad("CloudInitFailed", "modules-final", Story(cloud_init="Failed"), STAYS),
     "its cloud-init has no end": Bad("CloudInitTimedOut", "modules-config", Story(cloud_init="Running"), STAYS),
+    "its boot deviates": Bad("NotAttested", "PCRMismatch", Story(attested="PCRMismatch"), STAYS, KUBERNETES),
+    "its agent quotes no PCRs": Bad("NotAttested", "QuoteMissing", Story(attested="QuoteMissing"), STAYS),
     "its Node does not come": Bad("NodeNotReady", "ImageWritten", Story(node=False), STAYS, KUBERNETES),
     "its image does not come": Bad("ImageNotReady", "12 % of registry.lab/host:v1", Story(image_s=None), STAYS),
 }
@@ -76,7 +78,13 @@ def test_a_host_is_not_reimaged_and_the_reason_is_said(what: str) -> None:
             assert bmc.power() is HostPower.ON
             found = await cluster.machine(machine)
             assert found.status.active_operation is None
-            written = bad.reason in ("DidNotComeBack", "CloudInitFailed", "CloudInitTimedOut", "NodeNotReady")
+            written = bad.reason in (
+                "DidNotComeBack",
+                "CloudInitFailed",
+                "CloudInitTimedOut",
+                "NodeNotReady",
+                "NotAttested",
+            )
             written = written or bad.story.contested == "ImageWritten"
             repaved = await cluster.condition(machine, ConditionType.REPAVED)
             assert repaved == (("True", "Succeeded") if written else None)

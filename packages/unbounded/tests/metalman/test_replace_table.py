@@ -38,7 +38,12 @@ UID: Final = "op-uid"
 
 
 def machine_with(
-    *, netboot: dict[str, Any] | None = None, spec: dict[str, Any] | None = None, generation: int = 1, **conditions: Any
+    *,
+    netboot: dict[str, Any] | None = None,
+    tpm: dict[str, Any] | None = None,
+    spec: dict[str, Any] | None = None,
+    generation: int = 1,
+    **conditions: Any,
 ) -> Machine:
     """A Machine with what the servers saw, and with conditions as (status, reason, message, generation)."""
     now = "2030-01-01T00:00:00Z"
@@ -53,7 +58,7 @@ def machine_with(
     raw = {
         "metadata": {"name": "m1", "uid": "m1-uid", "generation": generation},
         "spec": {"pxe": {"image": "i"}, **(spec or {})},
-        "status": {"netboot": netboot, "conditions": said},
+        "status": {"netboot": netboot, "tpm": tpm, "conditions": said},
     }
     return msgspec.convert(raw, Machine)
 
@@ -218,6 +223,32 @@ def test_cloud_init_tells_how_far_an_installed_host_is(condition: Any, fact: Rep
     conditions = {} if condition is None else {"CloudInitDone": condition}
     machine = machine_with(netboot={"boot": UID, "milestone": "ImageWritten"}, **conditions)
     assert boot_fact(told(table.WAITING_RETURN, machine)) is fact
+
+
+@pytest.mark.parametrize(
+    ("attested", "boot", "refused"),
+    [
+        (("False", "PCRMismatch", "PCR 7 deviates"), UID, True),
+        (("False", "QuoteMissing", "PCR 7 deviates"), UID, True),
+        (("False", "ForeignEK", "PCR 7 deviates"), UID, False),  # anybody on the segment can show another key
+        (("False", "PCRMismatch", "PCR 7 deviates"), "another", False),
+        (("True", "Succeeded", ""), UID, False),
+    ],
+)
+@pytest.mark.parametrize("stage", [table.WAITING_RETURN, table.WAITING_CLOUD_INIT, table.WAITING_NODE])
+def test_only_a_refused_quote_of_this_boot_ends_it(stage: str, attested: Any, boot: str, *, refused: bool) -> None:
+    machine = machine_with(
+        netboot={"boot": UID, "milestone": "ImageWritten"},
+        tpm={"quote": {"boot": boot, "at": "2026-01-01T00:00:00Z"}},
+        spec={"kubernetes": {}},
+        Attested=attested,
+        CloudInitDone=("True", "Succeeded", ""),
+    )
+    snapshot = told(stage, machine)
+    assert (boot_fact(snapshot) is ReplaceFact.NOT_ATTESTED) is refused
+    assert boot_text(snapshot).startswith("PCR 7 deviates; ") is refused
+    if refused:
+        assert TABLE[stage, ReplaceFact.NOT_ATTESTED].fail == "NotAttested"
 
 
 @pytest.mark.parametrize("stage", PROCEDURE.stages)

@@ -10,7 +10,15 @@ from msgspec.structs import replace
 from tests.operations.building import operation_of
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations.ownership import ExecutorKind
-from unbounded.operations.parameters import TABLE, disks_to_erase, erased_disks, grace_s, invalid, is_forced
+from unbounded.operations.parameters import (
+    TABLE,
+    accepted_pcrs,
+    disks_to_erase,
+    erased_disks,
+    grace_s,
+    invalid,
+    is_forced,
+)
 
 URL = "https://example.com/agent.tar.gz"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHqczVtRFNAxbrJtsSlx9izzEO4fOvY32RAAoFjZmvZ+"
@@ -222,3 +230,25 @@ def test_a_list_that_names_no_disks_permits_nothing(value: str) -> None:
 def test_erasure_needs_a_person_and_one_machine(operation: MachineOperation, words: str) -> None:
     assert words in (invalid(operation) or "")
     assert erased_disks(operation) == ()
+
+
+def accepting(value: str, **annotations: str) -> MachineOperation:
+    made = operation_of(kind="HostReplace", parameters={"acceptPCRs": value})
+    return replace(made, metadata=replace(made.metadata, annotations=annotations))
+
+
+def test_accepted_pcrs_are_those_that_a_boot_is_compared_by() -> None:
+    operation = accepting("0,12", **{BY: "alice"})
+    assert invalid(operation, ExecutorKind.METALMAN) is None
+    assert accepted_pcrs(operation) == {0, 12}
+    for value in ("", "8", "0,0", "0, 1", "-1", "x", "07", "0,24"):
+        wrong = accepting(value, **{BY: "alice"})
+        assert "must be comma-separated numbers of PCRs, of 0, 1, 2" in (invalid(wrong) or "")
+        assert accepted_pcrs(wrong) == frozenset()
+
+
+def test_acceptance_of_a_boot_needs_a_person() -> None:
+    for marks, words in (({}, "needs the annotation"), ({BY: "alice", COPY: "m/1"}, "is not valid in a copy")):
+        operation = accepting("0", **marks)
+        assert f"spec.parameters.acceptPCRs {words}" in (invalid(operation) or "")
+        assert accepted_pcrs(operation) == frozenset()

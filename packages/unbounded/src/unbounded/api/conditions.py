@@ -44,6 +44,7 @@ class ConditionType(StrEnum):
     NODE_MODIFIED = "NodeModified"
     RELEASE_KEY_CURRENT = "ReleaseKeyCurrent"
     HARDWARE_CHANGED = "HardwareChanged"
+    BOOT_CHANGED = "BootChanged"
 
 
 class ConditionReason(StrEnum):
@@ -84,6 +85,10 @@ class ConditionReason(StrEnum):
     INVALID_LEASE = "InvalidLease"
     FOREIGN_EK = "ForeignEK"
     EK_NOT_TRUSTED = "EKNotTrusted"
+    PCR_MISMATCH = "PCRMismatch"
+    QUOTE_MISSING = "QuoteMissing"
+    RECORDED = "Recorded"
+    ACCEPTED = "Accepted"
     WAITING = "Waiting"
     ROLLED_BACK = "RolledBack"
     NO_WORKING_NODE = "NoWorkingNode"
@@ -230,7 +235,15 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionMeaning]] = {
         (_R.SERVED, _R.NO_BOOT_FILE, _R.ADDRESS_IN_USE, _R.DUPLICATE_LEASE, _R.INVALID_LEASE),
     ),
     ConditionType.ATTESTED: ConditionMeaning(
-        "metalman", "The Machine has proved the identity of its TPM.", (_R.SUCCEEDED, _R.FOREIGN_EK, _R.EK_NOT_TRUSTED)
+        "metalman",
+        "The Machine has proved the identity of its TPM and, under the PCR policy Required, a boot like the reference.",
+        (_R.SUCCEEDED, _R.FOREIGN_EK, _R.EK_NOT_TRUSTED, _R.PCR_MISMATCH, _R.QUOTE_MISSING),
+    ),
+    ConditionType.BOOT_CHANGED: ConditionMeaning(
+        "metalman",
+        "The PCRs of the last boot, as the TPM quoted them, deviate from status.tpm.reference. The message names each "
+        "PCR with its meaning. Missing before the first boot that attests.",
+        (_R.RECORDED, _R.UNCHANGED, _R.ACCEPTED, _R.PCR_MISMATCH, _R.QUOTE_MISSING),
     ),
     ConditionType.HARDWARE_CHANGED: ConditionMeaning(
         "metalman",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
+from unbounded.api.attestation import TPMStatus
 from unbounded.api.erasure import MAX_ERASURES, DiskErasureRecord
 from unbounded.api.fields import (
     MAX_EVIDENCE,
@@ -216,18 +217,6 @@ class RedfishStatus(ApiStruct, frozen=True, kw_only=True):
             "UID of the operation whose boot image may be in the BMC's virtual CD drive. metalman ejects the image of "
             "an operation that has ended, and then removes the UID.",
             max_length=128,
-        ),
-    ] = None
-
-
-class TPMStatus(ApiStruct, frozen=True, kw_only=True):
-    """The observed state of the TPM."""
-
-    ek_public_key: Annotated[
-        str | None,
-        Field(
-            "Endorsement key, PEM: the one that spec.pxe.attestation names, or the first that proved its identity.",
-            max_length=16384,
         ),
     ] = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
+from unbounded.api.attestation import PCRPolicy
 from unbounded.api.fields import (
     RELEASE_VERSION,
     SHA256,
@@ -184,6 +185,15 @@ class AttestationSpec(ApiStruct, frozen=True, kw_only=True):
             "identity.",
             pattern=SHA256,
             max_length=64,
+        ),
+    ] = None
+    pcr_policy: Annotated[
+        str | None,
+        Field(
+            "Consequence of a boot whose PCRs, as the TPM quotes them, deviate from status.tpm.reference. Required: "
+            "the host receives no token, and its HostReplace fails. Recorded: the condition BootChanged reports it. "
+            "Defaults to the site's policy (metalman's --pcr-policy).",
+            enum=tuple(PCRPolicy),
         ),
     ] = None
 

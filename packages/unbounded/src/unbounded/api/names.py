@@ -62,7 +62,7 @@ MARKS: Final[Mapping[str, tuple[str, str]]] = {
     ANNOTATION_REQUESTED_BY: (
         "MachineOperation",
         "Name of the user who created the operation. A policy compares it with the user of the request; "
-        "parameters.eraseDisks needs it.",
+        "parameters.eraseDisks and parameters.acceptPCRs need it.",
     ),
     ANNOTATION_BOUND: (
         "Machine",

@@ -263,7 +263,7 @@ class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
         dict[str, Annotated[str, Field(max_length=16384)]],
         Field(
             "Parameters of the operation kind: force, graceSeconds (host power); deallocate, keep, accept, "
-            "imageID, sshAuthorizedKeys, assignPublicIP (cloud); eraseDisks (HostReplace of bare metal); "
+            "imageID, sshAuthorizedKeys, assignPublicIP (cloud); eraseDisks, acceptPCRs (HostReplace of bare metal); "
             "disks (HostErase); "
             "authorizedKeys, minutes (HostRescue); "
             "imageURI, targets (FirmwareUpdate); "

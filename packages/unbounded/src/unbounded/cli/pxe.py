@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from unbounded.api.attestation import PCRPolicy
 from unbounded.cli.deploy.host_addresses import is_local
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import flag_parser, parse_port
@@ -104,6 +105,12 @@ def add_pxe_arguments(parser: argparse.ArgumentParser) -> None:
         "--pxe-media-port", type=flag_parser(parse_port), metavar="PORT", help=f"(default: {MEDIA_PORT})"
     )
     group.add_argument(
+        "--pxe-pcr-policy",
+        choices=tuple(map(str, PCRPolicy)),
+        help="Set the consequence of a boot whose PCRs deviate from the first one's: Required (no token) or Recorded "
+        "(a condition, default)",
+    )
+    group.add_argument(
         SCRIPT_FLAG,
         dest="pxe_scripts",
         action="store_const",
@@ -135,6 +142,7 @@ def netboot_of(args: argparse.Namespace) -> NetbootSettings | None:
         dhcp_port=given.get("pxe_dhcp_port", DHCP_PORT),
         cluster_dns=given.get("pxe_cluster_dns", ""),
         ek_ca=given.get("pxe_ek_ca"),
+        pcr_policy=PCRPolicy(given.get("pxe_pcr_policy", PCRPolicy.RECORDED)),
         allow_profile_scripts=given.get("pxe_scripts", False),
         media=media_settings(
             FLAGS,
@@ -157,6 +165,7 @@ def deploy_flags(desired: NetbootSettings) -> dict[str, str]:
         "dhcp-port": "" if desired.dhcp_port == DHCP_PORT else str(desired.dhcp_port),
         "cluster-dns": desired.cluster_dns,
         "ek-ca": "" if desired.ek_ca is None else str(desired.ek_ca.absolute()),
+        "pcr-policy": "" if desired.pcr_policy is PCRPolicy.RECORDED else desired.pcr_policy.value,
         SCRIPT_FLAG.removeprefix("--"): "true" if desired.allow_profile_scripts else "",
     }
     return {name: value for name, value in values.items() if value}

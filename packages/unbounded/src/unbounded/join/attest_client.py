@@ -81,7 +81,7 @@ async def _token(machine: _Machine, url: str) -> AttestedToken:
     keys = machine.keys
     async with aiohttp.ClientSession() as session:
         for attempt in range(1, TRIES + 1):
-            exchange = Exchange(keys.ek_public, keys.srk_public, machine.certificate, keys.activate, _open)
+            exchange = Exchange(keys, machine.certificate, _open)
             try:
                 return await _exchanged(session, url, exchange)
             except TryAgain as error:

@@ -11,15 +11,38 @@ import binascii
 import hashlib
 import hmac
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 TRIES = 5
 LARGEST = 1 << 20
 LONGEST_WAIT_S = 30.0
 _FIRST_WAIT_S = 1.0
 
-Activate = Callable[[bytes, bytes], bytes]  # TPM2_ActivateCredential with the keys of the request
+LONGEST_SELECTION = 24  # the PCRs of a TPM
 Open = Callable[[bytes, bytes, bytes], bytes]  # AES-256-GCM: key, nonce, ciphertext with its tag; the plain text
+
+
+class PCRQuote(Protocol):
+    """A signed quote of PCRs, and their values in the order of their numbers."""
+
+    attest: bytes
+    signature: bytes
+    values: list[bytes]
+
+
+class AttestationKeys(Protocol):
+    """The keys of a TPM, as `tpm.Keys` has them."""
+
+    ek_public: bytes
+    srk_public: bytes
+    ak_public: bytes
+
+    def activate(self, blob: bytes, secret: bytes) -> bytes: ...
+
+    def activate_ak(self, blob: bytes, secret: bytes) -> bytes: ...
+
+    def quote(self, nonce: bytes, pcrs: Sequence[int]) -> PCRQuote: ...
 
 
 class AttestationFailed(Exception):
@@ -45,18 +68,17 @@ class Exchange:
     """One attempt. Send `message` and pass the answer to `take`, until it returns a token.
 
     Args:
-        ek, srk: TPM2B_PUBLIC.
         certificate: of the endorsement key, DER; empty without one.
     """
 
-    def __init__(self, ek: bytes, srk: bytes, certificate: bytes, activate: Activate, open_sealed: Open) -> None:
-        self._keys = {"ekPub": _text(ek), "srkPub": _text(srk)}
+    def __init__(self, keys: AttestationKeys, certificate: bytes, open_sealed: Open) -> None:
+        self._tpm = keys
+        self._keys = {"ekPub": _text(keys.ek_public), "srkPub": _text(keys.srk_public)}
         if certificate:
             self._keys["ekCert"] = _text(certificate)
-        self._activate = activate
         self._open = open_sealed
         self._challenged = False
-        self.message = json.dumps({**self._keys, "challenge": True}).encode()
+        self.message = json.dumps({**self._keys, "akPub": _text(keys.ak_public), "challenge": True}).encode()
 
     def take(self, status: int, retry_after: str, content: bytes) -> AttestedToken | None:
         """Return the token, or None when there is another message to send.
@@ -77,13 +99,27 @@ class Exchange:
         if "nonce" not in body or self._challenged:
             raise AttestationFailed("the server answers with neither a token nor a challenge")
         self._challenged = True
-        proof = self._activate(_bytes(body, "credentialBlob"), _bytes(body, "encryptedSecret"))
-        answer = {"nonce": _text(_bytes(body, "nonce")), "proof": _text(proof)}
-        self.message = json.dumps({**self._keys, **answer}).encode()
+        self.message = json.dumps({**self._keys, **self._proof(body)}).encode()
         return None
 
+    def _proof(self, body: dict[str, object]) -> dict[str, object]:
+        """Return the fields of a proof, with a quote if the server requests one: an older server does not."""
+        nonce, wrapped = _bytes(body, "nonce"), (_bytes(body, "credentialBlob"), _bytes(body, "encryptedSecret"))
+        if "quotePCRs" not in body:
+            return {"nonce": _text(nonce), "proof": _text(self._tpm.activate(*wrapped))}
+        proof = self._tpm.activate_ak(*wrapped)
+        quote = self._tpm.quote(quote_nonce(nonce), _pcrs(body["quotePCRs"]))
+        return {
+            "akPub": _text(self._tpm.ak_public),
+            "nonce": _text(nonce),
+            "proof": _text(proof),
+            "quote": _text(quote.attest),
+            "quoteSignature": _text(quote.signature),
+            "pcrs": [_text(value) for value in quote.values],
+        }
+
     def _token(self, body: dict[str, object]) -> AttestedToken:
-        key = self._activate(_bytes(body, "credentialBlob"), _bytes(body, "encryptedSecret"))
+        key = self._tpm.activate(_bytes(body, "credentialBlob"), _bytes(body, "encryptedSecret"))
         token = self._open(key, _bytes(body, "gcmNonce"), _bytes(body, "encryptedToken"))
         given = body.get("clusterCA")
         authority = given if isinstance(given, str) else ""
@@ -102,6 +138,11 @@ def seal(key: bytes, authority: str) -> bytes:
     compute it.
     """
     return hmac.new(key, b"clusterCA\0" + authority.encode(), hashlib.sha256).digest()
+
+
+def quote_nonce(nonce: bytes) -> bytes:
+    """Return the extraData of a quote for the nonce of a challenge: a TPM accepts no more than a digest."""
+    return hashlib.sha256(nonce).digest()
 
 
 def wait_s(attempt: int, asked_s: float | None) -> float:
@@ -132,6 +173,14 @@ def _bytes(body: dict[str, object], name: str) -> bytes:
         return base64.b64decode(value if isinstance(value, str) else "!", validate=True)
     except (binascii.Error, ValueError):
         raise AttestationFailed(f"the server's answer lacks {name}, or it is not base64") from None
+
+
+def _pcrs(value: object) -> list[int]:
+    """Return the numbers of the PCRs that the server requests."""
+    numbers = value if isinstance(value, list) and len(value) <= LONGEST_SELECTION else []
+    if not numbers or not all(type(one) is int and 0 <= one < LONGEST_SELECTION for one in numbers):
+        raise AttestationFailed("the server's answer has quotePCRs that are not numbers of PCRs")
+    return numbers
 
 
 def _why(status: int, content: bytes) -> str:

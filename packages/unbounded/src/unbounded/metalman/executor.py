@@ -66,6 +66,7 @@ from unbounded.metalman.redfish.ports import (
 from unbounded.metalman.replace import ReplaceFact
 from unbounded.metalman.replace_observation import (
     ReplaceState,
+    acceptance_evidence,
     boot_evidence,
     boot_fact,
     boot_text,
@@ -249,7 +250,8 @@ class RedfishExecutor:
             observation = await self._observe_netboot(target)
             boot = target.operation.metadata.uid
             erased = erasure_evidence(target.machine, boot, requester(target.operation))
-            return dataclasses.replace(observation, evidence=(*erased, *rescue_evidence(target.machine, boot)))
+            others = (*acceptance_evidence(target.machine, boot), *rescue_evidence(target.machine, boot))
+            return dataclasses.replace(observation, evidence=(*erased, *others))
         if target.operation.spec.operation_kind in BMC_PROCEDURES:
             return await self._observe_bmc(target)
         began_at = loop_time()
@@ -269,7 +271,7 @@ class RedfishExecutor:
         operation, run, bmc, url = target.operation, target.run, self._pool.bmc(access), access.url
         try:
             if operation.spec.operation_kind == OperationKind.FIRMWARE_UPDATE:
-                return await firmware_update.observe(operation, run, bmc, url)
+                return await firmware_update.observe(operation, run, bmc, url, target.machine)
             if is_rotation:
                 return await password_rotation.observe(run, bmc, access)
             return await bmc_reset.observe(run, bmc, url)

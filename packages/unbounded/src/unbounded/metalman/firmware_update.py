@@ -7,9 +7,12 @@ version is the proof. The evidence has the versions before and after.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
+from unbounded.api.attestation import accept_command
+from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation
 from unbounded.metalman.power import Table
 from unbounded.metalman.reasons import TASK_FAILED
@@ -25,6 +28,8 @@ COMPARING: Final = "ComparingVersions"
 WAITING_VERSION: Final = "WaitingVersion"
 
 UPDATE: Final = "SimpleUpdate"
+
+OF_FIRMWARE: Final = frozenset({0, 1, 2, 3})  # PCRs that an update of firmware changes: code and settings
 
 SEEN_DONE: Final = "the BMC carried the update out"
 _BEFORE: Final = "before the update: "
@@ -102,17 +107,30 @@ def update(_operation: MachineOperation) -> Procedure:
     )
 
 
-async def observe(operation: MachineOperation, run: Run, bmc: PooledBmc, url: str) -> Observation:
+async def observe(operation: MachineOperation, run: Run, bmc: PooledBmc, url: str, machine: Machine) -> Observation:
     """Read task and versions. Once the update was requested, the BMC's silence is a fact, and no failure to read it."""
     where = f"{url} UpdateService"
     try:
         if run.stage == UPDATING:
-            return await _observe_update(operation, run, bmc, where)
-        return await _observe_versions(operation, run, bmc, where)
+            observation = await _observe_update(operation, run, bmc, where)
+        else:
+            observation = await _observe_versions(operation, run, bmc, where)
     except (BmcUnreachable, BmcBusy) as silence:
         if run.stage in ("", READING_FIRMWARE):
             raise
         return Observation(FirmwareFact.SILENT, str(silence), where)
+    if observation.fact not in (FirmwareFact.DONE, FirmwareFact.CHANGED):
+        return observation
+    return replace(observation, evidence=(*observation.evidence, *_stale_reference(machine)))
+
+
+def _stale_reference(machine: Machine) -> tuple[str, ...]:
+    """Return that the reference of the Machine's boots is older than the update, as evidence."""
+    reference = machine.status.tpm.reference if machine.status.tpm else None
+    if reference is None:
+        return ()
+    command = accept_command(machine.name, OF_FIRMWARE)
+    return (f"status.tpm.reference is of {reference.at}, before this update: `{command}` accepts other firmware",)
 
 
 async def _observe_update(operation: MachineOperation, run: Run, bmc: PooledBmc, where: str) -> Observation:

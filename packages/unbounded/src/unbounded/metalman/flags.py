@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from unbounded.api.attestation import PCRPolicy
 from unbounded.fetch.failures import UnusableContent
 from unbounded.fetch.reference import Reference
 from unbounded.kube.options import (
@@ -119,6 +120,13 @@ def dhcp_mode(text: str) -> DhcpMode:
         return DhcpMode(text)
     except ValueError:
         raise ValueError(f"{text!r} is not a mode: choose from {', '.join(one.value for one in DhcpMode)}") from None
+
+
+def pcr_policy(text: str) -> PCRPolicy:
+    try:
+        return PCRPolicy(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a policy: choose from {', '.join(PCRPolicy)}") from None
 
 
 def networks(text: str) -> tuple[Network, ...]:
@@ -316,6 +324,14 @@ _CHALLENGE: Final = Option(
     "true",
     "Pin and serve a TPM only after it has answered a challenge of this server; false admits agents that cannot answer",
 )
+_PCRS: Final = Option(
+    "pcr-policy",
+    pcr_policy,
+    PCRPolicy.RECORDED,
+    "Set the consequence of a boot whose PCRs deviate from the first one's, for Machines without "
+    "spec.pxe.attestation.pcrPolicy: Required (no token) or Recorded (a condition)",
+    "POLICY",
+)
 _PROXIES: Final = Option(
     "trusted-proxy", networks, "", "Trust X-Forwarded-For from these addresses. Repeatable", "CIDR", many=True
 )
@@ -361,13 +377,14 @@ DEPLOYED_OPTIONS: Final = (
     _DNS,
     _SCRIPTS,
     *MEDIA_OPTIONS,
+    _PCRS,
 )  # passed on by `site deploy-pxe`
 CONTROLLER_OPTIONS: Final = (
     _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _POWER_READS, _EVENTS, _HEALTH_PORT, _HEALTH_BIND, _ELECT, *ELECTION,
 )  # fmt: skip
 OPTIONS: Final = (
     *CONTROLLER_OPTIONS, _CACHE, _BIND, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _INTERFACE, _AUTO, _MODE, _RELAYS,
-    _SERVE_URL, _APISERVER, _DNS, _IMAGE, _PULL_SECRET, _DOCKER, _EK_CA, _CHALLENGE, _SCRIPTS,
+    _SERVE_URL, _APISERVER, _DNS, _IMAGE, _PULL_SECRET, _DOCKER, _EK_CA, _CHALLENGE, _PCRS, _SCRIPTS,
     _PROXIES, _MEDIA_CERTIFICATE, _MEDIA_KEY, *MEDIA_OPTIONS,
 )  # fmt: skip
 
@@ -452,6 +469,7 @@ def _netboot(values: OptionValues) -> NetbootSettings:
         cluster_dns=values.value(_DNS),
         ek_ca=values.value(_EK_CA),
         challenge=values.value(_CHALLENGE),
+        pcr_policy=values.value(_PCRS),
         allow_profile_scripts=values.value(_SCRIPTS),
         trusted_proxies=values.value(_PROXIES),
         media=media_settings(

@@ -188,13 +188,14 @@ class NetbootProcess:
             roots=self._roots,
             events=runtime.events,
             proof_required=desired.challenge,
+            pcr_policy=desired.pcr_policy,
         )
         parts = NetbootDependencies(
             api=runtime.api,
             machines=caches.machines,
             operations=caches.operations,
             images=images,
-            facts=ClusterTemplateContext(runtime.api, self._facts),
+            facts=ClusterTemplateContext(runtime.api, self._facts, desired.pcr_policy),
             attestation=attestation,
             key=key,
             tickets=tickets,

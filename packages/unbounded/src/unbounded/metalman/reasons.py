@@ -32,6 +32,7 @@ NEW_PASSWORD_REFUSED: Final = "NewPasswordRefused"  # noqa: S105 - a reason
 NODE_NOT_DRAINED: Final = "NodeNotDrained"
 NETWORK_INVALID: Final = "NetworkInvalid"
 NODE_NOT_READY: Final = "NodeNotReady"
+NOT_ATTESTED: Final = "NotAttested"
 POWER_CHANGED: Final = "PowerChanged"
 RESCUE_NOT_STARTED: Final = "RescueNotStarted"
 TASK_FAILED: Final = "TaskFailed"
@@ -69,6 +70,10 @@ MEANING: Final[Mapping[str, str]] = {
     NODE_NOT_DRAINED: "The Node of the Machine exists, and is not cordoned or has Pods; the host was not changed.",
     NETWORK_INVALID: "spec.network of the Machine has faults; the host was not changed.",
     NODE_NOT_READY: "The host was installed; its Node did not become Ready in time.",
+    NOT_ATTESTED: (
+        "The host was installed; its TPM quoted PCRs that deviate from the reference, or none, and the PCR policy is "
+        "Required. The message names each PCR. The host received no token."
+    ),
     POWER_CHANGED: "The BMC was reset, and then did not report the power state that the host had before.",
     RESCUE_NOT_STARTED: "The host fetched the loader, and the SSH server of the rescue system did not start in time.",
     TASK_FAILED: "The BMC accepted the action as a task, which failed.",

@@ -151,6 +151,7 @@ class ReplaceFact(StrEnum):
     WRITTEN_OFF = "WrittenOff"  # and the host is off
     BOOTED = "Booted"  # cloud-init has started
     CLOUD_INIT_FAILED = "CloudInitFailed"
+    NOT_ATTESTED = "NotAttested"  # the host received no token, as the PCR policy is Required
     CONFIGURED = "Configured"  # cloud-init is done; the Node is missing
     JOINED = "Joined"
     FINISHED = "Finished"  # cloud-init is done, and no Node is requested
@@ -238,6 +239,7 @@ _PROGRESS: Final = (
     ReplaceFact.WRITTEN_OFF,
     ReplaceFact.BOOTED,
     ReplaceFact.CLOUD_INIT_FAILED,
+    ReplaceFact.NOT_ATTESTED,
     ReplaceFact.CONFIGURED,
     ReplaceFact.JOINED,
     ReplaceFact.FINISHED,
@@ -332,8 +334,10 @@ def _table() -> Table:
     written = _since(ReplaceFact.WRITTEN, Step(CLEARING_BOOT, evidence=SEEN_WRITTEN))
     back, configured = Step(WAITING_RETURN), Step(WAITING_NODE, evidence=SEEN_CLOUD_INIT)
     clear = Step(CLEARING_BOOT, action=CLEAR_BOOT)
+    refused = {ReplaceFact.NOT_ATTESTED: Step(WAITING_NODE, fail=reasons.NOT_ATTESTED)}
     unconfigured = {
         ReplaceFact.CLOUD_INIT_FAILED: Step(WAITING_CLOUD_INIT, fail=reasons.CLOUD_INIT_FAILED),
+        **refused,
         **_CONTESTED,
     }
     done = {
@@ -378,7 +382,7 @@ def _table() -> Table:
         ),
         **_rows(WAITING_CLOUD_INIT, unconfigured, done),
         **_rows(WAITING_NODE, {ReplaceFact.JOINED: Step(COMPLETE, evidence=SEEN_NODE)},
-                {ReplaceFact.FINISHED: done[ReplaceFact.FINISHED]}, _CONTESTED),
+                {ReplaceFact.FINISHED: done[ReplaceFact.FINISHED]}, refused, _CONTESTED),
         **_undo_rows(UNDOING),
         **_undo_rows(UNDOING_SHUTDOWN),
         **_restart_rows(),

@@ -63,7 +63,10 @@ class ReplaceState:
         return next((one for one in self.machine.status.conditions if one.type == kind), None)
 
 
-_OBSERVED_CONDITIONS: Final = frozenset({ConditionType.NETBOOT_IMAGE_READY, ConditionType.CLOUD_INIT_DONE})
+_OBSERVED_CONDITIONS: Final = frozenset(
+    {ConditionType.NETBOOT_IMAGE_READY, ConditionType.CLOUD_INIT_DONE, ConditionType.ATTESTED}
+)
+_NOT_ATTESTED: Final = frozenset({ConditionReason.PCR_MISMATCH, ConditionReason.QUOTE_MISSING})
 
 
 def observed_parts(machine: Machine) -> object:
@@ -114,7 +117,17 @@ def _boot(snapshot: ReplaceState) -> ReplaceFact | None:
     return ReplaceFact.LOADED if milestone in _LOADED else ReplaceFact.INSTALLING
 
 
+def _refusal(snapshot: ReplaceState) -> str:
+    """Return why the host received no token in this boot, by the PCR policy; empty if it did, or has not attested."""
+    tpm, attested = snapshot.machine.status.tpm, snapshot.condition(ConditionType.ATTESTED)
+    if tpm is None or tpm.quote is None or tpm.quote.boot != snapshot.boot or attested is None:
+        return ""
+    return (attested.message or "") if attested.status == "False" and attested.reason in _NOT_ATTESTED else ""
+
+
 def _after_image(snapshot: ReplaceState) -> ReplaceFact:
+    if _refusal(snapshot):
+        return ReplaceFact.NOT_ATTESTED
     done = snapshot.condition(ConditionType.CLOUD_INIT_DONE)
     if done is None:
         return ReplaceFact.WRITTEN
@@ -242,6 +255,8 @@ def boot_text(snapshot: ReplaceState) -> str:
     """Return the known state of the boot, for the message at an end."""
     if snapshot.stage == WAITING_IMAGE:
         return _condition_text(snapshot, ConditionType.NETBOOT_IMAGE_READY) or "no image has been reported yet"
+    if refusal := _refusal(snapshot):
+        return f"{refusal}; {_boot_text(snapshot)}"
     if snapshot.stage == WAITING_NODE:
         return f"{node_trouble(snapshot) or f'Node {node_name(snapshot.machine)} is Ready'}; {_boot_text(snapshot)}"
     return _boot_text(snapshot)
@@ -281,6 +296,14 @@ def erasure_evidence(machine: Machine, boot: str, requested_by: str) -> tuple[st
         by = f"requested by {requested_by} or MachineProfile {layout.profile}"
         texts += [_erasure_text(each, by, erased=erased) for each in layout.erasures]
     return tuple(texts)
+
+
+def acceptance_evidence(machine: Machine, boot: str) -> tuple[str, ...]:
+    """Return who accepted this boot as the reference, as evidence."""
+    reference = machine.status.tpm.reference if machine.status.tpm else None
+    if reference is None or reference.boot != boot or reference.accepted_by is None:
+        return ()
+    return (f"{reference.accepted_by} accepted the PCRs of this boot",)
 
 
 def _erasure_text(erasure: DiskErasure, by: str, *, erased: bool) -> str:

@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from unbounded.api.attestation import PCRPolicy
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import Election, lease_name
 
@@ -92,6 +93,7 @@ class NetbootSettings:
         apiserver_url: API server for booted machines, in place of the one that the cluster publishes.
         ek_ca: PEM file with the roots of TPM manufacturers.
         challenge: a TPM has to answer a challenge before its key is pinned; without one, it has proven nothing by then.
+        pcr_policy: consequence of a boot whose PCRs deviate, for Machines that name none.
         trusted_proxies: proxies whose X-Forwarded-For counts.
         allow_profile_scripts: commands of MachineProfiles may run on hosts.
         media: the server of virtual media; None for none.
@@ -114,6 +116,7 @@ class NetbootSettings:
     cluster_dns: str = ""
     ek_ca: Path | None = None
     challenge: bool = True
+    pcr_policy: PCRPolicy = PCRPolicy.RECORDED
     trusted_proxies: tuple[Network, ...] = ()
     allow_profile_scripts: bool = False
     media: MediaSettings | None = None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+from unbounded.api.attestation import PCR_MEANING
 from unbounded.api.erasure import MAX_ERASURES
 from unbounded.api.names import ANNOTATION_MIGRATED_FROM, ANNOTATION_REQUESTED_BY
 from unbounded.api.operation import MachineOperation, OperationKind
@@ -20,6 +21,7 @@ from unbounded.operations.ownership import ExecutorKind
 
 GRACE_DEFAULT_S: Final = 120
 ERASE_DISKS: Final = "eraseDisks"
+ACCEPT_PCRS: Final = "acceptPCRs"
 DISKS: Final = "disks"
 ALL_DISKS: Final = "All"
 AUTHORIZED_KEYS: Final = "authorizedKeys"
@@ -89,6 +91,12 @@ def _serials(value: str) -> str | None:
     serials = value.split(",")
     fits = len(set(serials)) == len(serials) and all(one and one == one.strip() for one in serials)
     return None if fits else _SERIALS
+
+
+def _pcrs(value: str) -> str | None:
+    numbers = value.split(",")
+    fits = len(set(numbers)) == len(numbers) and set(numbers) <= {str(one) for one in PCR_MEANING}
+    return None if fits else f"comma-separated numbers of PCRs, of {', '.join(map(str, PCR_MEANING))}, each once"
 
 
 def _disks(value: str) -> str | None:
@@ -168,6 +176,7 @@ TABLE: Final = (
     Parameter("imageID", _REPLACE, _CLOUD, _anything),
     Parameter("sshAuthorizedKeys", _REPLACE, _CLOUD, _keys),
     Parameter(ERASE_DISKS, _REPLACE, _METALMAN, _serials),
+    Parameter(ACCEPT_PCRS, _REPLACE, _METALMAN, _pcrs),
     Parameter(DISKS, _ERASE, _METALMAN, _disks, required=True),
     Parameter(AUTHORIZED_KEYS, _RESCUE, _METALMAN, _rescue_keys, required=True),
     Parameter(MINUTES, _RESCUE, _METALMAN, _minutes),
@@ -215,16 +224,19 @@ def invalid(
 
 
 def consent_field(kind: str, parameters: Mapping[str, str]) -> str | None:
-    """Return the parameter by which an operation erases disks, and needs a known user; None if it erases none."""
+    """Return the parameter by which an operation erases disks or accepts another boot, and needs a known user; None if
+    there is none.
+    """
     if kind == OperationKind.HOST_ERASE:
         return DISKS
-    return ERASE_DISKS if ERASE_DISKS in parameters else None
+    return next((name for name in (ERASE_DISKS, ACCEPT_PCRS) if name in parameters), None)
 
 
 def _without_consent(operation: MachineOperation, field: str) -> str | None:
-    """Return an error where nobody is known who lets this operation erase disks; None otherwise."""
+    """Return an error where no user is known who consents to this operation; None otherwise."""
     if operation.spec.machine_ref is None:
-        return f"spec.parameters.{field} needs spec.machineRef, as it names the disks of one Machine"
+        about = "PCRs" if field == ACCEPT_PCRS else "disks"
+        return f"spec.parameters.{field} needs spec.machineRef, as it names the {about} of one Machine"
     if not operation.metadata.annotations.get(ANNOTATION_REQUESTED_BY):
         return f"spec.parameters.{field} needs the annotation {ANNOTATION_REQUESTED_BY}: the user who creates it"
     if ANNOTATION_MIGRATED_FROM in operation.metadata.annotations:
@@ -238,6 +250,14 @@ def erased_disks(operation: MachineOperation) -> tuple[str, ...]:
         return ()
     serials = operation.spec.parameters[ERASE_DISKS]
     return () if _serials(serials) or _without_consent(operation, ERASE_DISKS) else tuple(serials.split(","))
+
+
+def accepted_pcrs(operation: MachineOperation) -> frozenset[int]:
+    """Return the PCRs whose other values a HostReplace accepts, once."""
+    given = operation.spec.parameters.get(ACCEPT_PCRS, "")
+    if operation.spec.operation_kind != OperationKind.HOST_REPLACE or _pcrs(given):
+        return frozenset()
+    return frozenset() if _without_consent(operation, ACCEPT_PCRS) else frozenset(map(int, given.split(",")))
 
 
 def disks_to_erase(operation: MachineOperation) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from tests.cli.plugin.conftest import Cli
 from tests.cli.test_terminal import terminal
 from tests.join.signing import PUBLIC_KEY
 from tests.support.authority import PEM
+from unbounded.api.attestation import PCRPolicy
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_BOUND, CONFIGMAP_RELEASES, LABEL_CONFIGURATION, NAMESPACE
@@ -557,6 +558,7 @@ async def test_a_deployed_metalman_serves_booting_machines_as_that_of_up_does(up
         dhcp_port=68,
         cluster_dns="10.96.0.10",
         ek_ca=roots,
+        pcr_policy=PCRPolicy.REQUIRED,
         allow_profile_scripts=True,
     )
     given = [word for name, value in deploy_flags(served).items() for word in (f"--{name}", value)]
@@ -606,6 +608,7 @@ async def test_a_metalman_without_dhcp_serves_boot_images_with_the_certificate_o
         (["--dhcp-mode", "never"], "--dhcp-mode: 'never' is not a mode: choose from"),
         (["--http-port", "x"], "--http-port: 'x' is not a port"),
         (["--cluster-dns", "x"], "--cluster-dns: 'x' is not an IPv4 address"),
+        (["--pcr-policy", "Strict"], "--pcr-policy: 'Strict' is not a policy: choose from Required, Recorded"),
         (["--ek-ca", "/none"], "--ek-ca: /none: No such file"),
         (["--media-url", "https://boot"], "--media-url needs --media-secret NAME"),
         (["--media-secret", "a/b"], "--media-secret: 'a/b' is not the name of a Secret of unbounded-kube"),

@@ -617,6 +617,7 @@ FINE: Final = {  # nothing to explain
     _C.NODE_MODIFIED: {_R.UNCHANGED},
     _C.RELEASE_KEY_CURRENT: {_R.APPLIED},
     _C.HARDWARE_CHANGED: {_R.PARTS_ADDED, _R.UNCHANGED},
+    _C.BOOT_CHANGED: {_R.RECORDED, _R.UNCHANGED, _R.ACCEPTED, _R.QUOTE_MISSING},
 }
 STEPS: Final = (  # of a host that is being set up, or switched; the Machine's phase has their words
     (_C.PROVISIONING, "True", _R.IN_PROGRESS),

@@ -177,6 +177,33 @@ def test_plan_of_a_replacement_names_the_network(
     tell()
 
 
+@pytest.mark.parametrize(
+    ("policy", "flags", "expected"),
+    [
+        (None, (), "is reported, or gets no token, as --pcr-policy of its metalman says"),
+        ("Recorded", (), "is reported"),
+        (
+            "Required",
+            ("--accept-pcr", "4", "--accept-pcr", "0"),
+            "gets no token, unless only in PCR 0 (firmware code), PCR 4 (boot loader), which it accepts once",
+        ),
+    ],
+)
+def test_plan_of_a_replacement_names_the_reference_of_its_boot(
+    policy: str | None, flags: tuple[str, ...], expected: str
+) -> None:
+    @story
+    async def tell(staged: Staged) -> None:
+        reference = {"boot": "repave-1", "at": "2026-11-28T10:00:00Z"}
+        await staged.machine("m1", status={"tpm": {"reference": reference}})
+        await staged.api.patch(MACHINES, "m1", {"spec": {"pxe": {"attestation": {"pcrPolicy": policy}}}})
+        await staged.alive(METALMAN)
+        text = await staged.shown("machine", "replace", "m1", "--operation-name", "op", *flags)
+        assert f"a boot that deviates from the reference of 2026-11-28T10:00:00Z {expected}\n" in text
+
+    tell()
+
+
 TWICE: Final[dict[str, Any]] = {"ethernets": [NETWORK["ethernets"][0] | {"addresses": ["192.0.2.9/24"] * 2}]}
 
 

@@ -157,6 +157,19 @@ async def test_replace_names_the_disks_to_erase_and_the_user(cli: Cli, api: Http
     assert made["metadata"]["annotations"] == {ANNOTATION_REQUESTED_BY: user}
 
 
+async def test_replace_names_the_accepted_pcrs_and_the_user(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    flags = ["--accept-pcr", "0", "--accept-pcr", "7"]
+    ran = await cli("machine", "replace", machine.name, *flags, "--force", "--wait=false", "-o", "json")
+    assert ran.status == 0, ran.err
+    made = json.loads(ran.out)
+    assert made["spec"]["parameters"] == {"acceptPCRs": "0,7"}
+    assert made["metadata"]["annotations"] == {ANNOTATION_REQUESTED_BY: await user_name(api)}
+    assert create.losses(create.decoded(made)) == (
+        "this loses everything on its disk: the host is reinstalled from its image. It accepts other values of "
+        "PCR 0 (firmware code), PCR 7 (Secure Boot policy and keys)"
+    )
+
+
 async def test_what_is_on_a_disk_to_erase_is_shown(api: HttpApi, machine: Machine) -> None:
     await report_disks(api, machine)
     spec = {"operationKind": "HostReplace", "machineRef": machine.name, "parameters": {"eraseDisks": "A1,B2"}}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import dataclass
 from functools import cache
 
 from cryptography.hazmat.decrepit.ciphers.modes import CFB
 from cryptography.hazmat.primitives import hashes, hmac
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
+from unbounded.join.attestation import quote_nonce
 from unbounded.join.tpm import sized
 from unbounded.metalman.attest.tpm import KeyAttributes, kdf_a, kdf_e
 
@@ -22,6 +24,14 @@ EK = (
     | KeyAttributes.ADMIN_WITH_POLICY
     | KeyAttributes.RESTRICTED
     | KeyAttributes.DECRYPT
+)
+AK = (
+    KeyAttributes.FIXED_TPM
+    | KeyAttributes.FIXED_PARENT
+    | KeyAttributes.SENSITIVE_DATA_ORIGIN
+    | KeyAttributes.USER_WITH_AUTH
+    | KeyAttributes.RESTRICTED
+    | KeyAttributes.SIGN_ENCRYPT
 )
 AES_CFB = struct.pack(">HHH", 6, 128, 0x43)
 NULL = struct.pack(">H", 0x10)
@@ -50,6 +60,44 @@ def area_of(key: Private, *, attributes: int = EK, policy: bytes = b"") -> bytes
         rest = AES_CFB + NULL + struct.pack(">H", curve) + NULL + point
         kind = 0x23
     return sized(struct.pack(">HHI", kind, 0xB, attributes) + sized(policy) + rest)
+
+
+def ak_area(key: Private, *, scheme: int = 0, attributes: int = AK, hash_id: int = 0xB) -> bytes:
+    """TPM2B_PUBLIC of an attestation key; it signs by RSASSA or ECDSA."""
+    area = area_of(key, attributes=attributes)
+    default = 0x14 if isinstance(key, rsa.RSAPrivateKey) else 0x18
+    signs = struct.pack(">HHH", 0x10, scheme or default, hash_id)
+    return sized(area[2:].replace(AES_CFB + NULL, signs, 1))
+
+
+@dataclass(frozen=True)
+class Quoted:
+    """A quote by a software key, as TPM2_Quote makes it; each field can be another one than a TPM's."""
+
+    nonce: bytes = bytes(57)
+    values: tuple[bytes, ...] = tuple(bytes([number]) * 32 for number in range(10))
+    magic: int = 0xFF544347
+    kind: int = 0x8018
+    banks: int = 1
+    bank: int = 0xB
+    select: bytes = bytes.fromhex("ff1800")
+    digest: bytes | None = None
+    end: bytes = b""
+
+    @property
+    def attest(self) -> bytes:
+        digest = hashlib.sha256(b"".join(self.values)).digest() if self.digest is None else self.digest
+        head = struct.pack(">IH", self.magic, self.kind) + sized(bytes(34)) + sized(quote_nonce(self.nonce))
+        selection = struct.pack(">IHB", self.banks, self.bank, len(self.select)) + self.select
+        return head + bytes(17 + 8) + selection + sized(digest) + self.end
+
+    def signature(self, key: Private) -> bytes:
+        hash_ = hashes.SHA256()
+        if isinstance(key, ec.EllipticCurvePrivateKey):
+            r, s = utils.decode_dss_signature(key.sign(self.attest, ec.ECDSA(hash_)))
+            size = (key.curve.key_size + 7) // 8
+            return struct.pack(">HH", 0x18, 0xB) + sized(r.to_bytes(size, "big")) + sized(s.to_bytes(size, "big"))
+        return struct.pack(">HH", 0x14, 0xB) + sized(key.sign(self.attest, padding.PKCS1v15(), hash_))
 
 
 @dataclass(frozen=True)

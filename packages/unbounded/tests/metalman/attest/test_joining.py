@@ -40,6 +40,7 @@ from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.tls import client_context
 from unbounded.metalman.attest.challenge import Challenges
+from unbounded.metalman.attest.quote import QUOTED
 from unbounded.metalman.attest.service import AttestationService
 from unbounded.metalman.netboot.model import FactUnknown
 from unbounded.metalman.netboot.template_data import ClusterTemplateContext
@@ -77,7 +78,7 @@ async def site(folder: Path) -> AsyncIterator[Site]:
 
             async def handle(request: web.BaseRequest) -> web.StreamResponse:
                 machine = await metalman.api.get(MACHINES, "m1")
-                answer = await attestation.answer(machine, await request.read())
+                answer = await attestation.answer(machine, await request.read(), "boot", None)
                 headers = {"Retry-After": "0"} if answer.retry_after_s is not None else {}
                 return web.json_response(dict(answer.body), status=answer.code, headers=headers)
 
@@ -103,7 +104,10 @@ async def test_a_machine_joins_with_its_tpm_as_itself(tmp_path: Path, tpm: Softw
         machine = await lab.root.get(MACHINES, "m1")
         assert machine.status.tpm is not None
         assert machine.status.tpm.ek_public_key is not None
-        assert [(one.type, one.status) for one in machine.status.conditions] == [("Attested", "True")]
+        conditions = [(one.type, one.status) for one in machine.status.conditions]
+        assert conditions == [("Attested", "True"), ("BootChanged", "False")]
+        assert machine.status.tpm.reference is not None
+        assert len(machine.status.tpm.reference.pcrs) == len(QUOTED)
 
         trusted = client_context(ca=token.authority.encode())
         async with client_with(lab.server, trusted, Authorization=f"Bearer {token.text}") as newcomer:
@@ -160,6 +164,10 @@ async def test_named_token_is_in_the_agent_config_once_metalman_may_read_it(tmp_
         text = config["Kubelet"]["Auth"]["BootstrapToken"]
         assert text.partition(".")[0] == base64.b64decode(token["data"]["token-id"]).decode()
         assert "Attest" not in config
+        required = {"spec": {"pxe": {"image": "r/i:v1", "attestation": {"pcrPolicy": "Required"}}}}
+        machine = await lab.root.patch(MACHINES, "m1", required)
+        with pytest.raises(Rejected, match="a token without attestation, which the PCR policy Required excludes"):
+            await told()
 
 
 async def test_another_tpm_gets_nothing_and_is_told_of(tmp_path: Path, tpm: SoftwareTpm) -> None:
@@ -168,7 +176,7 @@ async def test_another_tpm_gets_nothing_and_is_told_of(tmp_path: Path, tpm: Soft
         refused = pytest.raises(Rejected, match="403: the TPM's endorsement key is SHA256:")
         with software_tpm(tmp_path / "other") as other, refused:
             await attest(lab.url, socket_tpm(other.address))
-        (condition,) = (await lab.root.get(MACHINES, "m1")).status.conditions
+        condition, _ = (await lab.root.get(MACHINES, "m1")).status.conditions
         assert (condition.status, condition.reason) == ("False", "ForeignEK")
         (link,), _, _ = await explained(lab.root, Topic.MACHINE, "m1")
         assert condition.message in link.what
@@ -182,5 +190,5 @@ async def test_another_tpm_gets_nothing_and_is_told_of(tmp_path: Path, tpm: Soft
 
         await eventually(told)
         await attest(lab.url, socket_tpm(tpm.address))
-        (condition,) = (await lab.root.get(MACHINES, "m1")).status.conditions
+        condition, _ = (await lab.root.get(MACHINES, "m1")).status.conditions
         assert (condition.status, condition.reason) == ("True", "Succeeded")

@@ -8,7 +8,7 @@ import hmac
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,19 +17,23 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.metalman.attest.areas import Opener, Private, area_of, ecc_key, rsa_key
+from tests.metalman.attest.areas import Opener, Private, Quoted, ak_area, area_of, ecc_key, rsa_key
 from tests.metalman.attest.test_trust import EK as CERTIFIED
 from tests.support.memory_api import MemoryApi
 from tests.support.waiting import eventually
+from unbounded.api.attestation import PCRPolicy, TPMStatus
 from unbounded.api.core import EVENTS, SECRETS, Secret
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.meta import Kind
+from unbounded.api.meta import Kind, ObjectMeta
+from unbounded.api.names import ANNOTATION_REQUESTED_BY
+from unbounded.api.operation import MachineOperation, MachineOperationSpec
 from unbounded.cli.explain.links import Topic
 from unbounded.cli.explain.run import explained
 from unbounded.join.facts import ClusterFacts
 from unbounded.kube.errors import Conflict, Forbidden, ServerUnreachable
 from unbounded.kube.events import EventRecorder
 from unbounded.metalman.attest.challenge import Challenges
+from unbounded.metalman.attest.quote import QUOTED
 from unbounded.metalman.attest.service import AttestationService
 from unbounded.metalman.attest.tpm import parse_public
 from unbounded.metalman.attest.trust import TrustedRoots
@@ -49,18 +53,48 @@ class Client:
 
     ek: Private = field(default_factory=rsa_key)
     srk: Private = field(default_factory=lambda: rsa_key(1))
+    ak: Private = field(default_factory=lambda: ecc_key(7))
+    values: tuple[bytes, ...] = Quoted().values
 
     @property
     def keys(self) -> dict[str, Any]:
         return {"ekPub": b64(area_of(self.ek)), "srkPub": b64(area_of(self.srk))}
 
+    @property
+    def quoting(self) -> dict[str, Any]:
+        return self.keys | {"akPub": b64(ak_area(self.ak))}
+
     def activate(self, body: Any) -> bytes:
-        opener = Opener(self.ek, parse_public(area_of(self.srk), "srkPub").name)
-        return opener.open(b64decode(body["credentialBlob"]), b64decode(body["encryptedSecret"]))
+        name = parse_public(area_of(self.srk), "srkPub").name
+        if "quotePCRs" in body:
+            name = parse_public(ak_area(self.ak), "akPub", signs=True).name
+        return Opener(self.ek, name).open(b64decode(body["credentialBlob"]), b64decode(body["encryptedSecret"]))
+
+    def answer(self, body: Any, **quote: Any) -> dict[str, Any]:
+        """Return the second message of an attestation with a quote."""
+        made = Quoted(**({"nonce": b64decode(body["nonce"]), "values": self.values} | quote))
+        return self.quoting | {
+            "nonce": body["nonce"],
+            "proof": b64(self.activate(body)),
+            "quote": b64(made.attest),
+            "quoteSignature": b64(made.signature(self.ak)),
+            "pcrs": [b64(value) for value in made.values],
+        }
+
+    def booted(self, **changed: bytes) -> Client:
+        """Return the same machine after a boot in which `pcr<n>` has another value."""
+        values = [changed.get(f"pcr{number}", value) for number, value in zip(QUOTED, self.values, strict=True)]
+        return replace(self, values=tuple(values))
 
     def token(self, body: Any) -> str:
         key = self.activate(body)
         return AESGCM(key).decrypt(b64decode(body["gcmNonce"]), b64decode(body["encryptedToken"]), None).decode()
+
+
+def replacement(boot: str, **parameters: str) -> MachineOperation:
+    spec = MachineOperationSpec(operation_kind="HostReplace", machine_ref="m1", parameters=parameters)
+    marks = {ANNOTATION_REQUESTED_BY: "alice"}
+    return MachineOperation(metadata=ObjectMeta(name="replace", uid=boot, annotations=marks), spec=spec)
 
 
 class Lab:
@@ -72,6 +106,7 @@ class Lab:
         self.facts: ClusterFacts | None = FACTS
         self.events = EventRecorder(self.api, "metalman")
         self.attestation = self.replica(**given)
+        self.boot, self.operation = "boot-1", replacement("boot-1")
 
     def replica(self, **given: Any) -> AttestationService:
         return AttestationService(
@@ -84,7 +119,16 @@ class Lab:
         return await self.api.get(MACHINES, "m1")
 
     async def post(self, by: AttestationService | None = None, **message: Any) -> ReportAnswer:
-        return await (by or self.attestation).answer(await self.machine(), json.dumps(message).encode())
+        content = json.dumps(message).encode()
+        return await (by or self.attestation).answer(await self.machine(), content, self.boot, self.operation)
+
+    async def quoted(self, client: Client, boot: str = "", **accepts: str) -> ReportAnswer:
+        """Attest with a quote, in a boot of a HostReplace with these parameters."""
+        self.boot = boot or self.boot
+        self.operation = replacement(self.boot, **accepts)
+        first = await self.post(**client.quoting, challenge=True)
+        assert (first.code, first.body["quotePCRs"]) == (200, list(QUOTED))
+        return await self.post(**client.answer(first.body))
 
     async def proven(self, client: Client, by: AttestationService | None = None) -> ReportAnswer:
         """Both steps."""
@@ -96,8 +140,16 @@ class Lab:
         return list((await self.api.list(SECRETS, namespace="kube-system")).items)
 
     async def attested(self) -> tuple[str, str] | None:
+        return await self.condition("Attested")
+
+    async def condition(self, kind: str) -> tuple[str, str] | None:
         conditions = (await self.machine()).status.conditions
-        return next(((one.status, one.reason) for one in conditions if one.type == "Attested"), None)
+        return next(((one.status, one.reason) for one in conditions if one.type == kind), None)
+
+    async def tpm(self) -> TPMStatus:
+        status = (await self.machine()).status.tpm
+        assert status is not None
+        return status
 
     async def pinned(self) -> str | None:
         status = (await self.machine()).status
@@ -311,7 +363,7 @@ async def test_a_nonce_of_another_machine_is_none_of_this_one() -> None:
     first = await lab.post(**client.keys, challenge=True)
     other = await lab.api.create(MACHINES, {"metadata": {"name": "m2"}})
     message = client.keys | {"nonce": first.body["nonce"], "proof": b64(client.activate(first.body))}
-    assert (await lab.attestation.answer(other, json.dumps(message).encode())).code == 400
+    assert (await lab.attestation.answer(other, json.dumps(message).encode(), "boot-1", None)).code == 400
 
 
 async def test_replicas_take_each_others_challenges_and_others_do_not() -> None:
@@ -338,11 +390,20 @@ async def test_replicas_take_each_others_challenges_and_others_do_not() -> None:
             "challenge and nonce exclude each other",
         ),
         (b" " * (1 << 20) + b"{}", "the limit is 1048576"),
+        (json.dumps(Client().quoting | {"akPub": "AAA="}).encode(), "akPub: "),
+        (json.dumps(Client().keys | {"akPub": Client().keys["srkPub"]}).encode(), "akPub: sign is not set"),
+        (json.dumps(Client().quoting | {"nonce": "AAAA", "proof": "AAAA"}).encode(), "must be given together"),
+        (
+            json.dumps(Client().keys | {"quote": "AAAA"}).encode(),
+            "quote, quoteSignature and pcrs must be given together",
+        ),
+        (json.dumps(Client().quoting | {"challenge": True, "pcrs": ["AAAA"]}).encode(), "must be given together"),
+        (json.dumps(Client().quoting | {"pcrs": "AAAA"}).encode(), "Expected `array | null`, got `str` - at `$.pcrs`"),
     ],
 )
 async def test_what_is_no_request_is_a_400_that_names_the_field(content: bytes, said: str) -> None:
     lab = Lab()
-    answer = await lab.attestation.answer(await lab.machine(), content)
+    answer = await lab.attestation.answer(await lab.machine(), content, "boot-1", None)
     assert (answer.code, said in str(answer.body["error"])) == (400, True), answer
 
 
@@ -354,7 +415,7 @@ VALID = json.dumps(Client().keys).encode()
 def test_no_truncated_or_made_up_message_gets_anything(content: bytes) -> None:
     async def main() -> None:
         lab = Lab()
-        assert (await lab.attestation.answer(await lab.machine(), content)).code == 400
+        assert (await lab.attestation.answer(await lab.machine(), content, "boot-1", None)).code == 400
         assert await lab.secrets() == []
 
     asyncio.run(main())
@@ -397,9 +458,9 @@ async def test_without_facts_and_without_a_machine() -> None:
     lab.facts = FACTS
     await lab.api.delete(MACHINES, "m1")
     content = json.dumps(client.keys).encode()
-    assert (await lab.attestation.answer(machine, content)).code == 404
+    assert (await lab.attestation.answer(machine, content, "boot-1", None)).code == 404
     await lab.api.create(MACHINES, {"metadata": {"name": "m1"}})  # of the same name, and another one
-    assert (await lab.attestation.answer(machine, content)).code == 404
+    assert (await lab.attestation.answer(machine, content, "boot-1", None)).code == 404
 
 
 async def test_with_roots_only_a_certified_key_is_trusted() -> None:
@@ -456,3 +517,166 @@ async def test_two_requests_at_once_make_one_token() -> None:
     answers = await asyncio.gather(*(lab.proven(client) for _ in range(5)), lab.proven(client, others))
     assert sorted({answer.code for answer in answers}) in ([200], [200, 503])
     assert len(await lab.secrets()) == 1
+
+
+# Quotes
+
+
+REQUIRED = PCRPolicy.REQUIRED
+
+
+async def test_the_first_quoted_boot_is_recorded_and_later_ones_are_compared() -> None:
+    lab, client = Lab(pcr_policy=REQUIRED), Client()
+    assert client.token((await lab.quoted(client)).body)
+    tpm = await lab.tpm()
+    assert tpm.reference == tpm.quote
+    assert tpm.reference is not None
+    assert (tpm.reference.boot, tpm.reference.at) == ("boot-1", "2026-01-01T00:00:00Z")
+    expected = dict(zip(QUOTED, (value.hex() for value in client.values), strict=True))
+    assert tpm.reference.values == expected
+    assert await lab.condition("BootChanged") == ("False", "Recorded")
+    writes = lab.api.writes
+    assert (await lab.quoted(client)).code == 200
+    assert lab.api.writes == writes
+    assert (await lab.quoted(client, "boot-2")).code == 200
+    assert await lab.condition("BootChanged") == ("False", "Unchanged")
+    tpm = await lab.tpm()
+    assert tpm.reference is not None
+    assert tpm.quote is not None
+    assert (tpm.reference.boot, tpm.quote.boot) == ("boot-1", "boot-2")
+
+
+async def test_a_changed_boot_gets_no_token_where_the_policy_requires_the_reference() -> None:
+    lab, client = Lab(pcr_policy=REQUIRED), Client()
+    await lab.quoted(client)
+    (secret,) = await lab.secrets()
+    reference = (await lab.tpm()).reference
+    answer = await lab.quoted(client.booted(pcr7=b"7" * 32), "boot-2")
+    assert answer.code == 403
+    assert set(answer.body) == {"error"}
+    assert "PCR 7 (Secure Boot policy and keys) is 373737373737…, and was 070707070707…" in str(answer.body["error"])
+    assert await lab.secrets() == [secret]
+    assert await lab.attested() == ("False", "PCRMismatch")
+    assert await lab.condition("BootChanged") == ("True", "PCRMismatch")
+    tpm = await lab.tpm()
+    assert tpm.reference == reference
+    assert tpm.quote is not None
+    assert tpm.quote.boot == "boot-2"
+    assert any("PCR 7" in message for _, message in await lab.told("AttestationRefused"))
+    writes = lab.api.writes
+    assert (await lab.quoted(client.booted(pcr7=b"7" * 32))).code == 403
+    assert lab.api.writes == writes
+    (link,), _, _ = await explained(lab.api, Topic.MACHINE, "m1")
+    assert [fix.command for fix in link.fixes] == ["kubectl unbounded machine replace m1 --accept-pcr 7"]
+    assert (await lab.quoted(client, "boot-3")).code == 200  # as before
+    assert await lab.attested() == ("True", "Succeeded")
+
+
+async def test_a_changed_boot_is_reported_where_the_policy_records() -> None:
+    lab, client = Lab(), Client()
+    await lab.quoted(client)
+    assert (await lab.quoted(client.booted(pcr0=b"0" * 32), "boot-2")).code == 200
+    assert await lab.attested() == ("True", "Succeeded")
+    assert await lab.condition("BootChanged") == ("True", "PCRMismatch")
+    tpm = await lab.tpm()
+    assert tpm.reference is not None
+    assert tpm.reference.boot == "boot-1"
+
+
+@pytest.mark.parametrize(("site", "own", "code"), [("Required", "Recorded", 200), ("Recorded", "Required", 403)])
+async def test_the_policy_of_a_machine_overrides_that_of_its_site(site: str, own: str, code: int) -> None:
+    lab, client = Lab(pcr_policy=PCRPolicy(site)), Client()
+    await lab.machine()
+    spec = {"pxe": {"image": "r/i:v1", "attestation": {"pcrPolicy": own}}}
+    await lab.api.patch(MACHINES, "m1", {"spec": spec})
+    assert (await lab.quoted(client)).code == 200
+    assert (await lab.quoted(client.booted(pcr4=b"4" * 32), "boot-2")).code == code
+
+
+async def test_an_accepted_boot_becomes_the_reference_and_the_consent_is_used() -> None:
+    lab, client = Lab(pcr_policy=REQUIRED), Client()
+    await lab.quoted(client)
+    updated = client.booted(pcr0=b"0" * 32, pcr1=b"1" * 32)
+    assert (await lab.quoted(updated, "boot-2", acceptPCRs="0")).code == 403  # PCR 1, too
+    assert (await lab.quoted(updated, "boot-3", acceptPCRs="0,1,2")).code == 200
+    assert await lab.condition("BootChanged") == ("False", "Accepted")
+    reference = (await lab.tpm()).reference
+    assert reference is not None
+    assert (reference.boot, reference.accepted_by) == ("boot-3", "alice")
+    again = updated.booted(pcr0=b"x" * 32)
+    assert (await lab.quoted(again, "boot-3", acceptPCRs="0,1,2")).code == 403  # valid once
+    assert (await lab.quoted(updated, "boot-4")).code == 200
+    assert await lab.condition("BootChanged") == ("False", "Unchanged")
+    assert (await lab.quoted(client, "boot-5")).code == 403  # the former firmware
+
+
+async def test_a_host_that_cannot_quote_gets_a_token_unless_the_policy_requires_it() -> None:
+    for policy, code, attested in (
+        (PCRPolicy.RECORDED, 200, ("True", "Succeeded")),
+        (REQUIRED, 403, ("False", "QuoteMissing")),
+    ):
+        lab, client = Lab(pcr_policy=policy), Client()
+        answer = await lab.proven(client)
+        assert (answer.code, await lab.attested()) == (code, attested)
+        assert await lab.condition("BootChanged") == ("Unknown", "QuoteMissing")
+        assert len(await lab.secrets()) == (code == 200)
+
+
+async def test_without_a_proof_a_required_quote_is_missed_and_nothing_is_written() -> None:
+    lab, client = Lab(proof_required=False, pcr_policy=REQUIRED), Client()
+    await lab.machine()
+    writes = lab.api.writes
+    assert (await lab.post(**client.keys)).code == 403
+    assert lab.api.writes == writes
+
+
+@pytest.mark.slow
+async def test_a_quote_of_another_challenge_key_or_boot_is_refused_and_changes_nothing() -> None:
+    lab, client = Lab(), Client()
+    other = replace(client, ak=ecc_key(8))
+    await lab.machine()
+    writes = lab.api.writes
+
+    async def challenge() -> Any:
+        return (await lab.post(**client.quoting, challenge=True)).body
+
+    replayed = client.answer(await challenge())
+    cases: list[tuple[dict[str, Any], int, str]] = [
+        (client.answer(await challenge(), nonce=b"x"), 400, "extraData is not the SHA-256 digest"),
+        (client.answer(await challenge()) | {"quote": replayed["quote"]}, 400, "akPub has not signed this quote"),
+        (
+            client.answer(await challenge()) | {one: replayed[one] for one in ("quote", "quoteSignature")},
+            400,
+            "extraData is not the SHA-256 digest",
+        ),
+        (
+            client.answer(await challenge()) | {"pcrs": replayed["pcrs"][::-1]},
+            400,
+            "its digest is not that of the values",
+        ),
+        (client.answer(await challenge()) | {"akPub": other.quoting["akPub"]}, 400, "the nonce was not issued"),
+    ]
+    for message, code, said in cases:
+        answer = await lab.post(**message)
+        assert (answer.code, said in str(answer.body["error"])) == (code, True), answer
+    lab.boot = "boot-2"
+    assert (await lab.post(**replayed)).code == 400
+    assert lab.api.writes == writes
+    lab.boot = "boot-1"
+    assert (await lab.post(**replayed)).code == 200
+
+
+@pytest.mark.slow
+@given(st.data())
+def test_any_quote_beside_a_good_proof_is_a_400(data: st.DataObject) -> None:
+    async def main() -> None:
+        lab, client = Lab(), Client()
+        first = await lab.post(**client.quoting, challenge=True)
+        message = client.answer(first.body)
+        part = data.draw(st.sampled_from(["quote", "quoteSignature"]))
+        message[part] = b64(data.draw(st.binary(min_size=1, max_size=300)))
+        answer = await lab.post(**message)
+        assert (answer.code, await lab.secrets()) == (400, [])
+        assert str(answer.body["error"]).startswith(part)
+
+    asyncio.run(main())

@@ -630,3 +630,5 @@ async def test_attestation_is_for_the_machine_of_the_prefix(tmp_path: Path, wind
         await world.replace(stage=window)
         assert (await world.site.attest(ADDRESS, world.prefix(), b'{"ekPub": ""}')).code == 200
         assert world.attestation.asked == [("m1", b'{"ekPub": ""}')]
+        (operation,) = world.operations.all()
+        assert world.attestation.boots == [(operation.metadata.uid, operation.name)]

@@ -53,6 +53,7 @@ class Story:
         comes_back: it boots its new disk.
         cloud_init: how cloud-init ends: Succeeded, Failed, or Running without end.
         cloud_init_s: and when.
+        attested: why the host receives no token, before cloud-init ends; empty if it does.
         node: a Node comes.
         step_s: from one milestone to the next.
         lag_s: from a request of the host to its milestone in the API; the host requests nothing in between.
@@ -73,6 +74,7 @@ class Story:
     comes_back: bool = True
     cloud_init: str = "Succeeded"
     cloud_init_s: float = 20.0
+    attested: str = ""
     node: bool = True
     step_s: float = 3.0
     lag_s: float = 0.0
@@ -269,6 +271,10 @@ class NetbootHost:
         await asyncio.sleep(self.story.step_s)
         await self.condition("CloudInitDone", "False", "Running", "modules-config")
         await asyncio.sleep(self.story.cloud_init_s)
+        if self.story.attested:
+            quote = {"boot": self.installs[-1], "at": rfc3339(self._now())}
+            await self._api.patch(MACHINES, self._machine, {"status": {"tpm": {"quote": quote}}}, subresource="status")
+            await self.condition("Attested", "False", self.story.attested, f"refused: {self.story.attested}")
         if self.story.contested == "ImageWritten":
             await self._contested(self.installs[-1])
         if self.story.cloud_init == "Running":

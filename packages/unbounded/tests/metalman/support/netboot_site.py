@@ -87,9 +87,13 @@ class FixedFacts:
 @dataclass
 class CountingAttestation:
     asked: list[tuple[str, bytes]] = field(default_factory=list)
+    boots: list[tuple[str, str]] = field(default_factory=list)  # each boot with the name of its operation
 
-    async def answer(self, machine: Machine, request: bytes) -> ReportAnswer:
+    async def answer(
+        self, machine: Machine, request: bytes, boot: str, operation: MachineOperation | None
+    ) -> ReportAnswer:
         self.asked.append((machine.name, request))
+        self.boots.append((boot, operation.name if operation else ""))
         return ReportAnswer(200, {"credentialBlob": ""})
 
 

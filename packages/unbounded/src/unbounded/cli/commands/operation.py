@@ -162,6 +162,13 @@ def _replace_arguments(parser: ArgumentParser) -> None:
         metavar="SERIAL",
         help="Let the install erase the data of others on the disk with this serial number, once. Repeatable",
     )
+    parser.add_argument(
+        "--accept-pcr",
+        action="append",
+        default=[],
+        metavar="NUMBER",
+        help="Accept another value of this PCR than the reference in status.tpm has, once. Repeatable",
+    )
 
 
 def _erase_arguments(parser: ArgumentParser) -> None:
@@ -304,6 +311,7 @@ COMMANDS: Final = (
         _replace_arguments,
         _VERBS,
         ("web-01", "asks for the name; deletes everything on its disk"),
+        ("rack1-01 --accept-pcr 0 --accept-pcr 1", "accepts the firmware's new measurements, as after its update"),
         ("rack1-01 --erase-disk PHYF001200AB480BGN", "also where that disk has data of others, which it shows"),
     ),
     _row(

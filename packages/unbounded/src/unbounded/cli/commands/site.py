@@ -120,6 +120,13 @@ def _deploy_pxe(parser: ArgumentParser) -> None:
         metavar="DURATION",
         help="Let the URL of a boot image end after this time, from 10m to 24h (default 1h)",
     )
+    parser.add_argument(
+        "--pcr-policy",
+        default="",
+        metavar="POLICY",
+        help="Set the consequence of a boot whose PCRs deviate from the first one's: Required (no token) or Recorded "
+        "(a condition, default)",
+    )
     add_dry_run(parser)
 
 

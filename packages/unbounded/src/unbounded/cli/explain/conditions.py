@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.agent.layout import DAEMON_UNIT
+from unbounded.api.attestation import accept_command
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import Machine, MachinePhase
 from unbounded.api.meta import Condition
@@ -134,6 +135,15 @@ def _attested(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     )
 
 
+def boot_fixes(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+    """Return the command that accepts the PCRs in which the last boot deviates."""
+    tpm = machine.status.tpm
+    if tpm is None or tpm.reference is None or tpm.quote is None:
+        return ()
+    command = accept_command(machine.name, tpm.quote.deviations(tpm.reference))
+    return (Fix(command, "writes its image again, and accepts the change, if it is expected"),)
+
+
 def _replace(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     return (Fix(f"{PLUGIN} machine replace {machine.name}", "writes its image again"),)
 
@@ -245,6 +255,14 @@ TABLE: Final = (
         "metalman challenges it again at its next boot, with the roots in the file of its --ek-ca",
         _nothing,
     ),
+    row(_C.ATTESTED, _F, (_R.PCR_MISMATCH,), "the host gets no token, until the change is accepted", boot_fixes),
+    row(
+        _C.ATTESTED,
+        _F,
+        (_R.QUOTE_MISSING,),
+        "the host gets no token, until its image has an agent that quotes the TPM's PCRs",
+        _image,
+    ),
     row(_C.CLOUD_INIT_DONE, _F, (_R.FAILED, _R.TIMED_OUT), "nothing, until the host is reinstalled", _replace),
     row(
         _C.NODE_UPDATED,
@@ -352,5 +370,12 @@ NOTICES: Final = (
     row(_C.GPUS_DESCRIBED, _F, (_R.NOT_FOUND,), "", _none),
     row(_C.BOOT_ORDER_CONFIG_SUPPORTED, _F, (_R.NOT_SUPPORTED,), "", _none),
     row(_C.NODE_MODIFIED, _T, (_R.MODIFIED,), "", _none),
+    row(
+        _C.BOOT_CHANGED,
+        _T,
+        (_R.PCR_MISMATCH,),
+        "it is reported at each installation, until it is accepted or the boot is as before",
+        boot_fixes,
+    ),
     row(_C.HARDWARE_CHANGED, _T, (_R.PARTS_MISSING, _R.HEALTH_CHANGED), "", _hardware),
 )

@@ -71,6 +71,7 @@ class MachineForecast:
         disk: the disk that metalman would choose by the last inspection, or why none; empty without an inspection.
         boot: the source from which it boots the installer, if that is not the network.
         network: the source of the installed system's network, and what would refuse it; empty for that of the image.
+        reference: the boot that the next one is compared with, and the consequence; empty without one.
     """
 
     machine: str
@@ -84,6 +85,7 @@ class MachineForecast:
     disk: str = ""
     boot: str = ""
     network: str = ""
+    reference: str = ""
 
     @property
     def fails_at_once(self) -> bool:
@@ -241,6 +243,8 @@ def _target(one: MachineForecast, wave: int, program: str) -> Iterator[str]:
         yield f"     {one.boot}"
     if one.network:
         yield f"     {one.network}"
+    if one.reference:
+        yield f"     {one.reference}"
 
 
 def _tries(fixes: Sequence[Fix], program: str) -> Iterator[str]:

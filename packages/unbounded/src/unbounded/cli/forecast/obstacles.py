@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from unbounded.api.attestation import PCRPolicy, pcr_text
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.core import Secret
 from unbounded.api.failures import Failure
@@ -32,7 +33,7 @@ from unbounded.kube.options import SettingsError
 from unbounded.kube.port import Api
 from unbounded.operations import reasons
 from unbounded.operations.ownership import ExecutorKind, provider_of
-from unbounded.operations.parameters import erased_disks
+from unbounded.operations.parameters import accepted_pcrs, erased_disks
 from unbounded.operations.ports import Refusal
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def with_obstacles(
             disk=_disk(operation, facts.machines[one.machine], profiles),
             boot=_boot(operation, facts.machines[one.machine]),
             network=_network(operation, facts.machines[one.machine]),
+            reference=_reference_boot(operation, facts.machines[one.machine]),
         )
         if _is_of(one, ExecutorKind.METALMAN)
         else one
@@ -182,6 +184,25 @@ def _network(operation: MachineOperation, machine: Machine) -> str:
         f"the installed system gets the network of ConfigMap {reference.namespace}/{reference.name}, "
         f"key {reference.key}, and is not installed without it"
     )
+
+
+_DEVIATES: Final = {
+    PCRPolicy.REQUIRED: "gets no token",
+    PCRPolicy.RECORDED: "is reported",
+    None: "is reported, or gets no token, as --pcr-policy of its metalman says",
+}
+
+
+def _reference_boot(operation: MachineOperation, machine: Machine) -> str:
+    """Return the boot that the PCRs of the installed system are compared with, and what follows a deviation."""
+    reference = machine.status.tpm.reference if machine.status.tpm is not None else None
+    if operation.spec.operation_kind != OperationKind.HOST_REPLACE or reference is None:
+        return ""
+    attestation = machine.spec.pxe.attestation if machine.spec.pxe is not None else None
+    named = attestation.pcr_policy if attestation is not None else None
+    accepted = ", ".join(map(pcr_text, sorted(accepted_pcrs(operation))))
+    text = f"a boot that deviates from the reference of {reference.at} {_DEVIATES[PCRPolicy(named) if named else None]}"
+    return f"{text}, unless only in {accepted}, which it accepts once" if accepted else text
 
 
 def _network_refusal(operation: MachineOperation, machine: Machine) -> Refusal | None:

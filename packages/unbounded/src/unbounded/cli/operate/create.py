@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded.api.attestation import pcr_text
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_REQUESTED_BY, API_VERSION
 from unbounded.api.operation import MachineOperation, OperationKind
@@ -22,7 +23,7 @@ from unbounded.kube.errors import NotFound
 from unbounded.kube.selectors import SelectorError, selector_of
 from unbounded.operations.batch_plan import BatchRejection, snapshot
 from unbounded.operations.ownership import executor_of, why_nobody
-from unbounded.operations.parameters import consent_field, disks_to_erase, erased_disks, invalid
+from unbounded.operations.parameters import accepted_pcrs, consent_field, disks_to_erase, erased_disks, invalid
 
 DESTROYS: Final[Mapping[OperationKind, str]] = {  # with what is lost
     OperationKind.HOST_REPLACE: "everything on its disk: the host is reinstalled from its image",
@@ -176,7 +177,8 @@ def loss_text(kind: OperationKind) -> str:
 
 
 def losses(operation: MachineOperation, machine: Machine | None = None) -> str:
-    """Describe the loss with the disks that the operation may erase, for the user's confirmation.
+    """Describe the loss with the disks that the operation may erase, and the PCRs that it accepts, for the user's
+    confirmation.
 
     Args:
         machine: the target, with the last inspection of its disks.
@@ -185,6 +187,8 @@ def losses(operation: MachineOperation, machine: Machine | None = None) -> str:
         CliError: what a disk of parameters.eraseDisks or parameters.disks holds is not known.
     """
     text = loss_text(OperationKind(operation.spec.operation_kind))
+    if accepted := accepted_pcrs(operation):
+        text += f". It accepts other values of {', '.join(map(pcr_text, sorted(accepted)))}"
     serials, to_erase = erased_disks(operation), disks_to_erase(operation)
     if not serials and not to_erase:
         return text

@@ -21,7 +21,16 @@ from unbounded.cli.plugin.intents import execute_intent
 from unbounded.cli.plugin.progress import view_for
 from unbounded.cli.plugin.wait import limited, next_change, report_result, wait_result, watched_object
 from unbounded.kube.clock import utc_now
-from unbounded.operations.parameters import ALL_DISKS, AUTHORIZED_KEYS, DISKS, ERASE_DISKS, IMAGE_URI, MINUTES, TARGETS
+from unbounded.operations.parameters import (
+    ACCEPT_PCRS,
+    ALL_DISKS,
+    AUTHORIZED_KEYS,
+    DISKS,
+    ERASE_DISKS,
+    IMAGE_URI,
+    MINUTES,
+    TARGETS,
+)
 
 KINDS: Final = {
     "node-reboot": OperationKind.NODE_REBOOT,
@@ -81,6 +90,7 @@ def parameters_of(args: Namespace) -> dict[str, str]:
         "sha256": options.get("sha256", ""),
         "retryFailedDigest": "true" if options.get("retry_failed_digest") else "",
         ERASE_DISKS: ",".join(options.get("erase_disk", ())),
+        ACCEPT_PCRS: ",".join(options.get("accept_pcr", ())),
         DISKS: ALL_DISKS if options.get("all_disks") else ",".join(options.get("disk", ())),
         AUTHORIZED_KEYS: "\n".join(map(_public_keys, options.get("key", ()))),
         IMAGE_URI: options.get("image_uri", ""),

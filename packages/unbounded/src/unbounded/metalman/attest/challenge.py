@@ -15,6 +15,16 @@ In two steps, in which the host first proves that it has the TPM now:
     → ekPub, srkPub, nonce, proof
     ← as in one step
 
+With an attestation key the second step also has a quote of PCRs, which that key of the same TPM signs:
+
+    → ekPub, srkPub, akPub, challenge: true
+    ← nonce, credentialBlob, encryptedSecret      ActivateCredential with ekPub and akPub returns the proof
+      quotePCRs                                   numbers of the PCRs, in the SHA-256 bank
+    → ekPub, srkPub, akPub, nonce, proof
+      quote, quoteSignature                       TPMS_ATTEST with the nonce's SHA-256 as extraData; TPMT_SIGNATURE
+      pcrs                                        values of these PCRs, in their order
+    ← as in one step
+
 The seal prevents an attack by a relay: it could pass on a token beside its own authority, and the host would then send
 that token to the relay's API server. Our clients reject a token without a seal; other clients may ignore the seal. With
 the keys of any message, `ekCert` (DER) and `ekCertChain` (a list of DER) may prove the maker of the TPM.
@@ -22,11 +32,11 @@ the keys of any message, `ekCert` (DER) and `ekCertChain` (a list of DER) may pr
 Nonces prove themselves: a challenge is not stored until it is answered, and any replica can check it.
 
 A challenge is a nonce and a secret, both derived from one key of all replicas. The secret is wrapped so that only the
-TPM with the two keys of the request can open it. A client that returns the nonce with the secret has proven that it has
+TPM with the keys of the request can open it. A client that returns the nonce with the secret has proven that it has
 these keys now.
 
 nonce     version, 1 byte; milliseconds since 1970, 8 bytes; 16 random bytes; HMAC-SHA256 over these and its purpose
-secret    HMAC-SHA256 over the nonce and its purpose, which are the Machine and the two keys
+secret    HMAC-SHA256 over the nonce and its purpose, which are the Machine, its boot and the keys
 
 A nonce is valid for a minute and once. Only the replica that accepted it remembers it: another replica accepts it again
 within that minute. A replayed message gains nothing but a token that is wrapped for the same TPM.
@@ -62,6 +72,10 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True):
     challenge: bool = False
     nonce: bytes | None = None
     proof: bytes | None = None
+    ak_pub: bytes | None = msgspec.field(default=None, name="akPub")
+    quote: bytes | None = None
+    quote_signature: bytes | None = msgspec.field(default=None, name="quoteSignature")
+    pcrs: list[bytes] | None = None
 
 
 class AttestationRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +83,8 @@ class AttestationRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         nonce, proof: both or neither.
+        ak: None for a client that does not quote.
+        quote, quote_signature, pcrs: with the nonce, if there is an attestation key.
     """
 
     ek: PublicArea
@@ -78,6 +94,10 @@ class AttestationRequest(msgspec.Struct, frozen=True, kw_only=True):
     challenge: bool
     nonce: bytes
     proof: bytes
+    ak: PublicArea | None = None
+    quote: bytes = b""
+    quote_signature: bytes = b""
+    pcrs: tuple[bytes, ...] = ()
 
 
 def parse_request(content: bytes) -> AttestationRequest:
@@ -91,6 +111,7 @@ def parse_request(content: bytes) -> AttestationRequest:
     try:
         body = msgspec.json.decode(content, type=_Body)
         ek, srk = parse_public(body.ek_pub, "ekPub"), parse_public(body.srk_pub, "srkPub")
+        ak = parse_public(body.ak_pub, "akPub", signs=True) if body.ak_pub else None
     except msgspec.DecodeError as error:
         raise InvalidAttestationRequest(f"not an attestation request: {error}") from None
     except BadKey as error:
@@ -99,6 +120,11 @@ def parse_request(content: bytes) -> AttestationRequest:
         raise InvalidAttestationRequest("nonce and proof must be given together")
     if body.challenge and body.nonce:
         raise InvalidAttestationRequest("challenge and nonce exclude each other")
+    quoted = [bool(part) for part in (body.quote, body.quote_signature, body.pcrs)]
+    if any(quoted) != (ak is not None and bool(body.nonce)) or any(quoted) != all(quoted):
+        raise InvalidAttestationRequest(
+            "quote, quoteSignature and pcrs must be given together, with akPub and nonce, and akPub with them"
+        )
     return AttestationRequest(
         ek=ek,
         srk=srk,
@@ -107,6 +133,10 @@ def parse_request(content: bytes) -> AttestationRequest:
         challenge=body.challenge,
         nonce=body.nonce or b"",
         proof=body.proof or b"",
+        ak=ak,
+        quote=body.quote or b"",
+        quote_signature=body.quote_signature or b"",
+        pcrs=tuple(body.pcrs or ()),
     )
 
 
@@ -134,14 +164,16 @@ class BadProof(ValueError):
 
 @dataclass(frozen=True)
 class ChallengeSubject:
-    """Purpose of a challenge: a Machine, and the public areas of two keys."""
+    """Purpose of a challenge: a boot of a Machine, and the public areas of its keys; `ak` is empty without one."""
 
     machine_uid: str
     ek: bytes
     srk: bytes
+    ak: bytes = b""
+    boot: str = ""
 
     def digest(self) -> bytes:
-        parts = (self.machine_uid.encode(), self.ek, self.srk)
+        parts = (self.machine_uid.encode(), self.ek, self.srk, self.ak, self.boot.encode())
         return hashlib.sha256(b"".join(struct.pack(">I", len(part)) + part for part in parts)).digest()
 
 

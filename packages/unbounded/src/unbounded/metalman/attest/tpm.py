@@ -1,9 +1,9 @@
 """Keys of TPM 2.0: a strict parser of their public areas, and secrets that only the TPM of two keys can open.
 
 Public areas are TPM2B_PUBLIC (TPM 2.0 Library part 2, 12.2.5). Attestation needs RSA and ECC keys that a TPM created
-and does not export, for decryption in ways that the TPM defines (restricted). Endorsement keys and storage root keys
-are such keys. A software key that claims these attributes is accepted, too: a public area proves nothing, only opening
-a wrapped secret does. Such a secret is made by TPM2_MakeCredential, here without a TPM.
+and does not export, for use in ways that the TPM defines (restricted). Endorsement keys and storage root keys decrypt,
+attestation keys sign. A software key that claims these attributes is accepted, too: a public area proves nothing, only
+opening a wrapped secret does. Such a secret is made by TPM2_MakeCredential, here without a TPM.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class BadKey(ValueError):
 
 
 class Algorithm(IntEnum):
-    """TPM_ALG_ID values that are valid in such a key."""
+    """TPM_ALG_ID values that are valid in such a key, or in a signature."""
 
     RSA = 0x0001
     AES = 0x0006
@@ -120,6 +120,8 @@ class Algorithm(IntEnum):
     SHA384 = 0x000C
     SHA512 = 0x000D
     NULL = 0x0010
+    RSASSA = 0x0014
+    ECDSA = 0x0018
     ECC = 0x0023
     CFB = 0x0043
 
@@ -146,13 +148,11 @@ _NEEDED: Final[Mapping[KeyAttributes, str]] = {
     KeyAttributes.FIXED_PARENT: "fixedParent",
     KeyAttributes.SENSITIVE_DATA_ORIGIN: "sensitiveDataOrigin",
     KeyAttributes.RESTRICTED: "restricted",
-    KeyAttributes.DECRYPT: "decrypt",
 }
-_REJECTED: Final[Mapping[KeyAttributes, str]] = {
-    KeyAttributes.SIGN_ENCRYPT: "sign",
-    KeyAttributes.ENCRYPTED_DUPLICATION: "encryptedDuplication",
-}
-_HASHES: Final[Mapping[int, type[hashes.HashAlgorithm]]] = {
+_DECRYPT: Final = (KeyAttributes.DECRYPT, "decrypt")
+_SIGN: Final = (KeyAttributes.SIGN_ENCRYPT, "sign")
+_DUPLICATED: Final = (KeyAttributes.ENCRYPTED_DUPLICATION, "encryptedDuplication")
+HASHES: Final[Mapping[int, type[hashes.HashAlgorithm]]] = {
     Algorithm.SHA256: hashes.SHA256,
     Algorithm.SHA384: hashes.SHA384,
     Algorithm.SHA512: hashes.SHA512,
@@ -171,7 +171,7 @@ class PublicArea:
     Args:
         area: TPMT_PUBLIC as received, without its size.
         hash: of the key's name, and of keys derived for it.
-        aes_bits: key size with which it protects its children.
+        aes_bits: key size with which it protects its children; 0 for a key that signs.
     """
 
     area: bytes
@@ -194,8 +194,8 @@ class PublicArea:
         return self.key.public_bytes(encoding, form).decode()
 
 
-class _FieldReader:
-    """Big-endian fields, one after the other."""
+class FieldReader:
+    """Big-endian fields, one after the other; `what` names their structure in messages."""
 
     def __init__(self, what: str, data: bytes) -> None:
         self.what = what
@@ -230,39 +230,40 @@ class _FieldReader:
             raise self.bad(f"{rest} bytes follow its end")
 
 
-def parse_public(data: bytes, what: str) -> PublicArea:
+def parse_public(data: bytes, what: str, *, signs: bool = False) -> PublicArea:
     """Parse a TPM2B_PUBLIC.
 
     Args:
         what: its name in messages, such as ekPub.
+        signs: expect a restricted key that signs, in place of one that decrypts.
     Raises:
         BadKey: the bytes are not a key that attestation accepts.
     """
     if len(data) > LARGEST:
         raise BadKey(f"{what}: {len(data)} bytes; the public area of a key has at most {LARGEST}")
-    outer = _FieldReader(what, data)
+    outer = FieldReader(what, data)
     area = outer.take(outer.u16("its size"), "the public area")
     outer.end()
-    return _parse_area(area, what)
+    return _parse_area(area, what, signs=signs)
 
 
-def _parse_area(area: bytes, what: str) -> PublicArea:
-    reader = _FieldReader(what, area)
+def _parse_area(area: bytes, what: str, *, signs: bool) -> PublicArea:
+    reader = FieldReader(what, area)
     kind = reader.u16("type")
     hash_id = reader.u16("nameAlg")
-    if hash_id not in _HASHES:
+    if hash_id not in HASHES:
         raise reader.bad(f"nameAlg is {hash_id:#06x}; expected SHA-256, SHA-384 or SHA-512")
-    attributes = _attributes(reader)
+    attributes = _attributes(reader, signs=signs)
     policy = reader.sized("authPolicy")
-    hash_ = _HASHES[hash_id]()
+    hash_ = HASHES[hash_id]()
     if len(policy) not in (0, hash_.digest_size):
         raise reader.bad(f"authPolicy has {len(policy)} bytes; its nameAlg requires 0 or {hash_.digest_size}")
     match kind:
         case Algorithm.RSA:
-            aes_bits = _symmetric(reader)
+            aes_bits = _protection(reader, (Algorithm.RSASSA,) if signs else ())
             key: Key = _rsa(reader)
         case Algorithm.ECC:
-            aes_bits = _symmetric(reader)
+            aes_bits = _protection(reader, (Algorithm.ECDSA,) if signs else ())
             key = _ecc(reader)
         case _:
             raise reader.bad(f"type is {kind:#06x}; expected an RSA or ECC key")
@@ -270,23 +271,38 @@ def _parse_area(area: bytes, what: str) -> PublicArea:
     return PublicArea(area, hash_, attributes, aes_bits, key)
 
 
-def _attributes(reader: _FieldReader) -> KeyAttributes:
+def _attributes(reader: FieldReader, *, signs: bool) -> KeyAttributes:
     value = reader.u32("objectAttributes")
     if value & ~_KNOWN:
         raise reader.bad(f"objectAttributes {value:#010x} has reserved bits set")
     attributes = KeyAttributes(value)
-    for flag, name in _NEEDED.items():
+    purpose, other = (_SIGN, _DECRYPT) if signs else (_DECRYPT, _SIGN)
+    expected = f"expected a restricted {'signing' if signs else 'decryption'} key that its TPM created and protects"
+    for flag, name in (*_NEEDED.items(), purpose):
         if flag not in attributes:
-            raise reader.bad(
-                f"{name} is not set: expected a restricted decryption key that its TPM created and protects"
-            )
-    for flag, name in _REJECTED.items():
+            raise reader.bad(f"{name} is not set: {expected}")
+    for flag, name in (other, _DUPLICATED):
         if flag in attributes:
-            raise reader.bad(f"{name} is set: expected a restricted decryption key that its TPM created and protects")
+            raise reader.bad(f"{name} is set: {expected}")
     return attributes
 
 
-def _symmetric(reader: _FieldReader) -> int:
+def _protection(reader: FieldReader, schemes: tuple[Algorithm, ...]) -> int:
+    """Parse the symmetric algorithm and the scheme, one of `schemes`; without them, the key has to protect others."""
+    if not schemes:
+        aes_bits = _symmetric(reader)
+        _null(reader, "scheme")
+        return aes_bits
+    _null(reader, "symmetric")
+    scheme = reader.u16("scheme")
+    if scheme not in schemes:
+        raise reader.bad(f"scheme is {scheme:#06x}; expected RSASSA or ECDSA, as the type of the key is")
+    if (hash_id := reader.u16("scheme.hashAlg")) not in HASHES:
+        raise reader.bad(f"scheme.hashAlg is {hash_id:#06x}; expected SHA-256, SHA-384 or SHA-512")
+    return 0
+
+
+def _symmetric(reader: FieldReader) -> int:
     """Parse a TPMT_SYM_DEF_OBJECT; return the key size of AES in bits."""
     algorithm = reader.u16("symmetric")
     if algorithm != Algorithm.AES:
@@ -297,14 +313,13 @@ def _symmetric(reader: _FieldReader) -> int:
     return bits
 
 
-def _null(reader: _FieldReader, field: str) -> None:
+def _null(reader: FieldReader, field: str) -> None:
     value = reader.u16(field)
     if value != Algorithm.NULL:
-        raise reader.bad(f"{field} is {value:#06x}; a restricted decryption key has none")
+        raise reader.bad(f"{field} is {value:#06x}; such a restricted key has none")
 
 
-def _rsa(reader: _FieldReader) -> rsa.RSAPublicKey:
-    _null(reader, "scheme")
+def _rsa(reader: FieldReader) -> rsa.RSAPublicKey:
     bits, exponent = reader.u16("keyBits"), reader.u32("exponent") or _EXPONENT
     if bits not in _RSA_BITS:
         raise reader.bad(f"RSA key of {bits} bits; expected 2048, 3072 or 4096")
@@ -319,8 +334,7 @@ def _rsa(reader: _FieldReader) -> rsa.RSAPublicKey:
         raise reader.bad("modulus and exponent are not an RSA key") from error
 
 
-def _ecc(reader: _FieldReader) -> ec.EllipticCurvePublicKey:
-    _null(reader, "scheme")
+def _ecc(reader: FieldReader) -> ec.EllipticCurvePublicKey:
     curve_id = reader.u16("curveID")
     if curve_id not in _CURVES:
         raise reader.bad(f"curve {curve_id:#06x}; expected NIST P-256, P-384 or P-521")

@@ -15,6 +15,7 @@ from unbounded.api.conditions import ConditionReason, ConditionStatus, Condition
 from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.hardware import HardwareStatus
 from unbounded.api.machine import DiskErasure, LayoutRecord, Machine, NetbootMilestone
+from unbounded.api.operation import MachineOperation
 from unbounded.api.rescue import RescueSystem
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.http.ports import NotReadyYet, ReportAnswer
@@ -209,8 +210,12 @@ class TemplateContextSource(Protocol):
 
 
 class Attester(Protocol):
-    async def answer(self, machine: Machine, request: bytes) -> ReportAnswer:
-        """Answer an attestation request of a TPM that claims to be the Machine's."""
+    async def answer(
+        self, machine: Machine, request: bytes, boot: str, operation: MachineOperation | None
+    ) -> ReportAnswer:
+        """Answer an attestation request of a TPM that claims to be the Machine's, in a boot that an operation or a
+        counter requests.
+        """
         ...
 
 

@@ -370,7 +370,8 @@ class NetbootSite:
             return visit
         if not visit.request.installs:
             return ReportAnswer(409, {"error": visit.request.no_install})
-        return await self._parts.attestation.answer(visit.machine, request)
+        boot, operation = visit.request.boot, self._operation(visit.request)
+        return await self._parts.attestation.answer(visit.machine, request, boot, operation)
 
     # ---- tftp.ports.TftpFiles
 

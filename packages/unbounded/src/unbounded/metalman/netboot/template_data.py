@@ -10,6 +10,7 @@ import base64
 import binascii
 from typing import Final
 
+from unbounded.api.attestation import PCRPolicy
 from unbounded.api.configuration import NodeSettings, node_settings
 from unbounded.api.core import CONFIG_MAPS, SECRETS, ConfigMap
 from unbounded.api.failures import Rejected
@@ -24,6 +25,7 @@ from unbounded.join.tokens import token_in
 from unbounded.kube.clock import utc_now
 from unbounded.kube.errors import READ_FORBIDDEN, ApiError, Forbidden, NotFound
 from unbounded.kube.port import Api
+from unbounded.metalman.attest.quote import pcr_policy
 from unbounded.metalman.netboot.model import FactUnknown
 from unbounded.metalman.templates import TemplateContext
 
@@ -33,12 +35,17 @@ _FIELD: Final = "spec.kubernetes.bootstrapTokenRef"
 class ClusterTemplateContext:
     """Context of a template, computed for each file, as facts change while hosts boot.
 
-    A host gets its token by attestation. If the Machine's spec refers to a token, the host's configuration contains it.
+    A host gets its token by attestation. If the Machine's spec refers to a token, the host's configuration contains it,
+    unless the PCR policy requires attestation.
+
+    Args:
+        policy: PCR policy of Machines that name none.
     """
 
-    def __init__(self, api: Api, follower: FactsFollower) -> None:
+    def __init__(self, api: Api, follower: FactsFollower, policy: PCRPolicy = PCRPolicy.RECORDED) -> None:
         self._api = api
         self._follower = follower
+        self._policy = policy
 
     async def template_context(self, machine: Machine, serve_url: str, *, private: bool) -> TemplateContext:
         """Return the context.
@@ -48,7 +55,7 @@ class ClusterTemplateContext:
             private: the client knows the prefix; only then may the file contain a token.
         Raises:
             FactUnknown: the cluster is not known yet, or the Machine's configuration or token cannot be read.
-            Rejected: the token in the Machine's spec lets no host join.
+            Rejected: the token in the Machine's spec lets no host join, or is excluded by the PCR policy.
         """
         facts = self._follower.facts
         if facts is None:
@@ -73,6 +80,11 @@ class ClusterTemplateContext:
         name = _token_named(machine)
         if not name:
             return None
+        if pcr_policy(machine, self._policy) is PCRPolicy.REQUIRED:
+            raise Rejected(
+                f"{_FIELD} gives a token without attestation, which the PCR policy {PCRPolicy.REQUIRED} excludes: "
+                f"remove it, or set spec.pxe.attestation.pcrPolicy to {PCRPolicy.RECORDED}"
+            )
         where = f"{_FIELD}: Secret {tokens.NAMESPACE}/{name}"
         try:
             secret = await self._api.get(SECRETS, name, namespace=tokens.NAMESPACE)
