@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -78,6 +81,16 @@ class Rack:
                 "spec": spec,
             }
         )
+
+    async def replace(self, *command: str) -> str:
+        """Run a command of the plugin that starts a HostReplace, and return the operation's name."""
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).with_name("kubectl-unbounded")),
+            *(*command, "--force", "--wait=false", "-o", "json", "--kubeconfig", str(self.up.data / "kubeconfig")),
+            stdout=subprocess.PIPE,
+        )
+        out, _ = await process.communicate()
+        return str(json.loads(out)["metadata"]["name"])
 
     async def until(self, look: Callable[[], Awaitable[T | None]], what: str, *, within_s: float) -> T:
         """Observe every second, until there is a result.

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.boot.rack import MACHINE, SEEN, Rack, blank_disk, rack, seen
+from tests.boot.rack import MACHINE, SEEN, blank_disk, rack, seen
 from tests.cli.running import KUBECTL
 from tests.fetch.layers import from_layout
 from tests.fetch.registries import push
@@ -40,17 +36,6 @@ def accounts(folder: Path) -> Path:
     return disk
 
 
-async def replace(it: Rack, command: Sequence[str]) -> str:
-    """Run a command of the plugin that starts a HostReplace, and return the operation's name."""
-    process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).with_name("kubectl-unbounded")),
-        *(*command, "--force", "--wait=false", "-o", "json", "--kubeconfig", str(it.up.data / "kubeconfig")),
-        stdout=subprocess.PIPE,
-    )
-    out, _ = await process.communicate()
-    return str(json.loads(out)["metadata"]["name"])
-
-
 async def test_foreign_disk_is_refused_until_its_erasure_is_permitted(net: Segment, tmp_path: Path) -> None:
     layout = built("host-debian12/oci")
     if layout is None:
@@ -69,7 +54,7 @@ async def test_foreign_disk_is_refused_until_its_erasure_is_permitted(net: Segme
 
         permitting = re.search(r"kubectl unbounded (machine replace \S+ --erase-disk [^\s;]+)", refused["message"])
         assert permitting is not None, refused
-        name = await replace(it, permitting[1].split())
+        name = await it.replace(*permitting[1].split())
         status = await it.ended("HostReplace", name=name, within_s=REPLACES_S)
         assert status["phase"] == "Complete", status
         assert seen(status) >= SEEN

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +13,7 @@ from cryptography.x509 import load_pem_x509_csr
 from scripts import packages
 
 from tests.boot.rack import MACHINE, SEEN, Rack, blank_disk, rack, seen
-from tests.boot.thin import DISK_BYTES, joining_image, thin_image
+from tests.boot.thin import DISK_BYTES, joining_image, other_loader, thin_image
 from tests.cli.running import KUBECTL
 from tests.fetch.layers import Built, files, from_layout, with_layer
 from tests.fetch.registries import push
@@ -34,6 +36,7 @@ pytestmark = [
 VERSION: Final = "1.34.0"
 BOOTS_S: Final = 300.0  # alone it takes a tenth of that; where others work as well, the firmware gets little of a CPU
 MAC: Final = "52:54:00:00:00:0a"
+REPLACES_S: Final = 600.0
 SEEN_NODE: Final = "the Node is Ready since the new boot"
 
 
@@ -140,10 +143,67 @@ async def test_machine_with_tpm_is_reimaged_by_pxe_attests_and_joins(net: Segmen
         await it.machine.shows("agent: error: node file system: ", within_s=1)
         await is_reimaged(it, "Pxe")
         await is_joined(it)
+        assert await quoted(it, "reference") == read_pcrs(it)
+        assert (await it.conditions())["BootChanged"] == ("False", "Recorded")
         await it.ask("HostPowerOff")
         await it.machine.shows("guest: button", since=at, within_s=60)
         assert (await it.ended("HostPowerOff", within_s=60))["phase"] == "Complete"
         assert not it.machine.running
+
+
+async def quoted(it: Rack, part: str) -> dict[int, str]:
+    """Return the values of the PCRs in status.tpm.reference or status.tpm.quote."""
+    return {
+        one["number"]: one["sha256"] for one in (await it.up.get("machine", MACHINE))["status"]["tpm"][part]["pcrs"]
+    }
+
+
+def read_pcrs(it: Rack) -> dict[int, str]:
+    """Return the values that the kernel of the installed system read last."""
+    found = re.findall(r"guest: pcr (\d+) is ([0-9A-F]{64})", it.machine.console())
+    return {int(number): value.lower() for number, value in found}
+
+
+@pytest.mark.soak  # four installations
+async def test_changed_boot_loader_gets_no_token_until_it_is_accepted(net: Segment, tmp_path: Path) -> None:
+    agent = agent_release()
+    hardware = Hardware(mac=MAC, disk=blank_disk(tmp_path, DISK_BYTES), tpm=True, memory_mib=768)
+    async with rack(hardware, net, tmp_path) as it:
+        await push(it.registry, "images/joining", "v1", joining_image(agent))
+        await push(it.registry, "images/joining", "v2", joining_image(agent, loader=other_loader()))
+        nowhere = f"{net.address}:8880/no/root-file-system:v1"
+        required = {"attestation": {"pcrPolicy": "Required"}}
+        await it.add_machine("images/joining:v1", agent={"image": nowhere}, pxe=required)
+        await it.ask("HostReplace")
+        status = await it.ended("HostReplace", within_s=REPLACES_S)
+        assert status["phase"] == "Complete", status
+        first = read_pcrs(it)
+        assert await quoted(it, "reference") == first
+        same = await it.ended("", name=await it.replace("machine", "replace", MACHINE), within_s=REPLACES_S)
+        assert same["phase"] == "Complete", same
+        assert (await it.conditions())["BootChanged"] == ("False", "Unchanged")
+
+        token = (await it.up.get("machine", MACHINE))["status"]["bootstrapTokenID"]
+        change = {"spec": {"pxe": {"image": f"{it.registry}/images/joining:v2"}}}
+        await it.up.kubectl("patch", "machine", MACHINE, "--type=merge", "-p", json.dumps(change))
+        refused = await it.ended("", name=await it.replace("machine", "replace", MACHINE), within_s=REPLACES_S)
+        assert (refused["phase"], refused["reason"]) == ("Failed", "NotAttested"), refused
+        assert "with another image: PCR 4 (boot loader) is " in refused["message"]
+        changed = {number for number, value in read_pcrs(it).items() if value != first[number]}
+        assert changed == {4}
+        machine = await it.up.get("machine", MACHINE)
+        assert machine["status"]["bootstrapTokenID"] == token
+        assert (await it.conditions())["Attested"] == ("False", "PCRMismatch")
+        assert await quoted(it, "reference") == first
+        assert await quoted(it, "quote") == read_pcrs(it)
+
+        accepting = re.search(r"^kubectl unbounded (machine replace .+)$", refused["message"], re.MULTILINE)
+        assert accepting is not None, refused
+        accepted = await it.ended("", name=await it.replace(*accepting[1].split()), within_s=REPLACES_S)
+        assert accepted["phase"] == "Complete", accepted
+        assert any(each["what"].endswith(" accepted the PCRs of this boot") for each in accepted["evidence"]), accepted
+        assert await quoted(it, "reference") == read_pcrs(it)
+        assert (await it.conditions())["Attested"] == ("True", "Succeeded")
 
 
 async def certificates_asked(it: Rack) -> dict[str, Any]:

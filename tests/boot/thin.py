@@ -58,6 +58,7 @@ tell cloudinit/log '{"name": "modules-final", "event_type": "finish", "result": 
 """
 STANDS_IN: Final = ("systemctl", "machinectl", "nft", "ip")
 """What a host has and this one has not: here programs that say yes to everything and print nothing."""
+PCRS: Final = (*range(8), 11, 12)
 JOINS: Final = f"""
 mkdir -p /etc/cloud /usr/local/bin /var/lib /run
 cat /proc/sys/kernel/random/uuid | tr -d - >/etc/machine-id
@@ -65,6 +66,9 @@ for each in {" ".join(STANDS_IN)}; do
   rm -f /bin/$each; printf '#!/bin/busybox sh\\nexit 0\\n' >/bin/$each; chmod 755 /bin/$each
 done
 cp /left/unbounded-agent /usr/local/bin/; chmod 755 /usr/local/bin/unbounded-agent
+for each in {" ".join(map(str, PCRS))}; do
+  echo "guest: pcr $each is $(cat /sys/class/tpm/tpm0/pcr-sha256/$each)"
+done
 echo "guest: the agent starts"
 /usr/local/bin/unbounded-agent start --config /left/agent.json --ignore-preflight-errors all 2>&1 | sed 's/^/agent: /'
 echo "guest: the agent's start has ended"
@@ -81,10 +85,23 @@ def thin_image() -> Built:
     return _image(INSTALL.replace("LEAVES", ""), installed_disk(INSTALLED), {})
 
 
-def joining_image(agent: AgentRelease) -> Built:
-    """The same with the agent: the installer leaves it, and the configuration that is rendered for the Machine."""
+def other_loader() -> bytes:
+    """GRUB with one changed letter, which its signature does not cover: a firmware without Secure Boot starts it."""
+    return _loader().replace(b"cannot be run in DOS mode", b"cannot be run in DOS Mode", 1)
+
+
+def _loader() -> bytes:
+    return needed("usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed").read_bytes()
+
+
+def joining_image(agent: AgentRelease, *, loader: bytes | None = None) -> Built:
+    """The same with the agent: the installer leaves it, and the configuration that is rendered for the Machine.
+
+    Args:
+        loader: of the installed system; None for GRUB.
+    """
     more = {"agent.json.tmpl": b"{{ .AgentConfigJSON }}", "unbounded-agent": agent.file.read_bytes()}
-    disk = installed_disk(JOINING, system_libraries(agent))
+    disk = installed_disk(JOINING, system_libraries(agent), loader)
     return _image(INSTALL.replace("LEAVES", "agent.json unbounded-agent"), disk, more)
 
 
@@ -103,11 +120,11 @@ def _image(install: str, disk: bytes, more: Mapping[str, bytes]) -> Built:
     return image([files({f"disk/{name}": body for name, body in content.items()})])
 
 
-def installed_disk(script: str, more: Mapping[str, bytes] | None = None) -> bytes:
+def installed_disk(script: str, more: Mapping[str, bytes] | None = None, loader: bytes | None = None) -> bytes:
     """Firmware takes GRUB from it, and GRUB the kernel; `more` is for the file system of the RAM disk."""
     return fat_disk(
         {
-            "EFI/BOOT/BOOTX64.EFI": needed("usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed").read_bytes(),
+            "EFI/BOOT/BOOTX64.EFI": loader or _loader(),
             "EFI/DEBIAN/GRUB.CFG": grub_config("console=ttyS0 quiet panic=1"),
             "VMLINUZ": kernel(),
             "INITRD.GZ": ram_disk(script, more),
