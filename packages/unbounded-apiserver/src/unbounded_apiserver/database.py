@@ -241,15 +241,16 @@ def copy_to(database: DatabaseConnection, target: Path) -> None:
 
     Raises sqlite3.Error, OSError.
     """
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    beside.unlink(missing_ok=True)
-    os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # VACUUM fills an empty file
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    # VACUUM fills an empty file
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
-        database.execute("VACUUM INTO ?", (str(beside),))
-        data_dir.sync_file(beside)
-        move_durably(beside, target)
+        database.execute("VACUUM INTO ?", (str(temporary),))
+        data_dir.sync_file(temporary)
+        move_durably(temporary, target)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

@@ -132,14 +132,14 @@ def read(*texts: str, package: str = CORE, known: Mapping[str, TypeDesc] | None 
     last = ""
     members: dict[str, dict[str, StructField]] = {}
     found: dict[str, TypeDesc] = {**_SCALARS, **COMMON, **(known or {})}
-    begun: list[tuple[str, str]] = []  # a type, and the line of one of its fields
+    pending: list[tuple[str, str]] = []  # a type, and the line of one of its fields
     for line in "\n".join(texts).splitlines():
         if line.startswith("  "):
-            begun.append((last, line))
+            pending.append((last, line))
         elif line:
             last, base = _begin(line, members, found, package)
-            begun += [(last, inherited) for owner, inherited in begun if owner == base]
-    for name, line in begun:
+            pending += [(last, inherited) for owner, inherited in pending if owner == base]
+    for name, line in pending:
         field = _match(_FIELD, line)
         shape = _shape(field["type"], found)
         members[name][field["name"]] = StructField(

@@ -104,7 +104,9 @@ class Watchers(Generic[T]):
         return lambda: self._leave(term, token)
 
     def __len__(self) -> int:
-        return len(self._of_all) + sum(len(told) for values in self._of_some.values() for told in values.values())
+        return len(self._of_all) + sum(
+            len(watchers) for values in self._of_some.values() for watchers in values.values()
+        )
 
     def affected(self, before: Indexed | None, after: Indexed) -> Iterator[T]:
         """Yield the listeners for the replacement of `before` by `after`."""

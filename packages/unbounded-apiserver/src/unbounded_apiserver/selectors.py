@@ -162,9 +162,9 @@ def _wrong(field: str, value: str, why: tuple[str, ...]) -> str:
 
 
 def _check(complaints: list[str]) -> None:
-    said = list(dict.fromkeys(filter(None, complaints)))
-    if said:
-        listed = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
+    distinct = list(dict.fromkeys(filter(None, complaints)))
+    if distinct:
+        listed = distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
         raise BadSelector(f"unable to parse requirement: {listed}")
 
 

@@ -27,9 +27,9 @@ log = Log(__name__)
 class Compacted(Exception):
     """History before `oldest` is gone."""
 
-    def __init__(self, asked: int, oldest: int) -> None:
-        super().__init__(f"too old resource version: {asked} ({oldest})")
-        self.requested = asked
+    def __init__(self, requested: int, oldest: int) -> None:
+        super().__init__(f"too old resource version: {requested} ({oldest})")
+        self.requested = requested
         self.oldest = oldest
 
 
@@ -212,9 +212,9 @@ class Store:
 
     def _flush(self) -> None:
         """Pass all writes of this turn of the event loop to the journal together, which wakes its thread once."""
-        begun, self._unsent = self._unsent, []
-        if self._journal is not None and begun:
-            self._journal.append(begun)
+        unsent, self._unsent = self._unsent, []
+        if self._journal is not None and unsent:
+            self._journal.append(unsent)
 
     def remove(self, resource: str, record: StoredObject) -> asyncio.Future[StoredObject]:
         """Begin a deletion; watchers get the object as last stored, with its last finalizer."""

@@ -182,8 +182,8 @@ class Writes:
         except RecursionError as error:
             raise status.bad_request("exceeded max depth") from error
         shown = field_errors.go_text(gojson.decode(data)) if kind == patches.STRATEGIC else ""
-        said = patches.strict_errors(kind, data) if options.validation != "Ignore" else ()
-        obj = decoding.decode_patched(resource, patched, options, shown, said)
+        complaints = patches.strict_errors(kind, data) if options.validation != "Ignore" else ()
+        obj = decoding.decode_patched(resource, patched, options, shown, complaints)
         meta = obj["metadata"]
         _check_name(target, meta)
         _place(resource, target.namespace, meta)
@@ -333,8 +333,8 @@ def _encoded(obj: Object, owners: ManagedFields, revision: int) -> bytes:
 def is_deletion_complete(obj: Object) -> bool:
     """Return whether an object is being deleted and has no finalizer or grace period left."""
     meta = obj["metadata"]
-    held = meta.get("finalizers") or (obj["kind"] == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
-    return "deletionTimestamp" in meta and not held and not meta.get("deletionGracePeriodSeconds")
+    finalizers = meta.get("finalizers") or (obj["kind"] == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
+    return "deletionTimestamp" in meta and not finalizers and not meta.get("deletionGracePeriodSeconds")
 
 
 def _expected_revision(target: WriteTarget, meta: Object) -> int:

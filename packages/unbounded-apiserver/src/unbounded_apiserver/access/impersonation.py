@@ -51,8 +51,8 @@ class ImpersonationRequest:
 
         extra = ", ".join(f'"{key}":{go(tuple(values))}' for key, values in self.extra.items())
         shown = f"map[string][]string{{{extra}}}" if extra else "map[string][]string(nil)"
-        asked = f'&user.DefaultInfo{{Name:"", UID:"{self.uid}", Groups:{go(self.groups)}, Extra:{shown}}}'
-        return status.bad_request(f"requested {asked} without impersonating a user name")
+        user = f'&user.DefaultInfo{{Name:"", UID:"{self.uid}", Groups:{go(self.groups)}, Extra:{shown}}}'
+        return status.bad_request(f"requested {user} without impersonating a user name")
 
     def required_attributes(self) -> list[AuthAttributes]:
         """Return the attributes that the authenticated user must be allowed."""

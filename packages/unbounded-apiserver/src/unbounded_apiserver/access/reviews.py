@@ -67,13 +67,13 @@ class Reviews:
         namespace = review["spec"].get("namespace", "")
         if not namespace:
             raise status.bad_request("no namespace on request")
-        held = dict.fromkeys(self._book.user_rules(user, namespace))
+        rules = dict.fromkeys(self._book.user_rules(user, namespace))
         if MASTERS in user.groups:
-            held = dict.fromkeys((*EVERYTHING, *held))
+            rules = dict.fromkeys((*EVERYTHING, *rules))
         review["spec"] = {}
         review["status"] = {
-            "resourceRules": [rule.write() for rule in held if not rule.urls],
-            "nonResourceRules": [rule.write() for rule in held if rule.urls],
+            "resourceRules": [rule.write() for rule in rules if not rule.urls],
+            "nonResourceRules": [rule.write() for rule in rules if rule.urls],
             "incomplete": False,
         }
         if node_of(user) is not None:  # the rights of a node depend on the objects
@@ -92,8 +92,8 @@ class Reviews:
         if found is None:
             review["status"] = {"user": {}, "error": "invalid bearer token"}
             return
-        meant = [audience for audience in self._tokens.audiences(token) if audience in audiences]
-        review["status"] = {"authenticated": True, "user": found.info(), "audiences": meant}
+        accepted = [audience for audience in self._tokens.audiences(token) if audience in audiences]
+        review["status"] = {"authenticated": True, "user": found.info(), "audiences": accepted}
 
 
 def _attributes(spec: Object) -> AuthAttributes:

@@ -76,11 +76,11 @@ EVERYTHING: Final = (PolicyRule((ALL,), (ALL,), (ALL,)), PolicyRule((ALL,), urls
 _FIELDS: Final = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
 
 
-def uncovered_rules(held: Sequence[PolicyRule], desired: Iterable[PolicyRule]) -> list[PolicyRule]:
+def uncovered_rules(granted: Sequence[PolicyRule], desired: Iterable[PolicyRule]) -> list[PolicyRule]:
     """Return the rights of `desired` that no rule of `held` covers; verbs of one resource are joined."""
     found: dict[PolicyRule, list[str]] = {}
     for simple in itertools.chain.from_iterable(rule.expand() for rule in desired):
-        if not any(rule.covers(simple) for rule in held):
+        if not any(rule.covers(simple) for rule in granted):
             verbs = found.setdefault(replace(simple, verbs=()), [])
             if simple.verbs[0] not in verbs:
                 verbs.append(simple.verbs[0])

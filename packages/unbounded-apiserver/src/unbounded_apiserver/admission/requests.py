@@ -51,11 +51,11 @@ class AdmissionRequest:
         """Return the AdmissionRequest, with the resource in the policy's version; empty fields are absent."""
         resource, (group, _, kind) = self.resource, self.kind
         own = self.kind[:2] != (resource.group, resource.version)
-        told = self._request_fields
+        fields = self._request_fields
         return {
             "kind": {"group": group, "version": self.kind[1] if own else version, "kind": kind},
             "resource": {"group": resource.group, "version": version, "resource": resource.plural},
-            **told,
+            **fields,
         }
 
     @cached_property

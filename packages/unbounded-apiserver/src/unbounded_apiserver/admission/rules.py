@@ -229,9 +229,9 @@ def _audit_annotations(name: str, annotations: Sequence[Part], environment: Envi
         if not name:
             yield field_errors.invalid(f"{where}.key", key, "requires metadata.name be non-empty")
         else:
-            whole = f"{name}/{key}"
+            full_key = f"{name}/{key}"
             yield from (
-                field_errors.invalid(f"{where}.key", whole, why) for why in name_validation.qualified_name(whole)
+                field_errors.invalid(f"{where}.key", full_key, why) for why in name_validation.qualified_name(full_key)
             )
         yield from _value_expression(annotation["valueExpression"], environment, f"{where}.valueExpression")
         if key in seen:

@@ -245,10 +245,10 @@ def _conditions(obj: Object) -> Conditions:
 
 def _preserve(found: Conditions, before: Conditions, kind: str) -> None:
     """Restore the old conditions of a type; the rules reject added or removed ones."""
-    kept = [condition for condition in before if condition["type"] == kind]
+    preserved = [condition for condition in before if condition["type"] == kind]
     places = [index for index, condition in enumerate(found) if condition["type"] == kind]
-    if len(kept) == len(places):
-        for index, condition in zip(places, kept, strict=True):
+    if len(preserved) == len(places):
+        for index, condition in zip(places, preserved, strict=True):
             found[index] = condition
 
 

@@ -76,9 +76,9 @@ class DefinitionController:
         """Return the accepted names, and the condition NamesAccepted."""
         records = self._store.snapshot(DEFINITIONS.name).with_prefix("")
         others = [record.decode() for record in records if record.key != definition["metadata"]["name"]]
-        held = (definition["status"] or {}).get("acceptedNames") or {}
+        accepted = (definition["status"] or {}).get("acceptedNames") or {}
         builtin = self._catalog.builtin(definition["spec"]["group"])
-        return accepted_names(definition["spec"]["names"], held, *_taken_names(definition, others, builtin))
+        return accepted_names(definition["spec"]["names"], accepted, *_taken_names(definition, others, builtin))
 
     def _is_builtin(self, definition: Object) -> bool:
         """Return whether an earlier server, without this built-in resource, may have established a definition of it."""

@@ -208,10 +208,10 @@ class GarbageCollector:
         if resource is None or (resource.namespaced and not dependent.namespace):
             return _OwnerState.UNKNOWN
         record = self._store.get(resource.name, resource.key(dependent.namespace, owner.name))
-        held = _meta(record) if record is not None else None
-        if held is None or held.uid != owner.uid:
+        meta = _meta(record) if record is not None else None
+        if meta is None or meta.uid != owner.uid:
             return _OwnerState.GONE
-        return _OwnerState.DELETING if held.waits_for(metadata.FOREGROUND) else _OwnerState.PRESENT
+        return _OwnerState.DELETING if meta.waits_for(metadata.FOREGROUND) else _OwnerState.PRESENT
 
     def _in_cycle(self, meta: _Meta) -> bool:
         """Return whether a dependent waits for its own dependents, among which this object may be."""
@@ -227,15 +227,15 @@ class GarbageCollector:
 
     async def _await_dependents(self, place: ResourceKey, meta: _Meta) -> None:
         """Queue the dependents; if none is left that blocks this object, remove its finalizer."""
-        held = False
+        is_blocked = False
         for dependent in tuple(self._dependents.get(meta.uid, ())):
             record = self._store.get(*dependent)
             if record is not None:
                 known = _meta(record)
-                held |= known.blocks(meta.uid)
+                is_blocked |= known.blocks(meta.uid)
                 if known.deletion_timestamp is None:
                     self._queue.add(dependent)
-        if not held:
+        if not is_blocked:
             await self._edit(place, lambda obj: _drop_finalizer(obj, metadata.FOREGROUND))
 
     async def _delete(self, place: ResourceKey, record: StoredObject, uid: str, policy: str = "") -> None:
@@ -263,10 +263,10 @@ class GarbageCollector:
 
 
 def _drop_owners(obj: Object, uids: set[str]) -> None:
-    kept = [o for o in obj["metadata"].get("ownerReferences", ()) if o["uid"] not in uids]
+    owners = [o for o in obj["metadata"].get("ownerReferences", ()) if o["uid"] not in uids]
     obj["metadata"].pop("ownerReferences", None)
-    if kept:
-        obj["metadata"]["ownerReferences"] = kept
+    if owners:
+        obj["metadata"]["ownerReferences"] = owners
 
 
 def _unblock_owners(obj: Object) -> None:
@@ -276,7 +276,7 @@ def _unblock_owners(obj: Object) -> None:
 
 
 def _drop_finalizer(obj: Object, finalizer: str) -> None:
-    kept = [f for f in obj["metadata"].get("finalizers", ()) if f != finalizer]
+    finalizers = [f for f in obj["metadata"].get("finalizers", ()) if f != finalizer]
     obj["metadata"].pop("finalizers", None)
-    if kept:
-        obj["metadata"]["finalizers"] = kept
+    if finalizers:
+        obj["metadata"]["finalizers"] = finalizers

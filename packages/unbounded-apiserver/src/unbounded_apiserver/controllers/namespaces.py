@@ -76,8 +76,8 @@ class NamespaceController:
             status["conditions"] = merge_conditions(status.get("conditions", ()), conditions, self._now())
             namespace["status"] = status
             if not left:
-                kept = [f for f in namespace.get("spec", {}).get("finalizers", ()) if f != FINALIZER]
-                namespace["spec"] = {"finalizers": kept} if kept else {}
+                finalizers = [f for f in namespace.get("spec", {}).get("finalizers", ()) if f != FINALIZER]
+                namespace["spec"] = {"finalizers": finalizers} if finalizers else {}
 
         await self._writes.edit(WriteTarget(NAMESPACES, "", name), edit)
 
@@ -113,7 +113,7 @@ def _conditions(left: dict[str, list[StoredObject]]) -> Iterable[Object]:
         for record in records:
             for finalizer in record.decode()["metadata"].get("finalizers", ()):
                 counts[finalizer] = counts.get(finalizer, 0) + 1
-    held = ", ".join(f"{name} in {count} resource instances" for name, count in sorted(counts.items()))
+    remaining = ", ".join(f"{name} in {count} resource instances" for name, count in sorted(counts.items()))
     yield _false("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered")
     words = "All legacy kube types successfully parsed"
     yield _false("NamespaceDeletionGroupVersionParsingFailure", "ParsedGroupVersions", words)
@@ -124,8 +124,8 @@ def _conditions(left: dict[str, list[StoredObject]]) -> Iterable[Object]:
         yield {"type": "NamespaceContentRemaining", "status": "True", "reason": "SomeResourcesRemain", "message": words}
     else:
         yield _false("NamespaceContentRemaining", "ContentRemoved", "All content successfully removed")
-    if held:
-        words = f"Some content in the namespace has finalizers remaining: {held}"
+    if remaining:
+        words = f"Some content in the namespace has finalizers remaining: {remaining}"
         yield {
             "type": "NamespaceFinalizersRemaining",
             "status": "True",

@@ -124,8 +124,8 @@ def _verbs(resource: Resource) -> list[str]:
 
 
 def _subresources(resource: Resource) -> list[tuple[str, list[str]]]:
-    asked = [(name, ["create"]) for name in resource.transient]
-    return [*asked, *((name, list(part.verbs)) for name, part in resource.subresources.items())]
+    transient = [(name, ["create"]) for name in resource.transient]
+    return [*transient, *((name, list(part.verbs)) for name, part in resource.subresources.items())]
 
 
 def roots(catalog: Catalog) -> dict[str, list[str]]:

@@ -152,16 +152,16 @@ class ApiMetrics(Collector):
             "Requests by response code; 0 for requests without a response.",
             labels=(*_REQUEST, "code"),
         )
-        for (asked, code), count in tuple(self._requests.codes.items()):
-            total.add_metric([*astuple(asked), str(code)], count)
+        for (labels, code), count in tuple(self._requests.codes.items()):
+            total.add_metric([*astuple(labels), str(code)], count)
         yield total
         took = HistogramMetricFamily(
             "apiserver_request_duration_seconds",
             "Duration of requests, without watches and streams of kubelets.",
             labels=_REQUEST,
         )
-        for asked, histogram in tuple(self._requests.durations.items()):
-            took.add_metric(astuple(asked), histogram.cumulative(), histogram.seconds)
+        for labels, histogram in tuple(self._requests.durations.items()):
+            took.add_metric(astuple(labels), histogram.cumulative(), histogram.seconds)
         yield took
 
     def _of_connections(self) -> Iterator[Metric]:

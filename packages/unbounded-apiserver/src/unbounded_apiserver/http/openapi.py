@@ -182,9 +182,9 @@ class _Components:
         else:
             self.found[name] = self._custom(resource)
         self.found[name]["x-kubernetes-group-version-kind"] = [_kind(resource)]
-        for asked in resource.transient.values():
-            if isinstance(asked.type, BuiltInType):
-                self.found[self.shape(asked.type.shape)]["x-kubernetes-group-version-kind"] = [_kind(asked)]
+        for transient in resource.transient.values():
+            if isinstance(transient.type, BuiltInType):
+                self.found[self.shape(transient.type.shape)]["x-kubernetes-group-version-kind"] = [_kind(transient)]
         if "list" not in resource.verbs:
             return
         self.found[f"{name}List"] = {
@@ -369,11 +369,11 @@ def _collection(resource: Resource) -> Schema:
 
 def _item(resource: Resource, subresource: str) -> Schema:
     name = schema_name(resource)
-    said = subresource.capitalize()
+    suffix = subresource.capitalize()
     operations = {
-        "get": _verb(resource, "read", said, (), name),
-        "put": _verb(resource, "replace", said, _WRITE_PARAMETERS, name, body=True),
-        "patch": _verb(resource, "patch", said, (*_WRITE_PARAMETERS, ("force", "boolean", "Take over.")), name),
+        "get": _verb(resource, "read", suffix, (), name),
+        "put": _verb(resource, "replace", suffix, _WRITE_PARAMETERS, name, body=True),
+        "patch": _verb(resource, "patch", suffix, (*_WRITE_PARAMETERS, ("force", "boolean", "Take over.")), name),
     }
     kinds = [patches.JSON, patches.MERGE]
     if resource.type.shape is not None:
@@ -415,10 +415,10 @@ def _verb(
 
 
 def _operation(name: str, about: str, parameters: list[Schema], answer: str = "") -> Schema:
-    said: Schema = {"description": "OK"}
+    response: Schema = {"description": "OK"}
     if answer:
-        said["content"] = {"application/json": {"schema": {"$ref": V3 + answer}}}
-    return {"operationId": name, "description": about, "parameters": parameters, "responses": {"200": said}}
+        response["content"] = {"application/json": {"schema": {"$ref": V3 + answer}}}
+    return {"operationId": name, "description": about, "parameters": parameters, "responses": {"200": response}}
 
 
 def _parameter(name: str, kind: str, about: str, where: str = "query") -> Schema:

@@ -145,9 +145,9 @@ async def _within(end: float, request: web.BaseRequest, sending: Awaitable[None]
 
 def _parts(reply: HttpReply) -> Iterator[Part]:
     """Yield the answer in parts, so that a long list neither blocks other requests nor is in memory three times."""
-    whole = memoryview(reply.body)
-    for start in range(0, len(whole), PART_BYTES):
-        yield whole[start : start + PART_BYTES]
+    body = memoryview(reply.body)
+    for start in range(0, len(body), PART_BYTES):
+        yield body[start : start + PART_BYTES]
     yield from reply.more_body or ()
 
 

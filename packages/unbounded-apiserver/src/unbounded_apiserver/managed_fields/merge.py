@@ -246,13 +246,13 @@ def _merge_items(kind: SetKind | MapListKind, live: list[Any], config: list[Any]
     return result + [merged[name] for name in todo]
 
 
-def remove(kind: MergeKind, value: Any, gone: FieldSet) -> Any:
+def remove(kind: MergeKind, value: Any, removed: FieldSet) -> Any:
     """Return the value without the fields and elements of the set, and all that is below them."""
     match _actual(kind, value):
         case ObjectKind(declared=declared, rest=rest) if isinstance(value, dict):
             kept = {}
             for name, inner in value.items():
-                node = gone.get(f"f:{name}")
+                node = removed.get(f"f:{name}")
                 if node is None:
                     kept[name] = inner
                 elif not fieldsets.is_member(node):
@@ -261,7 +261,7 @@ def remove(kind: MergeKind, value: Any, gone: FieldSet) -> Any:
         case (SetKind() | MapListKind()) as inner if isinstance(value, list):
             items = []
             for item in value:
-                node = gone.get(element_of(inner, item))
+                node = removed.get(element_of(inner, item))
                 if node is None:
                     items.append(item)
                 elif not fieldsets.is_member(node):

@@ -124,15 +124,15 @@ def int_or_string(raw: Raw, nullable: bool) -> Check:
 
 def number(raw: Raw, name: str, nullable: bool) -> Check:
     checks = number_checks(raw)
-    whole = name == "integer"
+    is_integer = name == "integer"
     format_name = raw.get("format", "")
     if format_name not in _INTEGER_FORMATS and format_name not in _FLOAT_FORMATS:
         format_name = ""
-    expected = f"{name} with format {format_name}" if whole and format_name else f"{name} (default format)"
+    expected = f"{name} with format {format_name}" if is_integer and format_name else f"{name} (default format)"
 
     def check(value: Any, path: Path, out: list[SchemaProblem]) -> None:
         kind = type(value)
-        if kind is not int and not (kind is float and (not whole or value.is_integer())):
+        if kind is not int and not (kind is float and (not is_integer or value.is_integer())):
             if value is None and nullable:
                 return
             _misformatted(value, name, format_name, path, out)

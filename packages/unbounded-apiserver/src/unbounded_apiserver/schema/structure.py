@@ -243,10 +243,10 @@ def _extension_errors(raw: Raw, path: str, level: str) -> Iterator[FieldError]:
 def _resource_errors(raw: Raw, path: str, level: str) -> Iterator[FieldError]:
     """Check the types of apiVersion, kind and metadata at the root of a resource."""
     properties = raw.get("properties") or {}
-    for name, wanted in (("kind", "string"), ("apiVersion", "string"), ("metadata", "object")):
-        if name in properties and properties[name].get("type") != wanted:
+    for name, expected in (("kind", "string"), ("apiVersion", "string"), ("metadata", "object")):
+        if name in properties and properties[name].get("type") != expected:
             found = properties[name].get("type", "")
-            yield invalid(f"{path}.properties[{name}].type", found, f"must be {wanted}")
+            yield invalid(f"{path}.properties[{name}].type", found, f"must be {expected}")
     metadata = properties.get("metadata")
     if level == "root" and metadata is not None:
         rest = {word: value for word, value in metadata.items() if word not in ("type", "description", "default")}

@@ -110,8 +110,8 @@ def _pod_gates(pod: Object) -> str:
     gates = [gate["conditionType"] for gate in pod["spec"].get("readinessGates", ())]
     if not gates:
         return "<none>"
-    held = {c["type"] for c in pod["status"].get("conditions", ()) if c["status"] == "True"}
-    return f"{sum(gate in held for gate in gates)}/{len(gates)}"
+    true_conditions = {c["type"] for c in pod["status"].get("conditions", ()) if c["status"] == "True"}
+    return f"{sum(gate in true_conditions for gate in gates)}/{len(gates)}"
 
 
 POD: Final = (

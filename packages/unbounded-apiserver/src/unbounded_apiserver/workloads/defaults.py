@@ -72,8 +72,8 @@ def _default_container(container: Object) -> None:
 
 
 def _default_handler(handler: Object) -> None:
-    if (asked := handler.get("httpGet")) is not None:
-        _fill(asked, {"path": "/", "scheme": "HTTP"})
+    if (http_get := handler.get("httpGet")) is not None:
+        _fill(http_get, {"path": "/", "scheme": "HTTP"})
 
 
 def _default_reference(source: Object) -> None:

@@ -321,10 +321,10 @@ Eviction: Requests that a pod leaves its node.
 def service_class(spec: Object) -> str:
     """Return the QoS class Guaranteed, Burstable or BestEffort, by which a node evicts Pods when memory runs out."""
     amounts = [container["resources"] for container in containers({**spec, "ephemeralContainers": ()})]
-    asked = [{what: _computed(amount.get(what, {})) for what in ("requests", "limits")} for amount in amounts]
-    if not any(amount["requests"] or amount["limits"] for amount in asked):
+    computed = [{what: _computed(amount.get(what, {})) for what in ("requests", "limits")} for amount in amounts]
+    if not any(amount["requests"] or amount["limits"] for amount in computed):
         return "BestEffort"
-    if all(a["limits"].keys() == _COMPUTED and a["requests"] == a["limits"] for a in asked):
+    if all(a["limits"].keys() == _COMPUTED and a["requests"] == a["limits"] for a in computed):
         return "Guaranteed"
     return "Burstable"
 

@@ -123,19 +123,19 @@ class ArtifactCache:
                 source.
             Transient: the source does not answer, and the artifact is not on the disk.
         """
-        held = await run_in_thread(self._cached, artifact)
-        if held is not None and (artifact.fixed or artifact.sha256):
-            return held
+        cached = await run_in_thread(self._cached, artifact)
+        if cached is not None and (artifact.fixed or artifact.sha256):
+            return cached
         try:
-            desired = await self._published(artifact, held is not None)
-            if held is not None and desired == held.digest:
-                return held
+            desired = await self._published(artifact, cached is not None)
+            if cached is not None and desired == cached.digest:
+                return cached
             return await self._fetch(artifact, desired, report)
         except Transient as failure:
-            if held is None:
+            if cached is None:
                 raise
             log.warning("cannot look up artifact; using the local one", error=failure, artifact=artifact.name)
-            return held
+            return cached
 
     def _cached(self, artifact: Artifact) -> Fetched | None:
         given = self._shelf.note(_ArtifactNote, _key(artifact))
@@ -145,12 +145,12 @@ class ArtifactCache:
         self._shelf.used(_key(artifact))
         return Fetched(artifact, self._shelf.path(digest), digest, given.checked or bool(artifact.sha256))
 
-    async def _published(self, artifact: Artifact, held: bool) -> Digest | None:
+    async def _published(self, artifact: Artifact, is_cached: bool) -> Digest | None:
         """Return the required digest; None where neither configuration nor source has one."""
         if artifact.sha256:
             return Digest("sha256", artifact.sha256)
         url, named = artifact.checksum_url, redacted_url(artifact.checksum_url)
-        web = self._brief if held else self._web
+        web = self._brief if is_cached else self._web
         try:
             text = await web.retry(named, lambda: _text(web, url))
         except (NotPublished, Denied):  # object stores answer 403 for missing objects
@@ -171,9 +171,9 @@ class ArtifactCache:
         return await self._record(artifact, desired, checked=True)
 
     async def _download(self, artifact: Artifact, desired: Digest | None, place: Path, report: OnProgress) -> Digest:
-        asked = Download((artifact.url,), desired.hex if desired else "", LARGEST_BYTES, plain=True)
+        request = Download((artifact.url,), desired.hex if desired else "", LARGEST_BYTES, plain=True)
         try:
-            digest = await download(self._web, asked, place, on_bytes=_told(artifact.version, report))
+            digest = await download(self._web, request, place, on_bytes=_told(artifact.version, report))
         except Rejected as failure:
             raise Rejected(f"{artifact.name} {artifact.version}: {failure}") from failure
         report(f"{artifact.version}: fetched")

@@ -108,11 +108,11 @@ async def _end(process: Process) -> None:
 
 async def _tail(stream: asyncio.StreamReader | None) -> bytes:
     """Return the end of the output: an endless one does not fill the memory."""
-    kept = bytearray()
+    tail = bytearray()
     while stream is not None and (piece := await stream.read(_PIECE)):
-        kept += piece
-        del kept[:-LARGEST]
-    return bytes(kept)
+        tail += piece
+        del tail[:-LARGEST]
+    return bytes(tail)
 
 
 async def _feed(stream: asyncio.StreamWriter | None, content: bytes) -> None:

@@ -210,8 +210,8 @@ class StateReader:
         return path.read_text().strip() if _there(path) else ""
 
     def _ends(self, machine: str) -> str:
-        held = IdentityFiles(self._layout.identity, agent_identity(machine)).stored()
-        return rfc3339(held.ends) if held else ""
+        stored = IdentityFiles(self._layout.identity, agent_identity(machine)).stored()
+        return rfc3339(stored.ends) if stored else ""
 
     async def _node(self, slot: Slot) -> SlotState:
         layout = self._layout
@@ -372,12 +372,12 @@ def _node(node: SlotState) -> str:
 
 
 def _releases(releases: ReleasesState) -> str:
-    held = {"blue": releases.blue, "green": releases.green}
-    if not any(held.values()):
+    slots = {"blue": releases.blue, "green": releases.green}
+    if not any(slots.values()):
         return "none installed"
     marks = {"in use": releases.current, "last good": releases.last_good}
     lines = []
-    for colour, version in held.items():
+    for colour, version in slots.items():
         roles = [role for role, chosen in marks.items() if chosen == colour]
         lines.append(f"{colour} {version or 'empty'}" + (f" ({', '.join(roles)})" if roles else ""))
     return ", ".join(lines)

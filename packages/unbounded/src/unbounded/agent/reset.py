@@ -120,12 +120,12 @@ async def reset(resetting: ResetContext, report: OnProgress) -> ResetResult:
         Transient: another process holds the host's lock, or the daemon does not stop; nothing was removed, and stopped
             units run again.
     """
-    async with AsyncExitStack() as held:
+    async with AsyncExitStack() as stack:
         stopped: list[str] = []
         try:
             if await _daemon_holds(resetting):  # its end frees the lock; another holder would not justify the stop
                 await _stop_daemon(resetting, stopped)
-            await held.enter_async_context(host_lock(resetting.layout, COMMAND))
+            await stack.enter_async_context(host_lock(resetting.layout, COMMAND))
             await _stop_daemon(resetting, stopped)
         except BaseException:
             await _start_again(resetting, stopped)

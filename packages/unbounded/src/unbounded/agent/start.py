@@ -254,17 +254,17 @@ async def wait_node(api: Api, nodes: Nodes, name: str, report: OnProgress, *, wi
     while True:
         slots = [await nodes.observe(slot) for slot in Slot]
         running = next((one for one in slots if one.running), None)
-        seen = await _observe_node(api, nodes, running, name)
-        if isinstance(seen, Node):
+        observation = await _observe_node(api, nodes, running, name)
+        if isinstance(observation, Node):
             lacks = "" if before in (None, running) else "the Machine changes too often"
             # equal twice in a row: a machine that crashes soon after its start does not count
             if running == before and running is not None:
                 lacks = await nodes.sandbox_trouble(running.slot)
                 if not lacks:
-                    return f"Node {name} exists{_unready(seen)}; a Pod sandbox ran in {running.slot}"
+                    return f"Node {name} exists{_unready(observation)}; a Pod sandbox ran in {running.slot}"
             before = running
         else:
-            before, lacks = None, seen
+            before, lacks = None, observation
         if lacks:
             if loop.time() >= until:
                 later = "the daemon manages it from now on"

@@ -46,9 +46,9 @@ class CurrentPhase(NamedTuple):
 
     def change(self, status: MachineStatus) -> dict[str, str | None]:
         """Return the status fields that change; empty where the status is up to date."""
-        told = {"phase": str(self.phase), "message": fit_message(self.message), "reason": self.reason or None}
+        fields = {"phase": str(self.phase), "message": fit_message(self.message), "reason": self.reason or None}
         known = {"phase": status.phase, "message": status.message, "reason": status.reason}
-        return {} if told == known else told
+        return {} if fields == known else fields
 
 
 def machine_phase(

@@ -88,22 +88,22 @@ kubectl is not on PATH. From 1.32 on it will do: `apt install kubectl` on Debian
 https://kubernetes.io/docs/tasks/tools/ says how to get it."""
 
 
-def with_lab(data: Path, ended: MachineOperation, site: str) -> str:
+def with_lab(data: Path, operation: MachineOperation, site: str) -> str:
     """Suggest commands for the simulated machines of a site, after an operation on one of them."""
     manifest = data / "reboot-all.yaml"
     manifest.write_text(_REBOOT_ALL.format(site=site))
     return _commands(
         data,
-        (f"describe mop {ended.name}", "its actions, and the evidence"),
+        (f"describe mop {operation.name}", "its actions, and the evidence"),
         (f"create -f {_shown(manifest)}", "reboot all of them, two at a time"),
         ("get machines,mop -o wide", "the present state"),
     )
 
 
-def with_cloud(data: Path, ended: MachineOperation) -> str:
+def with_cloud(data: Path, operation: MachineOperation) -> str:
     """Suggest commands for machines of a simulated cloud, after an operation on one of them."""
-    machine = ended.spec.machine_ref
-    tried = _commands(data, (f"describe mop {ended.name}", "its actions, and the evidence"))
+    machine = operation.spec.machine_ref
+    tried = _commands(data, (f"describe mop {operation.name}", "its actions, and the evidence"))
     then = (
         (f"machine replace {machine} --force", "reinstall it once more, and watch"),
         (f"machine power-off {machine} --now", "switch it off; power-on switches it on again"),

@@ -145,9 +145,9 @@ def _read(path: Path) -> LabIdentity | None:
 
 def _write(path: Path, identity: LabIdentity) -> None:
     """Replace the file atomically: a torn one would give the old Machines' names to new machines."""
-    beside = path.with_suffix(".new")
-    beside.write_bytes(msgspec.json.encode(identity))
-    beside.rename(path)
+    temporary = path.with_suffix(".new")
+    temporary.write_bytes(msgspec.json.encode(identity))
+    temporary.rename(path)
 
 
 async def _wait_free(base: int, count: int) -> bool:

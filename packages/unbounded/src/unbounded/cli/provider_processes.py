@@ -205,11 +205,11 @@ class ProviderProcesses:
             self._absences.report(name, _starting(how))
             began = loop.time()
             epoch = await asyncio.to_thread(self._next_epoch)
-            ended = await self._run_process(name, epoch, trouble=how if failures >= FAILURES_IN_A_ROW else "")
-            steady_s = STEADY_S + (SILENT_S + STOP_S if ended.hung else 0.0)
+            end = await self._run_process(name, epoch, trouble=how if failures >= FAILURES_IN_A_ROW else "")
+            steady_s = STEADY_S + (SILENT_S + STOP_S if end.hung else 0.0)
             failures = 1 if loop.time() - began > steady_s else failures + 1
             wait_s = BACKOFF.after(failures)
-            how = _end_text(ended)
+            how = _end_text(end)
             again = rfc3339(utc_now() + timedelta(seconds=wait_s))
             self._absences.report(name, Unavailability(how, f"the next start is at {again}"))
             self._print(name, f"{how}; restarting in {wait_s:.0f} s")
@@ -313,14 +313,14 @@ def _starting(how: str) -> Unavailability:
     return Unavailability(how, "it was restarted, and is not ready yet", is_trouble=False)
 
 
-def _end_text(ended: ProcessEnd) -> str:
+def _end_text(end: ProcessEnd) -> str:
     """Describe how a process has ended, and why."""
-    words = said(ended.last_words.removeprefix(f"{COMPONENT}: ").removeprefix("error: "))
-    if ended.hung:
-        return f"its process did not respond, as {ended.hung}, and was stopped"
-    if ended.status == CANNOT_SERVE:
+    words = said(end.last_words.removeprefix(f"{COMPONENT}: ").removeprefix("error: "))
+    if end.hung:
+        return f"its process did not respond, as {end.hung}, and was stopped"
+    if end.status == CANNOT_SERVE:
         return f"it cannot be served: {words or 'see its error output'}"
-    return f"its process has ended (status {ended.status}{f': {words}' if words else ''})"
+    return f"its process has ended (status {end.status}{f': {words}' if words else ''})"
 
 
 def _not_installed(name: str) -> str:

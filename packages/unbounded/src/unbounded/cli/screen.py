@@ -157,6 +157,6 @@ def _table(
     now = utc_now()
     for row in rows:
         cells = astuple(replace(row, created=view.age(row.created, now)))
-        kept = [cell for cell, head in zip(cells, heads, strict=True) if head not in left_out]
-        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in kept))
+        shown = [cell for cell, head in zip(cells, heads, strict=True) if head not in left_out]
+        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in shown))
     return Group(table, Text(f"and {more} more", style="dim")) if more else table

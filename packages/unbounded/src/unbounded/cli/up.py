@@ -281,12 +281,12 @@ class ControlPlane:
                 f"Machine {name} has no simulated host: it was created with other options of --lab."
             )
         kind = OperationKind.HOST_REPLACE if settings.lab_cloud else OperationKind.HOST_REBOOT
-        ended = await self._wait_ended(await self._create_operation(kind, self._free_one(names)))
-        self._screen.print_message(f"\n{_result_text(ended)}\n")
+        operation = await self._wait_ended(await self._create_operation(kind, self._free_one(names)))
+        self._screen.print_message(f"\n{_result_text(operation)}\n")
         if settings.once:
-            return 0 if ended.status.phase == OperationPhase.COMPLETE else 1
+            return 0 if operation.status.phase == OperationPhase.COMPLETE else 1
         next_steps = hints.with_cloud if settings.lab_cloud else partial(hints.with_lab, site=lab.SIMULATED_SITE)
-        self._screen.print_message(f"{next_steps(settings.data, ended)}\nCtrl-C stops.\n")
+        self._screen.print_message(f"{next_steps(settings.data, operation)}\nCtrl-C stops.\n")
         return await _for_ever()
 
     def _free_one(self, names: list[str]) -> str:

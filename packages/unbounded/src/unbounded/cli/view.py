@@ -108,9 +108,9 @@ def shown_operations(operations: Iterable[MachineOperation]) -> tuple[list[Opera
     def freshness(operation: MachineOperation) -> tuple[bool, str, str]:
         return (not operation.terminal, operation.metadata.creation_timestamp or "", operation.name)
 
-    kept = sorted(operations, key=freshness, reverse=True)
-    shown = sorted(kept[:OPERATION_ROWS], key=lambda one: (one.metadata.creation_timestamp or "", one.name))
-    return [operation_row(operation) for operation in shown], max(0, len(kept) - OPERATION_ROWS)
+    newest = sorted(operations, key=freshness, reverse=True)
+    shown = sorted(newest[:OPERATION_ROWS], key=lambda one: (one.metadata.creation_timestamp or "", one.name))
+    return [operation_row(operation) for operation in shown], max(0, len(newest) - OPERATION_ROWS)
 
 
 def age(created: str, now: datetime) -> str:

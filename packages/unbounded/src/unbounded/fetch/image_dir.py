@@ -178,8 +178,8 @@ def _size(folder: Path) -> int:
     total = 0
     for path, _, files in os.walk(folder):
         for name in files:
-            held = os.lstat(os.path.join(path, name))
-            total += held.st_blocks * 512 // held.st_nlink
+            status = os.lstat(os.path.join(path, name))
+            total += status.st_blocks * 512 // status.st_nlink
     return total
 
 

@@ -124,8 +124,8 @@ class RegistryClient:
             return self.reference.digest
         accept = {"Accept": manifest.ACCEPT}
         async with self._asked("HEAD", f"manifests/{self.reference.tag_or_digest}", accept) as response:
-            said = response.headers.get("Docker-Content-Digest")
-            return Digest.parse(said) if said else None
+            header_digest = response.headers.get("Docker-Content-Digest")
+            return Digest.parse(header_digest) if header_digest else None
 
     async def resolve(self, platform: Platform) -> Resolved:
         """Resolve the reference to the image for a platform.
@@ -149,17 +149,19 @@ class RegistryClient:
                 raise Corrupt(f"image {self.reference}: the size of {chosen.digest} differs from that in its index")
         raise UnusableContent(f"image {self.reference}: its indexes are nested more than {DEEPEST_INDEX} deep")
 
-    async def _manifest(self, asked: str, desired: Digest | None) -> tuple[bytes, Digest, ImageManifest | ImageIndex]:
+    async def _manifest(
+        self, reference: str, desired: Digest | None
+    ) -> tuple[bytes, Digest, ImageManifest | ImageIndex]:
         what = f"image {self.reference}"
 
         async def once() -> tuple[bytes, str, str | None]:
-            async with self._asked("GET", f"manifests/{asked}", {"Accept": manifest.ACCEPT}) as response:
+            async with self._asked("GET", f"manifests/{reference}", {"Accept": manifest.ACCEPT}) as response:
                 body = await _bounded(response, manifest.MOST_BYTES, f"{what}: its manifest")
                 kind = response.headers.get("Content-Type", "")
                 return body, kind, response.headers.get("Docker-Content-Digest")
 
-        content, media_type, said = await self._web.retry(what, once)
-        digest = desired or (Digest.parse(said) if said else Digest.of(content))
+        content, media_type, header_digest = await self._web.retry(what, once)
+        digest = desired or (Digest.parse(header_digest) if header_digest else Digest.of(content))
         if not digest.matches(content):
             raise Corrupt(f"{what}: the manifest that {self.reference.host} sent is not {digest}")
         try:

@@ -137,28 +137,28 @@ class ImageStore:
             TooLarge: also when the images in use leave no room.
         """
         parsed = Reference.parse(reference)
-        held = self.find(reference, platform)
-        if held is not None and parsed.digest is not None:
-            return held  # a digest never changes its meaning
+        stored = self.find(reference, platform)
+        if stored is not None and parsed.digest is not None:
+            return stored  # a digest never changes its meaning
         registry = RegistryClient(self._web, parsed, logins)
         try:
-            if held is not None and await registry.top() == self._top(held, platform):
-                return held
+            if stored is not None and await registry.top() == self._top(stored, platform):
+                return stored
             resolved = await registry.resolve(platform)
             await self._wait_pull(registry, resolved)
         except Transient as failure:
-            if held is None or held.digest not in self._shelf.sizes:
+            if stored is None or stored.digest not in self._shelf.sizes:
                 raise
-            log.warning("cannot look up image; using the local one", error=failure, image=held.reference)
-            return replace(held, stale=str(failure))
+            log.warning("cannot look up image; using the local one", error=failure, image=stored.reference)
+            return replace(stored, stale=str(failure))
         meaning = ReferenceRecord(str(parsed), str(platform), str(resolved.top), str(resolved.digest))
         await self._write(self._shelf.record_reference, meaning)
         if not self._shelf.record_use(resolved.digest):
             raise Unavailable(f"image {parsed}: it was removed immediately after its pull")
         return Stored(str(parsed), resolved.digest, self._shelf.path(resolved.digest))
 
-    def _top(self, held: Stored, platform: Platform) -> Digest:
-        return Digest.parse(self._shelf.meanings[held.reference, str(platform)].top)
+    def _top(self, stored: Stored, platform: Platform) -> Digest:
+        return Digest.parse(self._shelf.meanings[stored.reference, str(platform)].top)
 
     async def _wait_pull(self, registry: RegistryClient, resolved: Resolved) -> None:
         """Wait for the one pull of a digest, which is cancelled when no request waits for it any more."""
@@ -266,17 +266,17 @@ class ImageStore:
         """
         self._used, self._collected = frozenset(used), True
         unused = [digest for digest in self._shelf.oldest_first() if digest not in self._used]
-        kept = sum(self._shelf.sizes[digest] for digest in unused)
-        gone = []
+        unused_bytes = sum(self._shelf.sizes[digest] for digest in unused)
+        removed = []
         for digest in unused:
-            if kept <= keep_bytes:
+            if unused_bytes <= keep_bytes:
                 break
-            kept -= self._shelf.sizes[digest]
+            unused_bytes -= self._shelf.sizes[digest]
             await self._drop(digest)
-            gone.append(digest)
+            removed.append(digest)
         await self._write(self._shelf.create)
         await self._write(self._shelf.forget_lost, set(self._pulls))
-        return gone
+        return removed
 
     async def _drop(self, digest: Digest) -> None:
         log.info("unused image removed", digest=str(digest))

@@ -105,8 +105,8 @@ class Tree:
 
     def _add_folder(self, parent: int, member: Member) -> None:
         name = member.names[-1]
-        held = _lstat(parent, name)
-        if held is None or not stat.S_ISDIR(held.st_mode):
+        existing = _lstat(parent, name)
+        if existing is None or not stat.S_ISDIR(existing.st_mode):
             self._clear(parent, member.names)
             os.mkdir(name, 0o755, dir_fd=parent)
         descriptor = os.open(name, _FOLDER_FLAGS, dir_fd=parent)
@@ -167,12 +167,12 @@ class Tree:
                     self._clear(folder, names, keep)
 
     def _clear(self, parent: int, names: Names, keep: set[Names] | None = None) -> None:
-        held = _lstat(parent, names[-1])
-        if held is None:
+        existing = _lstat(parent, names[-1])
+        if existing is None:
             return
-        kept = keep is not None and names in keep
-        if not stat.S_ISDIR(held.st_mode):
-            if not kept:
+        is_kept = keep is not None and names in keep
+        if not stat.S_ISDIR(existing.st_mode):
+            if not is_kept:
                 os.unlink(names[-1], dir_fd=parent)
             return
         descriptor = os.open(names[-1], _FOLDER_FLAGS, dir_fd=parent)
@@ -180,7 +180,7 @@ class Tree:
             self._empty(descriptor, names, keep or set())
         finally:
             os.close(descriptor)
-        if not kept:
+        if not is_kept:
             os.rmdir(names[-1], dir_fd=parent)
 
     def _empty(self, folder: int, names: Names, keep: set[Names]) -> None:
@@ -206,14 +206,14 @@ def _opened(name: str, parent: int) -> int:
 def _sync(folder: int) -> int:
     total = 0
     for name in os.listdir(folder):
-        held = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISLNK(held.st_mode):
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISLNK(status.st_mode):
             continue
-        is_folder = stat.S_ISDIR(held.st_mode)
+        is_folder = stat.S_ISDIR(status.st_mode)
         flags = _FOLDER_FLAGS if is_folder else os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, dir_fd=folder)
         try:
-            total += _sync(descriptor) if is_folder else held.st_blocks * 512 // held.st_nlink
+            total += _sync(descriptor) if is_folder else status.st_blocks * 512 // status.st_nlink
             if not is_folder:
                 os.fsync(descriptor)
         finally:
@@ -226,8 +226,8 @@ def _linkable(folder: int, name: str) -> None:
     """Reject all but regular files: a second name of a symbolic link would resolve it from a directory that was not
     checked.
     """
-    held = _lstat(folder, name)
-    if held is None or not stat.S_ISREG(held.st_mode):
+    status = _lstat(folder, name)
+    if status is None or not stat.S_ISREG(status.st_mode):
         raise MissingDirectory
 
 

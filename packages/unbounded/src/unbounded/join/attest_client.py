@@ -65,16 +65,16 @@ class _Machine:
 
 @asynccontextmanager
 async def _opened(machine_tpm: AbstractContextManager[tpm.Transport], kind: str) -> AsyncIterator[_Machine]:
-    held = ExitStack()
+    stack = ExitStack()
 
     def enter() -> _Machine:
-        machine = tpm.Tpm(held.enter_context(machine_tpm))
-        return _Machine(machine.certificate(kind), held.enter_context(machine.keys(kind)))
+        machine = tpm.Tpm(stack.enter_context(machine_tpm))
+        return _Machine(machine.certificate(kind), stack.enter_context(machine.keys(kind)))
 
     try:
         yield await run_in_thread(enter)
     finally:
-        await run_in_thread(held.close)
+        await run_in_thread(stack.close)
 
 
 async def _token(machine: _Machine, url: str) -> AttestedToken:

@@ -85,8 +85,8 @@ def _unknown(body: object, kind: Any, above: str) -> Iterator[str]:
             yield f"{above}{key} is not supported by this agent"
         else:
             alike = {name.lower(): name for name in known}
-            meant = get_close_matches(key.lower(), alike, n=1, cutoff=0.75)
-            yield f"unknown key {above}{key[:_SHOWN]}" + (f" ({alike[meant[0]]}?)" if meant else "")
+            matches = get_close_matches(key.lower(), alike, n=1, cutoff=0.75)
+            yield f"unknown key {above}{key[:_SHOWN]}" + (f" ({alike[matches[0]]}?)" if matches else "")
 
 
 def _is_part(kind: object) -> bool:

@@ -145,11 +145,11 @@ class IdentityFiles:
     def store(self, chain: bytes, key: ec.EllipticCurvePrivateKey) -> StoredCertificate:
         """Replace the stored certificate."""
         content = chain.rstrip() + b"\n" + _pem(key)
-        held = parse_certificate(content, self._wanted)
+        certificate = parse_certificate(content, self._wanted)
         with _disk(self._pem):
             write_durably(self._pem, content)
             remove_durably(self._next)
-        return held
+        return certificate
 
     def forget_request(self) -> None:
         """Remove the key of the open request: the next request gets another one."""
@@ -230,13 +230,13 @@ async def certificate(
     name = request_name(desired, key)
     try:
         request = await _asked(api, name, desired, key)
-        held = files.store(await _issued(api, request, desired, report, within_s, approver), key)
+        stored = files.store(await _issued(api, request, desired, report, within_s, approver), key)
     except Rejected as error:
         if not isinstance(error, Forbidden):  # these credentials may not read the request's state
             _forget(files)
         raise
-    log.info("certificate issued", machine=desired.machine, purpose=desired.purpose, until=held.ends.isoformat())
-    return held
+    log.info("certificate issued", machine=desired.machine, purpose=desired.purpose, until=stored.ends.isoformat())
+    return stored
 
 
 def _forget(files: IdentityFiles) -> None:
@@ -262,9 +262,9 @@ async def good_certificate(
     """Return the certificate on disk; request another one when there is none or its renewal is due. Raises as
     `certificate`.
     """
-    held = files.stored()
-    if held is not None and now() < held.renewal():
-        return held
+    stored = files.stored()
+    if stored is not None and now() < stored.renewal():
+        return stored
     return await certificate(api, files, desired, report=report, within_s=within_s, approver=approver)
 
 
@@ -340,10 +340,10 @@ def _waiting_words(
     approved = request.status.has("Approved")
     waits = "signed by the cluster" if approved else f"approved by {approver}"
     remedy = "" if approved else f"; by hand: kubectl certificate approve {request.name}"
-    ended = "" if within_s is None else f"; not within {within_s:g} s"
+    limit = "" if within_s is None else f"; not within {within_s:g} s"
     return (
         f"waiting for CertificateSigningRequest {request.name} of the {desired.purpose} of Machine "
-        f"{desired.machine} to be {waits}{remedy}{ended}"
+        f"{desired.machine} to be {waits}{remedy}{limit}"
     )
 
 

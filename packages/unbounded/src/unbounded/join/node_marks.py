@@ -145,16 +145,16 @@ def label_changes(
     Args:
         before: labels that were set; those of them that are no longer desired are removed.
     """
-    gone = {key: None for key in before if key not in desired and key in there}
-    return {**gone, **{key: value for key, value in desired.items() if there.get(key) != value}}
+    removed = {key: None for key in before if key not in desired and key in there}
+    return {**removed, **{key: value for key, value in desired.items() if there.get(key) != value}}
 
 
 def taints_after(there: Sequence[NodeTaint], before: Sequence[str], desired: Sequence[str]) -> list[NodeTaint]:
     """Return the Node's taints after the change; two are the same one when key and effect are equal."""
     new = {_which(taint): taint for taint in map(parsed_taint, desired)}
     ours = {taint_key(text) for text in before}
-    kept = [taint for taint in there if _which(taint) not in ours or _which(taint) in new]
-    stay = [taint if _same(taint, new.get(_which(taint), taint)) else new[_which(taint)] for taint in kept]
+    others = [taint for taint in there if _which(taint) not in ours or _which(taint) in new]
+    stay = [taint if _same(taint, new.get(_which(taint), taint)) else new[_which(taint)] for taint in others]
     known = {_which(taint) for taint in stay}
     return [*stay, *(taint for which, taint in new.items() if which not in known)]
 

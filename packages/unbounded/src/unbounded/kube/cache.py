@@ -105,12 +105,12 @@ class Cache(Generic[T]):
 
         An answer that is older than the watch's last event changes nothing.
         """
-        seen = identify(item)
-        version = version_number(seen.version)
-        if not self._position or version <= version_number(self._position) or not self._selects(item, seen):
+        identity = identify(item)
+        version = version_number(identity.version)
+        if not self._position or version <= version_number(self._position) or not self._selects(item, identity):
             return
-        if self._is_newer(seen):
-            self._put(seen, item)
+        if self._is_newer(identity):
+            self._put(identity, item)
 
     # ---- following the store
 
@@ -171,14 +171,14 @@ class Cache(Generic[T]):
         return {"namespace": self._namespace, "labels": self._labels, "fields": self._fields}
 
     def _apply(self, type_: EventType, item: T, version: str) -> None:
-        seen = identify(item)
+        identity = identify(item)
         if type_ is not EventType.DELETED:
-            if self._is_newer(seen):
-                self._put(seen, item)
+            if self._is_newer(identity):
+                self._put(identity, item)
             return
-        known = self._known(seen.key)
+        known = self._known(identity.key)
         if known is not None and version_number(known.version) <= version_number(version):
-            self._drop(seen.key)
+            self._drop(identity.key)
 
     def _replace(self, items: Iterable[T], version: str) -> None:
         """Make the cache equal to a list, except for later writes observed here: the watch delivers those."""
@@ -189,9 +189,9 @@ class Cache(Generic[T]):
             if restarted or known is None or version_number(known.version) <= version_number(version):
                 self._drop(key)
         for item in listed.values():
-            seen = identify(item)
-            if restarted or self._is_newer(seen):
-                self._put(seen, item)
+            identity = identify(item)
+            if restarted or self._is_newer(identity):
+                self._put(identity, item)
         self._position = self._told = version
         self.synced.set()
 
@@ -201,12 +201,12 @@ class Cache(Generic[T]):
         item = self._items.get(key)
         return None if item is None else identify(item)
 
-    def _is_newer(self, seen: ObjectIdentity) -> bool:
-        known = self._known(seen.key)
-        return known is None or version_number(known.version) < version_number(seen.version)
+    def _is_newer(self, identity: ObjectIdentity) -> bool:
+        known = self._known(identity.key)
+        return known is None or version_number(known.version) < version_number(identity.version)
 
-    def _selects(self, item: T, seen: ObjectIdentity) -> bool:
-        if self._namespace and seen.key.namespace != self._namespace:
+    def _selects(self, item: T, identity: ObjectIdentity) -> bool:
+        if self._namespace and identity.key.namespace != self._namespace:
             return False
         if not self._labels and not self._field_terms:
             return True
@@ -216,17 +216,17 @@ class Cache(Generic[T]):
             (field_value(body, path) == value) is equal for path, equal, value in self._field_terms
         )
 
-    def _put(self, seen: ObjectIdentity, item: T) -> None:
-        old = self._items.get(seen.key)
-        if old is not None and identify(old).uid != seen.uid:  # deleted and created again between two lists
-            self._drop(seen.key)
+    def _put(self, identity: ObjectIdentity, item: T) -> None:
+        old = self._items.get(identity.key)
+        if old is not None and identify(old).uid != identity.uid:  # deleted and created again between two lists
+            self._drop(identity.key)
             old = None
         if old is not None:
-            self._unindex(seen.key, old)
-        self._items[seen.key] = item
+            self._unindex(identity.key, old)
+        self._items[identity.key] = item
         for name, function in self._functions.items():
             for index_key in function(item):
-                self._indexes[name].setdefault(index_key, {})[seen.key] = item
+                self._indexes[name].setdefault(index_key, {})[identity.key] = item
         self._notify_all(old, item)
 
     def _drop(self, key: ObjectKey) -> None:

@@ -65,13 +65,13 @@ class _WrittenEvent:
 
 def object_reference(kind: Kind[Any], item: object) -> ObjectReference:
     """Return the reference of an event to its object."""
-    seen = identify(item)
+    identity = identify(item)
     return ObjectReference(
         api_version=kind.api_version,
         kind=kind.kind,
-        name=seen.key.name,
-        namespace=seen.key.namespace or None,
-        uid=seen.uid,
+        name=identity.key.name,
+        namespace=identity.key.namespace or None,
+        uid=identity.uid,
     )
 
 

@@ -173,20 +173,22 @@ class LeaderElection:
         """Return whether this process may write the Lease: it has no holder, is ours, or has not changed in its
         duration.
         """
-        seen = self._seen
-        if seen is None or seen.holder in self._free_of:
+        observed = self._seen
+        if observed is None or observed.holder in self._free_of:
             return True
-        return asyncio.get_running_loop().time() >= seen.expires_at
+        return asyncio.get_running_loop().time() >= observed.expires_at
 
     async def _write(self) -> None:
-        seen = self._seen
-        if seen is None:
+        observed = self._seen
+        if observed is None:
             body = {"metadata": {"name": self._name}, "spec": self._claim(0, taking=True)}
             self._notice(await self._api.create(LEASES, body, namespace=self._namespace))
             return
-        taking = self._begins or seen.holder != self._identity  # a term counts even if no other process led in between
-        spec = self._claim(seen.transitions + taking, taking=taking)
-        patch = {"metadata": {"resourceVersion": seen.version}, "spec": spec}
+        taking = (
+            self._begins or observed.holder != self._identity
+        )  # a term counts even if no other process led in between
+        spec = self._claim(observed.transitions + taking, taking=taking)
+        patch = {"metadata": {"resourceVersion": observed.version}, "spec": spec}
         self._notice(await self._api.patch(LEASES, self._name, patch, namespace=self._namespace))
 
     def _claim(self, transitions: int, *, taking: bool) -> dict[str, Any]:
@@ -214,11 +216,11 @@ class LeaderElection:
 
     async def _release(self) -> None:
         """Give the lease back if it is certainly ours, so that a successor need not wait; best effort."""
-        seen, certain = self._seen, self.leading and self._is_ours() and not self._in_doubt
+        observed, certain = self._seen, self.leading and self._is_ours() and not self._in_doubt
         self._leads_until = float("-inf")
-        if seen is None or not certain:
+        if observed is None or not certain:
             return
-        patch = {"metadata": {"resourceVersion": seen.version}, "spec": {"holderIdentity": None}}
+        patch = {"metadata": {"resourceVersion": observed.version}, "spec": {"holderIdentity": None}}
         try:
             async with asyncio.timeout(RELEASE_S):
                 await self._api.patch(LEASES, self._name, patch, namespace=self._namespace)

@@ -57,8 +57,8 @@ class StatusWriter(Generic[T]):
         Args:
             uid: of the expected object; another one under its name is a Conflict.
         """
-        meant = {"metadata": {"uid": uid}} if uid else {}
-        return await self._patch(name, {**meant, "status": self._owned(status)})
+        precondition = {"metadata": {"uid": uid}} if uid else {}
+        return await self._patch(name, {**precondition, "status": self._owned(status)})
 
     async def update(
         self, name: str, change: Callable[[Raw], Mapping[str, Any] | None], *, uid: str = "", attempts: int = ATTEMPTS

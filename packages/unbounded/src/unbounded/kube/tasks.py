@@ -53,17 +53,17 @@ async def run_stoppable(work: Callable[[], T], stop: Callable[[], object]) -> T:
         stop: called at each cancellation. The result or error of the work is dropped after that.
     """
     # Not asyncio.to_thread: the end of the loop would cancel its task, and the thread would continue.
-    ended = asyncio.get_running_loop().run_in_executor(None, contextvars.copy_context().run, work)
+    future = asyncio.get_running_loop().run_in_executor(None, contextvars.copy_context().run, work)
     cancelled: asyncio.CancelledError | None = None
-    while not ended.done():
+    while not future.done():
         try:
-            await asyncio.wait({ended})
+            await asyncio.wait({future})
         except asyncio.CancelledError as error:
             cancelled = error
             stop()
     if cancelled is None:
-        return ended.result()
-    ended.exception()  # the error is dropped
+        return future.result()
+    future.exception()  # the error is dropped
     raise cancelled
 
 

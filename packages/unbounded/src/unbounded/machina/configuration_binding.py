@@ -247,15 +247,15 @@ class BindingController:
         self._machines.observe(await self._api.patch(MACHINES, machine.name, patch))
         log.info("configuration bound", machine=machine.name, configuration=bound)
 
-    async def _write_condition(self, machine: Machine, said: SetPending) -> None:
+    async def _write_condition(self, machine: Machine, pending: SetPending) -> None:
         status, reason = (
             (ConditionStatus.TRUE, ConditionReason.PENDING)
-            if said.pending
+            if pending.pending
             else (ConditionStatus.FALSE, ConditionReason.RESOLVED)
         )
         before = [msgspec.to_builtins(condition) for condition in machine.status.conditions]
         now = rfc3339(self._now())
-        conditions = set_condition(before, ConditionType.CONFIGURATION_PENDING, status, reason, said.message, now)
+        conditions = set_condition(before, ConditionType.CONFIGURATION_PENDING, status, reason, pending.message, now)
         if conditions is None:
             return
         await self._status.write(machine, {"conditions": conditions})

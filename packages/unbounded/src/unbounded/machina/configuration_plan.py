@@ -264,8 +264,8 @@ def _notes(observation: ConfigurationObservation) -> Iterator[WriteUsers]:
     for version in (one for one in observation.versions if one.own):
         use = observation.usage.versions.get(version.number, VersionUsers())
         deployed = version.deployed or bool(use.made)
-        said = (version.deployed, version.deployed_machines, version.in_use)
-        if said != (deployed, len(use.made), use.text):
+        reported = (version.deployed, version.deployed_machines, version.in_use)
+        if reported != (deployed, len(use.made), use.text):
             yield WriteUsers(version, deployed, use)
 
 

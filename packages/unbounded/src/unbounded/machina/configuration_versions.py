@@ -310,11 +310,11 @@ def _owner(configuration: MachineConfiguration) -> Raw:
 
 def _replacement_patch(old: Raw, new: Raw) -> Raw:
     """Return a merge patch that turns `old` into `new`, with null for removed keys."""
-    gone: Raw = {key: None for key in old if key not in new}
-    kept = {
+    removed: Raw = {key: None for key in old if key not in new}
+    fields = {
         key: _replacement_patch(old[key], value)
         if isinstance(value, dict) and isinstance(old.get(key), dict)
         else value
         for key, value in new.items()
     }
-    return {**gone, **kept}
+    return {**removed, **fields}

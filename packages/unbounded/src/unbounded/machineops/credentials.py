@@ -149,25 +149,25 @@ class SiteLogins:
             return SelectedLogin(Login(credential.metadata.name, mode), made_of)
         reference = secret_of(credential, self._namespace)
         secret = await self._secret(reference, credential.metadata.name)
-        held = self._held(secret, reference)
+        fields = self._held(secret, reference)
         version = (secret.metadata.uid, secret.metadata.resource_version or "")
-        return SelectedLogin(Login(credential.metadata.name, mode, held), made_of + version, _place(reference))
+        return SelectedLogin(Login(credential.metadata.name, mode, fields), made_of + version, _place(reference))
 
     def invalidate(self) -> None:
         """Drop cached Secrets: the user may have corrected a refused one."""
         self._read.clear()
 
     def _held(self, secret: core.Secret, reference: SecretReference) -> Mapping[str, SecretStr]:
-        held = {key: secret.value(key) or b"" for key in secret.data}
-        missing = [key for key in self._provider.secret_keys if not held.get(key)]
+        fields = {key: secret.value(key) or b"" for key in secret.data}
+        missing = [key for key in self._provider.secret_keys if not fields.get(key)]
         if missing:
-            there, lacks = ", ".join(sorted(held)) or "none", ", ".join(missing)
+            there, lacks = ", ".join(sorted(fields)) or "none", ", ".join(missing)
             raise Refusal(
                 reasons.AUTH_INVALID,
                 f"Secret {_place(reference)} lacks {lacks}, which {self._provider.name} needs; its keys: {there}",
                 reasons.secret_cause(reasons.SECRET_INCOMPLETE, _place(reference), lacks),
             )
-        return {key: SecretStr(value.decode("utf-8", "replace")) for key, value in held.items()}
+        return {key: SecretStr(value.decode("utf-8", "replace")) for key, value in fields.items()}
 
     async def _secret(self, reference: SecretReference, credential: str) -> core.Secret:
         now = self._loop_time()

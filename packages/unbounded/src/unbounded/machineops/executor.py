@@ -139,8 +139,8 @@ class CloudExecutor:
         return None
 
     async def observe(self, target: Target) -> Observation:
-        with track_wait() as told:
-            self._waits[target.machine.name] = told
+        with track_wait() as wait:
+            self._waits[target.machine.name] = wait
             try:
                 observation = sanitize_observation(await self._observe(target))
                 is_reboot = target.operation.spec.operation_kind == OperationKind.HOST_REBOOT

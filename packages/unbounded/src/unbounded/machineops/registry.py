@@ -68,8 +68,8 @@ def load(name: str) -> Provider:
 def not_installed(name: str) -> str:
     """Return the message that no package has a provider of this name, with the installed names."""
     there = installed()
-    meant = nearest(name, there)
-    may_be = f" (did you mean {meant}?)" if meant else ""
+    similar = nearest(name, there)
+    may_be = f" (did you mean {similar}?)" if similar else ""
     return f"no provider {name!r} is installed{may_be}; installed: {', '.join(there) or 'none'}"
 
 

@@ -108,9 +108,9 @@ def _removing_rows(steps: Sequence[ReplaceStep]) -> dict[tuple[str, StrEnum], St
     facts = _facts(steps)
     rows = {(REMOVING_STATE, fact): Step(REMOVING_STATE, action=CLEAR) for fact in facts}
     ends = {AS_IT_WAS: EVIDENCE_RESTORED_NO_STATE, NOTHING_KEPT: EVIDENCE_NO_STATE, NEEDED: EVIDENCE_STATE_NEEDED}
-    for fact, seen in ends.items():
+    for fact, evidence in ends.items():
         rows[REMOVING_STATE, facts(fact)] = Step(
-            REMOVING_STATE, fail=reasons.OUTCOME_UNKNOWN, evidence=seen, message=UNKNOWN_FAILURE
+            REMOVING_STATE, fail=reasons.OUTCOME_UNKNOWN, evidence=evidence, message=UNKNOWN_FAILURE
         )
     return rows
 

@@ -158,11 +158,11 @@ class ClaimCheck:
             live: MachineOperation | None = await self._api.get(MACHINE_OPERATIONS, gate.held_by)
         except NotFound:
             live = None
-        ended = live if live is not None and live.metadata.uid == holder.uid else None
-        gone = ended is None or ended.terminal
-        if not gone or not holder.lost:
-            return gone
-        return await self.observe_lost(holder, ended, target, state) is not None
+        operation = live if live is not None and live.metadata.uid == holder.uid else None
+        is_gone = operation is None or operation.terminal
+        if not is_gone or not holder.lost:
+            return is_gone
+        return await self.observe_lost(holder, operation, target, state) is not None
 
     def _recreation_stalled_s(self, machine: Machine, state: OperationState) -> float:
         return state.recreation_stalled_s(recreation_state(machine), _loop_time())

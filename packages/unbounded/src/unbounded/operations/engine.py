@@ -189,8 +189,8 @@ class Engine:
         if changed is None:
             return
         self._controller.enqueue(changed.name)
-        ended = old is not None and not old.terminal and (new is None or new.terminal)
-        if ended and changed.spec.machine_ref:
+        has_ended = old is not None and not old.terminal and (new is None or new.terminal)
+        if has_ended and changed.spec.machine_ref:
             self._enqueue_for(changed.spec.machine_ref)
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:

@@ -110,10 +110,10 @@ def release_change(
         read: an observation after the end of the operation; None where there was none.
     """
     updates = update_conditions(machine, _end_updates(operation, procedure, read, now), now=now)
-    gone: dict[str, Any] = {"ssh": {"fingerprint": None}} if forgotten_key(machine, operation) else {}
+    forgotten: dict[str, Any] = {"ssh": {"fingerprint": None}} if forgotten_key(machine, operation) else {}
     if has_erased_system(machine, operation):
-        gone |= {"agent": None, "configuration": None}
-    return {"activeOperation": None, **_result(machine, operation), **updates, **gone}
+        forgotten |= {"agent": None, "configuration": None}
+    return {"activeOperation": None, **_result(machine, operation), **updates, **forgotten}
 
 
 def has_erased_system(machine: Raw, operation: MachineOperation) -> bool:
@@ -160,8 +160,8 @@ def with_newest(history: Iterable[Raw], newest: Raw) -> list[Raw]:
     entries = [*(one for one in history if one.get("uid") != newest.get("uid")), newest]
     lasting = {one["kind"]: one for one in entries if _lasts(one)}
     spare = (one for one in entries if not any(one is other for other in lasting.values()))
-    gone = [one for one, _ in zip(spare, range(len(entries) - KEPT), strict=False)]
-    return [one for one in entries if not any(one is other for other in gone)]
+    oldest = [one for one, _ in zip(spare, range(len(entries) - KEPT), strict=False)]
+    return [one for one in entries if not any(one is other for other in oldest)]
 
 
 def _lasts(entry: Raw) -> bool:

@@ -158,11 +158,11 @@ def why_nobody(kind: OperationKind, machine: Machine) -> str:
     field = "spec.provider" if machine.spec.provider else f"annotation {ANNOTATION_PROVIDER}"
     if _is_misnamed(machine):
         name = (machine.provider or "")[: MAX_LABEL_VALUE + 1]
-        meant = nearest(name, BUILT_IN_PROVIDERS)
+        similar = nearest(name, BUILT_IN_PROVIDERS)
         return (
             f"{nobody}: {field} is {name!r}, an invalid provider name. A name has at most {MAX_LABEL_VALUE} "
             "letters, digits, '-', '_' and '.', and begins and ends with a letter or a "
-            f"digit{f'; {meant} is one' if meant else ''}"
+            f"digit{f'; {similar} is one' if similar else ''}"
         )
     needs = f"spec.pxe.redfish, or spec.provider (or {field}) with spec.providerID"
     agent = ", or an agent that reports status.agent.version" if kind is OperationKind.HOST_REBOOT else ""
@@ -230,9 +230,9 @@ class ExecutorHealth:
 
 def nearest(text: str, known: Iterable[str]) -> str:
     """Return the most similar known name, ignoring case and separators; empty where none is similar."""
-    meant, plain = _plain(text), {_plain(one): one for one in known}
-    within = [one for one in plain if min(len(one), len(meant)) >= LEAST and (one in meant or meant in one)]
-    near = within or difflib.get_close_matches(meant, plain, n=1, cutoff=0.6)
+    target, plain = _plain(text), {_plain(one): one for one in known}
+    within = [one for one in plain if min(len(one), len(target)) >= LEAST and (one in target or target in one)]
+    near = within or difflib.get_close_matches(target, plain, n=1, cutoff=0.6)
     return plain[near[0]] if near else ""
 
 

@@ -366,10 +366,10 @@ class Supervisor:
             until = rfc3339(self._wall() + timedelta(seconds=warning.until_s))
             self._emit_event(operation, "Warning", warning.reason, f"{warning.text}; not before {until}")
 
-    def _count(self, ended: MachineOperation) -> None:
-        known = self._known.get(ended.name)
+    def _count(self, operation: MachineOperation) -> None:
+        known = self._known.get(operation.name)
         claimed_at = None if known is None else known.claimed_at
-        self._metrics.ended(ended, None if claimed_at is None else self._loop_time() - claimed_at)
+        self._metrics.ended(operation, None if claimed_at is None else self._loop_time() - claimed_at)
 
     def _loop_time(self) -> float:
         return asyncio.get_running_loop().time()

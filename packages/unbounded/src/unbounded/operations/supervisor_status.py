@@ -97,8 +97,8 @@ class SupervisorStatus:
 
     async def _end(self, operation: MachineOperation, end: EndOperation) -> None:
         targets = operation.status.targets if operation.spec.machine_ref else ()
-        ended = tuple(failed_target(target, end.reason, end.text, self.now()) for target in targets)
-        await self.write_end(operation, OperationPhase.FAILED, end.reason, end.text, ended)
+        failed = tuple(failed_target(target, end.reason, end.text, self.now()) for target in targets)
+        await self.write_end(operation, OperationPhase.FAILED, end.reason, end.text, failed)
         self._emit_event(operation, "Warning", end.reason, end.text)
 
     async def write_end(

@@ -116,9 +116,9 @@ def _set(
 ) -> None:
     """Replace our taints: keep those of other owners and those that stay, and append new ones."""
     desired = list(dict.fromkeys(keys))
-    kept = [taint for taint in _taints(node) if not ours(taint) or taint["key"] in desired]
-    present = {taint["key"] for taint in kept if ours(taint)}
+    taints = [taint for taint in _taints(node) if not ours(taint) or taint["key"] in desired]
+    present = {taint["key"] for taint in taints if ours(taint)}
     added = [{"key": k, "effect": effect, "timeAdded": metadata.format_time(now)} for k in desired if k not in present]
     node["spec"].pop("taints", None)
-    if kept or added:
-        node["spec"]["taints"] = [*kept, *added]
+    if taints or added:
+        node["spec"]["taints"] = [*taints, *added]

@@ -46,9 +46,9 @@ def update(
     model_rules.check(model, machine.id.name)
     check_references(estate, machine.id, change)
     check_disks(estate, machine.id, model, machine)
-    whole = completed(estate, changed)  # new disks are shown without an id until the change ends
-    kept = {id_of_disk(machine.id, disk).key for disk in (changed.os_disk, *changed.data_disks)}
-    leaving = [disk for disk in estate.disks_of(machine.id) if disk.id.key not in kept]
+    completed_model = completed(estate, changed)  # new disks are shown without an id until the change ends
+    disks = {id_of_disk(machine.id, disk).key for disk in (changed.os_disk, *changed.data_disks)}
+    leaving = [disk for disk in estate.disks_of(machine.id) if disk.id.key not in disks]
     gone_nics = [nic for nic in estate.nics_of(machine.id) if nic.id.key not in {n["id"].lower() for n in changed.nics}]
 
     def done(at: float) -> None:
@@ -56,7 +56,7 @@ def update(
             estate.put_disk(replace(disk, owner=None, leaving=False), at)
         for nic in gone_nics:
             estate.put_nic(replace(nic, owner=None), at)
-        ended = replace(estate.machine(machine.id), model=whole, provisioning=Provisioning.SUCCEEDED)
+        ended = replace(estate.machine(machine.id), model=completed_model, provisioning=Provisioning.SUCCEEDED)
         estate.put_machine(ended, at)
 
     def undone(at: float, problem: AzureProblem) -> None:
@@ -68,7 +68,7 @@ def update(
     changed = estate.put_machine(replace(changed, operation=operation.id), now)
     for disk in leaving:
         estate.put_disk(replace(disk, leaving=True), now)
-    attach_all(estate, replace(changed, model=whole), now)
+    attach_all(estate, replace(changed, model=completed_model), now)
     return operation
 
 
@@ -165,10 +165,10 @@ def reimage(estate: AzureResources, machine: VirtualMachine, body: Document, now
     def done(at: float) -> None:
         _renew_os_disk(estate, estate.machine(machine.id), at)
         current = estate.machine(machine.id)
-        told = current.custom_data if custom_data is None else custom_data
+        user_data = current.custom_data if custom_data is None else custom_data
         if current.power in ALIVE:
             estate.blink(current, at)
-        estate.put_machine(replace(current, custom_data=told, provisioning=Provisioning.SUCCEEDED), at)
+        estate.put_machine(replace(current, custom_data=user_data, provisioning=Provisioning.SUCCEEDED), at)
 
     def undone(at: float, problem: AzureProblem) -> None:
         estate.failed(machine, at, problem)

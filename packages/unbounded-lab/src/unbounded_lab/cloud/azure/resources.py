@@ -208,8 +208,8 @@ class AzureResources:
             self.machines.put(machine.id.key, replace(machine, operation=""), at)
 
     def _next_operation_error(self, call: str, subject: ResourceId) -> AzureProblem | None:
-        meant = any(fnmatchcase(call, pattern) for pattern in self.dials.operation_errors_for)
-        if not meant or not self._operation_errors:
+        is_meant = any(fnmatchcase(call, pattern) for pattern in self.dials.operation_errors_for)
+        if not is_meant or not self._operation_errors:
             return None
         return AzureProblem(self._operation_errors.popleft(), name=subject.name, subject=str(subject))
 

@@ -251,10 +251,10 @@ def _get_instance_view(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 def _list_machines(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     group = call.names[1] if len(call.names) > 1 else None
     as_of = call.now - azure.dials.list_lag_s
-    seen = [each for _, each in azure.estate.machines.values_at(as_of) if each.id.is_in(call.subscription, group)]
+    visible = [each for _, each in azure.estate.machines.values_at(as_of) if each.id.is_in(call.subscription, group)]
     documents = [
         views.machine_document(azure.estate, each, azure.read_extensions(each, as_of), expand=call.expand)
-        for each in seen
+        for each in visible
     ]
     return _page(azure, call, documents)
 
@@ -355,8 +355,8 @@ def _no_parent(_: Azure, call: ResourceManagerRequest) -> LabReply:
 
 def _list_extensions(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     machine = azure.read_machine(call.resource(MACHINES), call.now)
-    seen = azure.read_extensions(machine, call.now - azure.dials.list_lag_s)
-    return json_reply({"value": [views.extension_document(each) for each in seen]})
+    visible = azure.read_extensions(machine, call.now - azure.dials.list_lag_s)
+    return json_reply({"value": [views.extension_document(each) for each in visible]})
 
 
 def _get_extension(azure: Azure, call: ResourceManagerRequest) -> LabReply:
@@ -404,8 +404,8 @@ def _get_disk(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 def _list_disks(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     group = call.names[1] if len(call.names) > 1 else None
     as_of = call.now - azure.dials.list_lag_s
-    seen = [each for _, each in azure.estate.disks.values_at(as_of) if each.id.is_in(call.subscription, group)]
-    return _page(azure, call, [_disk_document(azure, each, as_of) for each in seen])
+    visible = [each for _, each in azure.estate.disks.values_at(as_of) if each.id.is_in(call.subscription, group)]
+    return _page(azure, call, [_disk_document(azure, each, as_of) for each in visible])
 
 
 def _delete_disk(azure: Azure, call: ResourceManagerRequest) -> LabReply:
@@ -425,8 +425,8 @@ def _get_nic(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 
 def _list_nics(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     as_of = call.now - azure.dials.list_lag_s
-    seen = azure.estate.nics.values_at(as_of)
-    documents = [views.nic_document(each) for _, each in seen if each.id.is_in(call.subscription, call.names[1])]
+    visible = azure.estate.nics.values_at(as_of)
+    documents = [views.nic_document(each) for _, each in visible if each.id.is_in(call.subscription, call.names[1])]
     return _page(azure, call, documents)
 
 

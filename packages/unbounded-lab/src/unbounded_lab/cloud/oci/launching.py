@@ -155,8 +155,8 @@ def attach_vnic(tenancy: Tenancy, instance: OciInstance, subnet: Subnet, now: fl
 
 def _free_address(tenancy: Tenancy, subnet: Subnet) -> str:
     """Return the first address without a VNIC."""
-    held = {vnic.private_ip for vnic in tenancy.vnics if vnic.state is not ResourceState.TERMINATED}
-    address = next((each for each in subnet.addresses() if each not in held), None)
+    used = {vnic.private_ip for vnic in tenancy.vnics if vnic.state is not ResourceState.TERMINATED}
+    address = next((each for each in subnet.addresses() if each not in used), None)
     if address is None:
         raise OciProblem("LimitExceeded", f"Subnet {subnet.id} has no free address")
     return address
@@ -207,10 +207,10 @@ def settle(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
 
 
 def _attached(tenancy: Tenancy, shelf: HistoryMap[Attachment], instance: OciInstance, at: float) -> list[Attachment]:
-    held = list(tenancy.attachments_of(shelf, instance))
-    for attachment in held:
+    attachments = list(tenancy.attachments_of(shelf, instance))
+    for attachment in attachments:
         tenancy.link(shelf, attachment, AttachmentState.ATTACHED, at)
-    return held
+    return attachments
 
 
 def _fail_launch(

@@ -98,12 +98,12 @@ class _StartedAction:
 
 
 def _start(
-    tenancy: Tenancy, instance: OciInstance, at: float, begun: _StartedAction, takes_s: float | None = None
+    tenancy: Tenancy, instance: OciInstance, at: float, action_state: _StartedAction, takes_s: float | None = None
 ) -> None:
     tenancy.enter(instance, InstanceState.STARTING, at)
     due = at + (tenancy.times.boot_s if takes_s is None else takes_s)
-    spec = InstanceState.RUNNING if begun.error is None else InstanceState.STOPPED
-    tenancy.later_for(instance, due, lambda then: _arrive(tenancy, instance, spec, then, begun))
+    spec = InstanceState.RUNNING if action_state.error is None else InstanceState.STOPPED
+    tenancy.later_for(instance, due, lambda then: _arrive(tenancy, instance, spec, then, action_state))
 
 
 def _stop(tenancy: Tenancy, instance: OciInstance, action: InstanceAction, now: float, begun: _StartedAction) -> None:
@@ -213,10 +213,10 @@ def _purge(tenancy: Tenancy, instance: OciInstance, at: float) -> None:
 
 
 def _detached(tenancy: Tenancy, shelf: HistoryMap[Attachment], instance: OciInstance, at: float) -> list[Attachment]:
-    held = list(tenancy.attachments_of(shelf, instance))
-    for attachment in held:
+    attachments = list(tenancy.attachments_of(shelf, instance))
+    for attachment in attachments:
         tenancy.link(shelf, attachment, AttachmentState.DETACHED, at)
-    return held
+    return attachments
 
 
 def begin_work(tenancy: Tenancy, operation: str, instance: OciInstance, now: float) -> LabWorkRequest:

@@ -149,14 +149,14 @@ async def run(parts: DaemonParts) -> None:
     health = ReleaseHealth(UpgradeContext.of(parts.layout, parts.units, parts.running), config.machine_name)
     await health.note_start()
     async with asyncio.TaskGroup() as tasks:
-        beside = [tasks.create_task(parts.notifier.keep_alive(), name="watchdog")]
+        background = [tasks.create_task(parts.notifier.keep_alive(), name="watchdog")]
         if parts.devices is not None:
-            beside.append(tasks.create_task(parts.devices.run(), name="devices"))
+            background.append(tasks.create_task(parts.devices.run(), name="devices"))
         try:
             await _moved(parts, config)
             await _joined(parts, config, health)
         finally:
-            for task in beside:
+            for task in background:
                 task.cancel()
 
 
@@ -349,11 +349,11 @@ class AgentDaemon:
     def _goal(self) -> NodeGoal | None:
         """Return the node's goal; None where no slot is complete. An upgrade is downloaded with its settings."""
         try:
-            whole = [one for slot in Slot if (one := self._parts.nodes.applied(slot)) is not None]
+            built = [one for slot in Slot if (one := self._parts.nodes.applied(slot)) is not None]
         except Rejected as error:
             log.warning("fetching the release without the node's proxies", error=error)
             return None
-        return whole[0].goal if whole else None
+        return built[0].goal if built else None
 
     def _engine(self, works: Mapping[OperationKind, OperationWork]) -> Engine:
         layout = self._parts.layout

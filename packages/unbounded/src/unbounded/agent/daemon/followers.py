@@ -189,8 +189,8 @@ class AccessFollower:
         if not used.same(desired):
             await self._probe(config_with(self._config, desired))
         async with self._lock("address and CA of the API server"):
-            if held := self._blocked_by():
-                raise Transient(held)
+            if blocker := self._blocked_by():
+                raise Transient(blocker)
             if self._layout.recreation.exists():
                 raise Transient("a recreation of the node is in progress")
             for slot in behind:

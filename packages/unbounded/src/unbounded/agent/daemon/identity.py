@@ -62,10 +62,10 @@ class AgentIdentity:
     """
 
     def __init__(
-        self, files: IdentityFiles, held: StoredCertificate, machine: str, *, now: WallClock = utc_now
+        self, files: IdentityFiles, stored: StoredCertificate, machine: str, *, now: WallClock = utc_now
     ) -> None:
         self._files = files
-        self._held = held
+        self._held = stored
         self._wanted = agent_identity(machine)
         self._now = now
 
@@ -141,12 +141,12 @@ def identity_of(layout: Layout, machine: str, *, now: WallClock = utc_now) -> Ag
         Transient: the disk cannot be read.
     """
     files = IdentityFiles(layout.identity, agent_identity(machine))
-    held = files.stored()
-    if held is None:
+    stored = files.stored()
+    if stored is None:
         raise Rejected(f"no certificate of Machine {machine}'s agent in {layout.identity}: run `unbounded-agent start`")
-    if not held.is_good(now()):
+    if not stored.is_good(now()):
         raise Rejected(rejoin_message(machine))
-    return AgentIdentity(files, held, machine, now=now)
+    return AgentIdentity(files, stored, machine, now=now)
 
 
 def client_config(config: AgentConfig, credentials: ClientCredentials) -> ClientConfig:
@@ -225,8 +225,8 @@ async def join(
     """
     desired = agent_identity(config.machine_name)
     files = IdentityFiles(layout.identity, desired)
-    held = files.stored()
-    joined = held is not None and held.is_good(now())
+    stored = files.stored()
+    joined = stored is not None and stored.is_good(now())
     if joined and await is_registered(layout, config, now=now):
         return
     credentials = join_credentials(config, token)
@@ -257,8 +257,8 @@ async def is_set_up(layout: Layout, config: AgentConfig, *, now: WallClock = utc
     """Return whether `join` has nothing to do. An API server that does not answer counts as yes, so that a start
     continues.
     """
-    held = IdentityFiles(layout.identity, agent_identity(config.machine_name)).stored()
-    if held is None or not held.is_good(now()):
+    stored = IdentityFiles(layout.identity, agent_identity(config.machine_name)).stored()
+    if stored is None or not stored.is_good(now()):
         return False
     try:
         return await is_registered(layout, config, now=now)
@@ -300,8 +300,8 @@ async def kubelet_access(
     if (program := exec_access(config)) is not None:
         return program
     desired = kubelet_identity(config.machine_name)
-    held = await good_certificate(api, IdentityFiles(layout.identity, desired), desired, report=report, now=now)
-    return CertificateAccess(held.pem())
+    certificate = await good_certificate(api, IdentityFiles(layout.identity, desired), desired, report=report, now=now)
+    return CertificateAccess(certificate.pem())
 
 
 def exec_access(config: AgentConfig) -> ExecAccess | None:

@@ -134,8 +134,8 @@ class Succession:
         config = config_with(self._config, access)
         await self._check(config, agent, successor)
         async with self._lock("move to another API server"):
-            if held := self._blocked_by():
-                raise Transient(held)
+            if blocker := self._blocked_by():
+                raise Transient(blocker)
             if self._layout.recreation.exists():
                 raise Transient("a recreation of the node is in progress")
             write_durably(self._layout.succession, msgspec.json.encode(successor))
@@ -193,17 +193,17 @@ async def finish_succession(layout: Layout, config: AgentConfig, nodes: AccessNo
 
 async def _finish(layout: Layout, config: AgentConfig, nodes: AccessNodes, successor: Successor) -> None:
     folder, machine = layout.successor_identity(_digest(successor)), config.machine_name
-    held = {purpose: content for purpose in (AGENT, KUBELET) if (content := _content(folder, purpose)) is not None}
+    stored = {purpose: content for purpose in (AGENT, KUBELET) if (content := _content(folder, purpose)) is not None}
     kubelet = None
     if exec_access(config) is None:
-        kubelet = CertificateAccess(parse_certificate(held.get(KUBELET, b""), successor_kubelet(machine)).pem())
+        kubelet = CertificateAccess(parse_certificate(stored.get(KUBELET, b""), successor_kubelet(machine)).pem())
     for slot in Slot:
         applied = nodes.applied(slot)
         if applied is not None:
             # a slot that never registered a Node joins like a new one
             uid = successor.node_uid if applied.node_uid else ""
             await nodes.succeed(slot, access_of_successor(successor), kubelet, uid)
-    for purpose, content in held.items():
+    for purpose, content in stored.items():
         write_durably(certificate_file(layout.identity, purpose), content)
     layout.published_access.unlink(missing_ok=True)
     log.info("moved to another API server", machine=machine, access=str(access_of_successor(successor)))

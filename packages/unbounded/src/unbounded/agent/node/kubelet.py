@@ -233,7 +233,7 @@ async def _asked(port: int) -> tuple[int, str]:
     try:
         writer.write(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
         await writer.drain()
-        head, _, said = (await _read(reader)).decode(errors="replace").partition("\r\n\r\n")
+        head, _, body = (await _read(reader)).decode(errors="replace").partition("\r\n\r\n")
     finally:
         writer.close()
         with suppress(OSError):
@@ -241,7 +241,7 @@ async def _asked(port: int) -> tuple[int, str]:
     words = head.split()
     if len(words) < 2 or not words[0].startswith("HTTP/"):
         raise ValueError("the answer is not HTTP")
-    return int(words[1]), " ".join(said.split())
+    return int(words[1]), " ".join(body.split())
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:

@@ -91,17 +91,17 @@ class HostNodes:
     async def observe(self, slot: Slot) -> SlotFacts:
         """Return the observed state of a slot. Raises Rejected as `applied` does."""
         applied = self.applied(slot)
-        seen = SlotFacts(slot, exists=_filled(self._layout, slot), applied=applied)
+        facts = SlotFacts(slot, exists=_filled(self._layout, slot), applied=applied)
         if not await self._running.active(slot):
-            return seen
+            return facts
         boot_id, kubelet_up, containerd_up = await asyncio.gather(
             self._running.boot_id(slot),
             self._running.service_active(slot, kubelet.UNIT),
             self._running.service_active(slot, containerd.UNIT),
         )
         if not boot_id:
-            return seen
-        return dataclasses.replace(seen, running=True, boot_id=boot_id, kubelet=kubelet_up, containerd=containerd_up)
+            return facts
+        return dataclasses.replace(facts, running=True, boot_id=boot_id, kubelet=kubelet_up, containerd=containerd_up)
 
     async def build(self, slot: Slot, spec: NodeGoal, access: KubeletAccess, report: OnProgress) -> None:
         await self.remove(slot)

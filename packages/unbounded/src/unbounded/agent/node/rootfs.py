@@ -164,33 +164,33 @@ class ImageCache:
         """
         desired = Reference.parse(reference)
         key = _key(desired, platform)
-        held = await run_in_thread(self._held, key)
+        cached = await run_in_thread(self._held, key)
         try:
-            if held is not None and await self._still(desired, held):
-                return self._cached(held)
+            if cached is not None and await self._still(desired, cached):
+                return self._cached(cached)
             return self._cached(await self._pull(desired, platform, key, report))
         except Transient as failure:
-            if held is None:
+            if cached is None:
                 raise
             log.warning("cannot look up image; using the local one", error=failure, image=str(desired))
-            return self._cached(held, stale=str(failure))
+            return self._cached(cached, stale=str(failure))
 
     def _held(self, key: str) -> _ImageNote | None:
-        meant = self._shelf.note(_ImageNote, key)
-        layers = [noted_digest(text) for text in meant.blobs] if meant else []
+        note = self._shelf.note(_ImageNote, key)
+        layers = [noted_digest(text) for text in note.blobs] if note else []
         if not layers or not all(layer is not None and self._shelf.whole(layer) for layer in layers):
             return None
         self._shelf.used(key)
-        return meant
+        return note
 
-    def _cached(self, meant: _ImageNote, stale: str = "") -> CachedImage:
-        paths = tuple(self._shelf.path(Digest.parse(text)) for text in meant.blobs)
-        return CachedImage(meant.digest, paths, stale)
+    def _cached(self, note: _ImageNote, stale: str = "") -> CachedImage:
+        paths = tuple(self._shelf.path(Digest.parse(text)) for text in note.blobs)
+        return CachedImage(note.digest, paths, stale)
 
-    async def _still(self, desired: Reference, held: _ImageNote) -> bool:
+    async def _still(self, desired: Reference, note: _ImageNote) -> bool:
         if desired.digest is not None:
             return True  # a digest never changes its meaning
-        return str(await RegistryClient(self._brief, desired, self._logins).top()) == held.top
+        return str(await RegistryClient(self._brief, desired, self._logins).top()) == note.top
 
     async def _pull(self, desired: Reference, platform: Platform, key: str, report: OnProgress) -> _ImageNote:
         registry = RegistryClient(self._web, desired, self._logins)
@@ -198,14 +198,14 @@ class ImageCache:
         if not resolved.image.layers:
             raise Rejected(f"image {desired}: it has no layers, so no root file system")
         await self._fetch(registry, resolved, report)
-        meant = _ImageNote(
+        note = _ImageNote(
             source=str(desired),
             blobs=tuple(str(layer.digest) for layer in resolved.image.layers),
             top=str(resolved.top),
             digest=str(resolved.digest),
         )
-        await run_in_thread(self._shelf.remember, key, meant)
-        return meant
+        await run_in_thread(self._shelf.remember, key, note)
+        return note
 
     async def _fetch(self, registry: RegistryClient, resolved: Resolved, report: OnProgress) -> None:
         blobs = {blob.digest: blob for blob in resolved.image.layers}
@@ -228,8 +228,8 @@ class ImageCache:
 
 def is_image_cached(shelf: BlobStore, desired: Reference, platform: Platform) -> bool:
     """Return whether all layers of the image are on this disk by name; nothing is verified. Blocks."""
-    meant = shelf.note(_ImageNote, _key(desired, platform))
-    layers = [noted_digest(text) for text in meant.blobs] if meant else []
+    note = shelf.note(_ImageNote, _key(desired, platform))
+    layers = [noted_digest(text) for text in note.blobs] if note else []
     return bool(layers) and all(layer is not None and shelf.path(layer).is_file() for layer in layers)
 
 

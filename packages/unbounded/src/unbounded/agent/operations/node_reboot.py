@@ -239,12 +239,12 @@ class NodeReboot:
 
     def _whole(self) -> list[Slot]:
         try:
-            whole = [slot for slot in Slot if self._nodes.applied(slot) is not None]
+            built = [slot for slot in Slot if self._nodes.applied(slot) is not None]
         except Rejected as error:
             raise Refusal(NO_NODE, str(error)) from error
-        if not whole:
+        if not built:
             raise Refusal(NO_NODE, "this host has no complete node: run `unbounded-agent start`")
-        return whole
+        return built
 
     async def _observe_slot(self) -> SlotFacts:
         """Observe the node's slot."""
@@ -256,8 +256,8 @@ class NodeReboot:
 
     async def _node_slot(self) -> Slot:
         """Return the node's slot, most often without an observation."""
-        whole = self._whole()
-        return whole[0] if len(whole) == 1 else (await self._observe_slot()).slot
+        built = self._whole()
+        return built[0] if len(built) == 1 else (await self._observe_slot()).slot
 
     def _renewals(self, target: Target) -> LeaseRenewals:
         uid = target.operation.metadata.uid

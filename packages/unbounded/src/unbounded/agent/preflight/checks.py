@@ -145,16 +145,16 @@ def cgroups(host: HostObservation) -> PreflightFinding:
 
 def nvidia(host: HostObservation) -> PreflightFinding:
     name, target = "nvidia-driver", "NVIDIA"
-    seen = host.graphics
-    if not seen.cards and not seen.devices:
+    graphics = host.graphics
+    if not graphics.cards and not graphics.devices:
         return fine(name, target, "no cards")
-    if seen.devices and not seen.driver:
+    if graphics.devices and not graphics.driver:
         return error(name, target, "devices in /dev, but no driver: its module is not loaded")
-    if not seen.driver:
-        return warning(name, target, f"{seen.cards} cards, but no driver: the node will not offer them")
-    if not seen.devices:
-        return warning(name, target, f"driver {seen.driver}, but no devices in /dev: run nvidia-modprobe")
-    return fine(name, target, f"driver {seen.driver}, {seen.devices} devices")
+    if not graphics.driver:
+        return warning(name, target, f"{graphics.cards} cards, but no driver: the node will not offer them")
+    if not graphics.devices:
+        return warning(name, target, f"driver {graphics.driver}, but no devices in /dev: run nvidia-modprobe")
+    return fine(name, target, f"driver {graphics.driver}, {graphics.devices} devices")
 
 
 def slots(host: HostObservation, spec: NodeGoal | None) -> Iterator[PreflightFinding]:

@@ -197,13 +197,13 @@ async def _request_all(
     async with Web(trust, observe.PATIENCE, proxies=by) as web, asyncio.TaskGroup() as group:
         server = group.create_task(observe.api_server(spec.api_server, spec.ca_pem.encode()))
         asked_image, asked_attestation = group.create_task(image(web)), group.create_task(attestation())
-        asked = [group.create_task(file(web, one)) for one in files]
+        requests = [group.create_task(file(web, one)) for one in files]
         asked_sandbox = group.create_task(file(web, sandbox)) if sandbox else None
     return _Answers(
         server.result(),
         asked_image.result(),
         asked_attestation.result(),
-        tuple(one.result() for one in asked),
+        tuple(one.result() for one in requests),
         asked_sandbox.result() if asked_sandbox else None,
     )
 

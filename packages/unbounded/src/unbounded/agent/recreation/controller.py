@@ -172,7 +172,7 @@ class RecreationController:
         try:
             transition = self._store.current()
             failed = self._store.failed()
-            whole = [slot for slot in Slot if self._nodes.applied(slot) is not None]
+            built = [slot for slot in Slot if self._nodes.applied(slot) is not None]
         except Rejected as error:  # a record on this host's disk is unreadable
             await self._status.report((report.unreadable(str(error)),), None, None)
             raise
@@ -185,14 +185,14 @@ class RecreationController:
             return None
         if self._status.is_leftover(machine):
             await self._status.release_leftover()
-        home = await self._home(whole, node)
+        home = await self._home(built, node)
         return None if home is None else await self._reconcile_node(machine, home, node, failed)
 
-    async def _home(self, whole: list[Slot], node: Node | None) -> Slot | None:
+    async def _home(self, built: list[Slot], node: Node | None) -> Slot | None:
         """Return the node's slot; None while no slot is complete."""
-        if len(whole) < 2:
-            return whole[0] if whole else None
-        facts = [await self._nodes.observe(slot) for slot in whole]
+        if len(built) < 2:
+            return built[0] if built else None
+        facts = [await self._nodes.observe(slot) for slot in built]
         return choose_home(facts, node)
 
     async def _reconcile_node(
@@ -311,9 +311,9 @@ class RecreationController:
         if decided.lost_node and node is not None and node.metadata.uid == decided.lost_node:
             return BLOCKED_S  # the cache lags behind
         desired = await self._desired(machine, applied, fresh=True)
-        held = await self._blocked_by(machine, desired)
-        if held or isinstance(desired, Unresolved):
-            await self._status.report((report.blocked(decided.why, held),), None, None)
+        blocker = await self._blocked_by(machine, desired)
+        if blocker or isinstance(desired, Unresolved):
+            await self._status.report((report.blocked(decided.why, blocker),), None, None)
             return BLOCKED_S
         why = await self._report_discarded(machine, decided.why)
         transition = Transition(

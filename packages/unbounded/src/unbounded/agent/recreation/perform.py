@@ -50,8 +50,12 @@ def reuse_or(nodes: Nodes, fresh: Fresh, *, now: WallClock = utc_now) -> AccessF
     """
 
     async def access(source: Slot, attempt: int, report: OnProgress) -> KubeletAccess:
-        held = await nodes.kubelet_certificate(source) if attempt == 1 else None
-        return held if held is not None and remaining_validity(held, now()) >= LEAST else await fresh(report)
+        certificate = await nodes.kubelet_certificate(source) if attempt == 1 else None
+        return (
+            certificate
+            if certificate is not None and remaining_validity(certificate, now()) >= LEAST
+            else await fresh(report)
+        )
 
     return access
 

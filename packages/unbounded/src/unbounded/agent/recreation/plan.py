@@ -38,23 +38,23 @@ class NodeEvidence:
     sandbox_trouble: str = ""
 
 
-def unmet_requirement(facts: SlotFacts, version: str, seen: NodeEvidence) -> str:
+def unmet_requirement(facts: SlotFacts, version: str, evidence: NodeEvidence) -> str:
     """Return the first requirement that a node in this slot does not meet; empty for a proven node.
 
     Args:
         version: of Kubernetes, from its goal.
     """
-    node = seen.node
+    node = evidence.node
     if not facts.running:
         return "kubelet is not running"
     if not facts.kubelet:
-        return seen.trouble or "kubelet is not running"
+        return evidence.trouble or "kubelet is not running"
     if not facts.boot_id:
         return "its machine does not report its boot ID"
-    if seen.trouble:
-        return seen.trouble
-    if seen.sandbox_trouble:
-        return seen.sandbox_trouble
+    if evidence.trouble:
+        return evidence.trouble
+    if evidence.sandbox_trouble:
+        return evidence.sandbox_trouble
     if node is None:
         return "the Node does not exist"
     info = node.status.node_info
@@ -64,7 +64,7 @@ def unmet_requirement(facts: SlotFacts, version: str, seen: NodeEvidence) -> str
         return f"kubelet reports version {info.kubelet_version}, not {version}"
     if not node.ready:
         return f"the Node is not Ready{_not_ready_because(node)}"
-    return "" if seen.renewed else "the lease of the Node has not been renewed yet"
+    return "" if evidence.renewed else "the lease of the Node has not been renewed yet"
 
 
 def same_version(reported: str, desired: str) -> bool:

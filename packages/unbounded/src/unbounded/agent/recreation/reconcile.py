@@ -156,11 +156,11 @@ class RecreationReconciler:
         memory, now = self._memory, asyncio.get_running_loop().time()
         memory.enter(transition.phase, now)
         try:
-            seen = await self._observe(transition, node)
+            observation = await self._observe(transition, node)
         except Failure:
             memory.count(asyncio.get_running_loop().time(), readable=False)
             raise
-        step = plan(transition, seen, self._limits.on_this_host(self._durations))
+        step = plan(transition, observation, self._limits.on_this_host(self._durations))
         if isinstance(step, ProveNode):
             await self._report(transition, step.lacks)
             return self._limits.poll_s

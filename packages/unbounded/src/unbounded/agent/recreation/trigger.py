@@ -102,8 +102,8 @@ def verdict(view: NodeObservation, limits: RecreationLimits) -> Verdict:
         return _stranded(view, failed, limits)
     if view.uid:
         name = view.applied.goal.machine
-        seen = "" if view.node is None else "; the existing Node is newer"
-        return Recreate(f"Node {name} ({view.uid}) does not exist any more{seen}", view.uid)
+        newer_node = "" if view.node is None else "; the existing Node is newer"
+        return Recreate(f"Node {name} ({view.uid}) does not exist any more{newer_node}", view.uid)
     return _joining(view, limits)
 
 

@@ -139,8 +139,8 @@ class LabelSync:
         requested = (uid, desired.labels, desired.taints)
         if requested == self._requested:
             return self._refused
-        if held := self._blocked_by():
-            return held
+        if blocker := self._blocked_by():
+            return blocker
         try:
             node_flags(desired)  # the next start of kubelet uses them, too
             if await self._patch(uid, made, desired):

@@ -135,9 +135,9 @@ async def _isolate_docker(host: StepHost, report: OnProgress) -> None:
 
 
 async def _found(host: StepHost, unit: str) -> FoundUnit:
-    seen = await host.units.observe(unit)
-    active = seen.active in ("active", "activating", "reloading")
-    return FoundUnit(name=unit, active=active, enabled=seen.enabled, masked=seen.load == "masked")
+    state = await host.units.observe(unit)
+    active = state.active in ("active", "activating", "reloading")
+    return FoundUnit(name=unit, active=active, enabled=state.enabled, masked=state.load == "masked")
 
 
 async def _restore_docker(host: StepHost) -> None:

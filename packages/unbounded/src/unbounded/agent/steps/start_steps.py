@@ -218,17 +218,17 @@ def choose_slot(one: SlotFacts, two: SlotFacts, spec: NodeGoal) -> SlotChoice:
     Raises:
         Rejected: the node on this host belongs to another Machine.
     """
-    whole = sorted((facts for facts in (one, two) if facts.applied is not None), key=_preference)
-    for facts in whole:
+    built = sorted((facts for facts in (one, two) if facts.applied is not None), key=_preference)
+    for facts in built:
         if facts.applied is not None and facts.applied.goal.machine != spec.machine:
             other = facts.applied.goal.machine
             raise Rejected(
                 f"this host is Machine {other}: run `unbounded-agent reset` before it becomes {spec.machine}"
             )
-    if not whole:
+    if not built:
         return SlotChoice(Slot.KUBE1, build=True, start=True)
-    facts = whole[0]
-    build = not has_registered(*whole) and not _is_made_from(facts, spec)
+    facts = built[0]
+    build = not has_registered(*built) and not _is_made_from(facts, spec)
     return SlotChoice(
         facts.slot, build=build, start=build or not (facts.running and facts.kubelet and facts.containerd)
     )

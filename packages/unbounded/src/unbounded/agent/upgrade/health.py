@@ -178,8 +178,8 @@ class ReleaseHealth:
         The Machine is read only to record an error of that read; whether the error ends the trial is up to the
         operation.
         """
-        if ended := await _ended(api, trial):
-            return ended
+        if end := await _ended(api, trial):
+            return end
         await self._answers(api)
         return ""
 

@@ -114,9 +114,9 @@ class ReleaseSlots:
             Transient: a release is on trial, which needs both slots.
         """
         selection = self.selection()
-        held = {selection.current, selection.last_good}
+        used = {selection.current, selection.last_good}
         for colour in (Colour.BLUE, Colour.GREEN):
-            if colour not in held:
+            if colour not in used:
                 return colour
         text = f"{selection.current} is on trial and {selection.last_good} is the last good release: no slot is free"
         raise Transient(text)

@@ -266,12 +266,12 @@ async def fetch_release(
 
 async def _check_signature(web: Web, wish: ReleaseRequest, archive: Path) -> None:
     """Verify the signature that is published with a release. Raise Refusal where it is invalid."""
-    url, beside = signature_url(wish.url), archive.with_name(f"{archive.name}.sig")
+    url, signature = signature_url(wish.url), archive.with_name(f"{archive.name}.sig")
     demand = "Upgrade.PublicKey in the agent's configuration on the host requires one"
     good = False
     try:
-        await download(web, Download((url,), "", LARGEST_SIGNATURE, wish.plain), beside)
-        await asyncio.to_thread(_check, wish.public_key, archive, beside)
+        await download(web, Download((url,), "", LARGEST_SIGNATURE, wish.plain), signature)
+        await asyncio.to_thread(_check, wish.public_key, archive, signature)
         good = True
     except NotPublished as failure:
         text = f"{redacted_url(URL(wish.url))} has no signature ({failure}), but {demand}"
@@ -280,11 +280,11 @@ async def _check_signature(web: Web, wish: ReleaseRequest, archive: Path) -> Non
         text = f"{redacted_url(URL(wish.url))} has no valid signature: {failure}; {demand}"
         raise Refusal(UNUSABLE_RELEASE, text) from failure
     finally:
-        _remove(beside, beside.with_name(f"{beside.name}.partial"), *(() if good else (archive,)))
+        _remove(signature, signature.with_name(f"{signature.name}.partial"), *(() if good else (archive,)))
 
 
-def _check(key: str, archive: Path, beside: Path) -> None:
-    check_signature(key, archive, beside.read_bytes())
+def _check(key: str, archive: Path, signature: Path) -> None:
+    check_signature(key, archive, signature.read_bytes())
 
 
 def _remove(*paths: Path) -> None:

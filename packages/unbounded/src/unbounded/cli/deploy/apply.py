@@ -49,8 +49,8 @@ def show(session: CommandSession, bodies: Iterable[Raw]) -> int:
         case "yaml":
             session.invocation.out.write(yaml.dump_all(desired, Dumper=yaml.CSafeDumper, sort_keys=False, width=110))
         case "json":
-            whole = {"apiVersion": "v1", "kind": "List", "items": desired}
-            session.invocation.out.write(json.dumps(whole, indent=4) + "\n")
+            listing = {"apiVersion": "v1", "kind": "List", "items": desired}
+            session.invocation.out.write(json.dumps(listing, indent=4) + "\n")
         case _:
             for body in desired:
                 kind = kind_of(body)
@@ -307,7 +307,7 @@ async def wait_rolled_out(
     Raises:
         Forbidden: the user may not watch it.
     """
-    seen, trouble, changed = Rollout(done=False, text="it has not been read yet"), "", asyncio.Event()
+    rollout, trouble, changed = Rollout(done=False, text="it has not been read yet"), "", asyncio.Event()
     deadline = asyncio.timeout(within_s)
     try:
         async with deadline, watched_object(api, DEPLOYMENTS, name, changed, namespace=namespace) as followed:
@@ -316,17 +316,17 @@ async def wait_rolled_out(
                     message = f"waiting for the API server: {followed.trouble}"
                     report(message if followed.trouble else "the API server answers again")
                 trouble = followed.trouble
-                before, now = seen, followed.now
-                seen = rollout_of(now) if followed.synced else seen
-                if seen.done or seen.failed:
-                    return seen
-                if seen != before:
-                    report(seen.text)
+                before, now = rollout, followed.now
+                rollout = rollout_of(now) if followed.synced else rollout
+                if rollout.done or rollout.failed:
+                    return rollout
+                if rollout != before:
+                    report(rollout.text)
                 await next_change(changed)
     except TimeoutError:
         if not deadline.expired():
             raise
-        return seen
+        return rollout
 
 
 async def pod_problems(api: Api, deployment: Mapping[str, Any]) -> tuple[str, ...]:

@@ -50,8 +50,8 @@ async def run(session: CommandSession) -> int:
     if machina is not None:
         clouds, others = await machine_ops.desired_deployments(session, scope, machina)
     desired = stages(machina, others, level=await pod_security(session.api))
-    whole = args.verbose or getattr(args, "output", "") not in ("", "wide")
-    await apply_stages(session, desired, dry_run=args.dry_run == SERVER, diff=args.diff, summary=not whole)
+    is_verbose = args.verbose or getattr(args, "output", "") not in ("", "wide")
+    await apply_stages(session, desired, dry_run=args.dry_run == SERVER, diff=args.diff, summary=not is_verbose)
     if session.printer.whole and not args.diff:
         show(session, (body for stage in desired for body in stage.objects))
     if args.diff or args.dry_run == SERVER:

@@ -79,10 +79,10 @@ async def live_machina(api: Api) -> LiveMachina:
         CliError: its configuration is no YAML.
     """
     deployment = await _deployment(api, MACHINA)
-    beside = not deployment and "machina" in await components.running(api)
-    config_map = components.NAME if beside else mounted_config(deployment, "machina", MACHINA_CONFIG)
+    is_embedded = not deployment and "machina" in await components.running(api)
+    config_map = components.NAME if is_embedded else mounted_config(deployment, "machina", MACHINA_CONFIG)
     config = await config_in(api, config_map)
-    return LiveMachina(image_in(deployment, "machina"), config_map, config, beside, _flags(deployment, "machina"))
+    return LiveMachina(image_in(deployment, "machina"), config_map, config, is_embedded, _flags(deployment, "machina"))
 
 
 async def pod_security(api: Api) -> str:

@@ -103,11 +103,11 @@ def as_nobody() -> Raw:
 
 def confined(*capabilities: str) -> Raw:
     """Return a security context with these capabilities, without privilege escalation, and with a read-only image."""
-    kept: Raw = {"add": list(capabilities)} if capabilities else {}
+    added: Raw = {"add": list(capabilities)} if capabilities else {}
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"], **kept},
+        "capabilities": {"drop": ["ALL"], **added},
     }
 
 

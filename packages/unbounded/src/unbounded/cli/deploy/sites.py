@@ -200,8 +200,10 @@ async def _image(session: CommandSession, name: str) -> str:
     """Return the image of this version of metalman: from the flags, else from the repository of metalman or machina."""
     args = session.invocation.args
     existing = await live_image(session.api, name, "metalman")
-    beside = await live_image(session.api, MACHINA, "machina")
-    return chosen_image("metalman", image=args.image, registry=args.image_registry, there=existing, beside=beside)
+    machina_image = await live_image(session.api, MACHINA, "machina")
+    return chosen_image(
+        "metalman", image=args.image, registry=args.image_registry, there=existing, beside=machina_image
+    )
 
 
 def _site(flag: str, text: str) -> str:

@@ -111,10 +111,10 @@ class MachineOpsWorkload:
     @property
     def name(self) -> str:
         """The name of its objects; a digest keeps names distinct whose characters are invalid in a Service's name."""
-        whole = "-".join(part for part in (MACHINE_OPS, self.site, self.provider.lower()) if part)
-        plain = re.sub("[^a-z0-9]", "-", whole)
+        name = "-".join(part for part in (MACHINE_OPS, self.site, self.provider.lower()) if part)
+        plain = re.sub("[^a-z0-9]", "-", name)
         digest = hashlib.sha256(f"{self.site}/{self.provider}".encode()).hexdigest()[:8]
-        return whole if plain == whole else f"{plain}-{digest}"
+        return name if plain == name else f"{plain}-{digest}"
 
     def shares_with(self, other: MachineOpsWorkload) -> bool:
         """Return whether both can serve the same Machine."""

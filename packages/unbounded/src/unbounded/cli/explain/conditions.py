@@ -66,11 +66,11 @@ def condition(machine: Machine, kind: ConditionType) -> Condition | None:
     return next((one for one in machine.status.conditions if one.type == kind), None)
 
 
-def _facts(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _facts(_machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return facts_fixes()
 
 
-def duplicate_host(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def duplicate_host(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     """Return fixes that leave one Machine for a host."""
     which = "-o custom-columns=NAME:.metadata.name,HOST:.spec.ssh.host,PHASE:.status.phase"
     return (
@@ -80,14 +80,14 @@ def duplicate_host(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     )
 
 
-def _allow_join(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _allow_join(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return (Fix(f"{PLUGIN} machine allow-join {machine.name}", "lets it join once more"),)
 
 
 # Configurations, network boot, node
 
 
-def configuration_fixes(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def configuration_fixes(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     """Return fixes that bind the Machine to a MachineConfiguration that exists."""
     ref = machine.spec.configuration_ref
     name = ref.name if ref is not None else "NAME"
@@ -117,11 +117,11 @@ def _image(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     return (*logins, another)
 
 
-def _leases(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _leases(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return (Fix(f"kubectl edit machine {machine.name}", "corrects spec.pxe.dhcpLeases"),)
 
 
-def _attested(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _attested(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     attestation = machine.spec.pxe.attestation if machine.spec.pxe else None
     if attestation is not None and attestation.ek_public_key_sha256:
         field = "spec.pxe.attestation.ekPublicKeySHA256"
@@ -135,7 +135,7 @@ def _attested(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     )
 
 
-def boot_fixes(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def boot_fixes(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     """Return the command that accepts the PCRs in which the last boot deviates."""
     tpm = machine.status.tpm
     if tpm is None or tpm.reference is None or tpm.quote is None:
@@ -144,11 +144,11 @@ def boot_fixes(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     return (Fix(command, "writes its image again, and accepts the change, if it is expected"),)
 
 
-def _replace(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _replace(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return (Fix(f"{PLUGIN} machine replace {machine.name}", "writes its image again"),)
 
 
-def _agent(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _agent(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return agent_fixes(machine)
 
 
@@ -199,7 +199,7 @@ def row(
     return ConditionRow(kind, statuses, frozenset(reasons), next_step, fixes, retried)
 
 
-def _nothing(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _nothing(_machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return ()
 
 
@@ -285,38 +285,38 @@ def is_note(notice: ConditionRow) -> bool:
     return not notice.next_step
 
 
-def _recreate(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _recreate(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     modified = condition(machine, ConditionType.NODE_MODIFIED)
     lost = modified is not None and modified.status == ConditionStatus.TRUE
     but = ", which discards the manual changes of files" if lost else ""
     return (Fix(f"kubectl delete node {machine.name}", f"recreates the node{but}"),)
 
 
-def _access(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _access(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     published = "kubectl -n kube-public get configmap cluster-info -o yaml"
     return (Fix(published, "shows the address and the CA that the cluster publishes"), *agent_fixes(machine)[:1])
 
 
-def _gpus(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _gpus(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return (
         Fix(f"{ssh_command(machine)}nvidia-smi", "shows on the host whether its driver works"),
         Fix(f"{PLUGIN} machine node-reboot {machine.name}", "restarts the node, which describes the GPUs again"),
     )
 
 
-def _release_key(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _release_key(_machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     show = f"kubectl -n {NAMESPACE} get configmap {CONFIGMAP_RELEASES} -o yaml"
     return (Fix(show, "shows the public key of releases, which machina publishes from its setting agentPublicKey"),)
 
 
-def _duplicate(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _duplicate(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return (
         Fix(f"kubectl edit machine {machine.name}", "corrects spec.pxe.redfish, if it is wrong here"),
         Fix("kubectl get machines -o custom-columns=NAME:.metadata.name,BMC:.spec.pxe.redfish.url", "shows all BMCs"),
     )
 
 
-def _hardware(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _hardware(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return (
         Fix(
             f"kubectl get machine {machine.name} -o jsonpath='{{.status.hardware}}'", "shows what the inspection found"
@@ -324,7 +324,7 @@ def _hardware(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     )
 
 
-def _none(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _none(_machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return ()
 
 

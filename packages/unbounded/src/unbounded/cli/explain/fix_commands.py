@@ -85,8 +85,8 @@ def create_again(operation: MachineOperation, does: str = "requests it again", *
     target, kind = operation.spec.machine_ref, operation.spec.operation_kind
     if target is None:
         return Fix(f"{PLUGIN} machine operation create NAME --kind {kind} -l SELECTOR", does, once_ended=True)
-    kept = {key: value for key, value in operation.spec.parameters.items() if key != but}
-    given = "".join(f" --param {shlex.quote(f'{key}={value}')}" for key, value in kept.items())
+    parameters = {key: value for key, value in operation.spec.parameters.items() if key != but}
+    given = "".join(f" --param {shlex.quote(f'{key}={value}')}" for key, value in parameters.items())
     words = f"{PLUGIN} machine operation create {fresh_name(operation)} --kind {kind} --machine {target}{given}"
     return Fix(words, does, once_ended=True)
 

@@ -79,7 +79,7 @@ def _not_listening(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     )
 
 
-def _no_forwarding(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _no_forwarding(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     """Return fixes for a bastion that accepts the login and forwards nothing: its settings, or another bastion."""
     bastion = _bastion(machine)
     if bastion is None or machine.spec.ssh is None:
@@ -176,7 +176,7 @@ def _passphrase(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     return (Fix(write, "writes the passphrase of the private key"), *_own_key(machine, reported))
 
 
-def _rights(_machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _rights(_machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return (_RIGHTS,)
 
 
@@ -228,7 +228,7 @@ def _again(machine: Machine) -> Fix:
     return Fix(f"{PLUGIN} machine allow-join {machine.name}", "retries at once, when the cause is removed")
 
 
-def _by_hand(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _by_hand(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return (Fix(f"{ssh_command(machine)}sudo unbounded-agent reset", "resets the host by hand"),)
 
 
@@ -236,12 +236,12 @@ def _show_script_output(machine: Machine) -> Fix:
     return Fix(f"kubectl events --for machine/{machine.name}", "shows the last output of the install script")
 
 
-def _attempt(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _attempt(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     root = Fix(f"{ssh_command(machine)}sudo -n true", "logs in and becomes root as the install does")
     return (_show_script_output(machine), root, _again(machine))
 
 
-def _sudo(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _sudo(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     user = machine.spec.ssh.username if machine.spec.ssh is not None else "USER"
     allow = f'echo "{user} ALL=(ALL) NOPASSWD: ALL" | sudo tee /etc/sudoers.d/unbounded'
     as_root = patch("machine", machine.name, {"spec": {"ssh": {"username": "root"}}})
@@ -252,26 +252,26 @@ def _sudo(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     )
 
 
-def _disk_full(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _disk_full(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     show = Fix(
         f"{ssh_command(machine)}df -h / /var /var/lib", "shows which file system of the host is full: free some space"
     )
     return (show, _show_script_output(machine), _again(machine))
 
 
-def _no_command(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _no_command(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     names = "curl tar openssl util-linux"
     install = f'sudo sh -c "apt-get install -y {names} || dnf install -y {names}"'
     does = "installs what the install script needs: curl or wget, tar, flock, and openssl where releases are signed"
     return (Fix(f"{ssh_command(machine)}{shlex.quote(install)}", does), _show_script_output(machine), _again(machine))
 
 
-def _no_release(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _no_release(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     """Return fixes for a missing file on the server of releases: for all hosts, or for this Machine's version."""
     return (*release_fixes(machine), _show_script_output(machine))
 
 
-def _no_artifact(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _no_artifact(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     version = patch("machine", machine.name, {"spec": {"kubernetes": {"version": "VERSION"}}})
     return (
         _show_script_output(machine),
@@ -280,11 +280,11 @@ def _no_artifact(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     )
 
 
-def _no_image(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _no_image(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return named_source(machine, "image", "--agent-image", "IMAGE", "the image of its node")
 
 
-def _preflight(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _preflight(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     show = f"{ssh_command(machine)}sudo unbounded-agent preflight"
     return (
         _show_script_output(machine),
@@ -293,15 +293,15 @@ def _preflight(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     )
 
 
-def _token(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _token(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return token_fixes(machine, unknown=False)
 
 
-def _token_not_renewable(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _token_not_renewable(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return token_fixes(machine, unknown=True)
 
 
-def _token_forbidden(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _token_forbidden(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     kubernetes = machine.spec.kubernetes
     if kubernetes is not None and kubernetes.bootstrap_token_ref is not None:
         return (_RIGHTS,)
@@ -312,11 +312,11 @@ def _token_forbidden(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
     )
 
 
-def _source(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _source(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return release_fixes(machine)
 
 
-def _digest(machine: Machine, _said: Condition) -> tuple[Fix, ...]:
+def _digest(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return digest_fixes(machine)
 
 

@@ -160,8 +160,8 @@ def _layout(operation: MachineOperation, machine: Machine, hardware: HardwareSta
         return f"no disk: {choice.message}"
     commands = ", ".join(f"spec.{place}" for place in commands_in(profile.spec))
     refused = f"  has commands ({commands}): a metalman without {SCRIPT_FLAG} refuses it, and runs none of them"
-    held = [f"  erases what is on {one.serial_number}: {one.contents or 'unknown data'}" for one in choice.erasures]
-    return "\n".join((*summary(choice), *([refused] if commands else []), *held))
+    erased = [f"  erases what is on {one.serial_number}: {one.contents or 'unknown data'}" for one in choice.erasures]
+    return "\n".join((*summary(choice), *([refused] if commands else []), *erased))
 
 
 def _network(operation: MachineOperation, machine: Machine) -> str:
@@ -342,9 +342,9 @@ async def with_losses(
     """Return the plan with the losses that the clouds report, for the first QUERIED_TARGETS targets."""
     if planned.kind != OperationKind.HOST_REPLACE:
         return planned
-    looked = [await _with_losses(one, operation, facts, providers, api) for one in planned.targets[:QUERIED_TARGETS]]
-    unknown = tuple(f"the losses of {one.machine}: {why}" for one, why in looked if why)
-    targets = (*(one for one, _ in looked), *planned.targets[QUERIED_TARGETS:])
+    queried = [await _with_losses(one, operation, facts, providers, api) for one in planned.targets[:QUERIED_TARGETS]]
+    unknown = tuple(f"the losses of {one.machine}: {why}" for one, why in queried if why)
+    targets = (*(one for one, _ in queried), *planned.targets[QUERIED_TARGETS:])
     return replace(planned, targets=targets, unchecked=(*planned.unchecked, *unknown))
 
 

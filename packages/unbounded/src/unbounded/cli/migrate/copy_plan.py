@@ -260,9 +260,9 @@ def _needs(one: ServerObject, source: ServerObjects) -> set[str]:
 
 def _created(one: ServerObject, uids: Mapping[str, str], migration: str) -> Raw:
     """Return the object to create on the target, without what the server assigns."""
-    kept = {key: value for key, value in one.body["metadata"].items() if key not in {*NOISE, "annotations"}}
+    metadata = {key: value for key, value in one.body["metadata"].items() if key not in {*NOISE, "annotations"}}
     annotations = dict(one.body["metadata"].get("annotations") or {})
-    meta = translated(kept | {"annotations": annotations}, uids)
+    meta = translated(metadata | {"annotations": annotations}, uids)
     meta["annotations"][ANNOTATION_MIGRATED_FROM] = f"{migration}/{one.uid}"
     body = {
         key: translated(value, uids) for key, value in one.body.items() if key not in {"metadata", "status", "data"}

@@ -39,15 +39,15 @@ def _is_controllers(lease: Lease) -> bool:
 
 async def leaders(api: Api, migration: str) -> tuple[str, ...]:
     """Return the Leases that controllers hold now, each with its holder, as text; watches each for its duration."""
-    held = [one for one in await _leases(api) if _is_held_by_others(one, migration)]
-    versions = {one.metadata.name: one.metadata.resource_version for one in held if not _is_migrations(one)}
+    leases = [one for one in await _leases(api) if _is_held_by_others(one, migration)]
+    versions = {one.metadata.name: one.metadata.resource_version for one in leases if not _is_migrations(one)}
     if versions:
-        durations = (one.spec.lease_duration_seconds or _USUAL_S for one in held if not _is_migrations(one))
+        durations = (one.spec.lease_duration_seconds or _USUAL_S for one in leases if not _is_migrations(one))
         await asyncio.sleep(max(durations) + _SLACK_S)
-        held = [one for one in await _leases(api) if _is_held_by_others(one, migration)]
+        leases = [one for one in await _leases(api) if _is_held_by_others(one, migration)]
     return tuple(
         f"Lease {NAMESPACE}/{one.metadata.name}, held by {one.spec.holder_identity}"
-        for one in held
+        for one in leases
         if _is_migrations(one) or versions.get(one.metadata.name) != one.metadata.resource_version
     )
 

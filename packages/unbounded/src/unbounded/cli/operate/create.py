@@ -103,8 +103,8 @@ def kind_of(text: str) -> OperationKind:
     if text in kinds.values():
         return OperationKind(text)
     near = difflib.get_close_matches(text.lower().replace("-", ""), kinds, n=1)
-    meant = f"did you mean {kinds[near[0]]}? " if near else ""
-    raise CliError(f"--kind: unknown kind {text!r}: {meant}the kinds are {', '.join(OperationKind)}", status=USAGE)
+    hint = f"did you mean {kinds[near[0]]}? " if near else ""
+    raise CliError(f"--kind: unknown kind {text!r}: {hint}the kinds are {', '.join(OperationKind)}", status=USAGE)
 
 
 def _selector(text: str) -> Raw:

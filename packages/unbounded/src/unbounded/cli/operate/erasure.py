@@ -65,8 +65,8 @@ def erased_data(machine: Machine, disks: Sequence[str]) -> str:
     chosen = choose_erasures(hardware.disks, disks, (), final=True)
     if not isinstance(chosen, ErasurePlan):
         raise CliError(chosen.message)
-    meant = "; ".join(_described(disk) for disk in hardware.disks if disk.name in chosen.names)
-    return f"all local disks: {meant}" + (f". It leaves {chosen.left_out}" if chosen.left_out else "")
+    described = "; ".join(_described(disk) for disk in hardware.disks if disk.name in chosen.names)
+    return f"all local disks: {described}" + (f". It leaves {chosen.left_out}" if chosen.left_out else "")
 
 
 def _disk(machine: Machine, serial: str) -> DiskFacts:

@@ -65,8 +65,8 @@ def check(args: Namespace) -> None:
     """Raise CliError for an unknown phase, selector or format."""
     if args.phase and args.phase not in PHASES:
         near = difflib.get_close_matches(args.phase.capitalize(), PHASES, n=1, cutoff=0.5)
-        meant = f"did you mean {near[0]}? " if near else ""
-        text = f"--phase: unknown phase {args.phase!r}: {meant}the phases are {', '.join(PHASES)}"
+        hint = f"did you mean {near[0]}? " if near else ""
+        text = f"--phase: unknown phase {args.phase!r}: {hint}the phases are {', '.join(PHASES)}"
         raise CliError(text, status=USAGE)
     if args.kind:
         from unbounded.cli.operate.create import kind_of  # noqa: PLC0415  # it brings the client along
@@ -124,9 +124,9 @@ def picked(found: ServerTable, args: Namespace) -> ServerTable:
 
 def shown(found: ServerTable, *, wide: bool) -> tuple[list[str], list[list[str]]]:
     """Return headings and cells as text, without the columns for -o wide alone."""
-    kept = [at for at, is_wide in enumerate(found.wide) if wide or not is_wide]
-    cells = [[NONE if row[at] is None or row[at] == "" else str(row[at]) for at in kept] for row in found.rows]
-    return [found.heads[at] for at in kept], cells
+    columns = [at for at, is_wide in enumerate(found.wide) if wide or not is_wide]
+    cells = [[NONE if row[at] is None or row[at] == "" else str(row[at]) for at in columns] for row in found.rows]
+    return [found.heads[at] for at in columns], cells
 
 
 async def _watch(session: CommandSession) -> int:

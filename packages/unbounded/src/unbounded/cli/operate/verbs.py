@@ -160,8 +160,8 @@ async def _wait_system(
 
 
 def _system_of(machine: Machine, operation: MachineOperation) -> RescueSystem | None:
-    seen = machine.status.netboot
-    return seen.rescue if seen is not None and seen.boot == operation.metadata.uid else None
+    netboot = machine.status.netboot
+    return netboot.rescue if netboot is not None and netboot.boot == operation.metadata.uid else None
 
 
 def _show_rescue(session: CommandSession, operation: MachineOperation, system: RescueSystem) -> None:

@@ -123,8 +123,8 @@ def parse(
 
 
 def _refuse(program: str, word: str, near: tuple[str, ...]) -> NoReturn:
-    meant = f"; did you mean {' or '.join(near)}?" if near else ""
-    print(f"error: unknown command {word!r}{meant}\n  `{program} --help` lists all commands", file=sys.stderr)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    print(f"error: unknown command {word!r}{hint}\n  `{program} --help` lists all commands", file=sys.stderr)
     raise SystemExit(USAGE)
 
 

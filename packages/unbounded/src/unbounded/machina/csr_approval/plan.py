@@ -279,8 +279,8 @@ def _replaced(machine: Machine) -> tuple[str, ...]:
 
 def _is_contested(machine: Machine, boot: str) -> bool:
     """Return whether two hosts requested this boot, so that its operation is about to fail."""
-    seen = machine.status.netboot
-    return seen is not None and (seen.boot, seen.milestone) == (boot, NetbootMilestone.CONTESTED)
+    netboot = machine.status.netboot
+    return netboot is not None and (netboot.boot, netboot.milestone) == (boot, NetbootMilestone.CONTESTED)
 
 
 def _reset(machine: Machine) -> tuple[str, ...]:
@@ -301,5 +301,5 @@ def _made_another_host(operation: RecentOperation) -> bool:
 
     The token of a contested boot may have gone to the other client, so such a boot does not count.
     """
-    written = any(seen.what == IMAGE_WRITTEN for seen in operation.evidence)
+    written = any(evidence.what == IMAGE_WRITTEN for evidence in operation.evidence)
     return _is_complete(operation) or (written and operation.reason != BOOT_CONTESTED)

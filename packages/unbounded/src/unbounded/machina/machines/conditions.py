@@ -199,42 +199,42 @@ def end_of_attempt(attempt: Attempt, generation: int | None) -> RecordEnd:
 
 
 def _ended(attempt: Attempt, generation: int | None) -> RecordEnd:
-    ended = attempt.ended
-    if isinstance(ended, Finished):
-        return _finished(attempt.attempt, ended)
-    if isinstance(ended, Interrupted):
-        return RecordEnd(attempt.attempt, FAILED, f"the install was interrupted: {ended.why}")
-    if isinstance(ended, HostRefuses):
-        return RecordEnd(attempt.attempt, str(ended.reason), str(ended))
-    if isinstance(ended, OutOfTime):
-        return RecordEnd(attempt.attempt, TIMED_OUT, str(ended))
-    if isinstance(ended, CannotBegin):
-        return RecordEnd(attempt.attempt, str(ended.reason), str(ended))
-    if isinstance(ended, OnHold):
-        return RecordEnd(attempt.attempt, ON_HOLD, str(ended))
-    if isinstance(ended, Failure):
-        refused = _refused(ended, attempt.version) if attempt.generation == generation else None
-        at_bastion = isinstance(ended, SshRejected | SshTransient) and ended.hop == SSHHop.BASTION
+    end = attempt.ended
+    if isinstance(end, Finished):
+        return _finished(attempt.attempt, end)
+    if isinstance(end, Interrupted):
+        return RecordEnd(attempt.attempt, FAILED, f"the install was interrupted: {end.why}")
+    if isinstance(end, HostRefuses):
+        return RecordEnd(attempt.attempt, str(end.reason), str(end))
+    if isinstance(end, OutOfTime):
+        return RecordEnd(attempt.attempt, TIMED_OUT, str(end))
+    if isinstance(end, CannotBegin):
+        return RecordEnd(attempt.attempt, str(end.reason), str(end))
+    if isinstance(end, OnHold):
+        return RecordEnd(attempt.attempt, ON_HOLD, str(end))
+    if isinstance(end, Failure):
+        refused = _refused(end, attempt.version) if attempt.generation == generation else None
+        at_bastion = isinstance(end, SshRejected | SshTransient) and end.hop == SSHHop.BASTION
         return RecordEnd(
             attempt.attempt,
-            failure_name(ended),
-            str(ended),
+            failure_name(end),
+            str(end),
             refused=refused,
-            fingerprint=ended.fingerprint if isinstance(ended, SshRejected) else "",
+            fingerprint=end.fingerprint if isinstance(end, SshRejected) else "",
             hop=SSHHop.BASTION if at_bastion else None,
         )
     return RecordEnd(attempt.attempt, FAILED, "the host has no record of the install")
 
 
-def _finished(attempt: str, ended: Finished) -> RecordEnd:
-    if ended.status == 0:
-        return RecordEnd(attempt, message=COMPLETED if ended.attempt == attempt else _EARLIER)
-    reason = TIMED_OUT if ended.status == STOPPED_STATUS else str(cause_of(ended.tail))
-    return RecordEnd(attempt, reason, failure_text(ended), tail=ended.tail)
+def _finished(attempt: str, end: Finished) -> RecordEnd:
+    if end.status == 0:
+        return RecordEnd(attempt, message=COMPLETED if end.attempt == attempt else _EARLIER)
+    reason = TIMED_OUT if end.status == STOPPED_STATUS else str(cause_of(end.tail))
+    return RecordEnd(attempt, reason, failure_text(end), tail=end.tail)
 
 
-def _refused(ended: Failure, version: str) -> str | None:
+def _refused(end: Failure, version: str) -> str | None:
     """Return the Secret whose key the host refused."""
-    if not isinstance(ended, SshRejected) or (ended.reason, ended.hop) != (SshReason.LOGIN, SSHHop.HOST):
+    if not isinstance(end, SshRejected) or (end.reason, end.hop) != (SshReason.LOGIN, SSHHop.HOST):
         return None
     return version or None

@@ -154,9 +154,9 @@ class _Cause:
 
 
 def _cause(reset: Attempt) -> _Cause:
-    ended = reset.ended
-    if isinstance(ended, SshTransient | SshRejected):
-        return _Cause(_reset_text(reset), ConditionReason(ended.reason), ended.hop)
+    end = reset.ended
+    if isinstance(end, SshTransient | SshRejected):
+        return _Cause(_reset_text(reset), ConditionReason(end.reason), end.hop)
     return _Cause(_reset_text(reset), _R.FAILED)
 
 
@@ -175,9 +175,9 @@ def _lacks_key(observed: MachineObservation) -> _Cause | None:
 
 def _untrusted_key(reset: Attempt) -> SshRejected | None:
     """Return the failure of a login at which a server showed another host key than the trusted one."""
-    ended = reset.ended
-    changed = isinstance(ended, SshRejected) and ended.reason == SshReason.HOST_KEY and ended.fingerprint
-    return ended if isinstance(ended, SshRejected) and changed else None
+    end = reset.ended
+    changed = isinstance(end, SshRejected) and end.reason == SshReason.HOST_KEY and end.fingerprint
+    return end if isinstance(end, SshRejected) and changed else None
 
 
 def _is_trusted_since(machine: Machine, reset: Attempt) -> bool:
@@ -198,10 +198,10 @@ def _other_key(machine: Machine, reset: Attempt) -> RecordHostKey | None:
 
 def _login_refused(reset: Attempt) -> SSHHop | None:
     """Return the server that refused the key of the reset."""
-    ended = reset.ended
-    if not isinstance(ended, SshRejected) or ended.reason != SshReason.LOGIN or not reset.version:
+    end = reset.ended
+    if not isinstance(end, SshRejected) or end.reason != SshReason.LOGIN or not reset.version:
         return None
-    return ended.hop
+    return end.hop
 
 
 def _refusal(observed: MachineObservation) -> RecordRefusedKey | None:
@@ -215,8 +215,8 @@ def _refusal(observed: MachineObservation) -> RecordRefusedKey | None:
         or is_refused(observed.machine, hop, reset.version)
     ):
         return None
-    ended = reset.ended
-    fingerprint = ended.fingerprint if isinstance(ended, SshRejected) else ""
+    end = reset.ended
+    fingerprint = end.fingerprint if isinstance(end, SshRejected) else ""
     return RecordRefusedKey(reset.version, hop=hop, generation=generation, fingerprint=fingerprint)
 
 

@@ -126,9 +126,9 @@ def _taints(node: Node, applied: _Applied | None, desired: tuple[str, ...]) -> l
     if applied is None:
         return None
     changed = tuple(taint for taint in desired if taint not in applied.taints)
-    gone = {taint_key(taint) for taint in applied.taints} - {taint_key(taint) for taint in desired}
+    removed = {taint_key(taint) for taint in applied.taints} - {taint_key(taint) for taint in desired}
     there: list[Mapping[str, Any]] = [msgspec.to_builtins(taint) for taint in node.spec.taints]
-    after = taints_after(there, tuple(taint for taint in applied.taints if taint_key(taint) in gone), changed)
+    after = taints_after(there, tuple(taint for taint in applied.taints if taint_key(taint) in removed), changed)
     return None if after == there else after
 
 

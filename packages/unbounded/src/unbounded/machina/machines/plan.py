@@ -150,8 +150,8 @@ def _other_keys(observed: MachineObservation, error: SshRejected) -> tuple[Actio
 
 
 def _probe(observed: MachineObservation, reach: _Step, every_s: float) -> tuple[Action, ...]:
-    held = reach.within_s is not None or _waits_for_key(observed)  # a refused key would be offered again
-    due = not held and not observed.probing and _probe_is_due(observed, every_s)
+    is_late = reach.within_s is not None or _waits_for_key(observed)  # a refused key would be offered again
+    due = not is_late and not observed.probing and _probe_is_due(observed, every_s)
     return (*reach.actions, *((ProbeHost(),) if due else ()))
 
 

@@ -186,17 +186,17 @@ class Prober:
         machine: str,
         route: Callable[[], Awaitable[SshRoute]],
         first_use: FirstUse,
-        looked: ProbeCallback,
+        on_probe: ProbeCallback,
     ) -> asyncio.Task[None]:
-        return group.create_task(self._probe(machine, route, first_use, looked), name=f"{machine}: probe")
+        return group.create_task(self._probe(machine, route, first_use, on_probe), name=f"{machine}: probe")
 
     async def _probe(
-        self, machine: str, route: Callable[[], Awaitable[SshRoute]], first_use: FirstUse, looked: ProbeCallback
+        self, machine: str, route: Callable[[], Awaitable[SshRoute]], first_use: FirstUse, on_probe: ProbeCallback
     ) -> None:
         async with self._turns:
             error = await self._error(machine, route, first_use)
         self._metrics.probed(str(error.reason) if error is not None else "Reachable")
-        looked(error)
+        on_probe(error)
 
     async def _error(
         self, machine: str, route: Callable[[], Awaitable[SshRoute]], first_use: FirstUse

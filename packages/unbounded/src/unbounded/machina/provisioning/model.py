@@ -164,7 +164,7 @@ def progress_text(line: str) -> str:
         return ""
     if (logged := _LOG.fullmatch(line)) is not None:
         line = logged["rest"]
-        line = next((words.format(_unquoted(told["what"])) for told, words in _matches(line)), line)
+        line = next((words.format(_unquoted(match["what"])) for match, words in _matches(line)), line)
     return end_of_text(" ".join(line.split()), _LINE_BYTES)
 
 

@@ -241,9 +241,9 @@ class HostInstaller:
         self, shell: Shell, install: Install, *, limit_s: float, more: dict[str, str] | None = None
     ) -> ObservedRun:
         self._clean.discard(install.uid)
-        told = command("begin.sh", install.uid, install.attempt, str(self._settle_s))
+        call = command("begin.sh", install.uid, install.attempt, str(self._settle_s))
         sent = payload(install, limit_s=limit_s, more=more)
-        found = _run_of(await shell.run(told, stdin=sent, limit_s=BEGIN_S), install.hidden)
+        found = _run_of(await shell.run(call, stdin=sent, limit_s=BEGIN_S), install.hidden)
         return self._noting_clean(install, found)
 
     async def follow(self, shell: Shell, install: Install, report: Callable[[str], None]) -> ObservedRun:
@@ -253,8 +253,8 @@ class HostInstaller:
         self, shell: Shell, install: Install, report: Callable[[str], None], *, limit_s: float
     ) -> ObservedRun:
         output = bytearray()  # the answer
-        told = command("follow.sh", install.uid)
-        async for line in shell.follow(told, limit_s=limit_s + _REPORT_MARGIN_S, silence_s=SILENCE_S):
+        call = command("follow.sh", install.uid)
+        async for line in shell.follow(call, limit_s=limit_s + _REPORT_MARGIN_S, silence_s=SILENCE_S):
             if output or line.startswith(b"unbounded-install: "):
                 output += line + b"\n"
                 if len(output) > _ANSWER_BYTES:
@@ -273,9 +273,9 @@ class HostInstaller:
         if uid in self._clean:  # a successful run removes its files itself
             self._clean.discard(uid)
             return
-        ended = await shell.run(command("clear.sh", uid), limit_s=CALL_S)
-        if split_answer(ended.stdout) is None:
-            raise _refused(ended)
+        result = await shell.run(command("clear.sh", uid), limit_s=CALL_S)
+        if split_answer(result.stdout) is None:
+            raise _refused(result)
 
     async def reset(
         self, shell: Shell, machine: str, uid: str, *, limit_s: float, report: Callable[[str], None]
@@ -326,15 +326,15 @@ def _progress_of(line: bytes, hidden: Iterable[SecretStr]) -> str:
     return progress_text(redacted(line.decode(errors="replace"), hidden))
 
 
-def _run_of(ended: SshCommandResult, hidden: Iterable[SecretStr] = ()) -> ObservedRun:
-    found = parse_answer(ended.stdout, hidden)
+def _run_of(result: SshCommandResult, hidden: Iterable[SecretStr] = ()) -> ObservedRun:
+    found = parse_answer(result.stdout, hidden)
     if found is None:
-        raise _refused(ended)
+        raise _refused(result)
     return found
 
 
-def _refused(ended: SshCommandResult) -> Exception:
-    if ended.status is None:
+def _refused(result: SshCommandResult) -> Exception:
+    if result.status is None:
         return SshUncertain("a signal ended the command on the host")
-    words, reason = refusal_of(ended.status, ended.stderr, ended.stdout)
+    words, reason = refusal_of(result.status, result.stderr, result.stdout)
     return HostRefuses(words, reason)

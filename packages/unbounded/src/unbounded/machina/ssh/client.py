@@ -192,17 +192,17 @@ class SshClient:
         key = await self._keys.read(hop.identity, hop.name)
         async with self._handshake_limit.acquire((through.hop.at if through else None, hop.at)):
             algorithms = host_keys.algorithms(hop.pins, known_kind=self._key_types.get(hop.pins.fingerprint or ""))
-            seen: list[UntrustedHostKey] = []
+            untrusted: list[UntrustedHostKey] = []
             while True:
                 try:
                     line = await self._handshake(hop, key, on_first_use, through, algorithms)
                 except UntrustedHostKey as other:
-                    seen.append(other)
-                    shown = [one.shown.kind for one in seen]
+                    untrusted.append(other)
+                    shown = [one.shown.kind for one in untrusted]
                     algorithms = host_keys.other_algorithms(hop.pins, shown=shown, has=other.has)
                     if not algorithms:
                         raise failures.host_key_changed(
-                            hop, shown=seen[0].shown.fingerprint, desired=host_keys.pinned_text(hop.pins)
+                            hop, shown=untrusted[0].shown.fingerprint, desired=host_keys.pinned_text(hop.pins)
                         ) from None
                 else:
                     self._cache_key_type(line)

@@ -90,11 +90,11 @@ def failure(reason: SshReason, hop: SSHHop, words: str) -> SshFailure:
     return (SshRejected if reason in LASTING else SshTransient)(reason, hop, words)
 
 
-def copied(seen: SshFailure) -> SshFailure:
+def copied(failure: SshFailure) -> SshFailure:
     """Copy a failure for another caller that waited for the same connection."""
-    if isinstance(seen, SshRejected):
-        return SshRejected(seen.reason, seen.hop, str(seen), fingerprint=seen.fingerprint)
-    return SshTransient(seen.reason, seen.hop, str(seen))
+    if isinstance(failure, SshRejected):
+        return SshRejected(failure.reason, failure.hop, str(failure), fingerprint=failure.fingerprint)
+    return SshTransient(failure.reason, failure.hop, str(failure))
 
 
 def hop_text(name: SSHHop, at: HostPort) -> str:

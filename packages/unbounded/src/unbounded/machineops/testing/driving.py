@@ -436,8 +436,8 @@ def says_no_secret(subject: Subject, text: str, *, login: Login | None = None, k
 
     The subject names keys that are not secret, and parts of the account's names may occur.
     """
-    held, names = (login or subject.login).secret, subject.names if isinstance(subject, Names) else ()
-    values = [value.reveal() for key, value in held.items() if key not in names]
+    secret, names = (login or subject.login).secret, subject.names if isinstance(subject, Names) else ()
+    values = [value.reveal() for key, value in secret.items() if key not in names]
     return not any(value in text for value in values if not any(value in name for name in known))
 
 

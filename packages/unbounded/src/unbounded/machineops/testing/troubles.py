@@ -281,11 +281,11 @@ class TroubleTests(Contract):
 
 async def _least_hold(observe: Callable[[], Coroutine[Any, Any, object]]) -> float:
     """Return the least of several measurements: other processes may have used the processor."""
-    held = await _longest_hold(observe())
+    least = await _longest_hold(observe())
     for _ in range(_LOOKS - 1):
-        if held >= _HOLD_S:
-            held = min(held, await _longest_hold(observe()))
-    return held
+        if least >= _HOLD_S:
+            least = min(least, await _longest_hold(observe()))
+    return least
 
 
 async def _longest_hold(call: Coroutine[Any, Any, object]) -> float:

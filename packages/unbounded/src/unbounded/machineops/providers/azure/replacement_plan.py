@@ -231,11 +231,11 @@ def _decide_without_vm(
     )
 
 
-def _failure(told: str) -> str:
+def _failure(message: str) -> str:
     """Return the reason of a failed long call from its message."""
-    if any(code in told for code in CAPACITY):
+    if any(code in message for code in CAPACITY):
         return reasons.NO_CAPACITY
-    return reasons.QUOTA_EXCEEDED if "quota" in told.lower() else reasons.PROVIDER_OPERATION_FAILED
+    return reasons.QUOTA_EXCEEDED if "quota" in message.lower() else reasons.PROVIDER_OPERATION_FAILED
 
 
 def _decide_first(observation: AzureObservation, job: Job) -> StepDecision:

@@ -98,9 +98,11 @@ class OciReplacement:
             room = launch.user_data_room(stored.launch or {})
             return Next(SAVING, message, self._where, progress=losing, most_user_data=room, losses=tuple(lost))
         try:
-            seen = await self._observe(stored)
+            observation = await self._observe(stored)
             return next_step(
-                await self._with_launch_progress(seen, stored) if seen.bound == stored.old else seen,
+                await self._with_launch_progress(observation, stored)
+                if observation.bound == stored.old
+                else observation,
                 stored,
                 self._where,
             )
@@ -319,25 +321,30 @@ class OciReplacement:
 
     async def _put_back(self, state: OciReplacementState, before: float) -> None:
         """Start the old instance again unless a replacement exists or is being launched."""
-        seen = await self._observe(state)
-        if seen.landing:
+        observation = await self._observe(state)
+        if observation.landing:
             message = f"a launch was sent, and its instance may still appear: the old one stays for {LANDING_S:.0f} s"
-            raise Transient(f"{message}; {describe(seen, state)}")
-        if seen.bound == state.old and not seen.has_new and seen.old == STOPPED and not state.was_off:
+            raise Transient(f"{message}; {describe(observation, state)}")
+        if (
+            observation.bound == state.old
+            and not observation.has_new
+            and observation.old == STOPPED
+            and not state.was_off
+        ):
             await self._write("instance_action", state.old, "START", before=before)
 
     async def _launch_once(self, stored: OciReplacementState, before: float) -> None:
-        seen = await self._observe(stored)
-        if seen.has_new:
-            if seen.new == STOPPED:
-                await self._write("instance_action", seen.new_id, "START", before=before)
+        observation = await self._observe(stored)
+        if observation.has_new:
+            if observation.new == STOPPED:
+                await self._write("instance_action", observation.new_id, "START", before=before)
             return
         body = stored.launch
-        if body is None or not (seen.old and stored.may_launch(seen.old)):
-            raise Transient(f"no launch in this state: {describe(seen, stored)}")
-        if seen.new in ENDED:
+        if body is None or not (observation.old and stored.may_launch(observation.old)):
+            raise Transient(f"no launch in this state: {describe(observation, stored)}")
+        if observation.new in ENDED:
             stored = await self._next_launch(
-                stored, seen.new_id, str(await self._launch_failure(stored, seen.new_id, seen.new))
+                stored, observation.new_id, str(await self._launch_failure(stored, observation.new_id, observation.new))
             )
         if not stored.launching:
             stored = msgspec.structs.replace(stored, launching=True)
@@ -399,24 +406,25 @@ class OciReplacement:
         return state
 
     async def _terminate(self, state: OciReplacementState, before: float) -> None:
-        seen = await self._observe(state)
-        if seen.new in ENDED:
-            message = f"the replacement {seen.new_id} is {seen.new}: the resources of the old instance stay as they are"
+        observation = await self._observe(state)
+        if observation.new in ENDED:
+            end = f"the replacement {observation.new_id} is {observation.new}"
+            message = f"{end}: the resources of the old instance stay as they are"
             raise Refusal(reasons.INSTANCE_NOT_FOUND, message)
-        if seen.bound == state.old or seen.new != RUNNING:
-            raise Transient(f"no termination in this state: {describe(seen, state)}")
-        if seen.is_old_there:
+        if observation.bound == state.old or observation.new != RUNNING:
+            raise Transient(f"no termination in this state: {describe(observation, state)}")
+        if observation.is_old_there:
             await self._store(await self._current_state(state))
             keeps = {"preserve_boot_volume": False, "preserve_data_volumes_created_at_launch": True}
             await self._write("terminate_instance", state.old, before=before, **keeps)
             return
-        if seen.boot_volumes and not state.terminating:
+        if observation.boot_volumes and not state.terminating:
             message = (
                 f"{state.old} was terminated from outside and its boot volume was preserved: delete that if you do "
                 "not need it"
             )
             raise Refusal(reasons.WOULD_BE_LOST, message)
-        for each in seen.boot_volumes if plan.is_gone(seen, state) else ():
+        for each in observation.boot_volumes if plan.is_gone(observation, state) else ():
             await self._write("delete_boot_volume", each, before=before)
 
     async def _current_state(self, state: OciReplacementState) -> OciReplacementState:

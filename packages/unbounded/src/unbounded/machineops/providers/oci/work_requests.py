@@ -84,8 +84,8 @@ class OciWorkRequests:
         """
         about = {"resource_id": str(shown["id"])}
         every = await self._every(instance, "list_work_requests", str(shown["compartmentId"]), **about)
-        begun = [each for each in every if _begun_by(each, operation)]
-        fitting = [each for each in begun if since is None or _accepted(each) >= since]
+        requests = [each for each in every if _begun_by(each, operation)]
+        fitting = [each for each in requests if since is None or _accepted(each) >= since]
         return _work(min(fitting, key=_accepted), None) if fitting else None
 
     async def why(self, instance: Instance, work: OciWorkRequest) -> NotDone:
