@@ -18,6 +18,10 @@ from unbounded.cli.plugin.parsing import commands
 ROWS = {command.path: command for command in commands()}
 ZERO_IS_NO_LIMIT = frozenset({"--timeout"})
 ZERO_IS_MEANT = frozenset({"--grace"})  # switch it off at once
+ON_SITES = {
+    "--token-ttl": ["site", "init", "--name", "s"],
+    "--media-ticket-lifetime": ["site", "deploy-pxe", "--site", "s"],
+}
 CREATE = ["machine", "operation", "create", "op", "--kind", "HostReboot"]
 CONFIG = ["config", "create", "c", "--agent-image", "registry.example.com/i:v1"]
 REGISTER = ["machine", "register", "--site", "s", "--host", "h", "--ssh-username", "u"]
@@ -55,7 +59,9 @@ def _run(words: list[str], environ: dict[str, str], capsys: pytest.CaptureFixtur
 
 def test_no_duration_is_left_out_here() -> None:
     flags = {flag for _command, flag in _durations()}
-    assert flags == {"--timeout", "--grace", "--token-ttl", "--deadline", "--start-deadline"}
+    assert flags == {
+        *("--timeout", "--grace", "--token-ttl", "--deadline", "--start-deadline", "--media-ticket-lifetime")
+    }
 
 
 @pytest.mark.parametrize(("command", "flag"), list(_durations()), ids=lambda one: str(getattr(one, "path", one)))
@@ -68,7 +74,7 @@ def test_each_duration_knows_what_0_means(
         assert callable(parse)
         assert parse("0") == (None if flag in ZERO_IS_NO_LIMIT else 0)
         return
-    words = {"--token-ttl": ["site", "init", "--name", "s"]}.get(flag, [*CREATE, "--machine", "m"])
+    words = ON_SITES.get(flag, [*CREATE, "--machine", "m"])
     status, said = _run([*words, flag, "0"], nowhere, capsys)
     assert (status, flag in said) == (2, True), said
 
