@@ -26,6 +26,9 @@ LIMIT_S: Final = 300.0
 STOPS_S: Final = 60.0
 _FENCE: Final = "```"
 _HERE: Final = re.compile(r"<<-?'?(\w+)'?")
+_MORE: Final = "…"  # at the end of a line of output, or in place of lines
+_VARIES: Final = re.compile(r"\b[0-9a-f]{16}\b|[0-9]+")
+_PASSING: Final = re.compile(r"[0-9:]{8} \S+ (Pending|InProgress)\b")
 
 Stage = Callable[[], Awaitable[None]]
 
@@ -79,6 +82,24 @@ def unexcused(document: Path) -> list[str]:
         if not any("tests/" in one and (document.parent / one).is_file() for one in links):
             found.append(f"{document.name}:{block.line}")
     return found
+
+
+def unprinted(document: Path, printed: str) -> list[str]:
+    """Return the lines of output in a document that its commands have not printed.
+
+    Numbers and digests may differ. Lines of progress are left out: a wait shows the states that it happens to meet.
+    """
+    real = [_fixed(line) for line in printed.splitlines()]
+    shown = [line for block in blocks(document, "text") for line in block.code.splitlines()]
+    return [line for line in shown if not (_PASSING.match(line) or any(_is_shown_by(line, one) for one in real))]
+
+
+def _is_shown_by(line: str, real: str) -> bool:
+    return real.startswith(_fixed(line[:-1])) if line.endswith(_MORE) else real == _fixed(line)
+
+
+def _fixed(line: str) -> str:
+    return _VARIES.sub("0", line.rstrip())
 
 
 def commands(code: str) -> list[str]:

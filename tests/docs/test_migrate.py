@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import KUBECTL
-from tests.docs.runner import DOCS, Shell, follow
+from tests.docs.runner import DOCS, Shell, follow, unprinted
 from tests.e2e.plane import plane
 from tests.support.embedded_server import embedded_server
 from unbounded.api.machine import MACHINES
@@ -36,6 +36,7 @@ async def test_a_user_moves_to_a_cluster(tmp_path: Path) -> None:
         assert f"Migration of {tmp_path / 'data'} to https://" in said
         assert "the target's control plane may act now" in said
         assert "all agents have moved" in said
+        assert unprinted(DOCS / "migrate.md", said.replace(str(tmp_path / "data"), "data")) == []
         async with HttpApi(from_kubeconfig(kubeconfig)) as api:
             moved = (await api.list(MACHINES)).items
         assert [one.name for one in moved] == ["lab-01", "lab-02"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.runner import Shell, blocks, commands, follow, plain, plugin_calls, unexcused
+from tests.docs.runner import Shell, blocks, commands, follow, plain, plugin_calls, unexcused, unprinted
 
 DOCUMENT = """\
 # Title
@@ -45,6 +45,13 @@ def document(tmp_path: Path) -> Path:
 def test_only_code_without_a_language_is_run(document: Path) -> None:
     assert [(one.heading, one.line) for one in blocks(document)] == [("Title", 4), ("Below", 16)]
     assert [one.code for one in blocks(document, "text")] == ["exit 1\n"]
+
+
+def test_output_that_was_not_printed_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "document.md"
+    path.write_text("```text\ncopied 12 objects (5 KiB)\n…\n10:00:00 a: InProgress · On\na long …\nnever\n```\n")
+    assert unprinted(path, "$ copy\ncopied 7 objects (80 KiB)\na long line\n") == ["never"]
+    assert unprinted(path, "copied 7 objects (80 MiB)\na long line\nnever\n") == ["copied 12 objects (5 KiB)"]
 
 
 def test_what_continues_is_one_command(document: Path) -> None:

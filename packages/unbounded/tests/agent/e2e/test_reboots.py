@@ -19,7 +19,7 @@ import pytest
 from tests.agent.e2e.conftest import HostOf
 from tests.agent.e2e.guided import VERSION, newer
 from tests.agent.e2e.over_ssh import LATEST, SITE, joined
-from tests.docs.runner import DOCS, Shell, follow
+from tests.docs.runner import DOCS, Shell, follow, unprinted
 from tests.support.agent_release import AgentRelease, release_like
 from tests.support.hosts import until
 from tests.support.hosts.agent import COMMAND, AgentHost
@@ -71,6 +71,7 @@ async def _for_the_guides(agent: AgentHost, shell: Shell, better: AgentRelease) 
 async def _is_upgraded(agent: AgentHost, said: str, *, but: str) -> dict[str, Any]:
     """Check the promises of upgrade.md; return the new Node."""
     assert said.rstrip().endswith("v1.35.0")
+    assert unprinted(DOCS / "upgrade.md", said) == []
     assert await agent.agent_version() == VERSION
     operation = await agent.plane.get(MACHINE_OPERATIONS, "upgrade-dc1")
     assert operation["status"]["phase"] == "Complete", operation["status"]
@@ -104,7 +105,8 @@ async def _is_taken_back(agent: AgentHost, guide: Shell, uid: str) -> None:
         assert await agent.slots() == ["kube1"]
         assert await agent.agent_version() != VERSION, "it is the release that machina brings"
 
-    await follow(DOCS / "reset.md", guide, {"With the Machine": again})
+    said = await follow(DOCS / "reset.md", guide, {"With the Machine": again})
+    assert unprinted(DOCS / "reset.md", said) == []
 
     async def gone() -> bool:
         listed = await agent.host.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "unbounded-agent*")
