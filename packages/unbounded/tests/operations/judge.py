@@ -39,6 +39,7 @@ PROOF: Final = {
     "HostPowerOn": {power.SEEN_ON, power.SEEN_ON_AGAIN},
 }
 DARK_S: Final = 15.0  # of a reboot: the host takes 4 s at most to come up, and is observed every 5 s
+UNANNOUNCED_S: Final = 60.0  # until metalman reads on its own: 20 s for each of the changes of one process
 TROUBLE_S: Final = 150.0  # that a bad way to API or host may take besides, all in all
 
 
@@ -158,6 +159,7 @@ class Judge:
     alone: bool = True  # one executor at a time: two of them round up the time that is spent at each turn
     deaf: bool = False  # hosts may ignore a shutdown
     troubled: bool = False  # the outside loses answers, or cannot be reached, or ignores a shutdown
+    unannounced: bool = False  # events of BMCs come late or not at all
 
     # Events
 
@@ -452,7 +454,8 @@ class Judge:
         return hosts[-1] if hosts else next(self._owned(story.machine, claimed_at, claimed_at)).host
 
     def _trouble_s(self) -> float:
-        return TROUBLE_S if self.troubled or self.weather is not FAIR else 0.0
+        trouble_s = TROUBLE_S if self.troubled or self.weather is not FAIR else 0.0
+        return trouble_s + (UNANNOUNCED_S if self.unannounced else 0.0)
 
     def _taken_s(self, machine: str, since: float, until: float) -> float:
         """Return for how long a stranger had the slot, with the pause before its executor tries again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -143,6 +144,9 @@ class SimulatedExecutor:
         self.name = name
         self.life = life
         self.outside = outside
+
+    def subscribe(self, wake: Callable[[str], None]) -> None:
+        """Call the listener with the names of Machines whose outside announces changes; this one never does."""
 
     def claims(self, kind: OperationKind, machine: Machine) -> bool:
         return kind in self.kinds

@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
@@ -20,15 +21,18 @@ from tests.operations.simulated import Host, PowerExecutor
 from tests.operations.world import Process, World
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import virtual_now
-from unbounded.api.failures import Transient
+from unbounded.api.failures import Failure, Transient
 from unbounded.api.machine import MACHINES, NODE_RECREATION, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.errors import ApiError, NotFound
 from unbounded.metalman import power
+from unbounded.metalman.executor import EVENT_POLLS_S
+from unbounded.metalman.power_events import PowerEvents
+from unbounded.metalman.redfish.ports import BmcPowerState
 from unbounded.operations.ports import Target
-from unbounded.workflow.procedure import Observation
+from unbounded.workflow.procedure import Observation, Procedure
 
 KINDS: Final = ("HostReboot", "HostReboot", "HostReboot", "HostPowerOff", "HostPowerOn")
 VANISHES: Final = 0.3  # of what is on its way when its process dies
@@ -46,20 +50,49 @@ def host_of(machine: Machine) -> str:
     return machine.spec.pxe.redfish.url.removeprefix("https://")
 
 
+class BmcStream(StrEnum):
+    """The events of a schedule's BMCs."""
+
+    ABSENT = "no stream"
+    PUNCTUAL = "in time"
+    LATE = "up to 40 s late"
+    DOUBLED = "twice"
+    DISORDERED = "out of order"
+    NEVER = "an open stream without events"
+    DROPS = "a stream that ends, and its events with it"
+
+
 class StormExecutor(PowerExecutor):
     """metalman's tables on hosts that requests reach although the process that sent them has died."""
 
     def __init__(self, name: str, life: Incarnation, world: StormWorld) -> None:
         super().__init__(name, life, world.outside)
         self.judge = world.verdict
+        self.world = world
+        self.events = PowerEvents()
+        world.listeners.append(self)
+
+    def subscribe(self, wake: Callable[[str], None]) -> None:
+        self.events.subscribe(wake)
+
+    def procedure(self, operation: MachineOperation) -> Procedure:
+        found, machine = super().procedure(operation), operation.spec.machine_ref or ""
+        if self.world.stream is not BmcStream.ABSENT and machine not in self.world.dropped:
+            self.events.opened(machine)
+        return replace(found, polls_s=EVENT_POLLS_S) if self.events.arrive(machine) else found
 
     def target_digest(self, machine: Machine) -> str:
         return f"host:{host_of(machine)}"
 
     async def observe(self, target: Target) -> Observation:
         async def read() -> Observation:
-            await self.reach(float("inf"))
+            try:
+                await self.reach(float("inf"))
+            except Failure:
+                self.events.failed(target.machine.name)
+                raise
             host = self.outside.host(host_of(target.machine))
+            self.events.record(target.machine.name, BmcPowerState(host.power))
             return Observation(
                 power.BmcPowerFact(host.power), detail=f"PowerState is {host.power}", where="simulated BMC"
             )
@@ -71,6 +104,13 @@ class StormExecutor(PowerExecutor):
             ends.append(self.outside.now())
 
     async def perform(self, target: Target, action: str, *, before: float) -> None:
+        try:
+            await self._perform(target, action, before)
+        except Failure:
+            self.events.failed(target.machine.name)
+            raise
+
+    async def _perform(self, target: Target, action: str, before: float) -> None:
         await self.life.through(f"perform {action}", _nothing)
         if self.outside.now() > before or self.outside.dice(self.outside.unreachable):
             raise Transient("the outside was not reached")
@@ -98,6 +138,7 @@ class StormExecutor(PowerExecutor):
                     return
             host, deaf = self.outside.host(name), self.outside.dice(self.outside.deaf)
             satisfied = host.ask(action, loop.time(), chance, deaf=deaf)
+            self.world.announce_power(target.machine.name, host)
             self.judge.acts.append(
                 Act(
                     loop.time(),
@@ -167,6 +208,10 @@ class StormWorld(World):
     """A world whose judge sees everything."""
 
     verdict: Judge = field(init=False)
+    stream: BmcStream = BmcStream.ABSENT
+    listeners: list[StormExecutor] = field(default_factory=list)
+    dropped: set[str] = field(default_factory=set)  # Machines whose stream has ended
+    events: random.Random = field(default_factory=lambda: random.Random(0))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -186,6 +231,30 @@ class StormWorld(World):
     def _host(machine: dict[str, Any]) -> str:
         url: str = machine["spec"]["pxe"]["redfish"]["url"]
         return url.removeprefix("https://")
+
+    def announce_power(self, machine: str, host: Host) -> None:
+        """Let the BMC send the events of what is under way on its host."""
+        if self.stream in (BmcStream.ABSENT, BmcStream.NEVER):
+            return
+        loop, chance = asyncio.get_running_loop(), self.events
+        for due in (host.off_at, host.on_at):
+            for _ in range(2 if self.stream is BmcStream.DOUBLED else 1) if due is not None else ():
+                late_s = {BmcStream.LATE: 40.0, BmcStream.DISORDERED: 8.0, BmcStream.DOUBLED: 2.0}.get(self.stream, 0.2)
+                loop.call_at((due or 0.0) + chance.uniform(0.01, late_s), self._deliver, machine)
+        if self.stream is BmcStream.DROPS and chance.random() < 0.5:
+            loop.call_later(chance.uniform(0.0, 5.0), self._drop, machine)
+
+    def _deliver(self, machine: str) -> None:
+        for executor in self.listeners:
+            if not executor.life.dead.is_set() and machine not in self.dropped:
+                executor.events.hint(machine)
+
+    def _drop(self, machine: str) -> None:
+        self.dropped.add(machine)
+        for executor in self.listeners:
+            if not executor.life.dead.is_set():
+                executor.events.closed([machine])
+        asyncio.get_running_loop().call_later(self.events.uniform(30.0, 60.0), self.dropped.discard, machine)
 
     def metalman(self, name: str = "metalman/lab", **options: Any) -> Process:
         return self.executor(name, lambda life, _api: StormExecutor(name, life, self), **options)
@@ -222,6 +291,9 @@ class Storm:
         chance = self.chance
         weather = chance.choice((FAIR, FAIR, STORM, STORM, STALLING))
         self.world = world = StormWorld(chance, weather=weather, reaps=chance.random() < 0.8)
+        world.events = random.Random(f"events of {self.seed}")
+        world.stream = world.events.choice(tuple(BmcStream))
+        world.verdict.unannounced = world.stream not in (BmcStream.ABSENT, BmcStream.PUNCTUAL, BmcStream.DOUBLED)
         world.verdict.weather, world.verdict.alone = world.weather, world.reaps
         world.between = self._rivals()
         self._disturb()

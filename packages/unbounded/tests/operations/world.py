@@ -188,14 +188,16 @@ class World:
         watches_pause: bool = True,
     ) -> Process:
         def main(life: Incarnation, api: Api) -> Coroutine[Any, Any, None]:
+            made = make(life, api)
             return run_engine(
                 life,
                 api,
-                make(life, api),
+                made,
                 self.announce,
                 concurrent=concurrent,
                 alone=alone,
                 watches_pause=watches_pause,
+                subscribe=made.subscribe if isinstance(made, SimulatedExecutor) else None,
             )
 
         return Process(self, name, main)
@@ -419,6 +421,7 @@ async def run_engine(
     concurrent: int,
     alone: bool,
     watches_pause: bool,
+    subscribe: Callable[[Callable[[str], None]], None] | None = None,
     **options: Any,
 ) -> None:
     caches = Caches(
@@ -437,6 +440,8 @@ async def run_engine(
         emit_event=announce,
         **options,
     )
+    if subscribe is not None:
+        subscribe(engine.wake_machine)
     await _live(engine.run, caches.followed)
 
 
