@@ -61,8 +61,8 @@ async def _figures(profile: str, bmcs: int, reboots: int) -> RebootFigures:
         await asyncio.sleep(SETTLED_S)
         for number in range(KNOWN_AFTER + reboots):
             for bmc in lab:
-                times = {"shutdown_s": chance.uniform(40.0, 60.0), "boot_s": chance.uniform(5.0, 15.0)}
-                bmc.host().traits = replace(bmc.host().traits, **times)
+                shutdown_s, boot_s = chance.uniform(40.0, 60.0), chance.uniform(5.0, 15.0)
+                bmc.host().traits = replace(bmc.host().traits, shutdown_s=shutdown_s, boot_s=boot_s)
             pairs = zip(lab, machines, strict=True)
             found = await asyncio.gather(*(_reboot(cluster, bmc, machine, number) for bmc, machine in pairs))
             if number >= KNOWN_AFTER:

@@ -4,8 +4,8 @@ Each host fetches its boot files and says that its installer runs, as in any boo
 does the same and reports its hardware: metalman answers when the report is in the status. Simulated hosts, metalman and
 the embedded API server share this machine.
 
-Beside it, the compilation of the layout of a profile with as many disks and partitions as one can have, and the image
-of virtual media for a boot (`media`).
+Beside it, the compilation of the layout of a profile with as many disks and partitions as one can have, the image of
+virtual media for a boot (`media`), and reboots over BMCs with events and without (`bmc_events`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
@@ -23,6 +25,7 @@ import aiohttp
 import msgspec
 
 from benchmarks import children
+from benchmarks.bmc_events import EVENTS, NO_EVENTS, reboot_figures
 from benchmarks.frame import Limit, Measured, percentile, print_progress, run_benchmark
 from benchmarks.media import media_figures
 from unbounded.api.hardware import DiskFacts, HardwareFacts, NICFacts, ProcessorFacts, SystemFirmware, SystemIdentity
@@ -47,7 +50,9 @@ PXE: Final[Mapping[str, Any]] = {
     },
 }
 
-AMOUNT: Final = "{hosts:g} machines at once, {boot_mib:g} MiB for each boot, reports of {report_bytes:g} bytes"
+AMOUNT: Final = (
+    "{hosts:g} machines at once, {boot_mib:g} MiB for each boot, reports of {report_bytes:g} bytes, {bmcs:g} BMCs"
+)
 LIMITS: Final[Mapping[str, Limit]] = {
     "wall_vs_bare_boot": Limit("until all have booted and reported, over the boots alone", most=1.15),
     "report_to_status_p99_s": Limit("from a report to the status, p99, s", most=2.0),
@@ -55,6 +60,12 @@ LIMITS: Final[Mapping[str, Limit]] = {
     "metalman_cpu_ms_per_report": Limit("CPU of metalman for a report, ms"),
     "layout_p99_ms": Limit("to compile a layout of 24 disks with 8 partitions each, p99, ms", most=20.0),
     "media_made_p99_ms": Limit("to make the image of virtual media for a boot, p99, ms", most=100.0),
+    "reboot_requests_with_events": Limit("requests to the BMC for a reboot, with events, p95", most=6.0),
+    "reboot_requests_without_events": Limit("the same without events, mean"),
+    "requests_with_events_vs_without": Limit("requests with events, over those without, mean"),
+    "detection_with_events_p95_s": Limit("from a change of the power to its reading, with events, p95, s", most=2.0),
+    "detection_without_events_p95_s": Limit("the same without events, p95, s"),
+    "idle_requests_with_events_per_h": Limit("requests to an idle BMC with events, in an hour"),
     "media_vs_sendfile": Limit("rate of that image by HTTPS, over one sendfile", least=0.8),
 }
 
@@ -65,10 +76,12 @@ class Size:
 
     hosts: int
     boot_mib: int
+    bmcs: int
+    reboots: int  # of each BMC's host
 
 
-FULL: Final = Size(hosts=500, boot_mib=48)
-QUICK: Final = Size(hosts=20, boot_mib=2)
+FULL: Final = Size(hosts=500, boot_mib=48, bmcs=20, reboots=5)
+QUICK: Final = Size(hosts=20, boot_mib=2, bmcs=2, reboots=2)
 
 
 def facts(number: int) -> HardwareFacts:
@@ -235,7 +248,16 @@ async def measure(quick: bool) -> Measured:
         (folder / "media").mkdir()
         print_progress("  virtual media")
         media = await media_figures(folder / "media", quick=quick)
+    print_progress("  reboots over BMCs")
+    reboots = partial(reboot_figures, bmcs=size.bmcs, reboots=size.reboots)
+    told, asked = [await asyncio.to_thread(reboots, profile) for profile in (EVENTS, NO_EVENTS)]
     figures = {
+        "bmcs": size.bmcs,
+        "reboot_requests_with_events": percentile(told.requests, 0.95),
+        "reboot_requests_without_events": mean(asked.requests),
+        "detection_with_events_p95_s": percentile(told.lags_s, 0.95),
+        "detection_without_events_p95_s": percentile(asked.lags_s, 0.95),
+        "idle_requests_with_events_per_h": told.idle_per_h,
         "hosts": size.hosts,
         "boot_mib": size.boot_mib,
         "report_bytes": len(msgspec.json.encode(report(0))),
@@ -248,7 +270,11 @@ async def measure(quick: bool) -> Measured:
         "media_mib": media.image_mib,
         "metalman_cpu_ms_per_report": max(cpu_s - bare_cpu_s, 0.0) / size.hosts * 1e3,
     }
-    ratios = {"wall_vs_bare_boot": wall_s / bare_s, "media_vs_sendfile": media.stream_vs_sendfile}
+    ratios = {
+        "wall_vs_bare_boot": wall_s / bare_s,
+        "media_vs_sendfile": media.stream_vs_sendfile,
+        "requests_with_events_vs_without": mean(told.requests) / mean(asked.requests),
+    }
     return Measured(figures, ratios)
 
 

@@ -25,4 +25,7 @@ def test_a_quick_run_ends_with_a_result() -> None:
     assert figures["hosts"] == QUICK.hosts
     assert LIMITS.keys() <= figures.keys() | ratios.keys()
     assert ratios["wall_vs_bare_boot"] > 0
+    assert 5 <= figures["reboot_requests_with_events"] <= 6 < figures["reboot_requests_without_events"]
+    assert 0 <= figures["detection_with_events_p95_s"] <= 2
+    assert ratios["requests_with_events_vs_without"] < 1
     assert 0 < figures["report_to_status_p50_s"] <= figures["report_to_status_p99_s"]
