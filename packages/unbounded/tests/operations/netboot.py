@@ -234,7 +234,9 @@ class NetbootExecutor(PowerExecutor):
             await self.reach(before)
             self.life.hold_if_dead()
             host = self.outside.host(target.machine.name)
-            self.outside.record(target, requested, satisfied=host.armed == ARMING[action], life=self.life.name)
+            # an ejection is repeated until its record is removed, too
+            satisfied = host.armed == ARMING[action] and not (is_boot and action == replace.CLEAR_BOOT)
+            self.outside.record(target, requested, satisfied=satisfied, life=self.life.name)
             if self.outside.dice(self.outside.deaf):
                 raise NotDone(reasons.NO_EFFECT, "the BMC took it, and shows something else")
             host.armed = ARMING[action]
