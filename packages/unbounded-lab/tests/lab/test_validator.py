@@ -30,7 +30,7 @@ SCHEMAS = Path(
 )
 @pytest.mark.parametrize("authentication", ["Basic", "Session"])
 async def test_the_validator_finds_no_fault_in_the_service(tmp_path: Path, authentication: str) -> None:
-    async with LabBmc(profile="sends-events") as bmc:
+    async with LabBmc(profile="sends-events+serial-console") as bmc:
         bmc.bmc.events.open_stream(bmc.clock.now())
         logs = tmp_path / "logs"
         # fmt: off

@@ -64,6 +64,11 @@ class Wire:
         named = {"authorization": aiohttp.encode_basic_auth(self.bmc.username, self.bmc.password), **headers}
         return self._http.get(self.bmc.url + path, headers=named, timeout=aiohttp.ClientTimeout(total=None))
 
+    def upgrade(self, path: str, **headers: str) -> AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]:
+        """Open a web socket."""
+        named = {"authorization": aiohttp.encode_basic_auth(self.bmc.username, self.bmc.password), **headers}
+        return self._http.ws_connect(self.bmc.url + path, headers=named)
+
     async def get(self, path: str = SYSTEM) -> Answer:
         return await self.ask("GET", path)
 

@@ -62,7 +62,7 @@ class BmcAccounts:
         self.advance(now, dials)
         if dials.session_service == "refuses":
             raise RedfishProblem("NoValidSession")
-        self._check_password(username, password, now, dials)
+        self.check_password(username, password, now, dials)
         if len(self.sessions(now, dials)) + dials.leaked_sessions >= dials.session_limit:
             raise RedfishProblem("SessionLimitExceeded")
         self._last_id += 1
@@ -89,7 +89,7 @@ class BmcAccounts:
         if token is not None:
             self._use(token, now, dials)
         elif (credentials := request.basic_credentials()) is not None:
-            self._check_password(*credentials, now, dials)
+            self.check_password(*credentials, now, dials)
         else:
             raise RedfishProblem("NoValidSession", headers=CHALLENGE)
         own = request.path.startswith(SESSIONS) or request.path.rstrip("/") == ACCOUNT
@@ -131,7 +131,7 @@ class BmcAccounts:
         session.used = now
         session.requests += 1
 
-    def _check_password(self, username: str, password: str, now: float, dials: BmcDials) -> None:
+    def check_password(self, username: str, password: str, now: float, dials: BmcDials) -> None:
         locked = dials.lockout_after > 0 and now < self.locked_until
         right = _same(username, self.username) & _same(password, self.password)
         if right and not locked:

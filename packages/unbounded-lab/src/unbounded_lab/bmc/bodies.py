@@ -19,7 +19,7 @@ SCHEMAS: Final[Mapping[str, str]] = {
     "AccountService": "v1_15_1",
     "ActionInfo": "v1_4_2",
     "Chassis": "v1_25_2",
-    "ComputerSystem": "v1_22_2",
+    "ComputerSystem": "v1_26_0",
     "Drive": "v1_22_0",
     "EventDestination": "v1_16_0",
     "EventService": "v1_12_0",

@@ -223,6 +223,7 @@ class SimulatedBmc:
         self.access = BmcAccounts(identity.username, identity.password, self.rng)
         self.tasks = Tasks()
         self.events = BmcEventLog()
+        self.ssh_port = 0  # while consoles are served over SSH
         self.on_event: Callable[[], None] | None = None  # called after each recorded event
         self.mains = True
         self.fetched: dict[str, bool] = {}  # images of insertions, until the action: whether the BMC got them

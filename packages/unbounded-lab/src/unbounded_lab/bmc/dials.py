@@ -120,6 +120,14 @@ class BmcDials:
     event_origin: Literal["link", "text", "absent"] = "link"  # the form of OriginOfCondition
     event_lines: Literal["one", "many"] = "one"  # lines of an event's data
 
+    # Serial console
+    console: Literal["absent", "disabled", "websocket", "ssh", "both"] = "absent"
+    console_output: Literal["echo", "flood", "silent"] = "echo"
+    console_drops_after: int | None = None  # the BMC closes a console after this many bytes of input
+    console_sessions: int = 1  # of each system, at once
+    console_denied: bool = False  # the account has no right to consoles
+    console_host_key: int = 0  # generation of the SSH host key
+
     # Names
     systems: tuple[str, ...] = ("1",)
     slashes: Literal["either", "redirected"] = "either"  # redirected: a path without a slash at its end

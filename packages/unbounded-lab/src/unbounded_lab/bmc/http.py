@@ -37,6 +37,11 @@ PROBLEMS: Final[Mapping[str, tuple[int, str]]] = {
         "The value '{}' for the parameter {} in the action {} is not in the list of acceptable values.",
     ),
     "NoValidSession": (401, "There is no valid session established with the implementation."),
+    "InsufficientPrivilege": (
+        403,
+        "There are insufficient privileges for the account or credentials associated with the current session to "
+        "perform the requested operation.",
+    ),
     "PasswordChangeRequired": (
         403,
         "The password provided for this account must be changed before access is granted. PATCH the Password property "

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from unbounded.kube.tls import bound_buffers
 from unbounded_lab.bmc import service
+from unbounded_lab.bmc.console import BmcConsoles, console_at
 from unbounded_lab.bmc.device import HostTimes, SimulatedBmc
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.events import EVENT_STREAM, OPENED, BmcEventStream, frame
@@ -103,10 +104,12 @@ class LabBmc:
         self._tls.num_tickets = 0  # no client resumes sessions, and tickets take time to make
         self._show_certificate()
         self._door = LabListener(server(self._answer), self._port, self._tls)
+        self.consoles = BmcConsoles(self.bmc, self.clock)
         await self._follow_dials()
 
     async def stop(self) -> None:
         await self._stop_following()
+        await self.consoles.close()
         await self._door.close()
         if self._plain is not None:
             await self._plain.close()
@@ -226,6 +229,7 @@ class LabBmc:
     async def _update_listeners(self) -> float | None:
         """Open or shut the ports as the dials require now; returns when that changes by itself."""
         is_open, until = self.bmc.listening(self.clock.now())
+        await self.consoles.follow_dials(is_open=is_open)
         if is_open:
             await self._door.open()
         else:
@@ -257,6 +261,8 @@ class LabBmc:
         return await self._answer(http)
 
     async def _answer(self, http: web.BaseRequest) -> web.StreamResponse:
+        if (system := console_at(self.bmc, http.path)) is not None and "Upgrade" in http.headers:
+            return await self.consoles.serve(http, system)
         reply = await self._reply(http)
         if isinstance(reply, web.StreamResponse):
             return reply

@@ -22,6 +22,7 @@ from unbounded_lab.bmc.bodies import (
     resource,
     system_path,
 )
+from unbounded_lab.bmc.console import console_service
 from unbounded_lab.bmc.device import ABSENT, BMC, BmcSystem, SimulatedBmc, Task, TaskState
 from unbounded_lab.bmc.http import message_body
 from unbounded_lab.bmc.inventory import CHASSIS_ID, INVENTORY, POWER, summary
@@ -105,6 +106,7 @@ def system(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
         Actions={"#ComputerSystem.Reset": _reset_action(bmc, path)},
         **summary(bmc, path),
         **media_link(bmc, "system", path),
+        **console_service(bmc, found),
     )
     power = found.power_state(now, bmc.dials)
     return body if power == ABSENT else body | {"PowerState": power}

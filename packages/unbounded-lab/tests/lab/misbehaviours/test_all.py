@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tests.lab.misbehaviours import test_access, test_answers, test_boot, test_events, test_power, test_reports
+from tests.lab.misbehaviours import (
+    test_access,
+    test_answers,
+    test_boot,
+    test_console,
+    test_events,
+    test_power,
+    test_reports,
+)
 from tests.lab.wire import wire
 from unbounded_lab.bmc.misbehaviours import MISBEHAVIOURS
 
@@ -10,7 +18,7 @@ from unbounded_lab.bmc.misbehaviours import MISBEHAVIOURS
 def test_every_misbehaviour_is_shown() -> None:
     shown = [
         name
-        for module in (test_power, test_reports, test_boot, test_access, test_answers, test_events)
+        for module in (test_power, test_reports, test_boot, test_access, test_answers, test_events, test_console)
         for name in module.CHECKS
     ]
     assert sorted(shown) == sorted(MISBEHAVIOURS)
