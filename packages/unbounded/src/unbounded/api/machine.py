@@ -219,6 +219,14 @@ class RedfishStatus(ApiStruct, frozen=True, kw_only=True):
             max_length=128,
         ),
     ] = None
+    ssh_host_key: Annotated[
+        str | None,
+        Field(
+            "Fingerprint of the host key of the BMC's SSH server, as ssh-keygen -lf prints it, trusted at the first "
+            "serial console over SSH. Remove it to trust another key.",
+            max_length=128,
+        ),
+    ] = None
 
 
 class DiskErasure(ApiStruct, frozen=True, kw_only=True):

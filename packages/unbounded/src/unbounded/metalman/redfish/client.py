@@ -389,6 +389,10 @@ class RedfishClient:
         known = self._known.get(device_id)
         return (await self._read(device_id) if known is None else known.system).manager_path
 
+    async def system_document(self, device_id: str) -> Mapping[str, Any]:
+        """Read the system whole, for what `system` does not parse."""
+        return await self.document(await self._path(device_id), f"system {clean(device_id)}")
+
     async def _read_path(self, path: str, device_id: str) -> SystemReading:
         answer = await self.channel.get(path)
         if not answer.ok:

@@ -34,6 +34,8 @@ REDIRECTS: Final = 3
 KEEPALIVE_S: Final = 4.0
 # of a stream: probes after a minute without a byte, and its end after three of them
 KEEPALIVE_OPTIONS: Final = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 20, socket.TCP_KEEPCNT: 3}
+HEARTBEAT_S: Final = 30.0  # between the pings of a web socket, which ends without an answer
+MESSAGE_BYTES: Final = 1024 * 1024  # of one message of a web socket
 HEADERS: Final = {
     "Accept": "application/json",
     "Accept-Encoding": "identity",
@@ -187,6 +189,28 @@ class Http:
             ) as response:
                 _keep_alive(response)
                 yield response
+        except (aiohttp.ClientError, ssl.SSLError, OSError) as error:  # TimeoutError is an OSError
+            raise self._failure(error, changes=False) from error
+
+    async def websocket(
+        self, reference: str, headers: Mapping[str, str]
+    ) -> aiohttp.ClientWebSocketResponse | BmcResponse:
+        """Open a web socket; return the BMC's answer if it refuses one.
+
+        Raises:
+            Unreachable: no answer.
+        """
+        try:
+            return await self._session.ws_connect(
+                self.endpoint.url(reference),
+                headers=headers,
+                ssl=self._tls,
+                heartbeat=HEARTBEAT_S,
+                max_msg_size=MESSAGE_BYTES,
+                compress=0,
+            )
+        except aiohttp.WSServerHandshakeError as error:
+            return BmcResponse(error.status, error.headers or {}, b"")
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:  # TimeoutError is an OSError
             raise self._failure(error, changes=False) from error
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
@@ -30,7 +30,9 @@ from unbounded.metalman.redfish.ports import (
     PasswordRejected,
     ResetAcceptance,
     ResetType,
+    SerialConsole,
     SystemState,
+    TrustHostKey,
     UpdateProgress,
 )
 from unbounded.metalman.redfish.session import BmcAuth, BmcChannel
@@ -344,6 +346,23 @@ class PooledBmc:
         async with aclosing(self._pool.client(self._access).events()) as events:
             async for origins in events:
                 yield origins
+
+    @asynccontextmanager
+    async def console(self, pin: str | None, trust: TrustHostKey) -> AsyncIterator[SerialConsole]:
+        """Open the serial console of the system, and close it at the end of the context.
+
+        Args:
+            pin: fingerprint of the SSH host key that the BMC must present; None for its first one.
+            trust: stores that first one, before a password is sent.
+        Raises:
+            Unsupported: the BMC offers none over a web socket or SSH.
+            Failure: it cannot be opened.
+        """
+        from unbounded.metalman.redfish.console import ConsoleClient  # noqa: PLC0415  # asyncssh: few processes need it
+
+        client = ConsoleClient(self._pool.client(self._access), self._access, self._pool.limits)
+        async with client.open(pin, trust) as console:
+            yield console
 
     async def user(self) -> BmcUser:
         """Log in anew, and find the account of this user name.

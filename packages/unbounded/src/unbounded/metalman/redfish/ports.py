@@ -6,7 +6,7 @@ come from the extended error, cleaned for display.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -198,6 +198,34 @@ class BootControl(Protocol):
 
         Returns:
             the value read back, as above.
+        """
+        ...
+
+
+TrustHostKey = Callable[[str], Awaitable[None]]
+"""Stores the fingerprint of a first host key; raises if that is not possible."""
+
+
+class SerialConsole(Protocol):
+    """An open console.
+
+    Attributes:
+        over: the way to it, for messages.
+        interactive: it takes input.
+    """
+
+    over: str
+    interactive: bool
+
+    async def read(self) -> bytes:
+        """Return the next output, as soon as there is some; empty at the end."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Send input; returns when the BMC can take more.
+
+        Raises:
+            BmcUnreachable: the connection broke.
         """
         ...
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Coroutine, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import aiohttp
@@ -187,6 +187,46 @@ class BmcChannel:
         if refused.ok:
             raise Unsupported(f"{self.where} answers the request for a stream with {clean(answer.content_type)}")
         raise failure_of(refused, what="the stream of events", where=self.where, changes=False, hide=self.secrets)
+
+    @asynccontextmanager
+    async def websocket(self, reference: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Open a web socket for the time of the context. Its session stays open meanwhile.
+
+        Raises:
+            Failure: the BMC refuses the web socket, or does not answer.
+        """
+        self._open_calls += 1
+        try:
+            connected = await self._upgrade(reference)
+            try:
+                yield connected
+            finally:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._limits.close_s):
+                        await connected.close()
+        finally:
+            self._open_calls -= 1
+            self._last_used = loop_time()
+
+    async def _upgrade(self, reference: str) -> aiohttp.ClientWebSocketResponse:
+        """Open a web socket; other calls have their turns once it is open."""
+        async with self._gate.call(within_s=self._limits.queue_s):
+            for _ in range(2):
+                headers = await self._auth.headers(within_s=self._limits.call_s)
+                try:
+                    async with asyncio.timeout(self._limits.call_s):
+                        answer = await self._http.websocket(reference, headers)
+                except TimeoutError as error:
+                    raise BmcUnreachable(f"{self.where}: no answer to the request for a web socket in time") from error
+                if isinstance(answer, aiohttp.ClientWebSocketResponse):
+                    self._auth.confirm()
+                    return answer
+                refused = answer
+                if answer.status != 401 or not self._auth.denied(answer):
+                    break
+        if refused.ok:
+            raise Unsupported(f"{self.where} answers the request for a web socket with {refused.status}")
+        raise failure_of(refused, what="the web socket", where=self.where, changes=False, hide=self.secrets)
 
     async def delete_session(self, *, unused_s: float = 0.0, is_urgent: bool = True) -> None:
         """Delete the session, unless it was used within `unused_s` or the BMC is known to be dead.
