@@ -164,6 +164,13 @@ class LeaderTerm:
             if self.settings.events:
                 watcher = EventWatcher(machines, access, pool, events, site=site)
                 tasks.create_task(watcher.run(), name="events of BMCs")
+            if self.settings.serial_consoles is not None:
+                from unbounded.metalman.serial_server import SerialServer  # noqa: PLC0415  # some have no use for it
+
+                consoles = SerialServer(
+                    self.runtime, machines, access, pool, site=site, address=self.settings.serial_consoles
+                )
+                tasks.create_task(consoles.run(), name="serial consoles")
             if self.beside is not None:
                 tasks.create_task(self.beside(), name="netboot of the leader")
             if site is not None:

@@ -33,6 +33,7 @@ from unbounded.metalman.settings import (
     HTTP_PORT,
     MEDIA_PORT,
     POWER_READS_PER_S,
+    SERIAL_ADDRESS,
     TFTP_PORT,
     DhcpMode,
     FlagNames,
@@ -196,6 +197,17 @@ def rate(text: str) -> float:
     return found
 
 
+def serial_address(text: str) -> Address | None:
+    """Parse ADDRESS:PORT; None for the empty text."""
+    if not text:
+        return None
+    host, _colon, port = text.rpartition(":")
+    try:
+        return Address(str(ipaddress.ip_address(host.strip("[]"))), parse_port(port))
+    except ValueError:
+        raise ValueError(f"{text!r} is not ADDRESS:PORT, such as 127.0.0.1:0 or [::1]:8884") from None
+
+
 _SITE: Final = Option(
     "site",
     site,
@@ -284,6 +296,14 @@ _POWER_READS: Final = Option(
     "N",
 )
 _EVENTS: Final = Option("bmc-events", parse_bool, "true", "Follow the events of BMCs that offer them")
+_SERIAL: Final = Option(
+    "serial-console-address",
+    serial_address,
+    f"{SERIAL_ADDRESS.host}:{SERIAL_ADDRESS.port}",
+    "Serve the serial consoles of BMCs to `kubectl unbounded machine serial` on this address; port 0 takes a free one, "
+    "and an empty value serves none",
+    "ADDRESS:PORT",
+)
 _IMAGE: Final = Option(
     "default-netboot-image",
     image,
@@ -380,7 +400,7 @@ DEPLOYED_OPTIONS: Final = (
     _PCRS,
 )  # passed on by `site deploy-pxe`
 CONTROLLER_OPTIONS: Final = (
-    _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _POWER_READS, _EVENTS, _HEALTH_PORT, _HEALTH_BIND, _ELECT, *ELECTION,
+    _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _POWER_READS, _EVENTS, _SERIAL, _HEALTH_PORT, _HEALTH_BIND, _ELECT, *ELECTION,
 )  # fmt: skip
 OPTIONS: Final = (
     *CONTROLLER_OPTIONS, _CACHE, _BIND, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _INTERFACE, _AUTO, _MODE, _RELAYS,
@@ -433,6 +453,7 @@ def parse_settings(
         poll_s=values.value(_POLL),
         power_reads_per_s=values.value(_POWER_READS),
         events=values.value(_EVENTS),
+        serial_consoles=values.value(_SERIAL),
         election=election_settings(values),
         netboot=_netboot(values) if netboot else None,
         netboots=netboot,

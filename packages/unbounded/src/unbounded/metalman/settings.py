@@ -10,7 +10,7 @@ from typing import Final
 
 from unbounded.api.attestation import PCRPolicy
 from unbounded.kube.options import SettingsError
-from unbounded.kube.settings import Election, lease_name
+from unbounded.kube.settings import Address, Election, lease_name
 
 CONCURRENT: Final = 10
 ATTEMPTS: Final = 3
@@ -23,6 +23,7 @@ MEDIA_PORT: Final = 8443
 TICKET_LIFETIME_S: Final = 3600.0
 EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the reference's default; an interface narrows it
 CACHE: Final = "~/.unbounded/metalman/cache"
+SERIAL_ADDRESS: Final = Address("127.0.0.1", 0)
 DOCKER_CONFIG: Final = "~/.docker/config.json"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -134,6 +135,7 @@ class MetalmanSettings:
         poll_s: the longest pause between two observations of a host during an operation.
         power_reads_per_s: limit on the readings of idle hosts' power in a site; 0 reads none.
         events: follow the events of BMCs that offer them.
+        serial_consoles: listening address of the server of serial consoles, on a free port if that is 0; None for none.
         netboot: settings of the servers in this process; None for none.
         netboots: some process serves booting machines; without one, no HostReplace begins.
     """
@@ -144,6 +146,7 @@ class MetalmanSettings:
     poll_s: float = POLL_S
     power_reads_per_s: float = POWER_READS_PER_S
     events: bool = True
+    serial_consoles: Address | None = SERIAL_ADDRESS
     election: Election = field(default_factory=Election)
     netboot: NetbootSettings | None = None
     netboots: bool = True

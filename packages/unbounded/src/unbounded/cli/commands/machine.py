@@ -129,6 +129,11 @@ def _trust_host_key(parser: ArgumentParser) -> None:
     add_force(parser, "the name of the Machine")
 
 
+def _serial(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="Name the Machine")
+    parser.add_argument("--read-only", action="store_true", help="Show the output, and send nothing")
+
+
 def _fingerprint(text: str) -> str:
     if re.fullmatch("SHA256:[A-Za-z0-9+/]{43}=?", text) is None:
         raise ValueError(f"{text!r} is not a fingerprint as ssh-keygen -lf prints it: SHA256: and 43 characters")
@@ -191,5 +196,20 @@ COMMANDS: Final = (
         arguments=_trust_host_key,
         run="unbounded.cli.deploy.trust_host_key:run",
         intend="unbounded.cli.deploy.trust_host_key:intend",
+    ),
+    CliCommand(
+        path=("machine", "serial"),
+        help="Connect the terminal to the serial console of a Machine, which its BMC offers",
+        examples=(
+            ("machine serial rack1-01", "~. at the start of a line leaves the console"),
+            ("machine serial rack1-01 --read-only", "watch a boot; nothing that you type is sent"),
+        ),
+        arguments=_serial,
+        run="unbounded.cli.serial_console:run",
+        text=(
+            "Connect the terminal to the serial console of a Machine. metalman opens it at the BMC, over a web socket "
+            "or SSH, once it has checked that the user has the RBAC verb serial on the Machine. A console has one user "
+            "at a time. It ends after 30 minutes without a byte, and after 8 hours."
+        ),
     ),
 )

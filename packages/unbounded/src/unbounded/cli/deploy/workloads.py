@@ -293,7 +293,11 @@ def metalman_deployment(metalman: MetalmanWorkload) -> Raw:
         "image": metalman.image,
         "command": ["metalman"],
         "args": ["serve-pxe", f"--site={metalman.site}", *interface, *options, f"--cache-dir={CACHE}"],
-        "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108
+        "env": [
+            {"name": "HOME", "value": "/tmp"},  # noqa: S108
+            # the way to the serial consoles: kubectl port-forward to this Pod
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        ],
         "ports": [{"name": "health", "containerPort": 8081, "protocol": "TCP"}],
         "livenessProbe": probe("/healthz", delay_s=5, period_s=10),
         "readinessProbe": probe("/readyz", delay_s=3, period_s=5),

@@ -1,0 +1,350 @@
+"""Serial consoles from end to end: the command on a terminal, an API server with the deployed rights, metalman with its
+own account, and lab BMCs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import pty
+import re
+import termios
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.apiserver.support import Client
+from tests.cli.deployed import deployed
+from tests.support.waiting import eventually
+from unbounded.api.machine import MACHINES
+from unbounded.cli.plugin import parsing
+from unbounded.cli.plugin.command import CliInvocation
+from unbounded.cli.plugin.main import run_command
+from unbounded.cli.plugin.parsing import commands
+from unbounded.cli.servers import component_runtime
+from unbounded.kube.cache import Cache
+from unbounded.kube.client import HttpApi
+from unbounded.kube.config import from_kubeconfig
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process import Runtime, running_caches
+from unbounded.metalman import controller as metalman
+from unbounded.metalman.access import BmcAccess
+from unbounded.metalman.redfish.pool import BmcPool
+from unbounded.metalman.serial_server import SerialLimits, SerialServer
+from unbounded.metalman.settings import SERIAL_ADDRESS, MetalmanSettings
+from unbounded_apiserver.server import ApiServer
+from unbounded_lab.bmc.dials import BmcDials
+from unbounded_lab.bmc.local import LabBmc
+from unbounded_lab.machines import machines, secret
+
+pytestmark = pytest.mark.slow
+
+LIMIT_S: Final = 60.0
+OURS: Final = "/apis/unbounded-cloud.io/v1alpha3"
+RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/unbounded-kube/leases"
+PROMPT: Final = "lab-01 login: "
+USER_RULES: Final = [
+    {"apiGroups": ["unbounded-cloud.io"], "resources": ["machines"], "verbs": ["get"]},
+    {"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"], "verbs": ["create"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]},
+]
+CONSOLE_RULE: Final = {
+    "apiGroups": ["unbounded-cloud.io"],
+    "resources": ["machines"],
+    "resourceNames": ["lab-01"],
+    "verbs": ["serial"],
+}
+
+
+class Terminal:
+    """The command on a terminal of its own, beside the test."""
+
+    def __init__(self, server: ApiServer, *words: str) -> None:
+        self.master, slave = pty.openpty()
+        self._slave = slave
+        self.stdin = os.fdopen(slave, "r")
+        self.out, self.err = io.StringIO(), io.StringIO()
+        command, args = parsing.parse(commands(), ["machine", "serial", *words], program="kubectl unbounded", others={})
+        environ = {"KUBECONFIG": str(server.kubeconfig_path)}
+        invocation = CliInvocation(args, environ, self.out, self.err, self.stdin, colour=False, terminal=False)
+        self.before = termios.tcgetattr(self._slave)
+        self.task = asyncio.create_task(run_command(command, invocation))
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    async def prints(self, text: str, *, times: int = 1) -> None:
+        async def printed() -> bool:
+            assert not self.task.done(), self.err.getvalue()
+            return (self.out.getvalue() + self.err.getvalue()).count(text) >= times
+
+        await eventually(printed, within_s=LIMIT_S)
+
+    async def ended(self) -> tuple[int, str]:
+        """Return the exit status and the messages."""
+        async with asyncio.timeout(LIMIT_S):
+            status = await self.task
+        assert termios.tcgetattr(self._slave) == self.before
+        self.close()
+        return status, self.err.getvalue()
+
+    def close(self) -> None:
+        self.stdin.close()
+        os.close(self.master)
+
+
+async def consoles(runtime: Runtime, limits: SerialLimits, environ: Mapping[str, str]) -> None:
+    """Run the server of serial consoles with other limits than metalman's, or in an environment as of a Pod."""
+    machines = Cache(runtime.api, MACHINES)
+    async with running_caches(runtime, machines), BmcPool() as pool:
+        access = BmcAccess(runtime.api, pool)
+        server = SerialServer(
+            runtime, machines, access, pool, site=None, address=SERIAL_ADDRESS, limits=limits, environ=environ
+        )
+        await server.run()
+
+
+class World:
+    """An API server, a BMC with its Machine, and metalman, which can be restarted."""
+
+    def __init__(self, server: ApiServer, admin: Client, api: HttpApi, bmc: LabBmc) -> None:
+        self.server, self.admin, self.bmc = server, admin, bmc
+        self._api = api
+
+    @asynccontextmanager
+    async def metalman(self, limits: SerialLimits | None = None, **environ: str) -> AsyncIterator[None]:
+        """Run metalman with the rights of its account until the block is left; with limits, only its consoles."""
+        settings = MetalmanSettings(site=None, power_reads_per_s=0, events=False)
+        async with component_runtime("metalman", self._api, metrics=ControllerMetrics()) as runtime:
+            assert runtime.events is not None
+            async with asyncio.TaskGroup() as group:
+                work = metalman.run(runtime, settings) if limits is None else consoles(runtime, limits, environ)
+                tasks = [group.create_task(work), group.create_task(runtime.events.run())]
+                try:
+                    yield
+                finally:
+                    for task in tasks:
+                        task.cancel()
+
+    async def published(self, *, other_than: str = "") -> str:
+        """Return the published address of the server, once there is one."""
+
+        async def there() -> Any:
+            answer = await self.admin.ask("GET", f"{LEASES}/serial-console")
+            if answer.status != 200:
+                return None
+            url = answer.json()["metadata"]["annotations"]["unbounded-cloud.io/serial-console-url"]
+            return url if url != other_than else None
+
+        return str(await eventually(there, within_s=LIMIT_S))
+
+    async def grant(self, user: str, *rules: dict[str, Any]) -> None:
+        meta = {"metadata": {"name": f"console-of-{user}"}}
+        await self.admin.create(f"{RBAC}/clusterroles", {**meta, "rules": list(rules)})
+        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"console-of-{user}"}
+        await self.admin.create(f"{RBAC}/clusterrolebindings", {**meta, "roleRef": role, "subjects": [subject]})
+
+    def serial(self, *words: str) -> Terminal:
+        return Terminal(self.server, "lab-01", *words)
+
+
+Made = Callable[..., contextlib.AbstractAsyncContextManager[World]]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Made:
+    @asynccontextmanager
+    async def made(dials: BmcDials | None = None) -> AsyncIterator[World]:
+        async with (
+            deployed(tmp_path) as (server, admin),
+            HttpApi(from_kubeconfig(server.kubeconfig_path)) as api,
+            LabBmc(dials=dials or BmcDials(console="both")) as bmc,
+        ):
+            await admin.create("/api/v1/namespaces/unbounded-kube/secrets", secret(bmc))
+            (machine,) = machines(bmc)
+            await admin.create(f"{OURS}/machines", machine)
+            yield World(server, admin, api, bmc)
+
+    return made
+
+
+@pytest.mark.parametrize("way", ["websocket", "ssh"])
+async def test_a_terminal_is_connected_to_the_console_until_the_user_leaves(world: Made, way: Any) -> None:
+    async with world(BmcDials(console=way)) as here, here.metalman():
+        await here.published()
+        terminal = here.serial()
+        await terminal.prints(PROMPT)
+        terminal.type("ro\x03ot\r")
+        await terminal.prints(PROMPT, times=2)
+        terminal.type("~~~x\r~?")
+        await terminal.prints("~. leaves the console")
+        terminal.type("~.")
+        status, messages = await terminal.ended()
+        assert status == 0, messages
+        assert "serial console of lab-01 over" in messages
+        assert here.bmc.consoles.received == {"1": b"ro\x03ot\r~~x\r"}
+        events = (await here.admin.get("/api/v1/namespaces/default/events"))["items"]
+        assert [event["message"] for event in events if event["reason"] == "SerialConsoleOpened"] != []
+        machine = await here.admin.get(f"{OURS}/machines/lab-01")
+        assert ("sshHostKey" in machine["status"]["redfish"]) is (way == "ssh")
+        assert here.bmc.password not in terminal.out.getvalue() + messages
+
+
+async def test_the_verb_serial_decides_and_names_the_user(world: Made) -> None:
+    async with world() as here, here.metalman():
+        await here.published()
+        await here.grant("alice", *USER_RULES, CONSOLE_RULE)
+        await here.grant("bob", *USER_RULES)
+        status, messages = await here.serial("--as", "bob").ended()
+        assert status == 1
+        assert 'error: User "bob" cannot serial resource "machines" in API group "unbounded-cloud.io"' in messages
+        assert here.bmc.consoles.opened == []
+        alice = here.serial("--as", "alice")
+        await alice.prints(PROMPT)
+        status, messages = await here.serial().ended()
+        assert status == 1
+        assert re.search(r"error: alice has the serial console of lab-01 since \S+Z", messages)
+        alice.type("\r~.")
+        assert (await alice.ended())[0] == 0
+
+
+async def test_a_read_only_session_sends_nothing(world: Made) -> None:
+    async with world() as here, here.metalman():
+        await here.published()
+        terminal = here.serial("--read-only")
+        await terminal.prints("read-only: it ignores what you type")
+        await terminal.prints(PROMPT)
+        terminal.type("x\r~.")
+        assert (await terminal.ended())[0] == 0
+        assert here.bmc.consoles.received == {}
+
+
+@pytest.mark.parametrize(
+    ("dials", "text"),
+    [
+        (BmcDials(), "the BMC offers no serial console over a web socket or SSH for system 1"),
+        (BmcDials(console="websocket", console_sessions=0), "SessionLimitExceeded|the web socket: 503"),
+        (BmcDials(console="ssh", console_denied=True), "rejects 'admin', whose password opens the Redfish service"),
+        (BmcDials(session_service="refuses", console="both"), "rejected"),
+    ],
+)
+async def test_a_console_that_cannot_be_opened_is_an_error_with_the_cause(
+    world: Made, dials: BmcDials, text: str
+) -> None:
+    async with world(dials) as here, here.metalman():
+        await here.published()
+        status, messages = await here.serial().ended()
+        assert status == 1
+        assert re.search(f"error: .*{text}", messages), messages
+
+
+async def test_the_user_leaves_a_console_that_floods(world: Made) -> None:
+    async with world(BmcDials(console="websocket", console_output="flood")) as here, here.metalman():
+        await here.published()
+        terminal = here.serial()
+        await terminal.prints("0123456789abcdef")
+        terminal.type("~.")
+        assert (await terminal.ended())[0] == 0
+        await eventually(lambda: closed(here), within_s=LIMIT_S)
+
+
+async def closed(here: World) -> bool:
+    return here.bmc.consoles.open.total() == 0
+
+
+async def test_the_end_of_a_session_is_told(world: Made) -> None:
+    async with world(BmcDials(console="ssh", console_drops_after=1)) as here, here.metalman():
+        await here.published()
+        terminal = here.serial()
+        await terminal.prints(PROMPT)
+        terminal.type("x")
+        status, messages = await terminal.ended()
+        assert (status, messages.splitlines()[-1]) == (0, "serial console of lab-01: the BMC closed the console")
+
+
+@pytest.mark.parametrize(
+    ("limits", "end"),
+    [
+        (SerialLimits(idle_s=0.5), "idle for 0.5 s"),
+        (SerialLimits(session_s=0.5), "the session took 0.5 s"),
+    ],
+)
+async def test_limits_end_a_session(world: Made, limits: SerialLimits, end: str) -> None:
+    async with world() as here, here.metalman(limits):
+        await here.published()
+        status, messages = await here.serial().ended()
+        assert (status, messages.splitlines()[-1]) == (0, f"serial console of lab-01: {end}")
+
+
+async def test_a_withdrawn_right_ends_a_session(world: Made) -> None:
+    async with world() as here, here.metalman(SerialLimits(review_s=0.2)):
+        await here.published()
+        await here.grant("alice", *USER_RULES, CONSOLE_RULE)
+        alice = here.serial("--as", "alice")
+        await alice.prints(PROMPT)
+        await here.admin.merge(f"{RBAC}/clusterroles/console-of-alice", {"rules": USER_RULES})
+        status, messages = await alice.ended()
+        assert status == 0
+        assert 'the right was withdrawn: User "alice" cannot serial resource' in messages
+
+
+async def test_a_restart_of_metalman_ends_sessions_and_serves_new_ones(world: Made) -> None:
+    async with world() as here:
+        async with here.metalman():
+            first = await here.published()
+            terminal = here.serial()
+            await terminal.prints(PROMPT)
+        status, messages = await terminal.ended()
+        assert (status, messages.splitlines()[-1]) == (
+            1, "serial console of lab-01: the connection to metalman was lost"
+        )  # fmt: skip
+        status, messages = await here.serial().ended()
+        assert status == 1
+        assert f"error: cannot reach metalman at {first} on host" in messages
+        await eventually(lambda: closed(here), within_s=LIMIT_S)
+        async with here.metalman():
+            await here.published(other_than=first)
+            terminal = here.serial()
+            await terminal.prints(PROMPT)
+            terminal.type("~.")
+            assert (await terminal.ended())[0] == 0
+
+
+FORWARD: Final = """#!/bin/sh
+echo "$@" >> {folder}/arguments
+for port; do :; done
+echo "Forwarding from 127.0.0.1:${{port#:}} -> ${{port#:}}"
+exec sleep 1000
+"""
+
+
+async def test_a_metalman_in_a_pod_is_reached_by_port_forward(
+    world: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "bin" / "kubectl"
+    script.parent.mkdir()
+    script.write_text(FORWARD.format(folder=tmp_path))
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+    async with world() as here, here.metalman(SerialLimits(), POD_NAME="metalman-lab-0"):
+        port = (await here.published()).rpartition(":")[2]
+        terminal = here.serial()
+        await terminal.prints(PROMPT)
+        terminal.type("~.")
+        assert (await terminal.ended())[0] == 0
+    words = (tmp_path / "arguments").read_text().split()
+    assert words[-6:] == ["--namespace", "unbounded-kube", "--address", "127.0.0.1", "pod/metalman-lab-0", f":{port}"]
+
+
+async def test_without_metalman_the_error_names_the_lease(world: Made) -> None:
+    async with world() as here:
+        status, messages = await here.serial().ended()
+        assert status == 1
+        assert "no metalman serves serial consoles for site 'lab': Lease serial-console-lab" in messages
