@@ -80,6 +80,7 @@ make_root() {
   printf 'localhost\n' >"$3/etc/hostname"
   : >"$3/etc/machine-id"
   rm -rf "$3"/etc/ssh/ssh_host_* "$3"/var/lib/systemd/random-seed "$3"/var/log/*.log "$3"/var/lib/apt/lists/* "$3"/var/cache/apt/*
+  rm -rf "$3/usr/share/python3/debpython/__pycache__" # of no package, and other bytes in each build
   ln -sf ../run/systemd/resolve/stub-resolv.conf "$3/etc/resolv.conf"
   chroot "$3" systemctl --quiet enable systemd-networkd systemd-resolved lvm-degraded.timer
   if [ -n "$small" ]; then
