@@ -33,7 +33,7 @@ from unbounded.metalman.images.image_controller import ImageController
 from unbounded.metalman.images.metadata import FOLDER
 from unbounded.metalman.images.model import NetbootImageDefaults
 from unbounded.metalman.media.tickets import MediaUrls, TicketKey
-from unbounded.metalman.netboot.boot_requests import PrefixKey, prefix_key
+from unbounded.metalman.netboot.boot_requests import PrefixKey, StatementKeys, prefix_key
 from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import MacLookup
 from unbounded.metalman.netboot.site import NetbootSite
@@ -110,7 +110,7 @@ class NetbootProcess:
             tasks.create_task(images.run(), name="images")
             site = self._site_of(await self._key(), images, neighbours)
             tasks.create_task(site.run(), name="netboot")
-            await stack.enter_async_context(self._servers.http(site))
+            await stack.enter_async_context(self._servers.http(site, StatementKeys(self._runtime.api).current))
             await stack.enter_async_context(self._servers.tftp(site))
             await stack.enter_async_context(self._servers.media(site.media))
             self._running.set_result((site, images))

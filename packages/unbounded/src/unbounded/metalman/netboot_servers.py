@@ -33,6 +33,7 @@ from unbounded.metalman.dhcp.model import (
 from unbounded.metalman.dhcp.server import interface_address
 from unbounded.metalman.http import server as http
 from unbounded.metalman.http.ports import BootService
+from unbounded.metalman.http.statements import StatementKeySource
 from unbounded.metalman.media.server import MediaServerSettings, MediaSource, VirtualMediaServer
 from unbounded.metalman.settings import EVERY_ADDRESS, DhcpMode, NetbootSettings
 from unbounded.metalman.tftp import server as tftp
@@ -109,8 +110,11 @@ class NetbootServers:
         return self._reach.mode in {DhcpServerMode.INTERFACE, DhcpServerMode.PROXY}
 
     @asynccontextmanager
-    async def http(self, boots: BootService) -> AsyncIterator[http.HttpServer]:
+    async def http(self, boots: BootService, keys: StatementKeySource) -> AsyncIterator[http.HttpServer]:
         """Serve HTTP inside of the context.
+
+        Args:
+            keys: gives the key that signs answers to installers.
 
         Raises:
             StartupError: the port is unavailable.
@@ -119,7 +123,7 @@ class NetbootServers:
         desired = http.HttpServerSettings(
             bind_address=settings.bind_address, port=settings.http_port, trusted_proxies=settings.trusted_proxies
         )
-        server = http.HttpServer(desired, boots, self._registry)
+        server = http.HttpServer(desired, boots, self._registry, keys)
         async with self._bound("HTTP", settings.http_port, settings.flags.http_port, server.serving):
             self._http_counts.begin(lambda: server.counts)
             self._checks("HTTP transfers", server.check)

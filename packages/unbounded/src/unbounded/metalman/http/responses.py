@@ -7,6 +7,7 @@ labels of a metric.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import re
 import stat
@@ -21,26 +22,57 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from unbounded.metalman.http.file_sender import FileSender, SendOutcome
 from unbounded.metalman.http.ports import FileRejected, OnDisk, Rendered, ReportAnswer
+from unbounded.metalman.http.statements import (
+    NONCE,
+    NONCE_FIELD,
+    STATEMENT_FIELD,
+    PartDigests,
+    StatementKeySource,
+    no_statements,
+    statement,
+)
 from unbounded.metalman.packet_counters import PacketCounters
 
 RETRY_AFTER_S: Final = 5
+MOST_DIGESTS: Final = 2  # parts of files that are read at once to sign them
 
 
 class Sender:
-    """Sender of answers; `within_s` is the time that a client has to receive a short one."""
+    """Sender of answers; `within_s` is the time that a client has to receive a short one.
 
-    def __init__(self, file_sender: FileSender, metrics: HttpMetrics, tally: PacketCounters, within_s: float) -> None:
+    Args:
+        keys: gives the key that signs answers to requests with a nonce.
+    """
+
+    def __init__(
+        self,
+        file_sender: FileSender,
+        metrics: HttpMetrics,
+        tally: PacketCounters,
+        within_s: float,
+        keys: StatementKeySource = no_statements,
+    ) -> None:
         self._file_sender = file_sender
         self._metrics = metrics
         self._tally = tally
         self._within_s = within_s
+        self._keys = keys
+        self._digests = PartDigests()
+        self._digesting = asyncio.Semaphore(MOST_DIGESTS)
 
-    async def short(self, request: web.BaseRequest, response: web.Response) -> web.StreamResponse:
+    async def short(
+        self, request: web.BaseRequest, response: web.Response, sent: bytes | None = None
+    ) -> web.StreamResponse:
         """Send an answer that is in memory; abort the connection if the client does not receive it in time.
+
+        Args:
+            sent: the body of the request; None if it was not read to its end, and the answer is not signed.
 
         Raises:
             ConnectionError: the client closed the connection, or it was aborted.
         """
+        if sent is not None and isinstance(response.body, bytes | None):
+            await self._sign(request, response, sent, hashlib.sha256(response.body or b"").hexdigest())
         try:
             async with asyncio.timeout(self._within_s):
                 await response.prepare(request)
@@ -64,20 +96,42 @@ class Sender:
         decision = decide(conditions(request), get=get, size=size, etag=found.etag, modified=modified)
         code, fields = heading(found, decision)
         if not isinstance(decision, WholeFile | FileRange):
-            return await self.short(request, web.Response(status=code, headers=fields)), False
+            return await self.short(request, web.Response(status=code, headers=fields), b""), False
         start, stop = (decision.start, decision.stop) if isinstance(decision, FileRange) else (0, size)
         if isinstance(found, Rendered):
             response = web.Response(status=code, headers=fields, body=found.content[start:stop])
-            return await self.short(request, response), get and stop == size
+            return await self.short(request, response, b""), get and stop == size
+        digest = await self._digest(found, start, stop) if get and is_to_be_signed(request) else None
         try:
             file = _opened(found)
         except OSError as error:
             self._tally.count("file unreadable", why=str(error))
-            return await self.short(request, retry_later(RETRY_AFTER_S, "not there now")), False
+            return await self.short(request, retry_later(RETRY_AFTER_S, "not there now"), b""), False
         streamed = web.StreamResponse(status=code, headers=fields)
         streamed.content_length = stop - start
+        if digest is not None:
+            await self._sign(request, streamed, b"", digest)
         ended = await self._stream(request, client, streamed, file, (start, stop if get else start))
         return streamed, get and ended and stop == size
+
+    async def _sign(self, request: web.BaseRequest, response: web.StreamResponse, sent: bytes, digest: str) -> None:
+        key = await self._keys() if is_to_be_signed(request) else None
+        if key is None:
+            return
+        stated = statement(
+            request.method,
+            request.raw_path,
+            request.headers[NONCE_FIELD],
+            sent,
+            code=response.status,
+            content_range=response.headers.get("Content-Range"),
+            digest=digest,
+        )
+        response.headers[STATEMENT_FIELD] = key.sign(stated)
+
+    async def _digest(self, found: OnDisk, start: int, stop: int) -> str | None:
+        async with self._digesting:
+            return await asyncio.to_thread(self._digests.of, found, start, stop)
 
     async def _stream(
         self, request: web.BaseRequest, client: str, response: web.StreamResponse, file: int, part: tuple[int, int]
@@ -115,6 +169,10 @@ class Sender:
         self._tally.count(end.value, **facts)
         if request.transport is not None:
             request.transport.abort()
+
+
+def is_to_be_signed(request: web.BaseRequest) -> bool:
+    return NONCE.fullmatch(request.headers.get(NONCE_FIELD, "")) is not None
 
 
 def _opened(found: OnDisk) -> int:

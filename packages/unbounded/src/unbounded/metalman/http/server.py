@@ -33,6 +33,7 @@ from unbounded.metalman.http.requests import (
     rescue_report,
 )
 from unbounded.metalman.http.responses import RETRY_AFTER_S, HttpMetrics, Sender
+from unbounded.metalman.http.statements import StatementKeySource, no_statements
 from unbounded.metalman.packet_counters import PacketCounters, RepeatFilter
 
 LARGEST_BYTES: Final = 1 << 20
@@ -71,9 +72,19 @@ class HttpServerSettings:
 
 
 class HttpServer:
-    """Serve the files of `boots`; `counts` has the requests that were not served, by reason."""
+    """Serve the files of `boots`; `counts` has the requests that were not served, by reason.
 
-    def __init__(self, settings: HttpServerSettings, boots: BootService, registry: CollectorRegistry) -> None:
+    Args:
+        keys: gives the key that signs answers to the requests that ask for it.
+    """
+
+    def __init__(
+        self,
+        settings: HttpServerSettings,
+        boots: BootService,
+        registry: CollectorRegistry,
+        keys: StatementKeySource = no_statements,
+    ) -> None:
         self._settings = settings
         self._boots = boots
         clock = asyncio.get_running_loop().time
@@ -81,7 +92,7 @@ class HttpServer:
         self._once = RepeatFilter(clock)
         self._metrics = HttpMetrics(registry)
         self._file_sender = FileSender(places_of_one=settings.most_transfers_of_one, least=settings.least)
-        self._sender = Sender(self._file_sender, self._metrics, self._tally, settings.body_s)
+        self._sender = Sender(self._file_sender, self._metrics, self._tally, settings.body_s, keys)
         self._notifications: set[asyncio.Task[None]] = set()
         self.port = settings.port
 
@@ -150,7 +161,11 @@ class HttpServer:
             return await self._sender.short(request, refusal)
         if target.route is HttpRoute.FILE:
             return await self._file(request, client, target)
-        return await self._sender.short(request, await self._handle_report(request, client, target))
+        most = LARGEST_HARDWARE_BYTES if target.route is HttpRoute.HARDWARE else LARGEST_BYTES
+        body = await body_of(request, self._settings.body_s, most)
+        if isinstance(body, web.Response):
+            return await self._sender.short(request, body)
+        return await self._sender.short(request, await self._handle_report(client, target, body), body)
 
     async def _file(self, request: web.BaseRequest, client: str, target: HttpTarget) -> web.StreamResponse:
         try:
@@ -159,12 +174,12 @@ class HttpServer:
         except TimeoutError:
             found = NotReadyYet(RETRY_AFTER_S, "not there yet")
         except Exception:
-            return await self._sender.short(request, self._internal_error(client, target))
+            return await self._sender.short(request, self._internal_error(client, target), b"")
         if isinstance(found, NotReadyYet):
-            return await self._sender.short(request, responses.retry_later(found.retry_after_s, found.text))
+            return await self._sender.short(request, responses.retry_later(found.retry_after_s, found.text), b"")
         if isinstance(found, FileRejected):
             self._tally.count("refused", source=client, path=target.path, why=found.text)
-            return await self._sender.short(request, responses.rejected(found))
+            return await self._sender.short(request, responses.rejected(found), b"")
         response, to_its_end = await self._sender.file(request, client, found)
         if to_its_end:  # in a task, so that the client's next request does not wait for the status write
             task = asyncio.create_task(self._notify_sent(client, target))
@@ -185,12 +200,8 @@ class HttpServer:
             for task in late:
                 task.cancel()
 
-    async def _handle_report(self, request: web.BaseRequest, client: str, target: HttpTarget) -> web.Response:
+    async def _handle_report(self, client: str, target: HttpTarget, body: bytes) -> web.Response:
         """Pass a report on, and return its answer."""
-        most = LARGEST_HARDWARE_BYTES if target.route is HttpRoute.HARDWARE else LARGEST_BYTES
-        body = await body_of(request, self._settings.body_s, most)
-        if isinstance(body, web.Response):
-            return body
         try:
             async with asyncio.timeout(REPORT_S):
                 return await self._pass_on(client, target, body)

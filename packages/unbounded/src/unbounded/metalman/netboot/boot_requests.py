@@ -16,6 +16,7 @@ The unguessable prefix of a boot's URLs is equal on every replica and after ever
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -31,10 +32,11 @@ from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine, NetbootMilestone, NetbootStatus
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind, OperationsStatus
-from unbounded.kube.errors import AlreadyExists, NotFound
+from unbounded.kube.errors import AlreadyExists, ApiError, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.port import Api
 from unbounded.metalman.boot_order import as_booted, boots_by_media
+from unbounded.metalman.http.statements import StatementKey
 from unbounded.metalman.netboot.model import BootRequest, BootWindow
 from unbounded.metalman.power import UNDOING
 from unbounded.metalman.replace import (
@@ -165,6 +167,9 @@ def _is_finished(machine: Machine) -> bool:
 
 KEY_SECRET: Final = "metalman-netboot"  # noqa: S105 - the name of an object
 DATA_KEY: Final = "key"
+STATEMENT_SECRET: Final = "metalman-statement-key"  # noqa: S105 - the name of an object
+STATEMENT_DATA: Final = "statement.key"
+STATEMENT_KEY_S: Final = 30.0  # between two readings
 KEY_BYTES: Final = 32
 PREFIX_BYTES: Final = 20  # 160 bits, which are 32 letters without padding
 LOOKUP_LETTERS: Final = 8  # the part that an index may be searched by; the rest is compared in constant time
@@ -238,3 +243,36 @@ async def _create_key(api: Api) -> Secret:
         return await api.get(SECRETS, KEY_SECRET, namespace=NAMESPACE)
     log.info("key of boot URLs created", secret=f"{NAMESPACE}/{KEY_SECRET}")
     return made
+
+
+class StatementKeys:
+    """The key of this site that signs answers to installers, as a Secret has it now or had it half a minute ago."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._key: StatementKey | None = None
+        self._read_at = -STATEMENT_KEY_S
+        self._reading = asyncio.Lock()
+
+    async def current(self) -> StatementKey | None:
+        """Return the key; None if there is none, or the Secret is unusable."""
+        async with self._reading:
+            now = asyncio.get_running_loop().time()
+            if now - self._read_at >= STATEMENT_KEY_S:
+                self._key = await self._read()
+                self._read_at = now
+            return self._key
+
+    async def _read(self) -> StatementKey | None:
+        try:
+            found = await self._api.get(SECRETS, STATEMENT_SECRET, namespace=NAMESPACE)
+            return StatementKey(found.value(STATEMENT_DATA) or b"")
+        except NotFound:
+            return None
+        except ApiError as error:
+            log.warning("cannot read the key of statements", error=error)
+            return self._key
+        except ValueError as error:  # raised also if the value is not base64
+            wanted = f"data[{STATEMENT_DATA}] must be a private Ed25519 key in PEM, without a password"
+            log.warning(f"cannot sign answers to installers: {wanted}", secret=STATEMENT_SECRET, error=error)
+            return None
