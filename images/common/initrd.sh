@@ -1,10 +1,10 @@
-# Packs the installer's initrd from unpacked Debian packages: busybox, udev, blkid, zstd, dropbear, tcpdump, tools of layouts,
-# kernel modules. Programs of the packages run in a chroot of them, so that this system's own libraries do not matter.
+# Packs the installer's initrd from unpacked Debian packages: busybox, udev, blkid, zstd, openssl, dropbear, tcpdump, tools of
+# layouts, kernel modules. Programs of the packages run in a chroot of them, so that this system's own libraries do not matter.
 
 installer=$(cd "$(dirname "${BASH_SOURCE[0]}")/../installer" && pwd)
 udev_rules=(50-udev-default 50-firmware 60-block 60-persistent-storage 80-drivers)
 programs=(bin/busybox bin/nc.openbsd bin/udevadm lib/udev/ata_id lib/udev/scsi_id sbin/blkid usr/bin/zstd
-  sbin/hdparm usr/sbin/nvme usr/bin/tcpdump usr/bin/dropbearkey usr/sbin/dropbear bin/tar usr/bin/addpart sbin/sfdisk sbin/mdadm sbin/lvm sbin/dmsetup sbin/mke2fs sbin/mkfs.xfs sbin/mkfs.vfat sbin/mkswap)
+  sbin/hdparm usr/sbin/nvme usr/bin/tcpdump usr/bin/openssl usr/bin/dropbearkey usr/sbin/dropbear bin/tar usr/bin/addpart sbin/sfdisk sbin/mdadm sbin/lvm sbin/dmsetup sbin/mke2fs sbin/mkfs.xfs sbin/mkfs.vfat sbin/mkswap)
 # No udev rule of mdadm or LVM: in the installer nothing is assembled that is not made there.
 network_modules=(bonding 8021q)
 layout_modules=(raid0 raid1 raid10 dm-mod dm-raid dm-mirror ext4 xfs vfat nls_cp437 nls_ascii)

@@ -27,6 +27,7 @@ from tests.metalman.support import netboot_site as sites
 from tests.metalman.support.netboot_objects import lease, machine_body
 from unbounded.metalman.http.ports import BootService, HardwareReport, ProgressReport, ReportAnswer
 from unbounded.metalman.http.server import HttpServer, HttpServerSettings
+from unbounded.metalman.http.statements import StatementKeySource, no_statements
 from unbounded.metalman.netboot.model import BootImages, NetbootImage
 
 BLOCK: Final = 4096
@@ -228,8 +229,14 @@ class NetbootedHost:
 
 
 @asynccontextmanager
-async def netbooted(of: DiskSet, plain: bytes, folder: Path) -> AsyncIterator[NetbootedHost]:
-    """Serve a disk image to a machine with a set of disks; an operation is still to be created."""
+async def netbooted(
+    of: DiskSet, plain: bytes, folder: Path, keys: StatementKeySource = no_statements
+) -> AsyncIterator[NetbootedHost]:
+    """Serve a disk image to a machine with a set of disks; an operation is still to be created.
+
+    Args:
+        keys: of metalman's signatures.
+    """
     host = LoopHost(folder)
     try:
         async with sites.netboot_site(folder / "site") as world:
@@ -243,7 +250,7 @@ async def netbooted(of: DiskSet, plain: bytes, folder: Path) -> AsyncIterator[Ne
             made = await world.machine(body | ({"status": {"targetDisk": of.recorded}} if of.recorded else {}))
             uid, recorder = made.metadata.uid, Recorder(world.site, host.clock)
             settings = HttpServerSettings("127.0.0.1", 0)
-            async with HttpServer(settings, recorder, CollectorRegistry()).serving() as server:
+            async with HttpServer(settings, recorder, CollectorRegistry(), keys).serving() as server:
                 disks = {host.made(one, uid): one for one in of.disks}
                 yield NetbootedHost(uid, world, host, server, recorder, disks)
     finally:

@@ -1,5 +1,10 @@
 # A small HTTP client over OpenBSD's nc: busybox wget can neither ask for a range that ends nor tell the status, and
 # busybox nc reads 1 KiB at a time and tells the server that it is gone when its own input ends.
+#
+# Where the initrd has the public key of a site, an answer that the site has not signed for this request is none: each
+# request has a number of its own, and the signature is of both (unbounded/metalman/http/statements.py).
+
+STATEMENT_KEY=${STATEMENT_KEY:-/etc/unbounded/statement.pub}
 
 # request METHOD URL [BODY [HEADER]]: the answer's status in STATUS (000: none came), its headers in $T/headers, its
 # body in $T/body. Fails where the answer is not whole.
@@ -11,10 +16,13 @@ request() {
         *:*) request_port=${request_host##*:} ;;
         *) request_port=80 ;;
     esac
-    rm -f "$T/answer" "$T/status" "$T/headers" "$T/body"
+    rm -f "$T/answer" "$T/status" "$T/headers" "$T/body" "$T/unsigned"
+    request_nonce=
+    [ ! -e "$STATEMENT_KEY" ] || request_nonce=$(head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n')
     {
         printf '%s %s HTTP/1.0\r\nHost: %s\r\n' "$1" "${request_path:-/}" "$request_host"
         [ -z "${4:-}" ] || printf '%s\r\n' "$4"
+        [ -z "$request_nonce" ] || printf 'Unbounded-Nonce: %s\r\n' "$request_nonce"
         [ -z "${3:-}" ] || printf 'Content-Type: application/json\r\n'
         [ "$1" = GET ] || printf 'Content-Length: %s\r\n' "${#3}"
         printf '\r\n%s' "${3:-}"
@@ -25,7 +33,22 @@ request() {
     rm -f "$T/answer"
     STATUS=000
     [ ! -s "$T/status" ] || read -r STATUS <"$T/status"
-    [ "$STATUS" != 000 ] && whole_answer
+    [ "$STATUS" != 000 ] && whole_answer || return 1
+    [ ! -e "$STATEMENT_KEY" ] || is_stated "$1 ${request_path:-/}" "${3:-}" && return 0
+    : >"$T/unsigned"
+    rm -f "$T/headers" "$T/body"
+    STATUS=000
+    return 1
+}
+
+# is_stated REQUEST SENT: whether the site has signed the answer to this request.
+is_stated() {
+    stated_range=$(header Content-Range)
+    printf '%s\n' "unbounded-statement 1" "$1" "$request_nonce" "$(printf '%s' "$2" | sha256sum | head -c 64)" "$STATUS" \
+        "${stated_range:--}" "$(sha256sum <"$T/body" | head -c 64)" >"$T/statement"
+    header Unbounded-Statement | base64 -d >"$T/signature" 2>/dev/null
+    [ "${#request_nonce}" = 64 ] && openssl pkeyutl -verify -pubin -inkey "$STATEMENT_KEY" -rawin -in "$T/statement" \
+        -sigfile "$T/signature" >/dev/null 2>&1
 }
 
 take_answer() {
@@ -73,6 +96,7 @@ patiently() {
 
 # what_came: the last answer in words.
 what_came() {
+    [ ! -e "$T/unsigned" ] || { printf 'an answer that the site has not signed' && return; }
     case $STATUS in
         000) printf 'no answer' ;;
         2??) printf 'an answer that was cut off' ;;

@@ -102,3 +102,46 @@ bring_up_network() {
     say "no interface of this Machine has a link: $(args unbounded.lease | tr '\n' ' ')"
     return 1
 }
+
+STATEMENT_TRIES=${STATEMENT_TRIES:-30}
+
+# take_statement: the words of a boot, which else are the kernel's command line, in CMDLINE: as the site has signed them for
+# this request. DHCP is believed as far as the way to metalman. The words name MACs of the Machine, and bring_up_network
+# fails where none of them is here.
+take_statement() {
+    raise_links
+    take_try=0
+    while [ "$take_try" -lt "$STATEMENT_TRIES" ]; do
+        set +f
+        for take_dir in "$SYS"/class/net/*; do
+            [ -e "$take_dir/device" ] && [ "$(value "$take_dir/carrier" 0 2>/dev/null)" = 1 ] || continue
+            set -f
+            ! ask_statement "${take_dir##*/}" || return 0
+        done
+        set -f
+        take_try=$((take_try + 1))
+        sleep 1
+    done
+    say "no statement of the site came: ${take_why:-no interface has a link}"
+    return 1
+}
+
+# ask_statement INTERFACE
+ask_statement() {
+    rm -f "$T/boot_url"
+    T=$T udhcpc -i "$1" -f -n -q -t 5 -T 2 -s "$INSTALLER/leased" -V HTTPClient:Arch:00016:UNDI:003001 >/dev/null 2>&1
+    ask_url=$(cat "$T/boot_url" 2>/dev/null)
+    ask_host=${ask_url#http://}
+    ask_host=${ask_host%%/*}
+    take_why="DHCP on $1 named no file to boot: ${ask_url:-nothing}"
+    case $ask_url in http://?*/*) ;; *) return 1 ;; esac
+    case $ask_host in "" | -* | *[!A-Za-z0-9.:-]*) return 1 ;; esac
+    if TRIES=${TRIES:-3} patiently request GET "http://$ask_host/statement"; then
+        CMDLINE=$(cat "$T/body")
+        ifconfig "$1" 0.0.0.0 # the statement has its addresses
+        return 0
+    fi
+    take_why="$ask_host: $(what_came)"
+    ifconfig "$1" 0.0.0.0
+    return 1
+}
