@@ -63,6 +63,7 @@ soak: tools
 	scripts/node-image ubuntu2404
 	scripts/boot-tools arm64
 	scripts/host-image arm64
+	scripts/host-image signed
 	UNBOUNDED_SOAK=1 $(BIN)/python -m pytest -n 2 --timeout 7200 --hypothesis-profile soak
 
 bench: $(STAMP)

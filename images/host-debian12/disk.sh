@@ -14,6 +14,10 @@ build_disks() {
   build_disk "$parts" 512 "$3/disk.img.zst"
   [ -z "$large" ] || build_disk "$parts" 4096 "$3/disk.img.4k.zst"
   rm "$parts/build/root.img"
+  if [ -n "$keys" ]; then # a layout has a command line of its own, which only a site can sign
+    rm -rf "$root"
+    return
+  fi
   say "archive of the root file system"
   add_loader "$parts" "$root/usr/lib/unbounded/loader"
   pack_root "$root" "$3/rootfs.tar.zst"
@@ -103,12 +107,21 @@ slim() {
 # make_esp PARTS SECTOR IMAGE: shim and GRUB where firmware looks without being told (UEFI 2.10 section 3.5). FAT32 has at
 # least 65,525 clusters, which have at least one sector each.
 make_esp() {
-  local parts=$1 esp=$3 inside=/build/${3##*/} put
-  case $2 in 512) truncate -s 36M "$esp" ;; *) truncate -s 264M "$esp" ;; esac
+  local parts=$1 esp=$3 inside=/build/${3##*/} put mib=36
+  if [ -n "$keys" ]; then
+    signed_system "$parts" "$parts/build/root" "$parts/build/system.efi"
+    mib=$(($(du -sm "$parts/build/system.efi" | cut -f 1) + 36))
+  fi
+  [ "$2" = 512 ] || [ $mib -gt 264 ] || mib=264
+  truncate -s "${mib}M" "$esp"
   for_this_disk "$here/esp-grub.cfg" >"$parts/build/esp-grub.cfg"
   chroot "$parts" /sbin/mkfs.vfat -F 32 -S "$2" -s 1 -i "$esp_id" -n ESP "$inside" >/dev/null
   put="MTOOLS_SKIP_CHECK=1 chroot $parts /usr/bin"
   env $put/mmd -i "$inside" ::/EFI ::/EFI/BOOT ::/EFI/debian
+  if [ -n "$keys" ]; then
+    env $put/mcopy -i "$inside" /build/system.efi ::/EFI/BOOT/BOOT${efi^^}.EFI
+    return
+  fi
   env $put/mcopy -i "$inside" /usr/lib/shim/shim$efi.efi.signed ::/EFI/BOOT/BOOT${efi^^}.EFI
   env $put/mcopy -i "$inside" /usr/lib/grub/$grub-signed/grub$efi.efi.signed ::/EFI/BOOT/grub$efi.efi
   env $put/mcopy -i "$inside" /build/esp-grub.cfg ::/EFI/debian/grub.cfg

@@ -63,6 +63,7 @@ class Hardware:
     tpm: bool = False
     memory_mib: int = 512
     cpus: int = 1
+    site_keys: Path | None = None  # its firmware trusts the keys in this folder alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from tests.support.qemu.enrolled import with_keys_of
 from tests.support.qemu.hardware import Hardware, Wires, qemu
 from tests.support.qemu.segment import Segment
 from tests.support.qemu.tools import command, needed
@@ -61,7 +62,9 @@ class QemuMachine:
     async def __aenter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._console.touch()
-        if (variables := self.hardware.firmware.variables) is not None:
+        if self.hardware.site_keys is not None:
+            with_keys_of(self.hardware.site_keys, self._variables)
+        elif (variables := self.hardware.firmware.variables) is not None:
             shutil.copy(needed(variables), self._variables)
         self._tpm_state.mkdir(exist_ok=True)
         self._segment.plug(self._tap)
