@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import random
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from tests.metalman.attest.areas import Opener, Private, Quoted, ak_area, area_of, ecc_key, rsa_key
 from tests.metalman.attest.test_trust import EK as CERTIFIED
 from tests.support.memory_api import MemoryApi
+from tests.support.seeds import first_seed
 from tests.support.waiting import eventually
 from unbounded.api.attestation import PCRPolicy, TPMStatus
 from unbounded.api.core import EVENTS, SECRETS, Secret
@@ -680,3 +682,78 @@ def test_any_quote_beside_a_good_proof_is_a_400(data: st.DataObject) -> None:
         assert str(answer.body["error"]).startswith(part)
 
     asyncio.run(main())
+
+
+class TokenThief:
+    """An attacker with the address of an enrolled machine, a TPM of its own, and every message."""
+
+    def __init__(self, lab: Lab, owner: Client, chance: random.Random) -> None:
+        self.lab, self.owner, self.chance = lab, owner, chance
+        self.own = Client(rsa_key(2), rsa_key(3))
+
+    async def _challenge(self) -> dict[str, Any]:
+        return dict((await self.lab.post(**self.owner.keys, challenge=True)).body)
+
+    async def without_a_tpm(self) -> ReportAnswer:
+        message: dict[str, Any] = {
+            name: b64(self.chance.randbytes(self.chance.randrange(400))) for name in self.owner.keys
+        }
+        return await self.lab.post(
+            **message, nonce=b64(self.chance.randbytes(48)), proof=b64(self.chance.randbytes(32))
+        )
+
+    async def with_another_tpm(self) -> ReportAnswer:
+        nonce = (await self._challenge())["nonce"]
+        return await self.lab.post(**self.own.keys, nonce=nonce, proof=b64(self.chance.randbytes(32)))
+
+    async def with_the_public_keys_of_the_machine(self) -> ReportAnswer:
+        nonce = (await self._challenge())["nonce"]
+        return await self.lab.post(**self.owner.keys, nonce=nonce, proof=b64(self.chance.randbytes(32)))
+
+    async def in_one_step(self) -> ReportAnswer:
+        return await self.lab.post(**self.owner.keys)
+
+    async def with_a_key_that_the_token_is_wrapped_for(self) -> ReportAnswer:
+        """Have the machine open a challenge, and name another storage key in the second step."""
+        challenge = await self._challenge()
+        proof = b64(self.owner.activate(challenge))
+        keys = self.owner.keys | {"srkPub": self.own.keys["srkPub"]}
+        return await self.lab.post(**keys, nonce=challenge["nonce"], proof=proof)
+
+    async def with_a_late_answer(self) -> ReportAnswer:
+        challenge = await self._challenge()
+        proof = b64(self.owner.activate(challenge))
+        self.lab.now += timedelta(minutes=self.chance.randrange(10, 1000))
+        return await self.lab.post(**self.owner.keys, nonce=challenge["nonce"], proof=proof)
+
+    async def with_a_changed_number(self) -> ReportAnswer:
+        challenge = await self._challenge()
+        nonce = bytearray(b64decode(challenge["nonce"]))
+        nonce[self.chance.randrange(len(nonce))] ^= 1 << self.chance.randrange(8)
+        proof = b64(self.owner.activate(challenge))
+        return await self.lab.post(**self.owner.keys, nonce=b64(bytes(nonce)), proof=proof)
+
+
+THEFTS = [name for name in vars(TokenThief) if name.startswith(("w", "in_"))]
+
+
+async def steal(name: str, tries: int) -> None:
+    lab, owner = Lab(), Client()
+    await enrol(lab, digest_of(owner))
+    thief = TokenThief(lab, owner, random.Random(first_seed()))
+    for _ in range(tries):
+        answer = await getattr(thief, name)()
+        assert answer.code in (400, 401, 403, 409), answer
+        assert "encryptedToken" not in answer.body
+    assert await lab.secrets() == []
+
+
+@pytest.mark.parametrize("name", THEFTS)
+async def test_an_attacker_gets_no_token_of_an_enrolled_machine(name: str) -> None:
+    await steal(name, 10)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", THEFTS)
+async def test_no_token_is_got_in_a_thousand_tries(name: str) -> None:
+    await steal(name, 1000)
