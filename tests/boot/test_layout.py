@@ -1,4 +1,4 @@
-"""A layout of two disks, installed and started: the root file system on LVM on RAID 1, and a mirrored volume of LVM."""
+"""Layouts, installed and started, also without a disk: / on LVM on RAID 1; / on RAID 10 beside RAID 0 on 4Kn disks."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from typing import Final
 import pytest
 
 from tests.boot.installing import ScsiDisk, installing, uefi
-from tests.images.layout_text import ESP_IDS, encoded, file, identity, mirrored
+from tests.images.layout_text import ESP_IDS, encoded, file, identity, mirrored, striped
 from tests.images.support import UID, Site, site
 from tests.support.qemu.tools import built, command
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(5400)]
 
 INSTALLS_S: Final = 1800.0
-STARTS_S: Final = 900.0
+STARTS_S: Final = 1500.0
 BY_ID: Final = "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_{}"
 FSTAB: Final = f"""UUID={identity("root")} / ext4 errors=remount-ro 0 1
 UUID={identity("data")} /var/lib/data xfs x-systemd.device-timeout=10min 0 2
 UUID={ESP_IDS[0]} /boot/efi vfat umask=0077,nofail,x-systemd.device-timeout=2min 0 0
-UUID={identity("swap")} none swap x-systemd.device-timeout=10min 0 0
 """
+SWAP: Final = f"UUID={identity('swap')} none swap x-systemd.device-timeout=10min 0 0\n"
+ARRAYS: Final = f"HOMEHOST <ignore>\nMAILADDR root\nARRAY /dev/md/root UUID={identity('raid')}\n"
 TELLS: Final = r"""
 echo; echo told: begin
 mountpoint -q /boot/efi || mount /boot/efi # which nothing waits for, as its disk may be away
@@ -53,8 +54,6 @@ TTYPath=/dev/ttyS0
 ExecStart=/bin/sh /etc/tells
 """
 FILES: Final = (
-    file("/etc/fstab", FSTAB),
-    file("/etc/mdadm/mdadm.conf", f"HOMEHOST <ignore>\nMAILADDR root\nARRAY /dev/md/root UUID={identity('raid')}\n"),
     file("/etc/tells", TELLS),
     file("/etc/systemd/system/tells.service", UNIT),
     file("/etc/systemd/system/multi-user.target.d/tells.conf", "[Unit]\nWants=tells.service\n"),
@@ -77,7 +76,7 @@ class Told:
 
     @property
     def raid(self) -> str:
-        (state,) = re.findall(r"told: .*blocks.*\[2/\d\] (\[[U_]{2}\])", self.text)
+        (state,) = re.findall(r"told: .*blocks.*\[\d/\d\] (\[[U_]+\])", self.text)
         return str(state)
 
 
@@ -115,10 +114,14 @@ async def started(folder: Path, disks: Sequence[ScsiDisk], *, keeps: bool = Fals
     return Told(text)
 
 
-def runs_as_laid_out(told: Told) -> None:
+def runs_on_volumes(told: Told) -> None:
     assert told.mounts["/"] == ("/dev/mapper/system-root", "ext4")
     assert told.mounts["/var/lib/data"] == ("/dev/mapper/data-data", "xfs")
     assert "told: /dev/dm-" in told.text  # swap
+    runs_as_laid_out(told)
+
+
+def runs_as_laid_out(told: Told) -> None:
     assert "layout.test=yes" in told.text
     assert "told: /var/lib/cloud/seed/nocloud/user-data 600 0" in told.text
     assert "told: /usr/local/bin/unbounded-agent 755 0" in told.text
@@ -130,12 +133,8 @@ def replace_archive(where: Site, first: int) -> None:
         where.tag = '"two"'
 
 
-async def test_mirrored_root_starts_and_starts_again_without_either_disk(tmp_path: Path) -> None:
-    image = built("host-debian12/disk")
-    if image is None:
-        pytest.skip("the image of Debian is not built; scripts/host-image does")
-    first, second = (ScsiDisk.made(tmp_path, name, size=6 << 30) for name in ("first", "second"))
-    text = mirrored(BY_ID.format("first"), BY_ID.format("second"), *FILES)
+async def installed(text: str, disks: Sequence[ScsiDisk], image: Path, folder: Path, *, replaces: bool = False) -> Site:
+    """Install a layout onto blank disks, to its end; `replaces` gives the first try another archive half way."""
     digest = hashlib.sha256(text.encode()).hexdigest()
     async with site() as where:
         where.image((image / "rootfs.tar.zst").read_bytes(), "rootfs.tar.zst")
@@ -144,24 +143,65 @@ async def test_mirrored_root_starts_and_starts_again_without_either_disk(tmp_pat
         where.files["cloud-init/vendor-data"] = b"#cloud-config\n{}\n"
         where.files["cloud-init/user-data"] = b"#cloud-config\n{}\n"
         where.answers = [(200, {"status": "ok", "action": "Layout", "layout": digest})] * 2
-        where.on_range = partial(replace_archive, where)
-        async with installing(where, tmp_path, (first, second), devices=("-m", "1024")) as machine:
+        if replaces:
+            where.on_range = partial(replace_archive, where)
+        async with installing(where, folder, disks, devices=("-m", "1024")) as machine:
             await machine.reported("Written", f"have the layout {digest}", within_s=INSTALLS_S)
             await machine.ended(within_s=STARTS_S)
-        assert where.disabled == 1
-        again = [each["message"] for each in where.reports if "once more" in each["message"]]
-        assert again == ["once more from the start: the image was replaced while it was read"]
+    assert where.disabled == 1
+    return where
+
+
+async def test_mirrored_root_starts_and_starts_again_without_either_disk(tmp_path: Path) -> None:
+    image = built("host-debian12/disk")
+    if image is None:
+        pytest.skip("the image of Debian is not built; scripts/host-image does")
+    first, second = (ScsiDisk.made(tmp_path, name, size=6 << 30) for name in ("first", "second"))
+    files = (file("/etc/fstab", FSTAB + SWAP), file("/etc/mdadm/mdadm.conf", ARRAYS), *FILES)
+    text = mirrored(BY_ID.format("first"), BY_ID.format("second"), *files)
+    where = await installed(text, (first, second), image, tmp_path, replaces=True)
+    again = [each["message"] for each in where.reports if "once more" in each["message"]]
+    assert again == ["once more from the start: the image was replaced while it was read"]
     for disk in (first, second):
-        with disk.file.open("rb") as file:
-            file.seek(1 << 19)
-            assert f"machine={UID}\nname=rack1-01\nstate=installed\n".encode() in file.read(4096)
+        with disk.file.open("rb") as content:
+            content.seek(1 << 19)
+            assert f"machine={UID}\nname=rack1-01\nstate=installed\n".encode() in content.read(4096)
 
     both = await started(tmp_path / "both", (first, second), keeps=True)
-    runs_as_laid_out(both)
+    runs_on_volumes(both)
     assert both.mounts["/boot/efi"][1] == "vfat"
     assert both.raid == "[UU]"
     for left in (first, second):
         alone = await started(tmp_path / left.name, (left,))
-        runs_as_laid_out(alone)
+        runs_on_volumes(alone)
         assert alone.raid in ("[U_]", "[_U]")
         assert "told: kept" in alone.text
+
+
+async def test_root_on_raid_10_starts_beside_striped_4kn_disks_and_without_a_disk(tmp_path: Path) -> None:
+    image = built("host-debian12/disk")
+    if image is None:
+        pytest.skip("the image of Debian is not built; scripts/host-image does")
+    four = [ScsiDisk.made(tmp_path, f"m{number}", size=1 << 30) for number in range(4)]
+    large = [ScsiDisk.made(tmp_path, f"s{number}", size=1 << 29, sector_bytes=4096) for number in range(2)]
+    arrays = f"{ARRAYS}ARRAY /dev/md/data UUID={identity('stripes')}\n"
+    files = (file("/etc/fstab", FSTAB), file("/etc/mdadm/mdadm.conf", arrays), *FILES)
+    mirrors, stripes = ([BY_ID.format(disk.name) for disk in some] for some in (four, large))
+    await installed(striped(mirrors, stripes, *files), (*four, *large), image, tmp_path)
+
+    whole = await started(tmp_path / "whole", (*four, *large), keeps=True)
+    runs_on_arrays(whole)
+    assert whole.raid == "[UUUU]"
+    without = await started(tmp_path / "without", (*four[1:], *large))  # the first has the first ESP, too
+    runs_on_arrays(without)
+    assert without.raid == "[_UUU]"
+    assert "told: kept" in without.text
+
+
+def runs_on_arrays(told: Told) -> None:
+    assert told.mounts["/"][1] == "ext4"
+    assert told.mounts["/"][0].startswith("/dev/md")
+    assert told.mounts["/var/lib/data"][1] == "xfs"
+    assert re.search(r"told: md\w+ : active raid10 .*\n.*super 1\.1", told.text)
+    assert re.search(r"told: md\w+ : active raid0 .*\n.*super 1\.2", told.text)
+    runs_as_laid_out(told)

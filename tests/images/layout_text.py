@@ -1,9 +1,10 @@
-"""Layouts as metalman compiles them, written by hand: RAID 1 for the root file system, LVM on it, on two disks."""
+"""Layouts as metalman compiles them, written by hand: the root file system on RAID 1 and LVM, or on RAID 10."""
 
 from __future__ import annotations
 
 import base64
 import uuid
+from collections.abc import Sequence
 from typing import Final
 
 from tests.images.content import MIB
@@ -63,6 +64,29 @@ def mirrored(first: str, second: str, *more: str) -> str:
         f"filesystem xfs volume:data/data {identity('data')} -",
         "mount volume:system/root / errors=remount-ro",
         "mount volume:data/data /var/lib/data -",
+        "mount d1/1 /boot/efi umask=0077",
+        "esp d1/1",
+        "esp d2/1",
+        *more,
+    )
+
+
+def striped(four: Sequence[str], large: Sequence[str], *more: str) -> str:
+    """Four disks of 1 GiB: / on RAID 10 of metadata 1.1, two ESPs; two 4Kn disks: XFS on RAID 0 of metadata 1.2."""
+    mirrors = [f"d{number}" for number in range(1, len(four) + 1)]
+    stripes = [f"d{number + len(four)}" for number in range(1, len(large) + 1)]
+    return layout(
+        *(f"disk {disk} {path} Blank" for disk, path in zip((*mirrors, *stripes), (*four, *large), strict=True)),
+        *(partition(disk, 1, 2, 64, ESP_TYPE) for disk in mirrors[:2]),
+        *(partition(disk, 2, 66, 900, RAID_TYPE) for disk in mirrors),
+        *(partition(disk, 1, 2, 500, RAID_TYPE, sector=4096) for disk in stripes),
+        f"raid root 10 1.1 {identity('raid')} {' '.join(f'{disk}/2' for disk in mirrors)}",
+        f"raid data 0 1.2 {identity('stripes')} {' '.join(f'{disk}/1' for disk in stripes)}",
+        *(f"filesystem vfat {disk}/1 {name} -F,32" for disk, name in zip(mirrors, ESP_IDS, strict=False)),
+        f"filesystem ext4 raid:root {identity('root')} -m,1",
+        f"filesystem xfs raid:data {identity('data')} -",
+        "mount raid:root / errors=remount-ro",
+        "mount raid:data /var/lib/data -",
         "mount d1/1 /boot/efi umask=0077",
         "esp d1/1",
         "esp d2/1",
