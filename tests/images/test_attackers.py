@@ -24,16 +24,19 @@ from typing import Final
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from prometheus_client import CollectorRegistry
 
 from tests.images.content import MIB, packed
 from tests.images.disk_set_host import BLOCK, ENDS_S, NetbootedHost, content, netbooted
 from tests.images.disk_sets import DiskSet, SetDisk
 from tests.images.loops import system
-from tests.images.support import TOP, needed
+from tests.images.support import TOP, Host, needed
+from tests.metalman.support.fixed_boots import PREFIX, FixedBoots
 from tests.metalman.support.netboot_objects import lease, machine_body
 from tests.metalman.support.netboot_site import put
 from tests.support.seeds import first_seed
 from unbounded.api.machine import MACHINES
+from unbounded.metalman.http.server import HttpServer, HttpServerSettings
 from unbounded.metalman.http.statements import NONCE_FIELD, STATEMENT_FIELD, StatementKey, statement
 from unbounded.metalman.netboot.model import BootImages, NetbootImage
 
@@ -476,6 +479,50 @@ async def test_attacks_change_no_disk_and_the_next_boot_installs_it(
             start = disk.read(MIB)
         assert start[:MARK_BLOCK] == images[1][:MARK_BLOCK]
         assert f"machine={it.at.uid}\nname=m1\nstate=installed\n".encode() in start
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent", "believed"),
+    [
+        ("", "", True),
+        ("", "bytes=0-9", False),
+        ("", "bytes=1-", False),
+        ("bytes=4-9", "bytes=4-9", True),
+        ("bytes=4-99", "bytes=4-99", True),
+        ("bytes=4-9", "bytes=4-8", False),
+        ("bytes=4-9", "bytes=3-9", False),
+        ("bytes=4-9", "bytes=4-", False),
+        ("bytes=4-99", "bytes=4-8", False),
+    ],
+)
+async def test_a_signed_part_is_believed_only_as_requested(
+    site_keys: Path, tmp_path: Path, asked: str, sent: str, believed: bool
+) -> None:
+    """No signature covers the Range of a request, which an attacker may add or change."""
+
+    async def key() -> StatementKey:
+        return StatementKey((site_keys / "statement.key").read_bytes())
+
+    async def with_range(by: Attacker, wanted: Asked) -> Answered:
+        fields = {name: value for name, value in wanted.fields.items() if name != "range"}
+        return await by.genuine(replace(wanted, fields=fields | ({"range": sent} if sent else {})))
+
+    (tmp_path / "files").mkdir()
+    boots = FixedBoots(tmp_path / "files")
+    boots.put("user-data", b"#cloud-config\n{}\n")
+    async with HttpServer(HttpServerSettings("127.0.0.1", 0), boots, CollectorRegistry(), key).serving() as server:
+        attacker = Attacker(server.port, random.Random(0), with_range, lambda _asked: True)
+        async with await asyncio.start_server(attacker.answer, "127.0.0.1", 0) as listener:
+            port = listener.sockets[0].getsockname()[1]
+            host = Host(tmp_path / "host")
+            host.command("nc.openbsd").write_text(f"#!/bin/sh\nexec {needed('nc.openbsd')} -w 60 127.0.0.1 {port}\n")
+            host.command("nc.openbsd").chmod(0o755)
+            wanted = f"Range: {asked}" if asked else ""
+            script = f'request GET "http://metalman/boot/{PREFIX}/user-data" "" "{wanted}"; echo "$STATUS"'
+            parts = ". $INSTALLER/base.sh; . $INSTALLER/http.sh;"
+            _, said = await host.sh(f"{parts} {script}", STATEMENT_KEY=str(site_keys / "statement.pub"))
+    assert attacker.hits == 1, said
+    assert said.split()[-1:] == [("206" if asked else "200") if believed else "000"], said
 
 
 async def test_without_the_key_of_a_site_an_attack_takes_a_disk(

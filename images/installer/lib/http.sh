@@ -34,7 +34,7 @@ request() {
     STATUS=000
     [ ! -s "$T/status" ] || read -r STATUS <"$T/status"
     [ "$STATUS" != 000 ] && whole_answer || return 1
-    [ ! -e "$STATEMENT_KEY" ] || is_stated "$1 ${request_path:-/}" "${3:-}" && return 0
+    [ ! -e "$STATEMENT_KEY" ] || is_stated "$1 ${request_path:-/}" "${3:-}" && is_requested "${4:-}" && return 0
     : >"$T/unsigned"
     rm -f "$T/headers" "$T/body"
     STATUS=000
@@ -49,6 +49,18 @@ is_stated() {
     header Unbounded-Statement | base64 -d >"$T/signature" 2>/dev/null
     [ "${#request_nonce}" = 64 ] && openssl pkeyutl -verify -pubin -inkey "$STATEMENT_KEY" -rawin -in "$T/statement" \
         -sigfile "$T/signature" >/dev/null 2>&1
+}
+
+# is_requested HEADER: whether a part is the one that the request named. Somebody on the way may add a Range, or change it:
+# no signature is of the header fields of a request.
+is_requested() {
+    [ "$STATUS" = 206 ] || return 0
+    asked_range=${1#Range: bytes=}
+    part_total=${stated_range#*/}
+    part_range=${stated_range#bytes }
+    part_range=${part_range%/*}
+    [ "$part_range" = "$asked_range" ] ||
+        { [ "$part_range" = "${asked_range%-*}-$((part_total - 1))" ] && [ "$part_total" -le "${asked_range#*-}" ]; }
 }
 
 take_answer() {
