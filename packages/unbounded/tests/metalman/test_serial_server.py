@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import pytest
 
 from tests.apiserver.support import Client
@@ -213,6 +214,18 @@ async def test_the_verb_serial_decides_and_names_the_user(world: Made) -> None:
         assert re.search(r"error: alice has the serial console of lab-01 since \S+Z", messages)
         alice.type("\r~.")
         assert (await alice.ended())[0] == 0
+
+
+@pytest.mark.parametrize("name", ["", "../../v1/x", "x/status", "x?y", "x#y", "%2e%2e/v1/x", "x" * 254])
+async def test_a_request_is_looked_up_by_its_name_alone(world: Made, name: str) -> None:
+    """Before anybody is known, no text of a client makes metalman read another object."""
+    async with world() as here, here.metalman(SerialLimits()):
+        url = f"{await here.published()}/serial/lab-01"
+        async with aiohttp.ClientSession() as http, http.ws_connect(url, ssl=False) as connection:
+            assert "nonce" in await connection.receive_json()
+            await connection.send_json({"request": name, "signature": ""})
+            end = {"end": "the name of the certificate request is malformed", "isFailure": True}
+            assert await connection.receive_json() == end
 
 
 async def test_a_read_only_session_sends_nothing(world: Made) -> None:

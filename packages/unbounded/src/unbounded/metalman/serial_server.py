@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import secrets
 import socket
 import ssl
@@ -71,6 +72,7 @@ CONNECTIONS: Final = 128
 BACKLOG: Final = 64
 STOP_S: Final = 1.0
 RETRY_S: Final = 10.0
+REQUEST_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)  # no path leads elsewhere
 CERTIFICATE_DAYS: Final = 3650  # pinned by its digest, so that its age does not matter
 
 log = Log("metalman.serial")
@@ -326,6 +328,8 @@ class SerialServer:
             raise SerialRefused("the first message is not an answer to the challenge")
         try:
             opening = msgspec.json.decode(message.data, type=SerialOpening)
+            if REQUEST_NAME.fullmatch(opening.request) is None:
+                raise SerialRefused("the name of the certificate request is malformed")
             request = await self._runtime.api.get(CERTIFICATE_REQUESTS.raw(), opening.request)
         except msgspec.MsgspecError as error:
             raise SerialRefused(f"the answer to the challenge is malformed: {error}") from error
