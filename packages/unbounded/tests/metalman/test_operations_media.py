@@ -69,8 +69,11 @@ class MediaBmc(LabBmc):
         self.fetched: list[str] = []
         await super().start()
 
+    fetch_s = 0.0
+
     async def _fetch(self, url: str) -> bool:
         self.fetched.append(url)
+        await asyncio.sleep(self.fetch_s)
         return True
 
     async def _reply(self, http: web.BaseRequest) -> LabReply | web.StreamResponse:
@@ -182,6 +185,29 @@ def test_a_cancel_ejects_the_image(kind: str, stage: str) -> None:
             await cluster.api.patch(MACHINE_OPERATIONS, name, {"spec": {"cancel": True}})
             operation = await cluster.ended(name, within_s=14_400.0)
             assert operation.status.reason in ("Cancelled", "Succeeded"), operation.status.message
+            check_clean(bmc)
+            assert await record_of(cluster, machine) is None
+
+    run_swiftly(scene(), limit_s=6 * 3600.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["HostReplace", "HostInspect"])
+def test_an_image_that_arrives_after_a_cancel_is_ejected(kind: str) -> None:
+    async def scene() -> None:
+        cluster = MediaCluster()
+        async with (
+            MediaBmc() as bmc,
+            metalman(cluster, media_urls=urls()),
+            host_of(cluster, bmc) as (machine, _, _),
+        ):
+            bmc.fetch_s = 200.0  # longer than a call to the BMC
+            name = await ask(cluster, kind, machine)
+            await cluster.in_stage(name, "SettingBoot")
+            await cluster.api.patch(MACHINE_OPERATIONS, name, {"spec": {"cancel": True}})
+            operation = await cluster.ended(name, within_s=14_400.0)
+            assert operation.status.reason == "Cancelled", operation.status.message
+            await asyncio.sleep(CLEANED_S)
             check_clean(bmc)
             assert await record_of(cluster, machine) is None
 
@@ -311,7 +337,8 @@ def test_a_boot_that_cannot_be_is_refused_before_the_host_is_touched(
 
 
 @pytest.mark.slow
-def test_an_image_that_the_bmc_refuses_ends_the_operation_with_its_words() -> None:
+@pytest.mark.parametrize("kind", ["HostInspect", "HostReplace"])
+def test_an_image_that_the_bmc_refuses_ends_the_operation_with_its_words(kind: str) -> None:
     async def scene() -> None:
         cluster = MediaCluster()
         async with (
@@ -319,9 +346,14 @@ def test_an_image_that_the_bmc_refuses_ends_the_operation_with_its_words() -> No
             metalman(cluster, media_urls=urls()),
             host_of(cluster, bmc) as (machine, _, _),
         ):
-            operation = await cluster.ended(await ask(cluster, "HostInspect", machine), within_s=7200.0)
+            operation = await cluster.ended(await ask(cluster, kind, machine), within_s=7200.0)
             assert result(operation) == ("Failed", "BMCRefused"), operation.status.message
             assert "ActionParameterValueNotInList" in (operation.status.message or "")
+            assert bmc.fetched, "the BMC read no URL"
+            for url in bmc.fetched:
+                tag = url.split("/")[-2].partition(".")[2]
+                assert all(tag not in str(write.new) for write in cluster.written), "the URL is in the API"
+            await asyncio.sleep(60.0)  # the last power-on may be accepted, and not complete yet
             assert bmc.power() is HostPower.ON
             check_clean(bmc)
 

@@ -19,6 +19,7 @@ from unbounded.metalman.power import (
     SEEN_OFF,
     SHUTTING_DOWN,
     SWITCH_OFF,
+    SWITCH_ON,
     UNDOING,
     WAITING_OFF,
     WAITING_OFF_AGAIN,
@@ -249,6 +250,7 @@ MEDIA_LIMIT_S: Final = 300.0  # a BMC may load the whole image before it accepts
 MEDIA_LOADER_LIMIT_S: Final = LOADER_LIMIT_S + INSTALLER_LIMIT_S  # the first report is that of the installer
 _STARTS: Final = "the host to start the installer from its virtual CD drive"
 _EJECTED: Final = "the BMC to eject the boot image, and to report a boot from disk"
+_EJECTED_ON: Final = f"{_EJECTED}, and the host to be On"
 _MEDIA_STAGES: Final[Mapping[str, tuple[str, float]]] = {
     SETTING_BOOT: ("the BMC to insert the boot image, and to report one boot from it", MEDIA_LIMIT_S),
     SETTING_BOOT_TO_STAY: ("the BMC to insert the boot image, and to report boots from it", MEDIA_LIMIT_S),
@@ -260,7 +262,7 @@ _MEDIA_STAGES: Final[Mapping[str, tuple[str, float]]] = {
     WAITING_OFF_AGAIN: ("the host to be Off, as it did not start the installer", POWER_LIMIT_S),
     WAITING_LOADER_AGAIN: (f"{_STARTS}, at its second start", MEDIA_LOADER_LIMIT_S),
     CLEARING_BOOT: (_EJECTED, BOOT_ORDER_LIMIT_S),
-    CLEANING_UP: (_EJECTED, BOOT_ORDER_LIMIT_S),
+    CLEANING_UP: (_EJECTED_ON, BOOT_ORDER_LIMIT_S + POWER_LIMIT_S),
 }
 _NOT_BOOTED: Final = "the host was started twice from its virtual CD drive, and never started the installer"
 
@@ -268,7 +270,9 @@ _NOT_BOOTED: Final = "the host was started twice from its virtual CD drive, and 
 def by_media(procedure: Procedure) -> Procedure:
     """Return a procedure that boots the installer from the virtual CD drive: the same stages, with its own words.
 
-    The servers do not see the loader start, so the stage that waits for it has the time of the installer, too.
+    The servers do not see the loader start, so the stage that waits for it has the time of the installer, too. A boot
+    from the network starts its host although the BMC refuses the boot override; a refused image ends the boot while the
+    host is Off, so the cleanup switches it on.
     """
     stages = dict(procedure.stages)
     for name, (waits_for, limit_s) in _MEDIA_STAGES.items():
@@ -280,6 +284,8 @@ def by_media(procedure: Procedure) -> Procedure:
         stages[WAITING_LOADER_AGAIN] = changed(last, on_timeout=failed)
     stages = {name: changed(stage, on_timeout=_by_media(stage.on_timeout)) for name, stage in stages.items()}
     table = {row: _by_media(step) for row, step in procedure.table.items()}
+    if CLEANING_UP in stages:
+        table[CLEANING_UP, ReplaceFact.OFF] = Step(CLEANING_UP, action=SWITCH_ON)
     return changed(procedure, stages=stages, table=table)
 
 

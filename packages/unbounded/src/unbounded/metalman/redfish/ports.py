@@ -6,6 +6,7 @@ come from the extended error, cleaned for display.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -311,10 +312,13 @@ class Unsupported(Rejected):
 
 MESSAGE_CHARS: Final = 1024
 _HIDDEN: Final = "***"
+_IMAGE_TICKET: Final = re.compile(r"(?<=/)[0-9a-f]{1,12}\.[a-z2-7]{32}(?![a-z2-7])")
+"""Secret part of the URL of a boot image (`media.tickets`), which BMCs repeat when they refuse the image."""
 
 
 def clean(text: str, *, hide: Iterable[str] = ()) -> str:
-    """Return one line of printable text, at most 1024 characters, without the secrets in `hide`."""
+    """Return one line of printable text, at most 1024 characters, without the secrets in `hide` and URLs of images."""
+    text = _IMAGE_TICKET.sub(_HIDDEN, text)
     for secret in sorted(filter(None, hide), key=len, reverse=True):
         text = text.replace(secret, _HIDDEN)
     text = text[: 8 * MESSAGE_CHARS]
