@@ -111,13 +111,34 @@ def test_replacement_resets_the_conditions_of_the_last_boot() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("protocol", "target"), [("PXE", "Pxe"), ("HTTP", "UefiHttp")])
-def test_the_boot_override_follows_the_protocol(protocol: str, target: str) -> None:
+@pytest.mark.parametrize(
+    ("pxe", "target"),
+    [
+        ({"bootProtocol": "PXE"}, "Pxe"),
+        ({"bootProtocol": "HTTP"}, "UefiHttp"),
+        ({"bootMode": "UEFIHTTP"}, "UefiHttp"),
+    ],
+    ids=["PXE", "HTTP", "mode UEFIHTTP"],
+)
+def test_the_boot_override_follows_mode_and_protocol(pxe: dict[str, str], target: str) -> None:
     async def scene() -> None:
         async with LabBmc() as bmc:
-            _, _, operation = await replaced(bmc, spec={"pxe": {"bootProtocol": protocol}})
+            _, _, operation = await replaced(bmc, spec={"pxe": pxe})
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             assert [event.detail for event in bmc.history() if event.what == "boot"] == [target, "Hdd"]
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+def test_mode_uefi_http_does_not_fall_back_to_pxe() -> None:
+    async def scene() -> None:
+        async with LabBmc(profile="no-uefi-http") as bmc:
+            _, _, operation = await replaced(bmc, spec={"pxe": {"bootMode": "UEFIHTTP"}})
+            assert result(operation) == ("Failed", "DidNotNetboot"), operation.status.message
+            assert "UefiHttp" in (operation.status.message or "")
+            assert "Pxe" not in [event.detail for event in bmc.history() if event.what == "boot"]
+            assert bmc.power() is HostPower.ON
 
     run_swiftly(scene())
 
