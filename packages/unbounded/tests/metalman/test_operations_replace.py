@@ -16,6 +16,7 @@ from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_REQUESTED_BY
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.metalman.redfish.ports import BmcLimits
 from unbounded.metalman.replace import SEEN_CLOUD_INIT, SEEN_LOADER, SEEN_NODE, SEEN_WRITTEN
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc
@@ -267,10 +268,10 @@ def test_a_bmc_is_left_alone_while_the_image_is_written() -> None:
         async with LabBmc() as bmc:
             cluster = Cluster()
             (machine,) = await cluster.add(bmc)
-            async with metalman(cluster), netboot_host(cluster, machine, Story(writes_s=1200.0)):
+            async with metalman(cluster), netboot_host(cluster, machine, Story(writes_s=1300.0)):
                 name = await cluster.ask("HostReplace", machine)
                 await cluster.in_stage(name, "WaitingRepave")
-                await asyncio.sleep(60)  # the session is given back
+                await asyncio.sleep(1.5 * BmcLimits().idle_s)  # the session is given back
                 before = bmc.bmc.requests
                 await asyncio.sleep(1000)
                 assert bmc.bmc.requests == before
