@@ -266,7 +266,7 @@ def _boot_text(snapshot: ReplaceState) -> str:
     seen = snapshot.netboot
     if seen is None or seen.milestone is None:
         message = seen.message if seen is not None else ""
-        words = ("no network boot was observed", message or "", _boot_order_text(snapshot))
+        words = ("no boot of the installer was observed", message or "", _boot_order_text(snapshot))
         return "; ".join(filter(None, words))
     loads = f"the host fetched the loader {seen.loads} times" if (seen.loads or 0) > 1 else ""
     percent = f"{seen.percent} % written" if seen.percent is not None else ""
