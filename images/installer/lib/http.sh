@@ -34,7 +34,8 @@ request() {
     STATUS=000
     [ ! -s "$T/status" ] || read -r STATUS <"$T/status"
     [ "$STATUS" != 000 ] && whole_answer || return 1
-    [ ! -e "$STATEMENT_KEY" ] || is_stated "$1 ${request_path:-/}" "${3:-}" && is_requested "${4:-}" && return 0
+    [ -e "$STATEMENT_KEY" ] || return 0
+    is_stated "$1 ${request_path:-/}" "${3:-}" && is_requested "${4:-}" && return 0
     : >"$T/unsigned"
     rm -f "$T/headers" "$T/body"
     STATUS=000
