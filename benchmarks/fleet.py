@@ -55,7 +55,7 @@ class Size:
 
 
 FULL: Final = Size(machines=10_000, watches=500, idle_s=60.0, lists=5)
-QUICK: Final = Size(machines=50, watches=10, idle_s=2.0, lists=2)
+QUICK: Final = Size(machines=50, watches=10, idle_s=8.0, lists=2)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,6 @@ NOT_IN: Final = {
         "unbounded/machina",
         "unbounded/machineops",
         "oci",
-        "asyncssh",
     ),
     "machine-ops-controller": (
         "unbounded_lab",

@@ -6,7 +6,7 @@ interface() {
     case $1 in *:*) ;; *) [ -e "$SYS/class/net/$1" ] && printf '%s\n' "$1" && return ;; esac
     set +f
     for net_dir in "$SYS"/class/net/*; do
-        [ -e "$net_dir/device" ] || continue
+        case $(echo "$net_dir"/lower_*) in *'*') ;; *) continue ;; esac # a bond or VLAN has the address of its card
         net_mac=$(value "$net_dir/bonding_slave/perm_hwaddr" "$(value "$net_dir/address" "")") # a bond gives all one address
         [ "$(printf '%s' "$net_mac" | tr A-F a-f)" = "$(printf '%s' "$1" | tr A-F a-f)" ] || continue
         set -f

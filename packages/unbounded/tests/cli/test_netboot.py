@@ -40,7 +40,7 @@ pytestmark = [
 NETBOOT: Final = TOP / "images" / "host-debian12" / "netboot"
 AGENT: Final = b"#!/bin/sh\n"
 INIT: Final = """
-for part in base report http network disks; do . "$INSTALLER/$part.sh"; done
+for part in base report http lldp network disks; do . "$INSTALLER/$part.sh"; done
 bring_up_network && sh "$INSTALLER/install"
 """
 INSPECTED: Final = 3  # the installer's exit code, at which its init switches the machine off

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unbounded.api.attestation import PCRPolicy
+from unbounded.api.names import PCRPolicy
 from unbounded.cli import pxe
 from unbounded.cli.main import main
 from unbounded.cli.settings import UpSettings, add_up_arguments, up_settings_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from unbounded.api.attestation import PCRPolicy
+from unbounded.api.names import PCRPolicy
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import Address, Election, ProcessSettings
 from unbounded.metalman import flags

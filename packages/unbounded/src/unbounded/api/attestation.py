@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from typing import Annotated, Final
 
 from unbounded.api.fields import SHA256, ApiStruct, Field, Int32, Time
-
-
-class PCRPolicy(StrEnum):
-    """The consequence of a boot whose PCRs deviate from the reference."""
-
-    REQUIRED = "Required"  # no token
-    RECORDED = "Recorded"  # a condition
-
 
 PCR_MEANING: Final[Mapping[int, str]] = {
     0: "firmware code",

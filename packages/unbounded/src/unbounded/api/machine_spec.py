@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from unbounded.api.attestation import PCRPolicy
 from unbounded.api.fields import (
     RELEASE_VERSION,
     SHA256,
@@ -27,6 +26,7 @@ from unbounded.api.fields import (
     ProviderName,
 )
 from unbounded.api.meta import LocalObjectReference
+from unbounded.api.names import PCRPolicy
 from unbounded.api.network import NetworkSpec
 from unbounded.api.operation import OperationsStatus
 

@@ -1,6 +1,7 @@
 """Names that users script against: group, namespace, labels, annotations, finalizers."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final
 
 GROUP: Final = "unbounded-cloud.io"
@@ -97,3 +98,10 @@ MARKS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     FINALIZER_OPERATION: ("MachineOperation", "The deletion of a running operation cancels it first."),
 }
+
+
+class PCRPolicy(StrEnum):
+    """The consequence of a boot whose PCRs deviate from the reference."""
+
+    REQUIRED = "Required"  # no token
+    RECORDED = "Recorded"  # a condition

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from unbounded.api.attestation import PCRPolicy
+from unbounded.api.names import PCRPolicy
 from unbounded.cli.deploy.host_addresses import is_local
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import flag_parser, parse_port

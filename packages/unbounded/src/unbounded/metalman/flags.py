@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from unbounded.api.attestation import PCRPolicy
+from unbounded.api.names import PCRPolicy
 from unbounded.fetch.failures import UnusableContent
 from unbounded.fetch.reference import Reference
 from unbounded.kube.options import (

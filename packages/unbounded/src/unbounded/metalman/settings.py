@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from unbounded.api.attestation import PCRPolicy
+from unbounded.api.names import PCRPolicy
 from unbounded.kube.options import SettingsError
 from unbounded.kube.settings import Address, Election, lease_name
 

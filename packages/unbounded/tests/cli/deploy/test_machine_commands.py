@@ -22,10 +22,9 @@ from tests.cli.plugin.conftest import Cli
 from tests.cli.test_terminal import terminal
 from tests.join.signing import PUBLIC_KEY
 from tests.support.authority import PEM
-from unbounded.api.attestation import PCRPolicy
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.api.machine import MACHINES
-from unbounded.api.names import ANNOTATION_BOUND, CONFIGMAP_RELEASES, LABEL_CONFIGURATION, NAMESPACE
+from unbounded.api.names import ANNOTATION_BOUND, CONFIGMAP_RELEASES, LABEL_CONFIGURATION, NAMESPACE, PCRPolicy
 from unbounded.cli.deploy.configurations import CONFIGURATIONS, VERSIONS
 from unbounded.cli.deploy.site_tokens import token_of, tokens_for
 from unbounded.cli.pxe import deploy_flags

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from unbounded.api.attestation import PCRPolicy, pcr_text
+from unbounded.api.attestation import pcr_text
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.core import Secret
 from unbounded.api.failures import Failure
@@ -20,7 +20,7 @@ from unbounded.api.hardware import HardwareSource, HardwareStatus
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import BootMode, SecretKeySelector
 from unbounded.api.meta import Condition
-from unbounded.api.names import NAMESPACE
+from unbounded.api.names import NAMESPACE, PCRPolicy
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.api.profile import MachineProfile
 from unbounded.cli.explain.conditions import TABLE, condition

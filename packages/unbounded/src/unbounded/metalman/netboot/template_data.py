@@ -10,13 +10,12 @@ import base64
 import binascii
 from typing import Final
 
-from unbounded.api.attestation import PCRPolicy
 from unbounded.api.configuration import NodeSettings, node_settings
 from unbounded.api.core import CONFIG_MAPS, SECRETS, ConfigMap
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import ConfigMapKeySelector
-from unbounded.api.names import NAMESPACE
+from unbounded.api.names import NAMESPACE, PCRPolicy
 from unbounded.join import tokens
 from unbounded.join.agent_config import agent_config_json
 from unbounded.join.facts import FactsFollower
