@@ -21,7 +21,7 @@ KINDS = (*POWER, "NodeReboot", "HostReplace")
 SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
 SCHEDULES = 20_000 if SOAK else 2_000
 BATCH = 250
-FOUND = (92, 254, 340, 3092, 20261448)  # seeds that have found something once
+FOUND = (92, 254, 340, 3092, 20261448, 20261681)  # seeds that have found something once
 
 
 def _awaits(kind: str) -> int:

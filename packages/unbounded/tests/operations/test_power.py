@@ -306,3 +306,39 @@ async def test_reboot_past_its_deadline_leaves_the_host_on(world: World) -> None
     assert world.outside.host("m1").power == "On"
     await asyncio.sleep(30)
     assert world.outside.host("m1").power == "On"
+
+
+class LateOff(PowerExecutor):
+    """ForceOff reaches the host 25 s after it was sent, although its process has ended."""
+
+    async def perform(self, target: Target, action: str, *, before: float) -> None:
+        if action != power.SWITCH_OFF:
+            await super().perform(target, action, before=before)
+            return
+        asyncio.get_running_loop().call_later(25, self._arrive, target, action)
+        await self.life.hang()
+
+    def _arrive(self, target: Target, action: str) -> None:
+        host = self.outside.host(target.machine.name)
+        host.ask(action, self.outside.now(), self.outside.chance, deaf=False)
+        self.outside.record(target, action, satisfied=False, life=self.life.name)
+
+
+@story
+async def test_late_force_off_leaves_no_host_off_after_a_failed_reboot(world: World) -> None:
+    """The deadline passes while no process runs, and the next one reads the host On before ForceOff arrives."""
+    await world.machine("m1")
+    world.steward().start()
+    metalman = world.executor("metalman/lab", lambda life, _api: LateOff("metalman/lab", life, world.outside))
+    running = metalman.start()
+    await world.operation("op", "HostReboot", "m1", deadlineSeconds=5, parameters={"force": "true"})
+    await in_stage(world, "op", power.WAITING_OFF)
+    await asyncio.sleep(1)
+    await running.stop()
+    await asyncio.sleep(6)
+    metalman.start()
+    assert result(await world.ended("op", within_s=90)) == ("Failed", reasons.DEADLINE_EXCEEDED)
+    assert _asked(world) == [power.SWITCH_OFF, power.SWITCH_ON]
+    await asyncio.sleep(60)
+    assert world.outside.host("m1").was_off
+    assert world.outside.host("m1").power == "On"

@@ -576,6 +576,20 @@ def test_a_failure_does_not_wait_for_what_may_arrive() -> None:
     assert _failure(_decide(replace(GOING, epoch="p2"), answer=refused, late=LATE)) == "No"
 
 
+def test_a_restored_target_is_watched_beyond_the_deadline_until_nothing_arrives() -> None:
+    left = replace(TIDY, stages={**TIDY.stages, "After": replace(TIDY.stages["After"], left="left about")})
+    ends: dict[str, Any] = {"run": TIDYING, "sight": GREEN, "answer": ACCEPTED, "spent_s": 1000.0}
+    stop = (LateCall("p1", "Stop", 7.0),)
+    watched = _decide(**ends, procedure=left, late=stop)
+    assert isinstance(watched, Wait)
+    assert (watched.reason, watched.until_s) == (reasons.SETTLING, 7.0)
+    harmless = replace(left, final=frozenset({"Stop"}))
+    for one in ({"procedure": left}, {"procedure": harmless, "late": stop}, {"procedure": TIDY, "late": stop}):
+        assert _failure(_decide(**ends, **one)) == "Broken"
+    over = {**ends, "sight": RED, "in_stage_s": 10.0}  # its limit ends it, whatever may arrive
+    assert _failure(_decide(**over, procedure=left, late=stop)) == "Broken"
+
+
 def test_after_what_would_destroy_others_come_when_it_can_no_longer_arrive() -> None:
     undo: dict[str, Any] = {"procedure": SETTLED, "cancel": True, "answer": ACCEPTED}
     held = _decide(replace(GOING, epoch="p2"), late=LATE, **undo)

@@ -97,6 +97,7 @@ class Finish:
     Attributes:
         is_complete: False for a failure.
         is_undone: it fails because it was cancelled, and the observation shows that all its effects are undone.
+        is_restored: it fails, and the observation shows that its target is not left as `Stage.left` has it.
     """
 
     reason: str
@@ -104,6 +105,7 @@ class Finish:
     evidence: str | None = None
     is_complete: bool = False
     is_undone: bool = False
+    is_restored: bool = False
     cause: Cause | None = None
 
 

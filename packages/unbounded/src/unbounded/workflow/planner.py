@@ -185,10 +185,11 @@ class _Planner:
     def delay(self, decision: Decision) -> Wait | None:
         """Return the wait that delays a decision because of calls that other processes have sent or may send.
 
-        A sent call does not delay a failure, and nothing delays the end at the deadline: the lock of the
-        target outlasts the run while a call may arrive.
+        A sent call delays a failure only where its cleanup stage reports the target as restored, and nothing else
+        delays the end at the deadline: the lock of the target outlasts the run while a call may arrive.
         """
-        is_due = isinstance(decision, Finish) and self.timing.spent_s >= self.request.deadline_s
+        is_late = self.timing.spent_s >= self.request.deadline_s
+        is_due = isinstance(decision, Finish) and is_late and not decision.is_restored
         if isinstance(decision, Wait) or is_due:
             return None
         if self.timing.settles_in_s > 0 and not self._only_repeats(decision):
@@ -211,7 +212,8 @@ class _Planner:
         actions = self.procedure.actions
         again = {self.run.action or ""} if self._repeat is not Repeat.ONCE else set()
         keyed = {action for action, repeat in actions.items() if repeat is Repeat.KEYED}
-        return frozenset(again | keyed) | (self.procedure.final if decision.is_complete else set())
+        reached = decision.is_complete or decision.is_restored
+        return frozenset(again | keyed) | (self.procedure.final if reached else set())
 
     def _has_arrived(self, late: LateCall, decision: Decision) -> bool:
         return late.epoch == self.run.epoch and shows_arrival(self.procedure, self.run, self.answer, decision)
@@ -321,7 +323,8 @@ class _Planner:
         if (failing := self.run.failing) is not None:
             # The text of the failure describes the state at its time: it follows the current state.
             now = f"in the end, {step.evidence}{self._last_observed()}; before that: " if step.evidence else ""
-            return _failed(failing.reason, f"{now}{failing.text}", step.evidence)
+            failed = _failed(failing.reason, f"{now}{failing.text}", step.evidence)
+            return replace(failed, is_restored=bool(self.stage.left))
         message = step.message or f"while {self._waiting_for()}"
         return self._give_up(reason, f"{message}: {self._observed()}", step.evidence)
 
@@ -502,7 +505,7 @@ RULES: Final[tuple[Callable[[_Planner], Decision | None], ...]] = (
 
 def _is_by_table(finish: Finish) -> bool:
     """Return whether the end reports that the target has the requested state, or its former one."""
-    return finish.is_complete or finish.is_undone
+    return finish.is_complete or finish.is_undone or finish.is_restored
 
 
 def _failed(reason: str, text: str, evidence: str | None = None) -> Finish:
