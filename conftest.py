@@ -4,7 +4,7 @@
 - Tests that take minutes start first, some in each process.
 
 `tests/support/skips.py` judges skipped tests, `tests/support/reruns.py` those that pass on a rerun only.
-`tests/support/selection.py` selects the imported modules.
+`tests/support/selection.py` selects the imported modules, `tests/support/timeouts.py` explains a time limit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.support.skips", "tests.support.reruns", "tests.support.selection"]
+pytest_plugins = ["tests.support.skips", "tests.support.reruns", "tests.support.selection", "tests.support.timeouts"]
 
 EXAMPLES: Final = {"quick": 40, "test": 100, "soak": 2000}
 
