@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,15 +88,27 @@ def loop_disk(host: Host, folder: Path, attach: Attach, mib: int = 40, sector: i
     return Disk(host, attach(file, "--sector-size", str(sector)))
 
 
-def planted(part: Path, folder: Path) -> dict[str, str]:
-    """The files below /etc/cloud, /var/lib/cloud and /usr/local of the installed system."""
+@contextmanager
+def mounted(device: str, folder: Path) -> Iterator[Path]:
+    """Mount a partition to read it. While the kernel reads the table of a disk, it has no partitions for a moment."""
     folder.mkdir()
-    subprocess.run(["mount", "-o", "ro", str(part), str(folder)], check=True)
+    command = ["mount", "-o", "ro", device, str(folder)]
+    ends_at = time.monotonic() + 10.0
+    while (done := subprocess.run(command, check=False, capture_output=True, text=True)).returncode:
+        if time.monotonic() > ends_at:
+            raise OSError(f"{device} cannot be mounted: {done.stderr}")
+        time.sleep(0.1)
     try:
-        files = [path for name in ("etc/cloud", "var/lib/cloud", "usr/local") for path in (folder / name).rglob("*")]
-        return {str(path.relative_to(folder)): path.read_text() for path in files if path.is_file()}
+        yield folder
     finally:
         subprocess.run(["umount", str(folder)], check=True)
+
+
+def planted(part: Path, folder: Path) -> dict[str, str]:
+    """The files below /etc/cloud, /var/lib/cloud and /usr/local of the installed system."""
+    with mounted(str(part), folder):
+        files = [path for name in ("etc/cloud", "var/lib/cloud", "usr/local") for path in (folder / name).rglob("*")]
+        return {str(path.relative_to(folder)): path.read_text() for path in files if path.is_file()}
 
 
 LOOPS: Final = 'disks() { set +f; for d in "$SYS"/block/*; do echo "${d##*/}"; done; set -f; }'

@@ -32,7 +32,7 @@ from tests.images.layout_text import (
     layout,
     partition,
 )
-from tests.images.loops import loop_devices, that_takes_loops
+from tests.images.loops import loop_devices, mounted, that_takes_loops
 from tests.images.support import OWN_MOUNTS, UID, Host, Site, needed, site
 
 pytestmark = [
@@ -218,16 +218,6 @@ def table(host: Host, device: str) -> list[tuple[int, int, str, str, str]]:
     told = subprocess.run([host.command("sfdisk"), "--json", device], capture_output=True, check=True).stdout
     parts = json.loads(told)["partitiontable"]["partitions"]
     return [(one["start"], one["size"], one["type"].lower(), one["uuid"].lower(), one["name"]) for one in parts]
-
-
-@contextmanager
-def mounted(device: str, folder: Path) -> Iterator[Path]:
-    folder.mkdir()
-    subprocess.run(["mount", "-o", "ro", device, str(folder)], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 async def test_layout_has_its_partitions_file_systems_and_files(large: Laid, tmp_path: Path) -> None:
