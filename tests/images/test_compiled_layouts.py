@@ -13,9 +13,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.images.initrd_tools import install_tools, unpacked_initrd
-from tests.images.loops import loop_devices
+from tests.images.loops import loop_devices, mounted
 from tests.images.support import INSTALLER, Host, busybox
-from tests.images.test_layout_disks import DISK_MIB, Laid, blkid, laid_on, mounted, rootfs, table
+from tests.images.test_layout_disks import DISK_MIB, Laid, blkid, laid_on, rootfs, table
 from tests.metalman.layout.support import compiled, disk, lines, profile
 from tests.metalman.layout.test_compiler import WHOLE
 from tests.metalman.support.netboot_objects import lease, machine_body

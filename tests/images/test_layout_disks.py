@@ -6,12 +6,14 @@ stands in for each EFI system partition.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
 import os
 import subprocess
 import tarfile
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -176,8 +178,11 @@ def laid(tmp_path: Path, initrd: Path) -> Iterator[Laid]:
 
 @pytest.fixture
 def large(tmp_path: Path, initrd: Path) -> Iterator[Laid]:
-    with laid_on(tmp_path, initrd, "xfs", XFS_MIB) as made:
-        yield made
+    """Disks for XFS, for one test of the machine at a time: the kernel mounts no two XFS with one UUID."""
+    with (Path(tempfile.gettempdir()) / "unbounded-tests-xfs").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with laid_on(tmp_path, initrd, "xfs", XFS_MIB) as made:
+            yield made
 
 
 REREAD = r"""[ "$1" = --rereadpt ] || exec BUSYBOX blockdev "$@"
