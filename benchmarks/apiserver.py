@@ -31,10 +31,9 @@ from benchmarks.load import Job, Report, Watching
 from unbounded.api.core import NAMESPACES
 from unbounded.api.meta import Kind
 from unbounded.cli.manifests import CRDS
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import NotFound
-from unbounded.kube.port import Api
 
 GROUP: Final = "benchmarks.unbounded-cloud.io"
 WIDGETS: Final[Kind[dict[str, Any]]] = Kind(GROUP, "v1", "Widget", "widgets", dict, namespaced=True)

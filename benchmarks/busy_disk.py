@@ -27,9 +27,9 @@ from benchmarks.apiserver import BODY_BYTES, GROUP, WIDGETS, WITHIN_S, checked, 
 from benchmarks.frame import Limit, Measured, print_progress, run_benchmark
 from benchmarks.load import Job, Report
 from unbounded.api.core import NAMESPACES
+from unbounded.kube.api import AlreadyExists
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import AlreadyExists
 
 WRITERS: Final = 2
 PEER: Final = "UNBOUNDED_BENCHMARK_PEER"

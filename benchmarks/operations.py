@@ -27,9 +27,9 @@ from benchmarks.frame import Limit, Measured, percentile, print_progress, run_be
 from benchmarks.progress import Progress, create_operation, phases_written, watched
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
+from unbounded.kube.api import Api
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.port import Api
 from unbounded_lab import machines as lab
 from unbounded_lab.bmc.fleet import Fleet, FleetBmc, start_fleet
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api
 
 PHASES_WRITTEN_S: Final = 60.0
 

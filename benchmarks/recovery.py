@@ -37,10 +37,9 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.cli import child
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import NotFound
-from unbounded.kube.port import Api
 from unbounded.metalman.settings import MetalmanSettings
 from unbounded_lab import machines as lab
 from unbounded_lab.bmc.fleet import start_fleet

@@ -20,10 +20,9 @@ from tests.support.embedded_server import embedded_server
 from tests.support.waiting import eventually
 from unbounded.api.core import NAMESPACES
 from unbounded.api.meta import Kind
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import NotFound
-from unbounded.kube.port import Api
 
 CRDS: Kind[dict[str, Any]] = Kind(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", dict

@@ -25,8 +25,8 @@ from unbounded.api.core import LEASES, SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.api import Api
 from unbounded.kube.client import HttpApi
-from unbounded.kube.port import Api
 from unbounded.machineops.reasons import AUTH_NOT_FOUND
 from unbounded.machineops.settings import Settings
 from unbounded_lab.bmc.fleet import Fleet, start_fleet

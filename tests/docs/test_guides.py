@@ -24,7 +24,7 @@ from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.kube.errors import NotFound
+from unbounded.kube.api import NotFound
 from unbounded.machina.machines.credentials import READ_EVERY_S
 from unbounded_lab.bmc import LabBmc
 

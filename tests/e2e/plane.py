@@ -12,9 +12,9 @@ from typing import Any, Final
 from tests.cli.running import Up, up
 from tests.docs.runner import Shell
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import NotFound
 
 LIMIT_S: Final = 90.0
 START_S: Final = 180.0  # where others keep the machine busy; it is no promise

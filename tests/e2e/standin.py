@@ -25,9 +25,9 @@ from tests.support.ssh.sshd import Server
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES, MachinePhase
 from unbounded.api.names import LABEL_MACHINE
+from unbounded.kube.api import AlreadyExists, ApiError, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import rfc3339
-from unbounded.kube.errors import AlreadyExists, ApiError, NotFound
 
 TARBALL: Final = "unbounded-agent-linux-amd64.tar.gz"
 _LOOK_S: Final = 0.3

@@ -18,10 +18,9 @@ from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.servers import api_server
+from unbounded.kube.api import AlreadyExists, Api, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import AlreadyExists, NotFound
-from unbounded.kube.port import Api
 
 CRDS: Final[Kind[dict[str, Any]]] = Kind(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", dict

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from tests.support.memory_api import MemoryApi
 from unbounded.api.meta import Kind
-from unbounded.kube.errors import Expired, InvalidObject, ReadFailed
-from unbounded.kube.port import ObjectList, WatchEvent
+from unbounded.kube.api import Expired, InvalidObject, ObjectList, ReadFailed, WatchEvent
 
 T = TypeVar("T")
 

@@ -15,9 +15,18 @@ import msgspec
 from tests.support.memory_store import Change, Collection, Key, Version, merged, without_nulls
 from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP
+from unbounded.kube.api import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    EventType,
+    Expired,
+    InvalidObject,
+    NotFound,
+    ObjectList,
+    WatchEvent,
+)
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
-from unbounded.kube.errors import AlreadyExists, ApiError, Conflict, Expired, InvalidObject, NotFound
-from unbounded.kube.port import EventType, ObjectList, WatchEvent
 from unbounded.kube.selectors import SelectorError, field_terms, field_value, label_test
 
 T = TypeVar("T")
@@ -40,7 +49,7 @@ def has_status(kind: Kind[Any]) -> bool:
 
 
 class MemoryApi:
-    """An `unbounded.kube.port.Api` that keeps everything in memory.
+    """An `unbounded.kube.api.Api` that keeps everything in memory.
 
     Args:
         admit: called with (kind, old, new) before every write; it raises Invalid to refuse.

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from tests.support.embedded_server import CRDS, install_crds
 from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP
+from unbounded.kube.api import ObjectList, WatchEvent
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig, from_kubeconfig
-from unbounded.kube.port import ObjectList, WatchEvent
 
 T = TypeVar("T")
 

@@ -22,10 +22,9 @@ from unbounded.api.meta import Kind
 from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.manifests import CRDS, KINDS, install_definitions, install_manifests, manifests
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import NotFound
-from unbounded.kube.port import Api
 
 GONE_S: Final = 60.0
 

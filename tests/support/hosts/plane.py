@@ -26,9 +26,9 @@ from unbounded.api.core import NODES
 from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP_BOOTSTRAP
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import NotFound
 
 START_S: Final = 60.0
 _POLL_S: Final = 0.1

@@ -32,7 +32,7 @@ from unbounded.api.configuration import NodeSettings
 from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected, Transient
 from unbounded.api.names import GROUP_AGENTS, NAMESPACE
-from unbounded.kube.errors import Forbidden
+from unbounded.kube.api import Forbidden
 
 AUTHS: Final = {
     "https://index.docker.io/v1/": {"auth": base64.b64encode(b"me:hush").decode()},

@@ -23,7 +23,7 @@ from unbounded.cli.deploy.live_machina import live_machina
 from unbounded.cli.screen import PlainScreen
 from unbounded.cli.settings import UpSettings
 from unbounded.join.install import AgentOrigin
-from unbounded.kube.errors import Forbidden
+from unbounded.kube.api import Forbidden
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machineops import settings as machineops_settings
 from unbounded_apiserver.server import ApiServer

@@ -25,9 +25,9 @@ from unbounded.cli.explain.run import explained
 from unbounded.cli.servers import component_runtime, publish_cluster_info
 from unbounded.join.facts import FactsFollower
 from unbounded.join.tokens import site_token_manifest
+from unbounded.kube.api import Forbidden
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import Forbidden
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import HealthServers, Runtime

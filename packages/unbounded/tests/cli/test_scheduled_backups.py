@@ -29,9 +29,9 @@ from unbounded.cli import child
 from unbounded.cli.backup_schedule import NAME, BackupMetrics, BackupSchedule
 from unbounded.cli.scheduled_backup import file_name, outdated, time_of, write
 from unbounded.cli.settings import BackupSettings
+from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import NotFound
 from unbounded_apiserver import backup
 from unbounded_apiserver.backup import BackupFailed, verify
 from unbounded_apiserver.restore import restore

@@ -33,7 +33,7 @@ from unbounded.join.facts import FactsFollower
 from unbounded.join.install import AgentOrigin, HostDefaults
 from unbounded.join.token_finder import TokenFinder
 from unbounded.join.tokens import machine_group, site_token_manifest, token_in
-from unbounded.kube.errors import Forbidden, ServerUnreachable
+from unbounded.kube.api import Forbidden, ServerUnreachable
 from unbounded.machina.machines.installing import install_of
 from unbounded.machina.provisioning.remote import payload
 from unbounded.machina.settings import ProvisioningSettings

@@ -15,11 +15,10 @@ from unbounded.api.core import SECRETS, Secret
 from unbounded.api.machine import MACHINES
 from unbounded.cli.servers import component_runtime
 from unbounded.join.tokens import TokenIssuer
+from unbounded.kube.api import Api, Conflict, Forbidden
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import Conflict, Forbidden
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api
 from unbounded.kube.tls import client_context
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -13,9 +13,9 @@ import pytest
 from tests.support.embedded_server import embedded_server, install_crds
 from tests.support.memory_api import MemoryApi
 from tests.support.own_group import OwnGroup, own_group
+from unbounded.kube.api import Api
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig, from_kubeconfig
-from unbounded.kube.port import Api
 
 CLUSTER: Final = os.environ.get("UNBOUNDED_TEST_KUBECONFIG", "")  # a cluster that may be written to
 IMPLEMENTATIONS: Final = ("memory", "embedded", *(("cluster",) if CLUSTER else ()))

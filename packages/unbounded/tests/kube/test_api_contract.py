@@ -1,4 +1,4 @@
-"""Contract of every implementation of `unbounded.kube.port.Api`; it bounds the trust in the in-memory one."""
+"""Contract of every implementation of `unbounded.kube.api.Api`; it bounds the trust in the in-memory one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from unbounded.api.core import CONFIG_MAPS, LEASES, NAMESPACES
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind, Object
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.kube.errors import AlreadyExists, Conflict, InvalidObject, NotFound
-from unbounded.kube.port import Api, EventType, WatchEvent
+from unbounded.kube.api import AlreadyExists, Api, Conflict, EventType, InvalidObject, NotFound, WatchEvent
 
 T = TypeVar("T", bound=Object)
 WAIT_S = 20.0

@@ -21,11 +21,11 @@ from tests.support.embedded_server import install_crds
 from tests.support.proxy import Proxy, proxy
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.cli.servers import api_server
+from unbounded.kube.api import ApiError
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import Backoff
 from unbounded.kube.config import ClientConfig, from_kubeconfig
-from unbounded.kube.errors import ApiError
 
 NAMES: Final = [f"m{number}" for number in range(8)]
 SITES: Final = ("a", "b")

@@ -18,9 +18,8 @@ from tests.support.virtual_time import run_virtual
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
+from unbounded.kube.api import ApiError, NotFound, ObjectKey, WatchEvent, key_of
 from unbounded.kube.cache import Cache
-from unbounded.kube.errors import ApiError, NotFound
-from unbounded.kube.port import ObjectKey, WatchEvent, key_of
 
 T = TypeVar("T")
 Mirror = dict[str, Machine]

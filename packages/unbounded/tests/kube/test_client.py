@@ -13,12 +13,10 @@ import pytest
 from tests.support.scripted_http import Exchange, Handler, ScriptedServer, scripted_server
 from unbounded.api.core import CONFIG_MAPS, LEASES, ConfigMap
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.kube.client import CONNECTIONS, HttpApi
-from unbounded.kube.config import ClientConfig
-from unbounded.kube.credentials import AuthInfo
-from unbounded.kube.errors import (
+from unbounded.kube.api import (
     ApiError,
     Conflict,
+    EventType,
     Expired,
     Forbidden,
     InvalidObject,
@@ -28,9 +26,12 @@ from unbounded.kube.errors import (
     ServerBusy,
     ServerError,
     ServerUnreachable,
+    WatchEvent,
 )
+from unbounded.kube.client import CONNECTIONS, HttpApi
+from unbounded.kube.config import ClientConfig
+from unbounded.kube.credentials import AuthInfo
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import EventType, WatchEvent
 
 
 def config_map(name: str, version: int = 1, **data: str) -> dict[str, Any]:

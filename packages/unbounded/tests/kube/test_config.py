@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
+from unbounded.kube.api import ServerUnreachable
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.config import ClientConfig, ConfigError, find_config, from_kubeconfig, in_cluster
 from unbounded.kube.credentials import REREAD_S, AuthInfo, ExecPlugin, TokenFile
-from unbounded.kube.errors import ServerUnreachable
 from unbounded.kube.tls import ClientCertificate
 
 

@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from tests.support.virtual_time import run_virtual, virtual_now
+from unbounded.kube.api import ApiError, NotFound, ServerUnreachable
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.credentials import AccountToken, IssuedToken
-from unbounded.kube.errors import ApiError, NotFound, ServerUnreachable
 
 
 class Issuer:

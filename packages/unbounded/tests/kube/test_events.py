@@ -12,7 +12,7 @@ from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.core import EVENTS, SECRETS, Event, ObjectReference
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
-from unbounded.kube.errors import ServerUnreachable
+from unbounded.kube.api import ServerUnreachable
 from unbounded.kube.events import MAX_PENDING, EventRecorder, object_reference
 from unbounded.kube.metrics import ControllerMetrics
 

@@ -14,8 +14,8 @@ from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.core import LEASES
 from unbounded.api.meta import Kind
+from unbounded.kube.api import ReadFailed, ResponseLost, ServerUnreachable
 from unbounded.kube.epoch import ProcessEpoch
-from unbounded.kube.errors import ReadFailed, ResponseLost, ServerUnreachable
 from unbounded.kube.lease import LeaderElection
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from unbounded.kube.errors import ResponseLost
+from unbounded.kube.api import ResponseLost
 from unbounded.kube.logs import HumanFormatter, JsonFormatter, Log, SecretStr
 
 

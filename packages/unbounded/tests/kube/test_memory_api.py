@@ -14,9 +14,8 @@ from tests.support.virtual_time import EPOCH, run_virtual, virtual_now
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.kube.api import EventType, Expired, InvalidObject
 from unbounded.kube.clock import rfc3339
-from unbounded.kube.errors import Expired, InvalidObject
-from unbounded.kube.port import EventType
 
 
 def machine(name: str) -> dict[str, Any]:

@@ -19,13 +19,13 @@ from tests.support.proxy import Proxy, proxy
 from tests.support.waiting import eventually
 from unbounded.api.core import EVENTS, LEASES, NAMESPACES
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.kube.api import ApiError, Conflict, ResponseLost
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import Backoff
 from unbounded.kube.config import ClientConfig, from_kubeconfig
 from unbounded.kube.controller import Controller
 from unbounded.kube.epoch import ProcessEpoch
-from unbounded.kube.errors import ApiError, Conflict, ResponseLost
 from unbounded.kube.events import EventRecorder, object_reference
 from unbounded.kube.lease import LeaderElection
 from unbounded.kube.metrics import ControllerMetrics

@@ -13,7 +13,7 @@ import pytest
 import unbounded
 from tests.support.memory_api import MemoryApi
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.kube.errors import Conflict
+from unbounded.kube.api import Conflict
 from unbounded.kube.status_writer import ATTEMPTS, StatusWriter
 
 Change = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]

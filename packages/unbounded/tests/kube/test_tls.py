@@ -16,10 +16,10 @@ from aiohttp import web
 
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.kube import tls
+from unbounded.kube.api import ApiError, ServerUnreachable
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import AuthInfo, StaticCredentials
-from unbounded.kube.errors import ApiError, ServerUnreachable
 from unbounded.kube.tls import BUFFER_BYTES, ClientCertificate, bound_buffers, client_context
 
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.kube.api import Conflict, InvalidObject, ResponseLost, ServerBusy, ServerUnreachable
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import Conflict, InvalidObject, ResponseLost, ServerBusy, ServerUnreachable
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.workqueue import WorkQueue
 

@@ -34,13 +34,12 @@ from unbounded.join.csr import (
 )
 from unbounded.join.facts import FactsFollower
 from unbounded.join.tokens import TokenIssuer
+from unbounded.kube.api import Api, Forbidden, NotFound, ServerUnreachable
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.credentials import AuthInfo, StaticCredentials
-from unbounded.kube.errors import Forbidden, NotFound, ServerUnreachable
 from unbounded.kube.events import event_sink
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.kube.tls import ClientCertificate
 from unbounded.machina.csr_approval import controller

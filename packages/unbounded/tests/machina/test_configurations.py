@@ -23,8 +23,8 @@ from unbounded.api.configuration import (
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.cli.manifests import CRDS
 from unbounded.cli.servers import component_runtime
+from unbounded.kube.api import Forbidden, InvalidObject, NotFound
 from unbounded.kube.client import HttpApi
-from unbounded.kube.errors import Forbidden, InvalidObject, NotFound
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import running_caches
 from unbounded.machina.configuration_binding import BindingController

@@ -29,9 +29,8 @@ from unbounded.api.configuration import (
 from unbounded.api.machine import MACHINES, NODE_RECREATION, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_ABOUT_TO_CHANGE, LABEL_CONFIGURATION, LABEL_CONFIGURATION_VERSION
+from unbounded.kube.api import Api, ApiError, InvalidObject, ServerUnreachable
 from unbounded.kube.cache import Cache
-from unbounded.kube.errors import ApiError, InvalidObject, ServerUnreachable
-from unbounded.kube.port import Api
 from unbounded.machina.configuration_binding import BindingController
 from unbounded.machina.configuration_plan import configurations_of
 from unbounded.machina.configuration_versions import (

@@ -18,10 +18,10 @@ from tests.support.waiting import eventually
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import GROUP_AGENTS, NAMESPACE
 from unbounded.join.release_key import published_key
+from unbounded.kube.api import Forbidden, ServerUnreachable
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig, from_kubeconfig
 from unbounded.kube.credentials import AuthInfo, StaticCredentials
-from unbounded.kube.errors import Forbidden, ServerUnreachable
 from unbounded.kube.tls import ClientCertificate
 from unbounded.machina import controller
 from unbounded.machina.controller import publish_once, publish_release_key

@@ -23,9 +23,9 @@ from unbounded.cli.servers import component_runtime, publish_cluster_info
 from unbounded.join.facts import FactsFollower
 from unbounded.join.token_finder import TokenFinder
 from unbounded.join.tokens import site_token_manifest
+from unbounded.kube.api import AlreadyExists, Forbidden
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
-from unbounded.kube.errors import AlreadyExists, Forbidden
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.machina.machines.credentials import SecretReader, credentials_of
 from unbounded.machina.machines.deletion import reset_manifest

@@ -29,9 +29,9 @@ from unbounded.cli.servers import publish_cluster_info
 from unbounded.join.node_marks import read_bound_version
 from unbounded.join.token_finder import TokenFinder
 from unbounded.join.tokens import site_token_manifest
+from unbounded.kube.api import Forbidden
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import Forbidden
 from unbounded.kube.events import EventRecorder, object_reference
 from unbounded.machineops.controller import UncachedSecrets
 from unbounded.machineops.replacement_state import ReplacementSecret

@@ -17,7 +17,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.kube.errors import Forbidden, NotFound, ResponseLost
+from unbounded.kube.api import Forbidden, NotFound, ResponseLost
 from unbounded.machineops import reasons, replacement
 from unbounded.machineops.provider import NotDone, Power, Refusal, Throttled, Transient, Uncertain
 from unbounded.machineops.replacement_state import MAX_BYTES, ReplacementSecret

@@ -20,8 +20,8 @@ from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_PROVIDER, NAMESPACE
+from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
-from unbounded.kube.port import Api
 from unbounded.machineops import power
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.controller import BRIEF_S

@@ -22,8 +22,7 @@ from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual
 from unbounded.api.meta import Kind
 from unbounded.api.operation import OperationKind
-from unbounded.kube.errors import ApiError, Conflict, ServerUnreachable
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api, ApiError, Conflict, ServerUnreachable
 from unbounded.operations.ports import Target
 from unbounded.workflow.procedure import Observation, Procedure
 

@@ -10,9 +10,18 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from unbounded.api.meta import Kind
+from unbounded.kube.api import (
+    Api,
+    Conflict,
+    Expired,
+    ObjectList,
+    ResponseLost,
+    ServerBusy,
+    ServerError,
+    ServerUnreachable,
+    WatchEvent,
+)
 from unbounded.kube.epoch import ProcessEpoch
-from unbounded.kube.errors import Conflict, Expired, ResponseLost, ServerBusy, ServerError, ServerUnreachable
-from unbounded.kube.port import Api, ObjectList, WatchEvent
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from tests.support.virtual_time import virtual_now
 from unbounded.api.failures import Failure, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api
 from unbounded.metalman import erase_stages, inspect_stages, power, replace, rescue_stages
 from unbounded.metalman.boot_media import BootMedia
 from unbounded.metalman.boot_order import as_booted, boots_by_media, media_boot, network_target

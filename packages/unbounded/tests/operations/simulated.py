@@ -12,7 +12,7 @@ from tests.operations.faults import Incarnation
 from unbounded.api.failures import Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api
 from unbounded.metalman import power, replace
 from unbounded.operations.gates import Gate
 from unbounded.operations.ports import Target

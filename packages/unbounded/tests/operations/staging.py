@@ -20,8 +20,8 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
-from unbounded.kube.port import Api
 from unbounded.operations.caches import (
     INDEX_BMC,
     INDEX_EXECUTOR,

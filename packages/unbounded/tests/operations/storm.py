@@ -25,8 +25,8 @@ from unbounded.api.failures import Failure, Transient
 from unbounded.api.machine import MACHINES, NODE_RECREATION, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.api import ApiError, NotFound
 from unbounded.kube.clock import rfc3339
-from unbounded.kube.errors import ApiError, NotFound
 from unbounded.metalman import power
 from unbounded.metalman.executor import EVENT_POLLS_S
 from unbounded.metalman.power_events import PowerEvents

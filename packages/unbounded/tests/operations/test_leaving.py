@@ -15,7 +15,7 @@ from tests.operations.world import World
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_MACHINE_UID, FINALIZER_HOST_OPERATION, FINALIZER_RESET
 from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
-from unbounded.kube.errors import NotFound
+from unbounded.kube.api import NotFound
 from unbounded.operations import reasons
 from unbounded.operations.gates import closed_gate, starts_on
 from unbounded.operations.supervisor_plan import OperationAges, ReportWait, SupervisorView, plan_action

@@ -14,7 +14,7 @@ from tests.operations.world import World
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import FINALIZER_OPERATION, LABEL_PARENT, LABEL_SITE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.kube.errors import InvalidObject, ResponseLost
+from unbounded.kube.api import InvalidObject, ResponseLost
 from unbounded.metalman import power
 from unbounded.operations import batch_controller, reasons
 from unbounded.operations.batch_plan import plan_batch

@@ -25,8 +25,8 @@ from unbounded.api.core import LEASES, NAMESPACES
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationsStatus
+from unbounded.kube.api import NotFound
 from unbounded.kube.clock import rfc3339
-from unbounded.kube.errors import NotFound
 from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.counters import due

@@ -18,7 +18,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.names import LABEL_SITE
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api
 from unbounded.metalman import power
 from unbounded.metalman.access import binding_of
 from unbounded.operations import reasons

@@ -30,11 +30,10 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_REQUESTED_BY, LABEL_MACHINE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.epoch import Epoch, ProcessEpoch
-from unbounded.kube.errors import NotFound
 from unbounded.kube.events import EventSink, no_events
-from unbounded.kube.port import Api
 from unbounded.metalman import power
 from unbounded.operations.caches import (
     INDEX_BMC,

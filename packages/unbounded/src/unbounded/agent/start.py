@@ -40,10 +40,9 @@ from unbounded.join.agent_config import AgentConfig
 from unbounded.join.attest_client import attest
 from unbounded.join.attestation import AttestedToken
 from unbounded.join.discovery import certificates
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import utc_now
-from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log, SecretStr
-from unbounded.kube.port import Api
 
 log = Log("agent")
 

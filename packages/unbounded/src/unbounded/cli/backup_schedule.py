@@ -26,10 +26,9 @@ from unbounded.api.names import NAMESPACE
 from unbounded.cli import child
 from unbounded.cli.scheduled_backup import BackupResult
 from unbounded.cli.settings import BackupSettings
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import rfc3339, utc_now
-from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 
 NAME: Final = "unbounded-backups"
 RESTART_S: Final = 300.0  # after an unexpected error in the schedule itself

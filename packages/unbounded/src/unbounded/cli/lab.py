@@ -19,8 +19,7 @@ from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.cli.servers import UpFailed
 from unbounded.cli.settings import LAB_IDENTITY_FILE
-from unbounded.kube.errors import AlreadyExists
-from unbounded.kube.port import Api
+from unbounded.kube.api import AlreadyExists, Api
 from unbounded_lab.bmc.fleet import Fleet, FleetFailed, start_fleet
 from unbounded_lab.bmc.profiles import dials_for
 from unbounded_lab.listener import HOST

@@ -26,8 +26,7 @@ from unbounded.api.names import LABEL_SITE
 from unbounded.cli import child, lab
 from unbounded.cli.deploy.site_tokens import tokens_for
 from unbounded.cli.servers import UpFailed
-from unbounded.kube.errors import AlreadyExists
-from unbounded.kube.port import Api
+from unbounded.kube.api import AlreadyExists, Api
 
 FOLDER: Final = "lab-cloud"  # in the data directory
 READY_S: Final = 60.0

@@ -26,13 +26,13 @@ from unbounded.cli.deploy import components
 from unbounded.cli.explain.facts import scopes_of
 from unbounded.cli.screen import Screen
 from unbounded.cli.terminal_text import one_line
+from unbounded.kube.api import ApiError
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import Backoff, rfc3339, utc_now
 from unbounded.kube.credentials import AccountToken
 from unbounded.kube.durable import write_durably
 from unbounded.kube.epoch import Epoch
-from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log
 from unbounded.machina.settings import ProvisioningSettings as HostSettings
 from unbounded.machineops.provider import said

@@ -43,7 +43,7 @@ from unbounded.api.serial_console import (
     signed_text,
 )
 from unbounded.cli.plugin.command import DONE, FAILED, CliError, CliInvocation, CommandSession
-from unbounded.kube.errors import ApiError, NotFound
+from unbounded.kube.api import ApiError, NotFound
 from unbounded.kube.settings import lease_name
 
 READ_BYTES: Final = 4096

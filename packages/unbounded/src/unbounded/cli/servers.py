@@ -27,15 +27,14 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli import hints
 from unbounded.cli.settings import UpSettings
 from unbounded.kube import cluster_info
+from unbounded.kube.api import AlreadyExists, Api, ServerError
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ClientConfig, from_kubeconfig
 from unbounded.kube.credentials import AccountToken
 from unbounded.kube.durable import write_durably
 from unbounded.kube.epoch import Epoch, ProcessEpoch, parse_epoch
-from unbounded.kube.errors import AlreadyExists, ServerError
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api
 from unbounded.kube.process import HealthServers, Runtime, serving_health
 from unbounded.kube.process_tuning import raise_gc_threshold
 from unbounded.kube.settings import Address

@@ -36,13 +36,12 @@ from unbounded.cli.servers import (
 )
 from unbounded.cli.settings import LAB_CLOUDS, UpSettings
 from unbounded.cli.terminal_text import one_line
+from unbounded.kube.api import Api, Forbidden, InvalidObject
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import Forbidden, InvalidObject
 from unbounded.kube.logs import configure
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api
 from unbounded.kube.process import HealthServers, Runtime, print_startup_error, running_caches, until_signal
 from unbounded.machina import controller as machina
 from unbounded.machina.settings import ProvisioningSettings as MachineSettings

@@ -26,11 +26,10 @@ from cryptography.x509.oid import NameOID
 from unbounded.api.core import CERTIFICATE_REQUESTS, CertificateRequest
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.names import GROUP_AGENTS, GROUP_NODES, NODE_USER, SIGNER_AGENT, SIGNER_KUBELET
+from unbounded.kube.api import AlreadyExists, Api, Forbidden, NotFound
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.durable import remove_durably, sync_directory, write_durably
-from unbounded.kube.errors import AlreadyExists, Forbidden, NotFound
 from unbounded.kube.logs import Log, SecretStr
-from unbounded.kube.port import Api
 from unbounded.kube.tls import ClientCertificate
 
 WITHIN_S: Final = 600.0  # default limit for a decision

@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.failures import Rejected
 from unbounded.join.facts import ApiServerEndpoint, InvalidFact, endpoint_of
+from unbounded.kube.api import Forbidden, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.cluster_info import KUBECONFIG, NAME, NAMESPACE, SIGNATURE, BadSignature, verify
 from unbounded.kube.config import ClientConfig
-from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.logs import Log, SecretStr
 
 WAIT_S: Final = 5.0  # for the signature of a new token

@@ -24,10 +24,10 @@ from unbounded.api.failures import Failure
 from unbounded.api.names import CONFIGMAP_RELEASES, NAMESPACE
 from unbounded.join.release_key import published_key
 from unbounded.kube import cluster_info
+from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.settings import endpoint_url
 
 CLUSTER_INFO: Final = cluster_info.NAME

@@ -19,8 +19,7 @@ from unbounded.api.configuration import (
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import ConfigurationRef
 from unbounded.api.names import LABEL_CONFIGURATION, LABEL_MACHINE, LABEL_SITE
-from unbounded.kube.errors import NotFound
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api, NotFound
 
 # kubelet does not start with other labels of these domains in --node-labels
 # (k8s.io/kubelet/pkg/apis/well_known_labels.go, and ValidateKubeletFlags in kubelet)

@@ -16,9 +16,8 @@ from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
 from unbounded.join.tokens import NAMESPACE, UsableToken, default_token, is_secret_name, token_in
+from unbounded.kube.api import READ_FORBIDDEN, Api, Forbidden
 from unbounded.kube.clock import WallClock, utc_now
-from unbounded.kube.errors import READ_FORBIDDEN, Forbidden
-from unbounded.kube.port import Api
 
 LIST_EVERY_S: Final = 2.0
 _DEFAULTS: Final = f"{LABEL_DEFAULT_BOOTSTRAP_TOKEN}=true"

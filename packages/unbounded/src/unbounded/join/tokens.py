@@ -31,10 +31,9 @@ from unbounded.api.names import (
     LABEL_MACHINE,
     LABEL_SITE,
 )
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
-from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log, SecretStr
-from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 
 NAMESPACE: Final = "kube-system"

@@ -3,8 +3,8 @@
 The package owns the connection to the server, the caches and the reconcile loop. `unbounded.api` owns the meaning of
 objects; the components own the decisions.
 
-- `port`: the Protocol `Api` that all code above uses; `errors`: the failures of a call, sorted by who acts next.
-- `client` (`HttpApi`) on `wire`, `config`, `credentials`, `tls`: the port over HTTP.
+- `api`: the Protocol `Api` that all code above uses, and the failures of its calls, sorted by who acts next.
+- `client` (`HttpApi`) on `wire`, `config`, `credentials`, `tls`: `Api` over HTTP.
 - `cache` (`Cache`), `workqueue` (`WorkQueue`), `controller` (`Controller`): the reconcile loop.
 - `status_writer` (`StatusWriter`): the writes of a status.
 - `lease` (`LeaderElection`), `events` (`EventRecorder`), `metrics`, `health`, `logs` (`Log`, `SecretStr`).

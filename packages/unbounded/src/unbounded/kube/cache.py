@@ -10,10 +10,22 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from unbounded.api.meta import Kind
+from unbounded.kube.api import (
+    Api,
+    ApiError,
+    EventType,
+    Expired,
+    InvalidObject,
+    NotFound,
+    ObjectIdentity,
+    ObjectKey,
+    ReadFailed,
+    WatchEvent,
+    identify,
+    version_number,
+)
 from unbounded.kube.clock import Backoff
-from unbounded.kube.errors import ApiError, Expired, InvalidObject, NotFound, ReadFailed
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api, EventType, ObjectIdentity, ObjectKey, WatchEvent, identify, version_number
 from unbounded.kube.process_tuning import pause_gc
 from unbounded.kube.selectors import field_terms, field_value, label_test
 

@@ -21,12 +21,20 @@ from yarl import URL
 from unbounded.api.core import LEASES, SERVICE_ACCOUNTS, TOKEN_REQUESTS, VERSION_INFO
 from unbounded.api.meta import Kind
 from unbounded.kube import wire
+from unbounded.kube.api import (
+    ApiError,
+    InvalidObject,
+    ObjectList,
+    ReadFailed,
+    ResponseLost,
+    ServerBusy,
+    ServerUnreachable,
+    WatchEvent,
+)
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import AuthInfo, IssuedToken
-from unbounded.kube.errors import ApiError, InvalidObject, ReadFailed, ResponseLost, ServerBusy, ServerUnreachable
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import ObjectList, WatchEvent
 from unbounded.kube.tls import ClientCertificate
 
 T = TypeVar("T")
@@ -71,7 +79,7 @@ class _Request(Generic[T]):
 
 
 class HttpApi:
-    """An `unbounded.kube.port.Api` over HTTP/1.1; an async context manager that closes its connections.
+    """An `unbounded.kube.api.Api` over HTTP/1.1; an async context manager that closes its connections.
 
     Args:
         call_s: limit of each call (of each page of a list), waiting for a busy server included.

@@ -8,8 +8,8 @@ from functools import cache, partial
 from typing import Generic, TypeVar
 
 from unbounded.api.failures import Failure, Rejected, Stale, Transient, Uncertain
+from unbounded.kube.api import ServerBusy
 from unbounded.kube.cache import Cache
-from unbounded.kube.errors import ServerBusy
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.workqueue import WorkQueue

@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from unbounded.kube.api import ApiError, ServerUnreachable
 from unbounded.kube.clock import WallClock, utc_now
-from unbounded.kube.errors import ApiError, ServerUnreachable
 from unbounded.kube.tls import ClientCertificate
 
 REREAD_S: Final = 60.0  # a rotated token file is read again at least this often

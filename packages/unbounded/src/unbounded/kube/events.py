@@ -13,11 +13,10 @@ from unbounded.api.core import EVENTS, ObjectReference
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.api import Api, ApiError, NotFound, identify
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
-from unbounded.kube.errors import ApiError, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api, identify
 
 MAX_PENDING: Final = 1000  # different events that wait to be written; beyond it the newest is given up
 MAX_REMEMBERED: Final = 4096  # written events whose count can still be raised

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any, Final
 
 from unbounded.api.names import NAMESPACE
+from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import WallClock, utc_now
@@ -30,7 +31,6 @@ from unbounded.kube.health import HealthCheck, HealthServer
 from unbounded.kube.lease import LeaderElection
 from unbounded.kube.logs import Log, configure
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api
 from unbounded.kube.process_tuning import raise_gc_threshold
 from unbounded.kube.settings import HEARTBEAT_ALIVE, HEARTBEAT_S, HEARTBEAT_SERVING, Address, Election, ProcessSettings
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from unbounded.api.meta import Kind
+from unbounded.kube.api import Api, Conflict, NotFound, identify
 from unbounded.kube.cache import Cache
-from unbounded.kube.errors import Conflict, NotFound
-from unbounded.kube.port import Api, identify
 
 T = TypeVar("T")
 Raw = dict[str, Any]

@@ -8,10 +8,11 @@ from typing import Any, Final, Generic, TypeVar, cast
 import msgspec
 
 from unbounded.api.meta import Kind, Object
-from unbounded.kube.errors import (
+from unbounded.kube.api import (
     AlreadyExists,
     ApiError,
     Conflict,
+    EventType,
     Expired,
     Forbidden,
     InvalidObject,
@@ -19,9 +20,10 @@ from unbounded.kube.errors import (
     ReadFailed,
     ServerBusy,
     ServerError,
+    WatchEvent,
+    identify,
 )
 from unbounded.kube.logs import Log
-from unbounded.kube.port import EventType, WatchEvent, identify
 
 T = TypeVar("T")
 

@@ -18,13 +18,12 @@ from unbounded.api.configuration import MachineConfiguration
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_spec import ConfigurationRef
 from unbounded.api.names import ANNOTATION_BOUND
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api
 from unbounded.kube.selectors import LabelTest, SelectorError, label_test, selector_text
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.configuration_plan import is_bound_by_us

@@ -22,13 +22,12 @@ from unbounded.api.names import (
     LABEL_CONFIGURATION,
     LABEL_CONFIGURATION_VERSION,
 )
+from unbounded.kube.api import AlreadyExists, Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.configuration_plan import (
     Action,

@@ -19,12 +19,11 @@ from unbounded.api.names import CONFIGMAP_OPERATIONS, CONFIGMAP_RELEASES, LEASE_
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.join.facts import FactsFollower
 from unbounded.join.release_key import PUBLISHED, fingerprint, pem_of, published_key
+from unbounded.kube.api import AlreadyExists, Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.epoch import ProcessEpoch
-from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.machina.configuration_binding import BindingController
 from unbounded.machina.configuration_plan import configurations_of

@@ -24,12 +24,11 @@ from unbounded.join.facts import FactsFollower
 from unbounded.join.install import NO_DIGEST, HostDefaults, cloud_config, host_setup
 from unbounded.join.node_marks import NoVersion, read_bound_version
 from unbounded.join.token_finder import TokenFinder
+from unbounded.kube.api import Api, Forbidden, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.epoch import ProcessEpoch
-from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.machineops import reasons
 from unbounded.machineops.budget import ScopeBudget

@@ -14,9 +14,8 @@ from unbounded.api.core import SECRETS
 from unbounded.api.credential import AuthMode, MachineOperationCredential
 from unbounded.api.fields import Cause
 from unbounded.api.machine_spec import SecretReference
-from unbounded.kube.errors import Forbidden, NotFound
+from unbounded.kube.api import Api, Forbidden, NotFound
 from unbounded.kube.logs import Log, SecretStr
-from unbounded.kube.port import Api
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import Budget, Login, Provider, Session
 from unbounded.operations.ports import Refusal

@@ -17,11 +17,10 @@ from unbounded.api.failures import Failure, Stale, Transient, Uncertain
 from unbounded.api.fields import Cause
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MAX_HANDLE, MachineOperation, OperationKind
+from unbounded.kube.api import Api, ApiError
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import loop_time
-from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machineops import power, reasons, replacement
 from unbounded.machineops.budget import BudgetWait, ScopeBudget, track_wait

@@ -14,9 +14,8 @@ from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS, AuthMode, Ma
 from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.kube.api import Api, ApiError
 from unbounded.kube.cache import Cache
-from unbounded.kube.errors import ApiError
-from unbounded.kube.port import Api
 from unbounded.machineops import power, reasons, replacement
 from unbounded.machineops.budget import ScopeBudget
 from unbounded.machineops.credentials import Sessions, SiteLogins, mode_of, select_credential

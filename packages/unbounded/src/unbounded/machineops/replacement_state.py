@@ -18,8 +18,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind, Object
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase
-from unbounded.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
-from unbounded.kube.port import Api
+from unbounded.kube.api import AlreadyExists, Api, ApiError, Conflict, NotFound
 from unbounded.machineops import reasons
 from unbounded.machineops.provider import NotDone, Transient
 

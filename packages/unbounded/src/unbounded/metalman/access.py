@@ -15,12 +15,11 @@ from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_spec import RedfishSpec, SecretKeySelector
 from unbounded.api.operation import OperationKind
+from unbounded.kube.api import Api, ApiError, Forbidden, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import ApiError, Forbidden, NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.reasons import CREDENTIALS_MISSING, CREDENTIALS_REFUSED

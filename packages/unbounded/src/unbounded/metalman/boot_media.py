@@ -16,12 +16,11 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.workqueue import WorkQueue

@@ -13,9 +13,9 @@ from unbounded.api.conditions import ConditionReason, ConditionType, find_condit
 from unbounded.api.failures import Failure, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_spec import BootMode
+from unbounded.kube.api import Api
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.redfish.pool import PooledBmc
 from unbounded.metalman.redfish.ports import (

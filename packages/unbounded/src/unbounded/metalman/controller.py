@@ -14,10 +14,10 @@ from unbounded.api.failures import Rejected
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import event_sink
-from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.metalman.access import BmcAccess, PinController
 from unbounded.metalman.boot_media import BootMedia, MediaCleaner

@@ -8,9 +8,9 @@ import msgspec
 
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationsStatus
+from unbounded.kube.api import AlreadyExists
 from unbounded.kube.cache import Cache
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import AlreadyExists
 from unbounded.kube.events import object_reference
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime

@@ -9,8 +9,7 @@ from typing import Final
 
 from unbounded.api.core import NODES, PODS, Node, Pod
 from unbounded.api.machine import Machine
-from unbounded.kube.errors import NotFound
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api, NotFound
 from unbounded.metalman.reasons import NODE_NOT_DRAINED
 from unbounded.metalman.replace_observation import node_name
 from unbounded.operations.ports import Refusal

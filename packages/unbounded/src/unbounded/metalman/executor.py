@@ -13,10 +13,10 @@ from unbounded.api.core import Node
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, MachineOperationSpec, OperationKind
+from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, loop_time, utc_now
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.metalman import (
     bmc_reset,
     drained,

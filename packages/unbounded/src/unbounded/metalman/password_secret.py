@@ -16,9 +16,8 @@ from typing import Final
 from unbounded.api.core import SECRETS, Secret
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import RedfishSpec, SecretKeySelector
-from unbounded.kube.errors import Forbidden, InvalidObject
+from unbounded.kube.api import Api, Forbidden, InvalidObject
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.metalman.access import BmcAccess, next_key, redfish_of
 from unbounded.metalman.password_grant import grant_commands
 from unbounded.metalman.reasons import CREDENTIALS_MISSING, CREDENTIALS_READ_ONLY, CREDENTIALS_SHARED

@@ -12,10 +12,10 @@ import msgspec
 
 from unbounded.api.failures import Failure
 from unbounded.api.machine import MACHINES, Machine, MachinePower, PowerStatus
+from unbounded.kube.api import ApiError
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import ApiError
 from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime

@@ -49,9 +49,9 @@ from unbounded.api.serial_console import (
     SerialOpening,
     signed_text,
 )
+from unbounded.kube.api import AlreadyExists, ApiError, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import loop_time, rfc3339, seconds_since
-from unbounded.kube.errors import AlreadyExists, ApiError, NotFound
 from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime

@@ -25,12 +25,11 @@ from unbounded.api.conditions import (
 )
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import reasons

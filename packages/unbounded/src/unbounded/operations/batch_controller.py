@@ -14,8 +14,7 @@ import msgspec
 
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase
-from unbounded.kube.errors import AlreadyExists, InvalidObject
-from unbounded.kube.port import Api
+from unbounded.kube.api import AlreadyExists, Api, InvalidObject
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import (
     BatchRejection,

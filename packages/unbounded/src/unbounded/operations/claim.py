@@ -10,9 +10,8 @@ from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.machine import PROVISIONING, ActiveOperation, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.epoch import ProcessEpoch
-from unbounded.kube.errors import NotFound
-from unbounded.kube.port import Api
 from unbounded.operations import reasons
 from unbounded.operations.caches import INDEX_MACHINE, Caches, pause_of
 from unbounded.operations.executor_status import COUNT_S

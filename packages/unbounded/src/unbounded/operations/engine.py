@@ -19,14 +19,13 @@ from unbounded.api.erasure import merge_erasures
 from unbounded.api.failures import Failure, Stale
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.kube.api import Api, Conflict
 from unbounded.kube.clock import Backoff, WallClock, seconds_since, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.epoch import ProcessEpoch
-from unbounded.kube.errors import Conflict
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import lock, reasons
 from unbounded.operations.caches import INDEX_MACHINE, Caches

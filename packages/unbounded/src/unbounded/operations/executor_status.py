@@ -19,10 +19,9 @@ from unbounded.api.fields import Cause
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase, Waiting
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import WallClock, rfc3339
-from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import lock, reasons
 from unbounded.operations.caches import Caches

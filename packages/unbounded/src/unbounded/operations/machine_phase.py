@@ -16,8 +16,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import FINALIZER_HOST_OPERATION
 from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
 from unbounded.api.phase import machine_phase
-from unbounded.kube.errors import NotFound
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import lock
 from unbounded.operations.caches import INDEX_MACHINE, SupervisorCaches

@@ -12,12 +12,11 @@ from unbounded.api.failures import Failure
 from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import Backoff, WallClock, rfc3339, seconds_since, utc_now
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import NotFound
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations import reasons
 from unbounded.operations.batch_controller import BatchController, BatchTimes

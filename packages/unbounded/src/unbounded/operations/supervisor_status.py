@@ -13,11 +13,10 @@ from unbounded.api.fields import MAX_EVIDENCE, Evidence
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase, TargetStatus, Waiting
+from unbounded.kube.api import Api, Conflict, NotFound
 from unbounded.kube.clock import WallClock, rfc3339
-from unbounded.kube.errors import Conflict, NotFound
 from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import lock, reasons
 from unbounded.operations.batch_plan import failed_target

@@ -30,10 +30,9 @@ from unbounded.agent.operations.node_reboot import SEEN_BOOTED, SEEN_RENEWED
 from unbounded.agent.recreation.state_store import DiskStore, RecreationPhase, Transition
 from unbounded.api.failures import Rejected
 from unbounded.cli.servers import publish_cluster_info
+from unbounded.kube.api import Api, ServerUnreachable
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import ServerUnreachable
-from unbounded.kube.port import Api
 from unbounded_apiserver.server import ApiServer
 
 AGENT = "system:node:m1"

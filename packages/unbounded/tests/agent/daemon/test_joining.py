@@ -34,8 +34,8 @@ from unbounded.join.agent_config import AgentConfig, ExecCredential, KubeletAuth
 from unbounded.join.csr import IdentityFiles, agent_identity, kubelet_identity, parse_certificate
 from unbounded.join.node_marks import KUBELET_LABELS
 from unbounded.join.tokens import machine_group
+from unbounded.kube.api import Forbidden, NotFound
 from unbounded.kube.client import HttpApi
-from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.logs import SecretStr
 from unbounded.kube.tls import client_context
 from unbounded_apiserver.server import ApiServer

@@ -23,8 +23,8 @@ from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.join.release_key import fingerprint
+from unbounded.kube.api import Forbidden
 from unbounded.kube.clock import utc_now
-from unbounded.kube.errors import Forbidden
 
 OTHER = word_of(ANOTHER)
 

@@ -15,8 +15,7 @@ from unbounded.agent.ports import OnProgress
 from unbounded.api.configuration import NodeSettings
 from unbounded.api.core import LEASES
 from unbounded.api.failures import Transient
-from unbounded.kube.errors import AlreadyExists
-from unbounded.kube.port import Api
+from unbounded.kube.api import AlreadyExists, Api
 
 RENEWS_S = 10.0
 NAMESPACE = "kube-node-lease"

@@ -28,7 +28,7 @@ from unbounded.agent.steps.start_steps import start_steps
 from unbounded.agent.steps.step import StepHost, add_all
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api
 
 SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
 EVERY = 1 if SOAK else 3

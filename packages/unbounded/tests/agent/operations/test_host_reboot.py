@@ -19,7 +19,7 @@ from unbounded.agent.ports import HostCommandResult
 from unbounded.api.failures import Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api
 
 
 class Host:

@@ -36,7 +36,7 @@ from unbounded.agent.operations.node_reboot import (
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, KubeletSettings, NodeSettings
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api
 
 SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
 SCHEDULES = 500 if SOAK else 20

@@ -19,8 +19,8 @@ from unbounded.agent.recreation.state_store import FailedRecreation, Transition
 from unbounded.api.configuration import NodeSettings
 from unbounded.api.core import LEASES, NODES
 from unbounded.api.failures import Rejected, Transient
+from unbounded.kube.api import ApiError, NotFound
 from unbounded.kube.clock import rfc3339
-from unbounded.kube.errors import ApiError, NotFound
 from unbounded.kube.logs import SecretStr
 
 LEASE_S: Final = 10.0

@@ -13,7 +13,7 @@ from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_PAUSED
-from unbounded.kube.errors import Forbidden
+from unbounded.kube.api import Forbidden
 
 
 @story

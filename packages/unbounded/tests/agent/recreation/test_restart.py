@@ -31,8 +31,8 @@ from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.api.operation import OperationKind
+from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
-from unbounded.kube.port import Api
 
 LIMITS = RecreationLimits(check_s=300, down_s=10)
 

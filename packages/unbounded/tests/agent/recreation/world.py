@@ -30,10 +30,9 @@ from unbounded.agent.recreation.state_store import Transition
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS
 from unbounded.api.core import NAMESPACES, NODES, Node
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
-from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import SecretStr
-from unbounded.kube.port import Api
 
 OLD: Final = "1.33.1"
 NEW: Final = "1.34.2"

@@ -10,8 +10,7 @@ from typing import Final, TypeVar
 from tests.operations.faults import Incarnation, WeatheredApi
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
-from unbounded.kube.errors import ServerUnreachable
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api, ServerUnreachable
 
 T = TypeVar("T")
 WINDOW_S: Final = 40

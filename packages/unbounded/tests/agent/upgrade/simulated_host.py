@@ -35,7 +35,7 @@ from unbounded.api.failures import Transient
 from unbounded.api.operation import OperationKind
 from unbounded.fetch.download import OnBytes
 from unbounded.join.agent_config import UpgradeConfig
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api
 from unbounded.operations.ports import Refusal
 
 MACHINE: Final = "m1"

@@ -35,8 +35,8 @@ from unbounded.cli.deploy.workloads import (
     machine_ops_objects,
 )
 from unbounded.cli.manifests import KINDS
+from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
-from unbounded.kube.errors import NotFound
 
 Raw = dict[str, Any]
 

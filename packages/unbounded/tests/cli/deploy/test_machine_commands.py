@@ -28,8 +28,8 @@ from unbounded.api.names import ANNOTATION_BOUND, CONFIGMAP_RELEASES, LABEL_CONF
 from unbounded.cli.deploy.configurations import CONFIGURATIONS, VERSIONS
 from unbounded.cli.deploy.site_tokens import token_of, tokens_for
 from unbounded.cli.pxe import deploy_flags
+from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
-from unbounded.kube.errors import NotFound
 from unbounded.machina.controller import publish_once
 from unbounded.metalman.flags import add_arguments, parse_settings
 from unbounded.metalman.settings import DhcpMode, MediaSettings, NetbootSettings

@@ -21,9 +21,9 @@ from unbounded.cli.deploy.register import wait_machine
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
 from unbounded.cli.plugin.command import FAILED, TIMED_OUT, CliError, CliInvocation, CommandSession
 from unbounded.cli.plugin.output import TextPrinter
+from unbounded.kube.api import Forbidden
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import rfc3339, utc_now
-from unbounded.kube.errors import Forbidden
 
 NOW = "2030-01-01T00:00:00Z"
 SPEC = {

@@ -24,7 +24,7 @@ from unbounded.cli.deploy.site_tokens import (
     tokens_for,
 )
 from unbounded.join.tokens import site_token_manifest, token_in
-from unbounded.kube.errors import Conflict
+from unbounded.kube.api import Conflict
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 DAY = timedelta(hours=24)

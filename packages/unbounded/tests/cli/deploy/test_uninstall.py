@@ -16,8 +16,8 @@ from unbounded.cli.deploy.pods import MODES
 from unbounded.cli.deploy.server_side_apply import DEPLOYMENTS
 from unbounded.cli.deploy.uninstall import names, workloads
 from unbounded.cli.manifests import CRDS
+from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
-from unbounded.kube.errors import NotFound
 
 pytestmark = pytest.mark.slow
 

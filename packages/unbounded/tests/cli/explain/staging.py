@@ -22,9 +22,8 @@ from unbounded.cli.explain.run import explained
 from unbounded.cli.operate.counters import counter_after
 from unbounded.cli.plugin.parsing import commands as rows
 from unbounded.cli.plugin.parsing import parse
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import rfc3339
-from unbounded.kube.errors import NotFound
-from unbounded.kube.port import Api
 
 MACHINA: Final = "unbounded-operations"
 METALMAN: Final = "metalman-lab"

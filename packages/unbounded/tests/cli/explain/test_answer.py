@@ -24,7 +24,7 @@ from unbounded.cli.commands.state import COMMANDS
 from unbounded.cli.explain.links import WIDTH, ExplainLink, Fix, Topic, links_data, links_text
 from unbounded.cli.explain.run import explained, find, parsed, run
 from unbounded.cli.plugin.command import CliError, CliInvocation, CommandSession
-from unbounded.kube.errors import Forbidden, ServerError
+from unbounded.kube.api import Forbidden, ServerError
 
 NOW: Final = datetime(2030, 1, 1, 0, 5, tzinfo=UTC)
 LINKS: Final = (

@@ -13,9 +13,9 @@ from unbounded.api.core import LEASES, NAMESPACES, SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_PAUSED, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.kube.api import AlreadyExists, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import rfc3339, utc_now
-from unbounded.kube.errors import AlreadyExists, NotFound
 
 REDFISH = {
     "url": "https://bmc.example.com",

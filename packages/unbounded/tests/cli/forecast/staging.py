@@ -22,8 +22,8 @@ from unbounded.cli.operate.erasure import REVIEWS
 from unbounded.cli.plugin.command import CliInvocation, CommandSession
 from unbounded.cli.plugin.output import printer_for
 from unbounded.cli.plugin.parsing import commands, loaded, parse
+from unbounded.kube.api import AlreadyExists, Forbidden, InvalidObject
 from unbounded.kube.clock import rfc3339, utc_now
-from unbounded.kube.errors import AlreadyExists, Forbidden, InvalidObject
 
 SECRET = {"name": "bmc", "namespace": NAMESPACE, "key": "password"}
 LAB = {"unbounded-cloud.io/site": "lab"}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from unbounded.api.meta import Kind
+from unbounded.kube.api import ObjectList
 from unbounded.kube.client import HttpApi
-from unbounded.kube.port import ObjectList
 
 T = TypeVar("T")
 

@@ -24,8 +24,8 @@ from unbounded.api.core import NAMESPACES, NODES
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_SUCCESSOR
 from unbounded.cli.main import main as unbounded
+from unbounded.kube.api import Api
 from unbounded.kube.client import HttpApi
-from unbounded.kube.port import Api
 
 pytestmark = pytest.mark.slow
 

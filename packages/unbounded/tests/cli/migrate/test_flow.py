@@ -33,8 +33,8 @@ from unbounded.cli.migrate.record import (
 from unbounded.cli.migrate.run import commands
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.cli.migrate.steps import pause_of
+from unbounded.kube.api import Conflict, Forbidden, NotFound
 from unbounded.kube.epoch import ProcessEpoch
-from unbounded.kube.errors import Conflict, Forbidden, NotFound
 from unbounded.kube.lease import LeaderElection
 from unbounded.operations.gates import order
 

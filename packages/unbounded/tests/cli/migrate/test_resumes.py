@@ -20,8 +20,8 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.servers import component_runtime
+from unbounded.kube.api import Api
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api
 from unbounded.machina import controller as machina
 from unbounded.metalman import controller as metalman
 from unbounded.metalman.settings import MetalmanSettings

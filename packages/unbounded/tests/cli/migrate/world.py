@@ -28,9 +28,9 @@ from unbounded.cli.migrate.record import MarkerFile
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.cli.servers import api_server
 from unbounded.join.tokens import machine_group
+from unbounded.kube.api import Api
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.port import Api
 from unbounded_apiserver.controllers.nodes import NodeTimes
 
 Raw = dict[str, Any]

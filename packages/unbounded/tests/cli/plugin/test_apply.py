@@ -9,8 +9,8 @@ import pytest
 
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.meta import Kind
+from unbounded.kube.api import Conflict, NotFound
 from unbounded.kube.client import HttpApi
-from unbounded.kube.errors import Conflict, NotFound
 
 RAW: Kind[dict[str, Any]] = CONFIG_MAPS.raw()
 WHOLE: Kind[Any] = Kind("", "v1", "ConfigMap", "configmaps", msgspec.Raw, namespaced=True)  # as it came

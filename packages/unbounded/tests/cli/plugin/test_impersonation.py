@@ -16,9 +16,9 @@ from tests.cli.running import KUBECTL
 from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
+from unbounded.kube.api import Forbidden
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import Forbidden
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH")
 

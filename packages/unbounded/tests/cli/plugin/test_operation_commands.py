@@ -17,8 +17,8 @@ from unbounded.api.names import ANNOTATION_PAUSED, ANNOTATION_REQUESTED_BY, CONF
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.operate import create
 from unbounded.cli.operate.erasure import user_name
+from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
-from unbounded.kube.errors import NotFound
 
 # ---- the short verbs
 

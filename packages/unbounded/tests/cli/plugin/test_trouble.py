@@ -23,9 +23,9 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.plugin.command import INTERRUPTED, CliError, CliInvocation
 from unbounded.cli.plugin.errors import message_of
 from unbounded.cli.plugin.main import run_command
+from unbounded.kube.api import Conflict, ResponseLost, ServerBusy, ServerError, ServerUnreachable
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.errors import Conflict, ResponseLost, ServerBusy, ServerError, ServerUnreachable
 
 TOLD = CliInvocation(Namespace(), {}, StringIO(), StringIO(), StringIO(), colour=False, terminal=False)
 CLUSTER_ROLE_BINDINGS: Kind[dict[str, Any]] = Kind(

@@ -21,8 +21,7 @@ from unbounded.api.meta import Kind
 from unbounded.api.names import GROUP_BOOTSTRAP, LABEL_DEFAULT_BOOTSTRAP_TOKEN, LABEL_SITE
 from unbounded.join.token_finder import FoundToken, TokenFinder
 from unbounded.join.tokens import machine_group, site_token_manifest
-from unbounded.kube.errors import Forbidden
-from unbounded.kube.port import ObjectList
+from unbounded.kube.api import Forbidden, ObjectList
 from unbounded.machina.machines.credentials import (
     CACHE_S,
     READ_EVERY_S,

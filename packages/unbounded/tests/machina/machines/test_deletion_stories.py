@@ -19,7 +19,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.names import FINALIZER_RESET
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.kube.errors import NotFound
+from unbounded.kube.api import NotFound
 from unbounded.machina.machines.deletion import CLAIM_S, requested_reset
 from unbounded.machina.machines.model import PassIntervals
 from unbounded.machina.provisioning.model import ANOTHER_MACHINE, HostRefuses

@@ -25,9 +25,8 @@ from unbounded.api.meta import Condition, Kind
 from unbounded.api.names import LABEL_MACHINE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.join.facts import ClusterFacts
+from unbounded.kube.api import Api, ServerError
 from unbounded.kube.cache import Cache
-from unbounded.kube.errors import ServerError
-from unbounded.kube.port import Api
 from unbounded.machina.configuration_versions import INDEX_CONFIGURATION, VERSIONS, by_configuration
 from unbounded.machina.machines.controller import MachineController, Ports
 from unbounded.machina.machines.eligibility import INDEX_HOST, by_host

@@ -24,7 +24,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.kube.errors import Forbidden
+from unbounded.kube.api import Forbidden
 from unbounded.machineops import reasons, replacement
 from unbounded.machineops.provider import PUT_BACK
 from unbounded.machineops.reasons import credential_cause

@@ -24,7 +24,7 @@ from tests.support.seeds import first_seed
 from unbounded.api.core import SECRETS
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.kube.errors import NotFound
+from unbounded.kube.api import NotFound
 from unbounded_lab.cloud.azure.misbehaviours import MISBEHAVIOURS
 
 STORMS: Final = 300 if os.environ.get("UNBOUNDED_SOAK") else 4

@@ -32,7 +32,7 @@ from unbounded.api.operation import MachineOperation, MachineOperationSpec
 from unbounded.cli.explain.links import Topic
 from unbounded.cli.explain.run import explained
 from unbounded.join.facts import ClusterFacts
-from unbounded.kube.errors import Conflict, Forbidden, ServerUnreachable
+from unbounded.kube.api import Conflict, Forbidden, ServerUnreachable
 from unbounded.kube.events import EventRecorder
 from unbounded.metalman.attest.challenge import Challenges
 from unbounded.metalman.attest.quote import QUOTED

@@ -21,7 +21,7 @@ from unbounded.api.machine import MACHINES, Machine, NetbootStatus
 from unbounded.api.meta import Kind
 from unbounded.cli.explain.links import Topic
 from unbounded.cli.explain.run import explained
-from unbounded.kube.errors import Forbidden
+from unbounded.kube.api import Forbidden
 from unbounded.metalman.dhcp import packet as opt
 from unbounded.metalman.dhcp import reply_or_drop as dhcp
 from unbounded.metalman.dhcp.model import Arrival, DhcpAnswer, DhcpFinding, DhcpFindingKind, DhcpReply

@@ -16,7 +16,7 @@ from unbounded.api.erasure import DiskErasureRecord, ErasureAttempt
 from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts
 from unbounded.api.machine import MACHINES, MachineStatus, NetbootStatus
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.kube.errors import Conflict
+from unbounded.kube.api import Conflict
 from unbounded.metalman.http.ports import FileRejected, HardwareReport, ReportAnswer
 
 AT: Final = "2026-01-01T00:00:00Z"

@@ -13,7 +13,7 @@ from tests.support.memory_api import MemoryApi
 from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts, SystemFirmware
 from unbounded.api.machine import MACHINES, DiskErasure
 from unbounded.api.meta import Kind
-from unbounded.kube.errors import ServerUnreachable
+from unbounded.kube.api import ServerUnreachable
 from unbounded.metalman.http.ports import (
     CloudInitEvent,
     FileRejected,

@@ -14,7 +14,7 @@ from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.hardware import DiskFacts, HardwareFacts
 from unbounded.api.meta import Kind
-from unbounded.kube.errors import ServerUnreachable
+from unbounded.kube.api import ServerUnreachable
 from unbounded.metalman.http.ports import HardwareReport, OnDisk, ProgressReport
 from unbounded.metalman.netboot.site import WRITE_S
 

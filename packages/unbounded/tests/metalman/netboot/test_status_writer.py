@@ -21,8 +21,8 @@ from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import MACHINES, Machine, NetbootMilestone, NetbootStatus
 from unbounded.api.meta import Kind
+from unbounded.kube.api import ResponseLost, ServerUnreachable
 from unbounded.kube.cache import Cache
-from unbounded.kube.errors import ResponseLost, ServerUnreachable
 from unbounded.metalman.netboot.model import MILESTONE_RANKS, BootObservation, ConditionState, milestone_rank
 from unbounded.metalman.netboot.status_writer import (
     BootStatusWriter,

@@ -19,9 +19,8 @@ from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES, ActiveOperation
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.api.rescue import RescueSystem, rescue_text
+from unbounded.kube.api import AlreadyExists, Api, Conflict, NotFound
 from unbounded.kube.clock import WallClock, rfc3339
-from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
-from unbounded.kube.port import Api
 from unbounded.metalman.replace import BOOT_STAGES, BOOTING_KINDS
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower, Press

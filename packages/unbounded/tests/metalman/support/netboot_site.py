@@ -14,9 +14,9 @@ from tests.support.memory_api import MemoryApi
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_REQUESTED_BY
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
-from unbounded.kube.port import Api
 from unbounded.metalman.dhcp.model import Loader, address_octets
 from unbounded.metalman.http.ports import NotReadyYet, ReportAnswer
 from unbounded.metalman.media.tickets import TicketKey

@@ -17,10 +17,10 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import Kind
 from unbounded.api.names import ANNOTATION_REQUESTED_BY, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.api import Forbidden
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock
 from unbounded.kube.epoch import ProcessEpoch
-from unbounded.kube.errors import Forbidden
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.metalman.controller import LeaderTerm

@@ -52,13 +52,13 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_SUCCESSOR
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
 from unbounded.join.agent_config import AgentConfig
+from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import EventRecorder, event_sink
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.process import Runtime, running_caches, until_signal
 from unbounded.operations.caches import INDEX_MACHINE, Caches, by_machine
 from unbounded.operations.engine import Engine

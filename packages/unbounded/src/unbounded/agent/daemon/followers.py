@@ -47,10 +47,9 @@ from unbounded.join.facts import (
     root_ca_of,
 )
 from unbounded.join.release_key import fingerprint, published_key
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.durable import write_durably
-from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 
 log = Log("agent")
 

@@ -36,13 +36,12 @@ from unbounded.join.csr import (
 )
 from unbounded.join.discovery import certificates, signed_place
 from unbounded.join.tokens import secret_name
+from unbounded.kube.api import AlreadyExists, Api, Forbidden, InvalidObject, NotFound
 from unbounded.kube.client import HttpApi
 from unbounded.kube.clock import Backoff, WallClock, utc_now
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import AuthInfo, ClientCredentials, ExecPlugin, StaticCredentials
-from unbounded.kube.errors import AlreadyExists, Forbidden, InvalidObject, NotFound
 from unbounded.kube.logs import Log, SecretStr
-from unbounded.kube.port import Api
 
 USER_AGENT: Final = "unbounded-agent"
 RENEWAL_POLL_S: Final = 3600.0  # the wall clock may be set during a sleep, and hosts are suspended

@@ -20,11 +20,11 @@ from unbounded.agent.recreation.goal import deleted_machine_message
 from unbounded.agent.recreation.report import ConditionReport
 from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.workqueue import WorkQueue
 

@@ -44,13 +44,12 @@ from unbounded.join.csr import (
     parse_certificate,
 )
 from unbounded.join.successor import MIGRATE, Successor, successor_agent, successor_in, successor_kubelet
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.client import HttpApi
 from unbounded.kube.credentials import AuthInfo, StaticCredentials
 from unbounded.kube.durable import remove_durably, write_durably
-from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 
 log = Log("agent")
 

@@ -24,10 +24,9 @@ from unbounded.api.core import SECRETS
 from unbounded.api.failures import Rejected
 from unbounded.api.names import NAMESPACE
 from unbounded.fetch.logins import RegistryLogin, RegistryLogins
+from unbounded.kube.api import Api, Forbidden, NotFound
 from unbounded.kube.durable import remove_durably, write_durably
-from unbounded.kube.errors import Forbidden, NotFound
 from unbounded.kube.logs import SecretStr
-from unbounded.kube.port import Api
 from unbounded.kube.tasks import run_in_thread
 
 KEY: Final = ".dockerconfigjson"

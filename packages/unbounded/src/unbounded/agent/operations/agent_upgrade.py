@@ -35,8 +35,8 @@ from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation
 from unbounded.join.agent_config import UpgradeConfig
+from unbounded.kube.api import Api
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.operations.ownership import ExecutorKind
 from unbounded.operations.parameters import deadline_s, invalid
 from unbounded.operations.ports import Refusal, Target

@@ -25,9 +25,8 @@ from unbounded.api.core import LEASES, Node
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MachineOperation
-from unbounded.kube.errors import NotFound
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.operations.ports import NotDone, Refusal, Target
 from unbounded.workflow.procedure import CANCELLED, COMPLETE, Cancel, Observation, Procedure, Repeat, Stage, Step
 

@@ -47,12 +47,11 @@ from unbounded.api.core import CONFIG_MAPS, NODES, Node
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff, WallClock, utc_now
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.operations.gates import is_paused
 

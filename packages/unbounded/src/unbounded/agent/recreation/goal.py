@@ -19,9 +19,8 @@ from unbounded.api.failures import Rejected, Transient
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_spec import ConfigurationRef
 from unbounded.join.node_marks import NoVersion, read_bound_version
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import utc_now
-from unbounded.kube.errors import NotFound
-from unbounded.kube.port import Api
 
 _READS: Final = 5  # reads of a configuration that has changed at each
 

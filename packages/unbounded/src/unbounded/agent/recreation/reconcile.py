@@ -37,10 +37,9 @@ from unbounded.api.core import LEASES, Node
 from unbounded.api.failures import Failure, Rejected, Stale
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import OperationPhase
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import Backoff
-from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 
 _UNREAD = object()
 

@@ -21,9 +21,8 @@ from unbounded.api.machine import (
     RecentOperation,
 )
 from unbounded.api.operation import OperationPhase
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import WallClock, rfc3339
-from unbounded.kube.errors import NotFound
-from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations.lock import with_newest
 from unbounded.operations.record import with_nulls

@@ -21,10 +21,9 @@ from unbounded.agent.recreation.plan import RecreationLimits
 from unbounded.api.core import NODES
 from unbounded.api.failures import Failure, Rejected
 from unbounded.join.node_marks import label_changes, taints_after
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import Backoff
-from unbounded.kube.errors import NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 
 AGAIN: Final = Backoff(base_s=20.0, max_s=600.0)  # between starts of a node that does not stay up
 

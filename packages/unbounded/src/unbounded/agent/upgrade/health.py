@@ -25,9 +25,8 @@ from unbounded.agent.upgrade.trial import FailedRelease, Trial, TrialStore
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase
-from unbounded.kube.errors import NotFound
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.tasks import run_in_thread
 
 log = Log("agent")

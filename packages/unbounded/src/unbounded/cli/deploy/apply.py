@@ -26,8 +26,7 @@ from unbounded.cli.deploy.workloads import MACHINA_CONFIG, machina_config
 from unbounded.cli.manifests import wait_served
 from unbounded.cli.plugin.command import DONE, FAILED, TIMED_OUT, CliError, CommandSession
 from unbounded.cli.plugin.wait import next_change, watched_object
-from unbounded.kube.errors import ApiError, NotFound
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api, ApiError, NotFound
 
 Raw = dict[str, Any]
 

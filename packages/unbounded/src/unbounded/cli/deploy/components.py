@@ -18,8 +18,7 @@ from typing import Any, Final
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy.workloads import CONFIG_FILE, config_text
-from unbounded.kube.errors import AlreadyExists, NotFound
-from unbounded.kube.port import Api
+from unbounded.kube.api import AlreadyExists, Api, NotFound
 from unbounded.operations.ownership import Unavailability
 
 NAME: Final = "unbounded-components"

@@ -19,8 +19,7 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.cli.deploy.live_machina import LiveMachina
 from unbounded.cli.plugin.command import CliError, CommandSession
 from unbounded.join.facts import CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, endpoint_of
-from unbounded.kube.errors import Forbidden, NotFound
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api, Forbidden, NotFound
 from unbounded.kube.settings import endpoint_url
 from unbounded.kube.tasks import DaemonThreads
 from unbounded.machina.machines.eligibility import HostAddress, host_address

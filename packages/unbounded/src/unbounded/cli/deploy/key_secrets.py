@@ -27,7 +27,7 @@ from unbounded.cli.deploy.ssh_keys import (
 )
 from unbounded.cli.plugin.command import MANAGER, USAGE, CliError, CliInvocation, CommandSession
 from unbounded.kube import logs
-from unbounded.kube.errors import AlreadyExists, Forbidden, NotFound
+from unbounded.kube.api import AlreadyExists, Forbidden, NotFound
 
 Raw = dict[str, Any]
 

@@ -24,8 +24,7 @@ from unbounded.cli.deploy.settings import AGENT_DIGEST, AGENT_URL, DNS, ENDPOINT
 from unbounded.cli.deploy.workloads import CONFIG_FILE, MACHINA, MACHINA_CONFIG
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
 from unbounded.join.install import NO_DIGEST, AgentOrigin, HostDefaults, origin_of
-from unbounded.kube.errors import NotFound
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api, NotFound
 
 Raw = dict[str, Any]
 

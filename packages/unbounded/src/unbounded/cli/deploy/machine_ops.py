@@ -21,8 +21,7 @@ from unbounded.cli.deploy.workloads import (
     machine_ops_objects,
 )
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
-from unbounded.kube.errors import NotFound
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api, NotFound
 
 Raw = dict[str, Any]
 

@@ -21,7 +21,7 @@ from unbounded.join.facts import ClusterFacts, FactsFollower
 from unbounded.join.install import cloud_config, host_setup, standalone_script
 from unbounded.join.node_marks import NoVersion, read_bound_version
 from unbounded.join.tokens import UsableToken
-from unbounded.kube.errors import NotFound
+from unbounded.kube.api import NotFound
 from unbounded.kube.settings import endpoint_url
 from unbounded.machina.configuration_binding import candidate_of, in_order, selecting
 

@@ -20,7 +20,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.cli.manifests import CRDS
 from unbounded.cli.manifests import KINDS as RIGHTS_AND_POLICIES
 from unbounded.cli.plugin.command import MANAGER
-from unbounded.kube.errors import InvalidObject, NotFound
+from unbounded.kube.api import InvalidObject, NotFound
 from unbounded.kube.tasks import gather
 
 Raw = dict[str, Any]

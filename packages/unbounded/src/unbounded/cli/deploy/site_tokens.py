@@ -29,9 +29,8 @@ from unbounded.join.tokens import (
     site_token_manifest,
     token_in,
 )
+from unbounded.kube.api import Api, Conflict, NotFound
 from unbounded.kube.clock import rfc3339, utc_now
-from unbounded.kube.errors import Conflict, NotFound
-from unbounded.kube.port import Api
 
 Raw = dict[str, Any]
 

@@ -26,8 +26,7 @@ from unbounded.cli.manifests import CRDS
 from unbounded.cli.plugin.command import DONE, TIMED_OUT, USAGE, CliError, CommandSession, refuse_output
 from unbounded.cli.plugin.intents import confirm
 from unbounded.join import tokens
-from unbounded.kube.errors import NotFound
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api, NotFound
 
 SHOWN: Final = 10
 WAIT_S: Final = 60.0

@@ -20,9 +20,8 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, Operat
 from unbounded.cli.deploy import components
 from unbounded.cli.explain.facts import ExplainFacts, LeaderLease, leases_of
 from unbounded.cli.explain.operations import blocking
+from unbounded.kube.api import Api, ApiError, Forbidden, NotFound, version_number
 from unbounded.kube.clock import WallClock, utc_now
-from unbounded.kube.errors import ApiError, Forbidden, NotFound
-from unbounded.kube.port import Api, version_number
 from unbounded.operations.counters import due
 from unbounded.operations.ownership import bmc_of, executor_name
 

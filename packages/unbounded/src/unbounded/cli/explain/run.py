@@ -28,9 +28,8 @@ from unbounded.cli.explain.machines import explain_condition, explain_machine
 from unbounded.cli.explain.operations import explain_operation
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
 from unbounded.cli.plugin.output import as_yaml
+from unbounded.kube.api import Api, ApiError, NotFound
 from unbounded.kube.clock import WallClock, utc_now
-from unbounded.kube.errors import ApiError, NotFound
-from unbounded.kube.port import Api
 
 EXPLAIN: Final[Mapping[Topic, Callable[[str, ExplainFacts], Explained]]] = {
     Topic.MACHINE: explain_machine,

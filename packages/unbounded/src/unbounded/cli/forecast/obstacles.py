@@ -29,8 +29,8 @@ from unbounded.cli.explain.fixes import fixes_for
 from unbounded.cli.explain.links import PLUGIN, Fix
 from unbounded.cli.forecast.effects import stages
 from unbounded.cli.forecast.model import MachineForecast, Obstacle, OperationForecast, PlannedLoss, StageLine
+from unbounded.kube.api import Api
 from unbounded.kube.options import SettingsError
-from unbounded.kube.port import Api
 from unbounded.operations import reasons
 from unbounded.operations.ownership import ExecutorKind, provider_of
 from unbounded.operations.parameters import accepted_pcrs, erased_disks

@@ -33,8 +33,7 @@ from unbounded.cli.plugin.intents import kind_of
 from unbounded.cli.plugin.output import as_yaml, full_name, printer_for
 from unbounded.cli.plugin.parsing import CommandMatch, arguments_of, commands, find, loaded
 from unbounded.cli.plugin.target import open_api
-from unbounded.kube.errors import Forbidden, NotFound
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api, Forbidden, NotFound
 
 AT_ONCE: Final = 10  # Secrets read concurrently
 PODS: Final = Kind("", "v1", "Pod", "pods", dict[str, Any], namespaced=True)

@@ -14,8 +14,7 @@ import yaml
 
 from unbounded.api.crd import DEFINITIONS, custom_resource_definitions
 from unbounded.api.meta import Kind
-from unbounded.kube.errors import AlreadyExists, NotFound
-from unbounded.kube.port import Api
+from unbounded.kube.api import AlreadyExists, Api, NotFound
 
 CRDS: Final[Kind[dict[str, Any]]] = Kind(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", dict

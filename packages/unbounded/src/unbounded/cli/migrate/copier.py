@@ -12,8 +12,7 @@ from unbounded.api.failures import Rejected
 from unbounded.cli.manifests import CRDS
 from unbounded.cli.migrate.copied_objects import COPIED, Raw, RawKind, is_foreign, of_definition
 from unbounded.cli.migrate.copy_plan import CreateCopy, ServerObject, ServerObjects, Write, next_writes
-from unbounded.kube.errors import AlreadyExists, Conflict, NotFound
-from unbounded.kube.port import Api
+from unbounded.kube.api import AlreadyExists, Api, Conflict, NotFound
 from unbounded.kube.tasks import gather
 
 AT_ONCE: Final = 16

@@ -10,9 +10,8 @@ from unbounded.api.core import LEASES, Lease
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
 from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
+from unbounded.kube.api import AlreadyExists, Api
 from unbounded.kube.clock import rfc3339, utc_now
-from unbounded.kube.errors import AlreadyExists
-from unbounded.kube.port import Api
 from unbounded.kube.settings import lease_name
 
 HOLDER: Final = "unbounded-migrate/"  # prefix of the holder's identity, before the migration's name

@@ -33,9 +33,9 @@ from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.cli.migrate.steps import MigrationPlan
 from unbounded.cli.servers import UpFailed, local_config, serving_api
 from unbounded.cli.terminal_text import one_line
+from unbounded.kube.api import ServerUnreachable
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import ConfigError, from_kubeconfig
-from unbounded.kube.errors import ServerUnreachable
 from unbounded.kube.process import until_signal
 from unbounded_apiserver.data_dir import DataInUse
 

@@ -36,8 +36,8 @@ from unbounded.join.facts import (
     endpoint_of,
     root_ca_of,
 )
+from unbounded.kube.api import AlreadyExists, NotFound
 from unbounded.kube.client import HttpApi
-from unbounded.kube.errors import AlreadyExists, NotFound
 
 _REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
     "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", dict

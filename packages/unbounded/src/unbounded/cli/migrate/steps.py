@@ -32,8 +32,7 @@ from unbounded.cli.migrate.record import (
     remove_record,
 )
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget, TargetObservation, observe, obstacles, running
-from unbounded.kube.errors import AlreadyExists, NotFound
-from unbounded.kube.port import Api
+from unbounded.kube.api import AlreadyExists, Api, NotFound
 
 
 @dataclass(frozen=True)

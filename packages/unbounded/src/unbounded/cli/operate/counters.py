@@ -18,7 +18,7 @@ from unbounded.cli.operate import create, lookup
 from unbounded.cli.plugin.command import DONE, CliError, CommandSession, Intent, IntentPatch
 from unbounded.cli.plugin.intents import confirm, execute_intent
 from unbounded.cli.plugin.wait import report_result, wait_counter
-from unbounded.kube.errors import Conflict, Forbidden, NotFound
+from unbounded.kube.api import Conflict, Forbidden, NotFound
 from unbounded.machina.csr_approval.plan import last_allowed
 from unbounded.machina.machines.eligibility import is_set_up_by_join
 

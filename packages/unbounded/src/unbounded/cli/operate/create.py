@@ -19,7 +19,7 @@ from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.cli.operate import erasure, lookup
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Intent, Raw
 from unbounded.cli.plugin.intents import CLIENT, NO_DRY_RUN, execute_intent
-from unbounded.kube.errors import NotFound
+from unbounded.kube.api import NotFound
 from unbounded.kube.selectors import SelectorError, selector_of
 from unbounded.operations.batch_plan import BatchRejection, snapshot
 from unbounded.operations.ownership import executor_of, why_nobody

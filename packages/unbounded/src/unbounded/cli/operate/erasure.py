@@ -19,7 +19,7 @@ from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.cli.operate import lookup
 from unbounded.cli.plugin.command import DONE, CliError, CommandSession
 from unbounded.cli.plugin.output import NONE, as_yaml, table
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api
 from unbounded.metalman.erase_choice import ErasurePlan, choose_erasures
 from unbounded.operations.parameters import ALL_DISKS, requester
 

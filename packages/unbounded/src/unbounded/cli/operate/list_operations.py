@@ -18,7 +18,7 @@ from unbounded.cli.plugin.output import GAP, NONE, rows, table
 from unbounded.cli.plugin.reader import ListReader, ServerTable
 from unbounded.cli.plugin.target import config_of
 from unbounded.cli.terminal_text import one_line
-from unbounded.kube.errors import Forbidden
+from unbounded.kube.api import Forbidden
 
 if TYPE_CHECKING:
     from unbounded.kube.config import ClientConfig

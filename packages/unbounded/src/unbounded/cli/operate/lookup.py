@@ -13,7 +13,7 @@ from unbounded.api.names import CONFIGMAP_OPERATIONS, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession
 from unbounded.cli.plugin.errors import missing_kind
-from unbounded.kube.errors import NotFound
+from unbounded.kube.api import NotFound
 
 NAME_CHARACTERS = 253
 

@@ -11,7 +11,7 @@ from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPA
 from unbounded.cli.operate import lookup
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Intent, IntentPatch
 from unbounded.cli.plugin.intents import execute_intent
-from unbounded.kube.errors import NotFound
+from unbounded.kube.api import NotFound
 from unbounded.operations.gates import is_paused
 
 

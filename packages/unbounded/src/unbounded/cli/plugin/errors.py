@@ -11,8 +11,7 @@ from unbounded.api.names import GROUP
 from unbounded.cli import terminal_text
 from unbounded.cli.plugin.command import FAILED, CliError, CliInvocation
 from unbounded.cli.terminal_text import PLAIN, RED, Style
-from unbounded.kube.config import ConfigError
-from unbounded.kube.errors import (
+from unbounded.kube.api import (
     AlreadyExists,
     ApiError,
     Conflict,
@@ -25,6 +24,7 @@ from unbounded.kube.errors import (
     ServerError,
     ServerUnreachable,
 )
+from unbounded.kube.config import ConfigError
 
 AGAIN: Final = "nothing was changed; run the command again"
 PERHAPS: Final = "the change may have had its effect: check before you run the command again"

@@ -17,9 +17,9 @@ import msgspec
 
 from unbounded.api.names import GROUP, VERSION
 from unbounded.cli.plugin.command import MANAGER
+from unbounded.kube.api import Expired, ReadFailed, ServerUnreachable
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import AuthInfo
-from unbounded.kube.errors import Expired, ReadFailed, ServerUnreachable
 
 PAGE: Final = 500
 ANSWER_S: Final = 30.0

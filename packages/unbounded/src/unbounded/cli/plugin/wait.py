@@ -18,9 +18,8 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.cli.plugin import progress
 from unbounded.cli.plugin.command import DONE, FAILED, TIMED_OUT, CliError, CommandSession
 from unbounded.cli.plugin.progress import OperationResult, view_for
+from unbounded.kube.api import Api, ApiError, Expired, Forbidden, NotFound, ObjectList, WatchEvent
 from unbounded.kube.cache import Cache
-from unbounded.kube.errors import ApiError, Expired, Forbidden, NotFound
-from unbounded.kube.port import Api, ObjectList, WatchEvent
 
 REDRAW_S: Final = 1.0  # elapsed times change without any event
 T = TypeVar("T")

@@ -14,13 +14,12 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import LABEL_MACHINE
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.join.token_finder import TokenFinder
+from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import NotFound
 from unbounded.kube.events import MESSAGE_CHARACTERS, EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api
 from unbounded.machina.machines.attempts import AttemptJob, AttemptLimits, HostRoute, carry_out, reset_over_ssh
 from unbounded.machina.machines.conditions import ON_HOLD, CannotBegin, OnHold
 from unbounded.machina.machines.credentials import SecretReader, keyless_route

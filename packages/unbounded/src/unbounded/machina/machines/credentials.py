@@ -18,10 +18,9 @@ from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine, SSHHop
 from unbounded.api.machine_spec import SecretKeySelector, SSHSpec
 from unbounded.api.names import NAMESPACE
+from unbounded.kube.api import READ_FORBIDDEN, Api, Forbidden, NotFound
 from unbounded.kube.clock import loop_time
-from unbounded.kube.errors import READ_FORBIDDEN, Forbidden, NotFound
 from unbounded.kube.logs import SecretStr
-from unbounded.kube.port import Api
 from unbounded.machina.ssh.model import Hop, HostKeyPins, HostPort, SshIdentity, SshRoute, check_private_key, host_port
 
 READ_EVERY_S: Final = 2.0

@@ -8,10 +8,9 @@ import msgspec
 
 from unbounded.api.failures import Rejected, Stale, Transient
 from unbounded.api.machine import MACHINES, Machine, SSHHop
+from unbounded.kube.api import Api, Conflict
 from unbounded.kube.cache import Cache
-from unbounded.kube.errors import Conflict
 from unbounded.kube.events import EventSink
-from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.ssh.model import FirstUse, SshReason, SshRejected
 from unbounded.operations.reasons import CRD_OUTDATED_TEXT

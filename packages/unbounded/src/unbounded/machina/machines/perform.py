@@ -25,12 +25,11 @@ from unbounded.api.machine import (
 )
 from unbounded.api.names import FINALIZER_RESET
 from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.kube.api import AlreadyExists, Api, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
-from unbounded.kube.errors import AlreadyExists, NotFound
 from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.machines import conditions as report
 from unbounded.machina.machines.deletion import reset_manifest

@@ -26,11 +26,10 @@ from unbounded.api.operation import MachineOperation
 from unbounded.join.attestation import seal
 from unbounded.join.facts import ClusterFacts
 from unbounded.join.tokens import MachineToken, TokenIssuer
+from unbounded.kube.api import AlreadyExists, Api, ApiError, Conflict, NotFound
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
-from unbounded.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from unbounded.kube.events import EventRecorder, object_reference
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.attest.challenge import (
     AttestationRequest,

@@ -16,11 +16,11 @@ from unbounded.api.conditions import (
     set_condition,
 )
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.images.image_controller import ImageController
 from unbounded.metalman.images.model import ImageState

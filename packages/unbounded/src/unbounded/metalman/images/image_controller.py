@@ -18,11 +18,11 @@ from unbounded.fetch.failures import Corrupt, TooLarge, UnusableContent
 from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.reference import Digest, Reference
 from unbounded.fetch.store import ImageStore, Stored
+from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api
 from unbounded.metalman.http.ports import NotReadyYet
 from unbounded.metalman.images.metadata import FOLDER, Metadata, read_disk, read_netboot
 from unbounded.metalman.images.model import (

@@ -17,9 +17,8 @@ from unbounded.fetch.failures import Denied, UnusableContent
 from unbounded.fetch.logins import RegistryLogins
 from unbounded.fetch.reference import Platform, Reference
 from unbounded.fetch.store import PullProgress, Stored
+from unbounded.kube.api import Api, Forbidden, NotFound
 from unbounded.kube.clock import Backoff
-from unbounded.kube.errors import Forbidden, NotFound
-from unbounded.kube.port import Api
 from unbounded.metalman.images.metadata import Metadata
 
 

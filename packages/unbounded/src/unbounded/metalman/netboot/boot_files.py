@@ -10,10 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from unbounded.api.failures import Rejected
-from unbounded.kube.errors import ApiError
+from unbounded.kube.api import Api, ApiError
 from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.metalman.host_network import with_installer_leases
 from unbounded.metalman.http.ports import FileRejected, NotReadyYet, OnDisk, Rendered
 from unbounded.metalman.netboot.boot_index import BootIndex

@@ -32,9 +32,8 @@ from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine, NetbootMilestone, NetbootStatus
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind, OperationsStatus
-from unbounded.kube.errors import AlreadyExists, ApiError, NotFound
+from unbounded.kube.api import AlreadyExists, Api, ApiError, NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.metalman.boot_order import as_booted, boots_by_media
 from unbounded.metalman.http.statements import StatementKey
 from unbounded.metalman.netboot.model import BootRequest, BootWindow

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation
+from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api
 from unbounded.metalman.media.tickets import TicketKey
 from unbounded.metalman.netboot.boot_requests import PrefixKey
 from unbounded.metalman.netboot.model import (

@@ -19,10 +19,9 @@ from unbounded.api.erasure import DiskErasureRecord, ErasureState, merge_erasure
 from unbounded.api.hardware import DiskState, HardwareSource
 from unbounded.api.machine import MACHINES, Machine, NetbootMilestone
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.api import Api, ApiError, Conflict, NotFound
 from unbounded.kube.clock import WallClock, rfc3339
-from unbounded.kube.errors import ApiError, Conflict, NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.kube.status_writer import ATTEMPTS, StatusWriter
 from unbounded.metalman import drained
 from unbounded.metalman.disk_choice import AwaitedDisk, DiskRefused, has_path

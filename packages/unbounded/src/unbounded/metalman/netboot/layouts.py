@@ -14,9 +14,8 @@ import msgspec
 from unbounded.api.hardware import HardwareFacts
 from unbounded.api.machine import MACHINES, LayoutRecord, Machine
 from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
-from unbounded.kube.errors import ApiError, NotFound
+from unbounded.kube.api import Api, ApiError, NotFound
 from unbounded.kube.logs import Log
-from unbounded.kube.port import Api
 from unbounded.metalman.http.ports import FileRejected, HardwareReport, NotReadyYet, Rendered, ReportAnswer
 from unbounded.metalman.layout.compiler import LayoutRequest, compile_layout
 from unbounded.metalman.layout.matching import DiskConsent

@@ -11,8 +11,7 @@ from typing import Final
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.machine import Machine
 from unbounded.api.names import NAMESPACE
-from unbounded.kube.errors import Forbidden, NotFound
-from unbounded.kube.port import Api
+from unbounded.kube.api import Api, Forbidden, NotFound
 from unbounded.metalman.foreign_yaml import load_foreign
 from unbounded.metalman.host_network import network_faults, render_network
 from unbounded.metalman.netboot.template_data import UserDataMissing, value_of

@@ -18,8 +18,8 @@ from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.hardware import HardwareSource
 from unbounded.api.machine import MACHINES, DiskErasure, LayoutRecord, Machine, NetbootMilestone
 from unbounded.api.operation import MachineOperation
+from unbounded.kube.api import ApiError
 from unbounded.kube.clock import rfc3339
-from unbounded.kube.errors import ApiError
 from unbounded.kube.logs import Log
 from unbounded.metalman.disk_choice import AwaitedDisk, ChosenDisk, DiskRefused
 from unbounded.metalman.http.ports import (

@@ -31,13 +31,12 @@ from unbounded.api.conditions import (
 from unbounded.api.erasure import merge_erasures
 from unbounded.api.machine import MACHINES, Machine, NetbootMilestone, NetbootStatus
 from unbounded.api.operation import OperationKind, OperationsStatus
+from unbounded.kube.api import Api, Conflict, InvalidObject, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff, WallClock, rfc3339, utc_now
 from unbounded.kube.controller import Controller
-from unbounded.kube.errors import Conflict, InvalidObject, NotFound
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.port import Api
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.metalman.hardware_merge import hardware_change, reported

@@ -21,9 +21,8 @@ from unbounded.join.agent_config import agent_config_json
 from unbounded.join.facts import FactsFollower
 from unbounded.join.node_marks import NoVersion, read_bound_version
 from unbounded.join.tokens import token_in
+from unbounded.kube.api import READ_FORBIDDEN, Api, ApiError, Forbidden, NotFound
 from unbounded.kube.clock import utc_now
-from unbounded.kube.errors import READ_FORBIDDEN, ApiError, Forbidden, NotFound
-from unbounded.kube.port import Api
 from unbounded.metalman.attest.quote import pcr_policy
 from unbounded.metalman.netboot.model import FactUnknown
 from unbounded.metalman.templates import TemplateContext

@@ -1,4 +1,4 @@
-"""Protocol of a Kubernetes API for our code, and the identity of its objects.
+"""Protocol of a Kubernetes API for our code, the identity of its objects, and its errors, sorted by who acts next.
 
 The HTTP client and the in-memory API of tests implement the Protocol.
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from unbounded.api.failures import Failure, Rejected, Stale, Transient, Uncertain
 from unbounded.api.meta import Kind, Object
 
 T = TypeVar("T")
+READ_FORBIDDEN: Final = "may not be read"  # the words of components that lack a right
 
 
 class EventType(StrEnum):
@@ -41,7 +43,7 @@ class ObjectList(Generic[T]):
 
 
 class Api(Protocol):
-    """Calls raise the failures of `unbounded.kube.errors`; every call has a limit of its own."""
+    """Calls raise `ApiError`s; every call has a limit of its own."""
 
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T: ...
 
@@ -119,3 +121,59 @@ def key_of(item: object) -> ObjectKey:
 def version_number(version: str) -> int:
     """A resourceVersion as a number, which is how versions of one server are ordered; 0 for one that is none."""
     return int(version) if version.isascii() and version.isdigit() else 0
+
+
+class ApiError(Failure):
+    """An answer of the API server that is not success: its status code, its reason, and the whole Status object."""
+
+    def __init__(self, message: str, *, code: int = 0, reason: str = "", status: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.status = status or {}
+
+
+class NotFound(ApiError, Rejected):
+    """404: no such object (or no such resource)."""
+
+
+class AlreadyExists(ApiError, Rejected):
+    """409 AlreadyExists."""
+
+
+class Conflict(ApiError, Stale):
+    """409 Conflict: the object has changed since it was read, or a precondition does not hold."""
+
+
+class Expired(ApiError, Stale):
+    """410: the watch or the page starts before what the server still remembers; list again."""
+
+
+class InvalidObject(ApiError, Rejected):
+    """422 (and 400): the object is not valid; the message names the fields."""
+
+
+class Forbidden(ApiError, Rejected):
+    """403, or 401: these credentials may not do that."""
+
+
+class ServerBusy(ApiError, Transient):
+    """429, or 503: the server did nothing; `retry_after_s` is its Retry-After, or None."""
+
+    retry_after_s: float | None = None
+
+
+class ServerError(ApiError, Uncertain):
+    """Another 5xx: a write may have been done."""
+
+
+class ServerUnreachable(ApiError, Transient):
+    """The request did not reach the server."""
+
+
+class ResponseLost(ApiError, Uncertain):
+    """The request was sent and no whole answer came."""
+
+
+class ReadFailed(ApiError, Transient):
+    """A read, or a watch, got no whole answer; nothing can have changed by it."""
