@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from unbounded_apiserver.access.resource_types import REVIEW_RESOURCES, ROLE_RESOURCES, SERVICE_ACCOUNTS
 from unbounded_apiserver.admission.policy_types import POLICY_RESOURCES
@@ -19,7 +19,11 @@ from unbounded_apiserver.workloads.services import SERVICES
 
 
 class Catalog:
-    """Resources by group, version and plural. `generation` changes whenever the content does."""
+    """Resources by group, version and plural. `generation` changes whenever the content does.
+
+    Clients that get a name without a group, as `kubectl get NAME` does, take the first group that has it. The order
+    of groups is therefore fixed, and does not follow from the order in which definitions were accepted.
+    """
 
     def __init__(
         self,
@@ -27,9 +31,17 @@ class Catalog:
             *(*RESOURCES, PODS, PRIORITY_CLASSES, SERVICE_ACCOUNTS, SERVICES, REQUESTS, DEFINITIONS),
             *(*ROLE_RESOURCES, *REVIEW_RESOURCES, *POLICY_RESOURCES, *INFRASTRUCTURE, BUDGETS),
         ),
+        first_groups: Sequence[str] = (),
     ) -> None:
+        """Configure a catalog.
+
+        Args:
+            first_groups: those that follow the built-in groups; all others come after them, by name.
+        """
         self.generation = 0
         self._builtin = tuple(builtin)
+        leading = dict.fromkeys((*(resource.group for resource in self._builtin), *first_groups))
+        self._rank = {group: rank for rank, group in enumerate(leading)}
         self._served: dict[tuple[str, str], dict[str, Resource]] = {}
         self._defined: dict[str, tuple[Resource, ...]] = {}
         self._stored: dict[str, Resource] = {}  # by definition: the version in which objects are stored, served or not
@@ -59,11 +71,12 @@ class Catalog:
                 yield found
 
     def groups(self) -> dict[str, list[str]]:
-        """Return the served groups, each with its versions, the preferred one first; the core group is ''."""
+        """Return the served groups in order, each with its versions, the preferred one first; the core group is ''."""
         found: dict[str, list[str]] = {}
         for group, version in self._served:
             found.setdefault(group, []).append(version)
-        return {group: sorted(versions, key=version_order) for group, versions in found.items()}
+        ordered = sorted(found, key=lambda group: (self._rank.get(group, len(self._rank)), group))
+        return {group: sorted(found[group], key=version_order) for group in ordered}
 
     def __iter__(self) -> Iterator[Resource]:
         for resources in self._served.values():

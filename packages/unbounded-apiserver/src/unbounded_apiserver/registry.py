@@ -64,9 +64,10 @@ class ApiRegistry:
         node_times: NodeTimes = DEFAULT_TIMES,
         namespaces: Sequence[str] = (),
         granted: Sequence[GrantedResources] = (),
+        first_groups: Sequence[str] = (),
     ) -> None:
         self.store = store or Store()
-        self.catalog = Catalog()
+        self.catalog = Catalog(first_groups=first_groups)
         self.reads = Reads(self.store)
         self.writes = Writes(self.store, now, admission(self.store))
         self.deletes = Deletes(self.store, self.reads, now)

@@ -66,6 +66,7 @@ class ApiServer:
         node_times: NodeTimes = DEFAULT_TIMES,
         namespaces: Sequence[str] = (),
         granted: Sequence[GrantedResources] = (),
+        first_groups: Sequence[str] = (),
     ) -> None:
         """Configure a server.
 
@@ -80,9 +81,12 @@ class ApiServer:
             node_times: limits on the silence of Nodes, and its consequences.
             namespaces: those that each start creates, beside Kubernetes' own.
             granted: custom resources that the default roles cover.
+            first_groups: the groups that discovery lists after the built-in ones and before all others.
         """
         self.data_dir = data_dir
-        self.registry = ApiRegistry(node_times=node_times, namespaces=namespaces, granted=granted)
+        self.registry = ApiRegistry(
+            node_times=node_times, namespaces=namespaces, granted=granted, first_groups=first_groups
+        )
         self._bind = bind
         self._port = port
         self._advertise = advertise or ("127.0.0.1" if bind in ANY_ADDRESS else bind)

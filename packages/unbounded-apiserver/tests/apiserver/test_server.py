@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,31 @@ async def test_objects_and_definitions_survive_a_restart(tmp_path: Path) -> None
         assert await client.get(f"{WIDGETS}/one") == created
         refused = await client.ask("POST", WIDGETS, {**widget("two"), "spec": {"size": 0}})
         assert refused.status == 422
+
+
+async def test_discovery_lists_groups_in_one_order_also_after_a_restart(tmp_path: Path) -> None:
+    make = partial(ApiServer, first_groups=("m.example.com", "absent.example.com"))
+    aggregated = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
+    text = json.dumps(golden_definitions())
+    async with running(tmp_path, make=make) as (_, client):
+        before = [group["name"] for group in (await client.get("/apis"))["groups"]]
+        for group in ("z", "b", "m", "c"):
+            for definition in json.loads(text.replace("example.com", f"{group}.example.com")):
+                await client.create(DEFINITIONS, definition)
+        expected = [*before, *(f"{group}.example.com" for group in ("m", "b", "c", "z"))]
+
+        async def listed() -> bool:
+            return await _groups(client, aggregated) == (expected, expected)
+
+        await eventually(listed)
+    async with running(tmp_path, make=make) as (_, client):
+        assert await _groups(client, aggregated) == (expected, expected)
+
+
+async def _groups(client: Client, aggregated: dict[str, str]) -> tuple[list[str], list[str]]:
+    whole = (await client.ask("GET", "/apis", headers=aggregated)).json()
+    plain = await client.get("/apis")
+    return [group["name"] for group in plain["groups"]], [item["metadata"]["name"] for item in whole["items"]]
 
 
 async def test_watches_end_properly_when_the_server_stops(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The definitions and the examples under plain kubectl, against the embedded API server."""
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,20 @@ from unbounded.cli.servers import api_server
 
 KUBECTL = shutil.which("kubectl")
 LIMIT_S = 60.0
+
+FOREIGN_MACHINES = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "machines.cluster.x-k8s.io"},
+    "spec": {
+        "group": "cluster.x-k8s.io",
+        "names": {"kind": "Machine", "plural": "machines", "singular": "machine", "shortNames": ["ma"]},
+        "scope": "Namespaced",
+        "versions": [
+            {"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+        ],
+    },
+}
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")]
 
@@ -86,6 +101,24 @@ async def test_lists_show_the_columns_and_take_field_selectors(kubectl: Kubectl)
     assert [line[:3] for line in operations] == [["oci-worker-01-poweroff", "HostPowerOff", "oci-worker-01"]]
     for short in ("mach", "mocred", "mc", "mcv"):
         await kubectl("get", short)
+
+
+async def test_machines_are_ours_beside_those_of_cluster_api_also_after_a_restart(tmp_path: Path) -> None:
+    kubectl, crd = Kubectl(tmp_path), tmp_path / "foreign.json"
+    crd.write_text(json.dumps(FOREIGN_MACHINES))
+    for definitions in ((str(crd), "deploy/crd"), ()):
+        server = api_server(tmp_path)
+        await server.start()
+        try:
+            for path in definitions:
+                await kubectl("apply", "-f", path)
+                await kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=10s")
+            shutil.rmtree(tmp_path / ".kube", ignore_errors=True)  # kubectl's copy of the discovery
+            for name in ("machines", "machine", "mach", "machines.unbounded-cloud.io"):
+                assert "GROUP:      unbounded-cloud.io\n" in await kubectl("explain", name)
+            assert "GROUP:      cluster.x-k8s.io\n" in await kubectl("explain", "machines.cluster.x-k8s.io")
+        finally:
+            await server.stop()
 
 
 async def test_fields_are_explained(kubectl: Kubectl) -> None:

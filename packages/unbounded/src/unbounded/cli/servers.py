@@ -87,8 +87,8 @@ async def serving_api(settings: UpSettings) -> AsyncIterator[ApiServer]:
 
 
 def api_server(data: Path, **options: Any) -> ApiServer:
-    """Return an API server with what the product adds to it: its namespace, and rights on its resources."""
-    return ApiServer(data, namespaces=(NAMESPACE,), granted=GRANTED, **options)
+    """Return an API server with what the product adds to it: its namespace, its group, and rights on its resources."""
+    return ApiServer(data, namespaces=(NAMESPACE,), granted=GRANTED, first_groups=(GROUP,), **options)
 
 
 async def _start(settings: UpSettings, port: int) -> ApiServer:
