@@ -68,6 +68,40 @@ def test_links_lead_to_files_and_headings() -> None:
                 assert heading in _anchors(path), f"{document.name}: {target}#{heading}"
 
 
+MACHINE_COMMAND: Final = re.compile(
+    r"(?:kubectl(?: -\S+(?: [^-\s]\S*)?)*\s|[\"'])"
+    r"(?:annotate|delete|describe|edit|events --for|explain|get|label|patch|wait)[ \n]"
+    r"(?:\w+,)*machines?(?=[\s/.,`'\"\\]|$)(?!\.unbounded-cloud)"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("kubectl get machines", True),
+        ("kubectl --kubeconfig data/kubeconfig get mop,machines -o wide", True),
+        ("`kubectl describe\nmachine rack1-01`", True),
+        ('("explain machine.spec.pxe", "the fields")', True),
+        ("kubectl -n x events --for machine/m1", True),
+        ("kubectl get mach,mop", False),
+        ("kubectl get machines.unbounded-cloud.io", False),
+        ("kubectl get machineoperations", False),
+        ("kubectl unbounded machine reboot m1", False),
+    ],
+)
+def test_commands_that_name_machines_of_any_group_are_found(text: str, expected: bool) -> None:
+    assert bool(MACHINE_COMMAND.search(text)) is expected
+
+
+def test_commands_use_the_short_name_that_only_our_machines_have() -> None:
+    """Beside Cluster API, `machines` means another group's objects."""
+    sources = (*(ROOT / "packages").glob("*/src/**/*.py"), *(ROOT / "examples").glob("**/*.*"))
+    texts = {path: path.read_text() for path in (*LINKED, *sources) if path.suffix in {".py", ".md", ".yaml"}}
+    assert [
+        f"{path}: {match.group()}" for path, text in texts.items() for match in MACHINE_COMMAND.finditer(text)
+    ] == []
+
+
 def _links(document: Path) -> Iterator[tuple[str, str]]:
     for part in document.read_text().split("](")[1:]:
         target, _, heading = part.partition(")")[0].partition("#")

@@ -140,9 +140,7 @@ async def the_release_is_not_there(lab: Lab, host: Server) -> None:
     said = await lab.says(name, ConditionType.PROVISIONING, "False/ReleaseNotFound")
     assert "404" in said, said
     answer = await lab.it.shell.run(f"kubectl unbounded why machine/{name}")
-    assert (
-        f"""try:  kubectl patch machine {name} --type=merge -p '{{"spec": {{"agent": {{"url": "URL"}}}}}}'""" in answer
-    )
+    assert f"""try:  kubectl patch mach {name} --type=merge -p '{{"spec": {{"agent": {{"url": "URL"}}}}}}'""" in answer
     await lab.it.api.patch(MACHINES, name, {"spec": {"agent": {"url": lab.url}}})
     await lab.ready(name)
 

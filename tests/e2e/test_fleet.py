@@ -134,5 +134,5 @@ async def _no_secret_is_shown(it: Plane) -> None:
     secrets = [one for one in (await it.api.list(SECRETS, namespace="kube-system")).items if "token-secret" in one.data]
     hidden = [base64.b64decode(one.data["token-secret"]).decode() for one in secrets]
     assert hidden
-    shown = await it.shell.run("kubectl get machines,events --all-namespaces -o yaml") + it.running.printed
+    shown = await it.shell.run("kubectl get mach,events --all-namespaces -o yaml") + it.running.printed
     assert not any(text in shown for text in ("PRIVATE KEY", *hidden))

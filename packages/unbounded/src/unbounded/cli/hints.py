@@ -96,7 +96,7 @@ def with_lab(data: Path, operation: MachineOperation, site: str) -> str:
         data,
         (f"describe mop {operation.name}", "its actions, and the evidence"),
         (f"create -f {_shown(manifest)}", "reboot all of them, two at a time"),
-        ("get machines,mop -o wide", "the present state"),
+        ("get mach,mop -o wide", "the present state"),
     )
 
 
@@ -110,7 +110,7 @@ def with_cloud(data: Path, operation: MachineOperation) -> str:
     )
     unbounded = _program()
     plugin = [f"  # {why}\n  {unbounded} {command} --kubeconfig {_shown(data / 'kubeconfig')}" for command, why in then]
-    return "\n".join([tried, *plugin, *_kubectl(data, ("get machines,mop -o wide", "the present state"))])
+    return "\n".join([tried, *plugin, *_kubectl(data, ("get mach,mop -o wide", "the present state"))])
 
 
 def _program() -> str:
@@ -125,9 +125,9 @@ def without_lab(data: Path) -> str:
         manifest.write_text(REAL_MACHINE)
     return _commands(
         data,
-        ("explain machine.spec.pxe.redfish", "the fields for a Machine's BMC"),
+        ("explain mach.spec.pxe.redfish", "the fields for a Machine's BMC"),
         (f"apply -f {_shown(manifest)}", f"add a machine; fill in {_shown(manifest)} first"),
-        ("get machines,mop -o wide", "the present state"),
+        ("get mach,mop -o wide", "the present state"),
     )
 
 
@@ -140,10 +140,10 @@ def with_netboot(data: Path) -> str:
         replace.write_text(REPLACE)
     return _commands(
         data,
-        ("explain machine.spec.pxe", "the fields for a Machine's network boot"),
+        ("explain mach.spec.pxe", "the fields for a Machine's network boot"),
         (f"apply -f {_shown(manifest)}", f"add a machine; fill in {_shown(manifest)} first"),
         (f"create -f {_shown(replace)}", "write its image, which deletes the data on its disk"),
-        ("get machines,mop -o wide", "the progress"),
+        ("get mach,mop -o wide", "the progress"),
     )
 
 

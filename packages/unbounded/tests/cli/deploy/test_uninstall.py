@@ -73,7 +73,7 @@ async def test_a_site_goes_when_its_machines_are_gone(cluster_cli: Cli, cluster_
     refused = await cluster_cli("site", "delete", "--name", "rack1", "--force")
     assert (refused.status, refused.out) == (1, "")
     assert "1 Machine of site rack1 exists: web-1" in refused.err
-    assert f"kubectl delete machines -l {LABEL_SITE}=rack1" in refused.err
+    assert f"kubectl delete mach -l {LABEL_SITE}=rack1" in refused.err
     assert (await cluster_cli("site", "delete", "--name", "Rack_1!", "--force")).status == 2
     await cluster_api.delete(MACHINES, "web-1")
 
@@ -168,7 +168,7 @@ async def test_uninstall_takes_back_what_install_brought(cluster_cli: Cli, clust
     assert (refused.status, refused.out) == (1, "")
     assert "12 Machines exist: web-00, " in refused.err
     assert "and 2 more" in refused.err
-    assert "`kubectl delete machines --all` first" in refused.err
+    assert "`kubectl delete mach --all` first" in refused.err
     for number in range(12):
         await cluster_api.delete(MACHINES, f"web-{number:02}")
 

@@ -99,7 +99,7 @@ async def typed(api: Api, command: str) -> None:
             await tokens_for(api, site, timedelta(days=1), now=virtual_now)
         case ["kubectl", "delete", "node", name]:
             await api.delete(NODES, name)
-        case ["kubectl", "patch", "machine", name, *options]:
+        case ["kubectl", "patch", "mach", name, *options]:
             status = "--subresource=status" in options
             body = json.loads(options[options.index("-p") + 1])
             await api.patch(MACHINES, name, body, subresource="status" if status else "")

@@ -34,11 +34,11 @@ AGAIN = "kubectl unbounded machine operation create op-again-1 --kind HostReboot
         (reasons.BOOTSTRAP_DATA_FAILED, "kubectl unbounded site init --name lab"),
         (
             reasons.INVALID_PROVIDER_ID,
-            """kubectl patch machine m1 --type=merge -p '{"spec": {"providerID": "PROVIDER-ID"}}'""",
+            """kubectl patch mach m1 --type=merge -p '{"spec": {"providerID": "PROVIDER-ID"}}'""",
         ),
         (
             reasons.PROVIDER_ID_SHARED,
-            """kubectl patch machine m1 --type=merge -p '{"spec": {"providerID": "PROVIDER-ID"}}'""",
+            """kubectl patch mach m1 --type=merge -p '{"spec": {"providerID": "PROVIDER-ID"}}'""",
         ),
         (reasons.PROVIDER_REFUSED, AGAIN),
     ],
@@ -158,12 +158,12 @@ def failed(cause: Cause | None, phase: str = "Failed", executor: str = EXECUTOR)
         (
             reasons.BOOTSTRAP_DATA_FAILED,
             Cause(code=reasons.KUBERNETES_MISSING),
-            """kubectl patch machine m1 --type=merge -p '{"spec": {"kubernetes": {"version": "VERSION"}}}'""",
+            """kubectl patch mach m1 --type=merge -p '{"spec": {"kubernetes": {"version": "VERSION"}}}'""",
         ),
         (
             reasons.BOOTSTRAP_DATA_FAILED,
             Cause(code=reasons.CONFIGURATION_MISSING),
-            "kubectl edit machine m1",
+            "kubectl edit mach m1",
         ),
     ],
 )
@@ -207,7 +207,7 @@ def test_a_machine_of_no_site_is_put_into_one() -> None:
         select_credential((), machine.site, "Acme")
     status = failed(refused.value.cause)
     fixes = fixes_for(refused.value.reason, machine, operation_of(status=status), ExplainFacts())
-    label = "kubectl label machine m1 unbounded-cloud.io/site=SITE"
+    label = "kubectl label mach m1 unbounded-cloud.io/site=SITE"
     assert [fix.command for fix in fixes] == [label, AGAIN]
     can_be_typed(label)
 
@@ -357,5 +357,5 @@ def test_changed_target_remedy_suggests_no_replacement() -> None:
     machine = machine_of(provider="AzureVM", providerID=VM)
     ended = operation_of("op", "HostReplace", status={"phase": "Failed"})
     look, bind = (fix.command for fix in fixes_for(common.TARGET_CHANGED, machine, ended, ExplainFacts()))
-    assert look == "kubectl get machine m1 -o yaml"
+    assert look == "kubectl get mach m1 -o yaml"
     assert "PROVIDER-ID" in bind

@@ -34,8 +34,8 @@ KEY: Final = {"name": "ssh-lab", "namespace": "unbounded-kube"}
 SSH: Final = {"host": "10.0.0.5:2222", "username": "root", "privateKeyRef": KEY}
 PINNED: Final = {"hostKeys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAA"]}
 BASTION: Final = {"host": "jump.example.com", "username": "jump"}
-PATCH: Final = "kubectl patch machine m1 --type=merge -p "
-STATUS: Final = "kubectl patch machine m1 --subresource=status --type=merge -p "
+PATCH: Final = "kubectl patch mach m1 --type=merge -p "
+STATUS: Final = "kubectl patch mach m1 --subresource=status --type=merge -p "
 
 
 def said(kind: str, status: str, reason: str, message: str = "") -> Body:
@@ -185,7 +185,7 @@ CASES: Final = (
         (said("NetbootServed", "False", "AddressInUse", "192.0.2.1 is in use"),),
         "Pending",
         "is in use",
-        "kubectl edit machine m1",
+        "kubectl edit mach m1",
         None,
         PXE,
     ),
@@ -571,7 +571,7 @@ async def test_why_reports_a_counter_without_operation(api: MemoryApi) -> None:
     await api.patch(MACHINES, "m1", {"spec": {"pxe": {"redfish": None}}})
     (link,) = await ask(api, alive=[MACHINA])
     assert link.what.endswith("which does not exist yet: counters need spec.pxe.redfish")
-    assert commands([link]) == ["kubectl edit machine m1"]
+    assert commands([link]) == ["kubectl edit mach m1"]
 
 
 @told

@@ -74,7 +74,7 @@ async def test_operation_without_an_executor_is_rejected(world: World) -> None:
     (link,) = await why(world.api, "op")
     assert f"Failed/{reasons.UNSUPPORTED_TARGET}" in link.what
     assert "the Machine needs spec.pxe.redfish, or spec.provider" in link.what
-    assert commands([link]) == ["kubectl edit machine m1"]
+    assert commands([link]) == ["kubectl edit mach m1"]
 
 
 @story
@@ -87,7 +87,7 @@ async def test_the_command_of_a_message_is_a_fix_and_not_in_the_words(world: Wor
     await world.api.patch(MACHINE_OPERATIONS, "op", {"status": change}, subresource="status")
     (link,) = await why(world.api, "op")
     assert link.what.endswith("the Node is not drained; drain it")
-    assert commands([link]) == ["kubectl edit machine m1", "kubectl drain m1 --ignore-daemonsets"]
+    assert commands([link]) == ["kubectl edit mach m1", "kubectl drain m1 --ignore-daemonsets"]
 
 
 @story
@@ -424,7 +424,7 @@ async def test_its_machine_is_being_deleted(world: World) -> None:
     assert links[1].what == "is being deleted, and waits for finalizers of others: example.com/hold"
     assert links[1].held_by == "example.com/hold"
     assert links[1].next_step == "it is deleted as soon as that is removed"  # nothing is reset, and nothing times out
-    assert commands(links) == ["kubectl get machine m1 -o jsonpath='{.metadata.finalizers}'"]
+    assert commands(links) == ["kubectl get mach m1 -o jsonpath='{.metadata.finalizers}'"]
 
 
 @story
@@ -450,7 +450,7 @@ NO_AGENT: Final[tuple[tuple[dict[str, Any], bool | None, list[str]], ...]] = (  
     ({"kubernetes": {}}, True, [_STATUS, _BY_HAND]),
     (_PXE, True, [_STATUS, _BY_HAND, "kubectl unbounded machine host-reboot m1"]),
     (_PXE, None, ["kubectl unbounded machine replace m1", _BY_HAND]),
-    ({}, None, ["kubectl edit machine m1"]),
+    ({}, None, ["kubectl edit mach m1"]),
     (
         {"kubernetes": {}, "ssh": SSH},
         False,

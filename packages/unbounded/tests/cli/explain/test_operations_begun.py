@@ -188,7 +188,7 @@ async def test_an_image_that_cannot_be_pulled(world: World) -> None:
     assert abouts(links) == ["operation/op", "machine/m1"]
     assert f"after 1800 s without that it fails as {metal.IMAGE_NOT_READY}" in links[0].next_step
     assert links[1].what == "Provisioning: registry: no such image"
-    assert commands(links)[0] == """kubectl patch machine m1 --type=merge -p '{"spec": {"pxe": {"image": "IMAGE"}}}'"""
+    assert commands(links)[0] == """kubectl patch mach m1 --type=merge -p '{"spec": {"pxe": {"image": "IMAGE"}}}'"""
 
 
 @story

@@ -31,12 +31,12 @@ from unbounded.kube.clock import rfc3339
 from unbounded.machina.settings import ProvisioningSettings
 from unbounded.machina.ssh.model import SshReason
 
-PATCH: Final = "kubectl patch machine m1 --type=merge -p "
-STATUS: Final = "kubectl patch machine m1 --subresource=status --type=merge -p "
+PATCH: Final = "kubectl patch mach m1 --type=merge -p "
+STATUS: Final = "kubectl patch mach m1 --subresource=status --type=merge -p "
 SECRET: Final = "kubectl -n unbounded-kube create secret generic key --from-file=ssh-privatekey=FILE"
 TRY: Final = "ssh ubuntu@10.0.0.1 true"
 JUMP: Final = "ssh -J jump@192.0.2.1 ubuntu@10.0.0.1 true"
-EVENTS: Final = "kubectl events --for machine/m1"
+EVENTS: Final = "kubectl events --for mach/m1"
 SITE: Final = "kubectl unbounded site init --name SITE"
 NO_NAME: Final = PATCH + """'{"spec": {"kubernetes": {"bootstrapTokenRef": null}}}'"""
 AGAIN: Final = "kubectl unbounded machine allow-join m1"
@@ -446,7 +446,7 @@ CASES: Final = (
         failing(status=1, tail="unbounded-cause: ReleaseNotFound\nerror: https://x cannot be had: curl: (22) 404\n"),
         "Failed",
         "the install script ended with status 1: error: https://x cannot be had: curl: (22) 404",
-        """kubectl patch machine m1 --type=merge -p '{"spec": {"agent": {"url": "URL"}}}'""",
+        """kubectl patch mach m1 --type=merge -p '{"spec": {"agent": {"url": "URL"}}}'""",
         allow_again,
     ),
     Case(
@@ -483,7 +483,7 @@ CASES: Final = (
         failing(status=1, tail="unbounded-cause: ImageMissing\nerror: no image of the node is named\n"),
         "Failed",
         "no image of the node is named",
-        """kubectl patch machine m1 --type=merge -p '{"spec": {"agent": {"image": "IMAGE"}}}'""",
+        """kubectl patch mach m1 --type=merge -p '{"spec": {"agent": {"image": "IMAGE"}}}'""",
         allow_again,
     ),
     Case(
@@ -559,7 +559,7 @@ CASES: Final = (
         key_and_token,
         "Failed",
         "no release of the agent is configured: set spec.agent.url of the Machine, or --agent-url for all hosts",
-        """kubectl patch machine m1 --type=merge -p '{"spec": {"agent": {"url": "URL"}}}'""",
+        """kubectl patch mach m1 --type=merge -p '{"spec": {"agent": {"url": "URL"}}}'""",
         release_named,
         settings=ProvisioningSettings(),
     ),
@@ -569,7 +569,7 @@ CASES: Final = (
         key_and_token,
         "Failed",
         "the agent's URL uses plain http, and no digest is configured",
-        """kubectl patch machine m1 --type=merge -p '{"spec": {"agent": {"sha256": "DIGEST"}}}'""",
+        """kubectl patch mach m1 --type=merge -p '{"spec": {"agent": {"sha256": "DIGEST"}}}'""",
         release_named,
         settings=ProvisioningSettings(agent_base_url="http://releases.example.com"),
     ),

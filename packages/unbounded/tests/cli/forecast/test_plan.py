@@ -352,7 +352,7 @@ def _condition(kind: str, status: str, reason: str, **more: Any) -> dict[str, An
 
 
 READY = _condition("NetbootImageReady", "True", "Pulled")
-TRY_IMAGE = 'kubectl patch machine m1 --type=merge -p \'{"spec": {"pxe": {"image": "IMAGE"}}}\''
+TRY_IMAGE = 'kubectl patch mach m1 --type=merge -p \'{"spec": {"pxe": {"image": "IMAGE"}}}\''
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ TRY_IMAGE = 'kubectl patch machine m1 --type=merge -p \'{"spec": {"pxe": {"image
         (
             [READY, _condition("NetbootServed", "False", "DuplicateLease")],
             "(DuplicateLease)",
-            "kubectl edit machine m1",
+            "kubectl edit mach m1",
         ),
         ([READY, _condition("NetbootServed", "True", "Served")], None, None),
     ],

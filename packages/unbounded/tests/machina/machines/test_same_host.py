@@ -28,7 +28,7 @@ async def test_both_say_so_and_the_first_is_set_up(cluster: Cluster) -> None:
         words = "Machine m1, which is set up, or in setup, names the same SSH host, 10.0.0.1:22"
         await cluster.until(lambda one: words in str(one.status.conditions), "m2")
         (link,) = await why(cluster.api, "m2", topic=Topic.MACHINE)
-        assert "kubectl delete machine m2" in commands([link])
+        assert "kubectl delete mach m2" in commands([link])
         await cluster.api.delete(MACHINES, "m1")
         other = await cluster.phase("Joining", "m2", within_s=120)
         assert shown(other)["HostExclusive"] == "True/Resolved"
@@ -43,7 +43,7 @@ async def test_a_host_that_is_away_is_named_twice_all_the_same(cluster: Cluster)
         (link,) = await why(cluster.api, "m2", topic=Topic.MACHINE)
         assert "Machine m1, which is older, names the same SSH host" in link.what
         (link,) = await why(cluster.api, "m1", topic=Topic.MACHINE)
-        assert "kubectl delete machine m1" not in commands([link])
+        assert "kubectl delete mach m1" not in commands([link])
 
 
 @story

@@ -182,7 +182,7 @@ async def test_another_tpm_gets_nothing_and_is_told_of(tmp_path: Path, tpm: Soft
         assert condition.message in link.what
         assert link.next_step == "metalman challenges it again at its next boot"
         pin = """'{"status": {"tpm": {"ekPublicKey": null}}}'"""
-        assert commands([link]) == [f"kubectl patch machine m1 --subresource=status --type=merge -p {pin}"]
+        assert commands([link]) == [f"kubectl patch mach m1 --subresource=status --type=merge -p {pin}"]
 
         async def told() -> bool:
             events = (await lab.root.list(EVENTS, namespace="default")).items

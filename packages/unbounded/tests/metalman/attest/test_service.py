@@ -268,7 +268,7 @@ async def test_only_the_enrolled_endorsement_key_gets_a_token(shown: Callable[[s
     assert await lab.attested() == ("False", "ForeignEK")
     assert await lab.pinned() is None
     (link,), _, _ = await explained(lab.api, Topic.MACHINE, "m1")
-    assert [fix.command for fix in link.fixes] == ["kubectl edit machine m1"]
+    assert [fix.command for fix in link.fixes] == ["kubectl edit mach m1"]
     assert (await lab.proven(ours)).code == 200
     assert await lab.pinned() == parse_public(area_of(ours.ek), "ekPub").pem
 

@@ -45,7 +45,7 @@ SWIFT = ImageIntervals(
     check_s=0.05,
     keep_bytes=0,
 )
-ANOTHER_IMAGE = """kubectl patch machine m1 --type=merge -p '{"spec": {"pxe": {"image": "IMAGE"}}}'"""
+ANOTHER_IMAGE = """kubectl patch mach m1 --type=merge -p '{"spec": {"pxe": {"image": "IMAGE"}}}'"""
 METADATA = b"dhcpBootImageName: shimx64.efi\nbootFiles: {ipxe: boot.ipxe}\n"
 
 

@@ -61,7 +61,7 @@ async def said_by_why(world: World, machine: str, reason: str) -> str:
     links, _, _ = await explained(world.api, Topic.MACHINE, machine)
     assert links[0].held_by == f"condition NetbootServed=False ({reason})"
     assert links[0].next_step == "metalman serves it as soon as that is corrected"
-    assert commands(links[:1]) == [f"kubectl edit machine {machine}"]
+    assert commands(links[:1]) == [f"kubectl edit mach {machine}"]
     return links[0].what
 
 

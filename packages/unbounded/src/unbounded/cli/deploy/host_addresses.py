@@ -55,7 +55,7 @@ async def require_own_host(session: CommandSession, machine: Machine) -> None:
     raise CliError(
         f"--host: Machine {other.name}{going} has this host already: its spec.ssh.host is {host}{addresses}",
         next_step=f"`{session.invocation.program} why machine/{other.name}` shows its state; to register this one, "
-        f"delete the other with `kubectl delete machine {other.name}`",
+        f"delete the other with `kubectl delete mach {other.name}`",
     )
 
 

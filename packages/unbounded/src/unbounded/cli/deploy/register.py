@@ -226,7 +226,7 @@ async def _read_machine(session: CommandSession, body: Raw) -> Raw | None:
     if differing := sorted(_differing(body["spec"], existing.get("spec") or {}, "spec")):
         raise CliError(
             f"Machine {name} exists, and differs: {', '.join(differing)}",
-            next_step=f"change it with `kubectl edit machine {name}`, or register another one with --name",
+            next_step=f"change it with `kubectl edit mach {name}`, or register another one with --name",
         )
     return existing
 

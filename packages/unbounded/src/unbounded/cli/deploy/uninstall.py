@@ -71,7 +71,7 @@ async def refuse_machines(session: CommandSession, site: str = "") -> None:
     of_site, selector = (f" of site {site}", f"-l {LABEL_SITE}={site}") if site else ("", "--all")
     raise CliError(
         f"{_count(len(found), 'Machine')}{of_site} {'exists' if len(found) == 1 else 'exist'}: {_shown(found)}",
-        next_step=f"`kubectl delete machines {selector}` first; hosts whose Machine has spec.resetOnDelete are "
+        next_step=f"`kubectl delete mach {selector}` first; hosts whose Machine has spec.resetOnDelete are "
         "reset, and other hosts remain nodes",
     )
 

@@ -230,7 +230,7 @@ def _agent_install_fixes(machine: Machine, node: Node | None) -> tuple[Fix, ...]
     """
     if machine.spec.kubernetes is None:
         does = "sets spec.kubernetes: a host gets an agent when it becomes a node"
-        return (Fix(f"kubectl edit machine {machine.name}", does),)
+        return (Fix(f"kubectl edit mach {machine.name}", does),)
     if node is None or not node.ready:
         return ()
     status, _ = agent_fixes(machine)

@@ -23,7 +23,7 @@ from unbounded.cli.explain.fix_commands import (
     facts_fixes,
     fix_create_again,
     is_of_cloud,
-    patch,
+    patch_machine,
     release_fixes,
     token_fixes,
 )
@@ -45,7 +45,7 @@ def _code(operation: MachineOperation) -> str:
 def _bad_login(machine: Machine | None, operation: MachineOperation, facts: ExplainFacts) -> tuple[Fix, ...]:
     """Return fixes for an invalid login: they correct the object that the cause names."""
     if machine is not None and _code(operation) == cloud.SITE_MISSING:
-        label = f"kubectl label machine {machine.name} {LABEL_SITE}=SITE"
+        label = f"kubectl label mach {machine.name} {LABEL_SITE}=SITE"
         return (Fix(label, "adds it to a site, which selects its credential"), create_again(operation))
     does = _IN_SECRET.get(_code(operation))
     about = _about(operation)
@@ -142,12 +142,12 @@ _OF_CONTROLLER: Final[Mapping[str, Callable[[], tuple[Fix, ...]]]] = {
 
 def _no_kubernetes(machine: Machine) -> tuple[Fix, ...]:
     change = {"spec": {"kubernetes": {"version": "VERSION"}}}
-    return (Fix(patch("machine", machine.name, change), "enables its host to become a node"),)
+    return (Fix(patch_machine(machine.name, change), "enables its host to become a node"),)
 
 
 def _no_configuration(machine: Machine) -> tuple[Fix, ...]:
     does = "sets spec.configurationRef to one that `kubectl get machineconfigurationversions` shows"
-    return (Fix(f"kubectl edit machine {machine.name}", does),)
+    return (Fix(f"kubectl edit mach {machine.name}", does),)
 
 
 _LACKS: Final[Mapping[str, Callable[[Machine], tuple[Fix, ...]]]] = {
@@ -169,7 +169,7 @@ def _instance(words: str) -> Remedy:
             return (Fix(f"kubectl -n {shlex.quote(namespace)} apply -f SECRET.yaml", does), create_again(operation))
         named = _about(operation, cloud.INSTANCE_REPLACED).get(cloud.PROVIDER_ID, "PROVIDER-ID")
         change = {"spec": {"providerID": named}}
-        bind = Fix(patch("machine", machine.name, change), f"binds it to {words}", once_ended=True)
+        bind = Fix(patch_machine(machine.name, change), f"binds it to {words}", once_ended=True)
         return (bind, create_again(operation))
 
     return remedy
@@ -180,7 +180,7 @@ def _state_secret_lost(machine: Machine | None, operation: MachineOperation, _fa
     back = Fix("kubectl apply -f SECRET.yaml", f"restores the Secret {which} from a copy")
     if machine is None:
         return (back,)
-    bind = patch("machine", machine.name, {"spec": {"providerID": "PROVIDER-ID"}})
+    bind = patch_machine(machine.name, {"spec": {"providerID": "PROVIDER-ID"}})
     by_hand = "binds it to an instance that you create by hand from the resources in the message"
     return (
         back,

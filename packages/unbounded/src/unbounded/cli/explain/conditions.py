@@ -16,7 +16,7 @@ from unbounded.api.conditions import ConditionReason, ConditionStatus, Condition
 from unbounded.api.machine import Machine, MachinePhase
 from unbounded.api.meta import Condition
 from unbounded.api.names import CONFIGMAP_RELEASES, NAMESPACE
-from unbounded.cli.explain.fix_commands import facts_fixes, patch, ssh_command
+from unbounded.cli.explain.fix_commands import facts_fixes, patch_machine, ssh_command
 from unbounded.cli.explain.links import PLUGIN, Fix
 from unbounded.cli.explain.ssh_fixes import BEFORE_LOGIN, OF_KEYS, OF_LOGIN, ON_HOST, Remedy
 from unbounded.machina.machines.model import INTERVALS_BY_PHASE, PassIntervals
@@ -74,9 +74,9 @@ def duplicate_host(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     """Return fixes that leave one Machine for a host."""
     which = "-o custom-columns=NAME:.metadata.name,HOST:.spec.ssh.host,PHASE:.status.phase"
     return (
-        Fix(f"kubectl get machines {which}", "shows which Machines name this host"),
-        Fix(f"kubectl delete machine {machine.name}", "deletes this one, if the other is right"),
-        Fix(f"kubectl edit machine {machine.name}", "corrects spec.ssh.host, if it is wrong here"),
+        Fix(f"kubectl get mach {which}", "shows which Machines name this host"),
+        Fix(f"kubectl delete mach {machine.name}", "deletes this one, if the other is right"),
+        Fix(f"kubectl edit mach {machine.name}", "corrects spec.ssh.host, if it is wrong here"),
     )
 
 
@@ -100,7 +100,7 @@ def configuration_fixes(machine: Machine, _condition: Condition) -> tuple[Fix, .
 
 def _image(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     change = {"spec": {"pxe": {"image": "IMAGE"}}}
-    another = Fix(patch("machine", machine.name, change), "sets another image")
+    another = Fix(patch_machine(machine.name, change), "sets another image")
     pxe = machine.spec.pxe
     if pxe is None or reported.reason != ConditionReason.PULL_FAILED:
         return (another,)
@@ -118,18 +118,18 @@ def _image(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
 
 
 def _leases(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
-    return (Fix(f"kubectl edit machine {machine.name}", "corrects spec.pxe.dhcpLeases"),)
+    return (Fix(f"kubectl edit mach {machine.name}", "corrects spec.pxe.dhcpLeases"),)
 
 
 def _attested(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     attestation = machine.spec.pxe.attestation if machine.spec.pxe else None
     if attestation is not None and attestation.ek_public_key_sha256:
         field = "spec.pxe.attestation.ekPublicKeySHA256"
-        return (Fix(f"kubectl edit machine {machine.name}", f"corrects {field}, if this TPM is the machine's own"),)
+        return (Fix(f"kubectl edit mach {machine.name}", f"corrects {field}, if this TPM is the machine's own"),)
     change = {"status": {"tpm": {"ekPublicKey": None}}}
     return (
         Fix(
-            patch("machine", machine.name, change, status=True),
+            patch_machine(machine.name, change, status=True),
             "trusts the next TPM that proves its identity, if the exchange is expected",
         ),
     )
@@ -311,16 +311,14 @@ def _release_key(_machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
 
 def _duplicate(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return (
-        Fix(f"kubectl edit machine {machine.name}", "corrects spec.pxe.redfish, if it is wrong here"),
-        Fix("kubectl get machines -o custom-columns=NAME:.metadata.name,BMC:.spec.pxe.redfish.url", "shows all BMCs"),
+        Fix(f"kubectl edit mach {machine.name}", "corrects spec.pxe.redfish, if it is wrong here"),
+        Fix("kubectl get mach -o custom-columns=NAME:.metadata.name,BMC:.spec.pxe.redfish.url", "shows all BMCs"),
     )
 
 
 def _hardware(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     return (
-        Fix(
-            f"kubectl get machine {machine.name} -o jsonpath='{{.status.hardware}}'", "shows what the inspection found"
-        ),
+        Fix(f"kubectl get mach {machine.name} -o jsonpath='{{.status.hardware}}'", "shows what the inspection found"),
     )
 
 

@@ -21,10 +21,10 @@ SSH_PORT: Final = 22
 Remedy = Callable[[Machine | None, MachineOperation, ExplainFacts], tuple[Fix, ...]]
 
 
-def patch(kind: str, name: str, change: Mapping[str, Any], *, status: bool = False) -> str:
-    """Return a `kubectl patch`, quoted for a shell."""
+def patch_machine(name: str, change: Mapping[str, Any], *, status: bool = False) -> str:
+    """Return a `kubectl patch` of a Machine, quoted for a shell."""
     subresource = " --subresource=status" if status else ""
-    return f"kubectl patch {kind} {name}{subresource} --type=merge -p {shlex.quote(json.dumps(change))}"
+    return f"kubectl patch mach {name}{subresource} --type=merge -p {shlex.quote(json.dumps(change))}"
 
 
 def ssh_command(machine: Machine | None) -> str:
@@ -120,7 +120,7 @@ def token_fixes(machine: Machine | None, *, unknown: bool) -> tuple[Fix, ...]:
         return (Fix(init, "creates a valid bootstrap token"),)
     change = {"spec": {"kubernetes": {"bootstrapTokenRef": None}}}
     return (
-        Fix(patch("machine", machine.name, change), "lets it join with a default token"),
+        Fix(patch_machine(machine.name, change), "lets it join with a default token"),
         Fix(init, "creates a default token, if none exists"),
     )
 
@@ -160,7 +160,7 @@ def facts_fixes() -> tuple[Fix, ...]:
 
 def named_source(machine: Machine, field: str, flag: str, value: str, what: str) -> tuple[Fix, ...]:
     """Return fixes that set one field of spec.agent, for the Machine or for all Machines."""
-    own = patch("machine", machine.name, {"spec": {"agent": {field: value}}})
+    own = patch_machine(machine.name, {"spec": {"agent": {field: value}}})
     return (
         Fix(own, f"names {what}"),
         Fix(f"{PLUGIN} install {flag} {value}", "sets it for all Machines"),

@@ -17,7 +17,7 @@ from unbounded.cli.explain.fix_commands import (
     fix_create_again,
     fresh_name,
     is_of_cloud,
-    patch,
+    patch_machine,
     secret_fix,
 )
 from unbounded.cli.explain.links import PLUGIN, Fix
@@ -63,7 +63,7 @@ def _certificate(machine: Machine | None, _operation: MachineOperation, _facts: 
     change = {"status": {"redfish": {"certFingerprint": None}}}
     return (
         Fix(
-            patch("machine", machine.name, change, status=True),
+            patch_machine(machine.name, change, status=True),
             "pins the certificate that the BMC presents now, if the change is expected",
         ),
     )
@@ -73,7 +73,7 @@ def _redfish(change: Mapping[str, Any], does: str) -> Remedy:
     def remedy(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
         if machine is None:
             return ()
-        return (Fix(patch("machine", machine.name, {"spec": {"pxe": {"redfish": change}}}), does),)
+        return (Fix(patch_machine(machine.name, {"spec": {"pxe": {"redfish": change}}}), does),)
 
     return remedy
 
@@ -81,7 +81,7 @@ def _redfish(change: Mapping[str, Any], does: str) -> Remedy:
 def _unsupported(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
     if machine is None:
         return ()
-    fixes = (Fix(f"kubectl edit machine {machine.name}", "sets its BMC (spec.pxe.redfish), or a provider"),)
+    fixes = (Fix(f"kubectl edit mach {machine.name}", "sets its BMC (spec.pxe.redfish), or a provider"),)
     if operation.spec.operation_kind == OperationKind.HOST_REBOOT and machine.spec.ssh is not None:
         return (*fixes, Fix(f"{PLUGIN} why machine/{machine.name}", "explains why its agent has not reported"))
     return fixes
@@ -101,7 +101,7 @@ def _no_machine(machine: Machine | None, operation: MachineOperation, facts: Exp
         does = "creates it again, with its former spec.provider and spec.providerID"
         return (Fix("kubectl apply -f MACHINE.yaml", does, once_ended=True), create_again(operation))
     return (
-        Fix("kubectl get machines", "shows the existing ones"),
+        Fix("kubectl get mach", "shows the existing ones"),
         _register(operation.spec.machine_ref or "", facts),
     )
 
@@ -132,7 +132,7 @@ def _image(machine: Machine | None, operation: MachineOperation, _facts: Explain
     if machine is None or machine.spec.pxe is None:
         return ()
     change = {"spec": {"pxe": {"image": "IMAGE"}}}
-    return (Fix(patch("machine", machine.name, change), "sets another image"), create_again(operation))
+    return (Fix(patch_machine(machine.name, change), "sets another image"), create_again(operation))
 
 
 def _other_target(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
@@ -140,11 +140,11 @@ def _other_target(machine: Machine | None, operation: MachineOperation, _facts: 
     if machine is None:
         return ()
     name, change = machine.name, {"spec": {"providerID": "PROVIDER-ID"}}
-    lookup = Fix(f"kubectl get machine {name} -o yaml", "shows its present binding, on which operations would act")
+    lookup = Fix(f"kubectl get mach {name} -o yaml", "shows its present binding, on which operations would act")
     if not machine.provider:
         return (lookup,)
     does = f"binds it again to the host that {operation.name} was created for"
-    return (lookup, Fix(patch("machine", name, change), does, once_ended=True))
+    return (lookup, Fix(patch_machine(name, change), does, once_ended=True))
 
 
 OPERATION: Final[Mapping[str, Remedy]] = {

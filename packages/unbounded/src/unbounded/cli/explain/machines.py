@@ -13,7 +13,7 @@ from unbounded.api.phase import CurrentPhase, machine_phase
 from unbounded.cli.explain.blockers import lock_holder
 from unbounded.cli.explain.conditions import agent_fixes, blocking_condition, condition, is_note, notices_of
 from unbounded.cli.explain.facts import MACHINA, ExplainFacts
-from unbounded.cli.explain.fix_commands import has_reported, manual_bootstrap, patch
+from unbounded.cli.explain.fix_commands import has_reported, manual_bootstrap, patch_machine
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
 from unbounded.cli.explain.ssh_fixes import OF_RESET
 from unbounded.machina.csr_approval.plan import JOIN_ALLOWED, JOIN_REFUSED, open_causes
@@ -33,7 +33,7 @@ def explain_machine(name: str, facts: ExplainFacts) -> Explained:
     """Explain what blocks a Machine; the first check with a result decides."""
     machine = facts.machines.get(name)
     if machine is None:
-        fix = Fix("kubectl get machines", "shows the existing ones")
+        fix = Fix("kubectl get mach", "shows the existing ones")
         return Explained(ExplainLink(f"machine/{name}", "does not exist", fixes=(fix,)))
     return next(found for check in CHECKS if (found := check(machine, facts)) is not None)
 
@@ -97,7 +97,7 @@ def _being_deleted(machine: Machine, facts: ExplainFacts) -> Explained | None:
         "Machine is deleted",
         fixes=(
             *_reset_fixes(machine),
-            Fix(patch("machine", machine.name, _NO_RESET), "deletes it without a reset; its host stays as it is"),
+            Fix(patch_machine(machine.name, _NO_RESET), "deletes it without a reset; its host stays as it is"),
         ),
     )
     reset = requested_reset(machine, facts.operations.values())
@@ -112,7 +112,7 @@ def _foreign_finalizers(machine: Machine) -> Explained:
     """Explain finalizers of other projects: only their owners may remove them."""
     holders = ", ".join(machine.metadata.finalizers)
     fix = Fix(
-        f"kubectl get machine {machine.name} -o jsonpath='{{.metadata.finalizers}}'",
+        f"kubectl get mach {machine.name} -o jsonpath='{{.metadata.finalizers}}'",
         "shows the remaining finalizers; their owners remove them",
     )
     link = _link(
@@ -273,7 +273,7 @@ def _provisioning(machine: Machine, facts: ExplainFacts) -> Explained | None:
         since=attempt.started_at,
         next_step=f"the attempt ends by itself: its limit is {minutes:.0f} minutes unless --provisioning-timeout "
         "changes it",
-        fixes=(Fix(f"kubectl events --for machine/{machine.name}", "shows its output"),),
+        fixes=(Fix(f"kubectl events --for mach/{machine.name}", "shows its output"),),
     )
     return _by_machina(link, facts)
 
@@ -319,7 +319,7 @@ def _counted(machine: Machine, facts: ExplainFacts) -> Explained | None:
     executor = executor_name(due_operation.kind, machine)
     text = f"spec.operations requests {due_operation.kind} {due_operation.name}, which does not exist yet"
     if executor is None:
-        fix = Fix(f"kubectl edit machine {machine.name}", "sets its BMC (spec.pxe.redfish), which counters need")
+        fix = Fix(f"kubectl edit mach {machine.name}", "sets its BMC (spec.pxe.redfish), which counters need")
         return Explained(_link(machine, f"{text}: counters need spec.pxe.redfish", fixes=(fix,)))
     link = _link(machine, text, held_by=executor, next_step="metalman creates it within seconds")
     return Explained(link, LinkSubject(Topic.EXECUTOR, executor) if facts.silence(executor) is not None else None)

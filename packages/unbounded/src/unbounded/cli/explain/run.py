@@ -133,7 +133,7 @@ async def find(api: Api, topic: Topic | None, name: str, program: str = PLUGIN) 
         )
     if not found:
         what = {Topic.MACHINE: "Machine", Topic.OPERATION: "operation", None: "Machine or operation"}[topic]
-        raise CliError(f"{what} {name} does not exist", next_step="kubectl get machines,machineoperations")
+        raise CliError(f"{what} {name} does not exist", next_step="kubectl get mach,machineoperations")
     first: Found = found[0]
     return first
 

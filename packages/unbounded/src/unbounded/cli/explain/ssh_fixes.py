@@ -22,7 +22,7 @@ from unbounded.cli.explain.fix_commands import (
     digest_fixes,
     host_and_port,
     named_source,
-    patch,
+    patch_machine,
     release_fixes,
     ssh_command,
     token_fixes,
@@ -49,7 +49,7 @@ def _no_route(machine: Machine, reported: Condition) -> tuple[Fix, ...]:
     if hop_of(machine, reported) is SSHHop.BASTION:
         return (show, _address(machine, reported))
     bastion = {"spec": {"ssh": {"bastion": {"host": "BASTION", "username": "USER"}}}}
-    by_way = Fix(patch("machine", machine.name, bastion), "connects through a bastion with a route to it")
+    by_way = Fix(patch_machine(machine.name, bastion), "connects through a bastion with a route to it")
     return (
         (show, _address(machine, reported))
         if _bastion(machine) is not None
@@ -90,7 +90,7 @@ def _no_forwarding(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     another = {"spec": {"ssh": {"bastion": {"host": "HOST:PORT"}}}}
     return (
         Fix(f"{bastion_command(bastion)}{shlex.quote(words)}", does),
-        Fix(patch("machine", machine.name, another), "connects through another bastion"),
+        Fix(patch_machine(machine.name, another), "connects through another bastion"),
     )
 
 
@@ -218,7 +218,7 @@ def _host(machine: Machine, reported: Condition) -> str:
 
 def _ssh_patch(machine: Machine, reported: Condition, change: Mapping[str, Any]) -> str:
     ssh = {"bastion": change} if hop_of(machine, reported) is SSHHop.BASTION else change
-    return patch("machine", machine.name, {"spec": {"ssh": ssh}})
+    return patch_machine(machine.name, {"spec": {"ssh": ssh}})
 
 
 # The install on the host
@@ -233,7 +233,7 @@ def _by_hand(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
 
 
 def _show_script_output(machine: Machine) -> Fix:
-    return Fix(f"kubectl events --for machine/{machine.name}", "shows the last output of the install script")
+    return Fix(f"kubectl events --for mach/{machine.name}", "shows the last output of the install script")
 
 
 def _attempt(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
@@ -244,7 +244,7 @@ def _attempt(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
 def _sudo(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
     user = machine.spec.ssh.username if machine.spec.ssh is not None else "USER"
     allow = f'echo "{user} ALL=(ALL) NOPASSWD: ALL" | sudo tee /etc/sudoers.d/unbounded'
-    as_root = patch("machine", machine.name, {"spec": {"ssh": {"username": "root"}}})
+    as_root = patch_machine(machine.name, {"spec": {"ssh": {"username": "root"}}})
     return (
         Fix(f"{ssh_command(machine)}-t {shlex.quote(allow)}", f"lets {user} become root without a password"),
         Fix(as_root, "logs in as root"),
@@ -272,7 +272,7 @@ def _no_release(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
 
 
 def _no_artifact(machine: Machine, _condition: Condition) -> tuple[Fix, ...]:
-    version = patch("machine", machine.name, {"spec": {"kubernetes": {"version": "VERSION"}}})
+    version = patch_machine(machine.name, {"spec": {"kubernetes": {"version": "VERSION"}}})
     return (
         _show_script_output(machine),
         Fix(version, "sets a version that the mirror, or the project, has"),
@@ -307,7 +307,7 @@ def _token_forbidden(machine: Machine, _condition: Condition) -> tuple[Fix, ...]
         return (_RIGHTS,)
     change = {"spec": {"kubernetes": {"bootstrapTokenRef": {"name": "bootstrap-token-ID"}}}}
     return (
-        Fix(patch("machine", machine.name, change), "sets the token, which machina then reads by its name"),
+        Fix(patch_machine(machine.name, change), "sets the token, which machina then reads by its name"),
         _RIGHTS,
     )
 

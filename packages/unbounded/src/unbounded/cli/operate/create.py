@@ -162,7 +162,7 @@ async def selected(session: CommandSession, operation: MachineOperation) -> tupl
     machines = (await session.api.list(MACHINES)).items
     found = snapshot(operation, machines)
     if isinstance(found, BatchRejection):
-        raise CliError(found.text, next_step="`kubectl get machines --show-labels` shows the labels")
+        raise CliError(found.text, next_step="`kubectl get mach --show-labels` shows the labels")
     return tuple(target.machine_ref for target in found)
 
 

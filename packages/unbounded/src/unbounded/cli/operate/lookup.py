@@ -26,9 +26,7 @@ async def machine(session: CommandSession, name: str) -> Machine:
         if missing_kind(error):
             raise
         existing = [one.name for one in (await session.api.list(MACHINES)).items]
-        raise CliError(
-            f"Machine {name} does not exist", next_step=_near(name, existing, "kubectl get machines")
-        ) from error
+        raise CliError(f"Machine {name} does not exist", next_step=_near(name, existing, "kubectl get mach")) from error
 
 
 async def operation(session: CommandSession, name: str) -> MachineOperation:
