@@ -6,7 +6,7 @@ import pytest
 
 from unbounded.api.core import Node, NodeSpec, Pod, PodStatus
 from unbounded.api.meta import ObjectMeta, OwnerReference
-from unbounded.metalman.drained import MIRROR, not_drained
+from unbounded.metalman.erase_stages import MIRROR, not_drained
 
 CORDONED = Node(spec=NodeSpec(unschedulable=True))
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.machine import MACHINES
-from unbounded.metalman.event_watcher import SETTLE_S, SPREAD_S
+from unbounded.metalman.bmc_events import SETTLE_S, SPREAD_S
 from unbounded.metalman.power_reader import INTERVAL_S
 from unbounded.metalman.redfish.event_stream import EventStreamReader, concerns
 from unbounded_lab import machines as lab_machines

@@ -24,7 +24,7 @@ from unbounded.metalman.host_network import (
     network_faults,
     render_network,
 )
-from unbounded.metalman.netboot.network_config import check_network_config
+from unbounded.metalman.netboot.boot_files import check_network_config
 
 NETPLAN = built("bin/netplan-generate")
 CLOUD_INIT = built("cloud-init/usr/lib/python3/dist-packages")

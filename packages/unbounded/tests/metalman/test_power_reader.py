@@ -15,8 +15,7 @@ from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.core import EVENTS
 from unbounded.api.machine import MachinePower, PowerStatus
-from unbounded.metalman.power_reader import INTERVAL_S, UNSETTLED_S
-from unbounded.metalman.power_reading import ReadBudget, power_change
+from unbounded.metalman.power_reader import INTERVAL_S, UNSETTLED_S, ReadBudget, power_change
 from unbounded_lab.bmc import HostPower, LabBmc, Press
 
 AT, LATER = "2030-01-01T00:00:00Z", "2030-01-01T00:05:00Z"

@@ -11,6 +11,7 @@ from unbounded.api.machine_spec import MachineSpec, PXESpec, RedfishSpec, Secret
 from unbounded.api.meta import ObjectMeta
 from unbounded.api.operation import MachineOperation, MachineOperationSpec
 from unbounded.metalman.password_rotation import (
+    CLASSES,
     DISCARD,
     DISCARDING,
     PROMOTE,
@@ -22,9 +23,10 @@ from unbounded.metalman.password_rotation import (
     STORING,
     TABLE,
     RotationFact,
+    generate,
     rotate,
+    secret_conflict,
 )
-from unbounded.metalman.password_secret import CLASSES, generate, secret_conflict
 from unbounded.metalman.reasons import MEANING
 from unbounded.workflow.procedure import COMPLETE, Cancel, Repeat
 

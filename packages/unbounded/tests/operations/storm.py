@@ -28,8 +28,8 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.api import ApiError, NotFound
 from unbounded.kube.clock import rfc3339
 from unbounded.metalman import power
+from unbounded.metalman.bmc_events import PowerEvents
 from unbounded.metalman.executor import EVENT_POLLS_S
-from unbounded.metalman.power_events import PowerEvents
 from unbounded.metalman.redfish.ports import BmcPowerState
 from unbounded.operations.ports import Target
 from unbounded.workflow.procedure import Observation, Procedure

@@ -12,10 +12,9 @@ from unbounded.api.failures import Failure
 from unbounded.cli.commands.bmc import PASSWORD_VARIABLE
 from unbounded.cli.plugin.command import DONE, FAILED, USAGE, CliError, CliInvocation, CommandSession
 from unbounded.kube.settings import installed_version
-from unbounded.metalman.certify.certification import Certification, certify
+from unbounded.metalman.certify.certification import Certification, certify, summary
 from unbounded.metalman.certify.checks import NoSuchSystem
 from unbounded.metalman.certify.connection import NoRedfish
-from unbounded.metalman.certify.page import summary
 from unbounded.metalman.certify.uses import Grade
 from unbounded.metalman.redfish.endpoint import endpoint_of, pinned_digest
 from unbounded.metalman.redfish.ports import (

@@ -20,15 +20,13 @@ from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import event_sink
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.metalman.access import BmcAccess, PinController
+from unbounded.metalman.bmc_events import EventWatcher, PowerEvents
 from unbounded.metalman.boot_media import BootMedia, MediaCleaner
 from unbounded.metalman.counters import CounterController
-from unbounded.metalman.event_watcher import EventWatcher
 from unbounded.metalman.executor import RedfishExecutor
 from unbounded.metalman.inventory import InventoryController
 from unbounded.metalman.media.tickets import MediaUrls
-from unbounded.metalman.power_events import PowerEvents
-from unbounded.metalman.power_reader import PowerReader
-from unbounded.metalman.power_reading import PowerReadings
+from unbounded.metalman.power_reader import PowerReader, PowerReadings
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import BmcLimits
 from unbounded.metalman.settings import MetalmanSettings

@@ -1,8 +1,9 @@
 """Procedure of HostErase: the host boots the installer, which erases the disks that metalman names, and stays Off.
 
-The stages up to the report are those of HostInspect. An erasure cannot be undone, so a cancel or a failure after the
-loader ends in the cleanup stages, and the message says which disks are erased, begun and untouched. The host gets its
-former power state back only where no disk was begun.
+The Node of the Machine has to be drained before: cordoned, and without Pods but those of DaemonSets, mirrors of static
+ones, and finished ones. The stages up to the report are those of HostInspect. An erasure cannot be undone, so a cancel
+or a failure after the loader ends in the cleanup stages, and the message says which disks are erased, begun and
+untouched. The host gets its former power state back only where no disk was begun.
 """
 
 from __future__ import annotations
@@ -11,12 +12,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from unbounded.api.core import NODES, PODS, Node, Pod
+from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation
+from unbounded.kube.api import Api, NotFound
 from unbounded.metalman import inspect_stages as inspection
 from unbounded.metalman import reasons
 from unbounded.metalman import replace as netboot
 from unbounded.metalman.power import IS_OFF, IS_ON, SWITCH_OFF
+from unbounded.metalman.reasons import NODE_NOT_DRAINED
 from unbounded.metalman.replace import ReplaceFact
+from unbounded.metalman.replace_observation import node_name
+from unbounded.operations.ports import Refusal
 from unbounded.workflow.procedure import COMPLETE, Cancel, Capacity, Procedure, Stage, Step
 
 ERASE_LIMIT_S: Final = 7 * 86_400.0  # the deadline of the operation ends it earlier
@@ -31,6 +38,9 @@ _TIMED_OUT: Final = Step(
     message="the installer did not erase the disks in time, or made no progress",
 )
 _FAILED: Final = Step(inspection.CLEANING_UP_INSTALLER, fail=reasons.ERASE_FAILED, message="the installer stopped")
+MIRROR: Final = "kubernetes.io/config.mirror"
+FINISHED: Final = ("Succeeded", "Failed")
+LISTED: Final = 5
 
 
 def _erase_rows() -> netboot.Table:
@@ -88,3 +98,34 @@ def erase(operation: MachineOperation) -> Procedure:
         proof=frozenset({netboot.SEEN_LOADER, inspection.SEEN_REPORT, SEEN_ERASED, SEEN_STAYS_OFF}),
         end_conditions=(IS_OFF,),
     )
+
+
+async def check_drained(api: Api, machine: Machine) -> None:
+    """Check the Node of a Machine, and its Pods, as the API has them now.
+
+    Raises:
+        Refusal: the Node exists, and is not drained.
+    """
+    name = node_name(machine)
+    try:
+        node = await api.get(NODES, name)
+    except NotFound:
+        return
+    pods = (await api.list(PODS, fields=f"spec.nodeName={name}")).items
+    why = not_drained(node, pods)
+    if why:
+        raise Refusal(NODE_NOT_DRAINED, f"Node {name} {why}; drain it\nkubectl drain {name} --ignore-daemonsets\n")
+
+
+def not_drained(node: Node, pods: tuple[Pod, ...]) -> str:
+    """Return why a Node is not drained; empty if it is."""
+    if not node.spec.unschedulable:
+        return "is not cordoned"
+    left = sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods if _counts(pod))
+    more = f" and {len(left) - LISTED} more" if len(left) > LISTED else ""
+    return f"has Pods: {', '.join(left[:LISTED])}{more}" if left else ""
+
+
+def _counts(pod: Pod) -> bool:
+    owners = {owner.kind for owner in pod.metadata.owner_references}
+    return not (MIRROR in pod.metadata.annotations or "DaemonSet" in owners or pod.status.phase in FINISHED)

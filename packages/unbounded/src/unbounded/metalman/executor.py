@@ -19,7 +19,6 @@ from unbounded.kube.clock import WallClock, loop_time, utc_now
 from unbounded.kube.logs import Log
 from unbounded.metalman import (
     bmc_reset,
-    drained,
     erase_stages,
     firmware_update,
     inspect_stages,
@@ -30,13 +29,14 @@ from unbounded.metalman import (
     rescue_stages,
 )
 from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
+from unbounded.metalman.bmc_events import PowerEvents
 from unbounded.metalman.boot_media import BootMedia
 from unbounded.metalman.boot_order import BootOrder, as_booted, boots_by_media, media_boot, missing_target
 from unbounded.metalman.erase_choice import is_begun
+from unbounded.metalman.erase_stages import check_drained
 from unbounded.metalman.host_network import installer_fault, network_faults
-from unbounded.metalman.password_secret import PasswordSecrets, check_conflict
-from unbounded.metalman.power_events import PowerEvents
-from unbounded.metalman.power_reading import PowerReadings
+from unbounded.metalman.password_rotation import PasswordSecrets, check_conflict
+from unbounded.metalman.power_reader import PowerReadings
 from unbounded.metalman.read_times import ReadTimes
 from unbounded.metalman.reasons import (
     ADDRESS_INVALID,
@@ -296,7 +296,7 @@ class RedfishExecutor:
         """
         stage = target.run.stage or replace.WAITING_IMAGE
         if stage == replace.WAITING_IMAGE:
-            await drained.check(self._api, target.machine)
+            await check_drained(self._api, target.machine)
         if stage in replace.RESTORING_STAGES:
             target = dataclasses.replace(target, machine=await self._api.get(MACHINES, target.machine.name))
         records = erasures_of(target.machine, target.operation.metadata.uid)

@@ -24,8 +24,7 @@ from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.metalman.access import BmcAccess, needs_pin, redfish_of
-from unbounded.metalman.bmc_reading import reading_condition
-from unbounded.metalman.hardware_merge import hardware_change, merged
+from unbounded.metalman.hardware_merge import hardware_change, merged, reading_condition
 from unbounded.metalman.redfish.inventory_reader import Inventory, InventoryInterrupted
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import PasswordRejected

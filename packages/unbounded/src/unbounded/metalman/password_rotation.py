@@ -1,20 +1,42 @@
-"""BMCRotatePassword: store a new password, set it once, log in with it, and use it.
+"""BMCRotatePassword: store a new password in the Secret, set it once, log in with it, and use it.
 
 At each moment, a password in the Secret opens the BMC: the new one is stored before it is set, and the former one is
 removed after a log-in with the new one. What the BMC's answer leaves open, a log-in decides.
+
+Until it is in use, the next password stands in the Secret under key `password-next`. Each change of the Secret is a
+patch under the version that was read, so that a late one changes nothing.
 """
 
 from __future__ import annotations
 
+import secrets
+import string
+from base64 import b64encode
+from collections.abc import Callable, Iterable
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final
 
+from unbounded.api.core import SECRETS, Secret
 from unbounded.api.failures import Transient
+from unbounded.api.machine import Machine
+from unbounded.api.machine_spec import RedfishSpec, SecretKeySelector
 from unbounded.api.operation import MachineOperation
+from unbounded.kube.api import Api, Forbidden, InvalidObject
+from unbounded.kube.logs import Log
+from unbounded.metalman.access import BmcAccess, next_key, redfish_of
+from unbounded.metalman.password_grant import grant_commands
 from unbounded.metalman.power import SETTLE_LIMIT_S, Table
-from unbounded.metalman.reasons import NEW_PASSWORD_REFUSED
-from unbounded.metalman.redfish.pool import PooledBmc
+from unbounded.metalman.reasons import (
+    CREDENTIALS_MISSING,
+    CREDENTIALS_READ_ONLY,
+    CREDENTIALS_SHARED,
+    NEW_PASSWORD_REFUSED,
+)
+from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
 from unbounded.metalman.redfish.ports import BmcAccount, BmcUser
+from unbounded.operations.ownership import authority_of
+from unbounded.operations.ports import Refusal
 from unbounded.operations.reasons import NO_EFFECT
 from unbounded.operations.record import Run
 from unbounded.workflow.procedure import COMPLETE, Cancel, Observation, Procedure, Repeat, Stage, Step
@@ -38,6 +60,14 @@ SEEN_KEPT: Final = "the Secret has both passwords"
 
 LIMIT_S: Final = 120.0
 SECRET_LIMIT_S: Final = 600.0
+LENGTH: Final = 16  # the users of IPMI, which many BMCs share with Redfish, have no longer passwords
+SIGNS: Final = "-_."
+CLASSES: Final = (string.ascii_lowercase, string.ascii_uppercase, string.digits, SIGNS)
+LETTERS: Final = string.ascii_letters + string.digits
+
+log = Log("metalman")
+
+Change = Callable[[Secret], dict[str, str | None]]
 
 
 class RotationFact(StrEnum):
@@ -161,3 +191,157 @@ def _present_fact(stage: str, user: BmcUser, *, is_refused: bool) -> RotationFac
     if stage == SETTING and user.is_next_rejected:
         return RotationFact.NEXT_CLOSED
     return RotationFact.REFUSED if is_refused and stage == DISCARDING else RotationFact.PRESENT_OPENS
+
+
+def generate(min_length: int | None, max_length: int | None) -> str:
+    """Return a random password of 16 characters, or as near to that as the BMC's limits permit.
+
+    It begins and ends with a letter or digit, has one character of each class, and repeats none in a row, as rules of
+    BMCs demand.
+    """
+    length = max(LENGTH, min_length or 0)
+    length = max(min(length, max_length or length), len(CLASSES))
+    while True:
+        middle = "".join(secrets.choice(LETTERS + SIGNS) for _ in range(length - 2))
+        made = f"{secrets.choice(LETTERS)}{middle}{secrets.choice(LETTERS)}"
+        repeats = any(one == other for one, other in pairwise(made))
+        if not repeats and all(any(one in made for one in kind) for kind in CLASSES):
+            return made
+
+
+def secret_conflict(machine: Machine, machines: Iterable[Machine]) -> str | None:
+    """Return why the password cannot be rotated: another Machine would be left with a wrong one; None if none would.
+
+    Args:
+        machines: of all sites.
+    """
+    own = redfish_of(machine)
+    for other in machines:
+        redfish = other.spec.pxe.redfish if other.spec.pxe is not None else None
+        if redfish is None or other.name == machine.name:
+            continue
+        has_account = _account(redfish) == _account(own)
+        if has_account and _selector(redfish.password_ref) != _selector(own.password_ref):
+            return f"Machine {other.name} has the password of the same account in {_text(redfish.password_ref)}"
+        if not has_account and _keys(redfish.password_ref) & _keys(own.password_ref):
+            return f"Machine {other.name} has the password of another account in {_text(redfish.password_ref)}"
+    return None
+
+
+def _account(redfish: RedfishSpec) -> tuple[str, str]:
+    return authority_of(redfish.url), redfish.username
+
+
+def _selector(reference: SecretKeySelector) -> tuple[str, str, str]:
+    return reference.namespace, reference.name, reference.key
+
+
+def _keys(reference: SecretKeySelector) -> frozenset[tuple[str, str, str]]:
+    """Return the keys that a rotation changes."""
+    namespace, name, key = _selector(reference)
+    return frozenset({(namespace, name, key), (namespace, name, next_key(reference))})
+
+
+def _text(reference: SecretKeySelector) -> str:
+    return f"key {reference.key} of Secret {reference.namespace}/{reference.name}"
+
+
+class PasswordSecrets:
+    """Changes of the Secrets of BMC passwords."""
+
+    def __init__(self, api: Api, access: BmcAccess, pool: BmcPool) -> None:
+        self._api = api
+        self._access = access
+        self._pool = pool
+        # by UID of the Machine: reference and next password of its last rotation in this process
+        self._begun: dict[str, tuple[SecretKeySelector, str]] = {}
+
+    async def store_next(self, machine: Machine, min_length: int | None, max_length: int | None) -> None:
+        """Store a new password as the next one; one that is stored already stays, and only the right is checked."""
+        reference = redfish_of(machine).password_ref
+
+        def stored(secret: Secret) -> dict[str, str | None]:
+            made = b64encode(generate(min_length, max_length).encode()).decode()
+            following = secret.data.get(next_key(reference)) or made
+            self._begun[machine.metadata.uid] = reference, following
+            return {next_key(reference): following}
+
+        await self._change(machine, stored)
+
+    async def keep_next(self, machine: Machine) -> None:
+        """Store the next password again, if it was removed while the BMC may have it already.
+
+        Raises:
+            Refusal: the Machine names another Secret than the one in which the rotation has begun.
+        """
+        begun = self._begun.get(machine.metadata.uid)
+        if begun is None:
+            return
+        (reference, following), present = begun, redfish_of(machine).password_ref
+        if _selector(reference) != _selector(present):
+            changed = f"passwordRef of Machine {machine.name} was changed during the rotation to {_text(present)}"
+            raise Refusal(CREDENTIALS_MISSING, f"{changed}; a password that opens the BMC is in {_text(reference)}")
+
+        def kept(secret: Secret) -> dict[str, str | None]:
+            is_there = following == secret.data.get(reference.key) or next_key(reference) in secret.data
+            return {} if is_there else {next_key(reference): following}
+
+        await self._change(machine, kept)
+
+    async def promote_next(self, machine: Machine) -> None:
+        """Let the next password be the present one."""
+        reference = redfish_of(machine).password_ref
+
+        def promoted(secret: Secret) -> dict[str, str | None]:
+            following = secret.data.get(next_key(reference))
+            return {reference.key: following, next_key(reference): None} if following else {}
+
+        await self._change(machine, promoted)
+
+    async def discard_next(self, machine: Machine) -> None:
+        """Remove the next password, which the BMC has refused."""
+        reference = redfish_of(machine).password_ref
+
+        def discarded(secret: Secret) -> dict[str, str | None]:
+            return {next_key(reference): None} if next_key(reference) in secret.data else {}
+
+        await self._change(machine, discarded)
+
+    async def _change(self, machine: Machine, change: Change) -> None:
+        """Patch the Secret, and let all callers in this process log in with its new version.
+
+        Raises:
+            Refusal: metalman may not.
+            Conflict: the Secret has changed since it was read.
+        """
+        reference = redfish_of(machine).password_ref
+        self._access.forget(reference)
+        former = await self._access.of(machine)
+        secret = await self._api.get(SECRETS, reference.name, namespace=reference.namespace)
+        data = change(secret)
+        if not data:
+            return
+        patch = {"metadata": {"resourceVersion": secret.metadata.resource_version}, "data": data}
+        try:
+            await self._api.patch(SECRETS, reference.name, patch, namespace=reference.namespace)
+        except (Forbidden, InvalidObject) as error:
+            raise Refusal(CREDENTIALS_READ_ONLY, _read_only(reference, error)) from error
+        finally:
+            self._access.forget(reference)
+        log.info("password Secret changed", machine=machine.name, secret=f"{reference.namespace}/{reference.name}")
+        await self._pool.supersede(former, await self._access.of(machine))
+
+
+def _read_only(reference: SecretKeySelector, error: Exception) -> str:
+    where, commands = f"{reference.namespace}/{reference.name}", "\n".join(grant_commands(reference))
+    return f"metalman cannot change Secret {where}: {error}; the commands at the end grant it\n{commands}\n"
+
+
+def check_conflict(machine: Machine, machines: Iterable[Machine]) -> None:
+    """Check that no other Machine would be left with a wrong password.
+
+    Raises:
+        Refusal: one would.
+    """
+    if (conflict := secret_conflict(machine, machines)) is not None:
+        raise Refusal(CREDENTIALS_SHARED, f"{conflict}: the password is not rotated")

@@ -6,10 +6,12 @@ A reading gives way to each operation, whose own readings decide. It is not evid
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, find_condition, set_condition
 from unbounded.api.failures import Failure
 from unbounded.api.machine import MACHINES, Machine, MachinePower, PowerStatus
 from unbounded.kube.api import ApiError
@@ -21,12 +23,13 @@ from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.access import BmcAccess, redfish_of
+from unbounded.metalman.bmc_events import PowerEvents
 from unbounded.metalman.inventory import is_readable, machine_share
-from unbounded.metalman.power_events import PowerEvents
-from unbounded.metalman.power_reading import POWER, PowerReadings, ReadBudget, power_change, shows
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import BmcAccount, CircuitOpen, PasswordRejected
+from unbounded.metalman.redfish.ports import BmcAccount, BmcPowerState, CircuitOpen, PasswordRejected, SystemState
 
+POWER: Final = {BmcPowerState.ON: MachinePower.ON, BmcPowerState.OFF: MachinePower.OFF}
+SWITCHED_OFF: Final = "The BMC reports the host as Off, and no operation switched it off"
 INTERVAL_S: Final = 100.0  # between two readings of a BMC; with the wait for a turn, less than two minutes
 SAFETY_S: Final = 600.0  # the same where events announce changes; it keeps the session, too, which ends after more
 UNSETTLED_S: Final = 10.0  # to the next reading of a host that was neither On nor Off
@@ -36,6 +39,70 @@ ACCOUNT_FOR_S: Final = 900.0  # a Secret is read again after so long, or after t
 POWER_CHANGED: Final = "PowerChanged"
 
 log = Log("metalman")
+
+
+class ReadBudget:
+    """Turns of a site's readings, so many a second at most.
+
+    Each BMC takes one turn at a time. With more BMCs than the budget covers, each waits longer, and none is left out.
+    """
+
+    def __init__(self, per_s: float) -> None:
+        self._pause_s = 1 / per_s
+        self._next: dict[str, float] = {}  # time of the next free turn, by site
+
+    def turn(self, site: str, now: float) -> float:
+        """Take a turn; return its time."""
+        turn = max(now, self._next.get(site, now))
+        self._next[site] = turn + self._pause_s
+        return turn
+
+
+class PowerReadings:
+    """Last readings of operations, by UID of the Machine, so that a Machine whose operation has ended is not read."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, MachinePower] = {}
+
+    def record(self, machine: Machine, state: SystemState) -> None:
+        power = POWER.get(state.power)
+        if power is None:
+            self._read.pop(machine.metadata.uid, None)
+        else:
+            self._read[machine.metadata.uid] = power
+
+    def take(self, uid: str) -> MachinePower | None:
+        """Return the last reading of a Machine once."""
+        return self._read.pop(uid, None)
+
+
+def shows(machine: Machine, power: MachinePower) -> bool:
+    """Return whether the Machine's status has this power already."""
+    conditions = [{"type": one.type, "status": one.status} for one in machine.status.conditions]
+    return machine.status.power is not None and power_change(machine.status.power, conditions, power, "") is None
+
+
+def power_change(
+    old: PowerStatus | None, conditions: Sequence[Mapping[str, Any]], power: MachinePower, at: str
+) -> dict[str, Any] | None:
+    """Return the status fields to write after a reading; None if they stay.
+
+    Condition PoweredOff follows the reading, and keeps its message where it is True already. It stays while the power
+    is unknown.
+    """
+    change: dict[str, Any] = {}
+    if old is None or old.state != power:
+        change["power"] = {"state": power.value, "at": at}
+    kind = ConditionType.POWERED_OFF
+    present = find_condition(conditions, kind)
+    is_off = present is not None and present.get("status") == ConditionStatus.TRUE
+    if power is MachinePower.OFF and not is_off:
+        change["conditions"] = set_condition(
+            conditions, kind, ConditionStatus.TRUE, ConditionReason.POWERED_OFF, SWITCHED_OFF, at
+        )
+    elif power is MachinePower.ON and present is not None:
+        change["conditions"] = [dict(one) for one in conditions if one is not present]
+    return change or None
 
 
 class PowerReader:

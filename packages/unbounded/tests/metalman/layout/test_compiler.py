@@ -18,7 +18,7 @@ from tests.metalman.layout.support import (
     request,
 )
 from unbounded.metalman.layout.compiler import compile_layout
-from unbounded.metalman.layout.summary import summary
+from unbounded.metalman.layout.model import summary
 
 A, B = disk("sda"), disk("sdb", sector_bytes=4096)
 ESP, RAID = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b", "a19d880f-05fc-4d3b-a006-743f0f84911e"

@@ -15,7 +15,7 @@ from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts, NICFacts
 from unbounded.api.machine import MACHINES
 from unbounded.metalman.host_network import render_network
 from unbounded.metalman.http.ports import CloudInitEvent, FileRejected, HardwareReport, NotReadyYet, OnDisk, Rendered
-from unbounded.metalman.netboot.network_config import LARGEST_BYTES, NetworkConfigInvalid, check_network_config
+from unbounded.metalman.netboot.boot_files import LARGEST_BYTES, NetworkConfigInvalid, check_network_config
 
 PATH: Final = "cloud-init/network-config"
 REFERENCE: Final = {"name": "net", "namespace": "default", "key": "network-config"}

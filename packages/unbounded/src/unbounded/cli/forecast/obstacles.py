@@ -142,9 +142,8 @@ def _disk(operation: MachineOperation, machine: Machine, profiles: Profiles) -> 
 def _layout(operation: MachineOperation, machine: Machine, hardware: HardwareStatus, profiles: Profiles) -> str:
     """Return the layout that metalman would compile, as text for people, or why it would compile none."""
     from unbounded.metalman.layout.compiler import compile_layout  # noqa: PLC0415  # as above
-    from unbounded.metalman.layout.model import DiskLayout  # noqa: PLC0415
+    from unbounded.metalman.layout.model import DiskLayout, summary  # noqa: PLC0415
     from unbounded.metalman.layout.profile_check import SCRIPT_FLAG, commands_in  # noqa: PLC0415
-    from unbounded.metalman.layout.summary import summary  # noqa: PLC0415
     from unbounded.metalman.netboot.layouts import layout_request, profile_name  # noqa: PLC0415
 
     name = profile_name(machine)

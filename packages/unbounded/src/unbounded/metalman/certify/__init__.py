@@ -2,9 +2,8 @@
 
 - `uses` has the table of checks that each use of a BMC needs, and the rules of the grades. Pure.
 - `checks` runs the checks with metalman's own client, on the connection of `connection`.
-- `recording` keeps the answers, `redaction` replaces what identifies a machine, and `profile` is the file that the
-  lab's BMC replays.
-- `page` is the report for people.
+- `connection` records the answers, and `redaction` replaces what identifies a machine.
+- `certification` makes the report for people, and the profile, which is the file that the lab's BMC replays.
 
 It changes nothing unless the caller allows writes, and never the power. The command line owns flags and exit statuses.
 """

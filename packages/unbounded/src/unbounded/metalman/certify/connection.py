@@ -1,4 +1,4 @@
-"""Connection to the BMC under test: prove its identity, find a Redfish service, and log in once.
+"""Connection to the BMC under test: prove its identity, find a Redfish service, log in once, and record its answers.
 
 An error ends the certification before the first check. No password is sent before the certificate is verified.
 """
@@ -6,24 +6,89 @@ An error ends the certification before the first check. No password is sent befo
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import aiohttp
 
 from unbounded.api.failures import Rejected
-from unbounded.metalman.certify.recording import Recording, RecordingChannel
 from unbounded.metalman.redfish.circuit_breaker import BmcGate
 from unbounded.metalman.redfish.client import RedfishClient
 from unbounded.metalman.redfish.documents import failure_of
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT, BmcEndpoint, Tls, endpoint_of, tls_of
 from unbounded.metalman.redfish.http import BmcResponse, Http, new_session
 from unbounded.metalman.redfish.ports import BmcAccount, BmcLimits, Garbled
-from unbounded.metalman.redfish.session import BmcAuth
+from unbounded.metalman.redfish.session import BmcAuth, BmcChannel
 
 ROOT: Final = f"{SERVICE_ROOT}/"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """Last answer to a GET of one path. `document` is None where the body is not a JSON object."""
+
+    status: int
+    content_type: str
+    etag: str
+    document: Mapping[str, Any] | None
+    is_empty: bool = False
+
+
+@dataclass(slots=True)
+class Recording:
+    """Answers by their paths without a slash at the end, and the times of the requests."""
+
+    answers: dict[str, RecordedAnswer] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    slowest: str = ""  # path of the slowest request
+
+    def add(self, reference: str, answer: BmcResponse) -> None:
+        try:
+            document = answer.document()
+        except Garbled:
+            document = None
+        headers = answer.headers
+        content_type, etag = headers.get("Content-Type", ""), headers.get("ETag", "")
+        found = RecordedAnswer(answer.status, content_type, etag, document, is_empty=not answer.body)
+        self.answers[path_of(reference)] = found
+
+    def time(self, reference: str, seconds: float) -> None:
+        if seconds >= max(self.seconds, default=0.0):
+            self.slowest = path_of(reference)
+        self.seconds.append(seconds)
+
+
+def path_of(reference: str) -> str:
+    """Return the path of a link: without host, query, fragment and a slash at its end."""
+    return "/" + urlsplit(reference).path.strip("/")
+
+
+class RecordingChannel(BmcChannel):
+    """A channel that records the answers to reads. Credentials and the bodies of requests are not recorded."""
+
+    recording: Recording
+
+    async def send(
+        self,
+        method: str,
+        reference: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        leave_by: float | None = None,
+    ) -> BmcResponse:
+        started = time.monotonic()
+        try:
+            answer = await super().send(method, reference, body=body, headers=headers, leave_by=leave_by)
+        finally:
+            self.recording.time(reference, time.monotonic() - started)
+        if method == "GET":
+            self.recording.add(reference, answer)
+        return answer
 
 
 class NoRedfish(Rejected):

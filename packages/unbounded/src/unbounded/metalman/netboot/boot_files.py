@@ -1,6 +1,9 @@
 """Content of the files of a boot: those that the Machine's spec refers to, those of images, and generated ones.
 
-An obstacle that the user has to correct goes into the status of the boot and into an Event.
+An obstacle that the user has to correct goes into the status of the boot and into an Event. The network configuration,
+which cloud-init applies at its first start, is rendered from `spec.network`, or in the ConfigMap that the Machine's
+spec refers to. A host that cannot be reached is worse than one that is not installed: what cloud-init would ignore or
+misread is rejected before the disk is written.
 """
 
 from __future__ import annotations
@@ -9,11 +12,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.failures import Rejected
-from unbounded.kube.api import Api, ApiError
+from unbounded.api.machine import Machine
+from unbounded.api.names import NAMESPACE
+from unbounded.kube.api import Api, ApiError, Forbidden, NotFound
 from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
-from unbounded.metalman.host_network import with_installer_leases
+from unbounded.metalman.foreign_yaml import load_foreign
+from unbounded.metalman.host_network import network_faults, render_network, with_installer_leases
 from unbounded.metalman.http.ports import FileRejected, NotReadyYet, OnDisk, Rendered
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.boot_requests import with_counter_ahead
@@ -32,8 +39,13 @@ from unbounded.metalman.netboot.files import (
     is_rootfs,
 )
 from unbounded.metalman.netboot.model import BootImages, BootObservation, FactUnknown, TemplateContextSource
-from unbounded.metalman.netboot.network_config import NetworkConfigInvalid, NetworkConfigMissing, network_config
-from unbounded.metalman.netboot.template_data import EMPTY_USER_DATA, UserDataForbidden, UserDataMissing, user_data
+from unbounded.metalman.netboot.template_data import (
+    EMPTY_USER_DATA,
+    UserDataForbidden,
+    UserDataMissing,
+    user_data,
+    value_of,
+)
 from unbounded.metalman.packet_counters import RepeatFilter
 from unbounded.metalman.templates import TemplateError
 
@@ -47,6 +59,9 @@ TEXT: Final = "text/plain; charset=utf-8"
 RETRY_S: Final = 5
 
 log = Log("metalman.netboot")
+FIELD: Final = "spec.pxe.cloudInit.networkConfigConfigMapRef"
+LARGEST_BYTES: Final = 64 << 10
+VERSIONS: Final = (1, 2)  # of cloud-init's format; 2 is netplan's
 
 
 class BootFiles:
@@ -209,3 +224,72 @@ class BootFiles:
             self._report_obstacle(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
             return FileRejected(500, str(error))
         return Rendered(content, content_etag(content), TEXT)
+
+
+class NetworkConfigMissing(Exception):
+    """The network configuration does not exist, or metalman may not read it; the installation waits for it."""
+
+
+class NetworkConfigInvalid(Exception):
+    """cloud-init would not apply this network configuration; the message names the fault."""
+
+
+def has_network_config(machine: Machine) -> bool:
+    """Return whether the Machine's spec has a network configuration for the installed system."""
+    pxe = machine.spec.pxe
+    if machine.spec.network is not None:
+        return True
+    return pxe is not None and pxe.cloud_init is not None and pxe.cloud_init.network_config_config_map_ref is not None
+
+
+async def network_config(api: Api, machine: Machine) -> bytes | None:
+    """Return the Machine's network configuration; None if its spec has none.
+
+    Raises:
+        NetworkConfigMissing: the ConfigMap or its key does not exist, or metalman may not read it.
+        NetworkConfigInvalid: spec.network has faults, or the value is not a network configuration.
+        ApiError: the read failed.
+    """
+    if machine.spec.network is not None:
+        if faults := network_faults(machine.spec.network):
+            raise NetworkConfigInvalid("; ".join(faults))
+        return render_network(machine.spec.network)
+    pxe = machine.spec.pxe
+    named = None if pxe is None or pxe.cloud_init is None else pxe.cloud_init.network_config_config_map_ref
+    if named is None:
+        return None
+    where = f"{FIELD}: ConfigMap {named.namespace}/{named.name}"
+    try:
+        found = await api.get(CONFIG_MAPS, named.name, namespace=named.namespace)
+        content = value_of(found, named.key, where)
+    except NotFound as error:
+        raise NetworkConfigMissing(f"{where} does not exist; the installation waits for it") from error
+    except Forbidden as error:
+        text = (
+            f"metalman has no permission to read {where}; it reads ConfigMaps of namespace {NAMESPACE}, and of others"
+        )
+        raise NetworkConfigMissing(f"{text} with a Role there") from error
+    except UserDataMissing as error:
+        raise NetworkConfigMissing(f"{error}; the installation waits for it") from error
+    check_network_config(content, f"{where}, key {named.key}")
+    return content
+
+
+def check_network_config(content: bytes, where: str) -> None:
+    """Check that cloud-init reads a text as a network configuration.
+
+    Raises:
+        NetworkConfigInvalid: it is too large or too deep, not YAML, or no mapping with a version.
+    """
+    if len(content) > LARGEST_BYTES:
+        raise NetworkConfigInvalid(f"{where}: {len(content)} bytes; the limit is {LARGEST_BYTES}")
+    try:
+        body = load_foreign(content)
+    except ValueError as error:
+        raise NetworkConfigInvalid(f"{where}: {error}") from error
+    if not isinstance(body, dict):
+        raise NetworkConfigInvalid(f"{where}: must be a mapping with `version: 2`, as cloud-init reads it")
+    if "network" in body and "version" not in body:
+        raise NetworkConfigInvalid(f"{where}: remove `network:` and indent the rest less: `version` stands at the top")
+    if body.get("version") not in VERSIONS:
+        raise NetworkConfigInvalid(f"{where}: version must be 2, or 1 of cloud-init's older format")

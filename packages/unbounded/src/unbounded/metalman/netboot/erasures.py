@@ -23,9 +23,9 @@ from unbounded.kube.api import Api, ApiError, Conflict, NotFound
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import ATTEMPTS, StatusWriter
-from unbounded.metalman import drained
 from unbounded.metalman.disk_choice import AwaitedDisk, DiskRefused, has_path
 from unbounded.metalman.erase_choice import choose_erasures, erasures_text, not_blank
+from unbounded.metalman.erase_stages import check_drained
 from unbounded.metalman.http.ports import HardwareReport, ReportAnswer
 from unbounded.metalman.inspection import inspected
 from unbounded.metalman.netboot.boot_requests import boot_record
@@ -126,7 +126,7 @@ class ErasureService:
         if old.state == ErasureState.ERASED or not _may_begin(operation):
             return OVER
         try:
-            await drained.check(self._api, machine)  # the Node may be back since the host was shut down
+            await check_drained(self._api, machine)  # the Node may be back since the host was shut down
         except Refusal as refusal:
             return ReportAnswer(409, {"error": str(refusal)})
         except ApiError as error:

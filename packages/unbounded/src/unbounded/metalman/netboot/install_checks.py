@@ -18,8 +18,8 @@ from unbounded.metalman.disk_choice import (
 )
 from unbounded.metalman.host_network import missing_nics, network_faults
 from unbounded.metalman.http.ports import FileRejected, HardwareReport
+from unbounded.metalman.netboot.boot_files import has_network_config
 from unbounded.metalman.netboot.boot_requests import boot_record
-from unbounded.metalman.netboot.network_config import has_network_config
 
 UNREPORTED: Final = FileRejected(
     409,

@@ -4,9 +4,9 @@
 layers inside, from the wire up:
 
 - `http` sends one request.
-- `gate` admits one request at a time, and none to a dead BMC.
-- `channel` combines these two, with sessions and basic auth.
-- `client` implements the calls.
+- `circuit_breaker` admits one request at a time, and none to a dead BMC.
+- `session` combines these two, with sessions and basic auth.
+- `client` implements the calls to a system, `bmc_services` those to the BMC itself.
 
 `documents` and `quirks` are pure. The executors decide what an operation does with a machine, and no call
 in this package waits for its effect.

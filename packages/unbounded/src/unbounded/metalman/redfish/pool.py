@@ -13,13 +13,12 @@ from weakref import WeakValueDictionary
 import aiohttp
 
 from unbounded.api.failures import Transient
-from unbounded.metalman.redfish.account_client import AccountClient
+from unbounded.metalman.redfish.bmc_services import AccountClient, ManagerClient, UpdateClient
 from unbounded.metalman.redfish.circuit_breaker import BmcGate
 from unbounded.metalman.redfish.client import RedfishClient
 from unbounded.metalman.redfish.endpoint import Tls, endpoint_of, tls_of
 from unbounded.metalman.redfish.http import Http, new_session
 from unbounded.metalman.redfish.inventory_reader import Inventory
-from unbounded.metalman.redfish.manager_client import ManagerClient
 from unbounded.metalman.redfish.ports import (
     BmcAccount,
     BmcLimits,
@@ -36,7 +35,6 @@ from unbounded.metalman.redfish.ports import (
     UpdateProgress,
 )
 from unbounded.metalman.redfish.session import BmcAuth, BmcChannel
-from unbounded.metalman.redfish.update_client import UpdateClient
 from unbounded.metalman.redfish.virtual_media import MediaDrive
 
 # idle sessions that are deleted concurrently; one by one, those of a large site would exceed their limit
