@@ -11,7 +11,7 @@ from azure.mgmt.compute import models
 from scripts import azure_requests
 
 from unbounded.machineops.providers.azure import model, vm_properties
-from unbounded_lab.cloud.azure.request_shapes import EXTENSION, KNOWN, READ_ONLY, VIRTUAL_MACHINE, Shape
+from unbounded_lab.cloud.azure.catalog import EXTENSION, KNOWN, READ_ONLY, VIRTUAL_MACHINE, Shape
 
 GROUP: Final = "/subscriptions/0-1/resourceGroups/group/providers/Microsoft.Compute"
 DISK: Final = f"{GROUP}/disks"

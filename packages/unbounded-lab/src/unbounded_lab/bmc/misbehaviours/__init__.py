@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Final
 
 from unbounded_lab.bmc.dials import BmcDials
-from unbounded_lab.bmc.misbehaviours import console, events, power, service
+from unbounded_lab.bmc.misbehaviours import power, service
 
 Turn = Callable[[BmcDials], BmcDials]
 
@@ -25,7 +25,7 @@ def _turns(module: ModuleType) -> Iterator[Turn]:
 
 
 MISBEHAVIOURS: Final[dict[str, Turn]] = {
-    turn.__name__.replace("_", "-"): turn for module in (power, service, events, console) for turn in _turns(module)
+    turn.__name__.replace("_", "-"): turn for module in (power, service) for turn in _turns(module)
 }
 """By name, in the order of the files and in them; the name of a function with dashes for underscores."""
 

@@ -1,7 +1,7 @@
 """A simulated Azure: Resource Manager with virtual machines, disks, network interfaces and extensions, and a login.
 
-- `resources.py` has the resources; `creation.py`, `updates.py` and `lifecycle.py` change them, `views.py` renders them.
-- `request_shapes.py`, `model_rules.py` and `rules.py` validate requests, with the offers of `catalog.py`.
+- `resources.py` has the resources; `changes.py` and `lifecycle.py` change them, `views.py` renders them.
+- `model_rules.py` and `rules.py` validate requests, with the offers and the shapes of `catalog.py`.
 - `service.py` puts them behind the frontend that all clouds share; `local.py` serves it.
 """
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from unbounded_lab.cloud.azure.catalog import EXTENSION, checked
 from unbounded_lab.cloud.azure.errors import AzureProblem
 from unbounded_lab.cloud.azure.model import (
     EXTENSIONS,
@@ -18,7 +19,6 @@ from unbounded_lab.cloud.azure.model import (
     VirtualMachine,
     VmPower,
 )
-from unbounded_lab.cloud.azure.request_shapes import EXTENSION, checked
 from unbounded_lab.cloud.azure.resources import ALIVE, AzureResources
 
 

@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded_lab.cloud.azure.catalog import API_VERSIONS, OLDER, ZONES
+from unbounded_lab.cloud.azure.catalog import API_VERSIONS, KNOWN, OLDER, ZONES
 from unbounded_lab.cloud.azure.errors import AzureProblem
 from unbounded_lab.cloud.azure.model import AVAILABILITY_SETS, COMPUTE, DISKS, EXTENSIONS, MACHINES, NICS, SCALE_SETS
-from unbounded_lab.cloud.azure.request_shapes import KNOWN
 from unbounded_lab.cloud.azure.resources import AzureResources
 from unbounded_lab.cloud.frontend import CloudRateLimit, TokenBuckets
 

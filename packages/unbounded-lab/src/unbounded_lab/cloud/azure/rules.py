@@ -11,11 +11,10 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from unbounded_lab.cloud.azure import model_rules
-from unbounded_lab.cloud.azure.catalog import plain, size_of
+from unbounded_lab.cloud.azure.catalog import VIRTUAL_MACHINE, checked, plain, size_of
 from unbounded_lab.cloud.azure.errors import AzureProblem
 from unbounded_lab.cloud.azure.model import DISKS, IDENTITIES, NICS, Disk, Document, Nic, ResourceId, VirtualMachine
 from unbounded_lab.cloud.azure.model_rules import IMAGE_IDS, IMAGE_PARTS
-from unbounded_lab.cloud.azure.request_shapes import VIRTUAL_MACHINE, checked
 from unbounded_lab.cloud.azure.resources import AzureResources
 
 MOST_DATA_BYTES: Final = 65535

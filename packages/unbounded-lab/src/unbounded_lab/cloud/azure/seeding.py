@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from unbounded_lab.cloud.azure import creation
+from unbounded_lab.cloud.azure import changes
 from unbounded_lab.cloud.azure.catalog import VERSIONS
 from unbounded_lab.cloud.azure.model import (
     AVAILABILITY_SETS,
@@ -82,7 +82,7 @@ def add_machine(estate: AzureResources, resource: ResourceId, shape: VmShape, no
         AzureTimes(create_s=0.0),
     )
     try:
-        operation = creation.create(estate, resource, model(resource, shape), now)
+        operation = changes.create(estate, resource, model(resource, shape), now)
         estate.agenda.run(now)
     finally:
         estate.dials, estate.times = dials, times

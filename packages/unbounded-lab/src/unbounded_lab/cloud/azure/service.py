@@ -11,8 +11,7 @@ from uuid import uuid5
 import msgspec
 
 from unbounded_lab.cloud.azure import images, lifecycle, request_checks, views
-from unbounded_lab.cloud.azure.changes import reimage, update
-from unbounded_lab.cloud.azure.creation import create
+from unbounded_lab.cloud.azure.changes import create, reimage, update
 from unbounded_lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS, AzureProblem, LoginProblem, json_reply, retry_after
 from unbounded_lab.cloud.azure.login import LoginEndpoint
 from unbounded_lab.cloud.azure.misbehaviours import AzureDials
