@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks import children
 from benchmarks.netboot_net import CLIENTS, SERVER
-from unbounded.api.erasure import DiskErasureRecord
+from unbounded.api.machine_status import DiskErasureRecord
 from unbounded.kube.process_tuning import raise_gc_threshold
 from unbounded.metalman.dhcp import server as dhcp_server
 from unbounded.metalman.dhcp.model import (

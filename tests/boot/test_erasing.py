@@ -12,7 +12,7 @@ import pytest
 
 from tests.boot.installing import ScsiDisk, installing
 from tests.images.support import site
-from unbounded.api.erasure import DiskErasureRecord
+from unbounded.api.machine_status import DiskErasureRecord
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 

@@ -21,8 +21,8 @@ from aiohttp import web
 
 from tests.fetch.registries import served
 from tests.images.content import MIB
-from unbounded.api.erasure import DiskErasureRecord, merge_erasures
 from unbounded.api.hardware import DiskFacts
+from unbounded.api.machine_status import DiskErasureRecord, merge_erasures
 from unbounded.api.operation import MachineOperation, MachineOperationSpec, OperationKind
 from unbounded.metalman import disk_choice, erase_choice
 from unbounded.metalman.disk_choice import AwaitedDisk, ChosenDisk, DiskRefused, DiskSelection

@@ -15,7 +15,7 @@ from tests.images.drives import self_erasing
 from tests.images.loops import Attach, loop_devices
 from tests.images.support import Host, Site, needed, site
 from tests.support.seeds import first_seed
-from unbounded.api.erasure import DiskErasureRecord
+from unbounded.api.machine_status import DiskErasureRecord
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from tests.images.ssh_client import Client, client_key
 from tests.images.support import UID, Host, Site, needed, site
 from tests.support.qemu.tools import built
 from tests.support.waiting import eventually
-from unbounded.api.rescue import fingerprint
+from unbounded.api.machine_status import fingerprint
 
 KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHqczVtRFNAxbrJtsSlx9izzEO4fOvY32RAAoFjZmvZ+"
 OPTIONS: Final = "no-agent-forwarding,no-port-forwarding,no-X11-forwarding"

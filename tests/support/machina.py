@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from unbounded.machina.ssh import failures
+from unbounded.machina.ssh.keys import read_key, unusable
 from unbounded.machina.ssh.model import (
     FirstUse,
     Hop,
@@ -21,7 +22,6 @@ from unbounded.machina.ssh.model import (
     SshRoute,
     SshUncertain,
 )
-from unbounded.machina.ssh.user_keys import read_key, unusable
 
 OURS = "SHA256:of-our-key"  # of every key that is offered, whatever it is
 

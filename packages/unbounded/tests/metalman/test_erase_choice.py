@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from unbounded.api.erasure import DiskErasureRecord, ErasureState, merge_erasures
 from unbounded.api.hardware import DiskFacts, DiskState
+from unbounded.api.machine_status import DiskErasureRecord, ErasureState, merge_erasures
 from unbounded.metalman.disk_choice import AwaitedDisk, DiskRefused
 from unbounded.metalman.erase_choice import (
     ErasurePlan,

@@ -11,8 +11,8 @@ from tests.metalman.support.netboot_host import RESCUE, Story, netboot_host, rep
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.machine import MACHINES
+from unbounded.api.machine_status import RescueSystem, rescue_text
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.api.rescue import RescueSystem, rescue_text
 from unbounded.metalman.inspect_stages import SEEN_RESTORED, WAS_OFF, WAS_ON
 from unbounded.metalman.rescue_stages import SEEN_LEFT, SEEN_RESCUE
 from unbounded_lab.bmc.local import LabBmc

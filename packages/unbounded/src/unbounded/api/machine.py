@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
-from unbounded.api.attestation import TPMStatus
-from unbounded.api.erasure import MAX_ERASURES, DiskErasureRecord
 from unbounded.api.fields import (
     MAX_EVIDENCE,
     SHA256,
@@ -22,11 +20,11 @@ from unbounded.api.fields import (
 )
 from unbounded.api.hardware import HardwareStatus
 from unbounded.api.machine_spec import MachineSpec
+from unbounded.api.machine_status import MAX_ERASURES, DiskErasureRecord, RescueSystem, TPMStatus
 from unbounded.api.meta import Condition, Kind, Object
 from unbounded.api.names import ANNOTATION_PROVIDER, GROUP, LABEL_SITE, VERSION
 from unbounded.api.operation import OperationsStatus
 from unbounded.api.profile import MAX_DEVICES
-from unbounded.api.rescue import RescueSystem
 
 MAX_RECENT_OPERATIONS: Final = 10
 # holds the lock like an operation, without an object: the agent releases the lock

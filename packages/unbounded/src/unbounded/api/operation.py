@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
-from unbounded.api.erasure import MAX_ERASURES, DiskErasureRecord
 from unbounded.api.fields import (
     MAX_EVIDENCE,
     ApiStruct,
@@ -18,6 +17,7 @@ from unbounded.api.fields import (
     ObjectName,
     Time,
 )
+from unbounded.api.machine_status import MAX_ERASURES, DiskErasureRecord
 from unbounded.api.meta import Condition, Kind, LabelSelector, Object
 from unbounded.api.names import GROUP, VERSION
 

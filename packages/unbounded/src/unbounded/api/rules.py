@@ -30,6 +30,7 @@ from unbounded.api.machine_spec import (
     RootDeviceHints,
     SSHSpec,
 )
+from unbounded.api.machine_status import RESCUE_KEY_FORM, RESCUE_KEYS, RESCUE_KEYS_MAX
 from unbounded.api.meta import LabelSelectorRequirement
 from unbounded.api.names import NAMESPACE
 from unbounded.api.network import (
@@ -52,7 +53,6 @@ from unbounded.api.profile import (
     PhysicalVolume,
     ProfileDevice,
 )
-from unbounded.api.rescue import RESCUE_KEY_FORM, RESCUE_KEYS, RESCUE_KEYS_MAX
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,7 @@ def _restore(args: argparse.Namespace, _: Mapping[str, str]) -> int:
 
 
 def _migrate(args: argparse.Namespace, _: Mapping[str, str]) -> int:
-    from unbounded.cli.migrate.settings import migrate_settings_of  # noqa: PLC0415
+    from unbounded.cli.settings import migrate_settings_of  # noqa: PLC0415
 
     settings = migrate_settings_of(args)
     require(API_SERVER, "unbounded migrate")

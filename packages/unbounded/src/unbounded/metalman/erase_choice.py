@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.api.erasure import DiskErasureRecord, ErasureState, merge_erasures
 from unbounded.api.hardware import DiskFacts, DiskState
+from unbounded.api.machine_status import DiskErasureRecord, ErasureState, merge_erasures
 from unbounded.metalman.disk_choice import AwaitedDisk, DiskRefused
 from unbounded.operations.parameters import ALL_DISKS
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from unbounded.api.attestation import accept_command
 from unbounded.api.machine import Machine
+from unbounded.api.machine_status import accept_command
 from unbounded.api.operation import MachineOperation
 from unbounded.metalman.power import Table
 from unbounded.metalman.reasons import TASK_FAILED

@@ -11,10 +11,9 @@ from typing import Final
 
 from unbounded.api.conditions import ConditionReason, ConditionType
 from unbounded.api.core import Node
-from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.machine import DiskErasure, Machine, NetbootMilestone, NetbootStatus
+from unbounded.api.machine_status import DiskErasureRecord, rescue_text
 from unbounded.api.meta import Condition
-from unbounded.api.rescue import rescue_text
 from unbounded.metalman.boot_order import Targets, boots_from_disk, media_boot, sends_to_network
 from unbounded.metalman.erase_choice import erasures_text, is_begun
 from unbounded.metalman.redfish.ports import BmcPowerState, BootOverride

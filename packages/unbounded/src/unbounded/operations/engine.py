@@ -15,9 +15,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from unbounded.api.conditions import commands_last
-from unbounded.api.erasure import merge_erasures
 from unbounded.api.failures import Failure, Stale
 from unbounded.api.machine import Machine
+from unbounded.api.machine_status import merge_erasures
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.api import Api, Conflict
 from unbounded.kube.clock import Backoff, WallClock, seconds_since, utc_now

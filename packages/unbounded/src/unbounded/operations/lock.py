@@ -13,8 +13,8 @@ import msgspec
 
 from unbounded.api.conditions import find_condition, remove_condition, set_condition
 from unbounded.api.core import Node
-from unbounded.api.erasure import ErasureState
 from unbounded.api.machine import ActiveOperation, Machine, RecentOperation
+from unbounded.api.machine_status import ErasureState
 from unbounded.api.meta import Condition
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase, OperationsStatus
 from unbounded.api.phase import machine_phase, operation_phase

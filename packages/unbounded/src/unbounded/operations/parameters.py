@@ -12,11 +12,16 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from unbounded.api.attestation import PCR_MEANING
-from unbounded.api.erasure import MAX_ERASURES
+from unbounded.api.machine_status import (
+    MAX_ERASURES,
+    PCR_MEANING,
+    RESCUE_KEY_FORM,
+    RESCUE_KEYS,
+    RESCUE_KEYS_MAX,
+    is_ssh_key,
+)
 from unbounded.api.names import ANNOTATION_MIGRATED_FROM, ANNOTATION_REQUESTED_BY
 from unbounded.api.operation import MachineOperation, OperationKind
-from unbounded.api.rescue import RESCUE_KEY_FORM, RESCUE_KEYS, RESCUE_KEYS_MAX, is_ssh_key
 from unbounded.operations.ownership import ExecutorKind
 
 GRACE_DEFAULT_S: Final = 120

@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from unbounded.api.conditions import commands_last
-from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.fields import ApiStruct, Cause, Evidence
+from unbounded.api.machine_status import DiskErasureRecord
 from unbounded.api.meta import Condition
 from unbounded.api.operation import (
     MAX_LATE,

@@ -13,8 +13,8 @@ from itertools import product
 from typing import Final
 
 from unbounded.api.conditions import ConditionStatus
-from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.fields import Cause
+from unbounded.api.machine_status import DiskErasureRecord
 
 COMPLETE: Final = "Complete"
 CANCELLED: Final = "Cancelled"

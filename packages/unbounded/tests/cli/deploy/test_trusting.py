@@ -11,7 +11,7 @@ import pytest
 from unbounded.api.machine import Machine
 from unbounded.cli.deploy.trust_host_key import key_of, patch_of
 from unbounded.cli.plugin.command import CliError
-from unbounded.machina.ssh.host_keys import host_key
+from unbounded.machina.ssh.keys import host_key
 
 Raw = dict[str, Any]
 

@@ -25,6 +25,7 @@ from unbounded.kube.logs import SecretStr
 from unbounded.kube.tasks import DaemonThreads
 from unbounded.machina.ssh.client import SshClient
 from unbounded.machina.ssh.handshake import HandshakeClient
+from unbounded.machina.ssh.keys import read_key
 from unbounded.machina.ssh.model import (
     Hop,
     HostKeyPins,
@@ -38,7 +39,6 @@ from unbounded.machina.ssh.model import (
     SshUncertain,
 )
 from unbounded.machina.ssh.shell import RemoteShell
-from unbounded.machina.ssh.user_keys import read_key
 
 LOOPBACK = "127.0.0.1"
 NOT_TRUSTED = "Host key is not trusted"
@@ -182,7 +182,7 @@ HANGS = """
 import asyncio, socket, threading
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.ssh import user_keys
+from unbounded.machina.ssh import keys
 from unbounded.machina.ssh.client import Dialer
 from unbounded.machina.ssh.model import HostPort, SshIdentity
 
@@ -190,11 +190,11 @@ def hangs(*_, **__):
     print("hangs", flush=True)
     threading.Event().wait()
 
-socket.getaddrinfo = user_keys.read_key = hangs
+socket.getaddrinfo = keys.read_key = hangs
 
 async def main():
     identity = SshIdentity(SecretStr(""), "a/b@1")
-    asks = [Dialer().dial(HostPort("host.example")), user_keys.KeyRing().read(identity, SSHHop.HOST)]
+    asks = [Dialer().dial(HostPort("host.example")), keys.KeyRing().read(identity, SSHHop.HOST)]
     await asyncio.wait([asyncio.ensure_future(ask) for ask in asks], timeout=0.1)
 
 asyncio.run(main())

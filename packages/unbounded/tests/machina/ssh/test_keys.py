@@ -9,9 +9,9 @@ import pytest
 
 from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.ssh import user_keys
+from unbounded.machina.ssh import keys
+from unbounded.machina.ssh.keys import KeyRing, UserKey, read_key
 from unbounded.machina.ssh.model import SshIdentity, SshReason, SshRejected
-from unbounded.machina.ssh.user_keys import KeyRing, UserKey, read_key
 
 
 def text_of(key: asyncssh.SSHKey) -> str:
@@ -80,7 +80,7 @@ async def test_a_key_is_read_once_however_many_ask(monkeypatch: pytest.MonkeyPat
         reads += 1
         return read_key(who)
 
-    monkeypatch.setattr(user_keys, "read_key", counted)
+    monkeypatch.setattr(keys, "read_key", counted)
     ring, text = KeyRing(), text_of(MINE)
     first = asyncio.create_task(ring.read(identity(text), SSHHop.HOST))
     await asyncio.sleep(0)

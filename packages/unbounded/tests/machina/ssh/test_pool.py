@@ -15,7 +15,7 @@ from unbounded.api.machine import SSHHop
 from unbounded.kube.logs import SecretStr
 from unbounded.machina.ssh import failures
 from unbounded.machina.ssh.client import HandshakeLimit
-from unbounded.machina.ssh.host_keys import HostKey
+from unbounded.machina.ssh.keys import HostKey
 from unbounded.machina.ssh.model import (
     FirstUse,
     Hop,

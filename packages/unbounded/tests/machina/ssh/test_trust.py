@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbounded.machina.ssh import host_keys
+from unbounded.machina.ssh import keys
 from unbounded.machina.ssh.failures import GREETING_BYTES, Greeting, greeting, printable
-from unbounded.machina.ssh.host_keys import KINDS, HostKey
+from unbounded.machina.ssh.keys import KINDS, HostKey
 from unbounded.machina.ssh.model import HostKeyPins, HostPort, host_port
 from unbounded.machina.ssh.shell import LINE_BYTES, QUEUE_BYTES, FollowSession, LineBuffer, Tail
 
@@ -31,44 +31,44 @@ def test_a_fingerprint_is_the_one_that_openssh_prints() -> None:
 
 def test_keys_of_the_spec_count_alone_then_the_pinned_one_then_any() -> None:
     pinned = ED25519.fingerprint
-    assert host_keys.trusted(HostKeyPins((f"{line(ED25519)} root@host",), OTHER.fingerprint), ED25519)
-    assert not host_keys.trusted(HostKeyPins((line(ED25519),), OTHER.fingerprint), OTHER)
-    assert host_keys.trusted(HostKeyPins(fingerprint=pinned), ED25519)
-    assert host_keys.trusted(HostKeyPins(fingerprint=pinned + "="), ED25519)
-    assert not host_keys.trusted(HostKeyPins(fingerprint=pinned), OTHER)
-    assert host_keys.trusted(HostKeyPins(), OTHER)
+    assert keys.trusted(HostKeyPins((f"{line(ED25519)} root@host",), OTHER.fingerprint), ED25519)
+    assert not keys.trusted(HostKeyPins((line(ED25519),), OTHER.fingerprint), OTHER)
+    assert keys.trusted(HostKeyPins(fingerprint=pinned), ED25519)
+    assert keys.trusted(HostKeyPins(fingerprint=pinned + "="), ED25519)
+    assert not keys.trusted(HostKeyPins(fingerprint=pinned), OTHER)
+    assert keys.trusted(HostKeyPins(), OTHER)
     pins = (HostKeyPins(), HostKeyPins((line(OTHER),)), HostKeyPins(fingerprint=pinned))
-    assert [host_keys.first_use(one) for one in pins] == [True, False, False]
+    assert [keys.first_use(one) for one in pins] == [True, False, False]
 
 
 @pytest.mark.parametrize("bad", ["ssh-ed25519 AAAA", "ssh-dss AAAA", f"ssh-rsa {'A' * 40}", "nonsense", ""])
 def test_unparsable_host_keys_trust_no_server(bad: str) -> None:
     pins = HostKeyPins((bad,))
-    assert not host_keys.trusted(pins, ED25519)
-    assert not host_keys.first_use(pins)
-    assert host_keys.other_algorithms(pins, shown=[ED25519.kind], has=None) == ()
+    assert not keys.trusted(pins, ED25519)
+    assert not keys.first_use(pins)
+    assert keys.other_algorithms(pins, shown=[ED25519.kind], has=None) == ()
 
 
 def test_pinned_host_key_algorithms_are_requested_first() -> None:
     everything = {name for names in KINDS.values() for name in names}
     both = HostKeyPins((line(ECDSA), line(ED25519)))
-    assert host_keys.algorithms(both)[:2] == (ECDSA.kind, ED25519.kind)
-    assert set(host_keys.algorithms(both)) == everything
-    assert host_keys.algorithms(HostKeyPins(fingerprint="SHA256:x"), known_kind="ssh-rsa")[:2] == KINDS["ssh-rsa"]
-    assert host_keys.other_algorithms(both, shown=[ECDSA.kind], has=None) == (ED25519.kind,)
-    assert host_keys.other_algorithms(both, shown=[ECDSA.kind], has=["rsa-sha2-256"]) == ()
+    assert keys.algorithms(both)[:2] == (ECDSA.kind, ED25519.kind)
+    assert set(keys.algorithms(both)) == everything
+    assert keys.algorithms(HostKeyPins(fingerprint="SHA256:x"), known_kind="ssh-rsa")[:2] == KINDS["ssh-rsa"]
+    assert keys.other_algorithms(both, shown=[ECDSA.kind], has=None) == (ED25519.kind,)
+    assert keys.other_algorithms(both, shown=[ECDSA.kind], has=["rsa-sha2-256"]) == ()
     by_fingerprint = HostKeyPins(fingerprint="SHA256:x")
-    assert host_keys.other_algorithms(by_fingerprint, shown=["ssh-ed25519"], has=["ssh-ed25519", "rsa-sha2-256"]) == (
+    assert keys.other_algorithms(by_fingerprint, shown=["ssh-ed25519"], has=["ssh-ed25519", "rsa-sha2-256"]) == (
         "rsa-sha2-256",
     )
-    assert host_keys.other_algorithms(by_fingerprint, shown=list(KINDS), has=None) == ()
-    assert host_keys.other_algorithms(HostKeyPins(), shown=["ssh-ed25519"], has=None) == ()
+    assert keys.other_algorithms(by_fingerprint, shown=list(KINDS), has=None) == ()
+    assert keys.other_algorithms(HostKeyPins(), shown=["ssh-ed25519"], has=None) == ()
     assert "ssh-rsa" not in everything  # it signs with SHA-1
 
 
 @given(st.binary(max_size=64))
 def test_no_bytes_break_what_reads_a_key(blob: bytes) -> None:
-    kind = host_keys.key_type(blob)
+    kind = keys.key_type(blob)
     assert kind is None or len(kind) <= len(blob)
 
 

@@ -20,7 +20,7 @@ from unbounded.machineops.providers.oci.instances import provider_id
 from unbounded.machineops.providers.oci.provider import OciProvider
 from unbounded.machineops.testing import ProviderContract, Trouble
 from unbounded_lab.cloud.oci import InstanceState
-from unbounded_lab.cloud.oci.dials import MOST_ON_A_PAGE
+from unbounded_lab.cloud.oci.misbehaviours import MOST_ON_A_PAGE
 from unbounded_lab.dials import FOR_EVER
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.metalman.attest.areas import AK, Private, Quoted, ak_area, area_of, ecc_key, rsa_key
-from unbounded.api.attestation import PCR_MEANING, PCRValue, QuotedBoot
 from unbounded.api.conditions import split_commands
+from unbounded.api.machine_status import PCR_MEANING, PCRValue, QuotedBoot
 from unbounded.api.names import PCRPolicy
 from unbounded.metalman.attest.quote import QUOTED, BadQuote, judge, verify_quote
 from unbounded.metalman.attest.tpm import BadKey, KeyAttributes, parse_public

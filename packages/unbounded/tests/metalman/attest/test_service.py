@@ -23,9 +23,9 @@ from tests.metalman.attest.test_trust import EK as CERTIFIED
 from tests.support.memory_api import MemoryApi
 from tests.support.seeds import first_seed
 from tests.support.waiting import eventually
-from unbounded.api.attestation import TPMStatus
 from unbounded.api.core import EVENTS, SECRETS, Secret
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine_status import TPMStatus
 from unbounded.api.meta import Kind, ObjectMeta
 from unbounded.api.names import ANNOTATION_REQUESTED_BY, PCRPolicy
 from unbounded.api.operation import MachineOperation, MachineOperationSpec

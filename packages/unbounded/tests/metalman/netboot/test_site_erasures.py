@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from tests.metalman.support.netboot_objects import ADDRESS, REDFISH, machine_body
 from tests.metalman.support.netboot_site import World, netboot_site
 from unbounded.api.core import NODES
-from unbounded.api.erasure import DiskErasureRecord, ErasureAttempt
 from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts
 from unbounded.api.machine import MACHINES, MachineStatus, NetbootStatus
+from unbounded.api.machine_status import DiskErasureRecord, ErasureAttempt
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.api import Conflict
 from unbounded.metalman.http.ports import FileRejected, HardwareReport, ReportAnswer

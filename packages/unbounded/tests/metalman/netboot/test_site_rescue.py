@@ -11,7 +11,7 @@ from tests.metalman.support.netboot_host import RESCUE
 from tests.metalman.support.netboot_objects import ADDRESS, REDFISH, machine_body
 from tests.metalman.support.netboot_site import World, netboot_site
 from unbounded.api.hardware import HardwareFacts
-from unbounded.api.rescue import RescueSystem, fingerprint
+from unbounded.api.machine_status import RescueSystem, fingerprint
 from unbounded.metalman.http.ports import FileRejected, HardwareReport, OnDisk, ReportAnswer, RescueReport
 from unbounded.metalman.http.requests import rescue_report
 

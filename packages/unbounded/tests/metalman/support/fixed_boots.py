@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from unbounded.api.erasure import DiskErasureRecord
+from unbounded.api.machine_status import DiskErasureRecord
 from unbounded.metalman.http.ports import (
     CloudInitEvent,
     FileRejected,

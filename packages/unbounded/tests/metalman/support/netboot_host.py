@@ -17,8 +17,8 @@ from tests.metalman.support.site import Cluster, metalman
 from unbounded.api.conditions import set_condition
 from unbounded.api.core import NODES
 from unbounded.api.machine import MACHINES, ActiveOperation
+from unbounded.api.machine_status import RescueSystem, rescue_text
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
-from unbounded.api.rescue import RescueSystem, rescue_text
 from unbounded.kube.api import AlreadyExists, Api, Conflict, NotFound
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.metalman.replace import BOOT_STAGES, BOOTING_KINDS

@@ -5,9 +5,9 @@ needs.
 (`tenancy.py`, `launching.py`, `power.py`), `service.py` implements its API, `local.py` serves it.
 """
 
-from unbounded_lab.cloud.oci.dials import OciDials
 from unbounded_lab.cloud.oci.lifecycle import InstanceAction, InstanceState
 from unbounded_lab.cloud.oci.local import LabOci
+from unbounded_lab.cloud.oci.misbehaviours import OciDials
 from unbounded_lab.cloud.oci.tenancy import OciTimes
 
 __all__ = ["InstanceAction", "InstanceState", "LabOci", "OciDials", "OciTimes"]

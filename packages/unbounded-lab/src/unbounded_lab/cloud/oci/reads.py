@@ -11,8 +11,8 @@ import msgspec
 
 from unbounded_lab.cloud.history import Body, HistoryMap, TaggedView
 from unbounded_lab.cloud.oci import model, views
-from unbounded_lab.cloud.oci.dials import MOST_ON_A_PAGE
 from unbounded_lab.cloud.oci.errors import OciProblem, invalid, not_found
+from unbounded_lab.cloud.oci.misbehaviours import MOST_ON_A_PAGE
 from unbounded_lab.cloud.oci.tenancy import Tenancy
 from unbounded_lab.http import LabReply
 

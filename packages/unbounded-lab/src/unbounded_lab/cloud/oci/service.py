@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl, unquote
 from unbounded_lab.cloud.frontend import CloudCall, CloudRateLimit, TokenBuckets
 from unbounded_lab.cloud.history import CloudHistory
 from unbounded_lab.cloud.oci import reads, writes
-from unbounded_lab.cloud.oci.dials import OciDials
 from unbounded_lab.cloud.oci.errors import ASK_LATER, ERRORS, OciProblem, problem_named
+from unbounded_lab.cloud.oci.misbehaviours import OciDials
 from unbounded_lab.cloud.oci.reads import json_reply
 from unbounded_lab.cloud.oci.request_signatures import OciAccess
 from unbounded_lab.cloud.oci.tenancy import Tenancy

@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 
 from unbounded_lab.cloud.history import Act, CloudEvent, CloudHistory, HistoryMap, Schedule
 from unbounded_lab.cloud.oci import model, views
-from unbounded_lab.cloud.oci.dials import COUNTS, IDEAL, OciDials
 from unbounded_lab.cloud.oci.lifecycle import LIVE, InstanceState
+from unbounded_lab.cloud.oci.misbehaviours import COUNTS, IDEAL, OciDials
 from unbounded_lab.cloud.oci.model import (
     SHAPES,
     Attachment,

@@ -12,8 +12,8 @@ from unbounded.cli.deploy import validation
 from unbounded.cli.explain.ssh_fixes import hop_of
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Intent, IntentPatch
 from unbounded.cli.plugin.intents import execute_intent
-from unbounded.machina.machines.host_key_pins import pinned, untrusted, without_untrusted
-from unbounded.machina.ssh.host_keys import HostKey, host_key
+from unbounded.machina.machines.credentials import pinned, untrusted, without_untrusted
+from unbounded.machina.ssh.keys import HostKey, host_key
 
 VERB = "patched"
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from unbounded.agent.layout import DAEMON_UNIT
-from unbounded.api.attestation import accept_command
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.machine import Machine, MachinePhase
+from unbounded.api.machine_status import accept_command
 from unbounded.api.meta import Condition
 from unbounded.api.names import CONFIGMAP_RELEASES, NAMESPACE
 from unbounded.cli.explain.fix_commands import facts_fixes, patch_machine, ssh_command

@@ -28,8 +28,7 @@ from unbounded.cli.explain.fix_commands import (
     token_fixes,
 )
 from unbounded.cli.explain.links import PLUGIN, Fix
-from unbounded.machina.machines.credentials import PASSPHRASE
-from unbounded.machina.machines.host_key_pins import untrusted
+from unbounded.machina.machines.credentials import PASSPHRASE, untrusted
 
 Remedy = Callable[[Machine, Condition], tuple[Fix, ...]]
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from unbounded.api.attestation import pcr_text
 from unbounded.api.conditions import ConditionStatus, ConditionType
 from unbounded.api.core import Secret
 from unbounded.api.failures import Failure
 from unbounded.api.hardware import HardwareSource, HardwareStatus
 from unbounded.api.machine import Machine
 from unbounded.api.machine_spec import BootMode, SecretKeySelector
+from unbounded.api.machine_status import pcr_text
 from unbounded.api.meta import Condition
 from unbounded.api.names import NAMESPACE, PCRPolicy
 from unbounded.api.operation import MachineOperation, OperationKind

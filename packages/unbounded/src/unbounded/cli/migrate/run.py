@@ -28,10 +28,10 @@ from unbounded.cli.migrate.copied_objects import LEFT, Raw
 from unbounded.cli.migrate.copy_plan import ObjectRef, ServerObject, ServerObjects
 from unbounded.cli.migrate.hand_over import hand_over
 from unbounded.cli.migrate.record import MarkerFile, MarkerStage, open_record, read_record
-from unbounded.cli.migrate.settings import MigrateSettings
 from unbounded.cli.migrate.sides import MigrationSource, MigrationTarget
 from unbounded.cli.migrate.steps import MigrationPlan
 from unbounded.cli.servers import UpFailed, local_config, serving_api
+from unbounded.cli.settings import MigrateSettings
 from unbounded.cli.terminal_text import one_line
 from unbounded.kube.api import ServerUnreachable
 from unbounded.kube.client import HttpApi

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.attestation import pcr_text
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine_status import pcr_text
 from unbounded.api.names import ANNOTATION_REQUESTED_BY, API_VERSION
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.cli.operate import erasure, lookup

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.hardware import DiskFacts, DiskState
 from unbounded.api.machine import Machine
+from unbounded.api.machine_status import DiskErasureRecord
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.cli.operate import lookup

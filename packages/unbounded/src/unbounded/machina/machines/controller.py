@@ -22,9 +22,14 @@ from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.machina.machines.attempts import AttemptJob, AttemptLimits, HostRoute, carry_out, reset_over_ssh
 from unbounded.machina.machines.conditions import ON_HOLD, CannotBegin, OnHold
-from unbounded.machina.machines.credentials import SecretReader, keyless_route
+from unbounded.machina.machines.credentials import (
+    PinWriter,
+    SecretReader,
+    keyless_route,
+    known_refusal,
+    refused_message,
+)
 from unbounded.machina.machines.eligibility import parts_for_host, sharing_host
-from unbounded.machina.machines.host_key_pins import PinWriter, known_refusal, refused_message
 from unbounded.machina.machines.installing import install_of
 from unbounded.machina.machines.machine_state import MachineState, ProbeInput, credentials_used
 from unbounded.machina.machines.model import (

@@ -1,27 +1,47 @@
-"""Keys for logins, read from their Secrets on demand, and never listed or watched.
+"""Keys of the servers on a route: keys for logins, read on demand, and host keys, trusted on first use or not trusted.
 
-Many Machines name the same Secret, and each Machine that it blocks reads it every two seconds. So a read is shared for
-that long, and a limit holds for the reads per second. If there are too many Secrets for this limit, each is read less
-often: a read of one more Secret does not have to queue.
+Keys for logins are read from their Secrets, which are never listed or watched. Many Machines name the same Secret, and
+each Machine that it blocks reads it every two seconds. So a read is shared for that long, and a limit holds for the
+reads per second. If there are too many Secrets for this limit, each is read less often: a read of one more Secret does
+not have to queue.
+
+The Machine's status has the host keys that are pinned, and the keys for logins that were refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from unbounded.api import core
 from unbounded.api.conditions import ConditionReason
 from unbounded.api.core import SECRETS
-from unbounded.api.failures import Rejected
-from unbounded.api.machine import Machine, SSHHop
+from unbounded.api.failures import Rejected, Stale, Transient
+from unbounded.api.machine import MACHINES, Machine, SSHHop
 from unbounded.api.machine_spec import SecretKeySelector, SSHSpec
 from unbounded.api.names import NAMESPACE
-from unbounded.kube.api import READ_FORBIDDEN, Api, Forbidden, NotFound
+from unbounded.kube.api import READ_FORBIDDEN, Api, Conflict, Forbidden, NotFound
+from unbounded.kube.cache import Cache
 from unbounded.kube.clock import loop_time
+from unbounded.kube.events import EventSink
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.ssh.model import Hop, HostKeyPins, HostPort, SshIdentity, SshRoute, check_private_key, host_port
+from unbounded.kube.status_writer import StatusWriter
+from unbounded.machina.ssh.model import (
+    FirstUse,
+    Hop,
+    HostKeyPins,
+    HostPort,
+    SshIdentity,
+    SshReason,
+    SshRejected,
+    SshRoute,
+    check_private_key,
+    host_port,
+)
+from unbounded.operations.reasons import CRD_OUTDATED_TEXT
 
 READ_EVERY_S: Final = 2.0
 READS_A_SECOND: Final = 20.0
@@ -30,6 +50,7 @@ CACHE_S: Final = 60.0  # in memory since the last request; longer for a Secret t
 PASSPHRASE: Final = "passphrase"  # noqa: S105  # the name of a key
 CERTIFICATE: Final = "ssh-certificate"
 _NO_IDENTITY: Final = SshIdentity(SecretStr(""), "")  # placeholder of a missing key, which is never offered
+_TRIES: Final = 10
 
 
 @dataclass
@@ -274,3 +295,88 @@ def _value(secret: core.Secret, where: str, key: str) -> str | None:
         return None if raw is None else raw.decode()
     except ValueError as error:
         raise Rejected(f"{where}, key {key}: is not text") from error
+
+
+class PinWriter:
+    """Writer of pins for one process, before a user key is offered; if another process pins first, its pin counts."""
+
+    def __init__(self, api: Api, machines: Cache[Machine], announce: EventSink) -> None:
+        self._api = api
+        self._status = StatusWriter(api, MACHINES, fields=("ssh",), cache=machines)
+        self._announce = announce
+
+    def of(self, machine: Machine) -> FirstUse:
+        """Return the callback that pins host keys in a login of this Machine."""
+
+        async def first_use(hop: SSHHop, fingerprint: str) -> None:
+            for _ in range(_TRIES):
+                try:
+                    return await self._pin(machine, hop, fingerprint)
+                except Conflict:
+                    continue
+            raise Transient(f"Machine {machine.name} changes too often; cannot store the {hop}'s key")
+
+        return first_use
+
+    async def _pin(self, machine: Machine, hop: SSHHop, fingerprint: str) -> None:
+        now = await self._api.get(MACHINES, machine.name)
+        if now.metadata.uid != machine.metadata.uid:
+            raise Stale(f"Machine {machine.name} has been replaced by another of its name")
+        known = pinned(now, hop)
+        if known is not None:
+            return _must_be(known, fingerprint, machine, hop)
+        field = "fingerprint" if hop == SSHHop.HOST else "bastionFingerprint"
+        written = await self._status.write(now, {"ssh": {field: fingerprint}})
+        if written is None or pinned(written, hop) != fingerprint:
+            raise Rejected(CRD_OUTDATED_TEXT)
+        words = (
+            f"machina trusts the {hop}'s SSH key {fingerprint} from now on: it is the first one that the "
+            f"{hop} presented"
+        )
+        self._announce(written, "Normal", "HostKeyTrusted", words)
+        return None
+
+
+def pinned(machine: Machine, hop: SSHHop) -> str | None:
+    ssh = machine.status.ssh
+    if ssh is None:
+        return None
+    return ssh.fingerprint if hop == SSHHop.HOST else ssh.bastion_fingerprint
+
+
+def _must_be(known: str, fingerprint: str, machine: Machine, hop: SSHHop) -> None:
+    if known != fingerprint:
+        words = f"the {hop} of Machine {machine.name} presents the key {fingerprint}, but {known} is trusted"
+        raise SshRejected(SshReason.HOST_KEY, hop, words, fingerprint=fingerprint)
+
+
+def is_refused(machine: Machine, hop: SSHHop, version: str) -> bool:
+    """Return whether this key was refused, and neither its Secret nor the Machine's spec has changed since."""
+    known = machine.status.ssh.refused if machine.status.ssh is not None else ()
+    return any(
+        one.hop == hop and one.secret_version == version and one.generation == machine.metadata.generation
+        for one in known
+    )
+
+
+def refused_message(hop: str) -> str:
+    until = "machina does not offer them again until the Secret or the Machine's spec changes"
+    return f"the {hop} rejected user name and key; {until}"
+
+
+def known_refusal(machine: Machine, key_version: str, bastion_version: str) -> SSHHop | None:
+    """Return the server on the route that has refused its key."""
+    hops = ((SSHHop.HOST, key_version), (SSHHop.BASTION, bastion_version))
+    return next((hop for hop, version in hops if version and is_refused(machine, hop, version)), None)
+
+
+def untrusted(machine: Machine, hop: SSHHop) -> str | None:
+    """Return the fingerprint of the last key that a server showed instead of the trusted one."""
+    known = machine.status.ssh.untrusted if machine.status.ssh is not None else ()
+    return next((one.fingerprint for one in known if one.hop == hop), None)
+
+
+def without_untrusted(machine: Machine, hop: SSHHop) -> list[dict[str, Any]]:
+    """Return status.ssh.untrusted for a patch, without the key of one server."""
+    known = machine.status.ssh.untrusted if machine.status.ssh is not None else ()
+    return [msgspec.to_builtins(one) for one in known if one.hop != hop]

@@ -18,8 +18,8 @@ from unbounded.api.names import ANNOTATION_MACHINE_UID, FINALIZER_RESET
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.api.phase import CurrentPhase
 from unbounded.machina.machines import conditions as report
+from unbounded.machina.machines.credentials import is_refused, known_refusal, pinned, refused_message, untrusted
 from unbounded.machina.machines.eligibility import last_reset
-from unbounded.machina.machines.host_key_pins import is_refused, known_refusal, pinned, refused_message, untrusted
 from unbounded.machina.machines.model import (
     Action,
     Attempt,

@@ -32,9 +32,9 @@ from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.machines import conditions as report
+from unbounded.machina.machines.credentials import untrusted, without_untrusted
 from unbounded.machina.machines.deletion import reset_manifest
 from unbounded.machina.machines.eligibility import address_of, joins_counted, last_reset
-from unbounded.machina.machines.host_key_pins import untrusted, without_untrusted
 from unbounded.machina.machines.model import (
     EXECUTOR,
     CreateAgentReset,

@@ -12,6 +12,7 @@ from unbounded.api.meta import Condition
 from unbounded.api.phase import machine_phase
 from unbounded.machina.machines import conditions as report
 from unbounded.machina.machines.conditions import end_of_attempt
+from unbounded.machina.machines.credentials import is_refused, refused_message, untrusted
 from unbounded.machina.machines.deletion import deletion, finalizer_actions, needs_ssh_key
 from unbounded.machina.machines.eligibility import (
     first_of,
@@ -25,7 +26,6 @@ from unbounded.machina.machines.eligibility import (
     next_attempt,
     reason_against,
 )
-from unbounded.machina.machines.host_key_pins import is_refused, refused_message, untrusted
 from unbounded.machina.machines.model import (
     Action,
     MachineObservation,

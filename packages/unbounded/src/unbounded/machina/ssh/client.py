@@ -17,13 +17,13 @@ import aiohappyeyeballs
 import asyncssh
 
 from unbounded.kube.tasks import DaemonThreads
-from unbounded.machina.ssh import failures, host_keys
+from unbounded.machina.ssh import failures, keys
 from unbounded.machina.ssh.failures import GREETING_BYTES, Greeting, NoSuchName, greeting
 from unbounded.machina.ssh.handshake import GreetedConnection, SshConnection, UntrustedHostKey, handshake
+from unbounded.machina.ssh.keys import KeyRing, UserKey
 from unbounded.machina.ssh.model import FirstUse, Hop, HostPort, Shell, SshLimits, SshRoute
 from unbounded.machina.ssh.pool import BastionPool
 from unbounded.machina.ssh.shell import RemoteShell
-from unbounded.machina.ssh.user_keys import KeyRing, UserKey
 
 # start on a name's next address if the previous one has not answered for this long (RFC 8305)
 NEXT_ADDRESS_S: Final = 0.25
@@ -191,7 +191,7 @@ class SshClient:
         """Log in to a server, which may show several host keys before a trusted one."""
         key = await self._keys.read(hop.identity, hop.name)
         async with self._handshake_limit.acquire((through.hop.at if through else None, hop.at)):
-            algorithms = host_keys.algorithms(hop.pins, known_kind=self._key_types.get(hop.pins.fingerprint or ""))
+            algorithms = keys.algorithms(hop.pins, known_kind=self._key_types.get(hop.pins.fingerprint or ""))
             untrusted: list[UntrustedHostKey] = []
             while True:
                 try:
@@ -199,10 +199,10 @@ class SshClient:
                 except UntrustedHostKey as other:
                     untrusted.append(other)
                     shown = [one.shown.kind for one in untrusted]
-                    algorithms = host_keys.other_algorithms(hop.pins, shown=shown, has=other.has)
+                    algorithms = keys.other_algorithms(hop.pins, shown=shown, has=other.has)
                     if not algorithms:
                         raise failures.host_key_changed(
-                            hop, shown=untrusted[0].shown.fingerprint, desired=host_keys.pinned_text(hop.pins)
+                            hop, shown=untrusted[0].shown.fingerprint, desired=keys.pinned_text(hop.pins)
                         ) from None
                 else:
                     self._cache_key_type(line)

@@ -16,13 +16,12 @@ from typing import Any, Final
 import asyncssh
 
 from unbounded.api.failures import Failure
-from unbounded.machina.ssh import failures, host_keys
+from unbounded.machina.ssh import failures, keys
 from unbounded.machina.ssh.failures import GREETING_BYTES, Greeting, greeting
-from unbounded.machina.ssh.host_keys import HostKey
+from unbounded.machina.ssh.keys import HostKey, UserKey
 from unbounded.machina.ssh.model import FirstUse, Hop, HostPort, SshLimits, SshReason
-from unbounded.machina.ssh.user_keys import UserKey
 
-SIGNATURES: Final = tuple(name for names in host_keys.KINDS.values() for name in names)
+SIGNATURES: Final = tuple(name for names in keys.KINDS.values() for name in names)
 CIPHERS: Final = (
     "aes128-gcm@openssh.com",  # one OpenSSL call per packet; ChaCha20 takes five
     "aes256-gcm@openssh.com",
@@ -95,7 +94,7 @@ class HandshakeClient(asyncssh.SSHClient):
         self._hop = hop
         self._key = key
         self._on_first_use = on_first_use
-        self._pinned = not host_keys.first_use(hop.pins)
+        self._pinned = not keys.first_use(hop.pins)
         self.logged_in: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.shown: HostKey | None = None
         self.is_trusted = False
@@ -108,7 +107,7 @@ class HandshakeClient(asyncssh.SSHClient):
         shown = HostKey(key.get_algorithm(), key.public_data)
         if self.shown is None:
             self.shown = shown
-            self.is_trusted = host_keys.trusted(self._hop.pins, shown)
+            self.is_trusted = keys.trusted(self._hop.pins, shown)
         return self.is_trusted and shown == self.shown
 
     async def public_key_auth_requested(self) -> list[asyncssh.SSHKeyPair] | None:

@@ -10,8 +10,8 @@ from typing import Generic, Protocol, TypeVar
 
 from unbounded.api.failures import Transient
 from unbounded.api.machine import SSHHop
-from unbounded.machina.ssh import failures, host_keys
-from unbounded.machina.ssh.host_keys import HostKey
+from unbounded.machina.ssh import failures, keys
+from unbounded.machina.ssh.keys import HostKey
 from unbounded.machina.ssh.model import FirstUse, Hop, HostPort, SshIdentity, SshReason, SshRejected, SshTransient
 
 
@@ -99,7 +99,7 @@ class BastionPool(Generic[L]):
             if (shared := self._usable(key, hop)) is not None:
                 self._retain(shared)
                 try:
-                    if host_keys.first_use(hop.pins):
+                    if keys.first_use(hop.pins):
                         await on_first_use(hop.name, shared.connection.host_key.fingerprint)
                 except BaseException:
                     self._release(shared)
@@ -115,11 +115,7 @@ class BastionPool(Generic[L]):
     def _usable(self, key: Key, hop: Hop) -> _Shared[L] | None:
         lines = self._connections.get(key, ())
         return next(
-            (
-                one
-                for one in lines
-                if not one.connection.closed and host_keys.trusted(hop.pins, one.connection.host_key)
-            ),
+            (one for one in lines if not one.connection.closed and keys.trusted(hop.pins, one.connection.host_key)),
             None,
         )
 

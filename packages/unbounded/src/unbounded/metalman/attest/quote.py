@@ -17,9 +17,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 from msgspec.structs import replace
 
-from unbounded.api.attestation import PCR_MEANING, PCRValue, QuotedBoot, accept_command, pcr_text
 from unbounded.api.conditions import ConditionReason, ConditionStatus
 from unbounded.api.machine import Machine
+from unbounded.api.machine_status import PCR_MEANING, PCRValue, QuotedBoot, accept_command, pcr_text
 from unbounded.api.names import PCRPolicy
 from unbounded.join.attestation import quote_nonce
 from unbounded.metalman.attest.tpm import HASHES, Algorithm, FieldReader, PublicArea

@@ -17,10 +17,10 @@ from typing import Any, Final
 import msgspec
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from unbounded.api.attestation import QuotedBoot
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType, set_condition
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.machine_status import QuotedBoot
 from unbounded.api.names import PCRPolicy
 from unbounded.api.operation import MachineOperation
 from unbounded.join.attestation import seal

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import msgspec
 
-from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.hardware import HardwareFacts
+from unbounded.api.machine_status import DiskErasureRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec.structs import replace
 
-from unbounded.api.erasure import DiskErasureRecord, ErasureState
-from unbounded.api.rescue import is_ssh_key
+from unbounded.api.machine_status import DiskErasureRecord, ErasureState, is_ssh_key
 from unbounded.metalman.hardware_bounds import bounded
 from unbounded.metalman.http.ports import CloudInitEvent, HardwareReport, ProgressReport, RescueReport
 from unbounded.metalman.tftp.protocol import normalized_name

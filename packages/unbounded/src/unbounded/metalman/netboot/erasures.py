@@ -15,9 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from unbounded.api.conditions import ConditionType
-from unbounded.api.erasure import DiskErasureRecord, ErasureState, merge_erasures
 from unbounded.api.hardware import DiskState, HardwareSource
 from unbounded.api.machine import MACHINES, Machine, NetbootMilestone
+from unbounded.api.machine_status import DiskErasureRecord, ErasureState, merge_erasures
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.api import Api, ApiError, Conflict, NotFound
 from unbounded.kube.clock import WallClock, rfc3339

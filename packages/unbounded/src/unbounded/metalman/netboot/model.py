@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
-from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.hardware import HardwareStatus
 from unbounded.api.machine import DiskErasure, LayoutRecord, Machine, NetbootMilestone
+from unbounded.api.machine_status import DiskErasureRecord, RescueSystem
 from unbounded.api.operation import MachineOperation
-from unbounded.api.rescue import RescueSystem
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.http.ports import NotReadyYet, ReportAnswer
 from unbounded.metalman.templates import TemplateContext

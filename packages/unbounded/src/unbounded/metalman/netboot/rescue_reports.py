@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from unbounded.api.machine import NetbootMilestone
+from unbounded.api.machine_status import RescueSystem, rescue_text
 from unbounded.api.operation import MachineOperation
-from unbounded.api.rescue import RescueSystem, rescue_text
 from unbounded.metalman.http.ports import ReportAnswer, RescueReport
 from unbounded.metalman.netboot.boot_requests import boot_record
 from unbounded.metalman.netboot.dependencies import BootVisit

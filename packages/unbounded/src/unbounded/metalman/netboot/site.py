@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from unbounded.api.conditions import ConditionType
-from unbounded.api.erasure import DiskErasureRecord
 from unbounded.api.hardware import HardwareSource
 from unbounded.api.machine import MACHINES, DiskErasure, LayoutRecord, Machine, NetbootMilestone
+from unbounded.api.machine_status import DiskErasureRecord
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.api import ApiError
 from unbounded.kube.clock import rfc3339

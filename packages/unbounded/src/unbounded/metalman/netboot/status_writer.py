@@ -28,8 +28,8 @@ from unbounded.api.conditions import (
     remove_condition,
     set_condition,
 )
-from unbounded.api.erasure import merge_erasures
 from unbounded.api.machine import MACHINES, Machine, NetbootMilestone, NetbootStatus
+from unbounded.api.machine_status import merge_erasures
 from unbounded.api.operation import OperationKind, OperationsStatus
 from unbounded.kube.api import Api, Conflict, InvalidObject, NotFound
 from unbounded.kube.cache import Cache
