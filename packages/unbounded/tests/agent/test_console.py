@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from unbounded.agent import INTERRUPTED
 from unbounded.agent.console import FAILED, NoImage, PreflightFailed, ProgressOutput, run_to_end
-from unbounded.agent.exits import INTERRUPTED
 from unbounded.api.failures import Rejected
 from unbounded.fetch.failures import NotPublished
 from unbounded.kube.logs import FIELDS

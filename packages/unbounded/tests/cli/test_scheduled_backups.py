@@ -26,8 +26,8 @@ from tests.support.waiting import eventually
 from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.names import NAMESPACE
 from unbounded.cli import child
+from unbounded.cli.backup_commands import file_name, outdated, time_of, write
 from unbounded.cli.backup_schedule import NAME, BackupMetrics, BackupSchedule
-from unbounded.cli.scheduled_backup import file_name, outdated, time_of, write
 from unbounded.cli.settings import BackupSettings
 from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
@@ -136,7 +136,7 @@ async def test_what_is_cut_off_leaves_nothing_that_looks_like_a_back_up(tmp_path
         left = 0
         for delay_s in (0.3, 0.5, 0.7, 0.9, 1.2):
             process = await asyncio.create_subprocess_exec(
-                *child.command("unbounded.cli.scheduled_backup", *arguments), stdout=asyncio.subprocess.DEVNULL
+                *child.command("unbounded.cli.backup_commands", *arguments), stdout=asyncio.subprocess.DEVNULL
             )
             await asyncio.sleep(delay_s)
             if process.returncode is None:

@@ -7,8 +7,8 @@ import asyncio
 import aiohttp
 import pytest
 
-from unbounded.kube.health import HealthServer
 from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.process import HealthServer
 
 
 async def test_readiness_names_what_is_missing() -> None:

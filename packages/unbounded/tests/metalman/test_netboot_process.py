@@ -18,8 +18,7 @@ from tests.support.waiting import eventually
 from unbounded.api.core import CONFIG_MAPS, SECRETS
 from unbounded.fetch.store import ImageStore
 from unbounded.fetch.web import Web
-from unbounded.kube.health import HealthCheck
-from unbounded.kube.process import Runtime, StartupError, running_caches
+from unbounded.kube.process import HealthCheck, Runtime, StartupError, running_caches
 from unbounded.metalman.controller import caches_of
 from unbounded.metalman.netboot_process import NetbootProcess
 from unbounded.metalman.settings import DhcpMode, MetalmanSettings, NetbootSettings

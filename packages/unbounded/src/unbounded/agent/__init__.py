@@ -20,3 +20,9 @@ provider.
     host_status   state of the host for a local user
     preflight/    checks that a host can become a node
 """
+
+from __future__ import annotations
+
+from typing import Final
+
+INTERRUPTED: Final = 130  # by a signal

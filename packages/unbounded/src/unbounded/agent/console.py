@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final, TextIO
 
-from unbounded.agent.exits import INTERRUPTED
+from unbounded.agent import INTERRUPTED
 from unbounded.api.conditions import ConditionReason
 from unbounded.api.failures import Failure, Rejected
 from unbounded.fetch.failures import NotPublished

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from unbounded.agent.exits import INTERRUPTED
+from unbounded.agent import INTERRUPTED
 from unbounded.kube.process_tuning import freeze_imports
 from unbounded.kube.settings import add_version
 

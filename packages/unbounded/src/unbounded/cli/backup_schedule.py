@@ -1,6 +1,6 @@
 """Scheduled back-ups of `unbounded up` into a folder, which should be on another machine.
 
-A separate process makes each back-up (`scheduled_backup`). The schedule kills a process that exceeds the time limit, as
+A separate process makes each back-up (`backup_commands`). The schedule kills a process that exceeds the time limit, as
 on a hung share. A failed back-up does not make the control plane unready. The failure is logged as an error, counted
 in /metrics, and shown in ConfigMap unbounded-kube/unbounded-backups until a back-up succeeds.
 """
@@ -24,7 +24,7 @@ from unbounded.api.core import CONFIG_MAPS, NAMESPACES
 from unbounded.api.failures import Failure
 from unbounded.api.names import NAMESPACE
 from unbounded.cli import child
-from unbounded.cli.scheduled_backup import BackupResult
+from unbounded.cli.backup_commands import BackupResult
 from unbounded.cli.settings import BackupSettings
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import rfc3339, utc_now
@@ -153,7 +153,7 @@ class BackupSchedule:
         settings = self._settings
         flags = ("--keep", str(settings.keep), *(("--elsewhere",) if self._elsewhere else ()))
         arguments = (str(self._data), str(settings.folder), self._identity, *flags)
-        command = self._command("unbounded.cli.scheduled_backup", *arguments)
+        command = self._command("unbounded.cli.backup_commands", *arguments)
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE
         )

@@ -7,8 +7,8 @@ objects; the components own the decisions.
 - `client` (`HttpApi`) on `wire`, `config`, `credentials`, `tls`: `Api` over HTTP.
 - `cache` (`Cache`), `workqueue` (`WorkQueue`), `controller` (`Controller`): the reconcile loop.
 - `status_writer` (`StatusWriter`): the writes of a status.
-- `lease` (`LeaderElection`), `events` (`EventRecorder`), `metrics`, `health`, `logs` (`Log`, `SecretStr`).
-- `epoch`: generations of a process; `process`: the frame of each process, and its end.
+- `lease` (`LeaderElection`), `events` (`EventRecorder`), `metrics`, `logs` (`Log`, `SecretStr`).
+- `epoch`: generations of a process; `process`: the frame of each process, its health server, and its end.
 - `settings`, `options`: flags; `clock`, `selectors`: small pure helpers; `durable`, `tasks`: files and threads.
 - `process_tuning`: the garbage collector and the limit of open files.
 

@@ -16,8 +16,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
+
+from aiohttp import web
 
 from unbounded.api.names import NAMESPACE
 from unbounded.kube.api import Api
@@ -27,21 +29,76 @@ from unbounded.kube.clock import WallClock, utc_now
 from unbounded.kube.config import ConfigError, find_config
 from unbounded.kube.epoch import SYSTEM, Predecessor, ProcessEpoch, new_identity, runtime_folder
 from unbounded.kube.events import EventRecorder
-from unbounded.kube.health import HealthCheck, HealthServer
 from unbounded.kube.lease import LeaderElection
 from unbounded.kube.logs import Log, configure
-from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.metrics import CONTENT_TYPE, ControllerMetrics
 from unbounded.kube.process_tuning import raise_gc_threshold
 from unbounded.kube.settings import HEARTBEAT_ALIVE, HEARTBEAT_S, HEARTBEAT_SERVING, Address, Election, ProcessSettings
 
 ELECTION: Final = Election()
-
-log = Log("process")
 FORCED_EXIT_STATUS: Final = 3  # exit status
 MAX_LOGGED: Final = 20
 STALLED_S: Final = 10.0
 _ASYNCIO: Final = str(Path(asyncio.__file__).parent)
+SHUTDOWN_S: Final = 1.0  # of the health server
 _WAITING_FILES: Final = frozenset({"taskgroups.py", "selectors.py"})
+
+HealthCheck = Callable[[], str | None]
+
+log = Log("process")
+
+
+class HealthServer:
+    """An async context manager that serves health and metrics; with `port` 0 it takes a free one and sets `port`.
+
+    /healthz answers as long as the event loop turns. /readyz answers 200 when every registered check returns None, and
+    else 503 with the messages of the failed checks.
+    """
+
+    def __init__(self, metrics: ControllerMetrics, *, host: str = "127.0.0.1", port: int = 0) -> None:
+        self.host = host
+        self.port = port
+        self._metrics = metrics
+        self._checks: dict[str, HealthCheck] = {}
+        self._runner: web.AppRunner | None = None
+
+    def check(self, name: str, check: HealthCheck) -> None:
+        """Register a readiness check: None when ready, else what is missing."""
+        self._checks[name] = check
+
+    def synced(self, name: str, event: asyncio.Event) -> None:
+        """Register a check that waits for an event, as `Cache.synced` is one."""
+        self.check(name, lambda: None if event.is_set() else "not synced")
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_get("/metrics", self._serve_metrics)
+        app.router.add_get("/healthz", self._serve_health)
+        app.router.add_get("/readyz", self._serve_readiness)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self.host, self.port)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        log.debug("serving health", host=self.host, port=self.port)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _serve_metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _serve_health(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def _serve_readiness(self, _: web.Request) -> web.Response:
+        missing = {name: why for name, check in self._checks.items() if (why := check()) is not None}
+        lines = [f"[-]{name}: {missing[name]}" if name in missing else f"[+]{name} ok" for name in self._checks]
+        return web.Response(text="\n".join([*lines, "not ready" if missing else "ok"]), status=503 if missing else 200)
 
 
 class StartupError(Exception):

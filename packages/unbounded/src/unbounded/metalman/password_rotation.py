@@ -25,13 +25,13 @@ from unbounded.api.operation import MachineOperation
 from unbounded.kube.api import Api, Forbidden, InvalidObject
 from unbounded.kube.logs import Log
 from unbounded.metalman.access import BmcAccess, next_key, redfish_of
-from unbounded.metalman.password_grant import grant_commands
 from unbounded.metalman.power import SETTLE_LIMIT_S, Table
 from unbounded.metalman.reasons import (
     CREDENTIALS_MISSING,
     CREDENTIALS_READ_ONLY,
     CREDENTIALS_SHARED,
     NEW_PASSWORD_REFUSED,
+    grant_commands,
 )
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
 from unbounded.metalman.redfish.ports import BmcAccount, BmcUser

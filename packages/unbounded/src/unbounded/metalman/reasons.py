@@ -1,8 +1,15 @@
-"""Reasons of operations on bare metal that have ended or wait, in addition to `unbounded.operations.reasons`."""
+"""Reasons of operations on bare metal that have ended or wait, in addition to `unbounded.operations.reasons`.
+
+`grant_commands` are the commands with which an administrator ends a wait for CredentialsReadOnly.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
+from unbounded.api.machine_spec import SecretKeySelector
+from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import BOOT_CONTESTED
 
 ADDRESS_INVALID: Final = "AddressInvalid"
@@ -78,3 +85,12 @@ MEANING: Final[Mapping[str, str]] = {
     RESCUE_NOT_STARTED: "The host fetched the loader, and the SSH server of the rescue system did not start in time.",
     TASK_FAILED: "The BMC accepted the action as a task, which failed.",
 }
+
+
+def grant_commands(reference: SecretKeySelector) -> tuple[str, str]:
+    """Return the commands that create the role and its binding."""
+    namespace, secret, role = reference.namespace, reference.name, f"metalman-{reference.name}"
+    return (
+        f"kubectl -n {namespace} create role {role} --verb=get,patch --resource=secrets --resource-name={secret}",
+        f"kubectl -n {namespace} create rolebinding {role} --role={role} --serviceaccount={NAMESPACE}:metalman",
+    )

@@ -10,7 +10,7 @@ from uuid import uuid5
 
 import msgspec
 
-from unbounded_lab.cloud.azure import images, lifecycle, request_checks, views
+from unbounded_lab.cloud.azure import lifecycle, request_checks, views
 from unbounded_lab.cloud.azure.changes import create, reimage, update
 from unbounded_lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS, AzureProblem, LoginProblem, json_reply, retry_after
 from unbounded_lab.cloud.azure.login import LoginEndpoint
@@ -32,6 +32,13 @@ from unbounded_lab.cloud.azure.model import (
 from unbounded_lab.cloud.azure.request_checks import CountedRequest as Counted
 from unbounded_lab.cloud.azure.request_checks import Throttling
 from unbounded_lab.cloud.azure.resources import NAMESPACE, AzureResources, not_found
+from unbounded_lab.cloud.azure.views import (
+    managed,
+    of_marketplace,
+    version_of_gallery,
+    versions_of_gallery,
+    versions_of_marketplace,
+)
 from unbounded_lab.cloud.frontend import CloudCall
 from unbounded_lab.cloud.history import CloudHistory
 from unbounded_lab.http import LabReply, LabRequest, Routes
@@ -452,27 +459,27 @@ def _get_availability_set(azure: Azure, call: ResourceManagerRequest) -> LabRepl
 
 
 def _get_image(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    return json_reply(images.of_marketplace(azure.estate, *call.names))
+    return json_reply(of_marketplace(azure.estate, *call.names))
 
 
 def _list_images(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    return json_reply(images.versions_of_marketplace(azure.estate, *call.names))
+    return json_reply(versions_of_marketplace(azure.estate, *call.names))
 
 
 def _get_own_image(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     location = azure.estate.groups[call.names[0].lower(), call.names[1].lower()]
-    return json_reply(images.managed(azure.estate, str(call.resource(f"{COMPUTE}/images")), location))
+    return json_reply(managed(azure.estate, str(call.resource(f"{COMPUTE}/images")), location))
 
 
 def _get_version(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     location = azure.estate.groups[call.names[0].lower(), call.names[1].lower()]
-    return json_reply(images.version_of_gallery(azure.estate, call.request.path, location))
+    return json_reply(version_of_gallery(azure.estate, call.request.path, location))
 
 
 def _list_versions(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     location = azure.estate.groups[call.names[0].lower(), call.names[1].lower()]
     image = call.request.path.rpartition("/")[0]
-    return _page(azure, call, images.versions_of_gallery(azure.estate, image, location))
+    return _page(azure, call, versions_of_gallery(azure.estate, image, location))
 
 
 def _in_gallery_of_others(call: ResourceManagerRequest) -> str:
@@ -483,12 +490,12 @@ def _in_gallery_of_others(call: ResourceManagerRequest) -> str:
 
 
 def _get_version_of_others(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    return json_reply(images.version_of_gallery(azure.estate, _in_gallery_of_others(call), call.names[1]))
+    return json_reply(version_of_gallery(azure.estate, _in_gallery_of_others(call), call.names[1]))
 
 
 def _list_versions_of_others(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     image = _in_gallery_of_others(call).rpartition("/")[0]
-    return _page(azure, call, images.versions_of_gallery(azure.estate, image, call.names[1]))
+    return _page(azure, call, versions_of_gallery(azure.estate, image, call.names[1]))
 
 
 def _get_group(azure: Azure, call: ResourceManagerRequest) -> LabReply:

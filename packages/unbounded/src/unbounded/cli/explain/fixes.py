@@ -22,7 +22,7 @@ from unbounded.cli.explain.fix_commands import (
 )
 from unbounded.cli.explain.links import PLUGIN, Fix
 from unbounded.metalman import reasons as metal
-from unbounded.metalman.password_grant import grant_commands
+from unbounded.metalman.reasons import grant_commands
 from unbounded.operations import reasons
 from unbounded.operations.record import run_of
 
