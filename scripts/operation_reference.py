@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -18,6 +19,7 @@ from unbounded.machineops.providers.azure import replacement_plan as azure
 from unbounded.machineops.providers.oci import replacement_plan as oci
 from unbounded.machineops.replacement import replace
 from unbounded.metalman.executor import PROCEDURES
+from unbounded.operations.disruption.stages import PROCEDURE as DISRUPTION
 from unbounded.operations.ownership import TABLE, ExecutorKind
 from unbounded.operations.parameters import DEADLINE_S
 from unbounded.operations.parameters import TABLE as PARAMETERS
@@ -161,6 +163,8 @@ def _stage(procedure: Procedure, name: str, stage: Stage) -> str:
     again = any(step.action and step.stage == name for (here, _), step in procedure.table.items() if here == name)
     attempts = f" Attempts: {stage.attempts or 'any number'}." if again else ""
     limit = f"{stage.limit_s:.0f} s{still}, then {_afterwards(stage)}"
+    if math.isinf(stage.limit_s):
+        limit = "no limit"
     head = _item(f"**{name}**: {limit}.{attempts} Cancel: {CANCEL[stage.cancel]}.")
     return head + "".join(_item(row, 1) for row in _next_steps(procedure, name))
 
@@ -184,6 +188,15 @@ def actions() -> str:
     return _table(("action", "when its outcome is open"), (row(*item) for item in known.items()))
 
 
+def disruptions() -> str:
+    intro = (
+        "The stages of `status.disruption` of a Machine. An operation starts in Drained. Waiting ends without a record "
+        "where\nnothing is requested any more; Returning ends once the Node is back.\n\n"
+        "![Stages of a disruption](../pictures/disruption.svg)\n\n"
+    )
+    return intro + _stages_of(DISRUPTION)
+
+
 SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "Executors": ownership,
     "Evidence": evidence,
@@ -192,4 +205,5 @@ SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "Actions": actions,
     "Stages": stages,
     "Stages in clouds": clouds,
+    "Disruptions": disruptions,
 }

@@ -11,6 +11,7 @@ from scripts.state_pictures import picture_name, procedure_picture
 from unbounded.api.machine import MachinePhase
 from unbounded.api.operation import OperationPhase
 from unbounded.machineops.providers.azure import replacement_plan as azure
+from unbounded.operations.disruption.stages import PROCEDURE as DISRUPTION
 
 FOLDER: Final = "docs/pictures"
 
@@ -22,6 +23,7 @@ def files() -> Mapping[str, str]:
     tables = {
         picture_name(kind, executor): procedure_picture(f"{kind} ({executor})", one) for kind, executor, one in made
     }
+    tables["disruption"] = procedure_picture("The disruption of a Node", DISRUPTION)
     return {f"{FOLDER}/{name}.svg": svg for name, svg in (drawn | tables).items()}
 
 

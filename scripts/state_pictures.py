@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -71,7 +72,7 @@ def named(facts: list[str], procedure: Procedure) -> str:
 
 def _card(procedure: Procedure, name: str, stage: Stage) -> Card:
     rows = [_row(_short(facts, procedure), name, step) for facts, step in ways(procedure, name)]
-    limit = f"limit {stage.limit_s:g} s"
+    limit = "no limit" if math.isinf(stage.limit_s) else f"limit {stage.limit_s:g} s"
     if stage.on_timeout is not None:
         rows.append(_row(limit, name, stage.on_timeout, dashed=True))
     elif stage.cleanup_stage is not None:

@@ -71,12 +71,6 @@ ELSEWHERE: Final[Mapping[tuple[str, str, str, str], str]] = {
     ("machina", "default", "events", "patch"): _TWICE,
     (
         "machina",
-        "kube-node-lease",
-        "leases",
-        "get",
-    ): "tests/operations/test_rules_end.py: a silent agent",
-    (
-        "machina",
         "kube-system",
         "secrets",
         "get",
@@ -200,6 +194,7 @@ def test_what_is_used_elsewhere_is_used_by_tests_that_there_are() -> None:
 @pytest.mark.soak
 async def test_every_right_is_used(served: Served, asked: list[tuple[str, AuthAttributes]]) -> None:
     await stories.test_the_controllers_need_no_more_than_their_rights(served, [])
+    await stories.test_a_drained_reboot_needs_no_more_than_the_rights_of_machina(served, [])
     await stories.test_machina_sets_a_host_up_and_resets_it_with_its_rights(served, [])
     await configurations(served)
     unused = {

@@ -46,6 +46,7 @@ pytestmark = pytest.mark.slow
 
 OURS = "/apis/unbounded-cloud.io/v1alpha3"
 OPERATIONS = f"{OURS}/machineoperations"
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 ACCOUNT = "system:serviceaccount:unbounded-kube:"
 
 
@@ -143,6 +144,66 @@ async def test_the_controllers_need_no_more_than_their_rights(
             return (await admin.get("/api/v1/namespaces/default/events"))["items"]
 
         await eventually(announced, within_s=30)
+    assert refused == []
+
+
+async def with_pods(admin: Client, node: str) -> None:
+    """A Node that is Ready, with a pod that a budget keeps, and one that nothing keeps."""
+    await admin.create("/api/v1/nodes", {"metadata": {"name": node}})
+    status = {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}
+    await admin.merge(f"/api/v1/nodes/{node}/status", {"status": status | {"nodeInfo": {"bootID": "first"}}})
+    owner = await admin.create("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "owner"}})
+    owners = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}]
+    for name in ("kept", "free"):
+        meta = {
+            "name": name,
+            "labels": {"app": name},
+            "ownerReferences": [one | {"controller": True} for one in owners],
+        }
+        spec = {"nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [{"name": "a", "image": "a"}]}
+        await admin.create("/api/v1/namespaces/default/pods", {"metadata": meta, "spec": spec})
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        await admin.merge(f"/api/v1/namespaces/default/pods/{name}/status", {"status": ready})
+    budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}
+    await admin.create(f"{BUDGETS}", {"metadata": {"name": "keeps"}, "spec": budget})
+
+
+async def test_a_drained_reboot_needs_no_more_than_the_rights_of_machina(
+    served: tuple[ApiServer, Client], refused: list[tuple[str, AuthAttributes]]
+) -> None:
+    server, admin = served
+    async with LabBmc(boot_s=0.2, shutdown_s=0.2) as bmc, controllers(server):
+        await admin.create("/api/v1/namespaces/unbounded-kube/secrets", secret(bmc))
+        (machine,) = machines(bmc)
+        await admin.create(f"{OURS}/machines", machine)
+        name = machine["metadata"]["name"]
+        await with_pods(admin, name)
+        drained = {"machineRef": name, "operationKind": "HostReboot", "drain": {"mode": "Always"}}
+        await admin.create(OPERATIONS, operation("drained", drained))
+
+        async def blocked() -> bool:
+            status = (await admin.get(f"{OPERATIONS}/drained")).get("status", {})
+            text = status.get("message", "")
+            return "default/kept is blocked" in text and "PodDisruptionBudget default/keeps" in text
+
+        await eventually(blocked, within_s=60)
+        pods = (await admin.get("/api/v1/namespaces/default/pods"))["items"]
+        assert [one["metadata"]["name"] for one in pods] == ["kept"]
+        node = await admin.get(f"/api/v1/nodes/{name}")
+        assert node["spec"]["unschedulable"]
+        await admin.ask("DELETE", f"{BUDGETS}/keeps")
+        done = await ended(admin, "drained")
+        assert done["status"]["phase"] == "Complete", done["status"]
+        assert (await admin.get("/api/v1/namespaces/default/pods"))["items"] == []
+        await admin.merge(f"/api/v1/nodes/{name}/status", {"status": {"nodeInfo": {"bootID": "second"}}})
+
+        async def returned() -> bool:
+            node = await admin.get(f"/api/v1/nodes/{name}")
+            states = {one["status"] for one in node["status"]["conditions"] if one["type"] != "Ready"}
+            record = (await admin.get(f"{OURS}/machines/{name}"))["status"].get("disruption")
+            return record is None and "unschedulable" not in node["spec"] and states == {"False"}
+
+        await eventually(returned, within_s=60)
     assert refused == []
 
 

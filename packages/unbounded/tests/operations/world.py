@@ -441,7 +441,7 @@ async def run_engine(
     )
     if subscribe is not None:
         subscribe(engine.wake_machine)
-    await _live(engine.run, caches.followed)
+    await live(engine.run, caches.followed)
 
 
 async def steward_of(api: Api, announce: EventSink = no_events, absences: ExecutorHealth | None = None) -> None:
@@ -453,10 +453,10 @@ async def steward_of(api: Api, announce: EventSink = no_events, absences: Execut
         pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
     )
     steward = Supervisor(api, caches, emit_event=announce, absences=absences, now=virtual_now)
-    await _live(steward.run, (caches.operations, caches.machines, caches.nodes, caches.pause))
+    await live(steward.run, (caches.operations, caches.machines, caches.nodes, caches.pause))
 
 
-async def _live(run: Callable[[], Any], caches: tuple[Cache[Any], ...]) -> None:
+async def live(run: Callable[[], Any], caches: tuple[Cache[Any], ...]) -> None:
     async with asyncio.TaskGroup() as tasks:
         for cache in caches:
             tasks.create_task(cache.run())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import msgspec
 
@@ -83,11 +84,22 @@ class Node(Object, frozen=True, kw_only=True):
         return next((c for c in self.status.conditions if c.type == "Ready"), None)
 
 
+class PodVolume(ApiStruct, frozen=True, kw_only=True):
+    name: str = ""
+    empty_dir: dict[str, Any] | None = None
+
+
+class PodSpec(ApiStruct, frozen=True, kw_only=True):
+    node_name: str = ""
+    volumes: tuple[PodVolume, ...] = ()
+
+
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
     phase: str = ""
 
 
 class Pod(Object, frozen=True, kw_only=True):
+    spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
@@ -211,6 +223,23 @@ SERVICE_ACCOUNTS: Final = Kind("", "v1", "ServiceAccount", "serviceaccounts", Se
 TOKEN_REQUESTS: Final = Kind("authentication.k8s.io", "v1", "TokenRequest", "serviceaccounts/token", TokenRequest)
 NODES: Final = Kind("", "v1", "Node", "nodes", Node)
 PODS: Final = Kind("", "v1", "Pod", "pods", Pod, namespaced=True)
+
+
+@dataclass(frozen=True)
+class EvictionKind(Kind[Object]):
+    """The evictions of one pod. The server takes them at a subresource of the pod, and answers with a Status."""
+
+    pod: str = ""
+
+    def path(self, _name: str = "", *, namespace: str = "", subresource: str = "eviction") -> str:
+        return PODS.path(self.pod, namespace=namespace, subresource=subresource)
+
+
+def evictions_of(pod: str) -> EvictionKind:
+    """Return the resource in which an eviction of the pod is created."""
+    return EvictionKind("policy", "v1", "Eviction", "pods/eviction", Object, namespaced=True, pod=pod)
+
+
 EVENTS: Final = Kind("", "v1", "Event", "events", Event, namespaced=True)
 LEASES: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases", Lease, namespaced=True)
 CERTIFICATE_REQUESTS: Final = Kind(

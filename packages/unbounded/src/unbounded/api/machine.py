@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
+from unbounded.api.disruption import DisruptionStatus
 from unbounded.api.fields import (
     MAX_EVIDENCE,
     SHA256,
@@ -418,6 +419,10 @@ class MachineStatus(ApiStruct, frozen=True, kw_only=True):
     configuration: Annotated[ConfigurationStatus | None, Field("Configuration that the Node was created from.")] = None
     active_operation: Annotated[
         ActiveOperation | None, Field("Lock of the Machine: the one operation that may act on it.")
+    ] = None
+    disruption: Annotated[
+        DisruptionStatus | None,
+        Field("Disruption of the Node: its drain, and its return. Absent where none is requested or in progress."),
     ] = None
     recent_operations: Annotated[
         tuple[RecentOperation, ...],

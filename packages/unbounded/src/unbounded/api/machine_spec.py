@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
+from unbounded.api.disruption import MaintenanceSpec
 from unbounded.api.fields import (
     RELEASE_VERSION,
     SHA256,
@@ -396,3 +397,4 @@ class MachineSpec(ApiStruct, frozen=True, kw_only=True):
             "false, the deletion leaves the host as it is."
         ),
     ] = False
+    maintenance: Annotated[MaintenanceSpec | None, Field("Maintenance by people.")] = None

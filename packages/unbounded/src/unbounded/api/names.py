@@ -27,6 +27,7 @@ ANNOTATION_MACHINE_UID: Final = f"{GROUP}/machine-uid"
 ANNOTATION_MIGRATED_FROM: Final = f"{GROUP}/migrated-from"
 ANNOTATION_SUCCESSOR: Final = f"{GROUP}/successor"
 ANNOTATION_NODE_APPLIED: Final = f"{GROUP}/applied"
+ANNOTATION_CORDONED_BY: Final = f"{GROUP}/cordoned-by"
 
 GROUP_BOOTSTRAP: Final = "system:bootstrappers:unbounded-agent-daemons"  # of every agent's bootstrap token
 GROUP_AGENTS: Final = "unbounded-agent-daemons"  # of agents' own certificates
@@ -46,6 +47,7 @@ CONFIGMAP_OPERATIONS: Final = "unbounded-operations"
 CONFIGMAP_RELEASES: Final = "unbounded-releases"
 CONFIGMAP_MIGRATION: Final = "unbounded-migration"
 LEASE_SUPERVISOR: Final = "unbounded-operations"
+LEASE_DISRUPTION: Final = "unbounded-disruption"
 
 # Labels, annotations and finalizers: the objects that carry them, and their meaning.
 MARKS: Final[Mapping[str, tuple[str, str]]] = {
@@ -90,6 +92,11 @@ MARKS: Final[Mapping[str, tuple[str, str]]] = {
     ANNOTATION_NODE_APPLIED: (
         "Node",
         "JSON with the Machine's labels and taints that machina has set on the Node, and may remove.",
+    ),
+    ANNOTATION_CORDONED_BY: (
+        "Node",
+        "UID of the operation, or of the Machine in maintenance, that the Node is cordoned for. Only such a cordon is "
+        "removed at the end.",
     ),
     FINALIZER_RESET: ("Machine", "The deletion of a Machine with resetOnDelete resets its host first."),
     FINALIZER_HOST_OPERATION: (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
+from unbounded.api.disruption import OperationDrain
 from unbounded.api.fields import (
     MAX_EVIDENCE,
     ApiStruct,
@@ -67,6 +68,16 @@ class OperationKind(StrEnum):
     def is_out_of_band(self) -> bool:
         """Return whether the kind acts through a cloud or a BMC: without the host's agent, and on it or on its BMC."""
         return self.is_host or self.needs_bmc
+
+    @property
+    def is_disruptive(self) -> bool:
+        """Return whether the kind interrupts the pods of the Node."""
+        return self not in (
+            OperationKind.HOST_POWER_ON,
+            OperationKind.AGENT_UPGRADE,
+            OperationKind.BMC_RESET,
+            OperationKind.BMC_ROTATE_PASSWORD,
+        )
 
 
 class OperationPhase(StrEnum):
@@ -271,6 +282,10 @@ class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
             max_properties=32,
         ),
     ] = {}
+    drain: Annotated[
+        OperationDrain | None,
+        Field("Drain of the Node before an operation of a kind that interrupts its pods."),
+    ] = None
     ttl_seconds_after_finished: Annotated[
         Int32 | None,
         Field(

@@ -399,6 +399,7 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
                 "machineRef",
                 "machineSelector",
                 "parameters",
+                "drain",
                 "startDeadlineSeconds",
                 "maxConcurrent",
                 "maxFailures",

@@ -163,6 +163,10 @@ class ServerBusy(ApiError, Transient):
     retry_after_s: float | None = None
 
 
+class EvictionBlocked(ApiError, Transient):
+    """429 with cause DisruptionBudget: a PodDisruptionBudget allows no eviction of the pod now."""
+
+
 class ServerError(ApiError, Uncertain):
     """Another 5xx: a write may have been done."""
 

@@ -13,6 +13,7 @@ from unbounded.kube.api import (
     ApiError,
     Conflict,
     EventType,
+    EvictionBlocked,
     Expired,
     Forbidden,
     InvalidObject,
@@ -205,6 +206,8 @@ def error_from(body: bytes, *, code: int, writing: bool, what: str = "") -> ApiE
     kind: type[ApiError]
     if code == 409 and reason == "AlreadyExists":
         kind = AlreadyExists
+    elif code == 429 and _has_cause(status, "DisruptionBudget"):
+        kind = EvictionBlocked
     elif code in _BY_CODE:
         kind = _BY_CODE[code]
     elif code < 500:
@@ -214,6 +217,11 @@ def error_from(body: bytes, *, code: int, writing: bool, what: str = "") -> ApiE
     return kind(
         message if status else f"{what}: {message}" if what else message, code=code, reason=reason, status=status
     )
+
+
+def _has_cause(status: dict[str, Any], reason: str) -> bool:
+    causes = (status.get("details") or {}).get("causes") or ()
+    return any(cause.get("reason") == reason for cause in causes)
 
 
 def _status(body: bytes) -> dict[str, Any]:

@@ -15,7 +15,13 @@ from typing import Any, Final, NoReturn
 from unbounded.api.core import CERTIFICATE_REQUESTS, CONFIG_MAPS, NODES, CertificateRequest, ConfigMap, Node
 from unbounded.api.failures import Failure
 from unbounded.api.machine import MACHINES, Machine
-from unbounded.api.names import CONFIGMAP_OPERATIONS, CONFIGMAP_RELEASES, LEASE_SUPERVISOR, NAMESPACE
+from unbounded.api.names import (
+    CONFIGMAP_OPERATIONS,
+    CONFIGMAP_RELEASES,
+    LEASE_DISRUPTION,
+    LEASE_SUPERVISOR,
+    NAMESPACE,
+)
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.join.facts import FactsFollower
 from unbounded.join.release_key import PUBLISHED, fingerprint, pem_of, published_key
@@ -54,6 +60,7 @@ from unbounded.operations.caches import (
     by_parent,
     node_by_machine,
 )
+from unbounded.operations.disruption.controller import DrainController, first_disruption
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.ownership import ExecutorHealth
 from unbounded.operations.supervisor import Supervisor
@@ -128,9 +135,10 @@ async def run(
     settings = settings or ProvisioningSettings()
 
     async def lead(caches: MachinaCaches) -> None:
-        await runtime.lead(
-            LEASE_SUPERVISOR, MachinaTerm(runtime, caches, metrics, machine_metrics, settings, absences).run
-        )
+        term = MachinaTerm(runtime, caches, metrics, machine_metrics, settings, absences)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(runtime.lead(LEASE_SUPERVISOR, term.run), name="machina")
+            group.create_task(_lead_disruptions(runtime, caches), name="disruptions")
 
     if caches is not None:
         await lead(caches)
@@ -138,6 +146,24 @@ async def run(
     caches = create_machina_caches(runtime.api)
     async with running_caches(runtime, *caches.each()):
         await lead(caches)
+
+
+async def _lead_disruptions(runtime: Runtime, caches: MachinaCaches) -> None:
+    """Run the controller of disruptions whenever this process leads, from the first request of a disruption on."""
+
+    async def run(epoch: ProcessEpoch) -> None:
+        controller = DrainController(
+            runtime.api,
+            caches.steward,
+            epoch=epoch,
+            emit_event=event_sink(runtime.events),
+            now=runtime.now,
+            loop_metrics=runtime.metrics,
+        )
+        await controller.run()
+
+    await first_disruption(caches.steward)
+    await runtime.lead(LEASE_DISRUPTION, run)
 
 
 class MachinaTerm:

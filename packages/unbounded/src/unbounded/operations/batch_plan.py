@@ -118,6 +118,8 @@ def child_manifest(parent: MachineOperation, machine: str) -> dict[str, Any]:
     }
     if parent.spec.parameters:
         spec["parameters"] = dict(parent.spec.parameters)
+    if parent.spec.drain is not None:
+        spec["drain"] = msgspec.to_builtins(parent.spec.drain)
     if parent.spec.deadline_seconds is not None:
         spec["deadlineSeconds"] = parent.spec.deadline_seconds
     labels = {LABEL_PARENT: parent.name if len(parent.name) <= 63 else parent.metadata.uid}

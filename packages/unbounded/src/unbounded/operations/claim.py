@@ -19,6 +19,7 @@ from unbounded.operations.gates import (
     NO_PROGRESS_S,
     Gate,
     closed_gate,
+    disruption_gate,
     is_host,
     is_recreation,
     paused,
@@ -77,7 +78,7 @@ class ClaimCheck:
             if not is_lock or not await self._is_lock_free(gate, target, state):
                 return gate
         gate = None if watched is not None else paused(machine, await self._pause())
-        return gate or self._executor.claim_gate(operation, machine)
+        return gate or disruption_gate(operation, machine) or self._executor.claim_gate(operation, machine)
 
     def recheck_s(self, gate: Gate, target: Target, state: OperationState) -> float | None:
         """Return the seconds until the next check of a gate that no event may open; None where an event opens it."""

@@ -1,4 +1,4 @@
-"""Gates of a claim: pause, older operations, and the Machine's lock. The closed gate is the wait reason."""
+"""Gates of a claim: pause, older operations, the Machine's lock, its drain. The closed gate is the wait reason."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from typing import Final
 
 from unbounded.api.conditions import ConditionType
 from unbounded.api.core import ConfigMap
+from unbounded.api.disruption import DisruptionStage, DrainMode
 from unbounded.api.machine import NODE_RECREATION, ActiveOperation, Machine
-from unbounded.api.names import ANNOTATION_MACHINE_UID, ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, FINALIZER_RESET
+from unbounded.api.names import (
+    ANNOTATION_MACHINE_UID,
+    ANNOTATION_PAUSED,
+    CONFIGMAP_OPERATIONS,
+    FINALIZER_RESET,
+    LEASE_DISRUPTION,
+)
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations import reasons
 from unbounded.operations.ownership import bmc_of
@@ -55,12 +62,61 @@ def closed_gate(
         pause: ConfigMap `unbounded-operations`, when there is one.
         sharing: other Machines with the same BMC and system.
     """
+    return grant_gate(operation, machine, others, pause, sharing) or disruption_gate(operation, machine)
+
+
+def grant_gate(
+    operation: MachineOperation,
+    machine: Machine,
+    others: Iterable[MachineOperation],
+    pause: ConfigMap | None,
+    sharing: Iterable[Machine] = (),
+) -> Gate | None:
+    """Return the first gate that blocks the operation beside that of its disruption, which is granted after it."""
     return (
         paused(machine, pause)
         or _older(operation, machine, others)
         or _lock_held(operation, machine, others)
         or target_in_use(operation, machine, sharing)
     )
+
+
+def needs_grant(operation: MachineOperation, machine: Machine) -> bool:
+    """Return whether the operation starts only once the disruption controller lets it."""
+    if not OperationKind(operation.spec.operation_kind).is_disruptive:
+        return False
+    mode = DrainMode.AUTO if operation.spec.drain is None else operation.spec.drain.mode
+    return mode == DrainMode.ALWAYS or (mode == DrainMode.AUTO and in_maintenance(machine))
+
+
+def in_maintenance(machine: Machine) -> bool:
+    return machine.spec.maintenance is not None and machine.spec.maintenance.enabled
+
+
+def disruption_gate(operation: MachineOperation, machine: Machine) -> Gate | None:
+    """Return the gate of an operation that needs a drained Node; it depends on the Machine alone.
+
+    Within the maintenance of its Machine, an operation needs no grant of its own.
+    """
+    if not needs_grant(operation, machine):
+        return None
+    disruption = machine.status.disruption
+    if disruption is None:
+        text = f"the drain of Node {machine.name} has not started: waiting for the disruption controller of machina"
+        return Gate(reasons.WAITING_FOR_DRAIN, text, f"Lease {LEASE_DISRUPTION}")
+    if disruption.holder.uid in (operation.metadata.uid, machine.metadata.uid) and disruption.stage in _DRAINED:
+        return None
+    text = disruption.message or f"{disruption.holder} is in stage {disruption.stage}"
+    return Gate(disruption.reason or reasons.WAITING_FOR_DRAIN, text, disruption.held_by or f"Node {machine.name}")
+
+
+def rests_deadline(gate: Gate) -> bool:
+    """Return whether startDeadlineSeconds rests behind the gate: a drain has a limit of its own."""
+    return gate.reason in _RESTING
+
+
+_DRAINED: Final = frozenset({DisruptionStage.DRAINED, DisruptionStage.WORKING})
+_RESTING: Final = frozenset({reasons.WAITING_FOR_DRAIN, reasons.WAITING_FOR_HOLD, reasons.FOREIGN_MAINTENANCE})
 
 
 def starts_on(operation: MachineOperation, machine: Machine) -> bool:

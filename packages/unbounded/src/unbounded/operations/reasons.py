@@ -14,6 +14,7 @@ CANCELLED: Final = workflow.CANCELLED
 CRD_OUTDATED: Final = "CRDOutdated"
 CRD_OUTDATED_TEXT: Final = "the CRDs on the server are older than this controller and drop fields: apply deploy/crd/"
 DEADLINE_EXCEEDED: Final = workflow.DEADLINE_EXCEEDED
+DRAIN_TIMED_OUT: Final = "DrainTimedOut"
 EXECUTOR_LOST: Final = "ExecutorLost"
 INTERNAL_ERROR: Final = "InternalError"
 INVALID_PARAMETERS: Final = "InvalidParameters"
@@ -34,6 +35,8 @@ UNSUPPORTED_OPERATION: Final = "UnsupportedOperation"
 UNSUPPORTED_TARGET: Final = "UnsupportedTarget"
 
 # Waits
+EXECUTOR_SILENT: Final = "ExecutorSilent"
+FOREIGN_MAINTENANCE: Final = "ForeignMaintenance"
 IN_PROGRESS: Final = workflow.IN_PROGRESS
 NO_ANSWER: Final = workflow.NO_ANSWER
 PAUSED: Final = "Paused"
@@ -41,7 +44,9 @@ PROVIDER_NOT_SERVED: Final = "ProviderNotServed"
 SETTLING: Final = workflow.SETTLING
 SLOT_HELD: Final = "SlotHeld"
 TARGET_IN_USE: Final = "TargetInUse"
+WAITING_FOR_DRAIN: Final = "WaitingForDrain"
 WAITING_FOR_EXECUTOR: Final = "WaitingForExecutor"
+WAITING_FOR_HOLD: Final = "WaitingForHold"
 WAITING_FOR_MACHINE: Final = "WaitingForMachine"
 WAITING_FOR_OLDER: Final = "WaitingForOlderOperation"
 WAITING_FOR_TARGETS: Final = "WaitingForTargets"
@@ -57,6 +62,9 @@ MEANING: Final[Mapping[str, str]] = {
     CANCELLED: "The user cancelled the operation.",
     CRD_OUTDATED: "The CRDs on the server are older than the controller: apply deploy/crd/.",
     DEADLINE_EXCEEDED: "The operation did not complete within deadlineSeconds of the claim.",
+    DRAIN_TIMED_OUT: (
+        "The Node was not drained within drain.timeoutSeconds. The message names the pods that are left."
+    ),
     EXECUTOR_LOST: (
         "The executor was silent past the deadline, or when the user abandoned the operation. The result is unknown."
     ),
@@ -78,13 +86,19 @@ MEANING: Final[Mapping[str, str]] = {
     UNSUPPORTED_OPERATION: "The executor does not support this kind.",
     UNSUPPORTED_TARGET: "No executor supports this kind on this Machine.",
     IN_PROGRESS: "The operation is in progress.",
+    EXECUTOR_SILENT: (
+        "The Node was drained, and no executor started the operation. The Node is usable until the next attempt."
+    ),
+    FOREIGN_MAINTENANCE: "The drain waits for the end of another controller's maintenance of the Node.",
     NO_ANSWER: "The operation waits for an answer, for example of the BMC. As a final reason: no answer came.",
     PAUSED: "The operation waits until the pause annotation is removed.",
     PROVIDER_NOT_SERVED: "No process serves the Machine's provider. The message names what is missing, and the fix.",
     SETTLING: "The operation waits until calls of an earlier controller can no longer arrive.",
     SLOT_HELD: "The operation waits for the holder of the Machine's lock.",
     TARGET_IN_USE: "The operation waits for an operation on another Machine that names the same BMC and device.",
+    WAITING_FOR_DRAIN: "The operation waits until the Node is drained.",
     WAITING_FOR_EXECUTOR: "The operation waits for an executor to claim it.",
+    WAITING_FOR_HOLD: "The drain waits for an annotation hold.unbounded-cloud.io/… of the Node to be removed.",
     WAITING_FOR_MACHINE: "The operation waits for the Machine to exist, or for the end of its deletion.",
     WAITING_FOR_OLDER: "The operation waits for an older operation on the same Machine.",
     WAITING_FOR_TARGETS: "The targets of a selector operation are in progress.",

@@ -16,7 +16,16 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.operations import reasons
-from unbounded.operations.gates import NO_PROGRESS_S, closed_gate, is_host, is_meant_for, order, starts_on
+from unbounded.operations.disruption.holders import drain_failure, silent_s
+from unbounded.operations.gates import (
+    NO_PROGRESS_S,
+    closed_gate,
+    is_host,
+    is_meant_for,
+    order,
+    rests_deadline,
+    starts_on,
+)
 from unbounded.operations.ownership import Unavailability, executor_name, executor_of, why_nobody
 from unbounded.operations.parameters import deadline_s, invalid
 
@@ -231,9 +240,13 @@ def _unclaimed(view: SupervisorView) -> SupervisorAction:
     overtaken_by = _overtaken(view)
     if overtaken_by is not None:
         return EndOperation(reasons.PREEMPTED, _overtaken_text(overtaken_by))
-    left_s = operation.spec.start_deadline_seconds - view.ages.created_s
+    if (failure := drain_failure(operation, view.machine)) is not None:
+        return EndOperation(reasons.DRAIN_TIMED_OUT, failure)
+    wasted_s = silent_s(operation, view.machine)
+    waited_s = view.ages.created_s if wasted_s is None else wasted_s  # the deadline rests for the drain
+    left_s = operation.spec.start_deadline_seconds - waited_s
     wait = _wait(view, view.machine, kind, left_s)
-    if left_s <= 0:
+    if left_s <= 0 and wait.until_s is not None:
         limit_s = operation.spec.start_deadline_seconds
         return EndOperation(
             reasons.NOT_STARTED, f"not started within {limit_s} s (spec.startDeadlineSeconds): {wait.text}"
@@ -256,6 +269,8 @@ def _without_machine(view: SupervisorView) -> SupervisorAction:
 
 def _wait(view: SupervisorView, machine: Machine, kind: OperationKind, left_s: float) -> ReportWait:
     gate = closed_gate(view.operation, machine, view.others, view.pause, view.sharing)
+    if gate is not None and rests_deadline(gate):
+        return ReportWait(gate.reason, gate.text, gate.held_by, None, None)
     if gate is not None:
         return ReportWait(gate.reason, gate.text, gate.held_by, left_s, left_s)
     if not starts_on(view.operation, machine):

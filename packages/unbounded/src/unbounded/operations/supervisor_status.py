@@ -26,7 +26,13 @@ from unbounded.operations.supervisor_plan import EndOperation, ReportWait, has_f
 
 _ENDED_FOR_AN_EXECUTOR: Final = frozenset({reasons.EXECUTOR_LOST, reasons.PREEMPTED})
 _FOR_THE_MACHINES_SAKE: Final = frozenset(
-    {reasons.UNSUPPORTED_TARGET, reasons.INVALID_PARAMETERS, reasons.MACHINE_NOT_FOUND, reasons.TARGET_CHANGED}
+    {
+        reasons.DRAIN_TIMED_OUT,
+        reasons.INVALID_PARAMETERS,
+        reasons.MACHINE_NOT_FOUND,
+        reasons.TARGET_CHANGED,
+        reasons.UNSUPPORTED_TARGET,
+    }
 )
 
 log = Log("supervisor")

@@ -185,6 +185,7 @@ def machine_status(status: Raw, versions: Mapping[str, str], generations: Mappin
             ones.
     """
     changed: Raw = regenerated(status, generations)
+    changed.pop("disruption", None)  # its Node is one of the source
     ssh, redfish = dict(changed.get("ssh", {})), dict(changed.get("redfish", {}))
     if "refused" in ssh:
         ssh["refused"] = [one for old in ssh["refused"] if (one := _refused(old, versions))]

@@ -9,7 +9,7 @@ from typing import Any, Final
 from unbounded.api.core import LEASES, Lease
 from unbounded.api.failures import Rejected
 from unbounded.api.machine import Machine
-from unbounded.api.names import LEASE_SUPERVISOR, NAMESPACE
+from unbounded.api.names import LEASE_DISRUPTION, LEASE_SUPERVISOR, NAMESPACE
 from unbounded.kube.api import AlreadyExists, Api
 from unbounded.kube.clock import rfc3339, utc_now
 from unbounded.kube.settings import lease_name
@@ -28,12 +28,14 @@ def lease_names(machines: Iterable[Machine]) -> tuple[str, ...]:
     sites = sorted({"", *(one.site for one in known)})
     providers = sorted({"", *(one.provider or "" for one in known)})
     clouds = (lease_name("machine-ops-controller", site, provider) for site in sites for provider in providers)
-    return (LEASE_SUPERVISOR, *(lease_name("metalman", site) for site in sites), *clouds)
+    return (LEASE_SUPERVISOR, LEASE_DISRUPTION, *(lease_name("metalman", site) for site in sites), *clouds)
 
 
 def _is_controllers(lease: Lease) -> bool:
     name = lease.metadata.name
-    return name == LEASE_SUPERVISOR or any(name == one or name.startswith(f"{one}-") for one in COMPONENTS)
+    return name in (LEASE_SUPERVISOR, LEASE_DISRUPTION) or any(
+        name == one or name.startswith(f"{one}-") for one in COMPONENTS
+    )
 
 
 async def leaders(api: Api, migration: str) -> tuple[str, ...]:

@@ -1,0 +1,155 @@
+"""Disruptions of Machines that have a Node: drains, maintenance, and the record of one in progress."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from unbounded.api.fields import ApiStruct, Count, Field, Int32, Message, ObjectName, Time
+from unbounded.api.meta import LabelSelector
+
+MAX_BLOCKERS: Final = 32
+MAINTENANCE: Final = "Maintenance"  # the kind of a holder that is no operation: spec.maintenance of its Machine
+HOLD: Final = "hold.unbounded-cloud.io/"  # annotations of a Node with which applications hold its drain
+
+
+class DrainMode(StrEnum):
+    """When the Node is drained for an operation."""
+
+    AUTO = "Auto"
+    ALWAYS = "Always"
+    NEVER = "Never"
+
+
+class DrainTimeout(StrEnum):
+    """The consequence of a drain that exceeds its limit."""
+
+    FAIL = "Fail"
+    PROCEED = "Proceed"
+
+
+class DrainSettings(ApiStruct, frozen=True, kw_only=True):
+    """The settings of the drain of a Node."""
+
+    timeout_seconds: Annotated[
+        Int32 | None, Field("Limit of the drain, holds included. Defaults to 3600.", minimum=1, maximum=604800)
+    ] = None
+    delete_empty_dir_data: Annotated[
+        bool | None, Field("Evict pods although an emptyDir volume of them is lost. Defaults to true.")
+    ] = None
+    evict_unmanaged: Annotated[
+        bool | None,
+        Field("Evict pods although no controller would create them again. Defaults to false: such a pod blocks."),
+    ] = None
+    skip_pod_selector: Annotated[
+        LabelSelector | None, Field("Pods that stay on the Node, by their labels. If absent or empty, none.")
+    ] = None
+    stuck_pod_seconds: Annotated[
+        Int32 | None,
+        Field(
+            "Seconds beyond its grace period after which a terminating pod counts as stuck. If the Node is not Ready "
+            "and the host was observed Off, such a pod counts as gone. Defaults to 300.",
+            minimum=0,
+            maximum=604800,
+        ),
+    ] = None
+    on_timeout: Annotated[
+        str | None,
+        Field(
+            "Fail: the operation fails, and the Node is usable again. Proceed: the operation continues with the "
+            "remaining pods. Defaults to Fail.",
+            enum=tuple(DrainTimeout),
+        ),
+    ] = None
+
+
+class OperationDrain(DrainSettings, frozen=True, kw_only=True):
+    """The drain of a Node before the operation."""
+
+    mode: Annotated[
+        str,
+        Field(
+            "Always: drain the Node before the operation. Never: do not drain it. Auto: drain it only where the "
+            "Machine is in maintenance. Defaults to Auto.",
+            enum=tuple(DrainMode),
+        ),
+    ] = DrainMode.AUTO
+
+
+class MaintenanceSpec(ApiStruct, frozen=True, kw_only=True):
+    """Maintenance of a Machine by people."""
+
+    enabled: Annotated[
+        bool,
+        Field(
+            "While true, the Node is drained and cordoned, and operations of disruptive kinds start without a drain "
+            "of their own."
+        ),
+    ] = False
+    reason: Annotated[str | None, Field("Reason for the maintenance, for a person.", max_length=256)] = None
+
+
+class DisruptionStage(StrEnum):
+    """The stages of a disruption, in their order."""
+
+    WAITING = "Waiting"
+    GRANTED = "Granted"
+    CORDONED = "Cordoned"
+    DRAINING = "Draining"
+    DRAINED = "Drained"
+    WORKING = "Working"
+    RETURNING = "Returning"
+
+
+class DisruptionHolder(ApiStruct, frozen=True, kw_only=True):
+    """The reason for a disruption: a MachineOperation, or the maintenance of the Machine."""
+
+    kind: Annotated[str, Field("Kind of the operation, such as HostReboot; or Maintenance.", max_length=63)]
+    name: Annotated[ObjectName, Field("Name of the operation, or of the Machine.")]
+    uid: Annotated[str, Field("UID of it.", max_length=128)]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}" if self.kind != MAINTENANCE else f"maintenance of Machine {self.name}"
+
+
+class DrainBlocker(ApiStruct, frozen=True, kw_only=True):
+    """A pod that cannot be evicted now."""
+
+    pod: Annotated[str, Field("NAMESPACE/NAME of the pod.", max_length=320)]
+    why: Annotated[str, Field("Cause, for a person.", max_length=1024)]
+    held_by: Annotated[
+        str | None, Field("Object that blocks, such as PodDisruptionBudget NAMESPACE/NAME.", max_length=512)
+    ] = None
+    since: Annotated[Time, Field("Time at which it was first blocked.")]
+
+
+class DrainProgress(ApiStruct, frozen=True, kw_only=True):
+    """The progress of a drain."""
+
+    left: Annotated[Count, Field("Number of pods that have yet to leave the Node.")] = 0
+    blockers: Annotated[
+        tuple[DrainBlocker, ...],
+        Field("Pods that cannot be evicted now.", max_items=MAX_BLOCKERS, map_keys=("pod",)),
+    ] = ()
+
+
+class DisruptionStatus(ApiStruct, frozen=True, kw_only=True):
+    """The disruption of the Machine's Node. An operation of a disruptive kind starts in stage Drained."""
+
+    holder: Annotated[DisruptionHolder, Field("Holder of the disruption.")]
+    stage: Annotated[str, Field("Stage of the disruption.", enum=tuple(DisruptionStage))]
+    reason: Annotated[str | None, Field("Cause of the wait in this stage, in CamelCase.", max_length=128)] = None
+    message: Annotated[Message | None, Field("Progress or cause of the wait, for a person.")] = None
+    held_by: Annotated[str | None, Field("Object that it waits for.", max_length=1024)] = None
+    node_uid: Annotated[
+        str | None, Field("UID of the Node at the grant; absent if there was none.", max_length=128)
+    ] = None
+    boot_id: Annotated[str | None, Field("Boot ID of the Node at that time.", max_length=128)] = None
+    cordoned: Annotated[bool, Field("True if this disruption cordoned the Node, and will uncordon it.")] = False
+    worked: Annotated[bool, Field("True once the holder has started: the Node then has to prove that it is back.")] = (
+        False
+    )
+    drain: Annotated[DrainProgress | None, Field("Progress of the drain, in stage Draining.")] = None
+    since: Annotated[Time, Field("Begin of the stage.")]
+    until: Annotated[Time | None, Field("Limit of the drain, or time of the next attempt.")] = None
+    silences: Annotated[Count, Field("Number of drains in a row after which no executor started the operation.")] = 0

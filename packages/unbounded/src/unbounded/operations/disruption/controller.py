@@ -1,0 +1,449 @@
+"""The controller of disruptions: it observes Machines, Nodes and pods, and executes what `plan` decides."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from unbounded.api.conditions import set_condition
+from unbounded.api.core import LEASES, NODES, PODS, Node, NodeCondition, Pod, evictions_of
+from unbounded.api.disruption import MAINTENANCE, DisruptionStage, DisruptionStatus
+from unbounded.api.failures import Stale
+from unbounded.api.machine import MACHINES, Machine
+from unbounded.api.names import ANNOTATION_CORDONED_BY, LABEL_MACHINE
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
+from unbounded.kube.api import Api, Conflict, EvictionBlocked, NotFound, ServerError
+from unbounded.kube.cache import Cache
+from unbounded.kube.clock import WallClock, loop_time, rfc3339, utc_now
+from unbounded.kube.controller import Controller
+from unbounded.kube.epoch import ProcessEpoch
+from unbounded.kube.events import EventSink, no_events
+from unbounded.kube.logs import Log
+from unbounded.kube.metrics import ControllerMetrics
+from unbounded.kube.status_writer import StatusWriter
+from unbounded.operations import reasons
+from unbounded.operations.caches import INDEX_EXECUTOR, INDEX_MACHINE, SupervisorCaches, pause_of, sharing_bmc
+from unbounded.operations.disruption.drain import RETRY_S, DrainRules, EvictionRefusal, refusal, rules_of
+from unbounded.operations.disruption.holders import (
+    HolderView,
+    foreign_maintenance,
+    holder_of,
+    is_cordoned_by_us,
+    maintenance_holder,
+    node_conditions,
+    view_holder,
+)
+from unbounded.operations.disruption.plan import DisruptionPlan, DisruptionRequest, DisruptionView, plan_disruption
+from unbounded.operations.disruption.stages import CORDON, EVICT, UNCORDON
+from unbounded.operations.gates import grant_gate, in_maintenance, is_meant_for, needs_grant, order, starts_on
+from unbounded.operations.ownership import executor_name, executor_of
+from unbounded.operations.parameters import invalid
+from unbounded.operations.record import with_nulls
+
+PROGRESS_S: Final = 5.0  # between writes that change nothing but the number of pods left
+NODE_LEASES: Final = "kube-node-lease"
+PODS_OF: Final = frozenset({DisruptionStage.CORDONED, DisruptionStage.DRAINING})
+
+log = Log("disruption")
+
+
+@dataclass
+class _Memory:
+    """The state of one Machine in this process: times on its own clock, and answers."""
+
+    refusals: dict[str, EvictionRefusal] = field(default_factory=dict)  # by the UID of the pod
+    evicted: dict[str, float] = field(default_factory=dict)  # UIDs of pods, until the watch has surely shown their end
+    wrote_at: float = -math.inf
+    ready_as: tuple[str, str | None] | None = None  # UID and boot ID of the Node that is Ready
+    ready_at: float = 0.0
+    renewed_from: str | None = None
+    renewed: bool = False
+
+    def ready_s(self, node: Node | None, now: float) -> float:
+        """Return the seconds since this Node, in this boot, was first observed Ready."""
+        if node is None or not node.ready:
+            self.ready_as, self.renewed_from, self.renewed = None, None, False
+            return 0.0
+        info = node.status.node_info
+        ready_as = (node.metadata.uid, None if info is None else info.boot_id)
+        if ready_as != self.ready_as:
+            self.ready_as, self.ready_at, self.renewed_from, self.renewed = ready_as, now, None, False
+        return now - self.ready_at
+
+
+class DrainController:
+    """The controller of disruptions; it runs while its process leads (Lease `unbounded-disruption`).
+
+    A Machine without a request, and without a record of one, costs no call.
+
+    Args:
+        epoch: of this process, which acts only as long as it surely leads.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        caches: SupervisorCaches,
+        *,
+        epoch: ProcessEpoch,
+        emit_event: EventSink = no_events,
+        now: WallClock = utc_now,
+        loop_metrics: ControllerMetrics | None = None,
+    ) -> None:
+        self._api = api
+        self._caches = caches
+        self._epoch = epoch
+        self._emit_event = emit_event
+        self._now = now
+        self._status = StatusWriter(api, MACHINES, fields=("disruption",), cache=caches.machines)
+        self._node_status = StatusWriter(api, NODES, fields=("conditions",), cache=caches.nodes)
+        self._memory: dict[str, _Memory] = {}
+        self._pods: PodCaches | None = None
+        self._controller: Controller[str] = Controller("disruptions", self._reconcile, metrics=loop_metrics)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        caches = self._caches
+        with (
+            caches.operations.subscribed(self._operation_changed),
+            caches.machines.subscribed(self._machine_changed),
+            caches.nodes.subscribed(self._node_changed),
+            caches.pause.subscribed(lambda _old, _new: self._enqueue_all()),
+        ):
+            async with asyncio.TaskGroup() as tasks:
+                self._pods = PodCaches(self._api, tasks, self._controller.enqueue)
+                tasks.create_task(self._controller.run())
+
+    def _enqueue_all(self) -> None:
+        for machine in self._caches.machines.all():
+            self._controller.enqueue(machine.name)
+
+    def _operation_changed(self, old: MachineOperation | None, new: MachineOperation | None) -> None:
+        operation = new or old
+        if operation is not None and operation.spec.machine_ref:
+            self._controller.enqueue(operation.spec.machine_ref)
+
+    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+        machine = new or old
+        if machine is not None:
+            self._controller.enqueue(machine.name)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        node = new or old
+        if node is not None:
+            self._controller.enqueue(node.metadata.name)
+
+    # One pass
+
+    async def _reconcile(self, name: str) -> float | None:
+        machine, node = self._caches.machines.get(name), self._node(name)
+        if machine is None:
+            await self._release(name, node)
+            return None
+        operations = self._caches.operations.by(INDEX_MACHINE, name)
+        request, rules = self._request(machine, operations)
+        record = machine.status.disruption
+        if record is None and request is None and not _is_marked(node):
+            self._forget(name)
+            return None
+        if record is None and request is None:
+            await self._release(name, node)
+            return None
+        memory = self._memory.setdefault(name, _Memory())
+        view = await self._view(machine, node, request, rules, memory)
+        return await self._perform(machine, node, plan_disruption(view), memory)
+
+    def _node(self, name: str) -> Node | None:
+        """Return the Node of a Machine: the one of its name, unless a label says that it is another one's."""
+        node = self._caches.nodes.get(name)
+        return node if node is not None and node.metadata.labels.get(LABEL_MACHINE, name) == name else None
+
+    def _request(
+        self, machine: Machine, operations: tuple[MachineOperation, ...]
+    ) -> tuple[DisruptionRequest | None, DrainRules]:
+        """Return what may be granted now, and the rules of the drain in progress."""
+        record = machine.status.disruption
+        if in_maintenance(machine) and machine.metadata.deletion_timestamp is None:
+            request: DisruptionRequest | None = DisruptionRequest(maintenance_holder(machine), DrainRules())
+        else:
+            first = next(
+                (one for one in sorted(operations, key=order) if self._may_start(one, machine, operations)), None
+            )
+            request = None if first is None else DisruptionRequest(holder_of(first), rules_of(first.spec.drain))
+        held = None if record is None else next((o for o in operations if o.metadata.uid == record.holder.uid), None)
+        return request, rules_of(None if held is None else held.spec.drain)
+
+    def _may_start(self, operation: MachineOperation, machine: Machine, others: tuple[MachineOperation, ...]) -> bool:
+        """Return whether nothing but the drain is missing for the operation to start."""
+        spec = operation.spec
+        if operation.terminal or operation.claimed or not needs_grant(operation, machine):
+            return False
+        if spec.cancel or spec.abandon or operation.metadata.deletion_timestamp:
+            return False
+        executor = executor_of(OperationKind(spec.operation_kind), machine)
+        if executor is None or invalid(operation, executor) is not None:
+            return False
+        if not is_meant_for(operation, machine) or not starts_on(operation, machine):
+            return False
+        sharing = sharing_bmc(self._caches.machines, machine)
+        return grant_gate(operation, machine, others, pause_of(self._caches.pause), sharing) is None
+
+    async def _view(
+        self,
+        machine: Machine,
+        node: Node | None,
+        request: DisruptionRequest | None,
+        rules: DrainRules,
+        memory: _Memory,
+    ) -> DisruptionView:
+        record, now = machine.status.disruption, loop_time()
+        drains = record is not None and record.stage in PODS_OF
+        if not drains:
+            self._follow_no_pods(machine.name)
+        ready_s = memory.ready_s(node, now)
+        returns = record is not None and record.stage == DisruptionStage.RETURNING and record.worked
+        return DisruptionView(
+            machine=machine,
+            node=node,
+            request=request,
+            now=self._now(),
+            loop_time=now,
+            holder=None if record is None else await self._holder(record, machine),
+            rules=rules,
+            delay=foreign_maintenance(node),
+            pods=self._pods.of(machine.name) if drains and self._pods is not None else None,
+            refusals=memory.refusals,
+            ready_s=ready_s,
+            renewed=returns and ready_s > 0 and await self._is_renewed(machine.name, memory),
+            busy=record is not None and self._is_busy(record, machine),
+        )
+
+    async def _holder(self, record: DisruptionStatus, machine: Machine) -> HolderView:
+        """Return the state of the holder; a live read confirms that an operation is gone."""
+        if record.holder.kind == MAINTENANCE:
+            return view_holder(record.holder, machine, None)
+        operation = self._caches.operations.get(record.holder.name)
+        if operation is None or operation.metadata.uid != record.holder.uid:
+            try:
+                operation = await self._api.get(MACHINE_OPERATIONS, record.holder.name)
+            except NotFound:
+                operation = None
+        is_it = operation is not None and operation.metadata.uid == record.holder.uid
+        return view_holder(record.holder, machine, operation if is_it else None)
+
+    async def _is_renewed(self, name: str, memory: _Memory) -> bool:
+        """Return whether kubelet has renewed its lease since the Node was first observed Ready."""
+        if memory.renewed:
+            return True
+        try:
+            lease = await self._api.get(LEASES, name, namespace=NODE_LEASES)
+        except NotFound:
+            memory.renewed = True
+            return True
+        renewed = lease.spec.renew_time or ""
+        memory.renewed = memory.renewed_from not in (None, renewed)
+        memory.renewed_from = memory.renewed_from if memory.renewed_from is not None else renewed
+        return memory.renewed
+
+    def _is_busy(self, record: DisruptionStatus, machine: Machine) -> bool:
+        if record.holder.kind == MAINTENANCE:
+            return False
+        executor = executor_name(OperationKind(record.holder.kind), machine)
+        return executor is not None and bool(self._caches.operations.by(INDEX_EXECUTOR, executor))
+
+    # Execution
+
+    async def _perform(
+        self, machine: Machine, node: Node | None, plan: DisruptionPlan, memory: _Memory
+    ) -> float | None:
+        self._check_leads()
+        holder = None if machine.status.disruption is None else machine.status.disruption.holder
+        if plan.action == CORDON and node is not None and holder is not None:
+            await self._patch_node(node, {"unschedulable": True}, holder.uid)
+        elif plan.action == UNCORDON and node is not None:
+            await self._patch_node(node, {"unschedulable": None}, None)
+        elif plan.action == EVICT:
+            refused = dict(memory.refusals)
+            await self._evict(plan.evict, memory)
+            if memory.refusals != refused:
+                return 0.0  # the answers change the blockers
+        if node is not None and plan.conditions:
+            await self._set_conditions(node, plan.conditions)
+        left_s = await self._write(machine, plan.status, memory)
+        waits = [one for one in (plan.requeue_s, left_s) if one is not None]
+        return min(waits, default=None)
+
+    def _check_leads(self) -> None:
+        """Raise Stale once another process may lead: it acts for this Machine."""
+        if loop_time() > self._epoch.acts_until():
+            raise Stale("the Lease may have expired")
+
+    async def _write(self, machine: Machine, status: DisruptionStatus | None, memory: _Memory) -> float | None:
+        """Write the record if it differs; return the seconds until a write that was put off."""
+        before = machine.status.disruption
+        if status == before:
+            return None
+        left_s = PROGRESS_S - (loop_time() - memory.wrote_at)
+        if left_s > 0 and before is not None and status is not None and _is_progress(before, status):
+            return left_s
+        memory.wrote_at = loop_time()
+        await self._status.write(machine, {"disruption": None if status is None else with_nulls(status)})
+        if status is None or before is None or status.stage != before.stage:
+            self._announce(machine, before, status)
+        return None
+
+    def _announce(self, machine: Machine, before: DisruptionStatus | None, status: DisruptionStatus | None) -> None:
+        stage = "Returned" if status is None else str(status.stage)
+        holder = status.holder if status is not None else before.holder if before is not None else None
+        log.info("stage of a disruption", machine=machine.name, stage=stage, holder=str(holder))
+        if status is None:
+            if before is not None and before.stage == DisruptionStage.RETURNING:
+                self._emit_event(machine, "Normal", "DisruptionEnded", f"{before.holder}: the Node is usable again")
+        elif status.reason in (reasons.DRAIN_TIMED_OUT, reasons.EXECUTOR_SILENT):
+            self._emit_event(machine, "Warning", status.reason, status.message or "")
+        elif status.stage in (DisruptionStage.CORDONED, DisruptionStage.DRAINED) or before is None:
+            self._emit_event(machine, "Normal", f"Disruption{stage}", status.message or "")
+        elif status.stage == DisruptionStage.GRANTED and before.stage != DisruptionStage.WAITING:
+            self._emit_event(machine, "Warning", "DrainRestarted", status.message or "")
+
+    async def _patch_node(self, node: Node, spec: Mapping[str, Any], holder: str | None) -> None:
+        metadata = {"resourceVersion": node.metadata.resource_version, "annotations": {ANNOTATION_CORDONED_BY: holder}}
+        try:
+            patched = await self._api.patch(NODES, node.metadata.name, {"metadata": metadata, "spec": dict(spec)})
+        except NotFound as error:
+            raise Stale(f"Node {node.metadata.name} is gone") from error
+        self._caches.nodes.observe(patched)
+
+    async def _set_conditions(self, node: Node, conditions: tuple[NodeCondition, ...]) -> None:
+        def change(raw: dict[str, Any]) -> dict[str, Any] | None:
+            present: list[dict[str, Any]] = list(raw.get("status", {}).get("conditions", ()))
+            after, now = present, rfc3339(self._now())
+            for one in conditions:
+                after = set_condition(after, one.type, one.status, one.reason or "", one.message or "", now) or after
+                for each in after:
+                    each.pop("reasonTransitionTime", None)  # a Node's condition has no such field
+            return None if after == present else {"conditions": after}
+
+        await self._node_status.update(node.metadata.name, change, uid=node.metadata.uid)
+
+    async def _evict(self, pods: tuple[Pod, ...], memory: _Memory) -> None:
+        memory.evicted = {uid: until for uid, until in memory.evicted.items() if until > loop_time()}
+        async with asyncio.TaskGroup() as group:
+            for pod in pods:
+                if pod.metadata.uid not in memory.evicted:
+                    group.create_task(self._evict_one(pod, memory))
+
+    async def _evict_one(self, pod: Pod, memory: _Memory) -> None:
+        """Evict a pod, by its UID; keep the answer of a server that does not."""
+        meta = pod.metadata
+        body = {
+            "metadata": {"name": meta.name, "namespace": meta.namespace},
+            "deleteOptions": {"preconditions": {"uid": meta.uid}},
+        }
+        try:
+            await self._api.create(evictions_of(meta.name), body, namespace=meta.namespace or "")
+        except (NotFound, Conflict):  # it is gone, or another one has its name: the watch delivers it
+            memory.refusals.pop(meta.uid, None)
+        except (EvictionBlocked, ServerError) as error:  # ServerError: several budgets select the pod
+            causes = (error.status.get("details") or {}).get("causes") or ()
+            texts = [str(cause.get("message", "")) for cause in causes]
+            memory.refusals[meta.uid] = refusal(pod, str(error), texts, loop_time())
+        else:
+            memory.refusals.pop(meta.uid, None)
+            memory.evicted[meta.uid] = loop_time() + RETRY_S
+
+    # The end
+
+    async def _release(self, name: str, node: Node | None) -> None:
+        """Undo what a disruption has left on a Node without a record: its Machine was deleted, or lost the record."""
+        self._forget(name)
+        if node is None or not _is_marked(node):
+            return
+        try:  # the cache of Machines may be behind that of Nodes
+            machine = await self._api.get(MACHINES, name)
+        except NotFound:
+            machine = None
+        if machine is not None and machine.status.disruption is not None:
+            self._caches.machines.observe(machine)
+            return
+        self._check_leads()
+        if is_cordoned_by_us(node):
+            await self._patch_node(node, {"unschedulable": None}, None)
+        await self._set_conditions(node, node_conditions(node, None))
+
+    def _forget(self, name: str) -> None:
+        self._memory.pop(name, None)
+        self._follow_no_pods(name)
+
+    def _follow_no_pods(self, name: str) -> None:
+        if self._pods is not None:
+            self._pods.stop(name)
+
+
+async def first_disruption(caches: SupervisorCaches) -> None:
+    """Return once an object requests a disruption, or has one: until then nobody needs the Lease."""
+    found = asyncio.Event()
+
+    def machine_changed(_old: Machine | None, new: Machine | None) -> None:
+        if new is not None and (in_maintenance(new) or new.status.disruption is not None):
+            found.set()
+
+    def operation_changed(_old: MachineOperation | None, new: MachineOperation | None) -> None:
+        if new is not None and new.spec.drain is not None:
+            found.set()
+
+    def node_changed(_old: Node | None, new: Node | None) -> None:
+        if _is_marked(new):
+            found.set()
+
+    with (
+        caches.machines.subscribed(machine_changed),
+        caches.operations.subscribed(operation_changed),
+        caches.nodes.subscribed(node_changed),
+    ):
+        await found.wait()
+
+
+def _is_marked(node: Node | None) -> bool:
+    return node is not None and (is_cordoned_by_us(node) or bool(node_conditions(node, None)))
+
+
+def _is_progress(before: DisruptionStatus, after: DisruptionStatus) -> bool:
+    """Return whether two records differ in nothing but the number of the pods that are left."""
+    if before.drain is None or after.drain is None or before.drain.blockers != after.drain.blockers:
+        return False
+    return msgspec.structs.replace(after, drain=before.drain, message=before.message) == before
+
+
+class PodCaches:
+    """Caches of the pods of those Nodes that are being drained.
+
+    Args:
+        changed: called with the name of a Node whose pods have changed.
+    """
+
+    def __init__(self, api: Api, tasks: asyncio.TaskGroup, changed: Callable[[str], None]) -> None:
+        self._api = api
+        self._tasks = tasks
+        self._changed = changed
+        self._caches: dict[str, tuple[Cache[Pod], asyncio.Task[None]]] = {}
+
+    def of(self, node: str) -> tuple[Pod, ...] | None:
+        """Return the pods of a Node; None until they are known. The first call begins to follow them."""
+        if node not in self._caches:
+            cache = Cache(self._api, PODS, fields=f"spec.nodeName={node}")
+            cache.subscribe(lambda _old, _new: self._changed(node))
+            self._caches[node] = (cache, self._tasks.create_task(cache.run(), name=f"pods of {node}"))
+        cache, _task = self._caches[node]
+        return cache.all() if cache.synced.is_set() else None
+
+    def stop(self, node: str) -> None:
+        """Follow the pods of a Node no longer."""
+        cache = self._caches.pop(node, None)
+        if cache is not None:
+            cache[1].cancel()

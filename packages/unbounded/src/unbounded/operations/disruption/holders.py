@@ -1,0 +1,162 @@
+"""The two sides of a disruption: its holder, and the marks that it leaves on the Node. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from unbounded.api.core import Node, NodeCondition
+from unbounded.api.disruption import MAINTENANCE, DisruptionHolder, DisruptionStage, DisruptionStatus
+from unbounded.api.machine import Machine
+from unbounded.api.names import ANNOTATION_CORDONED_BY
+from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
+from unbounded.operations import reasons
+from unbounded.operations.gates import in_maintenance
+
+SILENCE_S: Final = 300.0  # until the second attempt; each later one waits twice as long
+_S = DisruptionStage
+
+
+class HolderState(StrEnum):
+    """The state of the holder of a disruption."""
+
+    OPEN = "Open"  # it has not started
+    CLAIMED = "Claimed"
+    ENDED = "Ended"
+
+
+@dataclass(frozen=True)
+class HolderView:
+    """The holder of a disruption as it is now.
+
+    Args:
+        has_acted: it had started before it ended; True where that is not known.
+        reboots: its end proves that the Node has another boot ID.
+    """
+
+    state: HolderState
+    has_acted: bool = False
+    reboots: bool = False
+
+
+@dataclass(frozen=True)
+class Delay:
+    """The reason why nothing is granted now."""
+
+    reason: str
+    text: str
+    held_by: str
+
+
+def is_cordoned_by_us(node: Node) -> bool:
+    """Return whether a disruption cordoned the Node; a cordon without the annotation is that of others."""
+    return ANNOTATION_CORDONED_BY in node.metadata.annotations
+
+
+def is_cordoned_for(node: Node, holder: DisruptionHolder) -> bool:
+    """Return whether nothing is left to do for the cordon: it is the holder's, or that of others."""
+    by = node.metadata.annotations.get(ANNOTATION_CORDONED_BY)
+    return node.spec.unschedulable and by in (None, holder.uid)
+
+
+DRAIN_IN_PROGRESS: Final = "DrainInProgress"
+DRAINED: Final = "Drained"
+MAINTENANCE_IN_PROGRESS: Final = "MaintenanceInProgress"
+NODE_CONDITIONS: Final = (DRAIN_IN_PROGRESS, DRAINED, MAINTENANCE_IN_PROGRESS)
+OURS: Final = "Unbounded"  # begins the reasons of the conditions that this controller sets
+
+_TRUE: Final[Mapping[str, frozenset[str]]] = {
+    _S.CORDONED: frozenset({DRAIN_IN_PROGRESS}),
+    _S.DRAINING: frozenset({DRAIN_IN_PROGRESS}),
+    _S.DRAINED: frozenset({DRAINED, MAINTENANCE_IN_PROGRESS}),
+    _S.WORKING: frozenset({DRAINED, MAINTENANCE_IN_PROGRESS}),
+    _S.RETURNING: frozenset({MAINTENANCE_IN_PROGRESS}),
+}
+
+
+def node_conditions(node: Node, status: DisruptionStatus | None) -> tuple[NodeCondition, ...]:
+    """Return the conditions of a Node to set for a stage. Those that another controller has set to True stay."""
+    present = {one.type: one for one in node.status.conditions}
+    true = frozenset[str]() if status is None else _TRUE.get(status.stage, frozenset())
+    if status is not None and status.stage == _S.RETURNING and not status.worked:
+        true = frozenset()
+    changes = []
+    for type_ in NODE_CONDITIONS:
+        there = present.get(type_)
+        if there is not None and there.status == "True" and not (there.reason or "").startswith(OURS):
+            continue
+        if type_ in true and status is not None:
+            reason, text = f"{OURS}{status.holder.kind}", str(status.holder)
+            if there is None or (there.status, there.reason, there.message) != ("True", reason, text):
+                changes.append(NodeCondition(type=type_, status="True", reason=reason, message=text))
+        elif there is not None and there.status == "True":
+            changes.append(NodeCondition(type=type_, status="False", reason=there.reason, message=""))
+    return tuple(changes)
+
+
+def foreign_maintenance(node: Node | None) -> Delay | None:
+    """Return the delay by a maintenance or drain that another controller has announced on the Node."""
+    for one in () if node is None else node.status.conditions:
+        is_foreign = one.status == "True" and not (one.reason or "").startswith(OURS)
+        if node is not None and one.type in NODE_CONDITIONS and is_foreign:
+            name = node.metadata.name
+            text = (
+                f"another controller works on Node {name}: condition {one.type} is True ({one.reason}: {one.message})"
+            )
+            return Delay(reasons.FOREIGN_MAINTENANCE, text, f"condition {one.type} of Node {name}")
+    return None
+
+
+def maintenance_holder(machine: Machine) -> DisruptionHolder:
+    return DisruptionHolder(kind=MAINTENANCE, name=machine.name, uid=machine.metadata.uid)
+
+
+def holder_of(operation: MachineOperation) -> DisruptionHolder:
+    kind = operation.spec.operation_kind
+    return DisruptionHolder(kind=kind, name=operation.name, uid=operation.metadata.uid)
+
+
+_REBOOTS: Final = frozenset({OperationKind.HOST_REBOOT, OperationKind.HOST_REPLACE, OperationKind.NODE_REBOOT})
+
+
+def view_holder(holder: DisruptionHolder, machine: Machine, operation: MachineOperation | None) -> HolderView:
+    """Return the state of the holder.
+
+    Args:
+        operation: the holder, unless it is maintenance; None where the object is gone.
+    """
+    if holder.kind == MAINTENANCE:
+        return HolderView(HolderState.OPEN if in_maintenance(machine) else HolderState.ENDED, has_acted=False)
+    if operation is None:
+        known = next((one for one in machine.status.recent_operations if one.uid == holder.uid), None)
+        return HolderView(
+            HolderState.ENDED, has_acted=True, reboots=known is not None and _reboots(known.kind, known.phase)
+        )
+    active = machine.status.active_operation
+    has_lock = active is not None and active.uid == holder.uid
+    if operation.terminal:
+        acted = operation.status.execution is not None
+        return HolderView(HolderState.ENDED, acted, _reboots(operation.spec.operation_kind, operation.status.phase))
+    return HolderView(HolderState.CLAIMED if operation.claimed or has_lock else HolderState.OPEN)
+
+
+def _reboots(kind: str, phase: str | None) -> bool:
+    return kind in _REBOOTS and phase == OperationPhase.COMPLETE
+
+
+def drain_failure(operation: MachineOperation, machine: Machine) -> str | None:
+    """Return the message with which an operation fails whose drain has timed out; None where none has."""
+    record = machine.status.disruption
+    if record is None or record.holder.uid != operation.metadata.uid or record.reason != reasons.DRAIN_TIMED_OUT:
+        return None
+    return record.message or "the drain of the Node timed out"
+
+
+def silent_s(operation: MachineOperation, machine: Machine) -> float | None:
+    """Return the seconds of the start deadline that drains without a claim have used; None without a disruption."""
+    record = machine.status.disruption
+    if record is None or record.holder.uid != operation.metadata.uid:
+        return None
+    return SILENCE_S * (2.0**record.silences - 1)

@@ -1,0 +1,413 @@
+"""The decision about the disruption of one Machine. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from unbounded.api.conditions import ConditionStatus, ConditionType
+from unbounded.api.core import Node, NodeCondition, Pod
+from unbounded.api.disruption import (
+    HOLD,
+    MAINTENANCE,
+    DisruptionHolder,
+    DisruptionStage,
+    DisruptionStatus,
+    DrainBlocker,
+)
+from unbounded.api.machine import Machine, MachinePower
+from unbounded.kube.clock import rfc3339, seconds_since
+from unbounded.operations import reasons
+from unbounded.operations.disruption.drain import DrainRules, EvictionRefusal, plan_drain
+from unbounded.operations.disruption.holders import (
+    SILENCE_S,
+    Delay,
+    HolderState,
+    HolderView,
+    is_cordoned_by_us,
+    is_cordoned_for,
+    node_conditions,
+)
+from unbounded.operations.disruption.stages import CLAIM_WITHIN_S, CORDON, EVICT, PROCEDURE, UNCORDON, Fact
+from unbounded.workflow.procedure import COMPLETE, Step
+
+MIN_READY_S: Final = 10.0
+LEASE_POLL_S: Final = 2.0
+BUSY_POLL_S: Final = 60.0
+_S = DisruptionStage
+
+
+@dataclass(frozen=True)
+class DisruptionRequest:
+    """A disruption that may be granted: of maintenance, or of the operation that all other gates let through."""
+
+    holder: DisruptionHolder
+    rules: DrainRules
+
+
+@dataclass(frozen=True)
+class DisruptionView:
+    """All that a decision about one Machine depends on.
+
+    Args:
+        request: None where nothing may be granted.
+        holder: of `machine.status.disruption`; None where there is none.
+        rules: of the drain in progress.
+        pods: on the Node; None where they are not known yet.
+        refusals: by the UID of the pod.
+        ready_s: seconds since the Node was first observed Ready, on the observer's clock; 0 where it is not.
+        renewed: kubelet renewed its lease since the end of the holder, or the Node has no lease.
+        busy: the executor of the holder works on other operations.
+    """
+
+    machine: Machine
+    node: Node | None
+    request: DisruptionRequest | None
+    now: datetime
+    loop_time: float = 0.0
+    holder: HolderView | None = None
+    rules: DrainRules = field(default_factory=DrainRules)
+    delay: Delay | None = None
+    pods: Sequence[Pod] | None = None
+    refusals: Mapping[str, EvictionRefusal] = field(default_factory=dict)
+    ready_s: float = 0.0
+    renewed: bool = False
+    busy: bool = False
+
+    @property
+    def disruption(self) -> DisruptionStatus:
+        if self.machine.status.disruption is None:
+            raise AssertionError("the stage has a record")
+        return self.machine.status.disruption
+
+    @property
+    def in_stage_s(self) -> float:
+        return seconds_since(self.disruption.since, self.now)
+
+
+@dataclass(frozen=True)
+class DisruptionPlan:
+    """The next step of one Machine.
+
+    Args:
+        status: `status.disruption` after the step; None for none.
+        action: CORDON, EVICT or UNCORDON, before the status is written.
+        evict: the pods of EVICT.
+        conditions: of the Node, to set.
+    """
+
+    status: DisruptionStatus | None
+    action: str | None = None
+    evict: tuple[Pod, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
+    requeue_s: float | None = None
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A fact, and what the status says of it."""
+
+    fact: Fact
+    text: str = ""
+    reason: str | None = None
+    held_by: str | None = None
+    requeue_s: float | None = None
+    status: DisruptionStatus | None = None  # with further changes
+    evict: tuple[Pod, ...] = ()
+
+
+def plan_disruption(view: DisruptionView) -> DisruptionPlan:
+    """Decide the next step of a Machine's disruption."""
+    record = view.machine.status.disruption
+    stage = DisruptionStage.WAITING if record is None else DisruptionStage(record.stage)
+    found = _FIND[stage](view)
+    step = PROCEDURE.table[stage, found.fact]
+    status = _after(view, stage, step, found)
+    action = step.action
+    if action == CORDON and view.node is not None and is_cordoned_for(view.node, view.disruption.holder):
+        action = None
+    if action == UNCORDON and (view.node is None or not is_cordoned_by_us(view.node)):
+        action = None
+    if action == EVICT and not found.evict:
+        action = None
+    conditions = () if view.node is None else node_conditions(view.node, status)
+    return DisruptionPlan(status, action, found.evict, conditions, found.requeue_s)
+
+
+# Facts
+
+
+def _waiting(view: DisruptionView) -> _Found:
+    record, request = view.machine.status.disruption, view.request
+    is_open = view.holder is not None and view.holder.state is not HolderState.ENDED
+    if request is None:
+        return _Found(Fact.DELAYED, requeue_s=None) if record is not None and is_open else _Found(Fact.NOT_REQUESTED)
+    own = record if record is not None and record.holder == request.holder else None
+    left_s = 0.0 if own is None or own.until is None else -seconds_since(own.until, view.now)
+    if left_s > 0 and own is not None:
+        return _Found(Fact.DELAYED, own.message or "", own.reason, own.held_by, left_s)
+    if view.delay is not None:
+        return _Found(Fact.DELAYED, view.delay.text, view.delay.reason, view.delay.held_by)
+    return _Found(Fact.REQUESTED, f"granted to {request.holder}; the Node is about to be cordoned")
+
+
+def _granted(view: DisruptionView) -> _Found:
+    if _has_ended(view):
+        return _ended(view)
+    if view.node is None:
+        return _Found(Fact.NO_NODE, f"Machine {view.machine.name} has no Node to drain")
+    return _Found(Fact.NODE, f"Node {view.machine.name} is cordoned for {view.disruption.holder}")
+
+
+def _cordoned(view: DisruptionView) -> _Found:
+    if _has_ended(view):
+        return _ended(view)
+    if (changed := _node_changed(view)) is not None:
+        return changed
+    holds = _holds(view.node)
+    if holds and _is_late(view):
+        return _late(view, f"held by {', '.join(holds)}")
+    if holds:
+        text = f"the drain of Node {view.machine.name} waits until these annotations of it are removed: "
+        held_by = f"annotation {holds[0]} of Node {view.machine.name}"
+        requeue_s = _left_s(view)
+        return _Found(Fact.HELD, text + ", ".join(holds), reasons.WAITING_FOR_HOLD, held_by, requeue_s)
+    return _Found(Fact.FREE, f"draining Node {view.machine.name}")
+
+
+def _draining(view: DisruptionView) -> _Found:
+    if _has_ended(view):
+        return _ended(view)
+    if (changed := _node_changed(view)) is not None:
+        return changed
+    if holds := _holds(view.node):
+        return _Found(Fact.HELD, f"the drain of Node {view.machine.name} was interrupted by {', '.join(holds)}")
+    if view.pods is None:
+        return _Found(Fact.PODS_LEFT, view.disruption.message or "", requeue_s=1.0)
+    before = () if view.disruption.drain is None else view.disruption.drain.blockers
+    step = plan_drain(
+        view.pods, view.rules, view.refusals, before, now=view.now, loop_time=view.loop_time, lost=_is_lost(view)
+    )
+    left = step.progress.left
+    if not left:
+        return _Found(Fact.EMPTY, f"Node {view.machine.name} is drained: no pod that can be evicted is left")
+    blocked = _blocked_text(step.progress.blockers)
+    if _is_late(view):
+        return _late(view, f"{left} pods are left{blocked}")
+    limit_s = _left_s(view)
+    waits = [one for one in (step.retry_s, limit_s) if one is not None]
+    first = step.progress.blockers[0] if step.progress.blockers else None
+    return _Found(
+        Fact.PODS_LEFT,
+        f"draining Node {view.machine.name}: {left} pods are left{blocked}",
+        reasons.WAITING_FOR_DRAIN,
+        f"Node {view.machine.name}" if first is None else first.held_by or f"Pod {first.pod}",
+        min(waits, default=None),
+        msgspec.structs.replace(view.disruption, drain=step.progress),
+        step.evict,
+    )
+
+
+def _drained(view: DisruptionView) -> _Found:
+    if _has_ended(view):
+        return _ended(view)
+    is_open = view.holder is not None and view.holder.state is HolderState.OPEN
+    if is_open and (changed := _node_changed(view)) is not None:
+        return changed
+    if view.disruption.holder.kind == MAINTENANCE:
+        return _Found(Fact.NOT_CLAIMED, _maintenance_text(view.machine))
+    if view.holder is not None and view.holder.state is HolderState.CLAIMED:
+        return _Found(Fact.CLAIMED, f"{view.disruption.holder} is in progress")
+    left_s = CLAIM_WITHIN_S - view.in_stage_s
+    if left_s <= 0 and not view.busy:
+        wait_s = SILENCE_S * 2 ** min(view.disruption.silences, 10)
+        until = rfc3339(view.now + timedelta(seconds=wait_s))
+        text = (
+            f"no executor started {view.disruption.holder} within {CLAIM_WITHIN_S:.0f} s of the drain, so Node "
+            f"{view.machine.name} is usable again; next drain at {until}"
+        )
+        silences = view.disruption.silences + 1
+        status = msgspec.structs.replace(view.disruption, silences=silences, until=until)
+        return _Found(Fact.LATE, text, reasons.EXECUTOR_SILENT, status=status)
+    return _Found(Fact.NOT_CLAIMED, view.disruption.message or "", requeue_s=left_s if left_s > 0 else BUSY_POLL_S)
+
+
+def _working(view: DisruptionView) -> _Found:
+    if _has_ended(view):
+        return _ended(view)
+    return _Found(Fact.CLAIMED, view.disruption.message or "")
+
+
+def _returning(view: DisruptionView) -> _Found:
+    record = view.disruption
+    is_open = view.holder is not None and view.holder.state is not HolderState.ENDED
+    if is_open and record.reason == reasons.EXECUTOR_SILENT:
+        return _Found(Fact.DELAYED, record.message or "", record.reason, record.held_by)
+    if is_open and record.reason == reasons.DRAIN_TIMED_OUT:
+        return _Found(Fact.HOLDER_OPEN, record.message or "", record.reason, record.held_by)
+    if view.request is not None:  # another operation, or maintenance that was enabled again
+        text = f"granted to {view.request.holder}, before Node {view.machine.name} has returned from {record.holder}"
+        return _Found(Fact.REQUESTED, text)
+    away = _away(view) if record.worked else None
+    return _Found(Fact.BACK) if away is None else away
+
+
+def _away(view: DisruptionView) -> _Found | None:
+    """Return the proof of return that is missing; None where the Node is back, or nobody waits for it."""
+    node, record, name = view.node, view.disruption, view.machine.name
+    held_by, after = f"Node {name}", f"after {record.holder}"
+    if node is None:
+        if record.node_uid is None or view.machine.spec.kubernetes is None:
+            return None
+        return _Found(Fact.AWAY, f"waiting for Node {name} to exist again {after}", reasons.WAITING_FOR_DRAIN, held_by)
+    if not node.ready:
+        return _Found(Fact.AWAY, f"waiting for Node {name} to be Ready {after}", reasons.WAITING_FOR_DRAIN, held_by)
+    if record.boot_id is not None and record.boot_id == _boot_id(node):
+        text = f"Node {name} is Ready, and shows the boot ID {record.boot_id} of before: waiting for its new kubelet"
+        return _Found(Fact.AWAY, text, reasons.WAITING_FOR_DRAIN, held_by)
+    text = f"Node {name} is Ready {after}: waiting until it was so for {MIN_READY_S:.0f} s, with a renewed lease"
+    if view.ready_s < MIN_READY_S:
+        return _Found(Fact.AWAY, text, reasons.WAITING_FOR_DRAIN, held_by, MIN_READY_S - view.ready_s)
+    if not view.renewed:
+        return _Found(Fact.AWAY, text, reasons.WAITING_FOR_DRAIN, held_by, LEASE_POLL_S)
+    return None
+
+
+_FIND: Final[Mapping[DisruptionStage, Callable[[DisruptionView], _Found]]] = {
+    _S.WAITING: _waiting,
+    _S.GRANTED: _granted,
+    _S.CORDONED: _cordoned,
+    _S.DRAINING: _draining,
+    _S.DRAINED: _drained,
+    _S.WORKING: _working,
+    _S.RETURNING: _returning,
+}
+
+
+def _has_ended(view: DisruptionView) -> bool:
+    return view.holder is None or view.holder.state is HolderState.ENDED
+
+
+def _ended(view: DisruptionView) -> _Found:
+    could_act = view.disruption.stage in (_S.DRAINED, _S.WORKING)
+    worked = view.disruption.worked or (could_act and view.holder is not None and view.holder.has_acted)
+    boot_id = view.disruption.boot_id if view.holder is not None and view.holder.reboots else None
+    status = msgspec.structs.replace(view.disruption, worked=worked, boot_id=boot_id)
+    return _Found(Fact.HOLDER_ENDED, f"{view.disruption.holder} has ended: the Node returns", status=status)
+
+
+def _node_changed(view: DisruptionView) -> _Found | None:
+    """Return the fact that the Node is another one, or that somebody uncordoned it; None where all is as it was."""
+    node, record = view.node, view.disruption
+    uid = None if node is None else node.metadata.uid
+    if uid != record.node_uid:
+        return _Found(Fact.NODE_CHANGED, f"Node {view.machine.name} was created anew or deleted during its drain")
+    if node is not None and not node.spec.unschedulable:
+        return _Found(Fact.NODE_CHANGED, f"Node {view.machine.name} was uncordoned during its drain")
+    return None
+
+
+def _holds(node: Node | None) -> list[str]:
+    return [] if node is None else sorted(name for name in node.metadata.annotations if name.startswith(HOLD))
+
+
+def _left_s(view: DisruptionView) -> float | None:
+    """Return the seconds until the limit of the drain; None for maintenance, which fails nothing."""
+    if view.disruption.until is None or (view.disruption.holder.kind == MAINTENANCE and not view.rules.proceeds):
+        return None
+    return max(-seconds_since(view.disruption.until, view.now), 0.0)
+
+
+def _is_late(view: DisruptionView) -> bool:
+    return _left_s(view) == 0.0
+
+
+def _late(view: DisruptionView, text: str) -> _Found:
+    name, limit = view.machine.name, f"within {view.rules.timeout_s} s (drain.timeoutSeconds)"
+    if view.rules.proceeds:
+        return _Found(Fact.LATE_PROCEED, f"Node {name} was not drained {limit}, and drain.onTimeout is Proceed: {text}")
+    return _Found(Fact.LATE, f"Node {name} was not drained {limit}: {text}", reasons.DRAIN_TIMED_OUT)
+
+
+def _is_lost(view: DisruptionView) -> bool:
+    """Return whether the pods of the Node have ended: it is not Ready, and its host was observed Off."""
+    if view.node is None or view.node.ready:
+        return False
+    power = view.machine.status.power
+    is_off = any(
+        one.type == ConditionType.POWERED_OFF and one.status == ConditionStatus.TRUE
+        for one in view.machine.status.conditions
+    )
+    return is_off or (power is not None and power.state == MachinePower.OFF)
+
+
+def _blocked_text(blockers: Sequence[DrainBlocker]) -> str:
+    shown = [
+        f"{one.pod} is blocked since {one.since}{f' by {one.held_by}' if one.held_by else ''}: {one.why}"
+        for one in blockers[:3]
+    ]
+    more = f"; and {len(blockers) - 3} more" if len(blockers) > 3 else ""
+    return f"; {'; '.join(shown)}{more}" if shown else ""
+
+
+def _maintenance_text(machine: Machine) -> str:
+    reason = None if machine.spec.maintenance is None else machine.spec.maintenance.reason
+    return f"Machine {machine.name} is in maintenance{f': {reason}' if reason else ''}"
+
+
+def _boot_id(node: Node | None) -> str | None:
+    return None if node is None or node.status.node_info is None else node.status.node_info.boot_id
+
+
+# The record after a step
+
+
+def _after(view: DisruptionView, stage: DisruptionStage, step: Step, found: _Found) -> DisruptionStatus | None:
+    if step.stage == COMPLETE:
+        return None
+    record = found.status or view.machine.status.disruption
+    if view.request is not None and (record is None or found.fact is Fact.REQUESTED or stage is _S.WAITING):
+        record = _requested(view.request.holder, record, view.now)
+    if record is None:
+        return None
+    changed = {"reason": found.reason, "message": found.text or record.message, "held_by": found.held_by}
+    if step.stage == stage:
+        if stage == _S.WAITING and found.fact is Fact.DELAYED and not found.text:
+            return record  # another gate of the operation is closed
+        return msgspec.structs.replace(record, **changed)
+    entered = {"stage": DisruptionStage(step.stage), "since": rfc3339(view.now), **changed}
+    return msgspec.structs.replace(record, **entered, **_entry(view, DisruptionStage(step.stage), record))
+
+
+def _requested(holder: DisruptionHolder, record: DisruptionStatus | None, now: datetime) -> DisruptionStatus:
+    """Return the record of a request. From another holder it takes over the proof of return that is still missing."""
+    if record is not None and record.holder == holder:
+        return record
+    worked = record is not None and record.worked
+    return DisruptionStatus(holder=holder, stage=_S.WAITING, since=rfc3339(now), worked=worked)
+
+
+def _entry(view: DisruptionView, stage: DisruptionStage, record: DisruptionStatus) -> dict[str, object]:
+    """Return the fields that change with the entry of a stage."""
+    node = view.node
+    match stage:
+        case _S.CORDONED if record.stage == _S.GRANTED:
+            until = rfc3339(view.now + timedelta(seconds=view.rules.timeout_s))
+            ours = node is not None and (not node.spec.unschedulable or is_cordoned_by_us(node))
+            uid = None if node is None else node.metadata.uid
+            return {"node_uid": uid, "boot_id": _boot_id(node), "cordoned": ours, "until": until}
+        case _S.GRANTED:
+            return {"node_uid": None, "boot_id": None, "until": None, "drain": None}
+        case _S.DRAINED:
+            return {"until": None, "drain": None, "worked": record.worked or record.holder.kind == MAINTENANCE}
+        case _S.WORKING:
+            return {"worked": True}
+        case _S.RETURNING if record.stage != _S.DRAINED:
+            return {"until": None, "drain": None}
+        case _S.WAITING:
+            return {"node_uid": None, "boot_id": None, "cordoned": False}
+    return {}

@@ -1,0 +1,226 @@
+"""A cluster in virtual time for stories about drains: Nodes that follow their hosts, pods, evictions, and budgets."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from tests.operations.faults import Incarnation
+from tests.operations.staging import Kinds
+from tests.operations.world import Process, Running, World, defaults, live
+from tests.support.memory_api import MemoryApi
+from tests.support.stories import told_in
+from tests.support.virtual_time import virtual_now
+from unbounded.api.core import CONFIG_MAPS, LEASES, NODES, PODS, Node, Pod
+from unbounded.api.disruption import DisruptionStage, DisruptionStatus
+from unbounded.api.machine import MACHINES
+from unbounded.api.meta import Kind, Object
+from unbounded.api.operation import MACHINE_OPERATIONS
+from unbounded.kube.api import Api, Conflict, EvictionBlocked, NotFound
+from unbounded.kube.cache import Cache
+from unbounded.kube.clock import rfc3339, seconds_since
+from unbounded.operations.caches import (
+    INDEX_BMC,
+    INDEX_EXECUTOR,
+    INDEX_MACHINE,
+    INDEX_PARENT,
+    SupervisorCaches,
+    by_bmc,
+    by_executor,
+    by_machine,
+    by_parent,
+    node_by_machine,
+)
+from unbounded.operations.disruption.controller import DrainController
+
+T = TypeVar("T")
+OWNERS: Final = Kind("apps", "v1", "ReplicaSet", "replicasets", Object, namespaced=True)
+
+
+class ClusterApi(MemoryApi):
+    """An API server that evicts: by UID, within the pod budgets, with a grace period after which the pod is gone."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.guarded: set[str] = set()  # pods whose budget allows no eviction now
+        self.evictions: list[tuple[float, str, str]] = []  # when, which Node, which pod
+        self.grace_s = 3.0
+
+    async def create(self, kind: Kind[T], body: Mapping[str, Any], *, namespace: str = "") -> T:
+        if kind.kind != "Eviction":
+            return await super().create(kind, body, namespace=namespace)
+        name = body["metadata"]["name"]
+        pod = await self.get(PODS, name, namespace=namespace)
+        if pod.metadata.uid != body["deleteOptions"]["preconditions"]["uid"]:
+            raise Conflict("the UID in the precondition is another one", code=409)
+        if name in self.guarded:
+            cause = {
+                "reason": "DisruptionBudget",
+                "message": "The disruption budget web needs 1 healthy pods and has 1 ",
+            }
+            raise EvictionBlocked(
+                "Cannot evict pod as it would violate the pod's disruption budget.",
+                code=429,
+                status={"details": {"causes": [cause]}},
+            )
+        if pod.metadata.deletion_timestamp is None:
+            self.evictions.append((asyncio.get_running_loop().time(), pod.spec.node_name, name))
+            await self.end_pod(pod)
+        return kind.type()
+
+    async def end_pod(self, pod: Pod) -> None:
+        """Mark a pod as terminating; its Node's kubelet ends it after the grace period."""
+        meta = pod.metadata
+        await self.patch(PODS, meta.name, {"metadata": {"finalizers": ["kubelet"]}}, namespace=meta.namespace or "")
+        await self.delete(PODS, meta.name, namespace=meta.namespace or "")
+
+
+@dataclass
+class Cluster:
+    """The Kubernetes side of a World."""
+
+    world: World
+    api: ClusterApi
+    kubelets: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    executor: Running | None = None
+    owner: str = ""  # UID of the controller of all pods
+    down: set[str] = field(default_factory=set)  # Nodes whose kubelet does not run although the host is On
+
+    async def node(self, name: str, *pods: str, **spec: Any) -> Node:
+        """Create a Node that follows the power of its host, with pods on it."""
+        boot = self.world.outside.host(name).boot
+        made = await self.api.create(NODES, {"metadata": {"name": name}, "spec": spec})
+        status = {"conditions": [_ready(ready=True)], "nodeInfo": {"bootID": f"boot-{boot}"}}
+        made = await self.api.patch(NODES, name, {"status": status}, subresource="status")
+        lease = {"metadata": {"name": name}, "spec": {"renewTime": rfc3339(virtual_now(), micro=True)}}
+        await self.api.create(LEASES, lease, namespace="kube-node-lease")
+        for pod in pods:
+            await self.pod(name, pod)
+        self.kubelets[name] = asyncio.create_task(self._kubelet(name), name=f"kubelet {name}")
+        return made
+
+    async def pod(self, node: str, name: str, **metadata: Any) -> Pod:
+        if not self.owner:
+            self.owner = (
+                await self.api.create(OWNERS, {"metadata": {"name": "web"}}, namespace="default")
+            ).metadata.uid
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": self.owner, "controller": True}
+        metadata = {"name": name, "ownerReferences": [owner]} | metadata
+        body = {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": "Running"}}
+        return await self.api.create(PODS, body, namespace="default")
+
+    async def _kubelet(self, name: str) -> None:
+        """Report the host's power and boot, renew the lease, and end terminating pods."""
+        renewed = 0.0
+        while True:
+            await asyncio.sleep(1.0)
+            host, now = self.world.outside.host(name), asyncio.get_running_loop().time()
+            runs = host.power == "On" and name not in self.down
+            try:
+                node = await self.api.get(NODES, name)
+            except NotFound:
+                continue
+            if runs and now - renewed >= 10:
+                renewed = now
+                spec = {"renewTime": rfc3339(virtual_now(), micro=True)}
+                await self.api.patch(LEASES, name, {"spec": spec}, namespace="kube-node-lease")
+            await self._report(name, node, runs=runs, boot=f"boot-{host.boot}")
+            if runs:
+                await self._end_pods(name)
+
+    async def _report(self, name: str, node: Node, *, runs: bool, boot: str) -> None:
+        others = await self.api.get(NODES.raw(), name)
+        kept = [one for one in others["status"]["conditions"] if one["type"] != "Ready"]
+        info = node.status.node_info
+        status: dict[str, Any] = {}
+        if node.ready != runs:
+            status["conditions"] = [*kept, _ready(ready=runs)]
+        if runs and (info is None or info.boot_id != boot):
+            status["nodeInfo"] = {"bootID": boot}
+        if status:
+            await self.api.patch(NODES, name, {"status": status}, subresource="status")
+
+    async def _end_pods(self, node: str) -> None:
+        for pod in (await self.api.list(PODS, fields=f"spec.nodeName={node}")).items:
+            asked = pod.metadata.deletion_timestamp
+            if asked and seconds_since(asked, virtual_now()) >= self.api.grace_s:
+                await self.api.patch(
+                    PODS, pod.metadata.name, {"metadata": {"finalizers": []}}, namespace=pod.metadata.namespace or ""
+                )
+
+    async def pods_on(self, node: str) -> list[str]:
+        return [pod.metadata.name for pod in (await self.api.list(PODS, fields=f"spec.nodeName={node}")).items]
+
+    async def disruption(self, machine: str) -> DisruptionStatus | None:
+        return (await self.api.get(MACHINES, machine)).status.disruption
+
+    async def stage(self, machine: str, stage: DisruptionStage | None, *, within_s: float = 600) -> None:
+        """Wait until the disruption of a Machine has reached a stage; None: until there is none."""
+        found: DisruptionStatus | None = None
+        try:
+            async with asyncio.timeout(within_s):
+                while True:
+                    found = await self.disruption(machine)
+                    if (None if found is None else found.stage) == stage:
+                        return
+                    await asyncio.sleep(0.25)
+        except TimeoutError:
+            raise AssertionError(f"{machine} is not {stage} after {within_s} s: {found}") from None
+
+    async def cordon(self, node: str, *, unschedulable: bool = True) -> None:
+        await self.api.patch(NODES, node, {"spec": {"unschedulable": unschedulable or None}})
+
+    async def is_cordoned(self, node: str) -> bool:
+        return (await self.api.get(NODES, node)).spec.unschedulable
+
+    async def conditions(self, node: str) -> dict[str, tuple[str, str | None]]:
+        found = (await self.api.get(NODES, node)).status.conditions
+        return {one.type: (one.status, one.reason) for one in found if one.type != "Ready"}
+
+    def disrupter(self) -> Process:
+        return Process(self.world, "disruption", disruption_of)
+
+
+def _ready(*, ready: bool) -> dict[str, str]:
+    return {"type": "Ready", "status": "True" if ready else "Unknown", "reason": "Kubelet"}
+
+
+async def disruption_of(life: Incarnation, api: Api) -> None:
+    indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
+    caches = SupervisorCaches(
+        operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
+        machines=Cache(api, MACHINES, indexes={INDEX_BMC: by_bmc}),
+        nodes=Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine}),
+        pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
+    )
+    controller = DrainController(api, caches, epoch=life.epoch, now=virtual_now)
+    await live(controller.run, (caches.operations, caches.machines, caches.nodes, caches.pause))
+
+
+def cluster_of(world: World) -> Cluster:
+    """Replace the world's API, before anything is in it, by one that evicts."""
+    namespaces = ("default", "kube-system", "unbounded-kube", "kube-node-lease")
+    api = ClusterApi(defaults=defaults, admit=world._write_down, now=virtual_now, namespaces=namespaces)
+    world.api = api
+    return Cluster(world, api)
+
+
+@told_in
+@asynccontextmanager
+async def cluster_story() -> AsyncIterator[Cluster]:
+    """A test from an `async def test(cluster)`: all controllers run, in virtual time, and the judge judges."""
+    world = World(random.Random(1), kinds=Kinds())
+    cluster = cluster_of(world)
+    world.steward().start()
+    cluster.executor = world.redfish().start()
+    cluster.disrupter().start()
+    try:
+        yield cluster
+    finally:
+        for kubelet in cluster.kubelets.values():
+            kubelet.cancel()
+    world.judge()

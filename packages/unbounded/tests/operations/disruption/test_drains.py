@@ -1,0 +1,288 @@
+"""Drains before operations, and maintenance, as stories with all controllers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from tests.operations.disruption.cluster import Cluster, cluster_story
+from unbounded.api.core import LEASES, NODES, PODS
+from unbounded.api.disruption import DisruptionStage
+from unbounded.api.machine import MACHINES
+from unbounded.api.names import ANNOTATION_CORDONED_BY
+from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.operations import reasons
+from unbounded.operations.batch_plan import child_manifest
+
+ALWAYS: Final[dict[str, Any]] = {"drain": {"mode": "Always"}}
+
+
+async def _machine(cluster: Cluster, *pods: str, name: str = "m1") -> None:
+    await cluster.world.machine(name)
+    await cluster.node(name, *pods)
+
+
+@cluster_story
+async def test_a_reboot_drains_its_node_first_and_uncordons_it_after(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1", "web-2")
+    created = await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    await cluster.stage("m1", DisruptionStage.WORKING)
+    assert await cluster.pods_on("m1") == []
+    assert await cluster.is_cordoned("m1")
+    node = await cluster.api.get(NODES, "m1")
+    assert node.metadata.annotations[ANNOTATION_CORDONED_BY] == created.metadata.uid
+    conditions = await cluster.conditions("m1")
+    assert conditions["Drained"] == ("True", "UnboundedHostReboot")
+    assert conditions["DrainInProgress"][0] == "False"
+    operation = await cluster.world.ended("op")
+    assert operation.status.phase == "Complete"
+    await cluster.stage("m1", None)
+    assert not await cluster.is_cordoned("m1")
+    assert {status for status, _reason in (await cluster.conditions("m1")).values()} == {"False"}
+    claimed_at = cluster.world.stories[created.metadata.uid].claimed_at
+    assert claimed_at is not None
+    assert all(at < claimed_at for at, _node, _pod in cluster.api.evictions)
+
+
+@cluster_story
+async def test_without_a_drain_no_node_is_cordoned(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    await cluster.world.operation("op", "HostReboot", "m1")
+    assert (await cluster.world.ended("op")).status.phase == "Complete"
+    assert await cluster.pods_on("m1") == ["web-1"]
+    assert not await cluster.is_cordoned("m1")
+    assert await cluster.disruption("m1") is None
+
+
+@cluster_story
+async def test_a_pod_budget_is_named_and_the_drain_waits_for_it(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1", "free-1")
+    cluster.api.guarded.add("web-1")
+    await cluster.world.operation("op", "HostReboot", "m1", startDeadlineSeconds=60, **ALWAYS)
+    operation = await cluster.world.until(
+        "op", lambda one: "default/web-1 is blocked" in (one.status.message or ""), within_s=30
+    )
+    assert "PodDisruptionBudget default/web" in (operation.status.message or "")
+    assert operation.status.reason == reasons.WAITING_FOR_DRAIN
+    await asyncio.sleep(600)  # the start deadline rests
+    assert await cluster.pods_on("m1") == ["web-1"]
+    cluster.api.guarded.clear()
+    assert (await cluster.world.ended("op", within_s=120)).status.phase == "Complete"
+
+
+@cluster_story
+async def test_a_drain_that_times_out_fails_the_operation_and_uncordons(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    cluster.api.guarded.add("web-1")
+    await cluster.world.operation("op", "HostReboot", "m1", drain={"mode": "Always", "timeoutSeconds": 60})
+    operation = await cluster.world.ended("op", within_s=90)
+    assert (operation.status.phase, operation.status.reason) == ("Failed", reasons.DRAIN_TIMED_OUT)
+    assert "default/web-1" in (operation.status.message or "")
+    assert "PodDisruptionBudget default/web" in (operation.status.message or "")
+    await cluster.stage("m1", None)
+    assert not await cluster.is_cordoned("m1")
+    assert not cluster.world.outside.acts
+
+
+@cluster_story
+async def test_with_proceed_a_drain_that_times_out_lets_the_operation_start(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    cluster.api.guarded.add("web-1")
+    drain = {"mode": "Always", "timeoutSeconds": 60, "onTimeout": "Proceed"}
+    await cluster.world.operation("op", "HostReboot", "m1", drain=drain)
+    assert (await cluster.world.ended("op")).status.phase == "Complete"
+
+
+@cluster_story
+async def test_a_cancel_in_the_drain_uncordons(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    cluster.api.guarded.add("web-1")
+    await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    await cluster.stage("m1", DisruptionStage.DRAINING)
+    await cluster.world.cancel("op")
+    operation = await cluster.world.ended("op", within_s=10)
+    assert operation.status.reason == reasons.CANCELLED
+    await cluster.stage("m1", None, within_s=10)
+    assert not await cluster.is_cordoned("m1")
+
+
+@cluster_story
+async def test_a_deleted_holder_leaves_no_cordon(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    cluster.api.guarded.add("web-1")
+    await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    await cluster.stage("m1", DisruptionStage.DRAINING)
+    await cluster.api.delete(MACHINE_OPERATIONS, "op")
+    await cluster.stage("m1", None, within_s=30)
+    assert not await cluster.is_cordoned("m1")
+
+
+@cluster_story
+async def test_a_deleted_machine_leaves_no_cordon(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    cluster.api.guarded.add("web-1")
+    await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    await cluster.stage("m1", DisruptionStage.DRAINING)
+    await cluster.world.take_away("m1")
+    await asyncio.sleep(30)
+    assert not await cluster.is_cordoned("m1")
+    assert ANNOTATION_CORDONED_BY not in (await cluster.api.get(NODES, "m1")).metadata.annotations
+
+
+@cluster_story
+async def test_a_cordon_of_others_is_kept(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    await cluster.cordon("m1")
+    await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    assert (await cluster.world.ended("op")).status.phase == "Complete"
+    await cluster.stage("m1", None)
+    assert await cluster.is_cordoned("m1")
+    assert ANNOTATION_CORDONED_BY not in (await cluster.api.get(NODES, "m1")).metadata.annotations
+
+
+@cluster_story
+async def test_a_hold_of_an_application_delays_the_drain(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    hold = {"metadata": {"annotations": {"hold.unbounded-cloud.io/ceph": "rebalancing"}}}
+    await cluster.api.patch(NODES, "m1", hold)
+    await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    operation = await cluster.world.until("op", lambda one: one.status.reason == reasons.WAITING_FOR_HOLD, within_s=30)
+    assert "hold.unbounded-cloud.io/ceph" in (operation.status.message or "")
+    await asyncio.sleep(120)
+    assert await cluster.pods_on("m1") == ["web-1"]
+    await cluster.api.patch(NODES, "m1", {"metadata": {"annotations": {"hold.unbounded-cloud.io/ceph": None}}})
+    assert (await cluster.world.ended("op", within_s=120)).status.phase == "Complete"
+
+
+@cluster_story
+async def test_maintenance_of_another_controller_delays_the_grant(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    node = await cluster.api.get(NODES.raw(), "m1")
+    foreign = {"type": "MaintenanceInProgress", "status": "True", "reason": "Kured", "message": "reboot"}
+    conditions = [*node["status"]["conditions"], foreign]
+    await cluster.api.patch(NODES, "m1", {"status": {"conditions": conditions}}, subresource="status")
+    await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    await cluster.world.until("op", lambda one: one.status.reason == reasons.FOREIGN_MAINTENANCE, within_s=30)
+    assert not await cluster.is_cordoned("m1")
+    done = [*node["status"]["conditions"], foreign | {"status": "False"}]
+    await cluster.api.patch(NODES, "m1", {"status": {"conditions": done}}, subresource="status")
+    assert (await cluster.world.ended("op", within_s=120)).status.phase == "Complete"
+    await cluster.stage("m1", None)
+    assert (await cluster.conditions("m1"))["MaintenanceInProgress"] == ("False", "UnboundedHostReboot")
+
+
+@cluster_story
+async def test_a_node_that_does_not_return_stays_cordoned_until_it_does(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    await cluster.stage("m1", DisruptionStage.WORKING)
+    cluster.down.add("m1")
+    await cluster.world.ended("op")
+    await asyncio.sleep(600)
+    found = await cluster.disruption("m1")
+    assert found is not None
+    assert found.stage == DisruptionStage.RETURNING
+    assert "waiting for Node m1 to be Ready" in (found.message or "")
+    assert await cluster.is_cordoned("m1")
+    cluster.down.clear()
+    at = asyncio.get_running_loop().time()
+    await cluster.stage("m1", None)
+    assert 10 <= asyncio.get_running_loop().time() - at <= 25
+    assert not await cluster.is_cordoned("m1")
+
+
+@cluster_story
+async def test_the_next_operation_repairs_a_node_that_does_not_return(cluster: Cluster) -> None:
+    await _machine(cluster)
+    await cluster.world.operation("off", "HostPowerOff", "m1", **ALWAYS)
+    assert (await cluster.world.ended("off")).status.phase == "Complete"
+    await cluster.stage("m1", DisruptionStage.RETURNING)
+    await cluster.world.operation("reboot", "HostReboot", "m1", **ALWAYS)
+    assert (await cluster.world.ended("reboot", within_s=300)).status.phase == "Complete"
+    await cluster.stage("m1", None)
+    assert not await cluster.is_cordoned("m1")
+
+
+@cluster_story
+async def test_a_drained_node_whose_operation_nobody_starts_is_usable_again(cluster: Cluster) -> None:
+    assert cluster.executor is not None
+    await cluster.executor.stop()
+    await _machine(cluster, "web-1")
+    await cluster.world.operation("op", "HostReboot", "m1", startDeadlineSeconds=1000, **ALWAYS)
+    await cluster.stage("m1", DisruptionStage.DRAINED)
+    await cluster.stage("m1", DisruptionStage.WAITING, within_s=200)
+    assert not await cluster.is_cordoned("m1")
+    operation = await cluster.world.ended("op", within_s=3000)
+    assert operation.status.reason == reasons.NOT_STARTED
+    await cluster.stage("m1", None)
+    assert not await cluster.is_cordoned("m1")
+
+
+@cluster_story
+async def test_maintenance_drains_and_operations_within_need_no_grant(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    on = {"spec": {"maintenance": {"enabled": True, "reason": "new memory"}}}
+    await cluster.api.patch(MACHINES, "m1", on)
+    await cluster.world.operation("op", "HostReboot", "m1")
+    assert (await cluster.world.ended("op")).status.phase == "Complete"
+    assert [pod for _at, _node, pod in cluster.api.evictions] == ["web-1"]
+    await asyncio.sleep(300)
+    found = await cluster.disruption("m1")
+    assert found is not None
+    assert (found.stage, found.message) == (DisruptionStage.DRAINED, "Machine m1 is in maintenance: new memory")
+    assert await cluster.is_cordoned("m1")
+    assert (await cluster.conditions("m1"))["MaintenanceInProgress"] == ("True", "UnboundedMaintenance")
+    await cluster.api.patch(MACHINES, "m1", {"spec": {"maintenance": {"enabled": False}}})
+    await cluster.stage("m1", None)
+    assert not await cluster.is_cordoned("m1")
+
+
+@cluster_story
+async def test_a_pod_that_nobody_manages_blocks_unless_it_may_be_evicted(cluster: Cluster) -> None:
+    await _machine(cluster)
+    await cluster.pod("m1", "own", ownerReferences=[])
+    await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    await cluster.world.until("op", lambda one: "drain.evictUnmanaged" in (one.status.message or ""), within_s=30)
+    await cluster.api.delete(PODS, "own", namespace="default")
+    assert (await cluster.world.ended("op", within_s=120)).status.phase == "Complete"
+
+
+@cluster_story
+async def test_a_node_made_anew_in_its_drain_is_drained_again(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    cluster.api.guarded.add("web-1")
+    await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    await cluster.stage("m1", DisruptionStage.DRAINING)
+    cluster.kubelets.pop("m1").cancel()
+    await cluster.api.delete(NODES, "m1")
+    await cluster.api.delete(PODS, "web-1", namespace="default")
+    await cluster.api.delete(LEASES, "m1", namespace="kube-node-lease")
+    await cluster.node("m1", "web-2")
+    assert (await cluster.world.ended("op", within_s=120)).status.phase == "Complete"
+    assert [pod for _at, _node, pod in cluster.api.evictions][-1:] in (["web-2"], [])
+    await cluster.stage("m1", None)
+    assert not await cluster.is_cordoned("m1")
+
+
+@cluster_story
+async def test_a_user_uncordons_in_the_drain_and_it_begins_again(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    cluster.api.guarded.add("web-1")
+    await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    await cluster.stage("m1", DisruptionStage.DRAINING)
+    await cluster.cordon("m1", unschedulable=False)
+    await asyncio.sleep(5)
+    assert await cluster.is_cordoned("m1")
+    cluster.api.guarded.clear()
+    assert (await cluster.world.ended("op", within_s=120)).status.phase == "Complete"
+
+
+@pytest.mark.parametrize("mode", ["Always", "Never"])
+def test_children_of_a_selector_operation_drain_as_it_does(mode: str) -> None:
+    body = {"metadata": {"name": "all"}, "spec": {"operationKind": "HostReboot", "drain": {"mode": mode}}}
+    parent = msgspec.convert(body, MachineOperation)
+    child = msgspec.convert(child_manifest(parent, "m1"), MachineOperation)
+    assert child.spec.drain == parent.spec.drain
