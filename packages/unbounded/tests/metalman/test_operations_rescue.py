@@ -13,8 +13,7 @@ from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.machine import MACHINES
 from unbounded.api.machine_status import RescueSystem, rescue_text
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.metalman.inspect_stages import SEEN_RESTORED, WAS_OFF, WAS_ON
-from unbounded.metalman.rescue_stages import SEEN_LEFT, SEEN_RESCUE
+from unbounded.metalman.inspect_stages import SEEN_LEFT, SEEN_RESCUE, SEEN_RESTORED, WAS_OFF, WAS_ON
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower, OverrideEnabled
 

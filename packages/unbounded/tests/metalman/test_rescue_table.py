@@ -9,8 +9,8 @@ import pytest
 from unbounded.api.operation import MachineOperation, MachineOperationSpec
 from unbounded.metalman import inspect_stages, power
 from unbounded.metalman import replace as netboot
+from unbounded.metalman.inspect_stages import ENDING_RESCUE, RESCUE_TABLE, SHUTTING_DOWN_RESCUE, rescue
 from unbounded.metalman.replace import ReplaceFact
-from unbounded.metalman.rescue_stages import ENDING_RESCUE, SHUTTING_DOWN_RESCUE, TABLE, rescue
 from unbounded.operations.parameters import deadline_s
 from unbounded.workflow.procedure import ENDS, Cancel, Step
 
@@ -25,7 +25,7 @@ PROCEDURE: Final = rescue(operation())
 @pytest.mark.parametrize("stage", sorted(PROCEDURE.stages))
 def test_operation_ends_only_with_the_former_power_state(stage: str) -> None:
     for fact in ReplaceFact:
-        if TABLE[stage, fact].stage in ENDS:
+        if RESCUE_TABLE[stage, fact].stage in ENDS:
             assert fact in (ReplaceFact.ON_AS_BEFORE, ReplaceFact.OFF_AS_BEFORE)
             assert stage in netboot.RESTORING_STAGES
     if stage != PROCEDURE.start:  # nothing has happened there
@@ -36,7 +36,7 @@ def test_time_cancel_and_the_user_inside_end_a_rescue_in_the_same_way() -> None:
     stage = PROCEDURE.stages[netboot.RESCUING]
     assert stage.cancel is Cancel.UNDO
     assert stage.undo == stage.on_timeout == Step(ENDING_RESCUE)
-    assert TABLE[netboot.RESCUING, ReplaceFact.LEFT].stage == ENDING_RESCUE
+    assert RESCUE_TABLE[netboot.RESCUING, ReplaceFact.LEFT].stage == ENDING_RESCUE
 
 
 def test_no_bmc_is_read_while_the_rescue_system_runs() -> None:
@@ -45,7 +45,7 @@ def test_no_bmc_is_read_while_the_rescue_system_runs() -> None:
 
 
 def test_a_host_is_shut_down_before_it_is_switched_off() -> None:
-    assert not any(TABLE[ENDING_RESCUE, fact].action for fact in ReplaceFact)
+    assert not any(RESCUE_TABLE[ENDING_RESCUE, fact].action for fact in ReplaceFact)
     ending, shutdown = PROCEDURE.stages[ENDING_RESCUE].on_timeout, PROCEDURE.stages[SHUTTING_DOWN_RESCUE].on_timeout
     assert ending == Step(SHUTTING_DOWN_RESCUE, action=power.SHUT_DOWN)
     assert shutdown == Step(inspect_stages.WAITING_INSTALLER_OFF, action=power.SWITCH_OFF)

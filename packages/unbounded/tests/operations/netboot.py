@@ -20,7 +20,7 @@ from unbounded.api.failures import Failure, Transient, Uncertain
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.api import Api
-from unbounded.metalman import erase_stages, inspect_stages, power, replace, rescue_stages
+from unbounded.metalman import erase_stages, inspect_stages, power, replace
 from unbounded.metalman.boot_media import BootMedia
 from unbounded.metalman.boot_order import as_booted, boots_by_media, media_boot, network_target
 from unbounded.metalman.erase_choice import is_begun
@@ -53,7 +53,7 @@ PROOF[OperationKind.HOST_ERASE] = {
     erase_stages.SEEN_STAYS_OFF,
 }
 PROOF[OperationKind.HOST_INSPECT] = {replace.SEEN_LOADER, inspect_stages.SEEN_REPORT, inspect_stages.SEEN_RESTORED}
-PROOF[OperationKind.HOST_RESCUE] = {replace.SEEN_LOADER, rescue_stages.SEEN_RESCUE, inspect_stages.SEEN_RESTORED}
+PROOF[OperationKind.HOST_RESCUE] = {replace.SEEN_LOADER, inspect_stages.SEEN_RESCUE, inspect_stages.SEEN_RESTORED}
 LEAVE_SYSTEM: Final = (OperationKind.HOST_INSPECT, OperationKind.HOST_RESCUE)
 RESCUE: Final = {"authorizedKeys": RESCUE_SYSTEM["hostKey"], "minutes": "1"}
 CLEANED_EVERY_S: Final = 20.0

@@ -26,7 +26,6 @@ from unbounded.metalman import (
     power,
     replace,
     replace_stages,
-    rescue_stages,
 )
 from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
 from unbounded.metalman.bmc_events import PowerEvents
@@ -105,7 +104,7 @@ NETBOOT_PROCEDURES: Final = {
     OperationKind.HOST_REPLACE: replace_stages.replace,
     OperationKind.HOST_INSPECT: inspect_stages.inspect,
     OperationKind.HOST_ERASE: erase_stages.erase,
-    OperationKind.HOST_RESCUE: rescue_stages.rescue,
+    OperationKind.HOST_RESCUE: inspect_stages.rescue,
 }
 BMC_PROCEDURES: Final = {
     OperationKind.BMC_RESET: bmc_reset.reset,

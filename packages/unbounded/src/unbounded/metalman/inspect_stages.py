@@ -1,9 +1,13 @@
-"""Procedure of HostInspect: the host boots the installer, which reports the hardware, and gets its power state back.
+"""Procedures of HostInspect and HostRescue: the host boots the installer, and gets its power state back.
 
-Nothing is written to a disk: in such a boot the servers send no image. The stages up to the loader are those of
-HostReplace. Whatever ends the operation, the boot override is removed, and the host gets its power state back. A host
-that may run the installer is switched off for that. One that has not been Off yet runs its own system: it stays On, or
-is switched on once its shutdown has taken effect.
+The installer reports the hardware, or opens an SSH server. Nothing is written to a disk by itself: in such a boot the
+servers send no image. The stages up to the loader are those of HostReplace. Whatever ends the operation, the boot
+override is removed, and the host gets its power state back. A host that may run the installer is switched off for that.
+One that has not been Off yet runs its own system: it stays On, or is switched on once its shutdown has taken effect.
+
+A rescue ends when its time is over, when the user cancels it, or when the user switches the rescue system off from
+inside: each of these is its regular end. The rescue system switches itself off once its boot is not requested any more,
+so that file systems are written back. A host that runs another system by then gets a shutdown.
 """
 
 from __future__ import annotations
@@ -37,9 +41,9 @@ from unbounded.metalman.replace_stages import (
     image_stage,
     off_stages,
 )
-from unbounded.operations.parameters import grace_s
+from unbounded.operations.parameters import grace_s, rescue_minutes
 from unbounded.operations.reasons import OUTCOME_UNKNOWN
-from unbounded.workflow.procedure import CANCELLED, COMPLETE, Cancel, Procedure, Stage, Step
+from unbounded.workflow.procedure import CANCELLED, COMPLETE, Cancel, Capacity, Procedure, Stage, Step
 
 WAITING_INSTALLER_OFF: Final = "WaitingInstallerOff"
 UNDOING_INSTALLER: Final = "UndoingInstaller"
@@ -56,6 +60,20 @@ _TIMED_OUT: Final = Step(
     message="the installer did not report the hardware in time",
 )
 _SHUTDOWN: Final = frozenset({SHUTTING_DOWN, WAITING_OFF})  # the host still runs its own system
+ENDING_RESCUE: Final = "EndingRescue"
+SHUTTING_DOWN_RESCUE: Final = "ShuttingDownRescue"
+
+SEEN_RESCUE: Final = "the SSH server of the rescue system started"
+SEEN_LEFT: Final = "the user switched the rescue system off from inside"
+
+RESCUE_OFF_LIMIT_S: Final = 60.0  # the rescue system learns its end within seconds, and writes its file systems back
+
+_END_RESCUE: Final = Step(ENDING_RESCUE)
+_RESCUE_NOT_STARTED: Final = Step(
+    CLEANING_UP_INSTALLER,
+    fail=reasons.RESCUE_NOT_STARTED,
+    message="the SSH server of the rescue system did not start in time",
+)
 
 
 def _rows(stage: str, named: Mapping[ReplaceFact, Step]) -> netboot.Table:
@@ -214,4 +232,64 @@ def inspect(operation: MachineOperation) -> Procedure:
             **dict.fromkeys((ReplaceFact.ON, ReplaceFact.ON_ARMED, ReplaceFact.ON_AS_BEFORE), IS_ON),
             **dict.fromkeys((ReplaceFact.OFF, ReplaceFact.OFF_ARMED, ReplaceFact.OFF_AS_BEFORE), IS_OFF),
         },
+    )
+
+
+def _rescue_table() -> netboot.Table:
+    started = Step(netboot.RESCUING, evidence=SEEN_RESCUE)
+    failures = {fact: replace(step, stage=CLEANING_UP_INSTALLER) for fact, step in netboot.FAILURES.items()}
+    shut_down, off = Step(SHUTTING_DOWN_RESCUE, action=SHUT_DOWN), Step(netboot.RESTORING, evidence=SEEN_OFF)
+    is_off = {ReplaceFact.OFF: off, ReplaceFact.OFF_ARMED: off}
+    return {
+        **TABLE,
+        **_rows(netboot.WAITING_REPORT, {ReplaceFact.RESCUED: started, ReplaceFact.LEFT: started, **failures}),
+        **_rows(netboot.RESCUING, {ReplaceFact.LEFT: replace(_END_RESCUE, evidence=SEEN_LEFT), **failures}),
+        **_rows(ENDING_RESCUE, is_off),
+        **_rows(SHUTTING_DOWN_RESCUE, {**is_off, ReplaceFact.ON: shut_down, ReplaceFact.ON_ARMED: shut_down}),
+    }
+
+
+RESCUE_TABLE: Final = _rescue_table()
+
+
+def rescue(operation: MachineOperation) -> Procedure:
+    """Return the procedure of HostRescue: off, network boot, the rescue system, and the former power state."""
+    inspection = inspect(operation)
+    stages = {
+        **inspection.stages,
+        netboot.WAITING_REPORT: replace(
+            inspection.stages[netboot.WAITING_REPORT],
+            waits_for="the SSH server of the rescue system to start",
+            on_timeout=_RESCUE_NOT_STARTED,
+        ),
+        netboot.RESCUING: Stage(
+            "the end of the rescue",
+            limit_s=rescue_minutes(operation) * 60.0,
+            on_timeout=_END_RESCUE,
+            cancel=Cancel.UNDO,
+            undo=_END_RESCUE,
+            condition=IS_ON,
+            capacity=Capacity.BACKGROUND,
+            cleanup_stage=CLEANING_UP_INSTALLER,
+        ),
+        ENDING_RESCUE: Stage(
+            "the rescue system to switch the host off",
+            limit_s=RESCUE_OFF_LIMIT_S,
+            on_timeout=Step(SHUTTING_DOWN_RESCUE, action=SHUT_DOWN),
+            condition=IS_POWERING_OFF,
+            cleanup_stage=CLEANING_UP_INSTALLER,
+        ),
+        SHUTTING_DOWN_RESCUE: Stage(
+            "the host, which the rescue system has not switched off, to shut down",
+            limit_s=max(float(grace_s(operation)), 1.0),
+            on_timeout=Step(WAITING_INSTALLER_OFF, action=SWITCH_OFF),
+            condition=IS_POWERING_OFF,
+            cleanup_stage=CLEANING_UP_INSTALLER,
+        ),
+    }
+    return replace(
+        inspection,
+        stages=stages,
+        table=RESCUE_TABLE,
+        proof=frozenset({netboot.SEEN_LOADER, SEEN_RESCUE, SEEN_RESTORED}),
     )

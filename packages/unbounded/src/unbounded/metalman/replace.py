@@ -58,7 +58,7 @@ RESTORING_AFTER_SHUTDOWN: Final = "RestoringAfterShutdown"
 RESTORING_AFTER_CANCEL: Final = "RestoringAfterCancel"
 RESTORING_AFTER_FAILURE: Final = "RestoringAfterFailure"
 CLEANING_UP_SHUTDOWN: Final = "CleaningUpShutdown"
-# of HostRescue only; see `rescue_stages`
+# of HostRescue only; see `inspect_stages`
 RESCUING: Final = "Rescuing"
 
 BOOTING_KINDS: Final = frozenset(

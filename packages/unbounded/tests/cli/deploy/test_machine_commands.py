@@ -632,7 +632,7 @@ async def test_networks_are_checked_and_made_by_others(up_cli: Cli) -> None:
 
 
 def test_serve_pxe_hands_its_flags_on() -> None:
-    from unbounded.cli.deploy.serve_pxe import pxe_arguments
+    from unbounded.cli.deploy.sites import pxe_arguments
 
     _, told, _, _ = Cli(Path("/k")).told(
         *("site", "serve-pxe", "--site", "rack1", "--dhcp-interface", "eth1", "--leader-elect=false"),

@@ -131,7 +131,7 @@ def _deploy_pxe(parser: ArgumentParser) -> None:
 
 
 def _serve_pxe(parser: ArgumentParser) -> None:
-    from unbounded.cli.deploy.serve_pxe import add_pxe_arguments  # noqa: PLC0415  # metalman's flags come with it
+    from unbounded.cli.deploy.sites import add_pxe_arguments  # noqa: PLC0415  # metalman's flags come with it
 
     add_pxe_arguments(parser)
 
@@ -171,7 +171,7 @@ COMMANDS: Final = (
         help="Run metalman for a site on this machine; its flags are those of `metalman serve-pxe`",
         examples=(("site serve-pxe --site rack1 --dhcp-interface eth1", "until it is stopped with Ctrl-C"),),
         arguments=_serve_pxe,
-        run="unbounded.cli.deploy.serve_pxe:serve_pxe",
+        run="unbounded.cli.deploy.sites:serve_pxe",
         needs_api=False,
     ),
 )

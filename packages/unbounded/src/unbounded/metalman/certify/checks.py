@@ -1,7 +1,8 @@
 """Checks of a BMC: each reads what one use needs, with metalman's own client, and judges the answer.
 
 A failure of the client is a result: the BMC lacks the resource, or it deviates, with its own words. A rejected password
-ends all checks, as no password is offered twice.
+ends all checks, as no password is offered twice. One check writes the boot override, and restores it even if the user
+interrupts the command; none changes the power.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from urllib.parse import quote
 
 from unbounded.api.failures import Failure, Rejected
 from unbounded.api.hardware import HardwareFacts
-from unbounded.metalman.certify.boot_writing import write_and_restore
 from unbounded.metalman.certify.connection import Connection
 from unbounded.metalman.certify.uses import CheckName, CheckResult, Verdict
-from unbounded.metalman.redfish.client import SYSTEMS
+from unbounded.metalman.redfish.client import SYSTEMS, RedfishClient
 from unbounded.metalman.redfish.documents import action_values, members
 from unbounded.metalman.redfish.inventory import link, links, mapping
 from unbounded.metalman.redfish.inventory_reader import Inventory
 from unbounded.metalman.redfish.ports import (
     BmcPowerState,
+    BootEnabled,
+    BootOverride,
     BootTarget,
     CircuitOpen,
     PasswordRejected,
@@ -32,9 +34,12 @@ from unbounded.metalman.redfish.ports import (
     clean,
 )
 from unbounded.metalman.redfish.quirks import choices, manager_resets
+from unbounded.metalman.redfish.session import complete_despite_cancel
 
 MAX_MEMBERS: Final = 16
 Document = Mapping[str, Any]
+RESTORE_S: Final = 60.0
+TARGETS: Final = (BootTarget.PXE, BootTarget.UEFI_HTTP, BootTarget.CD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,3 +405,65 @@ _OF_A_SYSTEM: Final = frozenset(
     {N.POWER_STATE, N.RESET, N.GRACEFUL_SHUTDOWN, N.BOOT_OVERRIDE, N.BOOT_PXE, N.BOOT_HTTP, N.BOOT_CD, N.BOOT_WRITE,
      N.PROCESSORS, N.DISKS, N.NICS, N.FIRMWARE, N.POWER_SUPPLIES}
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    works: bool
+    words: str
+
+
+async def write_and_restore(client: RedfishClient, device_id: str, state: SystemState) -> WriteReport:
+    """Write the override, and restore the one of `state`.
+
+    Raises:
+        Failure: the write was refused, and nothing was changed.
+    """
+    return await complete_despite_cancel(_write_and_restore(client, device_id, state), within_s=RESTORE_S)
+
+
+async def _write_and_restore(client: RedfishClient, device_id: str, state: SystemState) -> WriteReport:
+    listed = state.boot_targets or TARGETS
+    target = next((target for target in TARGETS if target in listed), BootTarget.PXE)
+    desired = BootOverride(BootEnabled.ONCE, target)
+    refused: Failure | None = None
+    written = BootOverride(None)
+    try:
+        written = await client.set_boot_override(device_id, desired)
+    except Failure as error:
+        refused = error  # an answer may be lost after the write, so the old values are restored in any case
+    before = state.boot or BootOverride(None)
+    left = await _restore(client, device_id, before)
+    if left:
+        return WriteReport(works=False, words=left)
+    if refused is not None:
+        raise refused
+    if (written.enabled, written.target) != (desired.enabled, desired.target):
+        return WriteReport(works=False, words=f"{_shown(desired)} was written, and {_shown(written)} was read back")
+    return WriteReport(works=True, words=f"{_shown(desired)} was written, and {_shown(before)} restored")
+
+
+async def _restore(client: RedfishClient, device_id: str, before: BootOverride) -> str:
+    """Restore an override; returns what is left, empty if it is restored."""
+    try:
+        now = (await client.system(device_id)).boot or BootOverride(None)
+        if _same(now, before):
+            return ""
+        if before.leaves_disk and before.enabled != BootEnabled.CONTINUOUS:
+            now = await client.disable_boot_override(device_id)
+        else:
+            now = await client.set_boot_override(device_id, before)
+    except Failure as error:
+        return clean(f"NOT RESTORED, set it to {_shown(before)} by hand: {error}")
+    return "" if _same(now, before) else f"NOT RESTORED: it was {_shown(before)}, and is {_shown(now)}"
+
+
+def _same(one: BootOverride, other: BootOverride) -> bool:
+    """Return whether two overrides boot the same; the target of a disabled one has no meaning."""
+    if one.leaves_disk and other.leaves_disk:
+        return True
+    return (one.enabled, one.target) == (other.enabled, other.target)
+
+
+def _shown(boot: BootOverride) -> str:
+    return clean(f"{boot.enabled or 'nothing'}/{boot.target or 'None'}")

@@ -1,7 +1,7 @@
 """Image cache: pulls the images of a site's Machines, resolves tags again, and removes unused images.
 
 Every replica has its own cache. A pulled image is served while the registry is down, also after a restart. A running
-boot keeps the image that it began with (`pinned`), so a tag that moves meanwhile does not mix two images.
+boot keeps the image that it began with (`PinnedImages`), so a tag that moves meanwhile does not mix two images.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ from unbounded.metalman.images.model import (
     ImageState,
     ImageUse,
     NetbootImageDefaults,
+    PinnedImages,
     logins_of,
     references_of,
+    running_boot,
 )
-from unbounded.metalman.images.pinned import PinnedImages, running_boot
 from unbounded.metalman.netboot.model import BootImages, NetbootImage
 
 PULLS_AT_ONCE: Final = 4
