@@ -97,16 +97,17 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answered:
-    """What the installer gets; `more` follows it in the same connection."""
+    """What the installer gets; `more` follows it in the same connection, which ends `lacks` bytes too early."""
 
     code: int
     fields: dict[str, str]
     body: bytes
     more: bytes = b""
+    lacks: int = 0
 
     @property
     def wire(self) -> bytes:
-        fields = {**self.fields, "content-length": str(len(self.body))}
+        fields = {**self.fields, "content-length": str(len(self.body) + self.lacks)}
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         return f"HTTP/1.1 {self.code} Said\r\n{lines}\r\n".encode() + self.body + self.more
 
@@ -304,6 +305,12 @@ async def denied(by: Attacker, asked: Asked) -> Answered:
     return replace(await by.genuine(asked), code=by.chance.choice((404, 403, 204, 200, 206)), body=b"")
 
 
+async def cut_off(by: Attacker, asked: Asked) -> Answered:
+    """End the connection within an answer that there is no such file."""
+    body = by.chance.randbytes(by.chance.randrange(20))
+    return Answered(by.chance.choice((404, 403, 200, 206)), {}, body, lacks=by.chance.randrange(1, 1000))
+
+
 async def redirected(by: Attacker, asked: Asked) -> Answered:
     genuine = await by.genuine(asked)
     place = f"http://10.0.0.{by.chance.randrange(2, 255)}/{asked.name}"
@@ -356,6 +363,7 @@ ATTACKS: Final[dict[str, tuple[Attack, Callable[[Asked], bool]]]] = {
     "truncated": (truncated, has_body),
     "longer": (longer, is_believed),
     "denied": (denied, is_believed),
+    "cut off": (cut_off, is_believed),
     "redirected": (redirected, is_believed),
     "doubled": (doubled, is_believed),
     "other total": (other_total, is_part),
@@ -590,6 +598,15 @@ async def test_a_signed_part_is_believed_only_as_requested(
     header = [f"Range: {asked}"] if asked else []
     status = await status_of(site_keys, tmp_path, with_range, *header)
     assert status == (("206" if asked else "200") if believed else "000")
+
+
+async def test_the_status_of_an_answer_that_is_cut_off_is_not_believed(site_keys: Path, tmp_path: Path) -> None:
+    """Files that a machine may lack, such as network-config, would be left out."""
+
+    async def absent(by: Attacker, wanted: Asked) -> Answered:
+        return Answered(404, {}, b"not he", lacks=2)
+
+    assert await status_of(site_keys, tmp_path, absent) == "000"
 
 
 async def test_without_the_key_of_a_site_an_attack_takes_a_disk(

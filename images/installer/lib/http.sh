@@ -33,8 +33,9 @@ request() {
     rm -f "$T/answer"
     STATUS=000
     [ ! -s "$T/status" ] || read -r STATUS <"$T/status"
-    [ "$STATUS" != 000 ] && whole_answer || return 1
-    [ -e "$STATEMENT_KEY" ] || return 0
+    [ "$STATUS" != 000 ] || return 1
+    [ -e "$STATEMENT_KEY" ] || { whole_answer && return 0 || return 1; }
+    # without a signature, which is of the whole answer, not even its status is believed
     is_stated "$1 ${request_path:-/}" "${3:-}" && is_requested "${4:-}" && return 0
     : >"$T/unsigned"
     rm -f "$T/headers" "$T/body"
