@@ -48,11 +48,90 @@ def needed(kind: OperationKind) -> dict[str, str]:
         (REBOOT, {"deadlineSeconds": 0}, "spec.deadlineSeconds", "greater than or equal to 1"),
         (MANY, {"maxConcurrent": 0}, "spec.maxConcurrent", "greater than or equal to 1"),
         (MANY, {"maxFailures": 0}, "spec.maxFailures", "greater than or equal to 1"),
+        (REBOOT, {"strategy": {}}, "spec.strategy", "strategy needs machineSelector"),
+        (REBOOT, {"paused": True}, "spec.paused", "paused needs machineSelector"),
+        (MANY, {"retryFailed": 1}, "spec.retryFailed", "needs strategy.onFailure Halt"),
+        (MANY, {"strategy": {}, "retryFailed": 1}, "spec.retryFailed", "needs strategy.onFailure Halt"),
+        (MANY, {"strategy": {"onFailure": "Rollback"}}, "spec.strategy.onFailure", 'supported values: "Fail", "Halt"'),
+        (MANY, {"strategy": {"orderBy": "no label"}}, "spec.strategy.orderBy", "should match"),
     ],
 )
 def test_an_operation_is_refused(spec: str, changes: Object, field: str, words: str) -> None:
     assert refusals("MachineOperation", made("MachineOperation", spec)) == []
     assert_refused("MachineOperation", made("MachineOperation", spec, **changes), None, field, words)
+
+
+FIRST = "spec.strategy.stages[0]"
+LATER = [{"name": "a", "size": 1, "startAfter": {"stage": "b"}}, {"name": "b", "size": 1}]
+
+
+@pytest.mark.parametrize(
+    ("stages", "field", "words"),
+    [
+        ([{"name": "a", "size": 1}, {"name": "a", "size": 2}], "spec.strategy.stages[1]", "Duplicate value"),
+        ([{"size": 1}], f"{FIRST}.name", "Required value"),
+        ([{"name": "a"}], FIRST, "exactly one of size and machineSelector"),
+        (
+            [{"name": "a", "size": 1, "machineSelector": {"matchLabels": {"a": "b"}}}],
+            FIRST,
+            "exactly one of size and machineSelector",
+        ),
+        ([{"name": "a", "machineSelector": {}}], f"{FIRST}.machineSelector", "must not be empty"),
+        ([{"name": "a", "size": 0}], f"{FIRST}.size", "a percentage from 1% to 100%"),
+        ([{"name": "a", "size": "101%"}], f"{FIRST}.size", "a percentage from 1% to 100%"),
+        ([{"name": "a", "size": "0%"}], f"{FIRST}.size", "a percentage from 1% to 100%"),
+        ([{"name": "a", "size": "7"}], f"{FIRST}.size", "a percentage from 1% to 100%"),
+        ([{"name": "a", "size": 1, "maxConcurrent": "200%"}], f"{FIRST}.maxConcurrent", "a percentage from 1% to 100%"),
+        ([{"name": "a", "size": 1, "maxConcurrent": 11}], "spec.strategy.stages", "must not exceed spec.maxConcurrent"),
+        ([{"name": "a", "size": 1, "soakSeconds": -1}], f"{FIRST}.soakSeconds", "greater than or equal to 0"),
+        (LATER, "spec.strategy.stages", "startAfter must name an earlier stage"),
+        (
+            [{"name": "a", "size": 1, "startAfter": {"stage": "a"}}],
+            "spec.strategy.stages",
+            "must name an earlier stage",
+        ),
+        (
+            [{"name": "a", "size": 1, "startAfter": {"stage": "x"}}],
+            "spec.strategy.stages",
+            "must name an earlier stage",
+        ),
+        (
+            [{"name": "a", "size": 1}, {"name": "b", "size": 1, "startAfter": {"stage": "a", "targets": 0}}],
+            "spec.strategy.stages[1].startAfter.targets",
+            "a number from 1, or All",
+        ),
+        (
+            [{"name": "a", "size": 1}, {"name": "b", "size": 1, "startAfter": {"stage": "a", "targets": "Any"}}],
+            "spec.strategy.stages[1].startAfter.targets",
+            "a number from 1, or All",
+        ),
+        ([{"name": f"s{n}", "size": 1} for n in range(17)], "spec.strategy.stages", "at most 16 items"),
+    ],
+)
+def test_stages_are_refused_by_their_field(stages: list[Object], field: str, words: str) -> None:
+    assert_refused("MachineOperation", made("MachineOperation", MANY, strategy={"stages": stages}), None, field, words)
+
+
+def test_stages_are_accepted() -> None:
+    stages = [
+        {"name": "canary", "size": 1, "soakSeconds": 300, "pauseAfter": True},
+        {"name": "rack-1", "machineSelector": {"matchLabels": {"rack": "1"}}, "maxConcurrent": "50%"},
+        {"name": "some", "size": "10%", "startAfter": {"stage": "canary", "targets": 1}},
+        {"name": "rest", "size": "100%", "maxConcurrent": 10, "startAfter": {"stage": "rack-1", "targets": "All"}},
+    ]
+    strategy = {"stages": stages, "orderBy": "example.com/unit", "onFailure": "Halt"}
+    assert refusals("MachineOperation", made("MachineOperation", MANY, strategy=strategy, retryFailed=2)) == []
+
+
+def test_a_rollout_can_be_paused_and_retried_and_its_strategy_stays() -> None:
+    halting = made("MachineOperation", MANY, strategy={"onFailure": "Halt"}, retryFailed=1)
+    for paused, retries in ((True, 1), (None, 2)):
+        new = made("MachineOperation", MANY, strategy={"onFailure": "Halt"}, paused=paused, retryFailed=retries)
+        assert refusals("MachineOperation", new, halting) == []
+    less = made("MachineOperation", MANY, strategy={"onFailure": "Halt"})
+    assert_refused("MachineOperation", less, halting, "spec.retryFailed", "can only be raised")
+    other = made("MachineOperation", MANY, strategy={"onFailure": "Halt", "orderBy": "unit"}, retryFailed=1)
+    assert_refused("MachineOperation", other, halting, "spec.strategy", "strategy is immutable")
 
 
 @pytest.mark.parametrize(

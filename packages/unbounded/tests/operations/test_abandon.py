@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import plan_batch
+from unbounded.operations.rollout_plan import RolloutFacts
 from unbounded.operations.supervisor_plan import (
     ABANDON_AFTER_S,
     EndOperation,
@@ -68,7 +70,7 @@ def test_a_parent_that_is_abandoned_abandons_its_children_and_starts_no_other() 
         "m1": operation_of("op-m1", machine="m1", status=claim()),
         "m2": operation_of("op-m2", machine="m2", abandon=True),
     }
-    step = plan_batch(parent, children, now="2030-01-01T00:00:00Z")
+    step = plan_batch(parent, children.values(), RolloutFacts(datetime(2030, 1, 1, tzinfo=UTC)))
     assert (step.abandon, step.cancel, step.start, step.end) == (("op-m1",), (), (), None)
     assert (step.targets[2].phase, step.targets[2].message) == ("Failed", "abandoned before it started")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -24,8 +25,10 @@ from unbounded.operations.batch_plan import (
     plan_batch,
     snapshot,
 )
+from unbounded.operations.rollout_plan import RolloutFacts
 
 NOW = "2030-01-01T00:00:00Z"
+AT = RolloutFacts(datetime.fromisoformat(NOW))
 SITE = {"matchLabels": {"unbounded-cloud.io/site": "lab"}}
 
 
@@ -158,7 +161,7 @@ class Fleet:
 
     def step(self) -> None:
         """One pass of the steward: start, cancel, and write the mirror."""
-        step = plan_batch(self.parent, self.children, now=NOW)
+        step = plan_batch(self.parent, self.children.values(), AT)
         for machine in step.start:
             manifest = child_manifest(self.parent, machine)
             self.children[machine] = msgspec.convert(manifest, MachineOperation)
@@ -253,9 +256,9 @@ def test_a_cancelled_child_is_told_once() -> None:
     fleet = Fleet(_parent(targets=1, cancel=False))
     fleet.step()
     fleet.parent = _changed(fleet.parent, spec={"cancel": True})
-    assert plan_batch(fleet.parent, fleet.children, now=NOW).cancel == ("all-m0",)
+    assert plan_batch(fleet.parent, fleet.children.values(), AT).cancel == ("all-m0",)
     fleet.step()
-    assert plan_batch(fleet.parent, fleet.children, now=NOW).cancel == ()
+    assert plan_batch(fleet.parent, fleet.children.values(), AT).cancel == ()
 
 
 def test_deleted_child_operation_is_a_failed_target_and_not_recreated() -> None:
@@ -291,7 +294,7 @@ def test_the_message_counts_the_targets() -> None:
     fleet.step()
     fleet.end("m0", "Complete")
     assert (
-        plan_batch(fleet.parent, fleet.children, now=NOW).message
+        plan_batch(fleet.parent, fleet.children.values(), AT).message
         == "targets complete=1 failed=0 inProgress=0 pending=2"
     )
 
@@ -305,6 +308,6 @@ def test_the_mirror_of_a_thousand_long_messages_fits_into_one_object() -> None:
     status = {**claim(), "message": "x" * 4096}
     status["targets"] = [{**status["targets"][0], "providerOperation": token, "message": "x" * 4096}]
     children = {name: operation_of(f"{parent.name}-{name}", machine=name, status=status) for name in names}
-    mirrored = plan_batch(parent, children, now=NOW).targets
+    mirrored = plan_batch(parent, children.values(), AT).targets
     assert len(msgspec.json.encode(mirrored)) < 1_000_000
     assert all((target.message or "").startswith("xxx") for target in mirrored)

@@ -45,6 +45,7 @@ class NodeCondition(ApiStruct, frozen=True, kw_only=True):
     reason: str | None = None
     message: str | None = None
     last_heartbeat_time: str | None = None
+    last_transition_time: str | None = None
 
 
 class NodeTaint(ApiStruct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 from unbounded.api.disruption import OperationDrain
 from unbounded.api.fields import (
+    DNS_LABEL,
     MAX_EVIDENCE,
     ApiStruct,
     Cause,
@@ -14,6 +15,7 @@ from unbounded.api.fields import (
     Evidence,
     Field,
     Int32,
+    LabelKey,
     Message,
     ObjectName,
     Time,
@@ -25,6 +27,7 @@ from unbounded.api.names import GROUP, VERSION
 MAX_TARGETS: Final = 1000
 MAX_HANDLE: Final = 4096
 MAX_LATE: Final = 16
+MAX_STAGES: Final = 16
 CALL_REPLIES: Final = ("Accepted", "NotDone", "Unknown", "Refused")
 
 # evidence of a HostReplace: the host was replaced, however the operation ends
@@ -90,6 +93,27 @@ class OperationPhase(StrEnum):
 TERMINAL_PHASES: Final = frozenset({OperationPhase.COMPLETE, OperationPhase.FAILED})
 
 Phase = Annotated[str, Field(enum=tuple(OperationPhase))]
+
+
+class FailurePolicy(StrEnum):
+    """The reaction of a selector operation to failed targets."""
+
+    FAIL = "Fail"
+    HALT = "Halt"
+
+
+class StagePhase(StrEnum):
+    PENDING = "Pending"
+    IN_PROGRESS = "InProgress"
+    SOAKING = "Soaking"
+    PAUSED = "Paused"
+    HALTED = "Halted"
+    COMPLETE = "Complete"
+
+
+ALL: Final = "All"  # targets of the stage that startAfter names
+StageName = Annotated[str, Field(pattern=DNS_LABEL, min_length=1, max_length=63)]
+Share = Annotated[int | str, Field(max_length=8)]  # a number of Machines, or a percentage; rules check both
 
 
 class OperationsStatus(ApiStruct, frozen=True, kw_only=True):
@@ -158,6 +182,14 @@ class TargetStatus(ApiStruct, frozen=True, kw_only=True):
         ObjectName | None, Field("MachineOperation that executes this target, for a selector operation.")
     ] = None
     reason: Annotated[str | None, Field("Cause of the target's phase, in CamelCase.")] = None
+    rollout_stage: Annotated[StageName | None, Field("Stage of spec.strategy that this target belongs to.")] = None
+    ready_at: Annotated[
+        Time | None,
+        Field("Start of this target's soak: its Node was Ready, and has stayed so unless the target has failed."),
+    ] = None
+    retry: Annotated[
+        Int32, Field("Value of spec.retryFailed that started this target again; 0 if nothing did.", minimum=0)
+    ] = 0
     provider_operation: Annotated[
         ProviderOperation | None, Field("Asynchronous call whose handle a provider controller stores for each target.")
     ] = None
@@ -255,8 +287,121 @@ class Waiting(ApiStruct, frozen=True, kw_only=True):
     until: Annotated[Time | None, Field("Time at which the wait ends without a change.")] = None
 
 
+class StageStart(ApiStruct, frozen=True, kw_only=True):
+    """The progress of an earlier stage that lets a stage start."""
+
+    stage: Annotated[StageName, Field("Name of the earlier stage.")]
+    targets: Annotated[
+        int | str,
+        Field(
+            "Number of its targets that have completed and soaked, or All: the stage is complete, with its pause. A "
+            "stage that is complete with fewer targets is enough.",
+            max_length=3,
+        ),
+    ] = ALL
+
+
+class RolloutStage(ApiStruct, frozen=True, kw_only=True):
+    """A part of the targets, and the time at which they start. Exactly one of size and machineSelector is set."""
+
+    name: Annotated[StageName, Field("Name of the stage.")]
+    size: Annotated[
+        Share | None,
+        Field(
+            "Targets of the stage, in order: a number, or a percentage of all targets, rounded up. It takes those "
+            "that no earlier stage has; fewer if fewer are left."
+        ),
+    ] = None
+    machine_selector: Annotated[
+        LabelSelector | None,
+        Field("Targets of the stage by label: those that no earlier stage has. It has to select at least one."),
+    ] = None
+    max_concurrent: Annotated[
+        Share | None,
+        Field(
+            "Maximum number of targets of the stage at a time, or a percentage of them, rounded down, at least 1. "
+            "spec.maxConcurrent limits all stages together."
+        ),
+    ] = None
+    soak_seconds: Annotated[
+        Int32,
+        Field(
+            "Seconds for which the Nodes of the completed targets have to stay Ready. A target whose Node turns not "
+            "Ready has failed. Kubernetes reports a lost Node after 40 s or more, so use at least 60.",
+            minimum=0,
+            maximum=604800,
+        ),
+    ] = 0
+    start_after: Annotated[
+        StageStart | None, Field("Earlier stage that this one waits for. Defaults to all of the stage before.")
+    ] = None
+    pause_after: Annotated[
+        bool,
+        Field(
+            "Set spec.paused when the stage is complete. Set spec.paused to false to continue. Without effect on the "
+            "last stage.",
+        ),
+    ] = False
+
+
+class OperationStrategy(ApiStruct, frozen=True, kw_only=True):
+    """The stages and the order in which the targets of a selector operation start."""
+
+    stages: Annotated[
+        tuple[RolloutStage, ...],
+        Field(
+            "Stages, in order. Every target belongs to one. If absent, one stage has all targets.",
+            map_keys=("name",),
+            max_items=MAX_STAGES,
+        ),
+    ] = ()
+    order_by: Annotated[
+        LabelKey | None,
+        Field(
+            "Label of the Machines that orders the targets: integers ascending, then all other values, then by name. "
+            "If absent, targets are ordered by name."
+        ),
+    ] = None
+    on_failure: Annotated[
+        str,
+        Field(
+            "Reaction when maxFailures targets of a stage have failed. Fail: no further target starts, and the "
+            "operation fails. Halt: no further target starts until spec.retryFailed is raised, spec.cancel is set, or "
+            "the Machines of the failed targets are deleted.",
+            enum=tuple(FailurePolicy),
+        ),
+    ] = FailurePolicy.FAIL.value
+
+
+class RolloutStageStatus(ApiStruct, frozen=True, kw_only=True):
+    """The progress of one stage."""
+
+    name: Annotated[StageName, Field("Name of the stage.")]
+    phase: Annotated[
+        str,
+        Field("Pending, InProgress, Soaking, Paused, Halted or Complete.", enum=tuple(StagePhase)),
+    ]
+    targets: Annotated[Count, Field("Number of targets.")]
+    completed: Annotated[Count, Field("Number of targets that have completed.")]
+    failed: Annotated[Count, Field("Number of targets that have failed, and whose Machines exist.")] = 0
+    paused_at: Annotated[Time | None, Field("Time at which pauseAfter has paused the operation.")] = None
+
+
+class RolloutStatus(ApiStruct, frozen=True, kw_only=True):
+    """The progress of the stages of spec.strategy."""
+
+    stages: Annotated[
+        tuple[RolloutStageStatus, ...],
+        Field("Stages, in order.", map_keys=("name",), max_items=MAX_STAGES),
+    ] = ()
+    retried_failed: Annotated[Int32, Field("Value of spec.retryFailed that was acted on.", minimum=0)] = 0
+
+
 class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
-    """The requested action. Only cancel, abandon, deadlineSeconds and ttlSecondsAfterFinished change."""
+    """The requested action.
+
+    Only abandon, cancel, deadlineSeconds, paused, retryFailed and ttlSecondsAfterFinished change.
+    """
 
     operation_kind: Annotated[str, Field("The action.", enum=tuple(OperationKind))]
     machine_ref: Annotated[
@@ -318,9 +463,30 @@ class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
     max_failures: Annotated[
         Int32,
         Field(
-            "With machineSelector: number of failures after which no further targets start.", minimum=1, defaulted=True
+            "With machineSelector: number of failures after which no further targets start. With strategy: failures "
+            "in one stage.",
+            minimum=1,
+            defaulted=True,
         ),
     ] = 1
+    strategy: Annotated[
+        OperationStrategy | None,
+        Field("With machineSelector: stages of the targets, their order, and the reaction to failures."),
+    ] = None
+    paused: Annotated[
+        bool,
+        Field(
+            "With machineSelector: start no further targets. Targets in progress continue. It can change at any time."
+        ),
+    ] = False
+    retry_failed: Annotated[
+        Int32,
+        Field(
+            "With strategy.onFailure Halt: raise it to start the failed targets again, and to continue. It never "
+            "decreases.",
+            minimum=0,
+        ),
+    ] = 0
 
 
 class MachineOperationStatus(ApiStruct, frozen=True, kw_only=True):
@@ -363,6 +529,7 @@ class MachineOperationStatus(ApiStruct, frozen=True, kw_only=True):
     ] = ()
     waiting: Annotated[Waiting | None, Field("Cause of the wait; absent when the operation does not wait.")] = None
     execution: Annotated[Execution | None, Field("Claim and last intent of the executor.")] = None
+    rollout: Annotated[RolloutStatus | None, Field("Progress of the stages; absent without spec.strategy.")] = None
     conditions: Annotated[
         tuple[Condition, ...], Field("Conditions of the operation.", map_keys=("type",), max_items=32)
     ] = ()

@@ -42,7 +42,18 @@ from unbounded.api.network import (
     NetworkSpec,
     VLANInterface,
 )
-from unbounded.api.operation import TERMINAL_PHASES, MachineOperation, MachineOperationSpec, OperationKind
+from unbounded.api.operation import (
+    ALL,
+    MAX_STAGES,
+    TERMINAL_PHASES,
+    FailurePolicy,
+    MachineOperation,
+    MachineOperationSpec,
+    OperationKind,
+    OperationStrategy,
+    RolloutStage,
+    StageStart,
+)
 from unbounded.api.profile import (
     DeviceSelector,
     EraseDevice,
@@ -162,6 +173,24 @@ _NETWORK: Final = (
     _refers("vlans", "link", ("ethernets", "bonds", "bridges")),
     _refers("bridges", "interfaces", ("ethernets", "bonds", "vlans")),
 )
+
+
+def _share(field: str) -> ValidationRule:
+    """Return the rule of a number of Machines or a percentage of them."""
+    return ValidationRule(
+        f"!has(self.{field}) || (type(self.{field}) == int ? self.{field} >= 1"
+        f" : self.{field}.matches('^([1-9][0-9]?|100)%$'))",
+        f"{field} must be a number from 1, or a percentage from 1% to 100%",
+        f".{field}",
+    )
+
+
+_SELECTS: Final = (
+    "!has(self.machineSelector)"
+    " || (has(self.machineSelector.matchLabels) && size(self.machineSelector.matchLabels) > 0)"
+    " || (has(self.machineSelector.matchExpressions) && size(self.machineSelector.matchExpressions) > 0)"
+)
+_STAGES: Final = str(list(range(MAX_STAGES)))  # their indexes: CEL has no other way to an order
 
 RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
     LabelSelectorRequirement: (
@@ -378,12 +407,35 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
             "has(self.machineRef) != has(self.machineSelector)",
             "exactly one of machineRef and machineSelector must be set",
         ),
+        ValidationRule(_SELECTS, "machineSelector must not be empty: name at least one label", ".machineSelector"),
         ValidationRule(
-            "!has(self.machineSelector)"
-            " || (has(self.machineSelector.matchLabels) && size(self.machineSelector.matchLabels) > 0)"
-            " || (has(self.machineSelector.matchExpressions) && size(self.machineSelector.matchExpressions) > 0)",
-            "machineSelector must not be empty: name at least one label",
-            ".machineSelector",
+            "!has(self.strategy) || has(self.machineSelector)",
+            "strategy needs machineSelector: an operation with machineRef has one target",
+            ".strategy",
+        ),
+        ValidationRule(
+            "!has(self.strategy) || !has(self.strategy.stages)"
+            " || self.strategy.stages.all(s, !has(s.maxConcurrent) || type(s.maxConcurrent) != int"
+            " || s.maxConcurrent <= self.maxConcurrent)",
+            "maxConcurrent of a stage must not exceed spec.maxConcurrent, the limit of all stages together",
+            ".strategy.stages",
+        ),
+        ValidationRule(
+            "!has(self.paused) || !self.paused || has(self.machineSelector)",
+            "paused needs machineSelector: `machine pause` pauses the operations on one Machine",
+            ".paused",
+        ),
+        ValidationRule(
+            "!has(self.retryFailed) || self.retryFailed == 0"
+            " || has(self.strategy) && has(self.strategy.onFailure)"
+            f" && self.strategy.onFailure == '{FailurePolicy.HALT}'",
+            "retryFailed needs strategy.onFailure Halt: otherwise create another operation",
+            ".retryFailed",
+        ),
+        ValidationRule(
+            "(has(self.retryFailed) ? self.retryFailed : 0) >= (has(oldSelf.retryFailed) ? oldSelf.retryFailed : 0)",
+            "retryFailed can only be raised",
+            ".retryFailed",
         ),
         ValidationRule(
             f"self.operationKind != '{OperationKind.HOST_RESCUE}' || (has(self.parameters)"
@@ -403,6 +455,7 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
                 "startDeadlineSeconds",
                 "maxConcurrent",
                 "maxFailures",
+                "strategy",
             ),
         ),
         ValidationRule(
@@ -414,6 +467,27 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
             "!has(oldSelf.abandon) || !oldSelf.abandon || (has(self.abandon) && self.abandon)",
             "abandon can change from false to true only",
             ".abandon",
+        ),
+    ),
+    OperationStrategy: (
+        ValidationRule(
+            f"!has(self.stages) || {_STAGES}.all(i, i >= size(self.stages) || !has(self.stages[i].startAfter)"
+            f" || {_STAGES}.exists(j, j < i && self.stages[j].name == self.stages[i].startAfter.stage))",
+            "startAfter must name an earlier stage of this strategy",
+            ".stages",
+        ),
+    ),
+    RolloutStage: (
+        ValidationRule(one_of("size", "machineSelector"), "exactly one of size and machineSelector must be set"),
+        ValidationRule(_SELECTS, "machineSelector must not be empty: name at least one label", ".machineSelector"),
+        _share("size"),
+        _share("maxConcurrent"),
+    ),
+    StageStart: (
+        ValidationRule(
+            f"!has(self.targets) || (type(self.targets) == int ? self.targets >= 1 : self.targets == '{ALL}')",
+            f"targets must be a number from 1, or {ALL}",
+            ".targets",
         ),
     ),
     MachineOperation: (

@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from unbounded.api.machine import MACHINES
-from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase
+from unbounded.api.operation import (
+    MACHINE_OPERATIONS,
+    MachineOperation,
+    MachineOperationStatus,
+    OperationPhase,
+    TargetStatus,
+    Waiting,
+)
 from unbounded.kube.api import AlreadyExists, Api, InvalidObject
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import (
@@ -25,7 +33,9 @@ from unbounded.operations.batch_plan import (
     plan_batch,
     snapshot,
 )
-from unbounded.operations.caches import INDEX_PARENT, SupervisorCaches
+from unbounded.operations.caches import INDEX_PARENT, SupervisorCaches, node_of
+from unbounded.operations.record import with_nulls
+from unbounded.operations.rollout_plan import RolloutFacts, RolloutWait, initial_status
 from unbounded.operations.supervisor_plan import (
     EndOperation,
     NoAction,
@@ -66,11 +76,17 @@ class BatchController:
         if soon_s > 0:
             return NoAction(soon_s)
         fanned.fanned_at = _loop_time()
-        children = {
-            child.spec.machine_ref or "": child
-            for child in self._caches.operations.by(INDEX_PARENT, operation.metadata.uid)
-        }
-        step = plan_batch(operation, children, now=self._status.now())
+        children = self._caches.operations.by(INDEX_PARENT, operation.metadata.uid)
+        facts = self._facts(operation)
+        step = plan_batch(operation, children, facts)
+        if step.rollout is not None and step.rollout.pause:
+            operation = await self._pause(operation)
+            step = plan_batch(operation, children, facts)
+        if step.rollout is not None and step.start:
+            written = await self._write(operation, step, fanned)
+            if written is None:
+                return NoAction()
+            operation = written
         started = {machine: await self._start_child(operation, machine) for machine in step.start}
         refused = {machine: why for machine, why in started.items() if why is not None}
         if refused:
@@ -81,9 +97,33 @@ class BatchController:
             await self._api.patch(MACHINE_OPERATIONS, child, {"spec": {"abandon": True}})
         if step.end is not None:
             phase, reason = step.end
-            await self._status.write_end(operation, phase, reason, step.message, step.targets)
+            rollout = None if step.rollout is None else step.rollout.status
+            await self._status.write_end(operation, phase, reason, step.message, step.targets, rollout)
             return NoAction()
         return await self._mirror(operation, step, fanned)
+
+    def _facts(self, operation: MachineOperation) -> RolloutFacts:
+        """Return the facts that the plan depends on; without spec.strategy, the time is enough."""
+        now = self._status.wall()
+        if operation.spec.strategy is None:
+            return RolloutFacts(now)
+        names = [target.machine_ref for target in operation.status.targets]
+        machines = ((name, self._caches.machines.get(name)) for name in names)
+        nodes = ((name, node_of(self._caches.nodes, name)) for name in names)
+        return RolloutFacts(
+            now,
+            {name: machine for name, machine in machines if machine is not None},
+            {name: node for name, node in nodes if node is not None},
+        )
+
+    async def _pause(self, operation: MachineOperation) -> MachineOperation:
+        """Set spec.paused. The next write records the pause of the stage: after a crash in between it pauses again."""
+        version = {"resourceVersion": operation.metadata.resource_version}
+        paused = await self._api.patch(
+            MACHINE_OPERATIONS, operation.name, {"metadata": version, "spec": {"paused": True}}
+        )
+        self._caches.operations.observe(paused)
+        return paused
 
     async def _start(self, operation: MachineOperation) -> SupervisorAction:
         if operation.metadata.deletion_timestamp:
@@ -97,6 +137,8 @@ class BatchController:
         if isinstance(targets, BatchRejection):
             return EndOperation(targets.reason, targets.text)
         operation = await self._status.add_finalizer(operation)
+        strategy = operation.spec.strategy
+        rollout = {} if strategy is None else {"rollout": msgspec.to_builtins(initial_status(strategy, targets))}
         text = f"{len(targets)} targets"
         written = await self._status.write(
             operation,
@@ -107,9 +149,10 @@ class BatchController:
                 "startedAt": self._status.now(),
                 "targets": [msgspec.to_builtins(target) for target in targets],
                 "conditions": self._status.conditions(operation, "False", reasons.IN_PROGRESS, text),
+                **rollout,
             },
         )
-        if written is not None and len(written.status.targets) != len(targets):
+        if written is not None and not _is_stored(written, targets):
             return EndOperation(reasons.CRD_OUTDATED, reasons.CRD_OUTDATED_TEXT)
         return NoAction(0.0)
 
@@ -129,21 +172,56 @@ class BatchController:
 
     async def _mirror(self, operation: MachineOperation, step: BatchStep, fanned: BatchTimes) -> NoAction:
         """Write the mirror when it differs, at most once a second."""
-        if step.targets == operation.status.targets and step.message == operation.status.message:
-            return NoAction()
+        later_s = None if step.rollout is None else step.rollout.requeue_s
+        if _is_mirrored(operation.status, step):
+            return NoAction(later_s)
         left_s = MIRROR_EVERY_S - (_loop_time() - fanned.mirrored_at)
         if left_s > 0:
-            return NoAction(left_s)
+            return NoAction(left_s if later_s is None else min(left_s, later_s))
+        await self._write(operation, step, fanned)
+        return NoAction(later_s)
+
+    async def _write(self, operation: MachineOperation, step: BatchStep, fanned: BatchTimes) -> MachineOperation | None:
+        """Write the mirror, and with spec.strategy the progress of the stages.
+
+        Targets start only after this write, which conflicts if the operation has changed since it was read: what is
+        recorded as halted or paused starts nothing, whichever process reads an older state.
+        """
         fanned.mirrored_at = _loop_time()
-        await self._status.write(
-            operation,
-            {
-                "message": step.message,
-                "targets": [msgspec.to_builtins(target) for target in step.targets],
-                "conditions": self._status.conditions(operation, "False", reasons.IN_PROGRESS, step.message),
-            },
-        )
-        return NoAction()
+        reason = reasons.IN_PROGRESS if step.wait is None else step.wait.reason
+        status: dict[str, Any] = {
+            "message": step.message,
+            "targets": [msgspec.to_builtins(target) for target in step.targets],
+            "conditions": self._status.conditions(operation, "False", reason, step.message),
+        }
+        if step.rollout is not None:
+            status["rollout"] = msgspec.to_builtins(step.rollout.status)
+        if step.wait is not None or operation.status.waiting is not None:
+            status["reason"] = reasons.WAITING_FOR_TARGETS if step.wait is None else step.wait.reason
+            status["waiting"] = self._waiting(operation, step.wait)
+        return await self._status.write(operation, status)
+
+    def _waiting(self, operation: MachineOperation, wait: RolloutWait | None) -> dict[str, Any] | None:
+        if wait is None:
+            return None
+        before = operation.status.waiting
+        since = before.since if before is not None and before.reason == wait.reason else self._status.now()
+        return with_nulls(Waiting(reason=wait.reason, held_by=wait.held_by, since=since, until=wait.until))
+
+
+def _is_mirrored(status: MachineOperationStatus, step: BatchStep) -> bool:
+    if (step.targets, step.message) != (status.targets, status.message):
+        return False
+    if step.rollout is not None and step.rollout.status != status.rollout:
+        return False
+    waiting = status.waiting
+    recorded = None if waiting is None else (waiting.reason, waiting.held_by, waiting.until)
+    return recorded == (None if step.wait is None else (step.wait.reason, step.wait.held_by, step.wait.until))
+
+
+def _is_stored(written: MachineOperation, targets: Sequence[TargetStatus]) -> bool:
+    """Return whether the server has stored all fields, and its CRD is not older than this controller."""
+    return written.status.targets == tuple(targets) and (written.spec.strategy is None or bool(written.status.rollout))
 
 
 def _loop_time() -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,16 +13,27 @@ from unbounded.api.machine import Machine
 from unbounded.api.meta import LabelSelector
 from unbounded.api.names import API_VERSION, LABEL_PARENT, LABEL_SITE
 from unbounded.api.operation import (
+    FailurePolicy,
     MachineOperation,
     OperationKind,
     OperationPhase,
     TargetStatus,
 )
+from unbounded.kube.clock import rfc3339
 from unbounded.kube.selectors import SelectorError, label_test, selector_text
 from unbounded.operations import reasons
 from unbounded.operations.gates import order
 from unbounded.operations.ownership import ExecutorKind, executor_name, executor_of
 from unbounded.operations.parameters import invalid
+from unbounded.operations.rollout_plan import (
+    PAUSED,
+    RolloutFacts,
+    RolloutStep,
+    RolloutWait,
+    plan_rollout,
+    retried,
+    staged,
+)
 
 MAX_TARGETS: Final = 1000
 MIRRORED_MESSAGE: Final = 256  # limits the size of a parent of a thousand for etcd; the child has the whole message
@@ -36,7 +47,10 @@ class BatchRejection:
 
 
 def snapshot(parent: MachineOperation, machines: Sequence[Machine]) -> tuple[TargetStatus, ...] | BatchRejection:
-    """Return the targets of a selector operation, sorted by name; or the reason why it cannot start."""
+    """Return the targets of a selector operation in order; or the reason why it cannot start.
+
+    The order is that of spec.strategy; without one, targets are sorted by name.
+    """
     selector = parent.spec.machine_selector
     if selector is None or not (selector.match_labels or selector.match_expressions):
         return BatchRejection(
@@ -62,7 +76,13 @@ def snapshot(parent: MachineOperation, machines: Sequence[Machine]) -> tuple[Tar
     mixed = _mixed_executors(kind, matched)
     if mixed is not None:
         return BatchRejection(reasons.INVALID_TARGET_SCOPE, mixed)
-    return tuple(TargetStatus(machine_ref=m.name, phase=OperationPhase.PENDING) for m in matched)
+    if parent.spec.strategy is None:
+        return tuple(TargetStatus(machine_ref=m.name, phase=OperationPhase.PENDING) for m in matched)
+    try:
+        targets = staged(parent.spec.strategy, matched)
+    except SelectorError as error:
+        return BatchRejection(reasons.INVALID_SPEC, f"spec.strategy.stages: {error}")
+    return BatchRejection(reasons.INVALID_SPEC, targets) if isinstance(targets, str) else targets
 
 
 def _mixed_executors(kind: OperationKind, machines: Sequence[Machine]) -> str | None:
@@ -93,16 +113,18 @@ def pinned_site(selector: LabelSelector) -> str | None:
     return None
 
 
-def child_name(parent: MachineOperation, machine: str) -> str:
-    """Return the child's name: a function of parent and Machine, so that no child is created twice."""
+def child_name(parent: MachineOperation, machine: str, retry: int = 0) -> str:
+    """Return the child's name: a function of parent, Machine and retry, so that no child is created twice."""
     plain = f"{parent.name}-{machine}"
-    if len(plain) <= 253:
+    if len(plain) <= 253 and not retry:
         return plain
-    digest = hashlib.sha256(f"{parent.metadata.uid}/{machine}".encode()).hexdigest()[:10]
+    source = f"{parent.metadata.uid}/{machine}{f'/{retry}' if retry else ''}"
+    digest = hashlib.sha256(source.encode()).hexdigest()[:10]
     return f"{plain[:242].rstrip('.-')}-{digest}"
 
 
 def child_manifest(parent: MachineOperation, machine: str) -> dict[str, Any]:
+    retry = next((target.retry for target in parent.status.targets if target.machine_ref == machine), 0)
     owner = {
         "apiVersion": API_VERSION,
         "kind": "MachineOperation",
@@ -123,7 +145,7 @@ def child_manifest(parent: MachineOperation, machine: str) -> dict[str, Any]:
     if parent.spec.deadline_seconds is not None:
         spec["deadlineSeconds"] = parent.spec.deadline_seconds
     labels = {LABEL_PARENT: parent.name if len(parent.name) <= 63 else parent.metadata.uid}
-    metadata = {"name": child_name(parent, machine), "labels": labels, "ownerReferences": [owner]}
+    metadata = {"name": child_name(parent, machine, retry), "labels": labels, "ownerReferences": [owner]}
     return {"metadata": metadata, "spec": spec}
 
 
@@ -141,6 +163,8 @@ class BatchStep:
         cancel: children to cancel.
         abandon: children to abandon.
         end: phase and reason of the parent, once all its targets have ended.
+        rollout: the step of the stages; None without spec.strategy, and once the parent stops.
+        wait: the reason why no target starts, where that is not its concurrency limit.
     """
 
     targets: tuple[TargetStatus, ...]
@@ -149,26 +173,63 @@ class BatchStep:
     cancel: tuple[str, ...] = ()
     abandon: tuple[str, ...] = ()
     end: tuple[OperationPhase, str] | None = None
+    rollout: RolloutStep | None = None
+    wait: RolloutWait | None = None
 
 
-def plan_batch(parent: MachineOperation, children: Mapping[str, MachineOperation], *, now: str) -> BatchStep:
-    """Return the next step of a parent, from its recorded targets and its children by Machine."""
-    mirrored = [_mirror(target, children.get(target.machine_ref), now) for target in parent.status.targets]
+def plan_batch(parent: MachineOperation, operations: Iterable[MachineOperation], facts: RolloutFacts) -> BatchStep:
+    """Return the next step of a parent, from its recorded targets and its child operations.
+
+    Args:
+        facts: the Machines and the Nodes matter with spec.strategy only.
+    """
+    now, strategy, known = rfc3339(facts.now), parent.spec.strategy, tuple(operations)
     cancelled, abandoned = bool(parent.spec.cancel or parent.metadata.deletion_timestamp), parent.spec.abandon
     stopping = cancelled or abandoned
-    failed = sum(target.phase == OperationPhase.FAILED for target in mirrored)
-    stop_reason = reasons.CANCELLED if stopping else reasons.NOT_STARTED if failed >= parent.spec.max_failures else None
+    targets: Sequence[TargetStatus] = parent.status.targets
+    if strategy is not None and not stopping:
+        targets = retried(parent, targets, facts)
+    children = _children(parent, targets, known)
+    mirrored = [_mirror(target, children.get(target.machine_ref), now) for target in targets]
+    running = {child.spec.machine_ref or "": child for child in known if not child.terminal}
+    rollout = None
+    if strategy is not None and not stopping:
+        rollout = plan_rollout(parent, strategy, mirrored, running, facts)
+        mirrored = list(rollout.targets)
+        failed = rollout.broken if strategy.on_failure == FailurePolicy.FAIL else 0
+    else:
+        failed = sum(target.phase == OperationPhase.FAILED for target in mirrored)
+        failed = failed if failed >= parent.spec.max_failures else 0
+    stop_reason = reasons.CANCELLED if stopping else reasons.NOT_STARTED if failed else None
     if stop_reason is not None:
         how = "cancelled" if cancelled else "abandoned"
         text = f"{how} before it started" if stopping else f"not started: {failed} of the others failed"
         mirrored = [failed_target(t, stop_reason, text, now) if _open(t, children) else t for t in mirrored]
-    running = [child for child in children.values() if not child.terminal]
     room = max(parent.spec.max_concurrent - len(running), 0)
-    start = () if stop_reason else tuple(t.machine_ref for t in mirrored if _open(t, children))[:room]
-    cancel = tuple(child.name for child in sorted(running, key=order) if cancelled and not child.spec.cancel)
-    abandon = tuple(child.name for child in sorted(running, key=order) if abandoned and not child.spec.abandon)
-    end = _end(mirrored, stopping) if all(target.phase in _ENDED for target in mirrored) else None
-    return BatchStep(tuple(mirrored), _message(mirrored), start, cancel, abandon, end)
+    waiting = tuple(t.machine_ref for t in mirrored if _open(t, children))
+    start = () if stop_reason or parent.spec.paused else waiting[:room] if rollout is None else rollout.start
+    cancel = tuple(child.name for child in sorted(running.values(), key=order) if cancelled and not child.spec.cancel)
+    abandon = tuple(child.name for child in sorted(running.values(), key=order) if abandoned and not child.spec.abandon)
+    ended = all(target.phase in _ENDED for target in mirrored)
+    if rollout is not None and not failed:
+        ended = rollout.is_over
+    wait = None
+    if not stop_reason and not ended:
+        wait = rollout.wait if rollout is not None else PAUSED if parent.spec.paused and waiting else None
+    message = _message(mirrored) + (f"; {wait.text}" if wait is not None else "")
+    end = _end(mirrored, stopping) if ended else None
+    return BatchStep(tuple(mirrored), message, start, cancel, abandon, end, rollout, wait)
+
+
+def _children(
+    parent: MachineOperation, targets: Sequence[TargetStatus], operations: Sequence[MachineOperation]
+) -> dict[str, MachineOperation]:
+    """Return the children by Machine: of a target that was started again, the one of its last retry."""
+    names = {
+        target.machine_ref: child_name(parent, target.machine_ref, target.retry) for target in targets if target.retry
+    }
+    found = ((child.spec.machine_ref or "", child) for child in operations)
+    return {machine: child for machine, child in found if names.get(machine, child.name) == child.name}
 
 
 def _open(target: TargetStatus, children: Mapping[str, MachineOperation]) -> bool:
@@ -187,7 +248,7 @@ def _mirror(target: TargetStatus, child: MachineOperation | None, now: str) -> T
     return TargetStatus(
         machine_ref=target.machine_ref,
         phase=child.status.phase or OperationPhase.PENDING,
-        stage=own.stage,
+        stage=own.stage if child.status.targets else None,
         message=(child.status.message or "")[:MIRRORED_MESSAGE] or None,
         reason=child.status.reason,
         operation=child.name,
@@ -197,6 +258,8 @@ def _mirror(target: TargetStatus, child: MachineOperation | None, now: str) -> T
         target_operations=own.target_operations,
         attempts=own.attempts,
         last_attempt_at=own.last_attempt_at,
+        rollout_stage=target.rollout_stage,
+        retry=target.retry,
     )
 
 

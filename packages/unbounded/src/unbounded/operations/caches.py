@@ -89,6 +89,16 @@ def node_by_machine(node: Node) -> tuple[str, ...]:
     return (machine,) if machine else ()
 
 
+def node_of(nodes: Cache[Node], machine: str) -> Node | None:
+    """Return the Node of a Machine: the one of its name, or else the one whose label names it.
+
+    Args:
+        nodes: indexed by INDEX_MACHINE.
+    """
+    node = nodes.get(machine)
+    return node if node is not None else next(iter(nodes.by(INDEX_MACHINE, machine)), None)
+
+
 def pause_of(cache: Cache[ConfigMap]) -> ConfigMap | None:
     """Return the ConfigMap whose annotation pauses all operations."""
     return cache.get(CONFIGMAP_OPERATIONS, NAMESPACE)

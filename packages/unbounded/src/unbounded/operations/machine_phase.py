@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
-from unbounded.api.core import Node
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import FINALIZER_HOST_OPERATION
 from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
@@ -19,7 +18,7 @@ from unbounded.api.phase import machine_phase
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import lock
-from unbounded.operations.caches import INDEX_MACHINE, SupervisorCaches
+from unbounded.operations.caches import SupervisorCaches, node_of
 from unbounded.workflow.procedure import ConditionUpdate
 
 _KINDS: Final = frozenset(OperationKind)
@@ -111,7 +110,10 @@ class MachinePhaseController:
         """Write `status.phase` of a Machine without `ssh`."""
         status = machine.status
         phase = machine_phase(
-            machine.spec, conditions=status.conditions, node=self._node(machine.name), slot=status.active_operation
+            machine.spec,
+            conditions=status.conditions,
+            node=node_of(self._caches.nodes, machine.name),
+            slot=status.active_operation,
         )
         if change := phase.change(status):
             await self._write_machine(machine, change)
@@ -126,7 +128,3 @@ class MachinePhaseController:
     async def _write_machine(self, machine: Machine, status: Mapping[str, Any]) -> None:
         with suppress(NotFound):
             await self._status.write(machine, status)
-
-    def _node(self, machine: str) -> Node | None:
-        node = self._caches.nodes.get(machine)
-        return node if node is not None else next(iter(self._caches.nodes.by(INDEX_MACHINE, machine)), None)

@@ -24,6 +24,7 @@ MACHINE_NOT_FOUND: Final = "MachineNotFound"
 NAME_TAKEN: Final = "NameTaken"
 NO_MATCHING_MACHINES: Final = "NoMatchingMachines"
 NOT_STARTED: Final = "NotStarted"
+NODE_NOT_READY: Final = "NodeNotReady"
 NO_EFFECT: Final = workflow.NO_EFFECT
 OUTCOME_UNKNOWN: Final = workflow.OUTCOME_UNKNOWN
 PREEMPTED: Final = "Preempted"
@@ -37,12 +38,14 @@ UNSUPPORTED_TARGET: Final = "UnsupportedTarget"
 # Waits
 EXECUTOR_SILENT: Final = "ExecutorSilent"
 FOREIGN_MAINTENANCE: Final = "ForeignMaintenance"
+HALTED: Final = "Halted"
 IN_PROGRESS: Final = workflow.IN_PROGRESS
 NO_ANSWER: Final = workflow.NO_ANSWER
 PAUSED: Final = "Paused"
 PROVIDER_NOT_SERVED: Final = "ProviderNotServed"
 SETTLING: Final = workflow.SETTLING
 SLOT_HELD: Final = "SlotHeld"
+SOAKING: Final = "Soaking"
 TARGET_IN_USE: Final = "TargetInUse"
 WAITING_FOR_DRAIN: Final = "WaitingForDrain"
 WAITING_FOR_EXECUTOR: Final = "WaitingForExecutor"
@@ -76,6 +79,7 @@ MEANING: Final[Mapping[str, str]] = {
     NAME_TAKEN: "Another MachineOperation has the name of the operation for this target.",
     NO_MATCHING_MACHINES: "The selector matches no Machine.",
     NOT_STARTED: "No executor started the operation within startDeadlineSeconds.",
+    NODE_NOT_READY: "The target's operation completed, and its Node was not Ready in the soak of its stage.",
     NO_EFFECT: "Every attempt was accepted, and none had an effect.",
     OUTCOME_UNKNOWN: "The result of the action cannot be observed.",
     PREEMPTED: "An agent operation without progress gave way to a host operation.",
@@ -85,16 +89,18 @@ MEANING: Final[Mapping[str, str]] = {
     TOO_MANY_TARGETS: "The selector matches more Machines than one operation accepts.",
     UNSUPPORTED_OPERATION: "The executor does not support this kind.",
     UNSUPPORTED_TARGET: "No executor supports this kind on this Machine.",
+    HALTED: "Targets of a stage have failed. Nothing starts until spec.retryFailed is raised, or a cancel.",
     IN_PROGRESS: "The operation is in progress.",
     EXECUTOR_SILENT: (
         "The Node was drained, and no executor started the operation. The Node is usable until the next attempt."
     ),
     FOREIGN_MAINTENANCE: "The drain waits for the end of another controller's maintenance of the Node.",
     NO_ANSWER: "The operation waits for an answer, for example of the BMC. As a final reason: no answer came.",
-    PAUSED: "The operation waits until the pause annotation is removed.",
+    PAUSED: "The operation waits until the pause annotation is removed, or spec.paused is false.",
     PROVIDER_NOT_SERVED: "No process serves the Machine's provider. The message names what is missing, and the fix.",
     SETTLING: "The operation waits until calls of an earlier controller can no longer arrive.",
     SLOT_HELD: "The operation waits for the holder of the Machine's lock.",
+    SOAKING: "A stage of a selector operation is complete when the Nodes of its targets have stayed Ready long enough.",
     TARGET_IN_USE: "The operation waits for an operation on another Machine that names the same BMC and device.",
     WAITING_FOR_DRAIN: "The operation waits until the Node is drained.",
     WAITING_FOR_EXECUTOR: "The operation waits for an executor to claim it.",

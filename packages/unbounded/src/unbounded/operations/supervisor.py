@@ -228,15 +228,27 @@ class Supervisor:
         if machine is not None:
             self._machines.enqueue(machine.name)
             self._enqueue_for(machine.name)
+        if machine is not None and new is None:  # a failed target that is gone does not count
+            self._enqueue_rollouts(machine.name)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
         if node is not None:
-            self._machines.enqueue(node.metadata.labels.get(LABEL_MACHINE, node.metadata.name))
+            machine = node.metadata.labels.get(LABEL_MACHINE, node.metadata.name)
+            self._machines.enqueue(machine)
+            self._enqueue_rollouts(machine)
 
     def _enqueue_for(self, name: str | None) -> None:
         for operation in self._caches.operations.by(INDEX_MACHINE, name or ""):
             self._operations.enqueue(operation.name)
+
+    def _enqueue_rollouts(self, machine: str) -> None:
+        """Enqueue the selector operations with stages that have a child on the Machine."""
+        for child in self._caches.operations.by(INDEX_MACHINE, machine):
+            for owner in child.metadata.owner_references:
+                parent = self._caches.operations.get(owner.name)
+                if parent is not None and not parent.terminal and parent.status.rollout is not None:
+                    self._operations.enqueue(parent.name)
 
     # Operations
 
@@ -332,7 +344,9 @@ class Supervisor:
             if parent is None or parent.metadata.uid != owner.uid or parent.terminal:
                 continue
             targets = (t for t in parent.status.targets if t.machine_ref == operation.spec.machine_ref)
-            return all(target.completed_at for target in targets)
+            # a target that was started again has another operation
+            name = operation.name
+            return all(target.completed_at or target.operation not in (None, name) for target in targets)
         return True
 
     async def _execute(self, operation: MachineOperation, decided: SupervisorAction) -> float | None:

@@ -12,7 +12,14 @@ from unbounded.api.failures import Stale
 from unbounded.api.fields import MAX_EVIDENCE, Evidence
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import FINALIZER_OPERATION
-from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationPhase, TargetStatus, Waiting
+from unbounded.api.operation import (
+    MACHINE_OPERATIONS,
+    MachineOperation,
+    OperationPhase,
+    RolloutStatus,
+    TargetStatus,
+    Waiting,
+)
 from unbounded.kube.api import Api, Conflict, NotFound
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.events import EventSink
@@ -59,11 +66,11 @@ class SupervisorStatus:
         self._operation_status = StatusWriter(api, MACHINE_OPERATIONS, fields=None, cache=caches.operations)
         self._caches = caches
         self._emit_event = emit_event
-        self._wall = now
+        self.wall = now
         self._ended = ended
 
     def now(self) -> str:
-        return rfc3339(self._wall())
+        return rfc3339(self.wall())
 
     async def write_wait(self, operation: MachineOperation, wait: ReportWait) -> None:
         status = operation.status
@@ -85,7 +92,7 @@ class SupervisorStatus:
         )
 
     def _waiting(self, wait: ReportWait) -> Waiting:
-        until = None if wait.until_s is None else rfc3339(self._wall() + timedelta(seconds=wait.until_s))
+        until = None if wait.until_s is None else rfc3339(self.wall() + timedelta(seconds=wait.until_s))
         return Waiting(reason=wait.reason, held_by=wait.held_by, since=self.now(), until=until)
 
     async def end(self, operation: MachineOperation, end: EndOperation) -> None:
@@ -113,6 +120,7 @@ class SupervisorStatus:
         reason: str,
         text: str,
         targets: tuple[TargetStatus, ...] = (),
+        rollout: RolloutStatus | None = None,
     ) -> None:
         done = "True" if phase is OperationPhase.COMPLETE else "False"
         status: dict[str, Any] = {
@@ -125,6 +133,8 @@ class SupervisorStatus:
         }
         if targets:
             status["targets"] = [msgspec.to_builtins(target) for target in targets]
+        if rollout is not None:
+            status["rollout"] = msgspec.to_builtins(rollout)
         written = await self.write(operation, status)
         if written is not None:
             self._ended(written)

@@ -99,10 +99,11 @@ async def typed(api: Api, command: str) -> None:
             await tokens_for(api, site, timedelta(days=1), now=virtual_now)
         case ["kubectl", "delete", "node", name]:
             await api.delete(NODES, name)
-        case ["kubectl", "patch", "mach", name, *options]:
+        case ["kubectl", "patch", "mach" | "mop" as kind, name, *options]:
             status = "--subresource=status" in options
             body = json.loads(options[options.index("-p") + 1])
-            await api.patch(MACHINES, name, body, subresource="status" if status else "")
+            patched: Kind[Any] = MACHINES if kind == "mach" else MACHINE_OPERATIONS
+            await api.patch(patched, name, body, subresource="status" if status else "")
         case _:
             raise AssertionError(f"cannot be done here: {command}")
 

@@ -285,3 +285,40 @@ async def test_a_paused_target_holds_all_of_it_up(world: World) -> None:
     assert abouts(links) == ["operation/all", "operation/all-m1", "machine/m1"]
     await typed(world.api, commands(links)[0])
     await world.ended("all")
+
+
+async def _waits(world: World, reason: str) -> None:
+    await world.until("all", lambda op: op.status.reason == reason, within_s=300)
+
+
+@story
+async def test_halted_and_paused_rollouts_name_the_command_that_continues_them(world: World) -> None:
+    world.steward().start()
+    world.redfish().start()
+    world.outside.deaf = 1.0
+    for name in ("m1", "m2"):
+        await world.machine(name)
+    stages = [{"name": "canary", "size": 1, "pauseAfter": True}, {"name": "rest", "size": "100%", "soakSeconds": 60}]
+    await world.operation(
+        "all", "HostPowerOff", machineSelector=LAB, strategy={"stages": stages, "onFailure": "Halt"}, paused=True
+    )
+    await _waits(world, reasons.PAUSED)
+    await typed(world.api, commands(await why(world.api, "all"))[0])
+    await world.until("all", lambda op: op.status.targets[0].operation == "all-m1", within_s=10)
+    await in_stage(world, "all-m1", power.SHUTTING_DOWN)
+    await world.cancel("all-m1")
+    world.outside.deaf = 0.0
+    await _waits(world, reasons.HALTED)
+    links = await why(world.api, "all")
+    assert abouts(links) == ["operation/all", "operation/all-m1"]
+    assert "stages: canary Halted 0/1, rest Pending 0/1" in links[0].what
+    assert links[0].next_step == "nothing starts until the failed targets are retried, or their Machines deleted"
+    await typed(world.api, commands(links[:1])[0])
+    await _waits(world, reasons.PAUSED)
+    assert "paused after stage canary" in (await why(world.api, "all"))[0].what
+    await typed(world.api, commands(await why(world.api, "all"))[0])
+    await _waits(world, reasons.SOAKING)
+    (link,) = await why(world.api, "all")
+    assert link.until
+    assert commands([link]) == ["kubectl unbounded machine operation cancel all"]
+    assert (await world.ended("all", within_s=300)).status.reason == reasons.SUCCEEDED

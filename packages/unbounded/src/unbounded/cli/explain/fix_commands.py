@@ -27,6 +27,11 @@ def patch_machine(name: str, change: Mapping[str, Any], *, status: bool = False)
     return f"kubectl patch mach {name}{subresource} --type=merge -p {shlex.quote(json.dumps(change))}"
 
 
+def patch_operation(name: str, change: Mapping[str, Any]) -> str:
+    """Return a `kubectl patch` of a MachineOperation, quoted for a shell."""
+    return f"kubectl patch mop {name} --type=merge -p {shlex.quote(json.dumps(change))}"
+
+
 def ssh_command(machine: Machine | None) -> str:
     """Return the prefix that runs a command on the host; empty for a Machine without SSH."""
     ssh = machine.spec.ssh if machine is not None else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from unbounded.api.conditions import ConditionType, split_commands
 from unbounded.api.machine import Machine
@@ -11,15 +11,17 @@ from unbounded.api.operation import MachineOperation, OperationKind, OperationPh
 from unbounded.cli.explain.blockers import lock_holder
 from unbounded.cli.explain.conditions import blocking_condition
 from unbounded.cli.explain.facts import MACHINA, ExplainFacts, procedure_of
-from unbounded.cli.explain.fix_commands import has_reported
+from unbounded.cli.explain.fix_commands import has_reported, patch_operation
 from unbounded.cli.explain.fixes import fixes_for
 from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, LinkSubject, Topic
+from unbounded.kube.clock import utc_now
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import is_child_of, plan_batch
 from unbounded.operations.gates import order
 from unbounded.operations.ownership import ExecutorKind, executor_name
 from unbounded.operations.parameters import deadline_s
 from unbounded.operations.record import Run, run_of, wait_message
+from unbounded.operations.rollout_plan import RolloutFacts
 from unbounded.operations.supervisor_plan import (
     ABANDON_AFTER_S,
     LOST_AFTER_S,
@@ -276,17 +278,20 @@ def _explain_parent(operation: MachineOperation, facts: ExplainFacts) -> Explain
     if not operation.status.targets:
         link = ExplainLink(_about(operation), f"{kind}, not started: machina has not resolved its selector yet")
         return _by_machina(link, facts)
-    children = {child.spec.machine_ref or "": child for child in _children(operation, facts)}
-    step = plan_batch(operation, children, now="")
-    turn = [t for t in step.targets if t.phase == OperationPhase.PENDING and t.machine_ref not in children]
+    if operation.spec.strategy is not None or operation.status.waiting is not None:
+        return _explain_rollout(operation, facts)
+    children = _children(operation, facts)
+    begun = {child.spec.machine_ref for child in children}
+    step = plan_batch(operation, children, RolloutFacts(utc_now()))
+    turn = [t for t in step.targets if t.phase == OperationPhase.PENDING and t.machine_ref not in begun]
     stopped = [t for t in step.targets if t.reason == reasons.NOT_STARTED]
     notes = [f"{kind} on {len(step.targets)} Machines: {step.message}"]
     if turn:
         notes.append(f"{len(turn)} wait for capacity, as {operation.spec.max_concurrent} may run at once")
     if stopped and not operation.spec.cancel:
         notes.append(f"{len(stopped)} are not started, as spec.maxFailures {operation.spec.max_failures} is reached")
-    running = _first(child for child in children.values() if not child.terminal)
-    failed = _first(child for child in children.values() if child.status.phase == OperationPhase.FAILED)
+    running = _first(child for child in children if not child.terminal)
+    failed = _first(child for child in children if child.status.phase == OperationPhase.FAILED)
     link = ExplainLink(
         _about(operation),
         "; ".join(notes),
@@ -298,6 +303,49 @@ def _explain_parent(operation: MachineOperation, facts: ExplainFacts) -> Explain
     if running is None and failed is None:
         return _by_machina(link, facts)
     return Explained(link, running or failed)
+
+
+def _explain_rollout(operation: MachineOperation, facts: ExplainFacts) -> Explained:
+    """Explain a selector operation with stages or a pause by its status: the facts of all its Machines are not read."""
+    status, waiting = operation.status, operation.status.waiting
+    reason = "" if waiting is None else waiting.reason
+    stages = () if status.rollout is None else status.rollout.stages
+    notes = [f"{operation.spec.operation_kind} on {len(status.targets)} Machines: {status.message}"]
+    if stages:
+        notes.append(f"stages: {', '.join(f'{one.name} {one.phase} {one.completed}/{one.targets}' for one in stages)}")
+    children = _children(operation, facts)
+    running = _first(child for child in children if not child.terminal)
+    failed = _first(child for child in children if child.status.phase == OperationPhase.FAILED)
+    following = failed if reason == reasons.HALTED else running
+    link = ExplainLink(
+        _about(operation),
+        "; ".join(notes),
+        held_by=following.name if following else "",
+        since=(waiting.since if waiting is not None else status.started_at) or "",
+        until=(waiting.until if waiting is not None else None) or "",
+        next_step=_NEXT.get(reason, "the next targets start as others end"),
+        fixes=() if operation.spec.cancel else (*_continue(operation, reason), _stop(operation)),
+    )
+    return _by_machina(link, facts) if following is None else Explained(link, following)
+
+
+_NEXT: Final = {
+    reasons.HALTED: "nothing starts until the failed targets are retried, or their Machines deleted",
+    reasons.PAUSED: "nothing starts until spec.paused is false",
+    reasons.SOAKING: "the next stage starts, or the operation ends, when the soak is over",
+}
+
+
+def _continue(operation: MachineOperation, reason: str) -> tuple[Fix, ...]:
+    """Return the fix that continues a halted or paused operation."""
+    if reason == reasons.HALTED:
+        change: dict[str, Any] = {"spec": {"retryFailed": operation.spec.retry_failed + 1}}
+        does = "starts the failed targets again, and continues"
+    elif reason == reasons.PAUSED:
+        change, does = {"spec": {"paused": False}}, "continues"
+    else:
+        return ()
+    return (Fix(patch_operation(operation.name, change), does),)
 
 
 def _stop(operation: MachineOperation) -> Fix:
