@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -59,6 +60,62 @@ async def test_drain_evicts_what_may_go(kubectl: Kubectl, node: str) -> None:
     done = await kubectl("drain", node, "--force", "--ignore-daemonsets", "--timeout=60s")
     assert f"node/{node} drained" in done
     assert await kubectl("get", "pods", "--ignore-not-found") == ""
+
+
+async def ready(kubectl: Kubectl, name: str) -> None:
+    status = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+    await kubectl("patch", "pod", name, "--subresource=status", "-p", json.dumps(status))
+
+
+async def test_drain_waits_for_a_budget_and_goes_on_when_it_is_free(kubectl: Kubectl, node: str) -> None:
+    await kubectl("create", "poddisruptionbudget", "guard", "--selector=app=guarded", "--min-available=1")
+    await kubectl.apply(tolerant("first", node, labels={"app": "guarded"}))
+    await ready(kubectl, "first")
+    await kubectl("wait", "pdb/guard", "--for=jsonpath={.status.currentHealthy}=1", "--timeout=30s")
+    assert (await kubectl("get", "pdb")).splitlines()[1].split()[:4] == ["guard", "1", "N/A", "0"]
+    draining = await kubectl.start("drain", node, "--force", "--ignore-daemonsets", "--timeout=60s")
+    assert draining.stderr is not None
+    async with asyncio.timeout(30):
+        while b"will retry after 5s" not in (refused := await draining.stderr.readline()):
+            assert refused, "kubectl ended"
+    assert b"Cannot evict pod as it would violate the pod's disruption budget." in refused
+    assert "first" in await kubectl("get", "pods")
+
+    await kubectl.apply(tolerant("second", "", labels={"app": "guarded"}))
+    await ready(kubectl, "second")
+    assert await kubectl.ended(draining) == 0
+    assert (await kubectl("get", "pods", "-o", "name")).split() == ["pod/second"]
+
+
+async def test_disruption_budgets_are_created_applied_and_described(kubectl: Kubectl) -> None:
+    await kubectl("create", "pdb", "half", "--selector=app in (a,b),!old", "--max-unavailable=50%")
+    made = await kubectl.json("pdb", "half")
+    terms = [{"key": "app", "operator": "In", "values": ["a", "b"]}, {"key": "old", "operator": "DoesNotExist"}]
+    assert made["spec"] == {"maxUnavailable": "50%", "selector": {"matchExpressions": terms}}
+    described = await kubectl("describe", "pdb", "half")
+    assert all(part in described for part in ("Max unavailable:  50%", "app in (a,b),!old", "Allowed disruptions:"))
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "mine"}}
+    spec = {"minAvailable": 2, "selector": {"matchLabels": {"app": "a"}}, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
+    await kubectl("apply", "--server-side", "--field-manager=one", "-f", "-", stdin={**budget, "spec": spec})
+    await kubectl("wait", "pdb/mine", "--for=condition=DisruptionAllowed=False", "--timeout=30s")
+    fewer = {**budget, "spec": {**spec, "minAvailable": 1}}
+    conflict = await kubectl.fails("apply", "--server-side", "--field-manager=two", "-f", "-", stdin=fewer)
+    assert 'conflict with "one"' in conflict
+    assert ".spec.minAvailable" in conflict
+    await kubectl("wait", "pdb/mine", "--for=jsonpath={.status.observedGeneration}=1", "--timeout=30s")
+    owners = (await kubectl.json("pdb", "mine", "--show-managed-fields"))["metadata"]["managedFields"]
+    (applied,) = [one for one in owners if one["manager"] == "one"]
+    own: dict[str, Any] = {
+        "f:minAvailable": {},
+        "f:selector": {},
+        "f:unhealthyPodEvictionPolicy": {},
+    }  # the selector as a whole
+    assert applied["fieldsV1"] == {"f:spec": own}
+    refused = await kubectl.fails("patch", "pdb", "mine", "--type=merge", "-p", '{"spec": {"maxUnavailable": 1}}')
+    assert "minAvailable and maxUnavailable cannot be both set" in refused
+    explained = await kubectl("explain", "pdb.spec")
+    assert "maxUnavailable\t<IntOrString>" in explained
+    assert "enum: AlwaysAllow, IfHealthyBudget" in explained
 
 
 async def test_drain_without_evictions_deletes(kubectl: Kubectl, node: str) -> None:

@@ -19,7 +19,8 @@ The lines below are its fields: name, type and, after two spaces, a description.
   identifies them for server-side apply alone,
 - `{T}`: a map.
 
-After a type, `*` marks a pointer in Go, so that an empty value is kept; `!` marks a field that is always printed.
+After a type, `*` marks a pointer in Go, so that an empty value is kept; `!` marks a field that is always printed. Last,
+`=` marks an object that strategic patches replace as a whole.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ LocalObjectReference atomic: Points to an object of the same namespace.
 _HEAD: Final = re.compile(
     r"(?P<name>\w+)(?: of (?P<base>\w+))?(?P<atomic> atomic)?(?P<meta> meta)?(?:: (?P<about>.*))?"
 )
-_FIELD: Final = re.compile(r"  (?P<name>\S+) (?P<type>\S+?)(?P<mark>[!*]?)(?:  (?P<about>.*))?")
+_FIELD: Final = re.compile(r"  (?P<name>\S+) (?P<type>\S+?)(?P<mark>[!*]?)(?P<replaced>=?)(?:  (?P<about>.*))?")
 _LIST: Final = re.compile(r"\[(?P<item>\w+)\](?P<keys>[\w+]*)")
 
 
@@ -142,8 +143,9 @@ def read(*texts: str, package: str = CORE, known: Mapping[str, TypeDesc] | None 
     for name, line in pending:
         field = _match(_FIELD, line)
         shape = _shape(field["type"], found)
+        mark, replaced = field["mark"], bool(field["replaced"])
         members[name][field["name"]] = StructField(
-            shape, field["about"] or "", keep=field["mark"] == "*", always=field["mark"] == "!"
+            shape, field["about"] or "", keep=mark == "*", always=mark == "!", replaced=replaced
         )
     return {name: shape for name, shape in found.items() if isinstance(shape, StructType) and name in members}
 

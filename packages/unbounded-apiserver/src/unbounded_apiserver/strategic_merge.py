@@ -33,7 +33,7 @@ def merge(patch: Mapping[str, Any], target: Object, shape: TypeDesc | None) -> O
         if key.startswith(DELETE):
             _delete_from(target, key.removeprefix(DELETE), value)
         elif key != RETAIN and key not in ordered and not key.startswith(ORDER):
-            _merge_member(key, value, target, _member(shape, key))
+            _merge_member(key, value, target, shape)
     return target
 
 
@@ -56,11 +56,11 @@ def _retained(patch: Mapping[str, Any], target: Object) -> Object:
     return {k: v for k, v in target.items() if k in kept}
 
 
-def _merge_member(key: str, value: Any, target: Object, shape: TypeDesc | None) -> None:
-    before = target.get(key)
+def _merge_member(key: str, value: Any, target: Object, owner: TypeDesc | None) -> None:
+    before, shape = target.get(key), _member(owner, key)
     if value is None:
         target.pop(key, None)
-    elif isinstance(value, dict) and isinstance(before, dict):
+    elif isinstance(value, dict) and isinstance(before, dict) and not _is_replaced(owner, key):
         target[key] = merge(value, before, shape)
     elif isinstance(value, list) and isinstance(before, list):
         target[key] = _merged_list(value, before, shape)
@@ -76,6 +76,10 @@ def _member(shape: TypeDesc | None, key: str) -> TypeDesc | None:
         case MapType(value=value):
             return value
     return None
+
+
+def _is_replaced(shape: TypeDesc | None, key: str) -> bool:
+    return isinstance(shape, StructType) and key in shape.members() and shape.members()[key].replaced
 
 
 _DROPPED: Final = object()

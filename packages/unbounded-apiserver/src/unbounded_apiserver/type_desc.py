@@ -61,13 +61,15 @@ class AnyType:
 class StructField:
     """A field of a Struct.
 
-    `keep`: a pointer in Go, so that false, 0, "" and {} are kept. `always`: printed even if it was absent.
+    `keep`: a pointer in Go, so that false, 0, "" and {} are kept. `always`: printed even if it was absent. `replaced`:
+    a strategic merge patch replaces the object as a whole.
     """
 
     shape: TypeDesc
     about: str = ""
     keep: bool = False
     always: bool = False
+    replaced: bool = False
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ class Writes:
         meta.pop("managedFields", None)
         if meta.get("resourceVersion"):
             raise status.bad_request("resourceVersion should not be set on objects to be created")
-        _place(resource, namespace, meta)
+        set_namespace(resource, namespace, meta)
         self._check_creatable(resource, namespace, meta.get("name") or meta.get("generateName", ""))
         metadata.initialize(meta, self._now(), generation=resource.type.generation)
         generated = not meta.get("name") and bool(meta.get("generateName"))
@@ -153,7 +153,7 @@ class Writes:
         obj = decoding.decode_object(resource, document, options)
         meta = obj["metadata"]
         _check_name(target, meta)
-        _place(resource, target.namespace, meta)
+        set_namespace(resource, target.namespace, meta)
         current = await self._store.wait_current(resource.name, target.key)
         if current is None:
             if meta.get("uid"):  # the client means an object that is gone
@@ -186,7 +186,7 @@ class Writes:
         obj = decoding.decode_patched(resource, patched, options, shown, complaints)
         meta = obj["metadata"]
         _check_name(target, meta)
-        _place(resource, target.namespace, meta)
+        set_namespace(resource, target.namespace, meta)
         old = decode_stored(resource, current)
         return await self._replace(target, obj, old, current, _expected_revision(target, meta), options)
 
@@ -207,7 +207,7 @@ class Writes:
         obj = decoding.decode_patched(resource, done.obj, options)
         meta = obj["metadata"]
         _check_name(target, meta)
-        _place(resource, target.namespace, meta)
+        set_namespace(resource, target.namespace, meta)
         if current is None:
             return await self.create_object(resource, target.namespace, obj, options, done.owners)
         old = decode_stored(resource, current)
@@ -363,7 +363,8 @@ def _check_name(target: WriteTarget, meta: Object) -> None:
     meta["name"] = target.name
 
 
-def _place(resource: Resource, namespace: str, meta: Object) -> None:
+def set_namespace(resource: Resource, namespace: str, meta: Object) -> None:
+    """Give an object the namespace of the request. Raises StatusError (400) if it names another one."""
     given = meta.get("namespace", "")
     if given and given != namespace and resource.namespaced:
         raise status.bad_request(

@@ -137,6 +137,21 @@ def test_the_fields_that_are_required_are_those_of_kubernetes(documents: dict[st
     assert "name" in found["io.k8s.api.core.v1.Container"]
 
 
+def replaced(schemas: dict[str, Any]) -> set[tuple[str, str]]:
+    """The objects that a strategic merge patch replaces as a whole."""
+    key = "x-kubernetes-patch-strategy"
+    fields = ((name, field, given) for name, s in schemas.items() for field, given in s.get("properties", {}).items())
+    return {(name, field) for name, field, given in fields if given.get(key) == "replace"}
+
+
+def test_the_objects_that_patches_replace_are_those_of_kubernetes(documents: dict[str, Any], v2: Any) -> None:
+    expected = {("io.k8s.api.policy.v1.PodDisruptionBudgetSpec", "selector")}
+    assert (
+        replaced(kubernetes_schemas()) - {("io.k8s.api.policy.v1beta1.PodDisruptionBudgetSpec", "selector")} == expected
+    )
+    assert replaced(built_in(documents)) == replaced(v2["definitions"]) == expected
+
+
 def enums(schemas: dict[str, Any]) -> dict[str, dict[str, list[str]]]:
     found: dict[str, dict[str, list[str]]] = {}
     for name, schema in schemas.items():

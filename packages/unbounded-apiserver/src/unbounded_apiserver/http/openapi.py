@@ -233,6 +233,8 @@ class _Components:
         described = self._field(field)
         if values := openapi_facts.values(name, key):
             described.get("items", described)["enum"] = list(values)
+        if field.replaced:
+            described["x-kubernetes-patch-strategy"] = "replace"
         return described
 
     def _field(self, field: type_desc.StructField) -> Schema:

@@ -43,7 +43,7 @@ from unbounded_apiserver.options import DeleteOptions, ListOptions, WriteOptions
 from unbounded_apiserver.reads import ObjectPage
 from unbounded_apiserver.registry import ApiRegistry
 from unbounded_apiserver.types import Object, Resource, ResourcePath, served_body
-from unbounded_apiserver.workloads.evictions import Evictions
+from unbounded_apiserver.workloads.evictions import Evictions, accept_earlier_version
 from unbounded_apiserver.workloads.pods import EVICTIONS
 from unbounded_apiserver.writes import WriteResult, WriteTarget
 
@@ -83,7 +83,7 @@ class Resources:
         self._escalation = EscalationCheck(registry.roles, guard)
         self._signers = SignerRights(guard)
         self._nodes = NodeRestriction(registry.store, guard.decide)
-        self._evictions = Evictions(registry.budgets, registry.writes, registry.deletes, registry.now)
+        self._evictions = Evictions(registry.store, registry.budgets, registry.writes, registry.deletes, registry.now)
         self._policy_checks = PolicyChecks(registry.policies, guard)
         self._kubelets = KubeletProxy(registry.store, guard, self._policy_checks, kubelets, note)
         self._param_rights = ParamRights(registry.store, registry.catalog, guard.decide)
@@ -176,6 +176,7 @@ class Resources:
         document = await read_object(call, resource)
         call.new_name = document.name
         if resource is EVICTIONS:
+            accept_earlier_version(document.value)
             eviction = decoding.decode_object(resource, document, options)
             return await self._evict(call, place, eviction, dry_run=options.dry_run)
         answer = self._answers.get(resource.name)

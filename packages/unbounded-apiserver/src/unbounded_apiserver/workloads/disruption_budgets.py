@@ -1,7 +1,10 @@
 """PodDisruptionBudget: the number of Pods of a group that must stay available during evictions.
 
 No controllers of workloads are served. The Pods that a budget selects are therefore all that it expects: a percentage
-and maxUnavailable refer to their number.
+and maxUnavailable refer to the number of those that have not ended.
+
+An eviction that a budget grants adds the Pod to `disruptedPods`, in the same write that checks the budget. From then on
+the Pod counts as unavailable, until its deletion shows and for at most two minutes.
 """
 
 from __future__ import annotations
@@ -10,19 +13,19 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
-from unbounded_apiserver import field_errors, metadata, name_validation, notation
+from unbounded_apiserver import field_errors, metadata, name_validation, notation, selectors
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
 from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
-from unbounded_apiserver.types import STATUS, Object, Resource, TableColumn
+from unbounded_apiserver.types import Object, Resource, Subresource, TableColumn, keep_all_but_status
 from unbounded_apiserver.workloads.pods import ENDED, PODS
 
 GROUP: Final = "policy"
@@ -31,29 +34,41 @@ WOULD_VIOLATE: Final = "Cannot evict pod as it would violate the pod's disruptio
 SEVERAL: Final = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 COUNTS: Final = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
 POLICIES: Final = ["AlwaysAllow", "IfHealthyBudget"]
+GRANT_LASTS: Final = timedelta(minutes=2)
+REASON_BYTES: Final = 1024
+MESSAGE_BYTES: Final = 32768
+RETRY_S: Final = 10
+_STATES: Final = ["False", "True", "Unknown"]
 _PERCENT: Final = re.compile(r"[0-9]+%")
 _BAD_PERCENT: Final = (
     "a valid percent string must be a numeric string followed by an ending '%' "
     "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
 )
+_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+_BAD_REASON: Final = (
+    "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
+    "characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or "
+    "'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is "
+    "'[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')"
+)
 TYPES: Final = notation.read(
     """
-PodDisruptionBudget: The number of pods that must stay available during evictions.
-  spec PodDisruptionBudgetSpec!  The desired state.
-  status PodDisruptionBudgetStatus!  The observed state.
-PodDisruptionBudgetSpec: The pods of a budget, and how many have to stay.
-  maxUnavailable port*  The maximum of missing pods, as a number or a percentage.
-  minAvailable port*  The minimum of available pods, as a number or a percentage.
-  selector LabelSelector*  The pods of the budget.
-  unhealthyPodEvictionPolicy string*  IfHealthyBudget or AlwaysAllow, for pods that are not ready.
-PodDisruptionBudgetStatus: The evictions that the budget allows now.
-  conditions [Condition]type  DisruptionAllowed.
-  currentHealthy int32!  Pods that are ready.
-  desiredHealthy int32!  Pods that have to stay ready.
-  disruptedPods {time}  Pods whose eviction was granted, and when.
-  disruptionsAllowed int32!  Pods that may be evicted now.
-  expectedPods int32!  Pods of the budget.
-  observedGeneration int64  The generation that the status is about.
+PodDisruptionBudget: A limit on the evictions, and other voluntary disruptions, that a group of pods has at one time.
+  spec PodDisruptionBudgetSpec!  The desired behaviour of the budget.
+  status PodDisruptionBudgetStatus!  The most recently observed state of the budget.
+PodDisruptionBudgetSpec: The pods of a budget, and how many of them have to stay available.
+  maxUnavailable port*  The most pods that may be unavailable after an eviction, as a number or a percentage.
+  minAvailable port*  The fewest pods that must be available after an eviction, as a number or a percentage.
+  selector LabelSelector*=  Labels of the pods. An empty selector selects all pods of the namespace, null none.
+  unhealthyPodEvictionPolicy string*  Evictions of pods that run and are not ready: IfHealthyBudget or AlwaysAllow.
+PodDisruptionBudgetStatus: The state of a budget. It can lag behind its pods for a moment.
+  conditions [Condition]type  DisruptionAllowed: whether the budget allows an eviction now.
+  currentHealthy int32!  The current number of healthy pods.
+  desiredHealthy int32!  The minimum number of healthy pods.
+  disruptedPods {time}  Pods whose eviction was granted and does not show yet, and when; kept for two minutes.
+  disruptionsAllowed int32!  The number of disruptions that are allowed now.
+  expectedPods int32!  The number of pods that the budget counts.
+  observedGeneration int64  The generation of the budget that this status is about.
 """,
     package="io.k8s.api.policy.v1",
 )
@@ -76,13 +91,43 @@ def _rules(obj: Object, _old: Object | None) -> list[FieldError]:
     for name in ("minAvailable", "maxUnavailable"):
         if (value := spec.get(name)) is not None:
             errors += _amount(value, f"spec.{name}")
-    errors += _selector(spec.get("selector") or {})
+    errors += selectors.check_object(spec.get("selector") or {}, "spec.selector")
     policy = spec.get("unhealthyPodEvictionPolicy")
     if policy is not None and policy not in POLICIES:
         errors.append(field_errors.unsupported("spec.unhealthyPodEvictionPolicy", policy, POLICIES))
-    counts = ((f"status.{name}", obj["status"].get(name, 0)) for name in COUNTS)
+    return errors
+
+
+def _status_rules(obj: Object, _old: Object) -> list[FieldError]:
+    status = obj.get("status") or {}
+    errors, seen = list[FieldError](), set[str]()
+    for index, condition in enumerate(status.get("conditions") or ()):
+        where = f"status.conditions[{index}]"
+        if condition["type"] in seen:
+            errors.append(field_errors.duplicate(f"{where}.type", condition["type"]))
+        seen.add(condition["type"])
+        errors += _condition(condition, where)
+    counts = ((f"status.{name}", status.get(name, 0)) for name in COUNTS)
     negative = "must be greater than or equal to 0"
     return [*errors, *(field_errors.invalid(where, count, negative) for where, count in counts if count < 0)]
+
+
+def _condition(condition: Object, where: str) -> Iterator[FieldError]:
+    for why in name_validation.qualified_name(condition["type"]):
+        yield field_errors.invalid(f"{where}.type", condition["type"], why)
+    if condition["status"] not in _STATES:
+        yield field_errors.unsupported(f"{where}.status", condition["status"], _STATES)
+    if (generation := condition.get("observedGeneration", 0)) < 0:
+        yield field_errors.invalid(f"{where}.observedGeneration", generation, "must be greater than or equal to zero")
+    if condition.get("lastTransitionTime") is None:
+        yield field_errors.required(f"{where}.lastTransitionTime", "must be set")
+    if not (reason := condition["reason"]):
+        yield field_errors.required(f"{where}.reason", "must be set")
+    elif not _REASON.fullmatch(reason):
+        yield field_errors.invalid(f"{where}.reason", reason, _BAD_REASON)
+    for name, limit in (("reason", REASON_BYTES), ("message", MESSAGE_BYTES)):
+        if len(condition[name].encode()) > limit:
+            yield field_errors.too_long(f"{where}.{name}", limit)
 
 
 def _amount(value: Any, where: str) -> Iterator[FieldError]:
@@ -95,49 +140,9 @@ def _amount(value: Any, where: str) -> Iterator[FieldError]:
         yield field_errors.invalid(where, value, "must not be greater than 100%")
 
 
-def _selector(selector: Object) -> Iterator[FieldError]:
-    where = "spec.selector"
-    for key, value in (selector.get("matchLabels") or {}).items():
-        yield from (
-            field_errors.invalid(f"{where}.matchLabels", key, why) for why in name_validation.qualified_name(key)
-        )
-        yield from (
-            field_errors.invalid(f"{where}.matchLabels", value, why) for why in name_validation.label_value(value)
-        )
-    for index, term in enumerate(selector.get("matchExpressions") or ()):
-        at, values = f"{where}.matchExpressions[{index}]", term.get("values")
-        if term["operator"] in {"In", "NotIn"} and not values:
-            yield field_errors.required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-        elif term["operator"] in {"Exists", "DoesNotExist"} and values:
-            yield field_errors.forbidden(
-                f"{at}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            )
-        elif term["operator"] not in {"In", "NotIn", "Exists", "DoesNotExist"}:
-            yield field_errors.invalid(f"{at}.operator", term["operator"], "not a valid selector operator")
-        yield from (
-            field_errors.invalid(f"{at}.key", term["key"], why) for why in name_validation.qualified_name(term["key"])
-        )
-
-
 def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
     """Return whether a label selector matches these labels; None matches nothing, an empty one everything."""
-    if selector is None:
-        return False
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    return all(_holds(term, labels) for term in selector.get("matchExpressions") or ())
-
-
-def _holds(term: Object, labels: Mapping[str, str]) -> bool:
-    key, values = term["key"], term.get("values") or ()
-    match term["operator"]:
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-    return key not in labels
+    return selector is not None and selectors.labels_match(selectors.from_object(selector), labels)
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -171,6 +176,7 @@ class PodFacts:
         deleting: the Pod is being deleted.
     """
 
+    name: str
     labels: Mapping[str, str]
     phase: str
     ready: bool
@@ -181,62 +187,85 @@ class PodFacts:
         pod = _pods.decode(record.bare)
         ready = any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
         deleting = pod.metadata.deletion_timestamp is not None
-        return cls(pod.metadata.labels or {}, pod.status.phase, ready, deleting)
+        return cls(record.name, pod.metadata.labels or {}, pod.status.phase, ready, deleting)
 
     @property
-    def counted(self) -> bool:
-        return self.phase not in ENDED
+    def ended(self) -> bool:
+        return self.phase in ENDED
 
     @property
     def healthy(self) -> bool:
         return self.ready and not self.deleting
 
     @property
-    def free(self) -> bool:
-        """True if no budget prevents the eviction: the Pod has ended, has not begun, or is being deleted."""
-        return self.deleting or self.phase in {"Pending", *ENDED}
+    def begins(self) -> bool:
+        """True if the Pod has not begun: no budget guards it, as long as that is so."""
+        return self.phase == "Pending" and not self.deleting
+
+    @property
+    def guarded(self) -> bool:
+        """False if no budget prevents the eviction: the Pod has ended, has not begun, or is being deleted."""
+        return not (self.deleting or self.ended or self.begins)
 
 
 def affects_budget(selector: Object | None, *states: PodFacts | None) -> bool:
-    """Return whether a change of a Pod can affect the counts of a budget.
+    """Return whether a change of a Pod can affect the status of a budget.
 
     Args:
         states: of the Pod before and after; None if it does not exist.
     """
     before, after = (
-        (one.counted, one.healthy) if one is not None and selects(selector, one.labels) else None for one in states
+        (one.ended, one.healthy, one.deleting) if one is not None and selects(selector, one.labels) else None
+        for one in states
     )
     return before != after
 
 
 def observed_status(budget: Object, pods: Iterable[PodFacts], now: datetime) -> Object:
     """Return the status of a budget for the Pods that it selects."""
-    counted = [pod for pod in pods if pod.counted]
-    healthy = sum(pod.healthy for pod in counted)
-    desired = _desired(budget["spec"], len(counted))
-    allowed = max(0, healthy - desired) if counted else 0
+    found = list(pods)
+    expected, desired = _amounts(budget["spec"], found)
+    granted = budget["status"].get("disruptedPods") or {}
+    oldest = metadata.format_time(now - GRANT_LASTS)
+    leaving = {
+        pod.name: granted[pod.name] for pod in found if not pod.deleting and (granted.get(pod.name) or "") > oldest
+    }
+    healthy = sum(pod.healthy and pod.name not in leaving for pod in found)
+    allowed = max(0, healthy - desired) if expected else 0
     generation = budget["metadata"].get("generation", 0)
     result = {
         "disruptionsAllowed": allowed,
         "currentHealthy": healthy,
         "desiredHealthy": desired,
-        "expectedPods": len(counted),
+        "expectedPods": expected,
         "observedGeneration": generation,
+        **({"disruptedPods": leaving} if leaving else {}),
     }
-    before = budget["status"].get("conditions") or [{}]
-    state = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
-    changed = before[0].get("status") != state[0]
-    moment = metadata.format_time(now) if changed else before[0]["lastTransitionTime"]
-    condition = {"type": ALLOWED, "status": state[0], "observedGeneration": generation, "lastTransitionTime": moment}
-    return result | {"conditions": [condition | {"reason": state[1], "message": ""}]}
+    return result | {"conditions": _conditions(budget["status"].get("conditions") or [], allowed, generation, now)}
 
 
-def _desired(spec: Object, expected: int) -> int:
-    """Return the number of Pods that must stay; a percentage is rounded up, as in Kubernetes."""
+def _conditions(before: list[Object], allowed: int, generation: int, now: datetime) -> list[Object]:
+    """Set DisruptionAllowed among the conditions; lastTransitionTime follows the status."""
+    state, reason = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
+    old = next((one for one in before if one["type"] == ALLOWED), {})
+    moment = old["lastTransitionTime"] if old.get("status") == state else metadata.format_time(now)
+    new = {"type": ALLOWED, "status": state, "observedGeneration": generation, "lastTransitionTime": moment}
+    new |= {"reason": reason, "message": ""}
+    return [new if one is old else one for one in before] if old else [*before, new]
+
+
+def _amounts(spec: Object, pods: list[PodFacts]) -> tuple[int, int]:
+    """Return the Pods that are expected, and those that must be healthy; a percentage is rounded up, as in Kubernetes.
+
+    A fixed minimum counts all Pods. Otherwise ended Pods do not count, as the scale of a workload does not count them.
+    """
     least, most_gone = spec.get("minAvailable"), spec.get("maxUnavailable")
-    if least is not None:
-        return _of(least, expected)
-    return max(0, expected - _of(1 if most_gone is None else most_gone, expected))
+    if isinstance(least, int):
+        return len(pods), least
+    expected = sum(not pod.ended for pod in pods)
+    if most_gone is not None:
+        return expected, max(0, expected - _of(most_gone, expected))
+    return (0, 0) if least is None else (expected, _of(least, expected))
 
 
 def _of(amount: int | str, expected: int) -> int:
@@ -260,18 +289,34 @@ class DisruptionBudgets:
         selected = (pod for pod in self._pods(namespace) if selects(selector, pod.labels))
         return observed_status(budget, selected, now)
 
-    def check(self, namespace: str, name: str, now: datetime) -> None:
-        """Reject the eviction of a Pod that a budget needs. Raises StatusError (429, 500)."""
-        record = self._store.get(PODS.name, f"{namespace}/{name}")
-        if record is None or (pod := PodFacts.of(record)).free:
-            return
-        budgets = [one for one in self.of_namespace(namespace) if selects(one["spec"].get("selector"), pod.labels)]
-        if len(budgets) > 1:
-            raise StatusError(500, "InternalError", SEVERAL)
-        for budget in budgets:
-            state = self.state(namespace, budget, now)
-            if not _permits(budget, state, pod):
-                raise _needed(budget, state)
+    def guarding(self, namespace: str, pod: PodFacts) -> Object | None:
+        """Return the budget that guards a Pod. Raises StatusError (500) if there are several."""
+        if not pod.guarded:
+            return None
+        found = [one for one in self.of_namespace(namespace) if selects(one["spec"].get("selector"), pod.labels)]
+        if len(found) > 1:
+            raise StatusError(500, "", SEVERAL)
+        return found[0] if found else None
+
+    def needs(self, namespace: str, budget: Object, pod: PodFacts, now: datetime) -> bool:
+        """Return whether an eviction of the Pod needs the budget's grant.
+
+        A Pod that is not ready does without it if the budget's policy says so, or if enough others are healthy.
+        """
+        if pod.ready:
+            return True
+        if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+            return False
+        state = self.state(namespace, budget, now)
+        return not state["currentHealthy"] >= state["desiredHealthy"] > 0
+
+    def grant(self, namespace: str, budget: Object, pod: PodFacts, now: datetime) -> None:
+        """Grant the eviction of a Pod in the budget's status, in place. Raises StatusError (429)."""
+        budget["status"] = self.state(namespace, budget, now)
+        if not budget["status"]["disruptionsAllowed"]:
+            raise _needed(budget)
+        budget["status"].setdefault("disruptedPods", {})[pod.name] = metadata.format_time(now)
+        budget["status"] = self.state(namespace, budget, now)
 
     def _pods(self, namespace: str) -> Iterator[PodFacts]:
         """Return the Pods of a namespace; each revision of a Pod is decoded once."""
@@ -285,23 +330,27 @@ class DisruptionBudgets:
         return (facts for _, facts in now.values())
 
 
-def _permits(budget: Object, state: Object, pod: PodFacts) -> bool:
-    if not pod.ready:
-        if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
-            return True
-        if state["currentHealthy"] >= state["desiredHealthy"] > 0:
-            return True
-    return bool(state["disruptionsAllowed"])
-
-
-def _needed(budget: Object, state: Object) -> StatusError:
-    name = budget["metadata"]["name"]
+def _needed(budget: Object) -> StatusError:
+    name, state = budget["metadata"]["name"], budget["status"]
     why = f"The disruption budget {name} does not allow evicting pods currently"
     if state["currentHealthy"] <= state["desiredHealthy"]:
         needs, has = state["desiredHealthy"], state["currentHealthy"]
         why = f"The disruption budget {name} needs {needs} healthy pods and has {has} currently"
-    causes = [{"reason": "DisruptionBudget", "message": why}]
-    return StatusError(429, "TooManyRequests", WOULD_VIOLATE, details={"causes": causes})
+    return _too_many(why)
+
+
+def still_processed(budget: Object) -> StatusError:
+    """Return the answer for a Pod that changed while its eviction was checked: the client tries again."""
+    return _too_many(
+        f"The disruption budget {budget['metadata']['name']} is still being processed by the server.", retry_s=RETRY_S
+    )
+
+
+def _too_many(why: str, *, retry_s: int | None = None) -> StatusError:
+    details: Object = {"causes": [{"reason": "DisruptionBudget", "message": why}]}
+    if retry_s is not None:
+        details["retryAfterSeconds"] = retry_s
+    return StatusError(429, "TooManyRequests", WOULD_VIOLATE, details=details, retry_after_s=retry_s)
 
 
 BUDGETS: Final = Resource(
@@ -319,12 +368,25 @@ BUDGETS: Final = Resource(
         rules=_rules,
     ),
     short_names=("pdb",),
-    subresources=STATUS,
+    subresources={"status": Subresource(keep_all_but_status, rules=_status_rules)},
     columns=(
         NAME,
-        TableColumn("Min Available", cell=lambda obj: str(obj["spec"].get("minAvailable", "N/A"))),
-        TableColumn("Max Unavailable", cell=lambda obj: str(obj["spec"].get("maxUnavailable", "N/A"))),
-        TableColumn("Allowed Disruptions", "integer", cell=lambda obj: obj["status"].get("disruptionsAllowed", 0)),
+        TableColumn(
+            "Min Available",
+            description="The minimum number of pods that must be available.",
+            cell=lambda obj: str(obj["spec"].get("minAvailable", "N/A")),
+        ),
+        TableColumn(
+            "Max Unavailable",
+            description="The maximum number of pods that may be unavailable.",
+            cell=lambda obj: str(obj["spec"].get("maxUnavailable", "N/A")),
+        ),
+        TableColumn(
+            "Allowed Disruptions",
+            "integer",
+            description="The number of pods that may be disrupted at this time.",
+            cell=lambda obj: obj["status"].get("disruptionsAllowed", 0),
+        ),
         AGE,
     ),
 )

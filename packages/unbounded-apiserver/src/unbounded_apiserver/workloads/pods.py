@@ -401,7 +401,8 @@ PODS: Final = Resource(
             "status.phase",
             "status.podIP",
         )
-    },
+    }
+    | {"spec.host": "spec.nodeName"},  # an early name
     columns=columns.POD,
     transient={"eviction": EVICTIONS},
     proxied={

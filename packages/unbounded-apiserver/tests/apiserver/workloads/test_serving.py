@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
@@ -73,12 +74,21 @@ async def test_what_kubelet_reports_stays_when_the_specification_changes(client:
     assert changed["metadata"]["generation"] == 2
     listed = await client.get(f"{PODS}?fieldSelector=spec.nodeName=n,status.phase=Running,spec.hostNetwork=false")
     assert [item["metadata"]["name"] for item in listed["items"]] == ["p"]
+    assert (await client.get(f"{PODS}?fieldSelector=spec.host=n"))["items"] == listed["items"]
+    for selector, types in (("spec.nodeName=n", ["ADDED", "MODIFIED", "MODIFIED"]), ("spec.nodeName=other", [])):
+        query = f"watch=1&fieldSelector={selector}&resourceVersion={int(made['metadata']['resourceVersion']) - 1}"
+        watch = await client.ask("GET", f"{PODS}?{query}&timeoutSeconds=1")
+        assert [json.loads(line)["type"] for line in watch.text.splitlines()] == types
 
 
 async def test_an_eviction_deletes_the_pod(client: Client) -> None:
     await client.create(PODS, pod())
     refused = await client.ask("POST", f"{PODS}/p/eviction", eviction("other"))
     assert (refused.status, refused.json()["message"]) == (400, "name in URL does not match name in Eviction object")
+    elsewhere = {**eviction(), "metadata": {"name": "p", "namespace": "kube-system"}}
+    refused = await client.ask("POST", f"{PODS}/p/eviction", elsewhere)
+    message = "the namespace of the provided object does not match the namespace sent on the request"
+    assert (refused.status, refused.json()["message"]) == (400, message)
     stale = await client.ask("POST", f"{PODS}/p/eviction", eviction(preconditions={"uid": "no"}))
     assert (stale.status, stale.json()["reason"]) == (409, "Conflict")
     for tried in (f"{PODS}/p/eviction?dryRun=All", f"{PODS}/p/eviction"):
