@@ -16,24 +16,13 @@ from typing import TYPE_CHECKING
 
 from unbounded.api.failures import Rejected
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind, OperationPhase
-from unbounded.cli import hints, pxe
+from unbounded.cli import hints, pxe, servers
 from unbounded.cli.backup_schedule import scheduled_backups
 from unbounded.cli.deploy import components
 from unbounded.cli.manifests import install_definitions, install_manifests
 from unbounded.cli.migrate.record import migrated_reason
 from unbounded.cli.provider_processes import ProviderProcesses
 from unbounded.cli.screen import Screen, ScreenLogStream, screen_for
-from unbounded.cli.servers import (
-    LOOPBACK,
-    EpochFile,
-    UpFailed,
-    component_runtime,
-    health_endpoint,
-    local_config,
-    publish_cluster_info,
-    serving_api,
-    storage_errors,
-)
 from unbounded.cli.settings import LAB_CLOUDS, UpSettings
 from unbounded.cli.terminal_text import one_line
 from unbounded.kube.api import Api, Forbidden, InvalidObject
@@ -72,7 +61,7 @@ def run(settings: UpSettings, environ: Mapping[str, str]) -> int:
 def _run(settings: UpSettings, screen: Screen) -> int:
     try:
         status = asyncio.run(until_signal(up(settings, screen)))
-    except UpFailed as error:
+    except servers.UpFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     screen.print_message(f"Stopped. All data stays in {settings.data}.")
@@ -95,21 +84,21 @@ async def up(settings: UpSettings, screen: Screen) -> int:
         settings = replace(settings, netboot=pxe.on_address(settings.netboot, format_address(reached.server)))
     metrics = ControllerMetrics()
     async with (
-        serving_api(settings) as server,
-        health_endpoint(metrics, settings.health_port) as health,
-        HttpApi(local_config(server, settings.bind), user_agent="unbounded", metrics=metrics) as admin,
+        servers.serving_api(settings) as server,
+        servers.health_endpoint(metrics, settings.health_port) as health,
+        HttpApi(servers.local_config(server, settings.bind), user_agent="unbounded", metrics=metrics) as admin,
     ):
-        with storage_errors(settings):
+        with servers.storage_errors(settings):
             await _install(admin, screen)
             await _publish(admin, server, settings, screen)
         health.check("storage", lambda: server.registry.store.storage_error)
         screen.print_message(_welcome(settings, server, health, reached))
-        epochs = EpochFile(settings.data)
+        epochs = servers.EpochFile(settings.data)
         epoch = await asyncio.to_thread(epochs.next)
         async with (
             scheduled_backups(settings.backups, settings.data, admin, metrics.registry),
-            component_runtime("machina", admin, metrics=metrics, health=health, epoch=epoch) as as_machina,
-            component_runtime("metalman", admin, metrics=metrics, health=health, epoch=epoch) as as_metalman,
+            servers.component_runtime("machina", admin, metrics=metrics, health=health, epoch=epoch) as as_machina,
+            servers.component_runtime("metalman", admin, metrics=metrics, health=health, epoch=epoch) as as_metalman,
         ):
             absences = ExecutorHealth()
             providers = ProviderProcesses(
@@ -148,7 +137,7 @@ async def _publish(admin: Api, server: ApiServer, settings: UpSettings, screen: 
     ca = from_kubeconfig(server.kubeconfig_path).ca
     netboot = None if settings.netboot is None else pxe.deploy_flags(settings.netboot)
     for publish in (
-        partial(publish_cluster_info, admin, server.url, ca or b""),
+        partial(servers.publish_cluster_info, admin, server.url, ca or b""),
         partial(components.publish, admin, config_values(settings.machines), netboot),
     ):
         try:
@@ -163,11 +152,11 @@ async def _run_plane(settings: UpSettings, plane: ControlPlane) -> int:
         return await plane.run(partial(plane.wait_for_users, settings))
     begin = _begin_cloud if settings.lab_cloud else _begin_lab
     async with AsyncExitStack() as stack:
-        with storage_errors(settings):
+        with servers.storage_errors(settings):
             try:
                 names = await begin(stack, settings, plane)
             except (Forbidden, InvalidObject) as error:
-                raise UpFailed(f"--lab: {error}") from error
+                raise servers.UpFailed(f"--lab: {error}") from error
         return await plane.run(partial(plane.show_lab, names, settings))
 
 
@@ -346,7 +335,7 @@ def _welcome(settings: UpSettings, server: ApiServer, health: HealthServers, rea
         f"unbounded {version('unbounded')} serves a Kubernetes API at {server.url}",
         f"  kubeconfig  {server.kubeconfig_path}",
         f"  data        {settings.data}",
-        f"  health      http://{LOOPBACK}:{port}/readyz and /metrics",
+        f"  health      http://{servers.LOOPBACK}:{port}/readyz and /metrics",
     ]
     if (backups := settings.backups) is not None:
         lines.append(f"  backups     {backups.folder}, every {backups.every_s / 60:.0f} min, the last {backups.keep}")
@@ -361,6 +350,6 @@ def _check_not_migrated(settings: UpSettings) -> None:
     try:
         words = migrated_reason(settings.data)
     except Rejected as error:
-        raise UpFailed(f"--data {settings.data}: {error}") from error
+        raise servers.UpFailed(f"--data {settings.data}: {error}") from error
     if words:
-        raise UpFailed(f"--data {settings.data}: {words}")
+        raise servers.UpFailed(f"--data {settings.data}: {words}")

@@ -29,27 +29,7 @@ from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.machina.configuration_plan import (
-    Action,
-    AdoptVersion,
-    AnnounceChange,
-    ConfigurationObservation,
-    ConfigurationUsers,
-    CreateVersion,
-    DeleteVersion,
-    EditVersion,
-    ObservedVersion,
-    ReserveNumber,
-    VersionsPlan,
-    VersionUsers,
-    WithdrawChange,
-    WriteUsers,
-    configurations_of,
-    name_of,
-    node_versions,
-    plan,
-    usage_of,
-)
+from unbounded.machina import configuration_plan
 
 Raw = dict[str, Any]
 
@@ -123,7 +103,9 @@ class VersionController:
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
         if _relevant_parts(old) != _relevant_parts(new):
-            self._enqueue({name for one in (old, new) if one is not None for name in configurations_of(one)})
+            self._enqueue(
+                {name for one in (old, new) if one is not None for name in configuration_plan.configurations_of(one)}
+            )
 
     async def _reconcile(self, name: str) -> float | None:
         raw = self._configurations.get(name)
@@ -131,10 +113,10 @@ class VersionController:
             await self._withdraw_all(name)
             return None
         configuration = msgspec.convert(raw, MachineConfiguration)
-        usage = usage_of(name, self._machines.by(INDEX_CONFIGURATION, name))
-        decided = plan(self._observe(raw, configuration, usage))
+        usage = configuration_plan.usage_of(name, self._machines.by(INDEX_CONFIGURATION, name))
+        decided = configuration_plan.plan(self._observe(raw, configuration, usage))
         for action in decided.actions:
-            if isinstance(action, EditVersion | DeleteVersion):
+            if isinstance(action, configuration_plan.EditVersion | configuration_plan.DeleteVersion):
                 await self._check_unused(name, action)
             await self._perform(action, raw, configuration)
         if decided.actions:
@@ -150,10 +132,10 @@ class VersionController:
                 await self._announce(version, None)
 
     def _observe(
-        self, raw: Raw, configuration: MachineConfiguration, usage: ConfigurationUsers
-    ) -> ConfigurationObservation:
+        self, raw: Raw, configuration: MachineConfiguration, usage: configuration_plan.ConfigurationUsers
+    ) -> configuration_plan.ConfigurationObservation:
         meta = configuration.metadata
-        return ConfigurationObservation(
+        return configuration_plan.ConfigurationObservation(
             name=meta.name,
             template=raw["spec"]["template"],
             limit=configuration.spec.revision_history_limit,
@@ -164,36 +146,42 @@ class VersionController:
             deleting=meta.deletion_timestamp is not None,
         )
 
-    async def _check_unused(self, configuration: str, action: EditVersion | DeleteVersion) -> None:
+    async def _check_unused(
+        self, configuration: str, action: configuration_plan.EditVersion | configuration_plan.DeleteVersion
+    ) -> None:
         """Check with a live read that no Machine locked a version before its announcement: edits cannot be undone."""
         machines = (await self._api.list(MACHINES)).items
-        use = usage_of(configuration, machines).versions.get(action.version.number, VersionUsers())
-        if use.made or (use.named and isinstance(action, DeleteVersion)):
+        use = configuration_plan.usage_of(configuration, machines).versions.get(
+            action.version.number, configuration_plan.VersionUsers()
+        )
+        if use.made or (use.named and isinstance(action, configuration_plan.DeleteVersion)):
             for machine in machines:
                 self._machines.observe(machine)
             raise Stale(f"a Machine has started to use version {action.version.name}")
 
-    async def _perform(self, action: Action, raw: Raw, configuration: MachineConfiguration) -> None:
+    async def _perform(self, action: configuration_plan.Action, raw: Raw, configuration: MachineConfiguration) -> None:
         match action:
-            case WriteUsers(version=version):
+            case configuration_plan.WriteUsers(version=version):
                 await self._write_users(version, action)
-            case AdoptVersion(version=version):
+            case configuration_plan.AdoptVersion(version=version):
                 await self._patch(version, {"metadata": {"ownerReferences": [_owner(configuration)]}})
-            case ReserveNumber(number=number):
+            case configuration_plan.ReserveNumber(number=number):
                 await self._status.write(raw, {"latestVersion": number})
                 self._reserved[configuration.metadata.uid] = number
-            case CreateVersion(number=number, template=template):
+            case configuration_plan.CreateVersion(number=number, template=template):
                 await self._create(configuration, number, dict(template))
-            case AnnounceChange(version=version):
+            case configuration_plan.AnnounceChange(version=version):
                 await self._announce(version, "true")
-            case WithdrawChange(version=version):
+            case configuration_plan.WithdrawChange(version=version):
                 await self._announce(version, None)
-            case EditVersion(version=version, template=template):
+            case configuration_plan.EditVersion(version=version, template=template):
                 await self._replace(version, dict(template))
-            case DeleteVersion(version=version):
+            case configuration_plan.DeleteVersion(version=version):
                 await self._delete(version)
 
-    async def _write_users(self, version: ObservedVersion, note: WriteUsers) -> None:
+    async def _write_users(
+        self, version: configuration_plan.ObservedVersion, note: configuration_plan.WriteUsers
+    ) -> None:
         raw = self._known(version)
         status = {"deployed": note.deployed, "deployedMachines": len(note.use.made)}
         conditions = self._conditions(raw, note.use)
@@ -205,7 +193,7 @@ class VersionController:
         labels = {LABEL_CONFIGURATION: meta.name, LABEL_CONFIGURATION_VERSION: str(number)}
         body = {
             "metadata": {
-                "name": name_of(meta.name, number),
+                "name": configuration_plan.name_of(meta.name, number),
                 "labels": labels,
                 "ownerReferences": [_owner(configuration)],
             },
@@ -223,16 +211,16 @@ class VersionController:
         self._versions.observe(made)
         log.info("version created", configuration=meta.name, version=number)
 
-    async def _announce(self, version: ObservedVersion, message: str | None) -> None:
+    async def _announce(self, version: configuration_plan.ObservedVersion, message: str | None) -> None:
         await self._patch(version, {"metadata": {"annotations": {ANNOTATION_ABOUT_TO_CHANGE: message}}})
 
-    async def _replace(self, version: ObservedVersion, template: Raw) -> None:
+    async def _replace(self, version: configuration_plan.ObservedVersion, template: Raw) -> None:
         """Replace the whole template: a merge patch would keep the fields that the new one lacks."""
         spec = {"template": _replacement_patch(dict(version.template), template)}
         await self._patch(version, {"metadata": {"annotations": {ANNOTATION_ABOUT_TO_CHANGE: None}}, "spec": spec})
         log.info("version edited", version=version.name)
 
-    async def _delete(self, version: ObservedVersion) -> None:
+    async def _delete(self, version: configuration_plan.ObservedVersion) -> None:
         meta = self._known(version)["metadata"]
         try:
             await self._api.delete(VERSIONS, version.name, uid=meta["uid"], resource_version=meta["resourceVersion"])
@@ -240,18 +228,20 @@ class VersionController:
             return
         log.info("unused version deleted", version=version.name)
 
-    def _known(self, version: ObservedVersion) -> Raw:
+    def _known(self, version: configuration_plan.ObservedVersion) -> Raw:
         raw = self._versions.get(version.name)
         if raw is None:
             raise Stale(f"version {version.name} does not exist any more")
         return raw
 
-    async def _patch(self, version: ObservedVersion, patch: Raw) -> None:
+    async def _patch(self, version: configuration_plan.ObservedVersion, patch: Raw) -> None:
         fixed = {"resourceVersion": self._known(version)["metadata"]["resourceVersion"]}
         body = {**patch, "metadata": {**patch.get("metadata", {}), **fixed}}
         self._versions.observe(await self._api.patch(VERSIONS, version.name, body))
 
-    async def _write_numbers(self, raw: Raw, decided: VersionsPlan, use: VersionUsers) -> None:
+    async def _write_numbers(
+        self, raw: Raw, decided: configuration_plan.VersionsPlan, use: configuration_plan.VersionUsers
+    ) -> None:
         """Write the status of the configuration if it differs."""
         desired: Raw = {"latestVersion": decided.latest or None, "currentVersion": decided.current or None}
         status = raw.get("status") or {}
@@ -261,7 +251,7 @@ class VersionController:
             changed["conditions"] = conditions
         await self._status.write(raw, changed)
 
-    def _conditions(self, raw: Raw, use: VersionUsers) -> list[Raw] | None:
+    def _conditions(self, raw: Raw, use: configuration_plan.VersionUsers) -> list[Raw] | None:
         conditions = (raw.get("status") or {}).get("conditions") or []
         status, reason = ("True", "Used") if use else ("False", "Unused")
         return set_condition(conditions, CONDITION_IN_USE, status, reason, use.text, rfc3339(self._now()))
@@ -275,14 +265,14 @@ def _relevant_parts(machine: Machine | None) -> object:
     """Return the parts of a Machine that determine the use of configurations."""
     if machine is None:
         return None
-    return machine.spec.configuration_ref, node_versions(machine), machine.metadata.annotations
+    return machine.spec.configuration_ref, configuration_plan.node_versions(machine), machine.metadata.annotations
 
 
-def _version(raw: Raw, owner_uid: str) -> ObservedVersion:
+def _version(raw: Raw, owner_uid: str) -> configuration_plan.ObservedVersion:
     known = msgspec.convert(raw, MachineConfigurationVersion)
     used = find_condition((raw.get("status") or {}).get("conditions") or [], CONDITION_IN_USE)
     owners = [owner.uid for owner in known.metadata.owner_references]
-    return ObservedVersion(
+    return configuration_plan.ObservedVersion(
         name=known.metadata.name,
         number=known.spec.version,
         template=raw["spec"]["template"],

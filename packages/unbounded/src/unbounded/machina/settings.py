@@ -8,17 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from unbounded.fetch.reference import image_name
-from unbounded.join.host_options import (
-    AGENT_BASE,
-    AGENT_KEY,
-    AGENT_SHA256,
-    AGENT_URL,
-    AGENT_VERSION,
-    DNS,
-    ENDPOINT,
-    HOST_OPTIONS,
-    MIRROR,
-)
+from unbounded.join import host_options
 from unbounded.kube.clock import Backoff
 from unbounded.kube.options import Option, OptionValues, add_options, duration, positive_int
 from unbounded.kube.settings import (
@@ -88,10 +78,10 @@ OPTIONS: Final = (
     _METRICS,
     _PROBES,
     _ELECTION,
-    ENDPOINT,
+    host_options.ENDPOINT,
     _AT_ONCE,
     _TIMEOUT,
-    *HOST_OPTIONS,
+    *host_options.HOST_OPTIONS,
     _AGENT_IMAGE,
 )
 
@@ -132,7 +122,7 @@ def host_settings_of(args: argparse.Namespace) -> ProvisioningSettings:
     )
 
 
-_OF_HOSTS: Final = (*HOST_OPTIONS, _AGENT_IMAGE)  # names of fields of Settings
+_OF_HOSTS: Final = (*host_options.HOST_OPTIONS, _AGENT_IMAGE)  # names of fields of Settings
 
 
 def config_values(settings: ProvisioningSettings) -> dict[str, str]:
@@ -161,15 +151,15 @@ def settings_of(
     settings = ProvisioningSettings(
         attempts_at_once=values.value(_AT_ONCE),
         provisioning_timeout_s=values.value(_TIMEOUT),
-        agent_version=values.value(AGENT_VERSION),
-        agent_base_url=values.value(AGENT_BASE),
-        agent_url=values.value(AGENT_URL),
-        agent_sha256=values.value(AGENT_SHA256),
-        agent_public_key=values.value(AGENT_KEY),
+        agent_version=values.value(host_options.AGENT_VERSION),
+        agent_base_url=values.value(host_options.AGENT_BASE),
+        agent_url=values.value(host_options.AGENT_URL),
+        agent_sha256=values.value(host_options.AGENT_SHA256),
+        agent_public_key=values.value(host_options.AGENT_KEY),
         agent_image=values.value(_AGENT_IMAGE),
-        cluster_dns=values.value(DNS),
-        apiserver_endpoint=values.value(ENDPOINT),
-        artifact_mirror=values.value(MIRROR),
+        cluster_dns=values.value(host_options.DNS),
+        apiserver_endpoint=values.value(host_options.ENDPOINT),
+        artifact_mirror=values.value(host_options.MIRROR),
     )
     return process, settings, values.without_meaning
 

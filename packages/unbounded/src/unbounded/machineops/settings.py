@@ -10,17 +10,7 @@ from typing import Final
 
 from unbounded.api.names import NAMESPACE
 from unbounded.fetch.reference import image_name
-from unbounded.join.host_options import (
-    AGENT_BASE,
-    AGENT_KEY,
-    AGENT_SHA256,
-    AGENT_URL,
-    AGENT_VERSION,
-    DNS,
-    ENDPOINT,
-    HOST_OPTIONS,
-    MIRROR,
-)
+from unbounded.join import host_options
 from unbounded.join.install import AgentOrigin
 from unbounded.kube.epoch import Epoch, parse_epoch
 from unbounded.kube.options import ELECTION, Option, OptionValues, add_options, election_settings, positive_int
@@ -156,8 +146,8 @@ _AGENT_IMAGE: Final = Option(
     "agent-image", image_or_none, "", "Use this image as the root file system of nodes", "IMAGE"
 )
 OPTIONS: Final = (
-    _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, _ELECT_NAMESPACE, *ELECTION, _SECRETS, _CONCURRENT, _EPOCH, ENDPOINT,
-    *HOST_OPTIONS, _AGENT_IMAGE,
+    _SITE, _PROVIDER, _METRICS, _PROBES, _ELECT, _ELECT_NAMESPACE, *ELECTION, _SECRETS, _CONCURRENT, _EPOCH,
+    host_options.ENDPOINT, *host_options.HOST_OPTIONS, _AGENT_IMAGE,
 )  # fmt: skip
 
 
@@ -180,24 +170,24 @@ def parse_settings(args: argparse.Namespace, environ: Mapping[str, str]) -> tupl
         SettingsError: the file or a value is invalid.
     """
     values = OptionValues(args, PREFIX, environ, OPTIONS)
-    mirror = values.value(MIRROR)
+    mirror = values.value(host_options.MIRROR)
     settings = Settings(
         site=values.value(_SITE),
         provider=values.value(_PROVIDER),
         concurrent=values.value(_CONCURRENT),
         epoch=values.value(_EPOCH),
-        api_server_endpoint=values.value(ENDPOINT),
-        cluster_dns=values.value(DNS),
+        api_server_endpoint=values.value(host_options.ENDPOINT),
+        cluster_dns=values.value(host_options.DNS),
         secret_namespace=values.value(_SECRETS),
         artifact_mirror=mirror,
         agent_image=values.value(_AGENT_IMAGE),
         origin=AgentOrigin(
-            version=values.value(AGENT_VERSION),
-            base_url=values.value(AGENT_BASE) or mirror,
-            url=values.value(AGENT_URL),
-            sha256=values.value(AGENT_SHA256),
+            version=values.value(host_options.AGENT_VERSION),
+            base_url=values.value(host_options.AGENT_BASE) or mirror,
+            url=values.value(host_options.AGENT_URL),
+            sha256=values.value(host_options.AGENT_SHA256),
         ),
-        agent_public_key=values.value(AGENT_KEY),
+        agent_public_key=values.value(host_options.AGENT_KEY),
         election=election_settings(values),
         lease_namespace=values.value(_ELECT_NAMESPACE),
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from unbounded_lab.cloud.azure import model_rules
+from unbounded_lab.cloud.azure import model_rules, rules
 from unbounded_lab.cloud.azure.catalog import REIMAGE, checked
 from unbounded_lab.cloud.azure.errors import AzureProblem
 from unbounded_lab.cloud.azure.lifecycle import claim
@@ -25,17 +25,6 @@ from unbounded_lab.cloud.azure.model import (
 )
 from unbounded_lab.cloud.azure.model_rules import IMAGE_SIZE_GB
 from unbounded_lab.cloud.azure.resources import ALIVE, AzureResources
-from unbounded_lab.cloud.azure.rules import (
-    check_disks,
-    check_identity,
-    check_new,
-    check_references,
-    custom_data_of,
-    id_of_disk,
-    later_problem,
-    model_of,
-    nic_of,
-)
 
 _OF_THE_OLD: frozenset[str] = frozenset({"name", "managedDisk", "vhd"})
 FIXED: Final = ("computerName", "adminUsername", "linuxConfiguration", "windowsConfiguration")
@@ -48,9 +37,9 @@ def create(estate: AzureResources, resource: ResourceId, body: Document, now: fl
     Raises:
         Problem: it is not possible; nothing was changed.
     """
-    model = model_of(body)
-    custom_data, user_data = check_new(estate, resource, model, now)
-    problem = later_problem(estate, resource, model)
+    model = rules.model_of(body)
+    custom_data, user_data = rules.check_new(estate, resource, model, now)
+    problem = rules.later_problem(estate, resource, model)
     machine = VirtualMachine(
         resource, model, estate.new_uuid(), now, Provisioning.CREATING, None, custom_data, user_data
     )
@@ -85,7 +74,7 @@ def _leave_failed(estate: AzureResources, machine: VirtualMachine, at: float, pr
     if estate.dials.failed_create_leaves == "machine-and-disk":
         estate.failed(machine, at, problem)
         return
-    os_disk = estate.disks.get(id_of_disk(machine.id, machine.os_disk).key)
+    os_disk = estate.disks.get(rules.id_of_disk(machine.id, machine.os_disk).key)
     if os_disk is not None and os_disk.owner == machine.id and machine.os_disk["createOption"] == "FromImage":
         estate.put_disk(replace(os_disk, owner=None), at)
         estate.drop_disk(os_disk, at)
@@ -97,13 +86,13 @@ def _leave_failed(estate: AzureResources, machine: VirtualMachine, at: float, pr
 def attach_all(estate: AzureResources, machine: VirtualMachine, now: float) -> None:
     """Attach the disks and NICs of a machine's model, and create missing disks."""
     for given in (machine.os_disk, *machine.data_disks):
-        disk = estate.disks.get(id_of_disk(machine.id, given).key)
+        disk = estate.disks.get(rules.id_of_disk(machine.id, given).key)
         if disk is None:
             estate.put_disk(_made(estate, machine, given, now), now)
         elif disk.owner is None:
             estate.put_disk(replace(disk, owner=machine.id), now)
     for each in machine.nics:
-        nic = nic_of(estate, machine.id, each["id"], machine.location)
+        nic = rules.nic_of(estate, machine.id, each["id"], machine.location)
         is_primary = bool((each.get("properties") or {}).get("primary", len(machine.nics) == 1))
         if nic.owner != machine.id or nic.primary != is_primary:
             estate.put_nic(replace(nic, owner=machine.id, primary=is_primary, reserved_for=None), now)
@@ -113,7 +102,7 @@ def _made(estate: AzureResources, machine: VirtualMachine, given: Document, now:
     is_os_disk = "lun" not in given
     image = machine.properties["storageProfile"].get("imageReference") if is_os_disk else None
     return Disk(
-        id_of_disk(machine.id, given),
+        rules.id_of_disk(machine.id, given),
         machine.location,
         given["managedDisk"]["storageAccountType"],
         given["diskSizeGB"],
@@ -162,7 +151,7 @@ def _completed_os_disk(estate: AzureResources, machine: VirtualMachine, given: D
 def _completed_data_disk(estate: AzureResources, machine: VirtualMachine, given: Document) -> dict[str, Any]:
     name = given.get("name") or f"{machine.id.name}_disk{given['lun']}_{estate.new_uuid().replace('-', '')}"
     if given["createOption"] == "Attach":
-        name = id_of_disk(machine.id, given).name
+        name = rules.id_of_disk(machine.id, given).name
     disk = {"caching": "None", "deleteOption": "Detach", "toBeDetached": False, **given, "name": name}
     return _with_managed_disk(estate, machine, disk, "Premium_LRS")
 
@@ -170,7 +159,7 @@ def _completed_data_disk(estate: AzureResources, machine: VirtualMachine, given:
 def _with_managed_disk(
     estate: AzureResources, machine: VirtualMachine, disk: dict[str, Any], sku: str
 ) -> dict[str, Any]:
-    disk_id = id_of_disk(machine.id, disk)
+    disk_id = rules.id_of_disk(machine.id, disk)
     existing = estate.disks.get(disk_id.key)
     size = existing.size_gb if existing is not None else disk.get("diskSizeGB", 32)
     managed = {"storageAccountType": existing.sku if existing is not None else sku, **disk.get("managedDisk", {})}
@@ -185,15 +174,15 @@ def update(
     Raises:
         Problem: it is not possible; nothing was changed.
     """
-    change = model_of(body)
+    change = rules.model_of(body)
     _check_change(estate, machine, change)
     model = _merged(machine, change)
     changed = replace(machine, model=model, provisioning=Provisioning.UPDATING)
     model_rules.check(model, machine.id.name)
-    check_references(estate, machine.id, change)
-    check_disks(estate, machine.id, model, machine)
+    rules.check_references(estate, machine.id, change)
+    rules.check_disks(estate, machine.id, model, machine)
     completed_model = completed(estate, changed)  # new disks are shown without an id until the change ends
-    disks = {id_of_disk(machine.id, disk).key for disk in (changed.os_disk, *changed.data_disks)}
+    disks = {rules.id_of_disk(machine.id, disk).key for disk in (changed.os_disk, *changed.data_disks)}
     leaving = [disk for disk in estate.disks_of(machine.id) if disk.id.key not in disks]
     gone_nics = [nic for nic in estate.nics_of(machine.id) if nic.id.key not in {n["id"].lower() for n in changed.nics}]
 
@@ -227,7 +216,7 @@ def _check_change(estate: AzureResources, machine: VirtualMachine, change: Mappi
         raise AzureProblem("PropertyChangeNotAllowed", detail="zones", target="zones")
     properties = change["properties"]
     _check_fixed(machine, properties)
-    check_identity(estate, machine.id, change)
+    rules.check_identity(estate, machine.id, change)
     nics = (properties.get("networkProfile") or {}).get("networkInterfaces")
     if nics is not None:
         requested = {str(nic.get("id")).lower() for nic in nics}
@@ -235,7 +224,7 @@ def _check_change(estate: AzureResources, machine: VirtualMachine, change: Mappi
             detail = "Adding or deleting network interfaces is only allowed on a virtual machine that is deallocated."
             raise AzureProblem("OperationNotAllowed", detail=detail, target="networkProfile")
         for nic in nics:
-            nic_of(estate, machine.id, str(nic.get("id")), machine.location)
+            rules.nic_of(estate, machine.id, str(nic.get("id")), machine.location)
 
 
 def _check_fixed(machine: VirtualMachine, properties: Mapping[str, Any]) -> None:
@@ -304,7 +293,7 @@ def reimage(estate: AzureResources, machine: VirtualMachine, body: Document, now
     if not machine.properties["storageProfile"].get("imageReference"):
         detail = f"VM '{machine.id.name}' has no image from which its OS disk could be made anew."
         raise AzureProblem("OperationNotAllowed", detail=detail)
-    custom_data = custom_data_of(given.get("osProfile") or {})
+    custom_data = rules.custom_data_of(given.get("osProfile") or {})
     claim(estate, machine, "reimage", now)
     machine = estate.machine(machine.id)
 
@@ -334,7 +323,7 @@ def reimage(estate: AzureResources, machine: VirtualMachine, body: Document, now
 
 def _renew_os_disk(estate: AzureResources, machine: VirtualMachine, at: float) -> None:
     """Replace the OS disk by a new one; deleteOption decides whether the old one is kept."""
-    disk = estate.disks.get(id_of_disk(machine.id, machine.os_disk).key)
+    disk = estate.disks.get(rules.id_of_disk(machine.id, machine.os_disk).key)
     storage = dict(machine.properties["storageProfile"])
     storage["osDisk"] = {name: value for name, value in machine.os_disk.items() if name not in _OF_THE_OLD}
     model = {**machine.model, "properties": {**machine.properties, "storageProfile": storage}}

@@ -6,19 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from unbounded_lab.cloud.azure import model
 from unbounded_lab.cloud.azure.catalog import EXTENSION, checked
 from unbounded_lab.cloud.azure.errors import AzureProblem
-from unbounded_lab.cloud.azure.model import (
-    EXTENSIONS,
-    Disk,
-    Extension,
-    LongRunningOperation,
-    Nic,
-    Provisioning,
-    ResourceId,
-    VirtualMachine,
-    VmPower,
-)
 from unbounded_lab.cloud.azure.resources import ALIVE, AzureResources
 
 
@@ -26,24 +16,24 @@ from unbounded_lab.cloud.azure.resources import ALIVE, AzureResources
 class PowerStep:
     """A power action: the state during it, the state after it, and the name of its duration."""
 
-    during: VmPower
-    after: VmPower
+    during: model.VmPower
+    after: model.VmPower
     takes: str
 
 
 STEPS: Final[Mapping[str, PowerStep]] = {
-    "Start": PowerStep(VmPower.STARTING, VmPower.RUNNING, "start_s"),
-    "PowerOff": PowerStep(VmPower.STOPPING, VmPower.STOPPED, "stop_s"),
-    "Deallocate": PowerStep(VmPower.DEALLOCATING, VmPower.DEALLOCATED, "deallocate_s"),
-    "Restart": PowerStep(VmPower.RUNNING, VmPower.RUNNING, "restart_s"),
+    "Start": PowerStep(model.VmPower.STARTING, model.VmPower.RUNNING, "start_s"),
+    "PowerOff": PowerStep(model.VmPower.STOPPING, model.VmPower.STOPPED, "stop_s"),
+    "Deallocate": PowerStep(model.VmPower.DEALLOCATING, model.VmPower.DEALLOCATED, "deallocate_s"),
+    "Restart": PowerStep(model.VmPower.RUNNING, model.VmPower.RUNNING, "restart_s"),
 }
 SETTLED: Final = frozenset(
-    {("Start", VmPower.RUNNING), ("PowerOff", VmPower.STOPPED), ("PowerOff", VmPower.DEALLOCATED)}
-) | {("Deallocate", VmPower.DEALLOCATED)}
+    {("Start", model.VmPower.RUNNING), ("PowerOff", model.VmPower.STOPPED), ("PowerOff", model.VmPower.DEALLOCATED)}
+) | {("Deallocate", model.VmPower.DEALLOCATED)}
 """Actions into the present state: they succeed at once and change nothing."""
 
 
-def claim(estate: AzureResources, machine: VirtualMachine, action: str, now: float) -> None:
+def claim(estate: AzureResources, machine: model.VirtualMachine, action: str, now: float) -> None:
     """Check that a machine can be changed now.
 
     Raises:
@@ -58,15 +48,15 @@ def claim(estate: AzureResources, machine: VirtualMachine, action: str, now: flo
     estate.cancel(machine.operation, now)
 
 
-def check_lock(estate: AzureResources, resource: ResourceId) -> None:
+def check_lock(estate: AzureResources, resource: model.ResourceId) -> None:
     """Refuse to delete a locked resource."""
     if resource.name in estate.dials.locked:
         raise AzureProblem("ScopeLocked", subject=str(resource))
 
 
 def act(
-    estate: AzureResources, machine: VirtualMachine, action: str, now: float, *, skip_shutdown: bool = False
-) -> LongRunningOperation:
+    estate: AzureResources, machine: model.VirtualMachine, action: str, now: float, *, skip_shutdown: bool = False
+) -> model.LongRunningOperation:
     """Begin a power action, `Start`, `PowerOff`, `Restart` or `Deallocate`.
 
     Raises:
@@ -75,7 +65,7 @@ def act(
     claim(estate, machine, action[0].lower() + action[1:], now)
     machine = estate.machine(machine.id)
     step = STEPS[action]
-    if action == "Restart" and machine.power in (VmPower.DEALLOCATED, VmPower.DEALLOCATING, None):
+    if action == "Restart" and machine.power in (model.VmPower.DEALLOCATED, model.VmPower.DEALLOCATING, None):
         detail = f"Operation 'restart' is not allowed on VM '{machine.id.name}' since the VM is deallocated."
         raise AzureProblem("OperationNotAllowed", detail=detail)
     if action == "Deallocate" and "diffDiskSettings" in machine.os_disk:
@@ -89,12 +79,12 @@ def act(
     def done(at: float) -> None:
         if settled:
             return
-        if action == "Start" and machine.power is VmPower.DEALLOCATED and full:
+        if action == "Start" and machine.power is model.VmPower.DEALLOCATED and full:
             raise AzureProblem("ZonalAllocationFailed" if machine.model.get("zones") else "AllocationFailed")
         if action == "Restart" and machine.power in ALIVE:
             estate.blink(machine, at)
         current = estate.machine(machine.id)
-        estate.put_machine(replace(current, power=step.after, provisioning=Provisioning.SUCCEEDED), at)
+        estate.put_machine(replace(current, power=step.after, provisioning=model.Provisioning.SUCCEEDED), at)
 
     def undone(at: float, problem: AzureProblem) -> None:
         current = estate.machine(machine.id)
@@ -105,12 +95,14 @@ def act(
     operation = estate.begin(call, machine.id, machine.location, now, takes_s=takes_s, done=done, undone=undone)
     if not settled:
         during = machine.power if action == "Restart" else step.during
-        changing = replace(machine, power=during, provisioning=Provisioning.UPDATING, operation=operation.id)
+        changing = replace(machine, power=during, provisioning=model.Provisioning.UPDATING, operation=operation.id)
         estate.put_machine(changing, now)
     return operation
 
 
-def delete_machine(estate: AzureResources, machine: VirtualMachine, now: float, *, force: bool) -> LongRunningOperation:
+def delete_machine(
+    estate: AzureResources, machine: model.VirtualMachine, now: float, *, force: bool
+) -> model.LongRunningOperation:
     """Begin a deletion, which preempts any other operation."""
     check_lock(estate, machine.id)
     claim(estate, machine, "delete", now)
@@ -121,19 +113,19 @@ def delete_machine(estate: AzureResources, machine: VirtualMachine, now: float, 
 
     def undone(at: float, problem: AzureProblem) -> None:
         current = estate.machine(machine.id)  # the host is gone, the resource is not
-        estate.put_machine(replace(current, power=VmPower.DEALLOCATED), at)
+        estate.put_machine(replace(current, power=model.VmPower.DEALLOCATED), at)
         estate.failed(current, at, problem)
 
     takes_s = estate.times.force_delete_s if force else estate.times.delete_s
     operation = estate.begin(
         "VirtualMachines.Delete", machine.id, machine.location, now, takes_s=takes_s, done=done, undone=undone
     )
-    machine = replace(machine, provisioning=Provisioning.DELETING, operation=operation.id, doomed=True)
+    machine = replace(machine, provisioning=model.Provisioning.DELETING, operation=operation.id, doomed=True)
     estate.put_machine(machine, now)
     return operation
 
 
-def delete_disk(estate: AzureResources, disk: Disk, now: float) -> LongRunningOperation:
+def delete_disk(estate: AzureResources, disk: model.Disk, now: float) -> model.LongRunningOperation:
     """Begin the deletion of a disk.
 
     Raises:
@@ -160,7 +152,7 @@ def delete_disk(estate: AzureResources, disk: Disk, now: float) -> LongRunningOp
     return operation
 
 
-def delete_nic(estate: AzureResources, nic: Nic, now: float) -> None:
+def delete_nic(estate: AzureResources, nic: model.Nic, now: float) -> None:
     """Delete a network interface.
 
     Raises:
@@ -175,8 +167,8 @@ def delete_nic(estate: AzureResources, nic: Nic, now: float) -> None:
 
 
 def put_extension(
-    estate: AzureResources, machine: VirtualMachine, name: str, body: Mapping[str, Any], now: float
-) -> LongRunningOperation:
+    estate: AzureResources, machine: model.VirtualMachine, name: str, body: Mapping[str, Any], now: float
+) -> model.LongRunningOperation:
     """Begin to install or change an extension.
 
     Raises:
@@ -192,19 +184,19 @@ def put_extension(
             raise AzureProblem("InvalidParameter", detail=detail, target=needed)
     claim(estate, machine, "enableVMExtension", now)
     machine = estate.machine(machine.id)
-    if machine.power is not VmPower.RUNNING:
+    if machine.power is not model.VmPower.RUNNING:
         raise AzureProblem(
             "OperationNotAllowed", detail="Cannot modify extensions in the VM when the VM is not running."
         )
     shown = {key: value for key, value in properties.items() if key != "protectedSettings"}
-    extension = Extension(machine.id, name, {**body, "properties": shown}, Provisioning.CREATING)
+    extension = model.Extension(machine.id, name, {**body, "properties": shown}, model.Provisioning.CREATING)
 
     def done(at: float) -> None:
-        estate.extensions.put(extension.key, replace(extension, provisioning=Provisioning.SUCCEEDED), at)
-        estate.put_machine(replace(estate.machine(machine.id), provisioning=Provisioning.SUCCEEDED), at)
+        estate.extensions.put(extension.key, replace(extension, provisioning=model.Provisioning.SUCCEEDED), at)
+        estate.put_machine(replace(estate.machine(machine.id), provisioning=model.Provisioning.SUCCEEDED), at)
 
     def undone(at: float, problem: AzureProblem) -> None:
-        estate.extensions.put(extension.key, replace(extension, provisioning=Provisioning.FAILED), at)
+        estate.extensions.put(extension.key, replace(extension, provisioning=model.Provisioning.FAILED), at)
         estate.failed(machine, at, problem)
 
     operation = estate.begin(
@@ -217,11 +209,11 @@ def put_extension(
         undone=undone,
     )
     estate.extensions.put(extension.key, extension, now)
-    estate.put_machine(replace(machine, provisioning=Provisioning.UPDATING, operation=operation.id), now)
+    estate.put_machine(replace(machine, provisioning=model.Provisioning.UPDATING, operation=operation.id), now)
     return operation
 
 
-def delete_extension(estate: AzureResources, extension: Extension, now: float) -> LongRunningOperation:
+def delete_extension(estate: AzureResources, extension: model.Extension, now: float) -> model.LongRunningOperation:
     """Begin to remove an extension."""
     machine = estate.machine(extension.machine)
     claim(estate, machine, "disableVMExtension", now)
@@ -229,7 +221,7 @@ def delete_extension(estate: AzureResources, extension: Extension, now: float) -
 
     def done(at: float) -> None:
         estate.extensions.drop(extension.key, at)
-        estate.put_machine(replace(estate.machine(machine.id), provisioning=Provisioning.SUCCEEDED), at)
+        estate.put_machine(replace(estate.machine(machine.id), provisioning=model.Provisioning.SUCCEEDED), at)
 
     def undone(at: float, problem: AzureProblem) -> None:
         estate.failed(machine, at, problem)
@@ -243,9 +235,11 @@ def delete_extension(estate: AzureResources, extension: Extension, now: float) -
         done=done,
         undone=undone,
     )
-    estate.put_machine(replace(machine, provisioning=Provisioning.UPDATING, operation=operation.id), now)
+    estate.put_machine(replace(machine, provisioning=model.Provisioning.UPDATING, operation=operation.id), now)
     return operation
 
 
-def extension_not_found(machine: VirtualMachine, name: str) -> AzureProblem:
-    return AzureProblem("ResourceNotFound", type=EXTENSIONS, name=f"{machine.id.name}/{name}", group=machine.id.group)
+def extension_not_found(machine: model.VirtualMachine, name: str) -> AzureProblem:
+    return AzureProblem(
+        "ResourceNotFound", type=model.EXTENSIONS, name=f"{machine.id.name}/{name}", group=machine.id.group
+    )

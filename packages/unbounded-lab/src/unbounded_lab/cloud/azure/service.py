@@ -10,25 +10,11 @@ from uuid import uuid5
 
 import msgspec
 
-from unbounded_lab.cloud.azure import lifecycle, request_checks, views
+from unbounded_lab.cloud.azure import lifecycle, model, request_checks, views
 from unbounded_lab.cloud.azure.changes import create, reimage, update
 from unbounded_lab.cloud.azure.errors import ERRORS, LOGIN_ERRORS, AzureProblem, LoginProblem, json_reply, retry_after
 from unbounded_lab.cloud.azure.login import LoginEndpoint
 from unbounded_lab.cloud.azure.misbehaviours import AzureDials
-from unbounded_lab.cloud.azure.model import (
-    AVAILABILITY_SETS,
-    COMPUTE,
-    DISKS,
-    MACHINES,
-    NICS,
-    SCALE_SETS,
-    Disk,
-    Extension,
-    LongRunningOperation,
-    OperationStatus,
-    ResourceId,
-    VirtualMachine,
-)
 from unbounded_lab.cloud.azure.request_checks import CountedRequest as Counted
 from unbounded_lab.cloud.azure.request_checks import Throttling
 from unbounded_lab.cloud.azure.resources import NAMESPACE, AzureResources, not_found
@@ -45,11 +31,11 @@ from unbounded_lab.http import LabReply, LabRequest, Routes
 
 IN_SUBSCRIPTION: Final = "/subscriptions/*"
 IN_GROUP: Final = f"{IN_SUBSCRIPTION}/resourceGroups/*"
-MACHINE: Final = f"{IN_GROUP}/providers/{MACHINES}/*"
-SCALE_SET: Final = f"{IN_GROUP}/providers/{SCALE_SETS}/*"
+MACHINE: Final = f"{IN_GROUP}/providers/{model.MACHINES}/*"
+SCALE_SET: Final = f"{IN_GROUP}/providers/{model.SCALE_SETS}/*"
 LOCATION: Final = f"{IN_SUBSCRIPTION}/providers/Microsoft.Compute/locations/*"
 IMAGE: Final = f"{LOCATION}/publishers/*/artifacttypes/vmimage/offers/*/skus/*/versions/*"
-VERSION: Final = f"{IN_GROUP}/providers/{COMPUTE}/galleries/*/images/*/versions/*"
+VERSION: Final = f"{IN_GROUP}/providers/{model.COMPUTE}/galleries/*/images/*/versions/*"
 LOGIN: Final = "Login"
 
 
@@ -78,8 +64,8 @@ class ResourceManagerRequest:
         except msgspec.MsgspecError as error:
             raise AzureProblem("InvalidRequestContent", detail=str(error)) from error
 
-    def resource(self, resource_type: str) -> ResourceId:
-        return ResourceId(self.names[0], self.names[1], resource_type, self.names[2])
+    def resource(self, resource_type: str) -> model.ResourceId:
+        return model.ResourceId(self.names[0], self.names[1], resource_type, self.names[2])
 
     @property
     def expand(self) -> frozenset[str]:
@@ -185,7 +171,7 @@ class Azure:
             operation = self.estate.operations.get(names[2])
             resource = "" if operation is None else operation.subject.key
         elif row.policy is not None and len(names) > 2:
-            resource = ResourceId(names[0], names[1], MACHINES, names[2]).key
+            resource = model.ResourceId(names[0], names[1], model.MACHINES, names[2]).key
         return Counted(names[0], client, kind, row.policy, resource)
 
     def _with_headers(self, reply: LabReply, counted: Counted | None, now: float) -> LabReply:
@@ -204,17 +190,17 @@ class Azure:
 
     # Lagging reads, and accepted operations
 
-    def read_machine(self, resource: ResourceId, now: float) -> VirtualMachine:
+    def read_machine(self, resource: model.ResourceId, now: float) -> model.VirtualMachine:
         machine = self.estate.machines.value_at(resource.key, now - self.dials.get_lag_s)
         if machine is None:
             raise not_found(resource)
         return machine
 
-    def read_extensions(self, machine: VirtualMachine, as_of: float) -> list[Extension]:
+    def read_extensions(self, machine: model.VirtualMachine, as_of: float) -> list[model.Extension]:
         return [each for _, each in self.estate.extensions.values_at(as_of) if each.machine == machine.id]
 
     def accepted(
-        self, call: ResourceManagerRequest, operation: LongRunningOperation, status: int, body: Any = None
+        self, call: ResourceManagerRequest, operation: model.LongRunningOperation, status: int, body: Any = None
     ) -> LabReply:
         """Return the reply to an accepted operation: the URL of its status, and the time of the first poll."""
         base = f"https://{call.request.headers.get('host', 'management.azure.com')}"
@@ -243,14 +229,14 @@ def _find(request: LabRequest) -> tuple[AzureCall, tuple[str, ...]] | None:
 
 
 def _get_machine(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    machine = azure.read_machine(call.resource(MACHINES), call.now)
+    machine = azure.read_machine(call.resource(model.MACHINES), call.now)
     extensions = azure.read_extensions(machine, call.now - azure.dials.get_lag_s)
     document = views.machine_document(azure.estate, machine, extensions, expand=call.expand)
     return json_reply(document, headers={"etag": views.etag(machine)})
 
 
 def _get_instance_view(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    machine = azure.read_machine(call.resource(MACHINES), call.now)
+    machine = azure.read_machine(call.resource(model.MACHINES), call.now)
     return json_reply(views.instance_view(machine, azure.read_extensions(machine, call.now - azure.dials.get_lag_s)))
 
 
@@ -280,7 +266,7 @@ def _page(azure: Azure, call: ResourceManagerRequest, documents: list[dict[str, 
 
 
 def _put_machine(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    resource = call.resource(MACHINES)
+    resource = call.resource(model.MACHINES)
     body = call.body()
     existing = azure.estate.machines.get(resource.key)
     _check_conditions(call.request, existing)
@@ -296,7 +282,7 @@ def _put_machine(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 
 
 def _patch_machine(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    resource = call.resource(MACHINES)
+    resource = call.resource(model.MACHINES)
     machine = azure.estate.machine(resource)
     _check_conditions(call.request, machine)
     body = call.body()
@@ -306,13 +292,15 @@ def _patch_machine(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     return _changed(azure, call, operation, 200)
 
 
-def _changed(azure: Azure, call: ResourceManagerRequest, operation: LongRunningOperation, status: int) -> LabReply:
+def _changed(
+    azure: Azure, call: ResourceManagerRequest, operation: model.LongRunningOperation, status: int
+) -> LabReply:
     machine = azure.estate.machine(operation.subject)
     document = views.machine_document(azure.estate, machine, azure.read_extensions(machine, call.now))
     return azure.accepted(call, operation, status, document)
 
 
-def _check_conditions(request: LabRequest, machine: VirtualMachine | None) -> None:
+def _check_conditions(request: LabRequest, machine: model.VirtualMachine | None) -> None:
     """Check If-Match and If-None-Match of a change."""
     requested = request.headers.get("if-match")
     if requested is not None and (machine is None or requested not in ("*", views.etag(machine))):
@@ -322,7 +310,7 @@ def _check_conditions(request: LabRequest, machine: VirtualMachine | None) -> No
 
 
 def _delete_machine(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    machine = azure.estate.machines.get(call.resource(MACHINES).key)
+    machine = azure.estate.machines.get(call.resource(model.MACHINES).key)
     if machine is None:
         return LabReply(204)
     force = call.query.get("forceDeletion", "").lower() == "true"
@@ -332,7 +320,7 @@ def _delete_machine(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 
 def _power(action: str) -> Act:
     def act(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-        machine = azure.estate.machine(call.resource(MACHINES))
+        machine = azure.estate.machine(call.resource(model.MACHINES))
         skip = call.query.get("skipShutdown", "").lower() == "true"
         return azure.accepted(call, lifecycle.act(azure.estate, machine, action, call.now, skip_shutdown=skip), 202)
 
@@ -340,7 +328,7 @@ def _power(action: str) -> Act:
 
 
 def _reimage(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    machine = azure.estate.machine(call.resource(MACHINES))
+    machine = azure.estate.machine(call.resource(model.MACHINES))
     body = call.body() if call.request.body else {}
     return azure.accepted(call, reimage(azure.estate, machine, body, call.now), 202)
 
@@ -349,7 +337,7 @@ def _reimage(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 
 
 def _no_scale_set(_: Azure, call: ResourceManagerRequest) -> LabReply:
-    raise not_found(call.resource(SCALE_SETS))
+    raise not_found(call.resource(model.SCALE_SETS))
 
 
 def _no_parent(_: Azure, call: ResourceManagerRequest) -> LabReply:
@@ -360,13 +348,13 @@ def _no_parent(_: Azure, call: ResourceManagerRequest) -> LabReply:
 
 
 def _list_extensions(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    machine = azure.read_machine(call.resource(MACHINES), call.now)
+    machine = azure.read_machine(call.resource(model.MACHINES), call.now)
     visible = azure.read_extensions(machine, call.now - azure.dials.list_lag_s)
     return json_reply({"value": [views.extension_document(each) for each in visible]})
 
 
 def _get_extension(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    machine = azure.read_machine(call.resource(MACHINES), call.now)
+    machine = azure.read_machine(call.resource(model.MACHINES), call.now)
     for each in azure.read_extensions(machine, call.now - azure.dials.get_lag_s):
         if each.name.lower() == call.names[3].lower():
             return json_reply(views.extension_document(each))
@@ -374,7 +362,7 @@ def _get_extension(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 
 
 def _put_extension(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    machine = azure.estate.machine(call.resource(MACHINES))
+    machine = azure.estate.machine(call.resource(model.MACHINES))
     existed = any(each.name.lower() == call.names[3].lower() for each in azure.estate.extensions_of(machine.id))
     operation = lifecycle.put_extension(azure.estate, machine, call.names[3], call.body(), call.now)
     made = azure.estate.extensions.get(f"{machine.id.key}/extensions/{call.names[3].lower()}")
@@ -384,7 +372,7 @@ def _put_extension(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 
 
 def _delete_extension(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    machine = azure.estate.machine(call.resource(MACHINES))
+    machine = azure.estate.machine(call.resource(model.MACHINES))
     for each in azure.estate.extensions_of(machine.id):
         if each.name.lower() == call.names[3].lower():
             return azure.accepted(call, lifecycle.delete_extension(azure.estate, each, call.now), 202)
@@ -394,13 +382,13 @@ def _delete_extension(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 # Disks, network interfaces, availability sets, groups
 
 
-def _disk_document(azure: Azure, disk: Disk, as_of: float) -> dict[str, Any]:
+def _disk_document(azure: Azure, disk: model.Disk, as_of: float) -> dict[str, Any]:
     owner = None if disk.owner is None else azure.estate.machines.value_at(disk.owner.key, as_of)
     return views.disk_document(disk, owner)
 
 
 def _get_disk(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    resource, as_of = call.resource(DISKS), call.now - azure.dials.get_lag_s
+    resource, as_of = call.resource(model.DISKS), call.now - azure.dials.get_lag_s
     disk = azure.estate.disks.value_at(resource.key, as_of)
     if disk is None:
         raise not_found(resource)
@@ -415,14 +403,14 @@ def _list_disks(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 
 
 def _delete_disk(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    disk = azure.estate.disks.get(call.resource(DISKS).key)
+    disk = azure.estate.disks.get(call.resource(model.DISKS).key)
     if disk is None:
         return LabReply(204)
     return azure.accepted(call, lifecycle.delete_disk(azure.estate, disk, call.now), 202)
 
 
 def _get_nic(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    resource = call.resource(NICS)
+    resource = call.resource(model.NICS)
     nic = azure.estate.nics.value_at(resource.key, call.now - azure.dials.get_lag_s)
     if nic is None:
         raise not_found(resource)
@@ -437,7 +425,7 @@ def _list_nics(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 
 
 def _delete_nic(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    nic = azure.estate.nics.get(call.resource(NICS).key)
+    nic = azure.estate.nics.get(call.resource(model.NICS).key)
     if nic is None:
         return LabReply(204)
     lifecycle.delete_nic(azure.estate, nic, call.now)
@@ -445,7 +433,7 @@ def _delete_nic(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 
 
 def _get_availability_set(azure: Azure, call: ResourceManagerRequest) -> LabReply:
-    resource = call.resource(AVAILABILITY_SETS)
+    resource = call.resource(model.AVAILABILITY_SETS)
     known = azure.estate.availability_sets.get(resource.key)
     if known is None:
         raise not_found(resource)
@@ -468,7 +456,7 @@ def _list_images(azure: Azure, call: ResourceManagerRequest) -> LabReply:
 
 def _get_own_image(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     location = azure.estate.groups[call.names[0].lower(), call.names[1].lower()]
-    return json_reply(managed(azure.estate, str(call.resource(f"{COMPUTE}/images")), location))
+    return json_reply(managed(azure.estate, str(call.resource(f"{model.COMPUTE}/images")), location))
 
 
 def _get_version(azure: Azure, call: ResourceManagerRequest) -> LabReply:
@@ -520,9 +508,9 @@ def _get_operation(azure: Azure, call: ResourceManagerRequest) -> LabReply:
     if operation is None or not is_here or azure.dials.operations_forgotten:
         raise AzureProblem("NotFound", detail=f"The entity '{call.names[2]}' was not found.")
     if "monitor" not in call.query:
-        headers = azure.hint() if operation.status is OperationStatus.IN_PROGRESS else {}
+        headers = azure.hint() if operation.status is model.OperationStatus.IN_PROGRESS else {}
         return json_reply(views.operation_document(operation), headers=headers)
-    if operation.status is OperationStatus.IN_PROGRESS:
+    if operation.status is model.OperationStatus.IN_PROGRESS:
         here = f"https://{call.request.headers.get('host', '')}{call.request.path}?{call.request.query}"
         return LabReply(202, b"", {"location": here, **azure.hint()})
     return LabReply(200) if operation.error is None else operation.error.reply()
@@ -562,8 +550,10 @@ TABLE: Final[Mapping[tuple[str, str], AzureCall]] = {
         )
         for verb in ("start", "restart", "powerOff", "deallocate", "reimage")
     },
-    ("GET", f"{IN_GROUP}/providers/{MACHINES}"): AzureCall("VirtualMachines.List", _list_machines, "HighCostGetVM"),
-    ("GET", f"{IN_SUBSCRIPTION}/providers/{MACHINES}"): AzureCall(
+    ("GET", f"{IN_GROUP}/providers/{model.MACHINES}"): AzureCall(
+        "VirtualMachines.List", _list_machines, "HighCostGetVM"
+    ),
+    ("GET", f"{IN_SUBSCRIPTION}/providers/{model.MACHINES}"): AzureCall(
         "VirtualMachines.ListAll", _list_machines, "HighCostGetVM"
     ),
     ("GET", f"{MACHINE}/extensions"): AzureCall("VirtualMachineExtensions.List", _list_extensions, "LowCostGetVM"),
@@ -572,17 +562,19 @@ TABLE: Final[Mapping[tuple[str, str], AzureCall]] = {
         "VirtualMachineExtensions.CreateOrUpdate", _put_extension, "UpdateVM"
     ),
     ("DELETE", f"{MACHINE}/extensions/*"): AzureCall("VirtualMachineExtensions.Delete", _delete_extension, "UpdateVM"),
-    ("GET", f"{IN_GROUP}/providers/{DISKS}/*"): AzureCall("Disks.Get", _get_disk),
-    ("DELETE", f"{IN_GROUP}/providers/{DISKS}/*"): AzureCall("Disks.Delete", _delete_disk),
-    ("GET", f"{IN_GROUP}/providers/{DISKS}"): AzureCall("Disks.ListByResourceGroup", _list_disks),
-    ("GET", f"{IN_SUBSCRIPTION}/providers/{DISKS}"): AzureCall("Disks.List", _list_disks),
-    ("GET", f"{IN_GROUP}/providers/{NICS}/*"): AzureCall("NetworkInterfaces.Get", _get_nic),
-    ("DELETE", f"{IN_GROUP}/providers/{NICS}/*"): AzureCall("NetworkInterfaces.Delete", _delete_nic),
-    ("GET", f"{IN_GROUP}/providers/{NICS}"): AzureCall("NetworkInterfaces.List", _list_nics),
-    ("GET", f"{IN_GROUP}/providers/{AVAILABILITY_SETS}/*"): AzureCall("AvailabilitySets.Get", _get_availability_set),
+    ("GET", f"{IN_GROUP}/providers/{model.DISKS}/*"): AzureCall("Disks.Get", _get_disk),
+    ("DELETE", f"{IN_GROUP}/providers/{model.DISKS}/*"): AzureCall("Disks.Delete", _delete_disk),
+    ("GET", f"{IN_GROUP}/providers/{model.DISKS}"): AzureCall("Disks.ListByResourceGroup", _list_disks),
+    ("GET", f"{IN_SUBSCRIPTION}/providers/{model.DISKS}"): AzureCall("Disks.List", _list_disks),
+    ("GET", f"{IN_GROUP}/providers/{model.NICS}/*"): AzureCall("NetworkInterfaces.Get", _get_nic),
+    ("DELETE", f"{IN_GROUP}/providers/{model.NICS}/*"): AzureCall("NetworkInterfaces.Delete", _delete_nic),
+    ("GET", f"{IN_GROUP}/providers/{model.NICS}"): AzureCall("NetworkInterfaces.List", _list_nics),
+    ("GET", f"{IN_GROUP}/providers/{model.AVAILABILITY_SETS}/*"): AzureCall(
+        "AvailabilitySets.Get", _get_availability_set
+    ),
     ("GET", IMAGE): AzureCall("VirtualMachineImages.Get", _get_image),
     ("GET", IMAGE.removesuffix("/*")): AzureCall("VirtualMachineImages.List", _list_images),
-    ("GET", f"{IN_GROUP}/providers/{COMPUTE}/images/*"): AzureCall("Images.Get", _get_own_image),
+    ("GET", f"{IN_GROUP}/providers/{model.COMPUTE}/images/*"): AzureCall("Images.Get", _get_own_image),
     ("GET", VERSION): AzureCall("GalleryImageVersions.Get", _get_version),
     ("GET", VERSION.removesuffix("/*")): AzureCall("GalleryImageVersions.ListByGalleryImage", _list_versions),
     **{

@@ -7,34 +7,20 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid5
 
+from unbounded_lab.cloud.azure import model
 from unbounded_lab.cloud.azure.catalog import EXACT_VERSION
 from unbounded_lab.cloud.azure.errors import AzureProblem
-from unbounded_lab.cloud.azure.model import (
-    DISKS,
-    EXTENSIONS,
-    MACHINES,
-    NICS,
-    Disk,
-    Extension,
-    LongRunningOperation,
-    Nic,
-    OperationStatus,
-    Provisioning,
-    ResourceId,
-    VirtualMachine,
-    VmPower,
-)
 from unbounded_lab.cloud.azure.model_rules import IMAGE_SIZE_GB
 from unbounded_lab.cloud.azure.resources import NAMESPACE, AzureResources
 from unbounded_lab.cloud.azure.rules import ImageOffer, offered
 
-DISPLAYED: Final[Mapping[VmPower, str]] = {
-    VmPower.STARTING: "VM starting",
-    VmPower.RUNNING: "VM running",
-    VmPower.STOPPING: "VM stopping",
-    VmPower.STOPPED: "VM stopped",
-    VmPower.DEALLOCATING: "VM deallocating",
-    VmPower.DEALLOCATED: "VM deallocated",
+DISPLAYED: Final[Mapping[model.VmPower, str]] = {
+    model.VmPower.STARTING: "VM starting",
+    model.VmPower.RUNNING: "VM running",
+    model.VmPower.STOPPING: "VM stopping",
+    model.VmPower.STOPPED: "VM stopped",
+    model.VmPower.DEALLOCATING: "VM deallocating",
+    model.VmPower.DEALLOCATED: "VM deallocated",
 }
 
 
@@ -50,14 +36,14 @@ def timestamp(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
-def etag(machine: VirtualMachine) -> str:
+def etag(machine: model.VirtualMachine) -> str:
     return f'"{machine.generation}"'
 
 
 def machine_document(
     estate: AzureResources,
-    machine: VirtualMachine,
-    extensions: Iterable[Extension] = (),
+    machine: model.VirtualMachine,
+    extensions: Iterable[model.Extension] = (),
     *,
     expand: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
@@ -77,7 +63,7 @@ def machine_document(
     document = {
         "name": machine.id.name,
         "id": str(machine.id),
-        "type": MACHINES,
+        "type": model.MACHINES,
         **machine.model,
         "etag": etag(machine),
         "properties": properties,
@@ -88,7 +74,7 @@ def machine_document(
     return {**document, "resources": resources} if resources else document
 
 
-def _storage(machine: VirtualMachine) -> dict[str, Any]:
+def _storage(machine: model.VirtualMachine) -> dict[str, Any]:
     storage = dict(machine.properties["storageProfile"])
     image = storage.get("imageReference")
     if image and "id" not in image:
@@ -99,15 +85,15 @@ def _storage(machine: VirtualMachine) -> dict[str, Any]:
     return storage
 
 
-def _disk_part(machine: VirtualMachine, disk: Mapping[str, Any]) -> dict[str, Any]:
+def _disk_part(machine: model.VirtualMachine, disk: Mapping[str, Any]) -> dict[str, Any]:
     """Return a disk in its machine's document; for a deallocated machine without size and type."""
-    if machine.power is not VmPower.DEALLOCATED:
+    if machine.power is not model.VmPower.DEALLOCATED:
         return dict(disk)
     managed = {name: value for name, value in disk.get("managedDisk", {}).items() if name != "storageAccountType"}
     return {name: value for name, value in disk.items() if name != "diskSizeGB"} | {"managedDisk": managed}
 
 
-def _identity(estate: AzureResources, machine: VirtualMachine) -> dict[str, Any]:
+def _identity(estate: AzureResources, machine: model.VirtualMachine) -> dict[str, Any]:
     identity = dict(machine.model["identity"])
     if "SystemAssigned" in str(identity.get("type", "")):
         identity["principalId"] = str(uuid5(NAMESPACE, f"{machine.vm_id}/principal"))
@@ -124,7 +110,7 @@ def _identity(estate: AzureResources, machine: VirtualMachine) -> dict[str, Any]
     return identity
 
 
-def instance_view(machine: VirtualMachine, extensions: Iterable[Extension]) -> dict[str, Any]:
+def instance_view(machine: model.VirtualMachine, extensions: Iterable[model.Extension]) -> dict[str, Any]:
     since = timestamp(machine.since)
     view: dict[str, Any] = {
         "hyperVGeneration": "V2",
@@ -132,7 +118,7 @@ def instance_view(machine: VirtualMachine, extensions: Iterable[Extension]) -> d
         "bootDiagnostics": {},
         "statuses": _statuses(machine, since),
     }
-    if machine.power is VmPower.RUNNING:
+    if machine.power is model.VmPower.RUNNING:
         profile = machine.properties.get("osProfile", {})
         view |= {"computerName": profile.get("computerName", machine.id.name), "osName": "ubuntu", "osVersion": "24.04"}
         view["vmAgent"] = {
@@ -144,13 +130,13 @@ def instance_view(machine: VirtualMachine, extensions: Iterable[Extension]) -> d
     return view
 
 
-def _statuses(machine: VirtualMachine, since: str) -> list[dict[str, Any]]:
+def _statuses(machine: model.VirtualMachine, since: str) -> list[dict[str, Any]]:
     state = machine.provisioning.value
-    if machine.provisioning is Provisioning.FAILED and machine.error is not None:
+    if machine.provisioning is model.Provisioning.FAILED and machine.error is not None:
         code = f"ProvisioningState/failed/{machine.error.code}"
         first = {**_status(code, "Provisioning failed", since, message=machine.error.message), "level": "Error"}
     else:
-        succeeded = machine.provisioning is Provisioning.SUCCEEDED
+        succeeded = machine.provisioning is model.Provisioning.SUCCEEDED
         shown = "Provisioning succeeded" if succeeded else state
         first = _status(f"ProvisioningState/{state.lower()}", shown, since)
     if machine.power is None:
@@ -170,7 +156,7 @@ def _disk_view(name: str, since: str) -> dict[str, Any]:
     return {"name": name, "statuses": [_status("ProvisioningState/succeeded", "Provisioning succeeded", since)]}
 
 
-def _extension_view(extension: Extension, since: str) -> dict[str, Any]:
+def _extension_view(extension: model.Extension, since: str) -> dict[str, Any]:
     properties = extension.model["properties"]
     return {
         "name": extension.name,
@@ -182,17 +168,17 @@ def _extension_view(extension: Extension, since: str) -> dict[str, Any]:
     }
 
 
-def extension_document(extension: Extension) -> dict[str, Any]:
+def extension_document(extension: model.Extension) -> dict[str, Any]:
     return {
         "name": extension.name,
         "id": f"{extension.machine}/extensions/{extension.name}",
-        "type": EXTENSIONS,
+        "type": model.EXTENSIONS,
         **{name: value for name, value in extension.model.items() if name in ("location", "tags")},
         "properties": {**extension.model["properties"], "provisioningState": extension.provisioning.value},
     }
 
 
-def disk_document(disk: Disk, owner: VirtualMachine | None) -> dict[str, Any]:
+def disk_document(disk: model.Disk, owner: model.VirtualMachine | None) -> dict[str, Any]:
     """Return a disk; `owner` is its machine, as the same read shows it."""
     properties: dict[str, Any] = {
         "creationData": _creation(disk),
@@ -218,7 +204,7 @@ def disk_document(disk: Disk, owner: VirtualMachine | None) -> dict[str, Any]:
     document: dict[str, Any] = {
         "name": disk.id.name,
         "id": str(disk.id),
-        "type": DISKS,
+        "type": model.DISKS,
         "location": disk.location,
         "sku": {"name": disk.sku, "tier": disk.sku.partition("_")[0]},
         "properties": properties,
@@ -232,26 +218,26 @@ def disk_document(disk: Disk, owner: VirtualMachine | None) -> dict[str, Any]:
     return document
 
 
-def _tier(disk: Disk) -> str:
+def _tier(disk: model.Disk) -> str:
     """Return the performance tier for the size; standard disks begin at their fourth."""
     family = {"Premium": "P", "StandardSSD": "E"}.get(disk.sku.partition("_")[0], "S")
     number = next((each for size, each in TIERS.items() if disk.size_gb <= size), max(TIERS.values()))
     return f"{family}{max(number, 4) if family == 'S' else number}"
 
 
-def _creation(disk: Disk) -> dict[str, Any]:
+def _creation(disk: model.Disk) -> dict[str, Any]:
     if disk.image is None:
         return {"createOption": "Empty"}
     return {"createOption": "FromImage", "imageReference": {"id": disk.image}}
 
 
-def _disk_state(disk: Disk, owner: VirtualMachine | None) -> str:
+def _disk_state(disk: model.Disk, owner: model.VirtualMachine | None) -> str:
     if disk.owner is None:
         return "Unattached"
-    return "Reserved" if owner is not None and owner.power is VmPower.DEALLOCATED else "Attached"
+    return "Reserved" if owner is not None and owner.power is model.VmPower.DEALLOCATED else "Attached"
 
 
-def nic_document(nic: Nic) -> dict[str, Any]:
+def nic_document(nic: model.Nic) -> dict[str, Any]:
     properties: dict[str, Any] = {
         "provisioningState": "Succeeded",
         "resourceGuid": nic.guid,
@@ -259,7 +245,7 @@ def nic_document(nic: Nic) -> dict[str, Any]:
             {
                 "name": "ipconfig1",
                 "id": f"{nic.id}/ipConfigurations/ipconfig1",
-                "type": f"{NICS}/ipConfigurations",
+                "type": f"{model.NICS}/ipConfigurations",
                 "properties": {
                     "provisioningState": "Succeeded",
                     "privateIPAddress": nic.address,
@@ -280,13 +266,15 @@ def nic_document(nic: Nic) -> dict[str, Any]:
         "name": nic.id.name,
         "id": str(nic.id),
         "etag": f'W/"{nic.guid}"',
-        "type": NICS,
+        "type": model.NICS,
         "location": nic.location,
         "properties": properties,
     }
 
 
-def availability_set_document(resource: ResourceId, location: str, members: Iterable[ResourceId]) -> dict[str, Any]:
+def availability_set_document(
+    resource: model.ResourceId, location: str, members: Iterable[model.ResourceId]
+) -> dict[str, Any]:
     return {
         "name": resource.name,
         "id": str(resource),
@@ -301,12 +289,12 @@ def availability_set_document(resource: ResourceId, location: str, members: Iter
     }
 
 
-def operation_document(operation: LongRunningOperation) -> dict[str, Any]:
+def operation_document(operation: model.LongRunningOperation) -> dict[str, Any]:
     document: dict[str, Any] = {"startTime": timestamp(operation.began)}
     if operation.ended is not None:
         document["endTime"] = timestamp(operation.ended)
     document |= {"status": operation.status.value, "name": operation.id}
-    if operation.status is not OperationStatus.SUCCEEDED and operation.error is not None:
+    if operation.status is not model.OperationStatus.SUCCEEDED and operation.error is not None:
         document["error"] = operation.error.document()
     return document
 

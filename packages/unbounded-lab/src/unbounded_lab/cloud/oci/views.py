@@ -7,19 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from unbounded_lab.cloud.oci import model
 from unbounded_lab.cloud.oci.details import Details, Launch, ShapeConfig
-from unbounded_lab.cloud.oci.model import (
-    REGION,
-    Attachment,
-    LabWorkRequest,
-    OciImage,
-    OciInstance,
-    OciShape,
-    Subnet,
-    Vnic,
-    Volume,
-    mac,
-)
 
 GB: Final = 1024
 LAUNCH_OPTIONS: Final = {
@@ -62,7 +51,7 @@ def _given(details: Details | None) -> Body:
     return {} if details is None else msgspec.to_builtins(details)
 
 
-def instance_body(instance: OciInstance, shape: OciShape) -> Body:
+def instance_body(instance: model.OciInstance, shape: model.OciShape) -> Body:
     launch = instance.launch
     return _set(
         id=instance.id,
@@ -70,7 +59,7 @@ def instance_body(instance: OciInstance, shape: OciShape) -> Body:
         availabilityDomain=launch.availability_domain,
         faultDomain=instance.fault_domain,
         compartmentId=launch.compartment_id,
-        region=REGION,
+        region=model.REGION,
         shape=launch.shape,
         shapeConfig=_shape_config(launch.shape_config, shape),
         imageId=instance.image_id,
@@ -109,7 +98,7 @@ def _launch_options(launch: Launch) -> Body:
     return options if encrypted is None else options | {"isPvEncryptionInTransitEnabled": encrypted}
 
 
-def _shape_config(given: ShapeConfig, shape: OciShape) -> Body:
+def _shape_config(given: ShapeConfig, shape: model.OciShape) -> Body:
     ocpus, drives = shape.ocpus_of(given), shape.drives_of(given)
     return _set(
         ocpus=float(ocpus),
@@ -127,7 +116,7 @@ def _shape_config(given: ShapeConfig, shape: OciShape) -> Body:
     )
 
 
-def vnic_body(vnic: Vnic) -> Body:
+def vnic_body(vnic: model.Vnic) -> Body:
     return _set(
         id=vnic.id,
         displayName=vnic.name,
@@ -151,7 +140,7 @@ def vnic_body(vnic: Vnic) -> Body:
     )
 
 
-def _attachment(attachment: Attachment) -> Body:
+def _attachment(attachment: model.Attachment) -> Body:
     return _set(
         id=attachment.id,
         instanceId=attachment.instance_id,
@@ -163,7 +152,7 @@ def _attachment(attachment: Attachment) -> Body:
     )
 
 
-def vnic_attachment_body(attachment: Attachment) -> Body:
+def vnic_attachment_body(attachment: model.Attachment) -> Body:
     return _attachment(attachment) | {
         "vnicId": attachment.target_id,
         "subnetId": attachment.subnet_id,
@@ -172,7 +161,7 @@ def vnic_attachment_body(attachment: Attachment) -> Body:
     }
 
 
-def boot_volume_attachment_body(attachment: Attachment) -> Body:
+def boot_volume_attachment_body(attachment: model.Attachment) -> Body:
     return _attachment(attachment) | {
         "bootVolumeId": attachment.target_id,
         "encryptionInTransitType": "NONE",
@@ -181,7 +170,7 @@ def boot_volume_attachment_body(attachment: Attachment) -> Body:
     }
 
 
-def volume_attachment_body(attachment: Attachment) -> Body:
+def volume_attachment_body(attachment: model.Attachment) -> Body:
     return _attachment(attachment) | {
         "attachmentType": "paravirtualized",
         "volumeId": attachment.target_id,
@@ -194,15 +183,15 @@ def volume_attachment_body(attachment: Attachment) -> Body:
     }
 
 
-def boot_volume_body(volume: Volume) -> Body:
+def boot_volume_body(volume: model.Volume) -> Body:
     return _volume(volume) | {"imageId": volume.image_id, "bootVolumeReplicas": []}
 
 
-def volume_body(volume: Volume) -> Body:
+def volume_body(volume: model.Volume) -> Body:
     return _volume(volume) | {"blockVolumeReplicas": []}
 
 
-def _volume(volume: Volume) -> Body:
+def _volume(volume: model.Volume) -> Body:
     return _set(
         id=volume.id,
         displayName=volume.name,
@@ -224,7 +213,7 @@ def _volume(volume: Volume) -> Body:
     )
 
 
-def subnet_body(subnet: Subnet) -> Body:
+def subnet_body(subnet: model.Subnet) -> Body:
     return _set(
         id=subnet.id,
         displayName=subnet.name,
@@ -242,7 +231,7 @@ def subnet_body(subnet: Subnet) -> Body:
         dhcpOptionsId=subnet.id.replace(".subnet.", ".dhcpoptions."),
         securityListIds=[subnet.id.replace(".subnet.", ".securitylist.")],
         virtualRouterIp=str(subnet.network[1]),
-        virtualRouterMac=mac("router", subnet.id),
+        virtualRouterMac=model.mac("router", subnet.id),
         timeCreated=stamp(subnet.created),
         freeformTags={},
         definedTags={},
@@ -250,7 +239,7 @@ def subnet_body(subnet: Subnet) -> Body:
     )
 
 
-def image_body(image: OciImage) -> Body:
+def image_body(image: model.OciImage) -> Body:
     return {"compartmentId": image.compartment_id} | _set(  # null in platform images
         id=image.id,
         displayName=image.name,
@@ -270,7 +259,7 @@ def image_body(image: OciImage) -> Body:
     )
 
 
-def shape_body(shape: OciShape) -> Body:
+def shape_body(shape: model.OciShape) -> Body:
     return _set(
         shape=shape.name,
         processorDescription=shape.processor,
@@ -294,7 +283,7 @@ def shape_body(shape: OciShape) -> Body:
     )
 
 
-def _memory_options(shape: OciShape) -> Body:
+def _memory_options(shape: model.OciShape) -> Body:
     low, high = shape.gb_per_ocpu
     return {
         "minInGBs": low * shape.ocpus,
@@ -305,7 +294,7 @@ def _memory_options(shape: OciShape) -> Body:
     }
 
 
-def work_request_body(work: LabWorkRequest) -> Body:
+def work_request_body(work: model.LabWorkRequest) -> Body:
     action = ENTITY_ACTIONS.get((work.operation, work.status.value), "IN_PROGRESS")
     return _set(
         id=work.id,
@@ -327,7 +316,7 @@ def work_request_body(work: LabWorkRequest) -> Body:
     )
 
 
-def work_request_errors(work: LabWorkRequest) -> list[Body]:
+def work_request_errors(work: model.LabWorkRequest) -> list[Body]:
     if work.error is None or work.finished is None:
         return []
     code, message = work.error

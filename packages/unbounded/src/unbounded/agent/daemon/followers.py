@@ -34,18 +34,8 @@ from unbounded.api.conditions import ConditionReason, ConditionStatus, Condition
 from unbounded.api.core import CONFIG_MAPS, SERVICES
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.names import CONFIGMAP_RELEASES, NAMESPACE
+from unbounded.join import facts
 from unbounded.join.agent_config import AgentConfig
-from unbounded.join.facts import (
-    CLUSTER_INFO,
-    CLUSTER_INFO_NAMESPACE,
-    KUBE_DNS,
-    KUBE_DNS_NAMESPACE,
-    ROOT_CA,
-    InvalidFact,
-    dns_of,
-    endpoint_of,
-    root_ca_of,
-)
 from unbounded.join.release_key import fingerprint, published_key
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.durable import write_durably
@@ -88,16 +78,18 @@ async def published_access(api: Api) -> ClusterAccess:
     try:
         server, ca_pem = await _place(api)
         return ClusterAccess(server, ca_pem, await _dns(api))
-    except InvalidFact as error:
+    except facts.InvalidFact as error:
         raise Rejected(str(error)) from error
 
 
 async def _place(api: Api) -> tuple[str, str]:
     try:
-        place = endpoint_of(await api.get(CONFIG_MAPS, CLUSTER_INFO, namespace=CLUSTER_INFO_NAMESPACE))
+        place = facts.endpoint_of(
+            await api.get(CONFIG_MAPS, facts.CLUSTER_INFO, namespace=facts.CLUSTER_INFO_NAMESPACE)
+        )
     except NotFound:
         try:
-            return "", root_ca_of(await api.get(CONFIG_MAPS, ROOT_CA, namespace=NAMESPACE))
+            return "", facts.root_ca_of(await api.get(CONFIG_MAPS, facts.ROOT_CA, namespace=NAMESPACE))
         except NotFound:
             return "", ""
     return place.url.rstrip("/"), place.ca_pem
@@ -105,7 +97,7 @@ async def _place(api: Api) -> tuple[str, str]:
 
 async def _dns(api: Api) -> str:
     try:
-        return dns_of(await api.get(SERVICES, KUBE_DNS, namespace=KUBE_DNS_NAMESPACE))
+        return facts.dns_of(await api.get(SERVICES, facts.KUBE_DNS, namespace=facts.KUBE_DNS_NAMESPACE))
     except NotFound:
         return ""
 

@@ -18,19 +18,7 @@ from unbounded.agent.durations import Durations
 from unbounded.agent.model import CertificateAccess, KubeletAccess, Slot
 from unbounded.agent.node.pull_secrets import BringLogins, bring_none
 from unbounded.agent.ports import Nodes, OnProgress
-from unbounded.agent.recreation.plan import (
-    BuildSlot,
-    ChangePhase,
-    CommitNode,
-    ProveNode,
-    RecreationLimits,
-    RegisterNode,
-    RemoveSlot,
-    StartMachine,
-    Step,
-    StopMachine,
-    StopServices,
-)
+from unbounded.agent.recreation import plan
 from unbounded.agent.recreation.state_store import Transition
 from unbounded.api.failures import Failure, Transient
 from unbounded.kube.clock import WallClock, utc_now
@@ -87,7 +75,7 @@ class Performer:
         nodes: Nodes,
         access: AccessFor,
         lock: Lock,
-        limits: RecreationLimits,
+        limits: plan.RecreationLimits,
         durations: Durations,
         logins: BringLogins = bring_none,
     ) -> None:
@@ -98,7 +86,7 @@ class Performer:
         self._durations = durations
         self._logins = logins
 
-    async def perform(self, step: Step, transition: Transition, report: ReportProgress) -> None:
+    async def perform(self, step: plan.Step, transition: Transition, report: ReportProgress) -> None:
         """Execute one step.
 
         Args:
@@ -106,36 +94,36 @@ class Performer:
         Raises:
             Transient, Rejected: from the slot; the step may be repeated, or (Rejected) a repetition is useless.
         """
-        if isinstance(step, ProveNode | ChangePhase):
+        if isinstance(step, plan.ProveNode | plan.ChangePhase):
             return
         async with self._lock("recreation of the node"):
             await self._act(step, transition, report)
 
-    async def _act(self, step: Step, transition: Transition, report: ReportProgress) -> None:
+    async def _act(self, step: plan.Step, transition: Transition, report: ReportProgress) -> None:
         nodes = self._nodes
         match step:
-            case StopServices(slot=slot):
+            case plan.StopServices(slot=slot):
                 await nodes.stop_services(slot)
-            case StopMachine(slot=slot):
+            case plan.StopMachine(slot=slot):
                 await nodes.stop(slot)
-            case StartMachine(slot=slot):
+            case plan.StartMachine(slot=slot):
                 await nodes.start(slot)
-            case RegisterNode(slot=slot):
+            case plan.RegisterNode(slot=slot):
                 await nodes.stop_services(slot)
                 await nodes.start(slot)
-            case RemoveSlot(slot=slot):
+            case plan.RemoveSlot(slot=slot):
                 await nodes.stop(slot)
                 await nodes.remove(slot)
-            case CommitNode(slot=slot, node_uid=node_uid):
+            case plan.CommitNode(slot=slot, node_uid=node_uid):
                 await nodes.registered(slot, node_uid)
-            case BuildSlot():
+            case plan.BuildSlot():
                 await self._build(step, transition, report)
-            case ProveNode() | ChangePhase():
+            case plan.ProveNode() | plan.ChangePhase():
                 return
             case _:
                 assert_never(step)
 
-    async def _build(self, step: BuildSlot, transition: Transition, report: ReportProgress) -> None:
+    async def _build(self, step: plan.BuildSlot, transition: Transition, report: ReportProgress) -> None:
         notes: list[str] = []
         within_s = self._limits.on_this_host(self._durations).build_s
         try:

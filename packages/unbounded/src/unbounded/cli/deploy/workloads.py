@@ -15,17 +15,7 @@ from typing import Any, Final
 import yaml
 
 from unbounded.api.names import LABEL_SITE, NAMESPACE
-from unbounded.cli.deploy.pods import (
-    PART_OF,
-    PRIORITY,
-    as_nobody,
-    cache_volume,
-    confined,
-    controller_network,
-    probe,
-    run_volume,
-    tmp_volume,
-)
+from unbounded.cli.deploy import pods
 from unbounded.kube.epoch import SYSTEM
 
 Raw = dict[str, Any]
@@ -157,7 +147,7 @@ def machina_budget() -> Raw:
 
 
 def machina_network() -> Raw:
-    return controller_network(MACHINA, _selector("machina"))
+    return pods.controller_network(MACHINA, _selector("machina"))
 
 
 def machina_deployment(image: str, *, annotations: Mapping[str, str] | None = None) -> Raw:
@@ -198,7 +188,7 @@ def machine_ops_budget(one: MachineOpsWorkload) -> Raw:
 
 
 def machine_ops_network(one: MachineOpsWorkload) -> Raw:
-    return controller_network(one.name, _selector_of(one))
+    return pods.controller_network(one.name, _selector_of(one))
 
 
 def machine_ops_deployment(one: MachineOpsWorkload, *, annotations: Mapping[str, str] | None = None) -> Raw:
@@ -227,10 +217,10 @@ def _leading_pod(component: str, image: str, args: Sequence[str], config_map: st
             {"name": "metrics", "containerPort": 8080, "protocol": "TCP"},
             {"name": "health", "containerPort": 8081, "protocol": "TCP"},
         ],
-        "livenessProbe": probe("/healthz", delay_s=5, period_s=10),
-        "readinessProbe": probe("/readyz", delay_s=3, period_s=5),
+        "livenessProbe": pods.probe("/healthz", delay_s=5, period_s=10),
+        "readinessProbe": pods.probe("/readyz", delay_s=3, period_s=5),
         "resources": _copy(_RESOURCES),
-        "securityContext": confined(),
+        "securityContext": pods.confined(),
         "volumeMounts": [
             {"name": "config", "mountPath": folder, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
@@ -239,8 +229,8 @@ def _leading_pod(component: str, image: str, args: Sequence[str], config_map: st
     }
     return {
         "serviceAccountName": component,
-        "priorityClassName": PRIORITY,
-        "securityContext": as_nobody(),
+        "priorityClassName": pods.PRIORITY,
+        "securityContext": pods.as_nobody(),
         "tolerations": _copy(_TOLERATIONS),
         "topologySpreadConstraints": [
             {
@@ -251,7 +241,7 @@ def _leading_pod(component: str, image: str, args: Sequence[str], config_map: st
             }
         ],
         "containers": [container],
-        "volumes": [{"name": "config", "configMap": {"name": config_map}}, tmp_volume(), run_volume()],
+        "volumes": [{"name": "config", "configMap": {"name": config_map}}, pods.tmp_volume(), pods.run_volume()],
     }
 
 
@@ -299,10 +289,10 @@ def metalman_deployment(metalman: MetalmanWorkload) -> Raw:
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         ],
         "ports": [{"name": "health", "containerPort": 8081, "protocol": "TCP"}],
-        "livenessProbe": probe("/healthz", delay_s=5, period_s=10),
-        "readinessProbe": probe("/readyz", delay_s=3, period_s=5),
+        "livenessProbe": pods.probe("/healthz", delay_s=5, period_s=10),
+        "readinessProbe": pods.probe("/readyz", delay_s=3, period_s=5),
         "resources": _copy(_RESOURCES),
-        "securityContext": confined("NET_BIND_SERVICE", "NET_RAW"),
+        "securityContext": pods.confined("NET_BIND_SERVICE", "NET_RAW"),
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
             {"name": "run", "mountPath": str(SYSTEM)},
@@ -311,12 +301,12 @@ def metalman_deployment(metalman: MetalmanWorkload) -> Raw:
     }
     pod: Raw = {
         "serviceAccountName": "metalman",
-        "priorityClassName": PRIORITY,
+        "priorityClassName": pods.PRIORITY,
         "hostNetwork": True,
         "dnsPolicy": "ClusterFirstWithHostNet",
         "securityContext": {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
-        "volumes": [tmp_volume(), run_volume(), cache_volume()],
+        "volumes": [pods.tmp_volume(), pods.run_volume(), pods.cache_volume()],
     }
     if metalman.ek_ca:
         container["volumeMounts"] += [{"name": "ek-ca", "mountPath": EK_CA_FOLDER, "readOnly": True}]
@@ -359,7 +349,7 @@ def _deployment(
     annotations: Mapping[str, str] | None = None,
     strategy: Raw | None = None,
 ) -> Raw:
-    meta: Raw = {"labels": {**selector, **PART_OF}}
+    meta: Raw = {"labels": {**selector, **pods.PART_OF}}
     if annotations:
         meta["annotations"] = dict(annotations)
     spec: Raw = {
@@ -418,7 +408,7 @@ def _digest_of(text: str) -> str:
 
 
 def _meta(name: str, selector: Mapping[str, str]) -> Raw:
-    return {"name": name, "namespace": NAMESPACE, "labels": {**selector, **PART_OF}}
+    return {"name": name, "namespace": NAMESPACE, "labels": {**selector, **pods.PART_OF}}
 
 
 def _selector(component: str, site: str = "") -> dict[str, str]:

@@ -25,17 +25,7 @@ from unbounded.cli.migrate.copier import read_objects
 from unbounded.cli.migrate.copy_plan import ServerObject, ServerObjects, clashes
 from unbounded.cli.migrate.lease_hold import leaders, leaders_message
 from unbounded.cli.migrate.record import MarkerFile, MigrationRecord, read_record
-from unbounded.join.facts import (
-    CLUSTER_INFO,
-    CLUSTER_INFO_NAMESPACE,
-    KUBE_DNS,
-    KUBE_DNS_NAMESPACE,
-    ROOT_CA,
-    InvalidFact,
-    dns_of,
-    endpoint_of,
-    root_ca_of,
-)
+from unbounded.join import facts
 from unbounded.kube.api import AlreadyExists, NotFound
 from unbounded.kube.client import HttpApi
 
@@ -87,15 +77,19 @@ class MigrationTarget:
         """
         url, ca_pem = self.endpoint, ""
         try:
-            place = endpoint_of(await self.api.get(CONFIG_MAPS, CLUSTER_INFO, namespace=CLUSTER_INFO_NAMESPACE))
+            place = facts.endpoint_of(
+                await self.api.get(CONFIG_MAPS, facts.CLUSTER_INFO, namespace=facts.CLUSTER_INFO_NAMESPACE)
+            )
             url, ca_pem = url or place.url, place.ca_pem
         except NotFound:
             try:
-                ca_pem = root_ca_of(await self.api.get(CONFIG_MAPS, ROOT_CA, namespace="kube-system"))
+                ca_pem = facts.root_ca_of(await self.api.get(CONFIG_MAPS, facts.ROOT_CA, namespace="kube-system"))
             except NotFound as error:
-                raise InvalidFact(f"the target has neither ConfigMap {CLUSTER_INFO} nor {ROOT_CA}") from error
+                raise facts.InvalidFact(
+                    f"the target has neither ConfigMap {facts.CLUSTER_INFO} nor {facts.ROOT_CA}"
+                ) from error
         try:
-            dns = dns_of(await self.api.get(SERVICES, KUBE_DNS, namespace=KUBE_DNS_NAMESPACE))
+            dns = facts.dns_of(await self.api.get(SERVICES, facts.KUBE_DNS, namespace=facts.KUBE_DNS_NAMESPACE))
         except NotFound:
             dns = ""
         return ClusterAccess((url or self.server).rstrip("/"), ca_pem, dns)
@@ -151,7 +145,7 @@ async def observe(target: MigrationTarget, migration: str) -> TargetObservation:
     access = None
     try:
         access = await target.access()
-    except InvalidFact as error:
+    except facts.InvalidFact as error:
         troubles.append(str(error))
     return TargetObservation(version, record, await read_objects(target.api), access, tuple(troubles), missing)
 

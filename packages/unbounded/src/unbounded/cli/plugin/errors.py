@@ -11,19 +11,7 @@ from unbounded.api.names import GROUP
 from unbounded.cli import terminal_text
 from unbounded.cli.plugin.command import FAILED, CliError, CliInvocation
 from unbounded.cli.terminal_text import PLAIN, RED, Style
-from unbounded.kube.api import (
-    AlreadyExists,
-    ApiError,
-    Conflict,
-    Forbidden,
-    InvalidObject,
-    NotFound,
-    ReadFailed,
-    ResponseLost,
-    ServerBusy,
-    ServerError,
-    ServerUnreachable,
-)
+from unbounded.kube import api
 from unbounded.kube.config import ConfigError
 
 AGAIN: Final = "nothing was changed; run the command again"
@@ -44,7 +32,7 @@ def message_of(error: Exception, invocation: CliInvocation) -> ErrorMessage | No
             return ErrorMessage(str(error), error.next_step, error.status)
         case ConfigError():
             return ErrorMessage(str(error), "name a kubeconfig with --kubeconfig or $KUBECONFIG")
-        case ApiError():
+        case api.ApiError():
             return ErrorMessage(*_of_api(error, invocation))
         case Failure():
             return ErrorMessage(str(error))
@@ -52,44 +40,44 @@ def message_of(error: Exception, invocation: CliInvocation) -> ErrorMessage | No
             return None
 
 
-def _of_api(error: ApiError, invocation: CliInvocation) -> tuple[str, str]:
+def _of_api(error: api.ApiError, invocation: CliInvocation) -> tuple[str, str]:
     match error:
-        case NotFound() if missing_kind(error):
+        case api.NotFound() if missing_kind(error):
             kinds = f"the server does not serve {GROUP}: its CustomResourceDefinitions are not installed"
             return (
                 kinds,
                 f"`{invocation.program} install` installs them; or is this the wrong cluster? See --context",
             )
-        case NotFound():
+        case api.NotFound():
             return str(error), _list_hint(error)
-        case AlreadyExists():
+        case api.AlreadyExists():
             return str(error), "choose another name, or delete that one first"
-        case Conflict():
+        case api.Conflict():
             return f"{error}", "another client changed it at the same moment; run the command again"
-        case Forbidden() if error.code == 401 or error.reason == "Unauthorized":
+        case api.Forbidden() if error.code == 401 or error.reason == "Unauthorized":
             return f"the server rejected the login: {error}", "the kubeconfig's token or certificate may have expired"
-        case Forbidden():
+        case api.Forbidden():
             return f"no permission: {error}", "`kubectl auth can-i --list` shows what this user may do"
-        case InvalidObject():
+        case api.InvalidObject():
             return str(error), ""
-        case ServerBusy():
+        case api.ServerBusy():
             return f"the server is busy: {error}", AGAIN
-        case ServerUnreachable():
+        case api.ServerUnreachable():
             return f"cannot reach the API server: {error}", _reach_hint(str(error))
-        case ReadFailed():
+        case api.ReadFailed():
             return str(error), AGAIN
-        case ResponseLost() | ServerError():
+        case api.ResponseLost() | api.ServerError():
             return str(error), PERHAPS
         case _:
             return str(error), ""
 
 
-def missing_kind(error: ApiError) -> bool:
+def missing_kind(error: api.ApiError) -> bool:
     """Return whether the server does not serve the path, rather than lacking one object."""
     return not (error.status.get("details") or {}).get("name")
 
 
-def _list_hint(error: ApiError) -> str:
+def _list_hint(error: api.ApiError) -> str:
     kind = (error.status.get("details") or {}).get("kind", "")
     return f"`kubectl get {kind}` lists the existing ones" if kind else ""
 

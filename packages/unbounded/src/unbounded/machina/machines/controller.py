@@ -20,6 +20,7 @@ from unbounded.kube.controller import Controller
 from unbounded.kube.events import MESSAGE_CHARACTERS, EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
+from unbounded.machina.machines import model
 from unbounded.machina.machines.attempts import AttemptJob, AttemptLimits, HostRoute, carry_out, reset_over_ssh
 from unbounded.machina.machines.conditions import ON_HOLD, CannotBegin, OnHold
 from unbounded.machina.machines.credentials import (
@@ -32,21 +33,6 @@ from unbounded.machina.machines.credentials import (
 from unbounded.machina.machines.eligibility import parts_for_host, sharing_host
 from unbounded.machina.machines.installing import install_of
 from unbounded.machina.machines.machine_state import MachineState, ProbeInput, credentials_used
-from unbounded.machina.machines.model import (
-    CreateAgentReset,
-    MachineObservation,
-    MachinePlan,
-    ProbeHost,
-    Provision,
-    RecordEnd,
-    RecordLateSuccess,
-    RemoveFinalizer,
-    ResetOverSsh,
-    SetFinalizer,
-    SetNodeRef,
-    StopAttempt,
-    UpdateNode,
-)
 from unbounded.machina.machines.observe import AttemptInputs, FactsSource, MachineCaches, Observer
 from unbounded.machina.machines.perform import MachineWriter
 from unbounded.machina.machines.plan import TIMES, plan
@@ -198,12 +184,12 @@ class MachineController:
         runs = self._attempts if machine.metadata.deletion_timestamp is None else self._resets
         observed = replace(observed, has_capacity=runs.free > 0)
         planned = plan(observed, replace(TIMES, secret_s=max(TIMES.secret_s, self._observer.secrets_every_s)))
-        begins = any(isinstance(action, Provision | ResetOverSsh) for action in planned.actions)
+        begins = any(isinstance(action, model.Provision | model.ResetOverSsh) for action in planned.actions)
         with runs.reserve(machine.name) if begins else nullcontext():
             if begins or not observed.reading:  # else it is not known yet whether it would begin
                 self._update_queues(runs, observed, planned, memory)
             for action in planned.actions:
-                if isinstance(action, StopAttempt):
+                if isinstance(action, model.StopAttempt):
                     await self._attempts.stop(machine.name)
             written = await self._writer.status(observed, planned, means)
             acted = self._act(observed, written, planned, means, memory)
@@ -212,7 +198,7 @@ class MachineController:
         return 0.0 if acted else planned.requeue_after_s
 
     def _update_queues(
-        self, runs: HostRuns, observed: MachineObservation, planned: MachinePlan, memory: MachineState
+        self, runs: HostRuns, observed: model.MachineObservation, planned: model.MachinePlan, memory: MachineState
     ) -> None:
         """Queue a Machine that lacks only a free slot; remove any other from the queues, as it would delay the next
         ones.
@@ -229,9 +215,9 @@ class MachineController:
 
     def _act(
         self,
-        observed: MachineObservation,
+        observed: model.MachineObservation,
         machine: Machine,
-        planned: MachinePlan,
+        planned: model.MachinePlan,
         means: AttemptInputs,
         memory: MachineState,
     ) -> bool:
@@ -239,25 +225,25 @@ class MachineController:
         acted = False
         for action in planned.actions:
             match action:
-                case ProbeHost():
+                case model.ProbeHost():
                     self._probe(observed, machine, memory)
-                case Provision():
+                case model.Provision():
                     self._provision(observed, machine, action, means, memory)
-                case RecordEnd():
+                case model.RecordEnd():
                     self._report_end(machine, action)
                     acted = True
-                case RecordLateSuccess():
+                case model.RecordLateSuccess():
                     self._ports.announce(machine, "Normal", "Provisioned", f"{action.why}: the host is set up")
                     log.info("provisioned after failure", machine=machine.name, attempt=action.attempt)
-                case ResetOverSsh():
+                case model.ResetOverSsh():
                     self._reset(machine)
-                case StopAttempt():
+                case model.StopAttempt():
                     acted = True
                 case _:
                     pass
         return acted
 
-    def _probe(self, observed: MachineObservation, machine: Machine, memory: MachineState) -> None:
+    def _probe(self, observed: model.MachineObservation, machine: Machine, memory: MachineState) -> None:
         """Probe the SSH port; cancel a probe of the previous address."""
         memory.give_up_probe()
         memory.probing = ProbeInput(
@@ -290,9 +276,9 @@ class MachineController:
 
     def _provision(
         self,
-        observed: MachineObservation,
+        observed: model.MachineObservation,
         machine: Machine,
-        action: Provision,
+        action: model.Provision,
         means: AttemptInputs,
         memory: MachineState,
     ) -> None:
@@ -324,7 +310,7 @@ class MachineController:
 
         self._attempts.start(self._group, machine.name, action.attempt, work)
 
-    def _report_end(self, machine: Machine, action: RecordEnd) -> None:
+    def _report_end(self, machine: Machine, action: model.RecordEnd) -> None:
         """Report the recorded end of an attempt, and forget the run."""
         known = self._attempts.of(machine.name)
         self._metrics.attempt_ended(action.failure, known.seconds if known is not None else 0.0)
@@ -368,7 +354,7 @@ class MachineController:
         self._resets.start(self._group, machine.name, "reset", work)
 
 
-_WRITES: Final = (SetNodeRef, UpdateNode, SetFinalizer, CreateAgentReset, RemoveFinalizer)
+_WRITES: Final = (model.SetNodeRef, model.UpdateNode, model.SetFinalizer, model.CreateAgentReset, model.RemoveFinalizer)
 
 
 def _relevant_parts(node: Node) -> object:

@@ -29,18 +29,7 @@ from unbounded.kube.clock import loop_time
 from unbounded.kube.events import EventSink
 from unbounded.kube.logs import SecretStr
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.machina.ssh.model import (
-    FirstUse,
-    Hop,
-    HostKeyPins,
-    HostPort,
-    SshIdentity,
-    SshReason,
-    SshRejected,
-    SshRoute,
-    check_private_key,
-    host_port,
-)
+from unbounded.machina.ssh import model
 from unbounded.operations.reasons import CRD_OUTDATED_TEXT
 
 READ_EVERY_S: Final = 2.0
@@ -49,7 +38,7 @@ KNOWN_SHARE: Final = 0.75  # share of these reads for known Secrets; the rest is
 CACHE_S: Final = 60.0  # in memory since the last request; longer for a Secret that is read less often
 PASSPHRASE: Final = "passphrase"  # noqa: S105  # the name of a key
 CERTIFICATE: Final = "ssh-certificate"
-_NO_IDENTITY: Final = SshIdentity(SecretStr(""), "")  # placeholder of a missing key, which is never offered
+_NO_IDENTITY: Final = model.SshIdentity(SecretStr(""), "")  # placeholder of a missing key, which is never offered
 _TRIES: Final = 10
 
 
@@ -133,7 +122,7 @@ class SshCredentials:
         key_version, bastion_version: of the Secrets, as in `SshIdentity`; empty without a Secret.
     """
 
-    route: SshRoute | None
+    route: model.SshRoute | None
     address: str | None = None
     key: str | None = None
     bastion_key: str | None = None
@@ -187,7 +176,7 @@ async def credentials_of(machine: Machine, secrets: SecretReader, *, max_age_s: 
     return SshCredentials(route, address, host.fault, bastion.fault, host.reason, bastion.reason)
 
 
-def keyless_route(machine: Machine) -> SshRoute:
+def keyless_route(machine: Machine) -> model.SshRoute:
     """Return the route of a probe without login. Raises Rejected if an address is invalid."""
     if machine.spec.ssh is None:
         raise Rejected(f"Machine {machine.name} has no spec.ssh")
@@ -210,22 +199,22 @@ def _keys(ssh: SSHSpec) -> tuple[_KeyReference, _KeyReference | None]:
     return own, _KeyReference(where, bastion.private_key_ref, bastion.passphrase_key, bastion.certificate_key)
 
 
-def _route(machine: Machine, ssh: SSHSpec, host: SshIdentity, bastion: SshIdentity) -> SshRoute:
+def _route(machine: Machine, ssh: SSHSpec, host: model.SshIdentity, bastion: model.SshIdentity) -> model.SshRoute:
     """Build the route; raises ValueError for an invalid address."""
     known = machine.status.ssh
-    pins = HostKeyPins(ssh.host_keys, known.fingerprint if known else None)
-    target = Hop(SSHHop.HOST, _address("spec.ssh.host", ssh.host), ssh.username, host, pins)
+    pins = model.HostKeyPins(ssh.host_keys, known.fingerprint if known else None)
+    target = model.Hop(SSHHop.HOST, _address("spec.ssh.host", ssh.host), ssh.username, host, pins)
     if ssh.bastion is None:
-        return SshRoute(target)
+        return model.SshRoute(target)
     jump = ssh.bastion
-    pins = HostKeyPins(jump.host_keys, known.bastion_fingerprint if known else None)
+    pins = model.HostKeyPins(jump.host_keys, known.bastion_fingerprint if known else None)
     at = _address("spec.ssh.bastion.host", jump.host)
-    return SshRoute(target, Hop(SSHHop.BASTION, at, jump.username, bastion, pins))
+    return model.SshRoute(target, model.Hop(SSHHop.BASTION, at, jump.username, bastion, pins))
 
 
-def _address(where: str, text: str) -> HostPort:
+def _address(where: str, text: str) -> model.HostPort:
     try:
-        return host_port(text)
+        return model.host_port(text)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
 
@@ -234,7 +223,7 @@ def _address(where: str, text: str) -> HostPort:
 class _KeyRead:
     """Identity of a Secret, or its fault."""
 
-    identity: SshIdentity = _NO_IDENTITY
+    identity: model.SshIdentity = _NO_IDENTITY
     fault: str | None = None
     reason: ConditionReason = ConditionReason.SECRET_UNUSABLE
 
@@ -256,24 +245,24 @@ async def _read_key(key: _KeyReference, secrets: SecretReader, max_age_s: float 
     try:
         return _KeyRead(identity_in(secret, where, key.ref.key, key.passphrase, key.certificate, version))
     except Rejected as error:
-        return _KeyRead(SshIdentity(SecretStr(""), version), f"{key.field}: {error}")
+        return _KeyRead(model.SshIdentity(SecretStr(""), version), f"{key.field}: {error}")
 
 
 def identity_in(
     secret: core.Secret, where: str, key: str, passphrase: str | None, certificate: str | None, version: str
-) -> SshIdentity:
+) -> model.SshIdentity:
     """Return the identity in a Secret. Raises Rejected; the message names the key but not its value."""
     private = _value(secret, where, key)
     if private is None:
         there = ", ".join(sorted(secret.data)) or "no data"
         raise Rejected(f"{where} has no key {key}; its keys: {there}")
     try:
-        check_private_key(private)
+        model.check_private_key(private)
     except ValueError as error:
         raise Rejected(f"{where}, key {key}: {error}") from error
     words = _optional(secret, where, passphrase, PASSPHRASE)
     signed = _optional(secret, where, certificate, CERTIFICATE)
-    return SshIdentity(
+    return model.SshIdentity(
         SecretStr(private.replace("\r\n", "\n")),
         version,
         SecretStr(words.rstrip("\r\n")) if words else None,
@@ -305,7 +294,7 @@ class PinWriter:
         self._status = StatusWriter(api, MACHINES, fields=("ssh",), cache=machines)
         self._announce = announce
 
-    def of(self, machine: Machine) -> FirstUse:
+    def of(self, machine: Machine) -> model.FirstUse:
         """Return the callback that pins host keys in a login of this Machine."""
 
         async def first_use(hop: SSHHop, fingerprint: str) -> None:
@@ -347,7 +336,7 @@ def pinned(machine: Machine, hop: SSHHop) -> str | None:
 def _must_be(known: str, fingerprint: str, machine: Machine, hop: SSHHop) -> None:
     if known != fingerprint:
         words = f"the {hop} of Machine {machine.name} presents the key {fingerprint}, but {known} is trusted"
-        raise SshRejected(SshReason.HOST_KEY, hop, words, fingerprint=fingerprint)
+        raise model.SshRejected(model.SshReason.HOST_KEY, hop, words, fingerprint=fingerprint)
 
 
 def is_refused(machine: Machine, hop: SSHHop, version: str) -> bool:

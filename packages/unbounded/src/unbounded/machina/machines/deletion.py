@@ -18,23 +18,9 @@ from unbounded.api.names import ANNOTATION_MACHINE_UID, FINALIZER_RESET
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.api.phase import CurrentPhase
 from unbounded.machina.machines import conditions as report
+from unbounded.machina.machines import model
 from unbounded.machina.machines.credentials import is_refused, known_refusal, pinned, refused_message, untrusted
 from unbounded.machina.machines.eligibility import last_reset
-from unbounded.machina.machines.model import (
-    Action,
-    Attempt,
-    CreateAgentReset,
-    MachineObservation,
-    MachinePlan,
-    PassIntervals,
-    RecordHostKey,
-    RecordRefusedKey,
-    ReleaseLock,
-    RemoveFinalizer,
-    ResetOverSsh,
-    SetFinalizer,
-    StopAttempt,
-)
 from unbounded.machina.provisioning.model import ANOTHER_MACHINE, Finished
 from unbounded.machina.ssh.model import SshReason, SshRejected, SshTransient
 from unbounded.operations.gates import lock_gate, paused
@@ -48,51 +34,53 @@ _LEAST_S: Final = 0.01
 _TAIL: Final = 300  # characters
 
 
-def finalizer_actions(machine: Machine) -> tuple[Action, ...]:
+def finalizer_actions(machine: Machine) -> tuple[model.Action, ...]:
     """Set the finalizer of a Machine that is not being deleted while resetOnDelete is set, else remove it."""
     if machine.metadata.deletion_timestamp is not None or machine.spec.reset_on_delete == has_finalizer(machine):
         return ()
-    return (SetFinalizer(machine.spec.reset_on_delete),)
+    return (model.SetFinalizer(machine.spec.reset_on_delete),)
 
 
 def has_finalizer(machine: Machine) -> bool:
     return FINALIZER_RESET in machine.metadata.finalizers
 
 
-def deletion(observed: MachineObservation, times: PassIntervals) -> MachinePlan | None:
+def deletion(observed: model.MachineObservation, times: model.PassIntervals) -> model.MachinePlan | None:
     """Plan for a Machine that is being deleted; None without machina's finalizer."""
     if not has_finalizer(observed.machine):
         return None
     if stop := _stop(observed):
-        return MachinePlan(stop, why="being deleted; stopping the setup of its host", requeue_after_s=_LEAST_S)
+        return model.MachinePlan(stop, why="being deleted; stopping the setup of its host", requeue_after_s=_LEAST_S)
     plan = _next(observed, times.reset_s - (observed.deleted_s or 0.0), times)
     return replace(plan, phase=_phase(observed.machine, plan))
 
 
-def _stop(observed: MachineObservation) -> tuple[Action, ...]:
+def _stop(observed: model.MachineObservation) -> tuple[model.Action, ...]:
     """Stop an attempt in this process, or free the lock of one."""
     slot = observed.machine.status.active_operation
     if observed.attempt is not None:
-        return (StopAttempt(observed.attempt.attempt),)
-    return (ReleaseLock(slot.uid),) if slot is not None and slot.kind == PROVISIONING else ()
+        return (model.StopAttempt(observed.attempt.attempt),)
+    return (model.ReleaseLock(slot.uid),) if slot is not None and slot.kind == PROVISIONING else ()
 
 
-def needs_ssh_key(observed: MachineObservation) -> bool:
+def needs_ssh_key(observed: model.MachineObservation) -> bool:
     """Return whether a reset over SSH may be necessary, which needs a key."""
     return has_finalizer(observed.machine) and observed.machine.spec.reset_on_delete and not nothing_to_reset(observed)
 
 
-def _next(observed: MachineObservation, left_s: float, times: PassIntervals) -> MachinePlan:
+def _next(observed: model.MachineObservation, left_s: float, times: model.PassIntervals) -> model.MachinePlan:
     machine, requested = observed.machine, requested_reset(observed.machine, observed.operations)
     if not machine.spec.reset_on_delete:
-        return MachinePlan((RemoveFinalizer(),), why="spec.resetOnDelete is not set any more: the host stays as it is")
+        return model.MachinePlan(
+            (model.RemoveFinalizer(),), why="spec.resetOnDelete is not set any more: the host stays as it is"
+        )
     if nothing_to_reset(observed):
-        return MachinePlan((RemoveFinalizer(),), why="the host was never set up")
+        return model.MachinePlan((model.RemoveFinalizer(),), why="the host was never set up")
     if _is_done(observed.reset) or (requested is not None and requested.status.phase == OperationPhase.COMPLETE):
-        return MachinePlan((RemoveFinalizer(),), why="the host was reset")
+        return model.MachinePlan((model.RemoveFinalizer(),), why="the host was reset")
     if (another := _is_another(observed.reset)) is not None:
         text = f"Machine {machine.name}: no host was reset: {another}, and stays as it is"
-        return _failing(text, RemoveFinalizer(text))
+        return _failing(text, model.RemoveFinalizer(text))
     held_back = _blocked_by(observed, requested)
     if left_s <= 0:
         lacks = _lacks_key(observed)
@@ -104,7 +92,7 @@ def _next(observed: MachineObservation, left_s: float, times: PassIntervals) -> 
         return _wait(held_back, left_s)
     if requested is None and machine.status.agent is not None:
         return _resetting(
-            "requesting a reset from its agent", CreateAgentReset(new_reset_name(machine, observed.operations))
+            "requesting a reset from its agent", model.CreateAgentReset(new_reset_name(machine, observed.operations))
         )
     if machine.spec.ssh is None:
         return _give_up(
@@ -113,7 +101,7 @@ def _next(observed: MachineObservation, left_s: float, times: PassIntervals) -> 
     return _over_ssh(observed, left_s, times)
 
 
-def _over_ssh(observed: MachineObservation, left_s: float, times: PassIntervals) -> MachinePlan:
+def _over_ssh(observed: model.MachineObservation, left_s: float, times: model.PassIntervals) -> model.MachinePlan:
     reset = observed.reset
     if reset is not None and reset.ended is None:
         return _wait(f"resetting the host over SSH: {reset.progress or reset.step}", left_s)
@@ -122,7 +110,7 @@ def _over_ssh(observed: MachineObservation, left_s: float, times: PassIntervals)
         return replace(_failing_for(cause, cause.words, refusal), requeue_after_s=_LEAST_S)
     if observed.reading:  # a refused key would be offered again
         message = observed.machine.status.message or "being deleted; reading its Secrets"
-        return MachinePlan(
+        return model.MachinePlan(
             why=message, requeue_after_s=max(left_s, _LEAST_S), waits_for_capacity=not observed.has_capacity
         )
     if (lacks := _lacks_key(observed)) is not None:
@@ -137,11 +125,11 @@ def _over_ssh(observed: MachineObservation, left_s: float, times: PassIntervals)
     return replace(waits, actions=(noted,), requeue_after_s=_LEAST_S) if noted is not None else waits
 
 
-def _begin(observed: MachineObservation, left_s: float) -> MachinePlan:
+def _begin(observed: model.MachineObservation, left_s: float) -> model.MachinePlan:
     if not observed.has_capacity:
         words = "waiting for capacity: the limit of resets over SSH is reached"
         return replace(_wait(words, left_s), waits_for_capacity=True)
-    return _resetting("resetting the host over SSH", ResetOverSsh())
+    return _resetting("resetting the host over SSH", model.ResetOverSsh())
 
 
 @dataclass(frozen=True)
@@ -153,14 +141,14 @@ class _Cause:
     hop: SSHHop | None = None
 
 
-def _cause(reset: Attempt) -> _Cause:
+def _cause(reset: model.Attempt) -> _Cause:
     end = reset.ended
     if isinstance(end, SshTransient | SshRejected):
         return _Cause(_reset_text(reset), ConditionReason(end.reason), end.hop)
     return _Cause(_reset_text(reset), _R.FAILED)
 
 
-def _lacks_key(observed: MachineObservation) -> _Cause | None:
+def _lacks_key(observed: model.MachineObservation) -> _Cause | None:
     """Return the fault that must be fixed before a login; None without one."""
     needs = observed.needs
     if needs is None:
@@ -173,14 +161,14 @@ def _lacks_key(observed: MachineObservation) -> _Cause | None:
     return None if hop is None else _Cause(refused_message(hop), _R.CREDENTIALS_REFUSED, hop)
 
 
-def _untrusted_key(reset: Attempt) -> SshRejected | None:
+def _untrusted_key(reset: model.Attempt) -> SshRejected | None:
     """Return the failure of a login at which a server showed another host key than the trusted one."""
     end = reset.ended
     changed = isinstance(end, SshRejected) and end.reason == SshReason.HOST_KEY and end.fingerprint
     return end if isinstance(end, SshRejected) and changed else None
 
 
-def _is_trusted_since(machine: Machine, reset: Attempt) -> bool:
+def _is_trusted_since(machine: Machine, reset: model.Attempt) -> bool:
     """Return whether the user has trusted the host key that the login met."""
     met = _untrusted_key(reset)
     if met is None:
@@ -188,15 +176,15 @@ def _is_trusted_since(machine: Machine, reset: Attempt) -> bool:
     return pinned(machine, met.hop) == met.fingerprint or reset.generation != (machine.metadata.generation or 0)
 
 
-def _other_key(machine: Machine, reset: Attempt) -> RecordHostKey | None:
+def _other_key(machine: Machine, reset: model.Attempt) -> model.RecordHostKey | None:
     """Record the host key that a server showed instead of the trusted one, once."""
     met = _untrusted_key(reset)
     if met is None or untrusted(machine, met.hop) == met.fingerprint:
         return None
-    return RecordHostKey(met.hop, met.fingerprint)
+    return model.RecordHostKey(met.hop, met.fingerprint)
 
 
-def _login_refused(reset: Attempt) -> SSHHop | None:
+def _login_refused(reset: model.Attempt) -> SSHHop | None:
     """Return the server that refused the key of the reset."""
     end = reset.ended
     if not isinstance(end, SshRejected) or end.reason != SshReason.LOGIN or not reset.version:
@@ -204,7 +192,7 @@ def _login_refused(reset: Attempt) -> SSHHop | None:
     return end.hop
 
 
-def _refusal(observed: MachineObservation) -> RecordRefusedKey | None:
+def _refusal(observed: model.MachineObservation) -> model.RecordRefusedKey | None:
     """Record a refused key unless it is recorded already or the Machine has changed since the login."""
     reset, generation = observed.reset, observed.machine.metadata.generation or 0
     hop = _login_refused(reset) if reset is not None else None
@@ -217,10 +205,10 @@ def _refusal(observed: MachineObservation) -> RecordRefusedKey | None:
         return None
     end = reset.ended
     fingerprint = end.fingerprint if isinstance(end, SshRejected) else ""
-    return RecordRefusedKey(reset.version, hop=hop, generation=generation, fingerprint=fingerprint)
+    return model.RecordRefusedKey(reset.version, hop=hop, generation=generation, fingerprint=fingerprint)
 
 
-def _blocked_by(observed: MachineObservation, requested: MachineOperation | None) -> str:
+def _blocked_by(observed: model.MachineObservation, requested: MachineOperation | None) -> str:
     """Return the reason why a reset has to wait; empty if it can start."""
     if requested is not None and not requested.terminal:
         return f"its agent is resetting the host: {requested.spec.operation_kind} {requested.name}"
@@ -247,7 +235,7 @@ def _is_of(machine: Machine, operation: MachineOperation) -> bool:
     return operation.metadata.annotations.get(ANNOTATION_MACHINE_UID) == machine.metadata.uid
 
 
-def nothing_to_reset(observed: MachineObservation) -> bool:
+def nothing_to_reset(observed: model.MachineObservation) -> bool:
     """Return whether nothing was ever installed on the host, or it was reset since. In doubt it is reset again."""
     status = observed.machine.status
     if observed.node is not None:
@@ -291,18 +279,18 @@ def reset_manifest(machine: Machine, name: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "annotations": {ANNOTATION_MACHINE_UID: machine.metadata.uid}}, "spec": spec}
 
 
-def _is_done(reset: Attempt | None) -> bool:
+def _is_done(reset: model.Attempt | None) -> bool:
     return reset is not None and isinstance(reset.ended, Finished) and reset.ended.status == 0
 
 
-def _is_another(reset: Attempt | None) -> str | None:
+def _is_another(reset: model.Attempt | None) -> str | None:
     """Return the message of a host that is another Machine."""
     if reset is None or not isinstance(reset.ended, Finished) or reset.ended.status != ANOTHER_MACHINE:
         return None
     return reset.ended.tail.strip() or "the host belongs to another Machine"
 
 
-def _failed(observed: MachineObservation, requested: MachineOperation | None) -> str:
+def _failed(observed: model.MachineObservation, requested: MachineOperation | None) -> str:
     """Return the failure of the last reset; empty before the first one."""
     if observed.reset is not None:
         return f"over SSH: {_reset_text(observed.reset)}"
@@ -311,7 +299,7 @@ def _failed(observed: MachineObservation, requested: MachineOperation | None) ->
     return ""
 
 
-def _reset_text(reset: Attempt) -> str:
+def _reset_text(reset: model.Attempt) -> str:
     match reset.ended:
         case Finished(status=status, tail=tail):
             end = tail.strip()[-_TAIL:]
@@ -322,36 +310,36 @@ def _reset_text(reset: Attempt) -> str:
             return reset.progress or reset.step
 
 
-def _give_up(machine: Machine, why: str) -> MachinePlan:
+def _give_up(machine: Machine, why: str) -> model.MachinePlan:
     text = (
         f"the host of Machine {machine.name} was not reset: {why}. Agent and node stay on it; run "
         "`unbounded-agent reset` there to remove them"
     )
-    return _failing(text, RemoveFinalizer(text))
+    return _failing(text, model.RemoveFinalizer(text))
 
 
-def _resetting(why: str, *actions: Action) -> MachinePlan:
-    return MachinePlan(actions, (report.resetting(why),), why=why)
+def _resetting(why: str, *actions: model.Action) -> model.MachinePlan:
+    return model.MachinePlan(actions, (report.resetting(why),), why=why)
 
 
-def _failing(why: str, *actions: Action) -> MachinePlan:
+def _failing(why: str, *actions: model.Action) -> model.MachinePlan:
     return _failing_for(_Cause(why, _R.FAILED), why, *actions)
 
 
-def _failing_for(cause: _Cause, why: str, *actions: Action) -> MachinePlan:
-    return MachinePlan(actions, (report.reset_failed(why, cause.reason, cause.hop),), why=why)
+def _failing_for(cause: _Cause, why: str, *actions: model.Action) -> model.MachinePlan:
+    return model.MachinePlan(actions, (report.reset_failed(why, cause.reason, cause.hop),), why=why)
 
 
-def _wait(why: str, within_s: float) -> MachinePlan:
+def _wait(why: str, within_s: float) -> model.MachinePlan:
     return replace(_resetting(f"being deleted; {why}"), requeue_after_s=max(within_s, _LEAST_S))
 
 
-def _retry(cause: _Cause, why: str, within_s: float) -> MachinePlan:
+def _retry(cause: _Cause, why: str, within_s: float) -> model.MachinePlan:
     """Return the plan between a failed reset and the next one."""
     return replace(_failing_for(cause, f"being deleted; {why}"), requeue_after_s=max(within_s, _LEAST_S))
 
 
-def _phase(machine: Machine, plan: MachinePlan) -> CurrentPhase | None:
+def _phase(machine: Machine, plan: model.MachinePlan) -> CurrentPhase | None:
     """Return the phase of a Machine with `ssh`, which machina writes: unchanged until its reset fails."""
     if machine.spec.ssh is None:
         return None

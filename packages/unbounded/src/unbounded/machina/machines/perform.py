@@ -32,36 +32,22 @@ from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.machina.machines import conditions as report
+from unbounded.machina.machines import model
 from unbounded.machina.machines.credentials import untrusted, without_untrusted
 from unbounded.machina.machines.deletion import reset_manifest
 from unbounded.machina.machines.eligibility import address_of, joins_counted, last_reset
-from unbounded.machina.machines.model import (
-    EXECUTOR,
-    CreateAgentReset,
-    MachineObservation,
-    MachinePlan,
-    Provision,
-    RecordEnd,
-    RecordHostKey,
-    RecordLateSuccess,
-    RecordRefusedKey,
-    RecordRetry,
-    ReleaseLock,
-    RemoveFinalizer,
-    SetFinalizer,
-    SetNodeRef,
-    UpdateNode,
-)
 from unbounded.machina.machines.observe import AttemptInputs
 from unbounded.operations.reasons import CRD_OUTDATED_TEXT
 
 Raw = dict[str, Any]
-ObjectWrite = SetNodeRef | UpdateNode | SetFinalizer | CreateAgentReset | RemoveFinalizer
+ObjectWrite = model.SetNodeRef | model.UpdateNode | model.SetFinalizer | model.CreateAgentReset | model.RemoveFinalizer
 
 log = Log("machines")
 
 
-def status_change(observed: MachineObservation, plan: MachinePlan, means: AttemptInputs, *, now: str) -> Raw:
+def status_change(
+    observed: model.MachineObservation, plan: model.MachinePlan, means: AttemptInputs, *, now: str
+) -> Raw:
     """Return the changed fields of the Machine's status; empty if nothing changes."""
     machine = observed.machine
     change: Raw = {}
@@ -75,24 +61,24 @@ def status_change(observed: MachineObservation, plan: MachinePlan, means: Attemp
         change |= plan.phase.change(machine.status)
     for action in plan.actions:
         match action:
-            case Provision():
+            case model.Provision():
                 change |= _intent(observed, action, means, now)
-            case RecordEnd():
+            case model.RecordEnd():
                 change |= _with_ssh(change, _ended(machine, action, now))
-            case RecordLateSuccess(attempt=attempt):
+            case model.RecordLateSuccess(attempt=attempt):
                 change |= _counted_as_done(machine, attempt)
-            case RecordRetry(at=at):
+            case model.RecordRetry(at=at):
                 change |= {"provisioning": {"retryAt": at}}
-            case ReleaseLock(uid=uid):
+            case model.ReleaseLock(uid=uid):
                 change |= _lock_released(machine, uid)
-            case RecordRefusedKey() | RecordHostKey():
+            case model.RecordRefusedKey() | model.RecordHostKey():
                 change["ssh"] = change.get("ssh", {}) | _of_key(machine, action)
             case _:
                 pass
     return change
 
 
-def _hop_change(machine: Machine, plan: MachinePlan) -> Raw:
+def _hop_change(machine: Machine, plan: model.MachinePlan) -> Raw:
     """Return the changed servers that SSHReachable and HostReset are about."""
     ssh = machine.status.ssh or SSHStatus()
     change: Raw = {}
@@ -104,19 +90,19 @@ def _hop_change(machine: Machine, plan: MachinePlan) -> Raw:
     return {"ssh": change} if change else {}
 
 
-def _trusted_now(machine: Machine, plan: MachinePlan) -> SSHHop | None:
+def _trusted_now(machine: Machine, plan: model.MachinePlan) -> SSHHop | None:
     """Return the server that shows the trusted key again after another one. A probe sees only the bastion's key."""
-    installed = any(isinstance(action, RecordEnd) and action.failure is None for action in plan.actions)
+    installed = any(isinstance(action, model.RecordEnd) and action.failure is None for action in plan.actions)
     if installed and untrusted(machine, SSHHop.HOST):
         return SSHHop.HOST
     reached = any(one.kind == ConditionType.SSH_REACHABLE and one.hop is None for one in plan.conditions)
     return SSHHop.BASTION if reached and untrusted(machine, SSHHop.BASTION) else None
 
 
-def _intent(observed: MachineObservation, action: Provision, means: AttemptInputs, now: str) -> Raw:
+def _intent(observed: model.MachineObservation, action: model.Provision, means: AttemptInputs, now: str) -> Raw:
     """Return the intent, written before anything is sent to the host: the owner of the lock, and the attempt."""
     machine = observed.machine
-    slot = ActiveOperation(uid=action.attempt, name=machine.name, kind=PROVISIONING, executor=EXECUTOR, since=now)
+    slot = ActiveOperation(uid=action.attempt, name=machine.name, kind=PROVISIONING, executor=model.EXECUTOR, since=now)
     taken = {"activeOperation": _whole(slot, machine.status.active_operation)}
     if action.resume:
         return taken if machine.status.active_operation is None else {}
@@ -146,13 +132,13 @@ def _last_failure(before: ProvisioningStatus | None) -> str | None:
     return before.earlier_failure if before.failure == report.ON_HOLD else before.failure
 
 
-def _node_then(observed: MachineObservation) -> str | None:
+def _node_then(observed: model.MachineObservation) -> str | None:
     if observed.node is None:
         return None
     return str(PreviousNode.READY if observed.node.ready else PreviousNode.NOT_READY)
 
 
-def _ended(machine: Machine, action: RecordEnd, now: str) -> Raw:
+def _ended(machine: Machine, action: model.RecordEnd, now: str) -> Raw:
     before = machine.status.provisioning
     if before is None or before.attempt != action.attempt:
         return _lock_released(machine, action.attempt)
@@ -190,8 +176,8 @@ def _lock_released(machine: Machine, uid: str) -> Raw:
     return {"activeOperation": None} if slot is not None and slot.uid == uid else {}
 
 
-def _of_key(machine: Machine, action: RecordRefusedKey | RecordHostKey) -> Raw:
-    if isinstance(action, RecordHostKey):
+def _of_key(machine: Machine, action: model.RecordRefusedKey | model.RecordHostKey) -> Raw:
+    if isinstance(action, model.RecordHostKey):
         return _recorded(machine, action.hop, action.fingerprint)
     return _refused(machine, action.hop, action.version, action.generation, action.fingerprint)
 
@@ -237,7 +223,9 @@ class MachineWriter:
         self._announce = announce
         self._now = now
 
-    async def status(self, observed: MachineObservation, plan: MachinePlan, means: AttemptInputs) -> Machine:
+    async def status(
+        self, observed: model.MachineObservation, plan: model.MachinePlan, means: AttemptInputs
+    ) -> Machine:
         """Write the plan's status if it differs, and return the Machine.
 
         Raises:
@@ -249,7 +237,7 @@ class MachineWriter:
         if written is None:
             return observed.machine
         for action in plan.actions:
-            if isinstance(action, Provision) and not has_intent(written, action.attempt):
+            if isinstance(action, model.Provision) and not has_intent(written, action.attempt):
                 log.error("CRDs are outdated", machine=written.name, words=CRD_OUTDATED_TEXT)
                 raise Rejected(CRD_OUTDATED_TEXT)
         return written
@@ -273,19 +261,19 @@ class MachineWriter:
 
     async def _write(self, machine: Machine, action: ObjectWrite) -> Machine:
         match action:
-            case SetNodeRef(node=node):
+            case model.SetNodeRef(node=node):
                 ref = None if node is None else {"name": node}
                 return await self._patch(machine, {"spec": {"kubernetes": {"nodeRef": ref}}})
-            case UpdateNode(node=node, change=change):
+            case model.UpdateNode(node=node, change=change):
                 self._nodes.observe(await self._api.patch(NODES, node, change))
                 log.info("Node updated", machine=machine.name, node=node)
                 return machine
-            case SetFinalizer(present=hold):
+            case model.SetFinalizer(present=hold):
                 return await self._patch(machine, _finalizers(machine, on=hold))
-            case CreateAgentReset(name=name):
+            case model.CreateAgentReset(name=name):
                 await self._create_reset(machine, name)
                 return machine
-            case RemoveFinalizer(unfinished=unfinished):
+            case model.RemoveFinalizer(unfinished=unfinished):
                 written = await self._patch(machine, _finalizers(machine, on=False))
                 if unfinished is not None:  # not earlier: a user who unsets resetOnDelete meanwhile expects no Event
                     self._announce(machine, "Warning", "ResetIncomplete", unfinished)
@@ -305,11 +293,11 @@ class MachineWriter:
 
 
 REFUSED: Final[Mapping[type[ObjectWrite], str]] = {
-    SetNodeRef: "NodeRefRefused",
-    UpdateNode: "NodeUpdateRefused",
-    SetFinalizer: "FinalizerRefused",
-    CreateAgentReset: "ResetRefused",
-    RemoveFinalizer: "FinalizerRefused",
+    model.SetNodeRef: "NodeRefRefused",
+    model.UpdateNode: "NodeUpdateRefused",
+    model.SetFinalizer: "FinalizerRefused",
+    model.CreateAgentReset: "ResetRefused",
+    model.RemoveFinalizer: "FinalizerRefused",
 }
 
 

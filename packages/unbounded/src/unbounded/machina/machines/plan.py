@@ -11,21 +11,10 @@ from unbounded.api.machine import PROVISIONING, Machine, MachinePhase, Provision
 from unbounded.api.meta import Condition
 from unbounded.api.phase import machine_phase
 from unbounded.machina.machines import conditions as report
+from unbounded.machina.machines import eligibility
 from unbounded.machina.machines.conditions import end_of_attempt
 from unbounded.machina.machines.credentials import is_refused, refused_message, untrusted
 from unbounded.machina.machines.deletion import deletion, finalizer_actions, needs_ssh_key
-from unbounded.machina.machines.eligibility import (
-    first_of,
-    host_text,
-    is_attempt_open,
-    is_begun,
-    is_requested_again,
-    is_reset,
-    join_evidence,
-    moved_message,
-    next_attempt,
-    reason_against,
-)
 from unbounded.machina.machines.model import (
     Action,
     MachineObservation,
@@ -104,7 +93,10 @@ def requires_prerequisites(observed: MachineObservation, times: PassIntervals = 
         return True
     if observed.attempt is not None or machine.spec.kubernetes is None:
         return False
-    return is_attempt_open(machine.status.provisioning) or reason_against(machine, observed.node) is None
+    return (
+        eligibility.is_attempt_open(machine.status.provisioning)
+        or eligibility.reason_against(machine, observed.node) is None
+    )
 
 
 # ---- whether the port answers
@@ -239,7 +231,7 @@ def _stop_reason(machine: Machine) -> str | None:
     slot, before = machine.status.active_operation, machine.status.provisioning
     if machine.spec.kubernetes is None:
         return "spec.kubernetes was removed during the setup of the host"
-    if (elsewhere := moved_message(machine)) is not None:
+    if (elsewhere := eligibility.moved_message(machine)) is not None:
         return elsewhere
     if slot is not None and before is not None and slot.uid != before.attempt:
         return f"{slot.kind} {slot.name} took the lock of the Machine during the setup of the host"
@@ -274,20 +266,20 @@ def _not_needed(observed: MachineObservation) -> _Step | None:
     if machine.spec.kubernetes is None:
         words = "The Machine needs no Node"
         return _Step(conditions=_initial(machine, report.not_run(words)))
-    words = reason_against(machine, observed.node) or ""
+    words = eligibility.reason_against(machine, observed.node) or ""
     if not words:
         return None
     before = machine.status.provisioning
     if before is None:
         return _Step(conditions=(report.not_run(words), report.never_provisioned(words)))
-    came = join_evidence(machine, observed.node)
+    came = eligibility.join_evidence(machine, observed.node)
     if words == came:
         done = RecordLateSuccess(before.attempt, came)
         return _Step(
             (done,), (report.completed(f"{came}: the install has succeeded"), report.provisioned(before.generation))
         )
     ran = report.with_current_message(machine, report.completed()) if before.failure is None else report.not_run(words)
-    if is_reset(machine):
+    if eligibility.is_reset(machine):
         return _Step(conditions=(ran, report.was_reset()))
     good = (
         (report.provisioned(before.generation),) if before.failure is None else ()
@@ -318,11 +310,11 @@ def _paused(observed: MachineObservation, times: PassIntervals) -> _Step | None:
 
 def _duplicate(observed: MachineObservation) -> _Step | None:
     """Wait for another Machine of the same host: two installs would overwrite one another."""
-    first = first_of(observed.machine, observed.sharing)
+    first = eligibility.first_of(observed.machine, observed.sharing)
     if first.name == observed.machine.name:
         return None
-    how = "is set up, or in setup" if is_begun(first) else "is older"
-    words = f"Machine {first.name}, which {how}, names the same SSH host, {host_text(observed.machine)}"
+    how = "is set up, or in setup" if eligibility.is_begun(first) else "is older"
+    words = f"Machine {first.name}, which {how}, names the same SSH host, {eligibility.host_text(observed.machine)}"
     return _Step(conditions=(report.waiting(words, ConditionReason.DUPLICATE_HOST),))
 
 
@@ -383,7 +375,9 @@ def _failed_before(observed: MachineObservation, times: PassIntervals) -> _Step 
     if before is None or before.failure is None or step is None or observed.retry_s is None or observed.retry_s <= 0:
         return None
     edited = before.generation != observed.machine.metadata.generation
-    if observed.changed_since_failure and (not edited or is_requested_again(observed.machine, observed.node)):
+    if observed.changed_since_failure and (
+        not edited or eligibility.is_requested_again(observed.machine, observed.node)
+    ):
         return None
     by_secret = report.reason_of(before.failure) in _OF_SECRETS
     message = (RecordRetry(observed.retry_at_text),) if observed.retry_at_text != (before.retry_at or "") else ()
@@ -418,7 +412,7 @@ _NO_CAPACITY: Final = "waiting for capacity: the limit of hosts in setup is reac
 def _begin(observed: MachineObservation) -> _Step:
     if not observed.has_capacity:
         return _Step(conditions=(report.waiting(_NO_CAPACITY),), waits_for_capacity=True)
-    name = next_attempt(observed.machine, observed.node, observed.new_attempt)
+    name = eligibility.next_attempt(observed.machine, observed.node, observed.new_attempt)
     begin = Provision(name, observed.machine.metadata.generation or 0)
     return _Step((begin,), (report.running("logging in to the host"),))
 

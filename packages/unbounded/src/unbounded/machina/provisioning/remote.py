@@ -19,19 +19,7 @@ from unbounded.api.conditions import ConditionReason
 from unbounded.api.failures import Failure
 from unbounded.join.install import exports, uninstall_script
 from unbounded.kube.logs import SecretStr
-from unbounded.machina.provisioning.model import (
-    ANOTHER_MACHINE,
-    Finished,
-    HostRefuses,
-    Install,
-    Interrupted,
-    NoRun,
-    ObservedRun,
-    RunInProgress,
-    end_of_text,
-    progress_text,
-    redacted,
-)
+from unbounded.machina.provisioning import model
 from unbounded.machina.ssh.model import Shell, SshCommandResult, SshUncertain
 
 _R = ConditionReason
@@ -72,12 +60,12 @@ _READ_BYTES: Final = 16384  # of the output, from its end
 
 def refusal_of(status: int | None, stderr: bytes, stdout: bytes) -> CommandRefusal:
     """Return the cause of a rejected command, with the last output of the host."""
-    message = redacted(_end(stderr)).strip() or redacted(_end(stdout)).strip()
-    last = end_of_text(message.splitlines()[-1] if message else "", _LAST_BYTES)
+    message = model.redacted(_end(stderr)).strip() or model.redacted(_end(stdout)).strip()
+    last = model.end_of_text(message.splitlines()[-1] if message else "", _LAST_BYTES)
     for pattern, reason, words in _ROWS:
         if (found := re.search(pattern, message, re.IGNORECASE | re.MULTILINE)) is not None:
             line = message[message.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
-            return CommandRefusal(f"{words} ({end_of_text(line, _LAST_BYTES)})", reason)
+            return CommandRefusal(f"{words} ({model.end_of_text(line, _LAST_BYTES)})", reason)
     if last:
         return CommandRefusal(f"output of the host: {last}")
     return CommandRefusal(f"the command ended with status {status}, without output")
@@ -131,7 +119,7 @@ WHOLE: Final = "whole"  # the last file: a tar without it is incomplete
 _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
-def payload(install: Install, *, limit_s: float, more: dict[str, str] | None = None) -> bytes:
+def payload(install: model.Install, *, limit_s: float, more: dict[str, str] | None = None) -> bytes:
     """Build the upload.
 
     Args:
@@ -158,7 +146,7 @@ def payload(install: Install, *, limit_s: float, more: dict[str, str] | None = N
     return out.getvalue()
 
 
-def _environment(install: Install, limit_s: float) -> str:
+def _environment(install: model.Install, limit_s: float) -> str:
     for name, value in install.environment.items():
         if not _VARIABLE.fullmatch(name) or "\0" in value:
             raise ValueError(f"{name!r} cannot be set for the install script")
@@ -183,17 +171,21 @@ def split_answer(stdout: bytes) -> tuple[list[str], bytes] | None:
     return found[1].decode(errors="replace").split(), stdout[found.end() :]
 
 
-def parse_answer(stdout: bytes, hidden: Iterable[SecretStr] = ()) -> ObservedRun | None:
+def parse_answer(stdout: bytes, hidden: Iterable[SecretStr] = ()) -> model.ObservedRun | None:
     """Parse an answer; return None if there is no valid one."""
     match split_answer(stdout):
         case ["none"], _:
-            return NoRun()
+            return model.NoRun()
         case ["running", name, seconds], rest if _NUMBER.fullmatch(seconds):
-            return RunInProgress(name, int(seconds), progress_text(redacted(_text(rest[:_LINE_BYTES]), hidden)))
+            return model.RunInProgress(
+                name, int(seconds), model.progress_text(model.redacted(_text(rest[:_LINE_BYTES]), hidden))
+            )
         case ["finished", name, status], rest if _NUMBER.fullmatch(status):
-            return Finished(name, int(status), end_of_text(redacted(_text(_whole_lines(rest)), hidden), TAIL_BYTES))
+            return model.Finished(
+                name, int(status), model.end_of_text(model.redacted(_text(_whole_lines(rest)), hidden), TAIL_BYTES)
+            )
         case ["interrupted", name, why], _:
-            return Interrupted(name, _WHY.get(why) or progress_text(redacted(why, hidden)))
+            return model.Interrupted(name, _WHY.get(why) or model.progress_text(model.redacted(why, hidden)))
     return None
 
 
@@ -231,41 +223,41 @@ class HostInstaller:
         self._settle_s = settle_s
         self._clean: set[str] = set()  # Machines whose run left nothing behind
 
-    async def observe(self, shell: Shell, uid: str) -> ObservedRun:
+    async def observe(self, shell: Shell, uid: str) -> model.ObservedRun:
         return _run_of(await shell.run(command("look.sh", uid), limit_s=CALL_S))
 
-    async def begin(self, shell: Shell, install: Install) -> ObservedRun:
+    async def begin(self, shell: Shell, install: model.Install) -> model.ObservedRun:
         return await self._begin(shell, install, limit_s=self._limit_s)
 
     async def _begin(
-        self, shell: Shell, install: Install, *, limit_s: float, more: dict[str, str] | None = None
-    ) -> ObservedRun:
+        self, shell: Shell, install: model.Install, *, limit_s: float, more: dict[str, str] | None = None
+    ) -> model.ObservedRun:
         self._clean.discard(install.uid)
         call = command("begin.sh", install.uid, install.attempt, str(self._settle_s))
         sent = payload(install, limit_s=limit_s, more=more)
         found = _run_of(await shell.run(call, stdin=sent, limit_s=BEGIN_S), install.hidden)
         return self._noting_clean(install, found)
 
-    async def follow(self, shell: Shell, install: Install, report: Callable[[str], None]) -> ObservedRun:
+    async def follow(self, shell: Shell, install: model.Install, report: Callable[[str], None]) -> model.ObservedRun:
         return await self._follow(shell, install, report, limit_s=self._limit_s)
 
     async def _follow(
-        self, shell: Shell, install: Install, report: Callable[[str], None], *, limit_s: float
-    ) -> ObservedRun:
+        self, shell: Shell, install: model.Install, report: Callable[[str], None], *, limit_s: float
+    ) -> model.ObservedRun:
         output = bytearray()  # the answer
         call = command("follow.sh", install.uid)
         async for line in shell.follow(call, limit_s=limit_s + _REPORT_MARGIN_S, silence_s=SILENCE_S):
             if output or line.startswith(b"unbounded-install: "):
                 output += line + b"\n"
                 if len(output) > _ANSWER_BYTES:
-                    raise HostRefuses("the report of the host on the end of the install is too long")
+                    raise model.HostRefuses("the report of the host on the end of the install is too long")
             elif line.startswith(b"+") and (words := _progress_of(line[1:], install.hidden)):
                 report(words)
         found = parse_answer(bytes(output), install.hidden)
         return self._noting_clean(install, found or await self.observe(shell, install.uid))
 
-    def _noting_clean(self, install: Install, found: ObservedRun) -> ObservedRun:
-        if found == Finished(install.attempt, 0):
+    def _noting_clean(self, install: model.Install, found: model.ObservedRun) -> model.ObservedRun:
+        if found == model.Finished(install.attempt, 0):
             self._clean.add(install.uid)
         return found
 
@@ -279,7 +271,7 @@ class HostInstaller:
 
     async def reset(
         self, shell: Shell, machine: str, uid: str, *, limit_s: float, report: Callable[[str], None]
-    ) -> Finished:
+    ) -> model.Finished:
         """Reset the host; see `Installer.reset`.
 
         Raises:
@@ -287,33 +279,33 @@ class HostInstaller:
         """
         attempt = secrets.token_hex(_NEW_ATTEMPT_BYTES)
         whose = {"RESET_MACHINE": machine, "RESET_UID": uid}
-        install = Install(RESET, attempt, SecretStr("{}"), script("reset.sh"), whose)
+        install = model.Install(RESET, attempt, SecretStr("{}"), script("reset.sh"), whose)
         for _ in range(_RESETS):
             found = await self._reset(shell, install, limit_s, report)
-            if isinstance(found, NoRun) or found.attempt == attempt or found == Finished(found.attempt, 0):
+            if isinstance(found, model.NoRun) or found.attempt == attempt or found == model.Finished(found.attempt, 0):
                 break  # else the run belonged to another Machine, and its failure does not concern this one
         match found:
-            case Finished(status=0):
+            case model.Finished(status=0):
                 await self._remove_remains(shell, "forget.sh")
                 return found
-            case Finished(attempt=other) if other != attempt:
+            case model.Finished(attempt=other) if other != attempt:
                 raise SshUncertain("a reset for another Machine is in progress on the host")
-            case Finished(status=status):
-                if status == ANOTHER_MACHINE:
+            case model.Finished(status=status):
+                if status == model.ANOTHER_MACHINE:
                     await self._remove_remains(shell, "clear.sh")
                 return found
-            case Interrupted(why=why):
+            case model.Interrupted(why=why):
                 raise SshUncertain(f"the reset did not finish: {why}")
-            case NoRun():
+            case model.NoRun():
                 raise SshUncertain("the reset was started, but the host has no record of it")
-            case RunInProgress():
+            case model.RunInProgress():
                 raise SshUncertain("the reset is still in progress")
 
     async def _reset(
-        self, shell: Shell, install: Install, limit_s: float, report: Callable[[str], None]
-    ) -> ObservedRun:
+        self, shell: Shell, install: model.Install, limit_s: float, report: Callable[[str], None]
+    ) -> model.ObservedRun:
         found = await self._begin(shell, install, limit_s=limit_s, more={"uninstall.sh": uninstall_script()})
-        if isinstance(found, RunInProgress):  # perhaps another Machine's, which suffices if it resets the host
+        if isinstance(found, model.RunInProgress):  # perhaps another Machine's, which suffices if it resets the host
             found = await self._follow(shell, install, report, limit_s=limit_s)
         return found
 
@@ -323,10 +315,10 @@ class HostInstaller:
 
 
 def _progress_of(line: bytes, hidden: Iterable[SecretStr]) -> str:
-    return progress_text(redacted(line.decode(errors="replace"), hidden))
+    return model.progress_text(model.redacted(line.decode(errors="replace"), hidden))
 
 
-def _run_of(result: SshCommandResult, hidden: Iterable[SecretStr] = ()) -> ObservedRun:
+def _run_of(result: SshCommandResult, hidden: Iterable[SecretStr] = ()) -> model.ObservedRun:
     found = parse_answer(result.stdout, hidden)
     if found is None:
         raise _refused(result)
@@ -337,4 +329,4 @@ def _refused(result: SshCommandResult) -> Exception:
     if result.status is None:
         return SshUncertain("a signal ended the command on the host")
     words, reason = refusal_of(result.status, result.stderr, result.stdout)
-    return HostRefuses(words, reason)
+    return model.HostRefuses(words, reason)

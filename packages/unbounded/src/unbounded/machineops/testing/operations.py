@@ -7,25 +7,15 @@ from collections.abc import Sequence
 import pytest
 
 from unbounded.machineops.provider import Action, Cancel, Job, OperationKind, Power, Refusal, ReplaceStep, Transient
+from unbounded.machineops.testing import driving
 from unbounded.machineops.testing.base import ENDS_IN, Contract
-from unbounded.machineops.testing.driving import (
-    AHEAD_S,
-    DrivenReplacement,
-    alive,
-    assert_fit,
-    job_of,
-    power_job,
-    scope_of,
-    session_of,
-    truth_of,
-)
 from unbounded.machineops.testing.subject import InMemoryKeep, ProcessCut, Subject, accounts, now
 
 
 class PowerTests(Contract):
     def test_the_record_is_what_there_is(self, subject: Subject) -> None:
         async def story() -> None:
-            async with session_of(subject) as (session, budget):
+            async with driving.session_of(subject) as (session, budget):
                 instance = subject.provider.instance(await subject.make())
                 record = await self.pace.until(lambda: session.look(instance), lambda one: one.power is Power.RUNNING)
                 assert record.detail
@@ -40,7 +30,7 @@ class PowerTests(Contract):
     def test_the_instances_of_one_account_count_for_one_scope(self, subject: Subject) -> None:
         async def story() -> None:
             instances = [subject.provider.instance(await subject.make()) for _ in range(2)]
-            scopes = {(each.scope, await scope_of(subject, each)) for each in instances}
+            scopes = {(each.scope, await driving.scope_of(subject, each)) for each in instances}
             assert len(scopes) == len({each.scope for each in instances}), scopes
 
         self.run(story())
@@ -51,12 +41,12 @@ class PowerTests(Contract):
             provider_id = await subject.make()
             instance = subject.provider.instance(provider_id)
             boots = await subject.boots(provider_id)
-            async with session_of(subject) as (onlooker, _):
+            async with driving.session_of(subject) as (onlooker, _):
                 for action in self._actions(subject):
                     if action is Action.RESTART:
                         continue
                     for _ in range(2):
-                        is_followed = await self._ask_and_follow(subject, power_job(action, instance), action)
+                        is_followed = await self._ask_and_follow(subject, driving.power_job(action, instance), action)
                         if is_followed:
                             there = (await subject.instances()).get(provider_id, Power.GONE)
                             assert there in ENDS_IN[action], f"{action} was said to be done, and it is {there}"
@@ -67,7 +57,7 @@ class PowerTests(Contract):
                     assert (await onlooker.look(instance)).power is there
                     boots += action is Action.POWER_ON
                     assert await subject.boots(provider_id) == boots, f"after {action}"
-            truth = await truth_of(subject)
+            truth = await driving.truth_of(subject)
             assert {name: truth.get(name) for name in others} == others, "an instance of somebody else was touched"
 
         self.run(story())
@@ -76,13 +66,13 @@ class PowerTests(Contract):
         async def story() -> None:
             instance = subject.provider.instance(await subject.make())
             long_calls: list[tuple[Job, str | None]] = []
-            async with session_of(subject) as (session, _):
+            async with driving.session_of(subject) as (session, _):
                 for action in self._actions(subject):
-                    job = power_job(action, instance)
+                    job = driving.power_job(action, instance)
                     try:
-                        long_calls.append((job, await session.ask(job, action, before=now() + AHEAD_S)))
+                        long_calls.append((job, await session.ask(job, action, before=now() + driving.AHEAD_S)))
                     except Transient as error:
-                        assert_fit(subject, str(error), known=(instance.id, instance.scope))
+                        driving.assert_fit(subject, str(error), known=(instance.id, instance.scope))
                     except Refusal as refusal:
                         pytest.fail(f"{action} can be done when the other one has ended: Transient, not {refusal!r}")
                 for job, handle in long_calls:
@@ -98,7 +88,9 @@ class PowerTests(Contract):
             instance = subject.provider.instance(provider_id)
             for _ in range(2):
                 boots = await subject.boots(provider_id)
-                is_followed = await self._ask_and_follow(subject, power_job(Action.RESTART, instance), Action.RESTART)
+                is_followed = await self._ask_and_follow(
+                    subject, driving.power_job(Action.RESTART, instance), Action.RESTART
+                )
                 if is_followed:
                     assert await subject.boots(provider_id) == boots + 1, "it was said to be done"
                 await self._until_restarted(subject, provider_id, boots)
@@ -110,9 +102,9 @@ class PowerTests(Contract):
         async def story() -> None:
             provider_id = await subject.make()
             instance, boots = subject.provider.instance(provider_id), await subject.boots(provider_id)
-            async with session_of(subject) as (session, _):
-                job = power_job(Action.RESTART, instance)
-                if await session.ask(job, Action.RESTART, before=now() + AHEAD_S) is None:
+            async with driving.session_of(subject) as (session, _):
+                job = driving.power_job(Action.RESTART, instance)
+                if await session.ask(job, Action.RESTART, before=now() + driving.AHEAD_S) is None:
                     await self._until_it_shows(subject, session, instance, {Power.CHANGING})
                     await self._until_restarted(subject, provider_id, boots)
 
@@ -127,46 +119,46 @@ class PowerTests(Contract):
             other = await maker.make_namesake(one)
             names = [subject.provider.instance(each) for each in (one, other)]
             assert names[0].id != names[1].id
-            async with session_of(subject) as (session, budget):
+            async with driving.session_of(subject) as (session, budget):
                 for instance in names:
                     await self._until_it_shows(subject, session, instance, {Power.RUNNING})
-                assert len(budget.scopes) == len({await scope_of(subject, each) for each in names}) == 2
-                truth = await truth_of(subject)
+                assert len(budget.scopes) == len({await driving.scope_of(subject, each) for each in names}) == 2
+                truth = await driving.truth_of(subject)
                 for action in [each for each in self._actions(subject) if each in ENDS_IN]:
-                    await session.ask(power_job(action, names[0]), action, before=now() + AHEAD_S)
+                    await session.ask(driving.power_job(action, names[0]), action, before=now() + driving.AHEAD_S)
                     await self._until_it_shows(subject, session, names[0], ENDS_IN[action])
                     await self._until_it_shows(subject, session, names[1], {Power.RUNNING})
-            assert (await truth_of(subject))[other] == truth[other], f"{one} was meant"
+            assert (await driving.truth_of(subject))[other] == truth[other], f"{one} was meant"
             if subject.provider.replacement:
-                driven = DrivenReplacement(self.pace, subject, one)
+                driven = driving.DrivenReplacement(self.pace, subject, one)
                 await driven.complete()
-                assert (await truth_of(subject))[other] == truth[other], f"{one} was to be replaced"
+                assert (await driving.truth_of(subject))[other] == truth[other], f"{one} was to be replaced"
 
         self.run(story())
 
     def test_what_comes_too_late_is_not_sent(self, subject: Subject) -> None:
         async def story() -> None:
             instance = subject.provider.instance(await subject.make())
-            truth = await truth_of(subject)
+            truth = await driving.truth_of(subject)
             for action in self._actions(subject):
-                async with session_of(subject) as (session, _):
+                async with driving.session_of(subject) as (session, _):
                     if action is not Action.POWER_ON:  # it is on
                         with pytest.raises(Transient):
-                            await session.ask(power_job(action, instance), action, before=now() - 1)
-                assert await truth_of(subject) == truth, f"{action} was sent"
+                            await session.ask(driving.power_job(action, instance), action, before=now() - 1)
+                assert await driving.truth_of(subject) == truth, f"{action} was sent"
 
         self.run(story())
 
     def test_an_instance_that_is_not_there_is_refused(self, subject: Subject) -> None:
         async def story() -> None:
             missing = subject.provider.instance(subject.missing)
-            async with session_of(subject) as (session, _):
+            async with driving.session_of(subject) as (session, _):
                 for action in self._actions(subject):
                     with pytest.raises(Refusal):
-                        await session.ask(power_job(action, missing), action, before=now() + AHEAD_S)
+                        await session.ask(driving.power_job(action, missing), action, before=now() + driving.AHEAD_S)
                 if subject.provider.replacement:
                     with pytest.raises(Refusal):
-                        await session.look_replace(job_of(OperationKind.HOST_REPLACE, missing), InMemoryKeep())
+                        await session.look_replace(driving.job_of(OperationKind.HOST_REPLACE, missing), InMemoryKeep())
 
         self.run(story())
 
@@ -178,7 +170,7 @@ class ReplacementTests(Contract):
             for filled in (False, True):
                 before = await self._others(subject)
                 del before[provider_id]
-                driven = DrivenReplacement(self.pace, subject, provider_id, filled=filled)
+                driven = driving.DrivenReplacement(self.pace, subject, provider_id, filled=filled)
                 await driven.complete()
                 order = [step.stage for step in subject.provider.replacement]
                 assert driven.stages == sorted(driven.stages, key=order.index)
@@ -193,9 +185,9 @@ class ReplacementTests(Contract):
             for step in subject.provider.replacement:
                 if step.needs_what_is_kept:
                     before = await self._others(subject)
-                    failed = DrivenReplacement(self.pace, subject, await subject.make())
+                    failed = driving.DrivenReplacement(self.pace, subject, await subject.make())
                     await failed.up_to(step)
-                    again = DrivenReplacement(self.pace, subject, failed.provider_id)
+                    again = driving.DrivenReplacement(self.pace, subject, failed.provider_id)
                     again.keep.left = failed.keep.content
                     await again.complete()
                     await again.judge(before)
@@ -211,9 +203,9 @@ class ReplacementTests(Contract):
             for step in _that_leave_something(steps):
                 for waits in (True,) if step.hands_over else (True, False):
                     before = await self._others(subject)
-                    failed = DrivenReplacement(self.pace, subject, await subject.make())
+                    failed = driving.DrivenReplacement(self.pace, subject, await subject.make())
                     await failed.fail_in(step, waits=waits)
-                    left = await alive(subject) - before.keys() - {failed.provider_id}
+                    left = await driving.alive(subject) - before.keys() - {failed.provider_id}
                     again = failed.next_one(is_kept=kept != [] and kept[0] <= steps.index(step))
                     try:
                         await again.complete()
@@ -225,7 +217,7 @@ class ReplacementTests(Contract):
         self.run(story())
 
     async def _judge_refusal(
-        self, subject: Subject, refused: DrivenReplacement, left: set[str], refusal: Refusal
+        self, subject: Subject, refused: driving.DrivenReplacement, left: set[str], refusal: Refusal
     ) -> None:
         """Check a refusal because of the remains of another replacement: others may use them, so it must name them."""
         assert not refused.stages, f"it was refused when something was touched: {refusal}"
@@ -239,7 +231,7 @@ class ReplacementTests(Contract):
     def test_every_step_of_a_replacement_that_is_asked_for_twice_is_done_once(self, subject: Subject) -> None:
         async def story() -> None:
             before = await self._others(subject)
-            driven = DrivenReplacement(self.pace, subject, await subject.make(), asks=2)
+            driven = driving.DrivenReplacement(self.pace, subject, await subject.make(), asks=2)
             await driven.complete()
             await driven.judge(before)
 
@@ -253,9 +245,9 @@ class ReplacementTests(Contract):
 
         async def story() -> None:
             before = await self._others(subject)
-            driven = DrivenReplacement(self.pace, subject, await subject.make())
+            driven = driving.DrivenReplacement(self.pace, subject, await subject.make())
             await driven.beside_late_ones()
-            driven.scopes = {await scope_of(subject, driven.job.instance)}
+            driven.scopes = {await driving.scope_of(subject, driven.job.instance)}
             await driven.judge(before)
 
         if subject.provider.replacement:
@@ -264,7 +256,7 @@ class ReplacementTests(Contract):
     def test_a_step_of_a_replacement_that_comes_too_late_is_not_sent(self, subject: Subject) -> None:
         async def story() -> None:
             before = await self._others(subject)
-            driven = DrivenReplacement(self.pace, subject, await subject.make(), late=True)
+            driven = driving.DrivenReplacement(self.pace, subject, await subject.make(), late=True)
             await driven.complete()
             await driven.judge(before)
 
@@ -276,14 +268,14 @@ class ReplacementTests(Contract):
             for step in subject.provider.replacement:
                 if step.undo or step.cancel is Cancel.AT_ONCE:
                     before = await self._others(subject)
-                    left = DrivenReplacement(self.pace, subject, await subject.make())
-                    truth = await truth_of(subject)
+                    left = driving.DrivenReplacement(self.pace, subject, await subject.make())
+                    truth = await driving.truth_of(subject)
                     await left.cancel_in(step, asked=step.cancel is Cancel.AT_ONCE)
-                    there = await truth_of(subject)
+                    there = await driving.truth_of(subject)
                     if step.undo:  # undoing may have started it again
                         truth[left.provider_id] = (truth[left.provider_id][0], there[left.provider_id][1])
                     assert there == truth, f"when {step.stage} was left off"
-                    again = DrivenReplacement(self.pace, subject, left.provider_id)
+                    again = driving.DrivenReplacement(self.pace, subject, left.provider_id)
                     await again.complete()
                     await again.judge(before)
 
@@ -291,12 +283,12 @@ class ReplacementTests(Contract):
 
     def test_a_replacement_that_is_cut_off_anywhere_is_gone_on_with(self, subject: Subject) -> None:
         async def story() -> None:
-            whole = DrivenReplacement(self.pace, subject, await subject.make())
+            whole = driving.DrivenReplacement(self.pace, subject, await subject.make())
             await whole.complete()
             cuts = whole.points if self.cuts is None else min(self.cuts, whole.points)
             for cut_at in sorted({whole.points * n // cuts for n in range(cuts)}):
                 before = await self._others(subject)
-                driven = DrivenReplacement(self.pace, subject, await subject.make())
+                driven = driving.DrivenReplacement(self.pace, subject, await subject.make())
                 try:
                     await driven.complete(cut_at=cut_at)
                 except ProcessCut:

@@ -9,18 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from unbounded.machineops import reasons
-from unbounded.machineops.provider import (
-    Action,
-    Instance,
-    OperationKind,
-    Power,
-    Refusal,
-    State,
-    Throttled,
-    Transient,
-    Uncertain,
-)
+from unbounded.machineops import provider, reasons
 from unbounded.machineops.testing.base import Contract
 from unbounded.machineops.testing.driving import (
     AHEAD_S,
@@ -52,7 +41,7 @@ _HOLD_S: Final = 0.25  # of the second or so that a slow cloud takes for an answ
 class TroubleTests(Contract):
     def test_an_account_that_is_throttled_is_said_to_be_and_nothing_is_done(self, subject: Subject) -> None:
         def is_said(error: Exception) -> None:
-            assert isinstance(error, Throttled), repr(error)
+            assert isinstance(error, provider.Throttled), repr(error)
             assert error.after_s > 0
             assert_fit_hint(error.after_s)
 
@@ -60,10 +49,10 @@ class TroubleTests(Contract):
 
     def test_a_cloud_that_is_down_is_no_record_of_anything(self, subject: Subject) -> None:
         def is_transient(error: Exception) -> None:
-            assert isinstance(error, Transient), f"whatever goes wrong with a read is Transient, not {error!r}"
+            assert isinstance(error, provider.Transient), f"whatever goes wrong with a read is Transient, not {error!r}"
 
         def is_no_refusal(error: Exception) -> None:
-            assert isinstance(error, (Transient, Uncertain)), repr(error)
+            assert isinstance(error, (provider.Transient, provider.Uncertain)), repr(error)
 
         self.run(self._turned_away(subject, Trouble.DOWN, looking=is_transient, asking=is_no_refusal))
 
@@ -87,10 +76,12 @@ class TroubleTests(Contract):
                 ask = session.ask(power_job(action, instance), action, before=now() + AHEAD_S)
                 asking(await self._trouble_of(subject, instance, ask))
             await maker.set_trouble(None)
-            await self._until_it_shows(subject, session, instance, {Power.RUNNING})
+            await self._until_it_shows(subject, session, instance, {provider.Power.RUNNING})
         assert await truth_of(subject) == truth
 
-    async def _trouble_of(self, subject: Subject, instance: Instance, call: Coroutine[Any, Any, object]) -> Exception:
+    async def _trouble_of(
+        self, subject: Subject, instance: provider.Instance, call: Coroutine[Any, Any, object]
+    ) -> Exception:
         try:
             found = await call
         except Exception as error:
@@ -103,10 +94,10 @@ class TroubleTests(Contract):
             refused = login_refused(subject)
             instance = subject.provider.instance(await subject.make())
             async with session_of(subject) as (session, _):
-                assert (await session.look(instance)).power is Power.RUNNING
+                assert (await session.look(instance)).power is provider.Power.RUNNING
             session = subject.provider.connect(refused, CountingBudget())
             try:
-                with pytest.raises(Refusal) as raised:
+                with pytest.raises(provider.Refusal) as raised:
                     await session.look(instance)
             finally:
                 await session.close()
@@ -128,7 +119,7 @@ class TroubleTests(Contract):
                     await maker.set_trouble(None)
                 assert handle is not None, f"{action} had something to follow before"
                 progress = await self._followed(subject, other, handle)
-                assert progress.state is not State.DONE, f"{action} came to nothing"
+                assert progress.state is not provider.State.DONE, f"{action} came to nothing"
 
         self.run(story())
 
@@ -136,16 +127,16 @@ class TroubleTests(Contract):
         """A provider that never reports a restart as done need not prove it."""
 
         async def story() -> None:
-            job = power_job(Action.RESTART, subject.provider.instance(await subject.make()))
-            handle = await self._handle(subject, job, Action.RESTART)
-            claims = handle is not None and (await self._followed(subject, job, handle)).state is State.DONE
+            job = power_job(provider.Action.RESTART, subject.provider.instance(await subject.make()))
+            handle = await self._handle(subject, job, provider.Action.RESTART)
+            claims = handle is not None and (await self._followed(subject, job, handle)).state is provider.State.DONE
             shown = [await self._comes_to_nothing(subject, trouble) for trouble in (Trouble.FAILING, Trouble.IGNORED)]
             assert any(shown) or not claims, (
                 "follow says DONE of a restart: have set_trouble show by FAILING or IGNORED that it says so of none "
-                f"that came to nothing. What the cloud accepts, and shows no more of, is {State.ACCEPTED!r}"
+                f"that came to nothing. What the cloud accepts, and shows no more of, is {provider.State.ACCEPTED!r}"
             )
 
-        if OperationKind.HOST_REBOOT in subject.provider.kinds:
+        if provider.OperationKind.HOST_REBOOT in subject.provider.kinds:
             self.run(story())
 
     async def _comes_to_nothing(self, subject: Subject, trouble: Trouble) -> bool:
@@ -154,14 +145,14 @@ class TroubleTests(Contract):
         instance, boots = subject.provider.instance(provider_id), await subject.boots(provider_id)
         if not isinstance(subject, Troubled) or not await came(subject, trouble):
             return False
-        job = power_job(Action.RESTART, instance)
+        job = power_job(provider.Action.RESTART, instance)
         try:
-            handle = await self._handle(subject, job, Action.RESTART)
+            handle = await self._handle(subject, job, provider.Action.RESTART)
         finally:
             await subject.set_trouble(None)
         if handle is not None:
             progress = await self._followed(subject, job, handle)
-            assert progress.state is not State.DONE, (
+            assert progress.state is not provider.State.DONE, (
                 f"the restart came to nothing ({trouble}), and is said to be {progress}"
             )
         assert await subject.boots(provider_id) == boots, (
@@ -178,16 +169,16 @@ class TroubleTests(Contract):
             async with session_of(subject) as (session, _):
                 await session.look(instance)
                 await maker.set_trouble(Trouble.LOST)
-                job = power_job(Action.RESTART, instance)
-                with pytest.raises(Uncertain):
-                    await session.ask(job, Action.RESTART, before=now() + AHEAD_S)
+                job = power_job(provider.Action.RESTART, instance)
+                with pytest.raises(provider.Uncertain):
+                    await session.ask(job, provider.Action.RESTART, before=now() + AHEAD_S)
                 await maker.set_trouble(None)
                 for _ in range(2 if subject.provider.restarts_once else 1):  # during the restart, and after it
                     if subject.provider.restarts_once:
-                        await session.ask(job, Action.RESTART, before=now() + AHEAD_S)
+                        await session.ask(job, provider.Action.RESTART, before=now() + AHEAD_S)
                     await self._until_restarted(subject, provider_id, boots)
 
-        if OperationKind.HOST_REBOOT in subject.provider.kinds:
+        if provider.OperationKind.HOST_REBOOT in subject.provider.kinds:
             self.run(story())
 
     def test_a_replacement_goes_on_when_a_cloud_was_down(self, subject: Subject) -> None:
@@ -272,7 +263,7 @@ class TroubleTests(Contract):
                 assert observe.cancelled(), "a CancelledError is passed on: a controller that is to end waits for it"
                 try:
                     async with asyncio.timeout(self.within_s):
-                        await self._until_it_shows(subject, session, instance, {Power.RUNNING})
+                        await self._until_it_shows(subject, session, instance, {provider.Power.RUNNING})
                 except TimeoutError:
                     pytest.fail("the session does not go on when one of its calls was cut off")
 

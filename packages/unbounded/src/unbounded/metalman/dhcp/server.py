@@ -13,21 +13,7 @@ from enum import Enum
 from typing import Final
 
 from unbounded.kube.logs import Log
-from unbounded.metalman.dhcp import reply_or_drop
-from unbounded.metalman.dhcp.model import (
-    NO_RELAYS,
-    Arrival,
-    DhcpFinding,
-    DhcpReply,
-    DhcpServerMode,
-    NoReply,
-    NoReplyReason,
-    PacketObserver,
-    Relays,
-    ReplyRoute,
-    ReservationSource,
-    format_address,
-)
+from unbounded.metalman.dhcp import model, reply_or_drop
 from unbounded.metalman.dhcp.packet import MalformedDhcpPacket, datagram, decode
 from unbounded.metalman.packet_counters import PacketCounters, RepeatFilter
 from unbounded.metalman.sockets import udp_socket
@@ -38,7 +24,7 @@ LARGEST_BYTES: Final = 9000
 MOST_IN_A_TURN: Final = 32  # packets; then other tasks of the loop run
 SIOCGIFADDR: Final = 0x8915
 ETH_P_IP: Final = 0x0800
-Report = Callable[[DhcpFinding], None]
+Report = Callable[[model.DhcpFinding], None]
 
 
 class SocketRole(Enum):
@@ -56,13 +42,13 @@ log = Log("metalman.dhcp")
 class DhcpServerSettings:
     """Listening addresses of a server and the relays that it accepts. Every mode but RELAY requires `interface`."""
 
-    mode: DhcpServerMode = DhcpServerMode.INTERFACE
+    mode: model.DhcpServerMode = model.DhcpServerMode.INTERFACE
     interface: str | None = None
     bind_address: str = "0.0.0.0"  # noqa: S104 - the reference's default; an interface narrows it
     port: int = 67
     client_port: int = 68
     boot_port: int = 4011
-    relays: Relays = NO_RELAYS
+    relays: model.Relays = model.NO_RELAYS
 
 
 class DhcpServer:
@@ -71,9 +57,9 @@ class DhcpServer:
     def __init__(
         self,
         settings: DhcpServerSettings,
-        book: ReservationSource,
+        book: model.ReservationSource,
         report: Report,
-        listener: PacketObserver | None = None,
+        listener: model.PacketObserver | None = None,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self._settings = settings
@@ -102,9 +88,9 @@ class DhcpServer:
             if desired.interface is not None:
                 self._raw = stack.enter_context(contextlib.closing(_raw_socket()))
             await self._listen(stack, desired.port, SocketRole.LEASES)
-            if desired.mode is DhcpServerMode.PROXY:
+            if desired.mode is model.DhcpServerMode.PROXY:
                 await self._listen(stack, desired.boot_port, SocketRole.BOOT)
-            if desired.mode is DhcpServerMode.INTERFACE:
+            if desired.mode is model.DhcpServerMode.INTERFACE:
                 await self._listen_to_broadcasts(stack)
             log.info(
                 "serving DHCP",
@@ -150,52 +136,52 @@ class DhcpServer:
         try:
             packet = decode(data)
         except MalformedDhcpPacket as error:
-            self._tally.count(NoReplyReason.MALFORMED.value, source=source[0], why=str(error))
+            self._tally.count(model.NoReplyReason.MALFORMED.value, source=source[0], why=str(error))
             return
         if role is SocketRole.OVERHEARD:
             self._report_findings(reply_or_drop.foreign_server_findings(packet, self._book))
             return
-        arrival = Arrival(
+        arrival = model.Arrival(
             self._settings.mode, socket.inet_aton(source[0]), role is SocketRole.BOOT, relays=self._settings.relays
         )
         if self._listener is not None:
             self._listener.packet_received(packet, arrival)
-        decide = reply_or_drop.proxy_answer if arrival.mode is DhcpServerMode.PROXY else reply_or_drop.answer
+        decide = reply_or_drop.proxy_answer if arrival.mode is model.DhcpServerMode.PROXY else reply_or_drop.answer
         answer = decide(packet, arrival, self._book)
         self._report_findings(answer.findings)
         match answer:
-            case NoReply(reason=reason):
+            case model.NoReply(reason=reason):
                 self._tally.count(reason.value, source=source[0], mac=packet.hardware.hex(":"))
-            case DhcpReply():
+            case model.DhcpReply():
                 self._send(answer, source, sock)
                 if self._listener is not None:
                     self._listener.reply_sent(packet, answer)
 
-    def _report_findings(self, findings: tuple[DhcpFinding, ...]) -> None:
+    def _report_findings(self, findings: tuple[model.DhcpFinding, ...]) -> None:
         for finding in findings:
             if self._once.allows(finding):
                 log.warning("network problem", machine=finding.machine, reason=finding.kind.value)
                 self._report(finding)
 
-    def _send(self, reply: DhcpReply, source: tuple[str, int], sock: socket.socket) -> None:
+    def _send(self, reply: model.DhcpReply, source: tuple[str, int], sock: socket.socket) -> None:
         try:
             match reply.via:
-                case ReplyRoute.RELAY:
-                    sock.sendto(reply.payload, (format_address(reply.address), self._settings.port))
-                case ReplyRoute.UNICAST:
-                    sock.sendto(reply.payload, (format_address(reply.address), self._settings.client_port))
-                case ReplyRoute.BROADCAST:
+                case model.ReplyRoute.RELAY:
+                    sock.sendto(reply.payload, (model.format_address(reply.address), self._settings.port))
+                case model.ReplyRoute.UNICAST:
+                    sock.sendto(reply.payload, (model.format_address(reply.address), self._settings.client_port))
+                case model.ReplyRoute.BROADCAST:
                     sock.sendto(reply.payload, (BROADCAST, self._settings.client_port))
-                case ReplyRoute.HARDWARE:
+                case model.ReplyRoute.HARDWARE:
                     self._send_to_hardware(reply, sock)
-                case ReplyRoute.BACK:
+                case model.ReplyRoute.BACK:
                     sock.sendto(reply.payload, source)
         except OSError as error:  # the queue is full, or the interface is down: the client sends its packet again
             self._count_socket_error(error)
         else:
             self._tally.counts["answered"] += 1
 
-    def _send_to_hardware(self, reply: DhcpReply, sock: socket.socket) -> None:
+    def _send_to_hardware(self, reply: model.DhcpReply, sock: socket.socket) -> None:
         if self._raw is None or self._settings.interface is None:
             sock.sendto(reply.payload, (BROADCAST, self._settings.client_port))
             return

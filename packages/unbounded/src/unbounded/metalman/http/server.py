@@ -15,33 +15,20 @@ from prometheus_client import CollectorRegistry
 
 from unbounded.kube.logs import Log
 from unbounded.kube.process_tuning import open_files
-from unbounded.metalman.http import responses
+from unbounded.metalman.http import requests, responses
 from unbounded.metalman.http.file_sender import MINIMUM_RATE, TRANSFERS_OF_ONE, FileSender, MinimumRate
 from unbounded.metalman.http.listener import BootHttpListener
 from unbounded.metalman.http.ports import BootService, FileRejected, NotReadyYet, ReportAnswer
-from unbounded.metalman.http.requests import (
-    HttpRoute,
-    HttpTarget,
-    Network,
-    address,
-    client_of,
-    cloud_init_event,
-    erasure_report,
-    hardware_report,
-    parse_target,
-    progress_report,
-    rescue_report,
-)
 from unbounded.metalman.http.responses import RETRY_AFTER_S, HttpMetrics, Sender
 from unbounded.metalman.http.statements import StatementKeySource, no_statements
 from unbounded.metalman.packet_counters import PacketCounters, RepeatFilter
 
 LARGEST_BYTES: Final = 1 << 20
 REPORTS: Final = {
-    HttpRoute.PROGRESS: "a progress",
-    HttpRoute.HARDWARE: "a hardware",
-    HttpRoute.ERASURE: "an erasure",
-    HttpRoute.RESCUE: "a rescue",
+    requests.HttpRoute.PROGRESS: "a progress",
+    requests.HttpRoute.HARDWARE: "a hardware",
+    requests.HttpRoute.ERASURE: "an erasure",
+    requests.HttpRoute.RESCUE: "a rescue",
 }
 LARGEST_HARDWARE_BYTES: Final = 256 << 10
 
@@ -62,7 +49,7 @@ class HttpServerSettings:
 
     bind_address: str = "0.0.0.0"  # noqa: S104 - the reference's default
     port: int = 8880
-    trusted_proxies: tuple[Network, ...] = ()  # proxies whose X-Forwarded-For counts
+    trusted_proxies: tuple[requests.Network, ...] = ()  # proxies whose X-Forwarded-For counts
     most_connections: int = 4000
     most_connections_of_one: int = 64
     most_transfers_of_one: int = TRANSFERS_OF_ONE  # further transfers of the client wait for these
@@ -140,34 +127,34 @@ class HttpServer:
                 await self._finish_notifications()
 
     def _is_trusted(self, peer: str) -> bool:
-        found = address(peer)
+        found = requests.address(peer)
         return found is not None and any(found in network for network in self._settings.trusted_proxies)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         forwarded = request.headers.getall("X-Forwarded-For", [])
-        client = client_of(_peer(request), forwarded, self._settings.trusted_proxies)
+        client = requests.client_of(_peer(request), forwarded, self._settings.trusted_proxies)
         response = await self._answer(request, client)
         self._metrics.requests.labels(response.status).inc()
         return response
 
     async def _answer(self, request: web.BaseRequest, client: str) -> web.StreamResponse:
-        target = parse_target(request.raw_path)
+        target = requests.parse_target(request.raw_path)
         if target is None:
             self._tally.count("not a name", source=client)
             return await self._sender.short(request, responses.not_found())
-        allowed = ("GET", "HEAD") if target.route is HttpRoute.FILE else ("POST",)
+        allowed = ("GET", "HEAD") if target.route is requests.HttpRoute.FILE else ("POST",)
         if request.method not in allowed:
             refusal = responses.text_response(405, "method not allowed\n", Allow=", ".join(allowed))
             return await self._sender.short(request, refusal)
-        if target.route is HttpRoute.FILE:
+        if target.route is requests.HttpRoute.FILE:
             return await self._file(request, client, target)
-        most = LARGEST_HARDWARE_BYTES if target.route is HttpRoute.HARDWARE else LARGEST_BYTES
+        most = LARGEST_HARDWARE_BYTES if target.route is requests.HttpRoute.HARDWARE else LARGEST_BYTES
         body = await body_of(request, self._settings.body_s, most)
         if isinstance(body, web.Response):
             return await self._sender.short(request, body)
         return await self._sender.short(request, await self._handle_report(client, target, body), body)
 
-    async def _file(self, request: web.BaseRequest, client: str, target: HttpTarget) -> web.StreamResponse:
+    async def _file(self, request: web.BaseRequest, client: str, target: requests.HttpTarget) -> web.StreamResponse:
         try:
             async with asyncio.timeout(FIND_S):
                 found = await self._boots.file(client, target.prefix, target.path)
@@ -187,7 +174,7 @@ class HttpServer:
             task.add_done_callback(self._notifications.discard)
         return response
 
-    async def _notify_sent(self, client: str, target: HttpTarget) -> None:
+    async def _notify_sent(self, client: str, target: requests.HttpTarget) -> None:
         try:
             async with asyncio.timeout(REPORT_S):
                 await self._boots.served(client, target.prefix, target.path)
@@ -200,7 +187,7 @@ class HttpServer:
             for task in late:
                 task.cancel()
 
-    async def _handle_report(self, client: str, target: HttpTarget, body: bytes) -> web.Response:
+    async def _handle_report(self, client: str, target: requests.HttpTarget, body: bytes) -> web.Response:
         """Pass a report on, and return its answer."""
         try:
             async with asyncio.timeout(REPORT_S):
@@ -210,20 +197,20 @@ class HttpServer:
         except Exception:
             return self._internal_error(client, target)
 
-    async def _pass_on(self, client: str, target: HttpTarget, body: bytes) -> web.Response:
+    async def _pass_on(self, client: str, target: requests.HttpTarget, body: bytes) -> web.Response:
         prefix = target.prefix or ""
         match target.route:
-            case HttpRoute.ATTEST:
+            case requests.HttpRoute.ATTEST:
                 return responses.outcome(await self._boots.attest(client, prefix, body))
-            case HttpRoute.DISABLE:
+            case requests.HttpRoute.DISABLE:
                 return responses.outcome(await self._boots.disable(client, prefix))
-            case HttpRoute.CLOUD_INIT:
-                event = cloud_init_event(body)
+            case requests.HttpRoute.CLOUD_INIT:
+                event = requests.cloud_init_event(body)
                 if event is None:  # cloud-init cannot correct it, and must not fail because of it
                     self._tally.count("not a cloud-init event", source=client)
                     return responses.outcome(ReportAnswer(200, {}))
                 return responses.outcome(await self._boots.cloud_init(client, prefix, event))
-            case HttpRoute.FILE:
+            case requests.HttpRoute.FILE:
                 raise ValueError("this path does not accept POST")
         try:
             report = self._report(client, prefix, target.route, body)
@@ -231,19 +218,19 @@ class HttpServer:
             return responses.text_response(400, f"not {REPORTS[target.route]} report: {error}\n")
         return responses.outcome(await report)
 
-    def _report(self, client: str, prefix: str, route: HttpRoute, body: bytes) -> Awaitable[ReportAnswer]:
+    def _report(self, client: str, prefix: str, route: requests.HttpRoute, body: bytes) -> Awaitable[ReportAnswer]:
         """Parse a report, and return the call that takes it. Raises ValueError for other content."""
         match route:
-            case HttpRoute.PROGRESS:
-                return self._boots.progress(client, prefix, progress_report(body))
-            case HttpRoute.HARDWARE:
-                return self._boots.hardware(client, prefix, hardware_report(body))
-            case HttpRoute.ERASURE:
-                return self._boots.erasure(client, prefix, erasure_report(body))
+            case requests.HttpRoute.PROGRESS:
+                return self._boots.progress(client, prefix, requests.progress_report(body))
+            case requests.HttpRoute.HARDWARE:
+                return self._boots.hardware(client, prefix, requests.hardware_report(body))
+            case requests.HttpRoute.ERASURE:
+                return self._boots.erasure(client, prefix, requests.erasure_report(body))
             case _:
-                return self._boots.rescue(client, prefix, rescue_report(body))
+                return self._boots.rescue(client, prefix, requests.rescue_report(body))
 
-    def _internal_error(self, client: str, target: HttpTarget) -> web.Response:
+    def _internal_error(self, client: str, target: requests.HttpTarget) -> web.Response:
         """Return the answer to a bug, ours or of `boots`; called while the exception is handled."""
         self._tally.counts["failed"] += 1
         if self._once.allows((target.route, target.path)):  # many hosts request the same path

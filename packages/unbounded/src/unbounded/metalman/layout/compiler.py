@@ -21,19 +21,9 @@ from unbounded.api.conditions import fit_message
 from unbounded.api.hardware import DiskFacts
 from unbounded.api.profile import FileSystem, FileSystemType, MachineProfileSpec, RaidLevel
 from unbounded.metalman.disk_choice import COMMAND_MESSAGE, is_foreign
+from unbounded.metalman.layout import model
 from unbounded.metalman.layout.geometry import EXTENT, check_sizes, place
 from unbounded.metalman.layout.matching import DiskConsent, WantedDisk, erasure_of, match_disks, path_of
-from unbounded.metalman.layout.model import (
-    DiskLayout,
-    LayoutChoice,
-    LayoutDisk,
-    LayoutRefused,
-    LayoutWait,
-    NoDisk,
-    ProfileFault,
-    rounded_up,
-    size_bytes,
-)
 from unbounded.metalman.layout.profile_check import EFI_PATH, LINUX, ProfileGraph, resolve
 
 _KERNEL_WORDS: Final = frozenset({"GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT"})
@@ -81,7 +71,7 @@ def cmdline(spec: MachineProfileSpec) -> str:
         if name not in _KERNEL_WORDS:
             continue
         if not _PLAIN.fullmatch(value):
-            raise ProfileFault(
+            raise model.ProfileFault(
                 f"grubConfig.defaultGrubOptions[{at}]", f"GRUB reads a character of {value!r} as its own"
             )
         words += value.split()
@@ -155,7 +145,7 @@ class LayoutRequest:
     allow_scripts: bool = False
 
 
-def compile_layout(request: LayoutRequest, disks: Sequence[DiskFacts], *, final: bool = True) -> LayoutChoice:
+def compile_layout(request: LayoutRequest, disks: Sequence[DiskFacts], *, final: bool = True) -> model.LayoutChoice:
     """Compile the layout of a Machine.
 
     Args:
@@ -163,18 +153,18 @@ def compile_layout(request: LayoutRequest, disks: Sequence[DiskFacts], *, final:
     """
     try:
         return _compiled(request, disks)
-    except NoDisk as error:
+    except model.NoDisk as error:
         text = _message(request, str(error))
-        return LayoutWait(text) if error.may_come and not final else LayoutRefused(text)
-    except (ProfileFault, ValueError) as error:
-        return LayoutRefused(_message(request, str(error)))
+        return model.LayoutWait(text) if error.may_come and not final else model.LayoutRefused(text)
+    except (model.ProfileFault, ValueError) as error:
+        return model.LayoutRefused(_message(request, str(error)))
 
 
 def _message(request: LayoutRequest, text: str) -> str:
     return fit_message(f"MachineProfile {request.name}: {text}", 2 * COMMAND_MESSAGE)
 
 
-def _compiled(request: LayoutRequest, disks: Sequence[DiskFacts]) -> DiskLayout:
+def _compiled(request: LayoutRequest, disks: Sequence[DiskFacts]) -> model.DiskLayout:
     spec = request.profile
     graph = resolve(spec, allow_scripts=request.allow_scripts)
     selectors = [device.device for device in spec.devices]
@@ -184,19 +174,19 @@ def _compiled(request: LayoutRequest, disks: Sequence[DiskFacts]) -> DiskLayout:
     ]
     matched = match_disks(wanted, disks, request.consent)
     taken = tuple(
-        LayoutDisk(f"d{at}", path_of(disk, selector), disk)
+        model.LayoutDisk(f"d{at}", path_of(disk, selector), disk)
         for at, (disk, selector) in enumerate(zip(matched, selectors, strict=True), 1)
     )
     if len({one.path for one in taken}) < len(taken):
-        raise NoDisk("two disks have the same path; name them by other paths in workBy")
+        raise model.NoDisk("two disks have the same path; name them by other paths in workBy")
     erasures = tuple(erasure_of(one.disk) for one in taken if is_foreign(one.disk))
-    return DiskLayout(request.name, taken, tuple(_Writer(request, graph, taken).lines()), erasures)
+    return model.DiskLayout(request.name, taken, tuple(_Writer(request, graph, taken).lines()), erasures)
 
 
 class _Writer:
     """Lines of one layout, in the order of the work."""
 
-    def __init__(self, request: LayoutRequest, graph: ProfileGraph, disks: Sequence[LayoutDisk]) -> None:
+    def __init__(self, request: LayoutRequest, graph: ProfileGraph, disks: Sequence[model.LayoutDisk]) -> None:
         self._spec, self._graph, self._disks = request.profile, graph, disks
         parts = [[one.path, one.disk.size_bytes, one.disk.sector_bytes] for one in disks]
         canonical = msgspec.json.encode([request.profile, parts], order="sorted")
@@ -221,7 +211,7 @@ class _Writer:
             members = [self._graph.member(one, f"volumeGroups[{at}]") for one in group.devices]
             yield f"group {group.name} {' '.join(members)}"
         for volume in self._spec.logical_volumes:
-            size = rounded_up(size_bytes(volume.size), EXTENT) or "rest"
+            size = model.rounded_up(model.size_bytes(volume.size), EXTENT) or "rest"
             yield f"volume {volume.vg} {volume.name} {size} {volume.type}"
         yield from self._file_systems()
         yield from self._loaders()
@@ -268,12 +258,12 @@ class _Writer:
         if grub is not None and grub.to_devices:
             esps = [device for device in esps if device.partition("/")[0] in self._named(grub.to_devices)]
         if not esps:
-            raise ProfileFault("grubConfig.toDevices", "no esp partition is on these devices")
+            raise model.ProfileFault("grubConfig.toDevices", "no esp partition is on these devices")
         yield from (f"esp {device}" for device in esps)
 
     def _named(self, names: Sequence[str]) -> set[str]:
         known = {device.device.by_name: f"d{at}" for at, device in enumerate(self._spec.devices, 1)}
         for at, name in enumerate(names):
             if name not in known:
-                raise ProfileFault(f"grubConfig.toDevices[{at}]", f"{name} is byName of no device")
+                raise model.ProfileFault(f"grubConfig.toDevices[{at}]", f"{name} is byName of no device")
         return {known[name] for name in names}

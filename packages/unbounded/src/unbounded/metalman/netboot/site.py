@@ -34,25 +34,13 @@ from unbounded.metalman.http.ports import (
     RescueReport,
 )
 from unbounded.metalman.inspection import inspected
+from unbounded.metalman.netboot import files
 from unbounded.metalman.netboot.boot_files import DIGEST, RETRY_S, SIZE, BootFiles
 from unbounded.metalman.netboot.boot_index import BootIndex, NetbootReservations
 from unbounded.metalman.netboot.boot_progress import BootTracker, FindingReporter
 from unbounded.metalman.netboot.boot_requests import boot_record
 from unbounded.metalman.netboot.dependencies import BootVisit, NetbootDependencies
 from unbounded.metalman.netboot.erasures import OTHER_BOOT, SWITCH_OFF, ErasureService
-from unbounded.metalman.netboot.files import (
-    FIRST_STAGES,
-    NETWORK_CONFIG,
-    USER_DATA,
-    FileContent,
-    FileRole,
-    ImageFiles,
-    TextContent,
-    file_role,
-    image_sectors,
-    is_rootfs,
-    normalized_path,
-)
 from unbounded.metalman.netboot.index_updater import BootIndexUpdater
 from unbounded.metalman.netboot.install_checks import check_install, write_obstacle
 from unbounded.metalman.netboot.layouts import LAYOUT, BootLayouts, profile_name
@@ -88,7 +76,7 @@ class NetbootSite:
 
     def __init__(self, parts: NetbootDependencies) -> None:
         self._parts = parts
-        self._library = ImageFiles()
+        self._library = files.ImageFiles()
         self._index = BootIndex(lambda request: parts.key.prefix(request.uid, request.boot))
         self._writer = BootStatusWriter(
             parts.api, parts.machines, self._is_requested, now=parts.now, metrics=parts.metrics
@@ -167,15 +155,17 @@ class NetbootSite:
         served = self._parts.images.of(visit.machine)
         if isinstance(served, NotReadyYet):
             return served
-        plain = normalized_path(path)
+        plain = files.normalized_path(path)
         if plain is None:
             return FileRejected(404, "not a valid file name")
-        kind = file_role(plain, served.loaders)
-        if prefix is None and kind not in FIRST_STAGES:
+        kind = files.file_role(plain, served.loaders)
+        if prefix is None and kind not in files.FIRST_STAGES:
             return FileRejected(404, "this file is only available under the URL prefix of the boot")
-        if not visit.request.installs and (kind is FileRole.DISK or plain in (USER_DATA, NETWORK_CONFIG)):
+        if not visit.request.installs and (
+            kind is files.FileRole.DISK or plain in (files.USER_DATA, files.NETWORK_CONFIG)
+        ):
             return FileRejected(404, visit.request.no_install)
-        if kind is FileRole.DISK and visit.request.window is BootWindow.INSTALLING:
+        if kind is files.FileRole.DISK and visit.request.window is BootWindow.INSTALLING:
             if (
                 not plain.endswith((DIGEST, SIZE))
                 and (obstacle := await self._write_obstacle(visit, served, plain)) is not None
@@ -195,7 +185,7 @@ class NetbootSite:
     async def served(self, client: str, prefix: str | None, path: str) -> None:
         """Record that a file was sent to its end."""
         visit = self._identify(client, prefix)
-        plain = normalized_path(path)
+        plain = files.normalized_path(path)
         if isinstance(visit, BootVisit) and plain is not None:
             self._record_sent_file(visit, client, plain)
 
@@ -267,7 +257,7 @@ class NetbootSite:
         served = self._parts.images.of(machine)
         if isinstance(served, NotReadyYet):
             return ReportAnswer(503, {"error": served.text}, served.retry_after_s)
-        sectors = image_sectors(self._library, served.disk)
+        sectors = files.image_sectors(self._library, served.disk)
         choice = check_install(machine, request.boot, self._consent(request), report, sectors)
         if isinstance(choice, AwaitedDisk):
             return ReportAnswer(200, {"status": "ok", "action": "Wait", "message": choice.message})
@@ -389,9 +379,9 @@ class NetbootSite:
                 self._record_sent_file(visit, client, name)
 
         if isinstance(found, Rendered):
-            return TextContent(found.content, sent)
+            return files.TextContent(found.content, sent)
         try:
-            return FileContent(found.path, sent)
+            return files.FileContent(found.path, sent)
         except OSError as error:
             return TftpRejection(ErrorCode.UNDEFINED, f"The file cannot be read: {error.strerror}")
 
@@ -434,7 +424,7 @@ class NetbootSite:
     def _record_sent_file(self, visit: BootVisit, client: str, path: str) -> None:
         served = self._tracker.served(visit.request)
         if served is not None:
-            self._tracker.record_sent_file(visit.request, client, path, file_role(path, served.loaders))
+            self._tracker.record_sent_file(visit.request, client, path, files.file_role(path, served.loaders))
 
     async def _flushed(self, machine: str) -> ReportAnswer:
         """Wait for the status write of a report, and return the answer to the report."""
@@ -449,9 +439,9 @@ class NetbootSite:
         self, visit: BootVisit, served: BootImages, path: str
     ) -> FileRejected | NotReadyYet | None:
         """Return why a boot may not write a disk now; None if it may."""
-        sectors = image_sectors(self._library, served.disk)
+        sectors = files.image_sectors(self._library, served.disk)
         boot, consent = visit.request.boot, self._consent(visit.request)
-        rootfs = is_rootfs(path)
+        rootfs = files.is_rootfs(path)
         if write_obstacle(visit.machine, boot, consent, sectors, rootfs=rootfs) is None:
             return None
         try:  # another replica may have recorded a report just now

@@ -7,21 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
+from unbounded.metalman.redfish import ports
 from unbounded.metalman.redfish.http import BmcResponse
-from unbounded.metalman.redfish.ports import (
-    BmcBusy,
-    BmcPowerState,
-    BootOverride,
-    Garbled,
-    InstalledFirmware,
-    ManagerState,
-    SystemState,
-    TaskFailed,
-    Unsupported,
-    clean,
-    error_text,
-    extended,
-)
 from unbounded.metalman.redfish.quirks import LASTING, PASSING, TASK_DONE, TASK_RUNNING
 
 RESET: Final = "#ComputerSystem.Reset"
@@ -32,7 +19,7 @@ CHANGE_PASSWORD: Final = "#ManagerAccount.ChangePassword"  # noqa: S105 - the na
 PASSWORD_CHANGE_REQUIRED: Final = "PasswordChangeRequired"  # noqa: S105 - the id of a message
 _BUSY: Final = frozenset({408, 409, 423, 425, 429, 503})
 _UNSUPPORTED: Final = frozenset({400, 404, 405, 410, 501})
-_POWER: Final[Mapping[str, BmcPowerState]] = {"on": BmcPowerState.ON, "off": BmcPowerState.OFF}
+_POWER: Final[Mapping[str, ports.BmcPowerState]] = {"on": ports.BmcPowerState.ON, "off": ports.BmcPowerState.OFF}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +27,7 @@ class SystemReading:
     """State of a system at one time, and the paths for its requests."""
 
     path: str
-    state: SystemState
+    state: ports.SystemState
     reset_path: str
     action_info: str | None  # path of the list of ResetTypes, if the system does not contain it
     settings_path: str | None  # path for changes on boards that reject them on the system (AMI: .../SD)
@@ -52,7 +39,7 @@ class ManagerReading:
     """State of a BMC's own manager, and the paths for its reset."""
 
     path: str
-    state: ManagerState
+    state: ports.ManagerState
     reset_path: str | None  # None: it has no such action
     allowable: tuple[str, ...] | None
     action_info: str | None
@@ -91,23 +78,23 @@ def system(document: Mapping[str, Any], *, path: str, device_id: str, etag: str 
         Garbled: the document is not a ComputerSystem.
     """
     if not {"PowerState", "Actions", "Boot", "Id"} & document.keys():
-        raise Garbled(f"the answer to {clean(path)} is not a system")
+        raise ports.Garbled(f"the answer to {ports.clean(path)} is not a system")
     own = _text(document, "@odata.id") or ""
     if own.rstrip("/") == path.rstrip("/"):
         path = own  # in the BMC's spelling: some BMCs redirect a path without a slash at its end
     boot = _mapping(document, "Boot")
     reset = _mapping(_mapping(document, "Actions"), RESET)
     power_text = _text(document, "PowerState") or ""
-    state = SystemState(
+    state = ports.SystemState(
         device_id=device_id,
-        power=_POWER.get(power_text.lower(), BmcPowerState.UNSETTLED),
-        power_text=clean(power_text)[:64],
+        power=_POWER.get(power_text.lower(), ports.BmcPowerState.UNSETTLED),
+        power_text=ports.clean(power_text)[:64],
         allowable=_texts(reset, "ResetType@Redfish.AllowableValues"),
         boot=_boot(boot),
         boot_targets=_texts(boot, "BootSourceOverrideTarget@Redfish.AllowableValues"),
         uuid=_text(document, "UUID"),
         etag=etag,
-        model="/".join(clean(_text(document, name) or "")[:64] for name in ("Manufacturer", "Model")).strip("/"),
+        model="/".join(ports.clean(_text(document, name) or "")[:64] for name in ("Manufacturer", "Model")).strip("/"),
     )
     return SystemReading(
         path=path,
@@ -124,9 +111,9 @@ def manager(document: Mapping[str, Any], *, path: str) -> ManagerReading:
     reset = _mapping(_mapping(document, "Actions"), MANAGER_RESET)
     return ManagerReading(
         path=path,
-        state=ManagerState(
-            manager_id=clean(path.rstrip("/").rpartition("/")[2]),
-            last_reset=clean(_text(document, "LastResetTime") or "")[:64],
+        state=ports.ManagerState(
+            manager_id=ports.clean(path.rstrip("/").rpartition("/")[2]),
+            last_reset=ports.clean(_text(document, "LastResetTime") or "")[:64],
         ),
         reset_path=_text(reset, "target"),
         allowable=_texts(reset, "ResetType@Redfish.AllowableValues"),
@@ -134,9 +121,9 @@ def manager(document: Mapping[str, Any], *, path: str) -> ManagerReading:
     )
 
 
-def _boot(boot: Mapping[str, Any]) -> BootOverride | None:
+def _boot(boot: Mapping[str, Any]) -> ports.BootOverride | None:
     fields = [_text(boot, f"BootSourceOverride{field}") for field in ("Enabled", "Target", "Mode")]
-    return BootOverride(*fields) if any(fields) else None
+    return ports.BootOverride(*fields) if any(fields) else None
 
 
 def etag_of(document: Mapping[str, Any], answer: BmcResponse) -> str | None:
@@ -190,10 +177,10 @@ def _length(document: Mapping[str, Any], key: str) -> int | None:
     return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
 
 
-def firmware_version(document: Mapping[str, Any], *, name: str) -> InstalledFirmware:
+def firmware_version(document: Mapping[str, Any], *, name: str) -> ports.InstalledFirmware:
     """Parse a SoftwareInventory."""
-    version = clean(_text(document, "Version") or "")[:128]
-    return InstalledFirmware(clean(name)[:128], version, updateable=document.get("Updateable") is True)
+    version = ports.clean(_text(document, "Version") or "")[:128]
+    return ports.InstalledFirmware(ports.clean(name)[:128], version, updateable=document.get("Updateable") is True)
 
 
 def is_running_update(document: Mapping[str, Any]) -> bool:
@@ -235,7 +222,7 @@ def task(answer: BmcResponse, *, where: str, hide: tuple[str, ...] = ()) -> Task
     """Parse a task monitor or a Task (DSP0266, 13.8: 202 while the task runs, then the answer of the action itself)."""
     document = answer.hints()
     state = _text(document, "TaskState")
-    message = clean("; ".join(extended(document)), hide=hide)
+    message = ports.clean("; ".join(ports.extended(document)), hide=hide)
     if answer.status in (404, 410):
         gone = Uncertain(f"{where}: the task does not exist any more ({answer.status}), so its result is unknown")
         return TaskReading(running=False, failure=gone)
@@ -247,9 +234,9 @@ def task(answer: BmcResponse, *, where: str, hide: tuple[str, ...] = ()) -> Task
         return TaskReading(running=True, said=message)
     if state is None or state == TASK_DONE:
         return TaskReading(running=False, said=message)
-    text = clean(f"{where}: the task ended as {state}" + (f": {message}" if message else ""), hide=hide)
+    text = ports.clean(f"{where}: the task ended as {state}" + (f": {message}" if message else ""), hide=hide)
     return TaskReading(
-        running=False, said=message, failure=Rejected(text) if LASTING.search(message) else TaskFailed(text)
+        running=False, said=message, failure=Rejected(text) if LASTING.search(message) else ports.TaskFailed(text)
     )
 
 
@@ -263,12 +250,12 @@ def monitors_of(answer: BmcResponse) -> tuple[str, ...]:
 
 def failure_of(answer: BmcResponse, *, what: str, where: str, changes: bool, hide: tuple[str, ...] = ()) -> Failure:
     """Map an answer other than 2xx to a failure, with the BMC's own message."""
-    message = error_text(answer.hints())
-    text = clean(f"{where}: {what}: {answer.status}" + (f": {message}" if message else ""), hide=hide)
+    message = ports.error_text(answer.hints())
+    text = ports.clean(f"{where}: {what}: {answer.status}" + (f": {message}" if message else ""), hide=hide)
     if answer.status in _BUSY or (answer.status == 400 and PASSING.search(message)):
-        return BmcBusy(text, retry_after_s=answer.retry_after_s)
+        return ports.BmcBusy(text, retry_after_s=answer.retry_after_s)
     if answer.status in _UNSUPPORTED:
-        return Unsupported(text)
+        return ports.Unsupported(text)
     if answer.status >= 500:
         return Uncertain(text) if changes else Transient(text)
     return Rejected(text)

@@ -5,42 +5,20 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
-from unbounded.metalman.templates import literals
+from unbounded.metalman.templates import literals, nodes
 from unbounded.metalman.templates.lexer import T, TemplateToken, lex
-from unbounded.metalman.templates.nodes import (
-    ActionNode,
-    Bool,
-    Branch,
-    ChainNode,
-    CommandNode,
-    Dot,
-    Ending,
-    FieldNode,
-    Identifier,
-    Include,
-    Item,
-    Jump,
-    List,
-    Nil,
-    NumberNode,
-    Operand,
-    Pipe,
-    TemplateLiteral,
-    Text,
-    Variable,
-)
 from unbounded.metalman.templates.types import CallFailed, ParseError
 
 MAX_DEPTH: Final = 200  # of parentheses and of blocks; Go allows 10000 and any number
 _OPERANDS: Final = frozenset(
     {T.BOOL, T.NUMBER, T.DOT, T.FIELD, T.IDENTIFIER, T.NIL, T.STRING, T.VARIABLE, T.LEFT_PAREN}
 )
-_CONSTANT: Final = (Bool, Dot, Nil, NumberNode, Text)
+_CONSTANT: Final = (nodes.Bool, nodes.Dot, nodes.Nil, nodes.NumberNode, nodes.Text)
 
 
 def parse(
     name: str, text: str, functions: Container[str], delimiters: tuple[str, str] = ("{{", "}}")
-) -> dict[str, List]:
+) -> dict[str, nodes.List]:
     """Parse the template of this name and the ones that it defines; return them by name.
 
     Raises:
@@ -61,7 +39,7 @@ class _TemplateParser:
         self.name = name
         self.tokens = tokens
         self.functions = functions
-        self.trees: dict[str, List] = {}
+        self.trees: dict[str, nodes.List] = {}
         self.at = 0
         self.seen = 0  # the furthest token that was read or peeked at: errors name its line
         self.variables = ["$"]
@@ -110,7 +88,7 @@ class _TemplateParser:
     # -- text, actions and blocks
 
     def file(self) -> None:
-        root = List()
+        root = nodes.List()
         while self.peek().kind is not T.EOF:
             if self.peek().kind is T.LEFT:
                 start = self.at
@@ -120,12 +98,12 @@ class _TemplateParser:
                     continue
                 self.at = start
             item = self.text_or_action()
-            if isinstance(item, Ending):
+            if isinstance(item, nodes.Ending):
                 raise self.error(f"unexpected {item}")
             root.items.append(item)
         self.add(self.name, root)
 
-    def add(self, name: str, tree: List) -> None:
+    def add(self, name: str, tree: nodes.List) -> None:
         known = self.trees.get(name)
         if known is None or known.is_blank:
             self.trees[name] = tree
@@ -138,7 +116,7 @@ class _TemplateParser:
         self.expect(T.RIGHT, context)
         self.add(name, self.own_body(context))
 
-    def own_body(self, context: str) -> List:
+    def own_body(self, context: str) -> nodes.List:
         """Parse the body of a template of its own, without the variables and loops outside of it."""
         variables, loops = self.variables, self.loops
         self.variables, self.loops = ["$"], 0
@@ -148,26 +126,26 @@ class _TemplateParser:
         self.variables, self.loops = variables, loops
         return body
 
-    def item_list(self) -> tuple[List, Ending]:
+    def item_list(self) -> tuple[nodes.List, nodes.Ending]:
         self.deeper()
-        body = List()
+        body = nodes.List()
         while self.peek_word().kind is not T.EOF:
             item = self.text_or_action()
-            if isinstance(item, Ending):
+            if isinstance(item, nodes.Ending):
                 self.depth -= 1
                 return body, item
             body.items.append(item)
         raise self.error("unexpected EOF")
 
-    def text_or_action(self) -> Item | Ending:
+    def text_or_action(self) -> nodes.Item | nodes.Ending:
         token = self.next_word()
         if token.kind is T.TEXT:
-            return TemplateLiteral(token.text)
+            return nodes.TemplateLiteral(token.text)
         if token.kind is T.LEFT:
             return self.action()
         raise self.unexpected(token, "input")
 
-    def action(self) -> Item | Ending:
+    def action(self) -> nodes.Item | nodes.Ending:
         token = self.next_word()
         if token.kind is T.KEYWORD:
             match token.text:
@@ -175,7 +153,7 @@ class _TemplateParser:
                     return self.branch(token)
                 case "end":
                     self.expect(T.RIGHT, "end")
-                    return Ending("end")
+                    return nodes.Ending("end")
                 case "else":
                     return self.otherwise()
                 case "break" | "continue":
@@ -185,66 +163,66 @@ class _TemplateParser:
                 case "block":
                     return self.block()
         self.at -= 1
-        return ActionNode(token.place, self.pipeline("command", T.RIGHT))
+        return nodes.ActionNode(token.place, self.pipeline("command", T.RIGHT))
 
-    def otherwise(self) -> Ending:
+    def otherwise(self) -> nodes.Ending:
         if not self.peek_word().is_keyword("if", "with"):
             self.expect(T.RIGHT, "else")
-        return Ending("else")
+        return nodes.Ending("else")
 
-    def branch(self, token: TemplateToken) -> Branch:
+    def branch(self, token: TemplateToken) -> nodes.Branch:
         word, mark = token.text, len(self.variables)
         pipe = self.pipeline(word, T.RIGHT)
         self.loops += word == "range"
         body, end = self.item_list()
         self.loops -= word == "range"
-        other: List | None = None
+        other: nodes.List | None = None
         if end.word == "else":
             following = self.peek()
             if word != "range" and following.is_keyword(word):
                 self.next()
                 self.deeper()
-                other = List([self.branch(following)])  # one end closes both
+                other = nodes.List([self.branch(following)])  # one end closes both
                 self.depth -= 1
             else:
                 other, end = self.item_list()
                 if end.word != "end":
                     raise self.error(f"expected end; found {end}")
         del self.variables[mark:]
-        return Branch(pipe.place, word, pipe, body, other)
+        return nodes.Branch(pipe.place, word, pipe, body, other)
 
-    def jump(self, token: TemplateToken) -> Jump:
+    def jump(self, token: TemplateToken) -> nodes.Jump:
         shown = f"{{{{{token.text}}}}}"
         following = self.next_word()
         if following.kind is not T.RIGHT:
             raise self.unexpected(following, shown)
         if not self.loops:
             raise self.error(f"{shown} outside {{{{range}}}}")
-        return Jump(token.place, token.text)
+        return nodes.Jump(token.place, token.text)
 
-    def include(self) -> Include:
+    def include(self) -> nodes.Include:
         context = "template clause"
         token = self.expect(T.STRING, context)
         name = literals.unquote(token.text)
         if self.peek_word().kind is T.RIGHT:
             self.next()
-            return Include(token.place, name, None)
-        return Include(token.place, name, self.pipeline(context, T.RIGHT))
+            return nodes.Include(token.place, name, None)
+        return nodes.Include(token.place, name, self.pipeline(context, T.RIGHT))
 
-    def block(self) -> Include:
+    def block(self) -> nodes.Include:
         context = "block clause"
         token = self.expect(T.STRING, context)
         name = literals.unquote(token.text)
         pipe = self.pipeline(context, T.RIGHT)
         self.add(name, self.own_body(context))
-        return Include(token.place, name, pipe)
+        return nodes.Include(token.place, name, pipe)
 
     # -- pipelines
 
-    def pipeline(self, context: str, end: T) -> Pipe:
+    def pipeline(self, context: str, end: T) -> nodes.Pipe:
         place = self.peek_word().place
         variables, assigns = self.declarations(context)
-        commands: list[CommandNode] = []
+        commands: list[nodes.CommandNode] = []
         while True:
             token = self.next_word()
             if token.kind is end:
@@ -252,19 +230,19 @@ class _TemplateParser:
             if token.kind not in _OPERANDS:
                 raise self.unexpected(token, context)
             self.at -= 1
-            args: list[Operand] = []
+            args: list[nodes.Operand] = []
             start = token.place
             while self.another_operand(args):
                 args.append(self.operand())
-            commands.append(CommandNode(start, tuple(args)))
+            commands.append(nodes.CommandNode(start, tuple(args)))
         if not commands:
             raise self.error(f"missing value for {context}")
         for stage, command in enumerate(commands[1:], 2):
             if isinstance(command.args[0], _CONSTANT):
                 raise self.error(f"non executable command in pipeline stage {stage}")
-        return Pipe(place, tuple(commands), variables, assigns)
+        return nodes.Pipe(place, tuple(commands), variables, assigns)
 
-    def another_operand(self, args: list[Operand]) -> bool:
+    def another_operand(self, args: list[nodes.Operand]) -> bool:
         """Return whether the command has another operand; a pipe character after the operands is consumed."""
         if args:
             token = self.next()
@@ -308,11 +286,11 @@ class _TemplateParser:
                 raise self.error("range can only initialize variables")
         return tuple(names), False
 
-    def operand(self) -> Operand:
+    def operand(self) -> nodes.Operand:
         token = self.next()
         if token.kind is T.LEFT_PAREN:
             self.deeper()
-            node: Operand = self.pipeline("parenthesized pipeline", T.RIGHT_PAREN)
+            node: nodes.Operand = self.pipeline("parenthesized pipeline", T.RIGHT_PAREN)
             self.depth -= 1
         else:
             node = self.term(token)
@@ -321,33 +299,33 @@ class _TemplateParser:
         place, names = self.peek().place, []
         while self.peek().kind is T.FIELD:
             names.append(self.next().text[1:])
-        if isinstance(node, FieldNode):
-            return FieldNode(place, (*node.names, *names))
-        if isinstance(node, Variable):
-            return Variable(place, (*node.names, *names))
+        if isinstance(node, nodes.FieldNode):
+            return nodes.FieldNode(place, (*node.names, *names))
+        if isinstance(node, nodes.Variable):
+            return nodes.Variable(place, (*node.names, *names))
         if isinstance(node, _CONSTANT):
             raise self.error(f"unexpected . after term {literals.quote(str(node))}")
-        return ChainNode(place, node, tuple(names))
+        return nodes.ChainNode(place, node, tuple(names))
 
-    def term(self, token: TemplateToken) -> Operand:
+    def term(self, token: TemplateToken) -> nodes.Operand:
         place, text = token.place, token.text
         match token.kind:
             case T.IDENTIFIER:
                 if text not in self.functions:
                     raise self.error(f"function {literals.quote(text)} not defined")
-                return Identifier(place, text)
+                return nodes.Identifier(place, text)
             case T.VARIABLE:
                 if text not in self.variables:
                     raise self.error(f"undefined variable {literals.quote(text)}")
-                return Variable(place, (text,))
+                return nodes.Variable(place, (text,))
             case T.FIELD:
-                return FieldNode(place, (text[1:],))
+                return nodes.FieldNode(place, (text[1:],))
             case T.DOT:
-                return Dot(place)
+                return nodes.Dot(place)
             case T.NIL:
-                return Nil(place)
+                return nodes.Nil(place)
             case T.BOOL:
-                return Bool(place, text == "true")
+                return nodes.Bool(place, text == "true")
             case T.NUMBER:
-                return NumberNode(place, text, literals.number(text))
-        return Text(place, text, literals.unquote(text))
+                return nodes.NumberNode(place, text, literals.number(text))
+        return nodes.Text(place, text, literals.unquote(text))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+from unbounded.metalman.templates import types
 from unbounded.metalman.templates.fmt import sprint, sprintf
 from unbounded.metalman.templates.functions import BUILTINS, printable
 from unbounded.metalman.templates.literals import quote
@@ -13,21 +14,8 @@ from unbounded.metalman.templates.nodes import ActionNode, Branch, Include, Item
 from unbounded.metalman.templates.operands import Functions, pipeline
 from unbounded.metalman.templates.parser import parse
 from unbounded.metalman.templates.run import Eval, RenderState, TemplateLimits, TemplateSource, Walk
-from unbounded.metalman.templates.types import (
-    INT,
-    STRING,
-    GoKind,
-    RenderError,
-    Signature,
-    Value,
-    elements,
-    indirect,
-    of,
-    sorted_items,
-    truth,
-)
 
-Pair = tuple[Value | None, Value]
+Pair = tuple[types.Value | None, types.Value]
 DEFAULT_LIMITS: Final = TemplateLimits()
 
 
@@ -38,7 +26,7 @@ class Template:
         self,
         name: str,
         text: str,
-        functions: Mapping[str, Signature] | None = None,
+        functions: Mapping[str, types.Signature] | None = None,
         *,
         delimiters: tuple[str, str] = ("{{", "}}"),
         missing_key: str = "default",
@@ -69,12 +57,12 @@ class Template:
 
     def parts(self, data: object) -> Iterator[str]:
         """Yield the output in pieces; the output before an error comes before the error."""
-        value = of(data)
+        value = types.of(data)
         run = RenderState(self.name, self._source, self._trees, value)
-        failed: RenderError | None = None
+        failed: types.RenderError | None = None
         try:
             self._trees[self.name](run, value)
-        except RenderError as error:
+        except types.RenderError as error:
             failed = error
         except RecursionError:
             failed = run.error(f"exceeded maximum template depth ({run.limits.depth})")
@@ -96,7 +84,7 @@ def _list(tree: List, functions: Functions) -> Walk:
     if len(walks) == 1:
         return walks[0]
 
-    def walk(run: RenderState, dot: Value | None) -> None:
+    def walk(run: RenderState, dot: types.Value | None) -> None:
         for each in walks:
             each(run, dot)
 
@@ -119,11 +107,11 @@ def _item(item: Item, functions: Functions) -> Walk:
             return _break if word == "break" else _continue
 
 
-def _break(_: RenderState, __: Value | None) -> None:
+def _break(_: RenderState, __: types.Value | None) -> None:
     raise _Break
 
 
-def _continue(_: RenderState, __: Value | None) -> None:
+def _continue(_: RenderState, __: types.Value | None) -> None:
     raise _Continue
 
 
@@ -131,16 +119,16 @@ def _action(node: ActionNode, functions: Functions) -> Walk:
     give = pipeline(node.pipe, functions)
     if node.pipe.variables:
 
-        def declare(run: RenderState, dot: Value | None) -> None:
+        def declare(run: RenderState, dot: types.Value | None) -> None:
             run.step()
             give(run, dot)
 
         return declare
 
-    def show(run: RenderState, dot: Value | None) -> None:
+    def show(run: RenderState, dot: types.Value | None) -> None:
         run.step()
         value = give(run, dot)
-        if value is not None and value.type is STRING:
+        if value is not None and value.type is types.STRING:
             run.write(value.data)
             return
         run.node = node
@@ -159,11 +147,11 @@ def _choice(node: Branch, functions: Functions) -> Walk:
     otherwise = _list(node.otherwise, functions) if node.otherwise else None
     sets_dot = node.word == "with"
 
-    def walk(run: RenderState, dot: Value | None) -> None:
+    def walk(run: RenderState, dot: types.Value | None) -> None:
         run.step()
         mark = len(run.vars)
         value = give(run, dot)
-        if truth(value):
+        if types.truth(value):
             body(run, value if sets_dot else dot)
         elif otherwise is not None:
             otherwise(run, dot)
@@ -178,7 +166,7 @@ def _range(node: Branch, functions: Functions) -> Walk:
     otherwise = _list(node.otherwise, functions) if node.otherwise else None
     names, assigns = node.pipe.variables, node.pipe.assigns
 
-    def walk(run: RenderState, dot: Value | None) -> None:
+    def walk(run: RenderState, dot: types.Value | None) -> None:
         outside = len(run.vars)
         pairs = _pairs(run, give, dot, len(names))
         mark, turns = len(run.vars), 0
@@ -200,7 +188,7 @@ def _range(node: Branch, functions: Functions) -> Walk:
     return walk
 
 
-def _set(run: RenderState, names: Sequence[str], assigns: bool, key: Value | None, value: Value) -> None:
+def _set(run: RenderState, names: Sequence[str], assigns: bool, key: types.Value | None, value: types.Value) -> None:
     """Set the variables of a range for this iteration; one variable gets the element."""
     values = (value,) if len(names) == 1 else (key, value)
     for back, (name, each) in enumerate(zip(names, values, strict=True), -len(names)):
@@ -210,27 +198,27 @@ def _set(run: RenderState, names: Sequence[str], assigns: bool, key: Value | Non
             run.vars[back] = (name, each)
 
 
-def _pairs(run: RenderState, give: Eval, dot: Value | None, variables: int) -> Iterator[Pair] | Sequence[Pair]:
+def _pairs(run: RenderState, give: Eval, dot: types.Value | None, variables: int) -> Iterator[Pair] | Sequence[Pair]:
     """Return the keys and elements that a range iterates over."""
-    value, nil = indirect(give(run, dot))
-    if value is None or (nil and value.type.kind is GoKind.INTERFACE):
+    value, nil = types.indirect(give(run, dot))
+    if value is None or (nil and value.type.kind is types.GoKind.INTERFACE):
         return ()
     match value.type.kind:
-        case GoKind.SLICE | GoKind.ARRAY:
-            return [(Value(INT, place), item) for place, item in enumerate(elements(value))]
-        case GoKind.MAP:
-            return sorted_items(value)
-        case GoKind.INT | GoKind.UINT:
+        case types.GoKind.SLICE | types.GoKind.ARRAY:
+            return [(types.Value(types.INT, place), item) for place, item in enumerate(types.elements(value))]
+        case types.GoKind.MAP:
+            return types.sorted_items(value)
+        case types.GoKind.INT | types.GoKind.UINT:
             if variables > 1:
                 raise run.error(f"can't use {value.data} to iterate over more than one variable")
-            return ((None, Value(value.type, number)) for number in range(value.data))
+            return ((None, types.Value(value.type, number)) for number in range(value.data))
     raise run.error(f"range can't iterate over {sprintf('%v', (value,))}")
 
 
 def _include(node: Include, functions: Functions) -> Walk:
     give = pipeline(node.pipe, functions) if node.pipe else None
 
-    def walk(run: RenderState, dot: Value | None) -> None:
+    def walk(run: RenderState, dot: types.Value | None) -> None:
         run.node = node
         run.step()
         tree = run.trees.get(node.name)

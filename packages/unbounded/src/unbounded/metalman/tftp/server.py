@@ -13,24 +13,7 @@ from typing import Any, Final
 from unbounded.kube.logs import Log
 from unbounded.metalman.packet_counters import PacketCounters
 from unbounded.metalman.sockets import udp_socket
-from unbounded.metalman.tftp.protocol import (
-    Ack,
-    ErrorCode,
-    ErrorPacket,
-    MalformedTftpPacket,
-    MemoryContent,
-    TftpContent,
-    TftpFiles,
-    TftpRejection,
-    TftpRequest,
-    TftpTransfer,
-    TransferOutcome,
-    decode,
-    encode_error,
-    negotiate,
-    netascii,
-    normalized_name,
-)
+from unbounded.metalman.tftp import protocol
 
 FIND_S: Final = 10.0  # clients repeat their request after a few seconds, and give up after about a minute
 LARGEST_TEXT_BYTES: Final = 1 << 20  # netascii is for text; the server converts it in memory
@@ -55,7 +38,7 @@ class TftpServerSettings:
 class TftpServer:
     """Send files; `counts` has the number of transfers by outcome."""
 
-    def __init__(self, settings: TftpServerSettings, files: TftpFiles) -> None:
+    def __init__(self, settings: TftpServerSettings, files: protocol.TftpFiles) -> None:
         self._settings = settings
         self._files = files
         self._loop = asyncio.get_running_loop()
@@ -94,11 +77,11 @@ class TftpServer:
     def request_received(self, data: bytes, peer: Peer) -> None:
         """Handle a packet to the server's own port, where only requests are valid."""
         try:
-            packet = decode(data)
-        except MalformedTftpPacket as error:
+            packet = protocol.decode(data)
+        except protocol.MalformedTftpPacket as error:
             self._tally.count("malformed", source=peer[0], why=str(error))
             return
-        if not isinstance(packet, TftpRequest):
+        if not isinstance(packet, protocol.TftpRequest):
             self._tally.count("not a request", source=peer[0])
         elif peer in self._running:  # the client repeated its request before our first packet reached it
             self._tally.counts["repeated"] += 1
@@ -119,7 +102,7 @@ class TftpServer:
         if not self._by_client[peer[0]]:
             del self._by_client[peer[0]]
 
-    async def _serve(self, request: TftpRequest, peer: Peer) -> None:
+    async def _serve(self, request: protocol.TftpRequest, peer: Peer) -> None:
         try:
             with contextlib.closing(_bound_socket(self._settings, 0)) as sock:
                 sock.connect(peer)  # the kernel drops packets of other senders
@@ -130,42 +113,44 @@ class TftpServer:
             self._tally.counts["failed"] += 1
             log.exception("transfer failed", source=peer[0])
 
-    async def _serve_file(self, request: TftpRequest, peer: Peer, sock: socket.socket) -> None:
+    async def _serve_file(self, request: protocol.TftpRequest, peer: Peer, sock: socket.socket) -> None:
         found = await self._find(request, peer)
-        if isinstance(found, TftpRejection):
-            sock.send(encode_error(found.code, found.text))
+        if isinstance(found, protocol.TftpRejection):
+            sock.send(protocol.encode_error(found.code, found.text))
             self._tally.count("refused", source=peer[0], name=request.name, why=found.text)
             return
         try:
-            await self._send(TftpTransfer(found, negotiate(request.options, found.size), self._loop.time()), sock)
+            await self._send(
+                protocol.TftpTransfer(found, protocol.negotiate(request.options, found.size), self._loop.time()), sock
+            )
         finally:
             found.close()
 
-    async def _find(self, request: TftpRequest, peer: Peer) -> TftpContent | TftpRejection:
-        name = normalized_name(request.name)
+    async def _find(self, request: protocol.TftpRequest, peer: Peer) -> protocol.TftpContent | protocol.TftpRejection:
+        name = protocol.normalized_name(request.name)
         if request.write:
-            return TftpRejection(ErrorCode.ACCESS, "Files are read-only")
+            return protocol.TftpRejection(protocol.ErrorCode.ACCESS, "Files are read-only")
         if request.mode not in ("octet", "netascii"):
-            return TftpRejection(ErrorCode.ILLEGAL, "Unknown mode")
+            return protocol.TftpRejection(protocol.ErrorCode.ILLEGAL, "Unknown mode")
         if name is None:
-            return TftpRejection(ErrorCode.ACCESS, "Invalid file name")
+            return protocol.TftpRejection(protocol.ErrorCode.ACCESS, "Invalid file name")
         try:
             async with asyncio.timeout(FIND_S):
                 found = await self._files.find(peer[0], name)
         except TimeoutError:
-            return TftpRejection(ErrorCode.UNDEFINED, "The file is not available yet")
-        if isinstance(found, TftpRejection) or request.mode == "octet":
+            return protocol.TftpRejection(protocol.ErrorCode.UNDEFINED, "The file is not available yet")
+        if isinstance(found, protocol.TftpRejection) or request.mode == "octet":
             return found
         try:
             if found.size > LARGEST_TEXT_BYTES:
-                return TftpRejection(ErrorCode.ILLEGAL, "Too large for netascii; use octet")
-            return MemoryContent(netascii(found.read(0, found.size)))
+                return protocol.TftpRejection(protocol.ErrorCode.ILLEGAL, "Too large for netascii; use octet")
+            return protocol.MemoryContent(protocol.netascii(found.read(0, found.size)))
         finally:
             found.close()
 
-    async def _send(self, transfer: TftpTransfer, sock: socket.socket) -> None:
+    async def _send(self, transfer: protocol.TftpTransfer, sock: socket.socket) -> None:
         """Run a transfer until it has an outcome."""
-        ended: asyncio.Future[TransferOutcome] = self._loop.create_future()
+        ended: asyncio.Future[protocol.TransferOutcome] = self._loop.create_future()
         timer: asyncio.TimerHandle | None = None
 
         def out(packets: list[bytes]) -> None:
@@ -214,15 +199,15 @@ class TftpServer:
         self._tally.counts[outcome.value] += 1
 
 
-def _read_packet(sock: socket.socket) -> TftpRequest | Ack | ErrorPacket | None:
+def _read_packet(sock: socket.socket) -> protocol.TftpRequest | protocol.Ack | protocol.ErrorPacket | None:
     """Read a packet from a transfer's socket; a closed port of the client counts as its Error packet."""
     try:
         # one packet is enough: a client waits for the answer before it sends the next one
-        return decode(sock.recv(LARGEST_BYTES))
-    except (BlockingIOError, MalformedTftpPacket):
+        return protocol.decode(sock.recv(LARGEST_BYTES))
+    except (BlockingIOError, protocol.MalformedTftpPacket):
         return None
     except OSError as error:
-        return ErrorPacket(ErrorCode.UNDEFINED, str(error))
+        return protocol.ErrorPacket(protocol.ErrorCode.UNDEFINED, str(error))
 
 
 class _Requests(asyncio.DatagramProtocol):
