@@ -40,7 +40,8 @@ from unbounded.machineops.provider import (
     Transient,
     Uncertain,
 )
-from unbounded.machineops.testing import ProviderContract, Subject, Trouble, sharing
+from unbounded.machineops.testing import ProviderContract, Subject, Trouble
+from unbounded.machineops.testing import contract as contract_tests
 
 T = TypeVar("T")
 
@@ -895,7 +896,7 @@ def test_contract_accepts_each_way_to_clean_up_a_replacement(provider: type[SimP
     ],
 )
 def test_the_contract_finds_each_fault(provider: type[SimProvider], test: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "CLOSES_IN_S", 0.02)
+    monkeypatch.setattr(contract_tests, "CLOSES_IN_S", 0.02)
     subject = _subject("beside", provider)
     contract = TestBeside()
     with pytest.raises((AssertionError, Refusal, Transient, pytest.fail.Exception)):

@@ -10,7 +10,7 @@ from typing import Final
 
 from unbounded.api.failures import Failure
 from unbounded.api.operation import MachineOperation
-from unbounded.metalman.power import SETTLE_LIMIT_S, Table
+from unbounded.metalman.power import SETTLE_LIMIT_S, Table, table_rows
 from unbounded.metalman.reasons import BMC_NOT_RESTARTED, POWER_CHANGED
 from unbounded.metalman.redfish.pool import PooledBmc
 from unbounded.metalman.redfish.ports import (
@@ -52,20 +52,16 @@ class BmcResetFact(StrEnum):
     POWER_DIFFERS = "PowerDiffers"
 
 
-def _rows(stage: str, named: dict[BmcResetFact, Step]) -> Table:
-    return {(stage, fact): named.get(fact, Step(stage)) for fact in BmcResetFact}
-
-
 def _table() -> Table:
     request = Step(RESTARTING_BMC, action=RESTART_BMC)
     back = Step(COMPARING_POWER, evidence=SEEN_RESTART)
     here = {BmcResetFact.RUNNING: request, BmcResetFact.SAME: request}
     gone = {BmcResetFact.GONE: Step(WAITING_BMC, evidence=SEEN_GONE), BmcResetFact.RESTARTED: back}
     return {
-        **_rows(READING_BMC, here),
-        **_rows(RESTARTING_BMC, {**here, **gone}),
-        **_rows(WAITING_BMC, {BmcResetFact.RUNNING: back, BmcResetFact.RESTARTED: back}),
-        **_rows(COMPARING_POWER, {BmcResetFact.POWER_AS_BEFORE: Step(COMPLETE)}),
+        **table_rows(READING_BMC, BmcResetFact, here),
+        **table_rows(RESTARTING_BMC, BmcResetFact, {**here, **gone}),
+        **table_rows(WAITING_BMC, BmcResetFact, {BmcResetFact.RUNNING: back, BmcResetFact.RESTARTED: back}),
+        **table_rows(COMPARING_POWER, BmcResetFact, {BmcResetFact.POWER_AS_BEFORE: Step(COMPLETE)}),
     }
 
 

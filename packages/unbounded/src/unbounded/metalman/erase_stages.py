@@ -19,7 +19,7 @@ from unbounded.kube.api import Api, NotFound
 from unbounded.metalman import inspect_stages as inspection
 from unbounded.metalman import reasons
 from unbounded.metalman import replace as netboot
-from unbounded.metalman.power import IS_OFF, IS_ON, SWITCH_OFF
+from unbounded.metalman.power import IS_OFF, IS_ON, SWITCH_OFF, table_rows
 from unbounded.metalman.reasons import NODE_NOT_DRAINED
 from unbounded.metalman.replace import ReplaceFact
 from unbounded.metalman.replace_observation import node_name
@@ -50,7 +50,7 @@ def _erase_rows() -> netboot.Table:
         ReplaceFact.INSTALL_FAILED: _FAILED,
         ReplaceFact.ERASED: Step(inspection.WAITING_INSTALLER_OFF, action=SWITCH_OFF, evidence=SEEN_ERASED),
     }
-    return {(netboot.WAITING_ERASE, fact): named.get(fact, Step(netboot.WAITING_ERASE)) for fact in ReplaceFact}
+    return table_rows(netboot.WAITING_ERASE, ReplaceFact, named)
 
 
 def _table() -> netboot.Table:

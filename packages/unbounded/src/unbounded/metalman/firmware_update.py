@@ -14,7 +14,7 @@ from typing import Final
 from unbounded.api.machine import Machine
 from unbounded.api.machine_status import accept_command
 from unbounded.api.operation import MachineOperation
-from unbounded.metalman.power import Table
+from unbounded.metalman.power import Table, table_rows
 from unbounded.metalman.reasons import TASK_FAILED
 from unbounded.metalman.redfish.pool import PooledBmc
 from unbounded.metalman.redfish.ports import BmcBusy, BmcUnreachable, InstalledFirmware, UpdateState
@@ -56,16 +56,13 @@ class FirmwareFact(StrEnum):
     CHANGED = "Changed"  # the versions differ from those of before
 
 
-def _rows(stage: str, named: dict[FirmwareFact, Step]) -> Table:
-    return {(stage, fact): named.get(fact, Step(stage)) for fact in FirmwareFact}
-
-
 def _table() -> Table:
     update, changed = Step(UPDATING, action=UPDATE), Step(COMPLETE, evidence=SEEN_DONE)
     return {
-        **_rows(READING_FIRMWARE, {FirmwareFact.READY: update}),
-        **_rows(
+        **table_rows(READING_FIRMWARE, FirmwareFact, {FirmwareFact.READY: update}),
+        **table_rows(
             UPDATING,
+            FirmwareFact,
             {
                 FirmwareFact.READY: update,
                 FirmwareFact.DONE: Step(COMPARING, evidence=SEEN_DONE),
@@ -73,8 +70,12 @@ def _table() -> Table:
                 FirmwareFact.CHANGED: changed,
             },
         ),
-        **_rows(COMPARING, {FirmwareFact.READY: Step(WAITING_VERSION), FirmwareFact.CHANGED: changed}),
-        **_rows(WAITING_VERSION, {FirmwareFact.SILENT: Step(COMPARING), FirmwareFact.CHANGED: changed}),
+        **table_rows(
+            COMPARING, FirmwareFact, {FirmwareFact.READY: Step(WAITING_VERSION), FirmwareFact.CHANGED: changed}
+        ),
+        **table_rows(
+            WAITING_VERSION, FirmwareFact, {FirmwareFact.SILENT: Step(COMPARING), FirmwareFact.CHANGED: changed}
+        ),
     }
 
 

@@ -32,6 +32,7 @@ from unbounded.metalman.power import (
     SWITCH_OFF,
     SWITCH_ON,
     WAITING_OFF,
+    table_rows,
 )
 from unbounded.metalman.replace import ReplaceFact
 from unbounded.metalman.replace_stages import (
@@ -76,10 +77,6 @@ _RESCUE_NOT_STARTED: Final = Step(
 )
 
 
-def _rows(stage: str, named: Mapping[ReplaceFact, Step]) -> netboot.Table:
-    return {(stage, fact): named.get(fact, Step(stage)) for fact in ReplaceFact}
-
-
 def _boot_rows() -> netboot.Table:
     """Return the rows of HostReplace up to the loader; a failure leads to the cleanup of this procedure."""
 
@@ -99,14 +96,15 @@ def _boot_rows() -> netboot.Table:
 def _report_rows() -> netboot.Table:
     failures = {fact: replace(step, stage=CLEANING_UP_INSTALLER) for fact, step in netboot.FAILURES.items()}
     reported = {ReplaceFact.REPORTED: Step(WAITING_INSTALLER_OFF, action=SWITCH_OFF, evidence=SEEN_REPORT)}
-    return _rows(netboot.WAITING_REPORT, {**reported, **failures})
+    return table_rows(netboot.WAITING_REPORT, ReplaceFact, {**reported, **failures})
 
 
 def _off_rows(off_stage: str, restoring: str) -> netboot.Table:
     """Return the rows of a stage in which the host, which may run the installer, goes off."""
     switch_off, is_off = Step(off_stage, action=SWITCH_OFF), Step(restoring, evidence=SEEN_OFF)
-    return _rows(
+    return table_rows(
         off_stage,
+        ReplaceFact,
         {
             ReplaceFact.ON: switch_off,
             ReplaceFact.ON_ARMED: switch_off,
@@ -127,7 +125,7 @@ def _restoring_rows(restoring: str, end: Step) -> netboot.Table:
         ReplaceFact.ON_AS_BEFORE: end,
         ReplaceFact.OFF_AS_BEFORE: end,
     }
-    return _rows(restoring, rows)
+    return table_rows(restoring, ReplaceFact, rows)
 
 
 def _restoring_stage(cleanup_stage: str | None, dwell_s: float = CONFIRM_S) -> Stage:
@@ -242,10 +240,16 @@ def _rescue_table() -> netboot.Table:
     is_off = {ReplaceFact.OFF: off, ReplaceFact.OFF_ARMED: off}
     return {
         **TABLE,
-        **_rows(netboot.WAITING_REPORT, {ReplaceFact.RESCUED: started, ReplaceFact.LEFT: started, **failures}),
-        **_rows(netboot.RESCUING, {ReplaceFact.LEFT: replace(_END_RESCUE, evidence=SEEN_LEFT), **failures}),
-        **_rows(ENDING_RESCUE, is_off),
-        **_rows(SHUTTING_DOWN_RESCUE, {**is_off, ReplaceFact.ON: shut_down, ReplaceFact.ON_ARMED: shut_down}),
+        **table_rows(
+            netboot.WAITING_REPORT, ReplaceFact, {ReplaceFact.RESCUED: started, ReplaceFact.LEFT: started, **failures}
+        ),
+        **table_rows(
+            netboot.RESCUING, ReplaceFact, {ReplaceFact.LEFT: replace(_END_RESCUE, evidence=SEEN_LEFT), **failures}
+        ),
+        **table_rows(ENDING_RESCUE, ReplaceFact, is_off),
+        **table_rows(
+            SHUTTING_DOWN_RESCUE, ReplaceFact, {**is_off, ReplaceFact.ON: shut_down, ReplaceFact.ON_ARMED: shut_down}
+        ),
     }
 
 

@@ -25,7 +25,7 @@ from unbounded.api.operation import MachineOperation
 from unbounded.kube.api import Api, Forbidden, InvalidObject
 from unbounded.kube.logs import Log
 from unbounded.metalman.access import BmcAccess, next_key, redfish_of
-from unbounded.metalman.power import SETTLE_LIMIT_S, Table
+from unbounded.metalman.power import SETTLE_LIMIT_S, Table, table_rows
 from unbounded.metalman.reasons import (
     CREDENTIALS_MISSING,
     CREDENTIALS_READ_ONLY,
@@ -81,16 +81,13 @@ class RotationFact(StrEnum):
     OPEN = "Open"  # not observed: whether the BMC has the next one, another operation finds out
 
 
-def _rows(stage: str, named: dict[RotationFact, Step]) -> Table:
-    return {(stage, fact): named.get(fact, Step(stage)) for fact in RotationFact}
-
-
 def _table() -> Table:
     store, opens = Step(STORING, action=STORE), Step(PROMOTING, action=PROMOTE, evidence=SEEN_LOGIN)
     kept = Step(DISCARDING, fail=NEW_PASSWORD_REFUSED, evidence=SEEN_KEPT)
     return {
-        **_rows(
+        **table_rows(
             READING_ACCOUNT,
+            RotationFact,
             {
                 RotationFact.SINGLE: store,
                 RotationFact.PRESENT_OPENS: store,
@@ -98,16 +95,18 @@ def _table() -> Table:
                 RotationFact.NEXT_OPENS: Step(READING_ACCOUNT, action=PROMOTE),
             },
         ),
-        **_rows(
+        **table_rows(
             STORING,
+            RotationFact,
             {
                 RotationFact.SINGLE: store,
                 RotationFact.PRESENT_OPENS: Step(SETTING, action=SET, evidence=SEEN_STORED),
                 RotationFact.NEXT_OPENS: opens,
             },
         ),
-        **_rows(
+        **table_rows(
             SETTING,
+            RotationFact,
             {
                 RotationFact.PRESENT_OPENS: Step(SETTING, action=SET),
                 RotationFact.NEXT_OPENS: opens,
@@ -116,15 +115,17 @@ def _table() -> Table:
                 ),
             },
         ),
-        **_rows(
+        **table_rows(
             PROMOTING,
+            RotationFact,
             {
                 RotationFact.NEXT_OPENS: Step(PROMOTING, action=PROMOTE),
                 RotationFact.SINGLE: Step(COMPLETE, evidence=SEEN_USED),
             },
         ),
-        **_rows(
+        **table_rows(
             DISCARDING,
+            RotationFact,
             {
                 RotationFact.REFUSED: Step(DISCARDING, action=DISCARD),
                 RotationFact.SINGLE: Step(DISCARDING, fail=NEW_PASSWORD_REFUSED, evidence=SEEN_DISCARDED),

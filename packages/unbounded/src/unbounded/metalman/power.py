@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from unbounded.api.conditions import ConditionReason, ConditionStatus, ConditionType
 from unbounded.api.operation import MachineOperation, OperationKind
@@ -85,6 +85,12 @@ EFFECTS: Final[Mapping[str, tuple[str, BmcPowerFact]]] = {
 """The action whose effect a stage waits for, and the fact that shows it."""
 
 Table = Mapping[tuple[str, StrEnum], Step]
+F = TypeVar("F", bound=StrEnum)
+
+
+def table_rows(stage: str, facts: type[F], named: Mapping[F, Step]) -> Table:
+    """Return the rows of a stage; it stays for each fact that is not named."""
+    return {(stage, fact): named.get(fact, Step(stage)) for fact in facts}
 
 
 def _off_step(*, force: bool) -> Step:

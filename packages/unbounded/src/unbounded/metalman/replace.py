@@ -30,6 +30,7 @@ from unbounded.metalman.power import (
     WAITING_OFF_AGAIN,
     WAITING_ON,
     WAITING_ON_AGAIN,
+    table_rows,
 )
 from unbounded.operations.reasons import OUTCOME_UNKNOWN
 from unbounded.workflow.procedure import CANCELLED, COMPLETE, Repeat, Step
@@ -250,7 +251,7 @@ Table = Mapping[tuple[str, StrEnum], Step]
 def _rows(stage: str, *steps: Mapping[ReplaceFact, Step]) -> Table:
     """Return the rows of a stage: unnamed facts stay in it, and later mappings override earlier ones."""
     named = {fact: step for some in steps for fact, step in some.items()}
-    return {(stage, fact): named.get(fact, Step(stage)) for fact in ReplaceFact}
+    return table_rows(stage, ReplaceFact, named)
 
 
 def _power(
