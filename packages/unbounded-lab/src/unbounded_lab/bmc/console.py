@@ -64,7 +64,9 @@ class BmcConsoles:
         self.received: dict[str, bytes] = {}
         self.open: Counter[str] = Counter()
         self.sent = 0  # bytes of floods
+        self.hanging = asyncio.Event()  # a request waits for ever
         self.opened: list[str] = []  # the way of each session: ssh or websocket
+        self._viewers: dict[str, set[Send]] = {}  # of open sessions, by the name of the system
 
     async def follow_dials(self, *, is_open: bool) -> None:
         """Serve SSH while the dials require it."""
@@ -84,6 +86,11 @@ class BmcConsoles:
                 allow_scp=False,
             )
             self._bmc.ssh_port = self._ssh.get_port()
+
+    async def show(self, data: bytes, name: str = "1") -> None:
+        """Let the host of a system print something; all open sessions get it."""
+        for send_output in tuple(self._viewers.get(name, ())):
+            await send_output(data)
 
     async def close(self) -> None:
         """Stop the SSH server, and abort its connections."""
@@ -107,6 +114,9 @@ class BmcConsoles:
             self._admit(BmcRequest(http.method, http.path, headers, b""), system)
         except RedfishProblem as problem:
             return await send(http, problem.reply())
+        if self._bmc.dials.console_output == "hangs":
+            self.hanging.set()
+            await asyncio.Event().wait()
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, compress=False)
         await socket.prepare(http)
 
@@ -154,6 +164,7 @@ class BmcConsoles:
         """Serve one session until either side ends it."""
         self.open[system.name] += 1
         self.opened.append(way)
+        self._viewers.setdefault(system.name, set()).add(sent)
         works: list[Any] = [self._type(system, receive, sent)]
         if self._bmc.dials.console_output == "flood":
             works.append(self._flood(sent))
@@ -162,6 +173,7 @@ class BmcConsoles:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.open[system.name] -= 1
+            self._viewers[system.name].discard(sent)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

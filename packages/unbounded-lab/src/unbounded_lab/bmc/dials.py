@@ -122,7 +122,8 @@ class BmcDials:
 
     # Serial console
     console: Literal["absent", "disabled", "websocket", "ssh", "both"] = "absent"
-    console_output: Literal["echo", "flood", "silent"] = "echo"
+    console_output: Literal["echo", "flood", "silent", "hangs"] = "echo"
+    # hangs: a request for a web socket gets no answer
     console_drops_after: int | None = None  # the BMC closes a console after this many bytes of input
     console_sessions: int = 1  # of each system, at once
     console_denied: bool = False  # the account has no right to consoles
