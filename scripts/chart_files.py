@@ -33,6 +33,7 @@ FOLDER: Final = "deploy/chart"
 SOURCES: Final = ROOT / "scripts" / "chart"
 SITE, PROVIDER, INTERFACE, RELAYS = "xsitex", "xproviderx", "xinterfacex", "xrelaysx"
 MEDIA_SECRET, MEDIA_URL = "xmediasecretx", "xmediaurlx"
+KEEP_CONSOLE: Final = "--keep-console-output=false"
 VALUES: Final = {"machina": "machina", MACHINE_OPS: "machineOps", "metalman": "metalman"}  # keys of values.yaml
 IMAGE, RESOURCES, PULL, CONFIG_MAP = "ximagex", "xresourcesx", "xpullx", "xconfigmapx"
 KEEP: Final = "helm.sh/resource-policy: keep\n"
@@ -145,7 +146,12 @@ def _metalman() -> str:
         return _written(
             workloads.metalman_objects(
                 MetalmanWorkload(
-                    IMAGE, site, INTERFACE, (RELAYS,), (f"--media-url={MEDIA_URL}",), media_secret=MEDIA_SECRET
+                    IMAGE,
+                    site,
+                    INTERFACE,
+                    (RELAYS,),
+                    (f"--media-url={MEDIA_URL}", KEEP_CONSOLE),
+                    media_secret=MEDIA_SECRET,
                 )
             ),
             "metalman",
@@ -178,6 +184,10 @@ def _scoped(text: str) -> str:
     text = text.replace(f"--dhcp-interface={INTERFACE}", either).replace(f"- --dhcp-relay={RELAYS}", some)
     url = "{{- with .mediaURL }}\n        - --media-url={{ . }}\n        {{- end }}"
     text = text.replace(f"- --media-url={MEDIA_URL}", url)
+    keep = (
+        '{{- if eq (toString .keepConsoleOutput) "false" }}\n        - --keep-console-output=false\n        {{- end }}'
+    )
+    text = text.replace(f"- {KEEP_CONSOLE}", keep)
     for lines in (
         r"( +)- --media-certificate=.*\n.*\n",
         r"( +)- name: media\n.*mountPath.*\n.*\n",

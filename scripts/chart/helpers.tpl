@@ -63,6 +63,9 @@ metalman.sites[{{ $i }}]: {{ if $one.site }}site {{ $site }}{{ else }}a site {{ 
 {{- if and $one.mediaURL (not $one.mediaSecret) }}
 metalman.sites[{{ $i }}]: mediaURL needs mediaSecret
 {{- end -}}
+{{- if and (eq ($one.dhcpMode | default "") "none") (or $one.interface $one.relays) }}
+metalman.sites[{{ $i }}]: dhcpMode none excludes interface and relays, which are for DHCP: omit them, or dhcpMode
+{{- end -}}
 {{- $before = append $before $site -}}
 {{- end -}}
 {{- end -}}

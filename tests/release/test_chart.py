@@ -164,6 +164,14 @@ def test_values_change_what_they_name_alone(tmp_path: Path) -> None:
             assert body["metadata"].get("annotations", {})["helm.sh/resource-policy"] == "keep"
 
 
+@pytest.mark.parametrize("keeps", [None, True, False])
+def test_recordings_of_consoles_are_turned_off_by_a_value(keeps: bool | None, tmp_path: Path) -> None:
+    site: Raw = {} if keeps is None else {"keepConsoleOutput": keeps}
+    rendered = objects(helm(HERE | {"metalman": {"sites": [site]}}, tmp_path))
+    (container,) = rendered[("Deployment", "metalman-controller")]["spec"]["template"]["spec"]["containers"]
+    assert ("--keep-console-output=false" in container["args"]) is (keeps is False)
+
+
 def test_machines_and_secrets_outlive_a_release(tmp_path: Path) -> None:
     """`helm uninstall` on a real cluster took the namespace with the SSH keys and credentials of all Machines."""
     rendered = objects(helm({"imageRegistry": REGISTRY}, tmp_path))
@@ -197,6 +205,15 @@ def test_machines_and_secrets_outlive_a_release(tmp_path: Path) -> None:
             {"metalman": {"sites": [{}, {"interface": "eth0"}]}},
             "metalman.sites[1]: a site without a name is there twice",
         ),
+        (
+            {"metalman": {"sites": [{"dhcpMode": "none", "interface": "eth0"}]}},
+            "metalman.sites[0]: dhcpMode none excludes interface and relays",
+        ),
+        (
+            {"metalman": {"sites": [{"dhcpMode": "none"}, {"site": "a", "dhcpMode": "none", "relays": ["10.0.0.1"]}]}},
+            "metalman.sites[1]: dhcpMode none excludes interface and relays",
+        ),
+        ({"metalman": {"sites": [{"keepConsoleOutput": "no"}]}}, "metalman/sites/0/keepConsoleOutput"),
         ({"machina": {"resources": {"limit": {}}}}, "machina/resources"),
         ({"machineOps": {"deployments": [{"provider": "a/b"}]}}, "machineOps/deployments/0/provider"),
         (

@@ -177,6 +177,20 @@ def test_up_defaults_to_loopback_and_few_logs() -> None:
     assert _up(UNBOUNDED_LOG_LEVEL="error").log_level == "error"
 
 
+def test_up_passes_the_settings_of_serial_consoles_to_metalman() -> None:
+    metalman = _up("--serial-console-address", "192.0.2.1:8884", "--keep-console-output", "false").metalman
+    assert (metalman.serial_consoles, metalman.keeps_console_output) == (Address("192.0.2.1", 8884), False)
+    assert _up("--serial-console-address", "").metalman.serial_consoles is None
+    assert _up().metalman == MetalmanSettings(site=None, netboots=False)
+
+
+@pytest.mark.parametrize("text", ["192.0.2.1", "host:1", "127.0.0.1:99999"])
+def test_up_rejects_a_malformed_address_of_serial_consoles(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _up("--serial-console-address", text)
+    assert f"--serial-console-address: {text!r} is not ADDRESS:PORT, such as 127.0.0.1:0" in capsys.readouterr().err
+
+
 def _machina(*arguments: str, **environ: str) -> tuple[ProcessSettings, MachinaSettings, list[str]]:
     parser = argparse.ArgumentParser()
     machina_settings.add_arguments(parser, environ)

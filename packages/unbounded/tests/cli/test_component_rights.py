@@ -51,6 +51,7 @@ _OWNER: Final = "a cluster asks for it of who owns what it makes (OwnerReference
 _JOINS: Final = "tests/machina/test_approval.py"
 _KEY: Final = "tests/machina/test_release_key.py: the key of releases"
 _FIRST: Final = "tests/cli/test_netboot.py: proxy and authorities of what is installed"
+_CONSOLES: Final = "tests/metalman/test_serial_server.py: users of serial consoles"
 _BOOTS: Final = "tests/cli/test_netboot_tpm.py"
 _TWICE: Final = "tests/kube/test_events.py: the second time that the same is told"
 # Component, namespace, resource and verb, and where that is used.
@@ -98,6 +99,9 @@ ELSEWHERE: Final[Mapping[tuple[str, str, str, str], str]] = {
         "get",
     ): "tests/metalman/netboot/test_site.py: user-data",
     ("metalman", "unbounded-kube", "secrets", "create"): "tests/cli/test_rights.py: its own key",
+    ("metalman", "unbounded-kube", "secrets", "delete"): "tests/metalman/test_boot_recording.py: kept console output",
+    ("metalman", "", "certificatesigningrequests", "get"): _CONSOLES,
+    ("metalman", "", "subjectaccessreviews", "create"): _CONSOLES,
 }
 
 

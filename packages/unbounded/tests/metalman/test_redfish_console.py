@@ -16,9 +16,18 @@ import pytest
 from tests.metalman.conftest import SHORT
 from tests.support.ssh.sshd import fingerprint_of, keygen, missing, sshd_program
 from unbounded.api.failures import Failure, Rejected
-from unbounded.metalman.redfish.console import ConsoleOffers, SshOffer, WebSocketOffer, console_offers
+from unbounded.metalman.redfish.documents import console_offers
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import BmcAccount, BmcBusy, BmcUnreachable, SerialConsole, Unsupported
+from unbounded.metalman.redfish.ports import (
+    BmcAccount,
+    BmcBusy,
+    BmcUnreachable,
+    ConsoleOffers,
+    SerialConsole,
+    SshOffer,
+    Unsupported,
+    WebSocketOffer,
+)
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc
 
@@ -321,6 +330,27 @@ async def write_until_it_fails(console: SerialConsole) -> None:
     for _ in range(100):
         await console.write(b"x" * 1000)
         await asyncio.sleep(0.01)
+
+
+async def test_a_console_without_an_answer_does_not_delay_other_calls() -> None:
+    dials = BmcDials(console="websocket", console_output="hangs")
+    async with LabBmc(dials=dials) as bmc, BmcPool(SHORT) as pool:
+        system = pool.bmc(account(bmc))
+
+        async def opens() -> None:
+            async with system.console(None, Pins().trust):
+                pass
+
+        await system.system()
+        for _ in range(4):  # more than the silences after which no call is made
+            opening = asyncio.create_task(opens())
+            await bmc.consoles.hanging.wait()
+            bmc.consoles.hanging.clear()
+            async with asyncio.timeout(SHORT.call_s / 2):
+                await system.system()
+            with pytest.raises(BmcUnreachable, match="no answer to the request for a web socket in time"):
+                await opening
+        await system.system()
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -4,52 +4,26 @@ own account, and lab BMCs.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import io
 import os
-import pty
 import re
-import termios
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 import pytest
 
-from tests.apiserver.support import Client
-from tests.cli.deployed import deployed
+from tests.metalman.support.serial import LEASES, LIMIT_S, OURS, PROMPT, RBAC, SerialWorld, serial_world
 from tests.support.waiting import eventually
-from unbounded.api.machine import MACHINES
-from unbounded.cli.plugin import parsing
-from unbounded.cli.plugin.command import CliInvocation
-from unbounded.cli.plugin.main import run_command
-from unbounded.cli.plugin.parsing import commands
-from unbounded.cli.servers import component_runtime
-from unbounded.kube.cache import Cache
-from unbounded.kube.client import HttpApi
-from unbounded.kube.config import from_kubeconfig
-from unbounded.kube.metrics import ControllerMetrics
-from unbounded.kube.process import Runtime, running_caches
-from unbounded.metalman import controller as metalman
-from unbounded.metalman.access import BmcAccess
-from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.serial_server import SerialLimits, SerialServer
-from unbounded.metalman.settings import SERIAL_ADDRESS, MetalmanSettings
-from unbounded_apiserver.server import ApiServer
+from unbounded.api.core import LEASES as CORE_LEASES
+from unbounded.api.names import NAMESPACE
+from unbounded.kube.api import Forbidden
+from unbounded.metalman.serial_server import SerialLimits
 from unbounded_lab.bmc.dials import BmcDials
-from unbounded_lab.bmc.local import LabBmc
-from unbounded_lab.machines import machines, secret
 
 pytestmark = pytest.mark.slow
 
-LIMIT_S: Final = 60.0
-OURS: Final = "/apis/unbounded-cloud.io/v1alpha3"
-RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
-LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/unbounded-kube/leases"
-PROMPT: Final = "lab-01 login: "
 USER_RULES: Final = [
     {"apiGroups": ["unbounded-cloud.io"], "resources": ["machines"], "verbs": ["get"]},
     {"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"], "verbs": ["create"]},
@@ -62,116 +36,13 @@ CONSOLE_RULE: Final = {
     "verbs": ["serial"],
 }
 
-
-class Terminal:
-    """The command on a terminal of its own, beside the test."""
-
-    def __init__(self, server: ApiServer, *words: str) -> None:
-        self.master, slave = pty.openpty()
-        self._slave = slave
-        self.stdin = os.fdopen(slave, "r")
-        self.out, self.err = io.StringIO(), io.StringIO()
-        command, args = parsing.parse(commands(), ["machine", "serial", *words], program="kubectl unbounded", others={})
-        environ = {"KUBECONFIG": str(server.kubeconfig_path)}
-        invocation = CliInvocation(args, environ, self.out, self.err, self.stdin, colour=False, terminal=False)
-        self.before = termios.tcgetattr(self._slave)
-        self.task = asyncio.create_task(run_command(command, invocation))
-
-    def type(self, text: str) -> None:
-        os.write(self.master, text.encode())
-
-    async def prints(self, text: str, *, times: int = 1) -> None:
-        async def printed() -> bool:
-            assert not self.task.done(), self.err.getvalue()
-            return (self.out.getvalue() + self.err.getvalue()).count(text) >= times
-
-        await eventually(printed, within_s=LIMIT_S)
-
-    async def ended(self) -> tuple[int, str]:
-        """Return the exit status and the messages."""
-        async with asyncio.timeout(LIMIT_S):
-            status = await self.task
-        assert termios.tcgetattr(self._slave) == self.before
-        self.close()
-        return status, self.err.getvalue()
-
-    def close(self) -> None:
-        self.stdin.close()
-        os.close(self.master)
-
-
-async def consoles(runtime: Runtime, limits: SerialLimits, environ: Mapping[str, str]) -> None:
-    """Run the server of serial consoles with other limits than metalman's, or in an environment as of a Pod."""
-    machines = Cache(runtime.api, MACHINES)
-    async with running_caches(runtime, machines), BmcPool() as pool:
-        access = BmcAccess(runtime.api, pool)
-        server = SerialServer(
-            runtime, machines, access, pool, site=None, address=SERIAL_ADDRESS, limits=limits, environ=environ
-        )
-        await server.run()
-
-
-class World:
-    """An API server, a BMC with its Machine, and metalman, which can be restarted."""
-
-    def __init__(self, server: ApiServer, admin: Client, api: HttpApi, bmc: LabBmc) -> None:
-        self.server, self.admin, self.bmc = server, admin, bmc
-        self._api = api
-
-    @asynccontextmanager
-    async def metalman(self, limits: SerialLimits | None = None, **environ: str) -> AsyncIterator[None]:
-        """Run metalman with the rights of its account until the block is left; with limits, only its consoles."""
-        settings = MetalmanSettings(site=None, power_reads_per_s=0, events=False)
-        async with component_runtime("metalman", self._api, metrics=ControllerMetrics()) as runtime:
-            assert runtime.events is not None
-            async with asyncio.TaskGroup() as group:
-                work = metalman.run(runtime, settings) if limits is None else consoles(runtime, limits, environ)
-                tasks = [group.create_task(work), group.create_task(runtime.events.run())]
-                try:
-                    yield
-                finally:
-                    for task in tasks:
-                        task.cancel()
-
-    async def published(self, *, other_than: str = "") -> str:
-        """Return the published address of the server, once there is one."""
-
-        async def there() -> Any:
-            answer = await self.admin.ask("GET", f"{LEASES}/serial-console")
-            if answer.status != 200:
-                return None
-            url = answer.json()["metadata"]["annotations"]["unbounded-cloud.io/serial-console-url"]
-            return url if url != other_than else None
-
-        return str(await eventually(there, within_s=LIMIT_S))
-
-    async def grant(self, user: str, *rules: dict[str, Any]) -> None:
-        meta = {"metadata": {"name": f"console-of-{user}"}}
-        await self.admin.create(f"{RBAC}/clusterroles", {**meta, "rules": list(rules)})
-        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"console-of-{user}"}
-        await self.admin.create(f"{RBAC}/clusterrolebindings", {**meta, "roleRef": role, "subjects": [subject]})
-
-    def serial(self, *words: str) -> Terminal:
-        return Terminal(self.server, "lab-01", *words)
-
-
-Made = Callable[..., contextlib.AbstractAsyncContextManager[World]]
+Made = Callable[..., contextlib.AbstractAsyncContextManager[SerialWorld]]
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Made:
-    @asynccontextmanager
-    async def made(dials: BmcDials | None = None) -> AsyncIterator[World]:
-        async with (
-            deployed(tmp_path) as (server, admin),
-            HttpApi(from_kubeconfig(server.kubeconfig_path)) as api,
-            LabBmc(dials=dials or BmcDials(console="both")) as bmc,
-        ):
-            await admin.create("/api/v1/namespaces/unbounded-kube/secrets", secret(bmc))
-            (machine,) = machines(bmc)
-            await admin.create(f"{OURS}/machines", machine)
-            yield World(server, admin, api, bmc)
+    def made(dials: BmcDials | None = None) -> contextlib.AbstractAsyncContextManager[SerialWorld]:
+        return serial_world(tmp_path, dials or BmcDials(console="both"))
 
     return made
 
@@ -268,7 +139,7 @@ async def test_the_user_leaves_a_console_that_floods(world: Made) -> None:
         await eventually(lambda: closed(here), within_s=LIMIT_S)
 
 
-async def closed(here: World) -> bool:
+async def closed(here: SerialWorld) -> bool:
     return here.bmc.consoles.open.total() == 0
 
 
@@ -361,3 +232,33 @@ async def test_without_metalman_the_error_names_the_lease(world: Made) -> None:
         status, messages = await here.serial().ended()
         assert status == 1
         assert "no metalman serves serial consoles for site 'lab': Lease serial-console-lab" in messages
+
+
+@pytest.mark.parametrize(
+    ("url", "certificate"),
+    [("https://127.0.0.1:99999", "0" * 64), ("https://127.0.0.1", "0" * 64), ("https://127.0.0.1:1", "no digest")],
+)
+async def test_a_malformed_address_of_the_server_is_an_error(world: Made, url: str, certificate: str) -> None:
+    async with world() as here:
+        notes = {
+            "unbounded-cloud.io/serial-console-url": url,
+            "unbounded-cloud.io/serial-console-certificate": certificate,
+        }
+        await here.admin.create(LEASES, {"metadata": {"name": "serial-console-lab", "annotations": notes}, "spec": {}})
+        status, messages = await here.serial().ended()
+        assert status == 1
+        assert "error: Lease serial-console-lab in unbounded-kube names no server of serial consoles" in messages
+
+
+async def test_another_controller_cannot_lead_users_to_another_server(world: Made) -> None:
+    notes = {"unbounded-cloud.io/serial-console-url": "https://192.0.2.1:1"}
+    lease = {"metadata": {"name": "serial-console", "annotations": notes}, "spec": {}}
+    async with world() as here, here.account("machine-ops-controller") as other:
+        with pytest.raises(Forbidden, match="only who may serve-serial"):
+            await other.create(CORE_LEASES, lease, namespace=NAMESPACE)
+        async with here.metalman():
+            url = await here.published()
+            with pytest.raises(Forbidden, match="only who may serve-serial"):
+                await other.patch(CORE_LEASES, "serial-console", {"metadata": lease["metadata"]}, namespace=NAMESPACE)
+            assert await here.published() == url
+        await other.create(CORE_LEASES, {"metadata": {"name": "another"}, "spec": {}}, namespace=NAMESPACE)

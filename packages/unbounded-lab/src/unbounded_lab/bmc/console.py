@@ -88,7 +88,9 @@ class BmcConsoles:
             self._bmc.ssh_port = self._ssh.get_port()
 
     async def show(self, data: bytes, name: str = "1") -> None:
-        """Let the host of a system print something; all open sessions get it."""
+        """Let the host of a system print something after its prompt, once a session is open; all of them get it."""
+        while not self._viewers.get(name):  # noqa: ASYNC110  # for tests
+            await asyncio.sleep(0.01)
         for send_output in tuple(self._viewers.get(name, ())):
             await send_output(data)
 
@@ -164,7 +166,6 @@ class BmcConsoles:
         """Serve one session until either side ends it."""
         self.open[system.name] += 1
         self.opened.append(way)
-        self._viewers.setdefault(system.name, set()).add(sent)
         works: list[Any] = [self._type(system, receive, sent)]
         if self._bmc.dials.console_output == "flood":
             works.append(self._flood(sent))
@@ -173,7 +174,7 @@ class BmcConsoles:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.open[system.name] -= 1
-            self._viewers[system.name].discard(sent)
+            self._viewers.get(system.name, set()).discard(sent)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -183,6 +184,7 @@ class BmcConsoles:
         prompt = f"\r\n{self._bmc.identity.name} login: ".encode()
         if dials.console_output == "echo":
             await sent(prompt)
+        self._viewers.setdefault(system.name, set()).add(sent)
         while data := await receive():
             self.received[system.name] = self.received.get(system.name, b"") + data
             got += len(data)

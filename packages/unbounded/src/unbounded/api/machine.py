@@ -287,6 +287,14 @@ class NetbootStatus(ApiStruct, frozen=True, kw_only=True):
     ] = None
 
 
+class ConsoleOutput(ApiStruct, frozen=True, kw_only=True):
+    """Output of the serial console that metalman has kept, without the secrets that it recognizes."""
+
+    secret: Annotated[ObjectName, Field("Name of the Secret with the output, in namespace unbounded-kube.")]
+    operation: Annotated[str, Field("Name of the operation that has failed.", max_length=253)]
+    at: Annotated[Time, Field("Time at which the output was stored.")]
+
+
 class AgentStatus(ApiStruct, frozen=True, kw_only=True):
     """The versions and the state of the host, as its agent reports them."""
 
@@ -394,6 +402,9 @@ class MachineStatus(ApiStruct, frozen=True, kw_only=True):
     tpm: Annotated[TPMStatus | None, Field("Facts about the TPM.")] = None
     netboot: Annotated[
         NetbootStatus | None, Field("Last requested network boot, as metalman's servers observed it.")
+    ] = None
+    console_output: Annotated[
+        ConsoleOutput | None, Field("Last console output of the last boot that failed, where the BMC offers a console.")
     ] = None
     target_disk: Annotated[
         str | None,

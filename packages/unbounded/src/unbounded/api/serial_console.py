@@ -4,6 +4,8 @@ metalman publishes the address and the certificate of its server in a Lease. The
 CertificateSigningRequest for a key that it has just generated, and the API server records its user there. Nobody signs
 that request. The caller then signs metalman's challenge with the key, so that metalman knows the user without seeing a
 credential of the cluster.
+
+The output of a boot that failed is in a Secret, which the caller reads itself.
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ ANNOTATION_POD: Final = "unbounded-cloud.io/serial-console-pod"  # absent where 
 ANNOTATION_HOST: Final = "unbounded-cloud.io/serial-console-host"  # that it listens on
 REQUEST_LIFE_S: Final = 300.0  # a request is accepted for so long after its creation
 PATH: Final = "/serial/"  # the name of the Machine follows
+# type of the Secret with the output of a boot that failed
+CONSOLE_SECRET_TYPE: Final = "unbounded-cloud.io/console-output"  # noqa: S105
+CONSOLE_KEY: Final = "console.log"  # in that Secret
+ANNOTATION_OPERATION: Final = "unbounded-cloud.io/operation"  # on that Secret: the operation that has failed
 
 
 class SerialChallenge(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +50,11 @@ class SerialNotice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     read_only: bool = False
     end: str = ""
     is_failure: bool = False
+
+
+def show_kept_command(machine: str) -> str:
+    """Return the command that prints the kept output of a Machine's console."""
+    return f"kubectl unbounded machine serial {machine} --last-failed"
 
 
 def signed_text(challenge: SerialChallenge, certificate: str, machine: str) -> bytes:

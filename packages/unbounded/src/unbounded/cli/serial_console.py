@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from unbounded.api.core import CERTIFICATE_REQUESTS, LEASES, Lease
+from unbounded.api.core import CERTIFICATE_REQUESTS, LEASES, SECRETS, Lease
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import NAMESPACE
 from unbounded.api.serial_console import (
@@ -34,6 +34,8 @@ from unbounded.api.serial_console import (
     ANNOTATION_HOST,
     ANNOTATION_POD,
     ANNOTATION_URL,
+    CONSOLE_KEY,
+    CONSOLE_SECRET_TYPE,
     LEASE,
     PATH,
     SIGNER,
@@ -98,22 +100,48 @@ class PublishedServer:
 async def run(session: CommandSession) -> int:
     invocation = session.invocation
     machine = await session.api.get(MACHINES, invocation.args.name)
+    if invocation.args.last_failed:
+        return await _show_kept(session, machine)
     server = await find_server(session, machine)
     async with _way_to(server, invocation) as url, _connected(url, server, machine) as connection:
         notice = await _open(session, connection, server, machine)
         return await _converse(invocation, connection, machine.name, notice)
 
 
+async def _show_kept(session: CommandSession, machine: Machine) -> int:
+    """Print the console output of the last boot that failed."""
+    kept, invocation = machine.status.console_output, session.invocation
+    if kept is None:
+        raise CliError(
+            f"no console output of Machine {machine.name} is kept: no boot failed while metalman recorded its console"
+        )
+    try:
+        secret = await session.api.get(SECRETS, kept.secret, namespace=NAMESPACE)
+    except NotFound:
+        raise CliError(f"Secret {NAMESPACE}/{kept.secret} with the console output does not exist any more") from None
+    if secret.type != CONSOLE_SECRET_TYPE:
+        raise CliError(f"Secret {NAMESPACE}/{kept.secret} has no console output: it is of type {secret.type}")
+    print(f"console output of {machine.name} until {kept.operation} failed, at {kept.at}", file=invocation.err)
+    invocation.out.write((secret.value(CONSOLE_KEY) or b"").decode(errors="replace").rstrip("\n") + "\n")
+    return DONE
+
+
 async def find_server(session: CommandSession, machine: Machine) -> PublishedServer:
     """Return the server for a Machine: that of the metalman of its site, or of one that serves all sites.
 
     Raises:
-        CliError: none is published.
+        CliError: none is published, or what is published is malformed.
     """
     for name in dict.fromkeys((lease_name(LEASE, machine.site or ""), lease_name(LEASE))):
         with suppress(NotFound):
-            if (found := published_server(await session.api.get(LEASES, name, namespace=NAMESPACE))) is not None:
+            lease = await session.api.get(LEASES, name, namespace=NAMESPACE)
+            if (found := published_server(lease)) is not None:
                 return found
+            raise CliError(
+                f"Lease {name} in {NAMESPACE} names no server of serial consoles: its annotation {ANNOTATION_URL} is "
+                "not https://ADDRESS:PORT, or that of the certificate is not a SHA-256",
+                next_step="metalman writes it when it starts, unless --serial-console-address is empty",
+            )
     raise CliError(
         f"no metalman serves serial consoles for site {machine.site or ''!r}: Lease "
         f"{lease_name(LEASE, machine.site or '')} in {NAMESPACE} does not exist",
@@ -124,7 +152,11 @@ async def find_server(session: CommandSession, machine: Machine) -> PublishedSer
 def published_server(lease: Lease) -> PublishedServer | None:
     found = lease.metadata.annotations or {}
     url, certificate = found.get(ANNOTATION_URL, ""), found.get(ANNOTATION_CERTIFICATE, "")
-    if not url.startswith("https://") or re.fullmatch("[0-9a-f]{64}", certificate) is None:
+    try:
+        is_complete = url.startswith("https://") and bool(urlsplit(url).port)
+    except ValueError:  # a port that is none
+        is_complete = False
+    if not is_complete or re.fullmatch("[0-9a-f]{64}", certificate) is None:
         return None
     return PublishedServer(url, certificate, found.get(ANNOTATION_POD, ""), found.get(ANNOTATION_HOST, ""))
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from unbounded.cli.pxe import add_pxe_arguments, netboot_of
-from unbounded.kube.settings import add_log_arguments, endpoint_url, flag_parser, parse_port
+from unbounded.kube.settings import Address, add_log_arguments, endpoint_url, flag_parser, parse_bool, parse_port
 from unbounded.machina.settings import ProvisioningSettings as MachineSettings
 from unbounded.machina.settings import add_host_arguments, host_settings_of
-from unbounded.metalman.settings import NetbootSettings
+from unbounded.metalman.flags import serial_address
+from unbounded.metalman.settings import SERIAL_ADDRESS, MetalmanSettings, NetbootSettings
 
 LAB_LIMIT: Final = 1000
 LAB_IDENTITY_FILE: Final = "lab.json"  # in the data directory
@@ -65,6 +66,7 @@ class UpSettings:
         lab_cloud: the simulated cloud of these machines; empty for machines with BMCs.
         once: end after the first operation.
         netboot: network boot; None for none.
+        serial_consoles, keeps_console_output: see MetalmanSettings.
         machines: settings for hosts that are set up over SSH.
     """
 
@@ -85,7 +87,19 @@ class UpSettings:
     log_format: str = "text"
     log_level: str = "warning"
     netboot: NetbootSettings | None = None
+    serial_consoles: Address | None = SERIAL_ADDRESS
+    keeps_console_output: bool = True
     machines: MachineSettings = MachineSettings()  # noqa: RUF009 - frozen
+
+    @property
+    def metalman(self) -> MetalmanSettings:
+        return MetalmanSettings(
+            site=None,
+            serial_consoles=self.serial_consoles,
+            keeps_console_output=self.keeps_console_output,
+            netboot=self.netboot,
+            netboots=self.netboot is not None,
+        )
 
 
 def add_backup_arguments(parser: argparse.ArgumentParser) -> None:
@@ -228,6 +242,22 @@ def add_up_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str]
         help="Set the faults of the simulation: see unbounded lab bmc --list-profiles, and unbounded lab cloud",
     )
     parser.add_argument("--once", action="store_true", help="With --lab: exit when the first operation has ended")
+    parser.add_argument(
+        "--serial-console-address",
+        type=flag_parser(serial_address),
+        default=SERIAL_ADDRESS,
+        metavar="ADDRESS:PORT",
+        help="Serve the serial consoles of BMCs to `kubectl unbounded machine serial` on this address; port 0 takes a "
+        f"free one, and an empty value serves none (default: {SERIAL_ADDRESS.host}:{SERIAL_ADDRESS.port})",
+    )
+    parser.add_argument(
+        "--keep-console-output",
+        type=flag_parser(parse_bool),
+        default=True,
+        metavar="BOOL",
+        help="Keep the last 64 KiB of the serial console of a boot that failed in a Secret, without the secrets that "
+        "metalman recognizes (default: true)",
+    )
     add_log_arguments(parser, environ, level="warning", log_format="text")
     add_host_arguments(parser)
     add_pxe_arguments(parser)
@@ -261,6 +291,8 @@ def up_settings_of(args: argparse.Namespace) -> UpSettings:
         log_format=args.log_format,
         log_level=args.log_level,
         netboot=netboot_of(args),
+        serial_consoles=args.serial_console_address,
+        keeps_console_output=args.keep_console_output,
         machines=host_settings_of(args),
     )
 

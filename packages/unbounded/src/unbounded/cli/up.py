@@ -38,7 +38,7 @@ from unbounded.machina.settings import config_values
 from unbounded.metalman import controller as metalman
 from unbounded.metalman.dhcp.model import format_address
 from unbounded.metalman.netboot_servers import KernelNetwork, Reachability, reach
-from unbounded.metalman.settings import MetalmanSettings, NetbootSettings
+from unbounded.metalman.settings import MetalmanSettings
 from unbounded.operations.caches import Caches
 from unbounded.operations.lock import holds_lock
 from unbounded.operations.metrics import OperationMetrics
@@ -111,7 +111,7 @@ async def up(settings: UpSettings, screen: Screen) -> int:
                 flags=("--log-format", settings.log_format, "--log-level", settings.log_level),
             )
             plane = ControlPlane(
-                admin, as_machina, as_metalman, screen, providers, absences, settings.netboot, settings.machines
+                admin, as_machina, as_metalman, screen, providers, absences, settings.metalman, settings.machines
             )
             return await _run_plane(settings, plane)
 
@@ -186,7 +186,7 @@ class ControlPlane:
         admin: acts for the user of `--lab`.
         providers: their processes.
         absences: providers that are not served, for messages of operations.
-        netboot: settings of network boot.
+        settings: those of metalman.
         machines: settings for hosts that are set up over SSH.
     """
 
@@ -198,12 +198,12 @@ class ControlPlane:
         screen: Screen,
         providers: ProviderProcesses,
         absences: ExecutorHealth,
-        netboot: NetbootSettings | None = None,
+        settings: MetalmanSettings,
         machines: MachineSettings | None = None,
     ) -> None:
         self.admin = admin
         self._machines = machines
-        self._netboot = netboot
+        self._settings = settings
         self._machina = as_machina
         self._metalman = as_metalman
         self._screen = screen
@@ -215,7 +215,6 @@ class ControlPlane:
         """Run the controllers until `guide` returns the exit status."""
         caches = self._caches
         metrics = OperationMetrics(self._machina.metrics.registry)
-        settings = MetalmanSettings(site=None, netboot=self._netboot, netboots=self._netboot is not None)
         seen = Caches(operations=caches.operations, machines=caches.machines, pause=caches.pause)
         shared = metalman.SharedCaches(seen, caches.nodes, metrics)
         async with (
@@ -233,7 +232,7 @@ class ControlPlane:
                     ),
                     name="machina",
                 ),
-                group.create_task(metalman.run(self._metalman, settings, shared=shared), name="metalman"),
+                group.create_task(metalman.run(self._metalman, self._settings, shared=shared), name="metalman"),
                 group.create_task(self._providers.run(caches.machines), name="providers"),
                 group.create_task(self._screen.run(caches.machines, caches.operations), name="screen"),
             ]

@@ -22,6 +22,7 @@ from unbounded.kube.process import Runtime, running_caches
 from unbounded.metalman.access import BmcAccess, PinController
 from unbounded.metalman.bmc_events import EventWatcher, PowerEvents
 from unbounded.metalman.boot_media import BootMedia, MediaCleaner
+from unbounded.metalman.boot_recording import BootRecorder
 from unbounded.metalman.counters import CounterController
 from unbounded.metalman.executor import RedfishExecutor
 from unbounded.metalman.inventory import InventoryController
@@ -31,6 +32,7 @@ from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import BmcLimits
 from unbounded.metalman.settings import MetalmanSettings
 from unbounded.metalman.shared_bmcs import SharedBmcController, SharedBmcs
+from unbounded.metalman.shared_consoles import SharedConsoles
 from unbounded.operations.caches import INDEX_BMC, INDEX_MACHINE, Caches, by_bmc, by_machine
 from unbounded.operations.engine import Engine
 from unbounded.operations.metrics import OperationMetrics
@@ -147,7 +149,9 @@ class LeaderTerm:
         shared = SharedBmcController(self.runtime, machines, site=site, now=self.runtime.now)
         media = BootMedia(self.runtime.api, machines, self.media_urls)
         cleaner = MediaCleaner(self.runtime, machines, media, access, pool, site=site)
-        engine_of = partial(self._engine, pool, access, media, sharing, readings, events, epoch)
+        consoles = SharedConsoles(self.runtime.api, access, pool)
+        recorder = BootRecorder(self.runtime, machines, operations, access, pool, consoles)
+        engine_of = partial(self._engine, pool, access, media, sharing, readings, events, recorder, epoch)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(counters.run(), name="counters")
             tasks.create_task(pins.run(), name="pins")
@@ -165,10 +169,12 @@ class LeaderTerm:
             if self.settings.serial_consoles is not None:
                 from unbounded.metalman.serial_server import SerialServer  # noqa: PLC0415  # some have no use for it
 
-                consoles = SerialServer(
-                    self.runtime, machines, access, pool, site=site, address=self.settings.serial_consoles
+                server = SerialServer(
+                    self.runtime, machines, consoles, site=site, address=self.settings.serial_consoles
                 )
-                tasks.create_task(consoles.run(), name="serial consoles")
+                tasks.create_task(server.run(), name="serial consoles")
+            if self.settings.keeps_console_output:
+                tasks.create_task(recorder.run(), name="recordings of boots")
             if self.beside is not None:
                 tasks.create_task(self.beside(), name="netboot of the leader")
             if site is not None:
@@ -184,6 +190,7 @@ class LeaderTerm:
         sharing: SharedBmcs,
         readings: PowerReadings,
         events: PowerEvents,
+        recorder: BootRecorder,
         epoch: ProcessEpoch,
         site: str,
     ) -> Engine:
@@ -202,6 +209,7 @@ class LeaderTerm:
             sharing=sharing,
             readings=readings,
             events=events,
+            recorder=recorder,
         )
         engine = Engine(
             self.runtime.api,

@@ -31,6 +31,7 @@ from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
 from unbounded.metalman.bmc_events import PowerEvents
 from unbounded.metalman.boot_media import BootMedia
 from unbounded.metalman.boot_order import BootOrder, as_booted, boots_by_media, media_boot, missing_target
+from unbounded.metalman.boot_recording import BootRecorder
 from unbounded.metalman.erase_choice import is_begun
 from unbounded.metalman.erase_stages import check_drained
 from unbounded.metalman.host_network import installer_fault, network_faults
@@ -153,6 +154,7 @@ class RedfishExecutor:
         sharing: separates operations on Machines with the same BMC; None if no two share one.
         readings: what operations read last; None if nothing uses them.
         events: hints of the BMCs' events; None if none are followed.
+        recorder: records the consoles of hosts that boot; None for no recordings.
     """
 
     def __init__(
@@ -171,6 +173,7 @@ class RedfishExecutor:
         sharing: SharedBmcs | None = None,
         readings: PowerReadings | None = None,
         events: PowerEvents | None = None,
+        recorder: BootRecorder | None = None,
     ) -> None:
         self._api = api
         self._pool = pool
@@ -186,6 +189,7 @@ class RedfishExecutor:
         self._readings = readings or PowerReadings()
         self._events = events or PowerEvents()
         self._read_times = ReadTimes()
+        self._recorder = recorder
 
     @property
     def name(self) -> str:
@@ -254,7 +258,7 @@ class RedfishExecutor:
         if target.operation.spec.operation_kind in BMC_PROCEDURES:
             return await self._observe_bmc(target)
         began_at = loop_time()
-        state = await self._system(target.machine)
+        state = await self._system(target)
         where, fact = _system_path(target.machine, state), power.BmcPowerFact(state.power.value)
         action, effect = power.EFFECTS.get(target.run.stage, ("", None))
         self._read_times.read(
@@ -320,7 +324,7 @@ class RedfishExecutor:
         if fact is not None and not replace.needs_power(snapshot.stage, fact):
             return Observation(fact, words, boot_evidence(snapshot), boot_id=boot_id, progress=progress_of(snapshot))
         try:
-            state = await self._system(target.machine)
+            state = await self._system(target)
             has_media = await self._has_media(target, snapshot.stage)
         except Failure as error:
             if not replace.is_independent_of_power(snapshot.stage):
@@ -474,7 +478,8 @@ class RedfishExecutor:
         except Rejected as error:
             raise Refusal(NEW_PASSWORD_REFUSED, str(error)) from error
 
-    async def _system(self, machine: Machine) -> SystemState:
+    async def _system(self, target: Target) -> SystemState:
+        machine = target.machine
         access = await self._account(machine)
         try:
             state = await self._pool.bmc(access).system()
@@ -486,6 +491,8 @@ class RedfishExecutor:
         self._boot_order.record(machine, state)
         self._readings.record(machine, state)
         self._events.record(machine.name, state.power)
+        if self._recorder is not None:
+            self._recorder.observed(target.operation, machine, state.consoles)
         return state
 
     async def _account(self, machine: Machine) -> BmcAccount:

@@ -304,6 +304,13 @@ _SERIAL: Final = Option(
     "and an empty value serves none",
     "ADDRESS:PORT",
 )
+_KEEP_CONSOLE: Final = Option(
+    "keep-console-output",
+    parse_bool,
+    "true",
+    "Record the serial consoles of hosts that boot, where BMCs offer them, and keep the last 64 KiB of a boot that "
+    "failed in a Secret, without the secrets that metalman recognizes",
+)
 _IMAGE: Final = Option(
     "default-netboot-image",
     image,
@@ -396,11 +403,13 @@ DEPLOYED_OPTIONS: Final = (
     _DHCP_PORT,
     _DNS,
     _SCRIPTS,
+    _KEEP_CONSOLE,
     *MEDIA_OPTIONS,
     _PCRS,
 )  # passed on by `site deploy-pxe`
 CONTROLLER_OPTIONS: Final = (
-    _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _POWER_READS, _EVENTS, _SERIAL, _HEALTH_PORT, _HEALTH_BIND, _ELECT, *ELECTION,
+    _SITE, _CONCURRENT, _ATTEMPTS, _POLL, _POWER_READS, _EVENTS, _SERIAL, _KEEP_CONSOLE, _HEALTH_PORT,
+    _HEALTH_BIND, _ELECT, *ELECTION,
 )  # fmt: skip
 OPTIONS: Final = (
     *CONTROLLER_OPTIONS, _CACHE, _BIND, _HTTP_PORT, _TFTP_PORT, _DHCP_PORT, _INTERFACE, _AUTO, _MODE, _RELAYS,
@@ -454,6 +463,7 @@ def parse_settings(
         power_reads_per_s=values.value(_POWER_READS),
         events=values.value(_EVENTS),
         serial_consoles=values.value(_SERIAL),
+        keeps_console_output=values.value(_KEEP_CONSOLE),
         election=election_settings(values),
         netboot=_netboot(values) if netboot else None,
         netboots=netboot,

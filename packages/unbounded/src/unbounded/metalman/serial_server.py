@@ -56,11 +56,10 @@ from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
 from unbounded.kube.settings import Address, lease_name
-from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.tls import ClientCertificate, load_certificate
-from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
-from unbounded.metalman.redfish.pool import BmcPool
+from unbounded.metalman.access import binding_of, redfish_of
 from unbounded.metalman.redfish.ports import SerialConsole, clean
+from unbounded.metalman.shared_consoles import SharedConsoles
 from unbounded.operations.ports import Refusal
 
 REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
@@ -168,8 +167,7 @@ class SerialServer:
         self,
         runtime: Runtime,
         machines: Cache[Machine],
-        access: BmcAccess,
-        pool: BmcPool,
+        consoles: SharedConsoles,
         *,
         site: str | None,
         address: Address,
@@ -178,13 +176,11 @@ class SerialServer:
     ) -> None:
         self._runtime = runtime
         self._machines = machines
-        self._access = access
-        self._pool = pool
+        self._consoles = consoles
         self._site = site
         self._address = address
         self._limits = limits or SerialLimits()
         self._pod = (os.environ if environ is None else environ).get(POD_NAME, "")
-        self._status = StatusWriter(runtime.api, MACHINES, fields=("redfish",))
         self._emit = event_sink(runtime.events)
         self._holders: dict[str, _Holder] = {}  # by BMC and system
         self._connections = 0
@@ -279,16 +275,7 @@ class SerialServer:
         await self._check_right(user, name)
         machine = self._machine(name)
         with self._held(machine, user):
-            account = await self._access.of(machine)
-            pin = machine.status.redfish.ssh_host_key if machine.status.redfish else None
-            bmc = self._pool.bmc(account)
-
-            async def trust(fingerprint: str) -> None:
-                status = {"redfish": {"sshHostKey": fingerprint}}
-                await self._status.merge(name, status, uid=machine.metadata.uid)
-                log.info("SSH host key of BMC pinned", machine=name, fingerprint=fingerprint)
-
-            async with bmc.console(pin, trust) as console:
+            async with self._consoles.join(machine) as console:
                 return await self._connected(connection, console, machine, user, opening)
 
     async def _connected(

@@ -136,6 +136,7 @@ class MetalmanSettings:
         power_reads_per_s: limit on the readings of idle hosts' power in a site; 0 reads none.
         events: follow the events of BMCs that offer them.
         serial_consoles: listening address of the server of serial consoles, on a free port if that is 0; None for none.
+        keeps_console_output: record the consoles of hosts that boot, and keep the output of boots that fail.
         netboot: settings of the servers in this process; None for none.
         netboots: some process serves booting machines; without one, no HostReplace begins.
     """
@@ -147,6 +148,7 @@ class MetalmanSettings:
     power_reads_per_s: float = POWER_READS_PER_S
     events: bool = True
     serial_consoles: Address | None = SERIAL_ADDRESS
+    keeps_console_output: bool = True
     election: Election = field(default_factory=Election)
     netboot: NetbootSettings | None = None
     netboots: bool = True

@@ -91,6 +91,21 @@ async def test_the_command_of_a_message_is_a_fix_and_not_in_the_words(world: Wor
 
 
 @story
+async def test_why_names_the_kept_console_output_of_the_failed_operation(world: World) -> None:
+    world.steward().start()
+    await world.machine("m1", ssh=SSH)
+    await world.operation("op", "HostPowerOff", "m1")
+    await world.ended("op")
+    for operation, is_named in (("earlier", False), ("op", True)):
+        kept = {"secret": "console-m1", "operation": operation, "at": SINCE}
+        await world.api.patch(MACHINES, "m1", {"status": {"consoleOutput": kept}}, subresource="status")
+        (link,) = await why(world.api, "op")
+        found = [fix for fix in link.fixes if fix.command == "kubectl unbounded machine serial m1 --last-failed"]
+        assert bool(found) is is_named
+        assert not found or found[0].does.endswith("from Secret unbounded-kube/console-m1")
+
+
+@story
 async def test_why_reports_a_missing_machina(world: World) -> None:
     """The reason is known before a component reports it."""
     await world.machine("m1", ssh=SSH)

@@ -132,6 +132,11 @@ def _trust_host_key(parser: ArgumentParser) -> None:
 def _serial(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="Name the Machine")
     parser.add_argument("--read-only", action="store_true", help="Show the output, and send nothing")
+    parser.add_argument(
+        "--last-failed",
+        action="store_true",
+        help="Print the last output of the last boot that failed, and exit; it needs the right to get its Secret",
+    )
 
 
 def _fingerprint(text: str) -> str:
@@ -203,6 +208,7 @@ COMMANDS: Final = (
         examples=(
             ("machine serial rack1-01", "~. at the start of a line leaves the console"),
             ("machine serial rack1-01 --read-only", "watch a boot; nothing that you type is sent"),
+            ("machine serial rack1-01 --last-failed", "read what the host printed before its last boot failed"),
         ),
         arguments=_serial,
         run="unbounded.cli.serial_console:run",

@@ -94,6 +94,13 @@ def _deploy_pxe(parser: ArgumentParser) -> None:
         help="Run the scripts of MachineProfiles, and the commands in their modprobe.d files, on installed hosts",
     )
     parser.add_argument(
+        "--keep-console-output",
+        default="",
+        metavar="BOOL",
+        help="Keep the last 64 KiB of the serial console of a boot that failed in a Secret, without the secrets that "
+        "metalman recognizes (default: true)",
+    )
+    parser.add_argument(
         "--ek-ca",
         default="",
         metavar="FILE",

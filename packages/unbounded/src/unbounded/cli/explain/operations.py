@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from unbounded.api.conditions import ConditionType, split_commands
 from unbounded.api.machine import Machine
+from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.cli.explain.blockers import lock_holder
 from unbounded.cli.explain.conditions import blocking_condition
@@ -242,7 +243,7 @@ def _explain_ended(operation: MachineOperation, facts: ExplainFacts) -> Explaine
     words = message_without_times(operation) or reasons.MEANING.get(reason, "")
     what = f"{operation.spec.operation_kind} has ended: {how}: {words}"
     failed = status.phase == OperationPhase.FAILED
-    fixes = fixes_for(reason, machine, operation, facts) if failed else ()
+    fixes = (*fixes_for(reason, machine, operation, facts), *_kept_console(operation, machine)) if failed else ()
     link = ExplainLink(
         _about(operation), what, since=status.completed_at or "", next_step=_deletion_text(operation), fixes=fixes
     )
@@ -254,6 +255,15 @@ def _explain_ended(operation: MachineOperation, facts: ExplainFacts) -> Explaine
     if failed and machine is not None and (agent := _missed_agent(operation, machine)):
         return Explained(link, LinkSubject(Topic.EXECUTOR, agent))
     return Explained(link)
+
+
+def _kept_console(operation: MachineOperation, machine: Machine | None) -> tuple[Fix, ...]:
+    """Return the command that prints what the host's console showed before the operation failed, where it is kept."""
+    kept = None if machine is None else machine.status.console_output
+    if machine is None or kept is None or kept.operation != operation.name:
+        return ()
+    does = f"prints the host's last console output, from Secret {NAMESPACE}/{kept.secret}"
+    return (Fix(f"{PLUGIN} machine serial {machine.name} --last-failed", does),)
 
 
 def _missed_agent(operation: MachineOperation, machine: Machine) -> str:

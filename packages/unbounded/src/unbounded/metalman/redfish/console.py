@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import asyncssh
@@ -19,18 +18,21 @@ import asyncssh
 from unbounded.api.failures import Failure, Rejected
 from unbounded.kube.logs import Log
 from unbounded.metalman.redfish.client import RedfishClient
+from unbounded.metalman.redfish.documents import console_offers
 from unbounded.metalman.redfish.endpoint import endpoint_of
 from unbounded.metalman.redfish.ports import (
     BmcAccount,
     BmcLimits,
     BmcUnreachable,
+    ConsoleOffers,
     SerialConsole,
+    SshOffer,
     TrustHostKey,
     Unsupported,
+    WebSocketOffer,
     clean,
 )
 
-SSH_PORT: Final = 22
 READ_BYTES: Final = 16 * 1024
 WINDOW_BYTES: Final = 64 * 1024  # of SSH: a BMC that floods waits for its reader
 TERMINAL: Final = "vt100"
@@ -42,62 +44,6 @@ log = Log(__name__)
 asyncssh.set_log_level(logging.WARNING)  # at lower levels asyncssh logs user names and whole commands
 
 
-@dataclass(frozen=True, slots=True)
-class WebSocketOffer:
-    """A console over a web socket."""
-
-    uri: str
-    interactive: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SshOffer:
-    """A console over SSH.
-
-    Args:
-        command: enters the console, where the service is shared with other consoles or the BMC's command line.
-    """
-
-    port: int
-    command: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ConsoleOffers:
-    """Consoles of a system that can be opened, the preferred one first, and the names of the others."""
-
-    usable: tuple[WebSocketOffer | SshOffer, ...]
-    others: tuple[str, ...]
-
-
-def console_offers(system: Mapping[str, Any]) -> ConsoleOffers:
-    """Parse `SerialConsole` of a ComputerSystem; a protocol that is not enabled, or malformed, is not offered."""
-    console = system.get("SerialConsole")
-    services = {
-        name: service
-        for name, service in (console.items() if isinstance(console, Mapping) else ())
-        if isinstance(service, Mapping)
-    }
-    usable: list[WebSocketOffer | SshOffer] = []
-    socket, ssh = services.get("WebSocket", {}), services.get("SSH", {})
-    if socket.get("ServiceEnabled") is True and isinstance(uri := socket.get("ConsoleURI"), str) and uri:
-        usable.append(WebSocketOffer(uri, interactive=socket.get("Interactive") is not False))
-    if ssh.get("ServiceEnabled") is True and (port := _port(ssh)):
-        command = ssh.get("ConsoleEntryCommand")
-        usable.append(SshOffer(port, command if isinstance(command, str) and command else None))
-    others = [
-        name if service.get("ServiceEnabled") is True else f"{name} (not enabled)"
-        for name, service in services.items()
-        if name not in ("WebSocket", "SSH") or service.get("ServiceEnabled") is not True
-    ]
-    return ConsoleOffers(tuple(usable), tuple(clean(name) for name in others))
-
-
-def _port(service: Mapping[str, Any]) -> int | None:
-    port = service.get("Port", SSH_PORT)
-    return port if isinstance(port, int) and not isinstance(port, bool) and 0 < port < 1 << 16 else None
-
-
 class ConsoleClient:
     """Opens the console of one system."""
 
@@ -107,9 +53,12 @@ class ConsoleClient:
         self._limits = limits
 
     @asynccontextmanager
-    async def open(self, pin: str | None, trust: TrustHostKey) -> AsyncIterator[SerialConsole]:
+    async def open(
+        self, pin: str | None, trust: TrustHostKey, offers: ConsoleOffers | None
+    ) -> AsyncIterator[SerialConsole]:
         """See `PooledBmc.console`. A web socket that cannot be opened leaves SSH, where the BMC offers both."""
-        offers = console_offers(await self._client.system_document(self._access.device_id))
+        if offers is None or not self._client.channel.password_in_use:  # no log-in yet
+            offers = console_offers(await self._client.system_document(self._access.device_id))
         if not offers.usable:
             listed = ", ".join(offers.others) or "none"
             raise Unsupported(

@@ -14,6 +14,7 @@ from unbounded.metalman.redfish.quirks import LASTING, PASSING, TASK_DONE, TASK_
 RESET: Final = "#ComputerSystem.Reset"
 MANAGER_RESET: Final = "#Manager.Reset"
 SIMPLE_UPDATE: Final = "#UpdateService.SimpleUpdate"
+SSH_PORT: Final = 22
 TASK_UNREADABLE: Final = frozenset({429, 503})  # of the service itself, and no end of a task
 CHANGE_PASSWORD: Final = "#ManagerAccount.ChangePassword"  # noqa: S105 - the name of an action
 PASSWORD_CHANGE_REQUIRED: Final = "PasswordChangeRequired"  # noqa: S105 - the id of a message
@@ -94,6 +95,7 @@ def system(document: Mapping[str, Any], *, path: str, device_id: str, etag: str 
         boot_targets=_texts(boot, "BootSourceOverrideTarget@Redfish.AllowableValues"),
         uuid=_text(document, "UUID"),
         etag=etag,
+        consoles=console_offers(document),
         model="/".join(ports.clean(_text(document, name) or "")[:64] for name in ("Manufacturer", "Model")).strip("/"),
     )
     return SystemReading(
@@ -104,6 +106,34 @@ def system(document: Mapping[str, Any], *, path: str, device_id: str, etag: str 
         settings_path=_text(_mapping(_mapping(document, "@Redfish.Settings"), "SettingsObject"), "@odata.id"),
         manager_path=next(iter(_links(_mapping(document, "Links"), "ManagedBy")), None),
     )
+
+
+def console_offers(system: Mapping[str, Any]) -> ports.ConsoleOffers:
+    """Parse `SerialConsole` of a ComputerSystem; a protocol that is not enabled, or malformed, is not offered."""
+    console = system.get("SerialConsole")
+    services = {
+        name: service
+        for name, service in (console.items() if isinstance(console, Mapping) else ())
+        if isinstance(service, Mapping)
+    }
+    usable: list[ports.WebSocketOffer | ports.SshOffer] = []
+    socket, ssh = services.get("WebSocket", {}), services.get("SSH", {})
+    if socket.get("ServiceEnabled") is True and isinstance(uri := socket.get("ConsoleURI"), str) and uri:
+        usable.append(ports.WebSocketOffer(uri, interactive=socket.get("Interactive") is not False))
+    if ssh.get("ServiceEnabled") is True and (port := _port(ssh)):
+        command = ssh.get("ConsoleEntryCommand")
+        usable.append(ports.SshOffer(port, command if isinstance(command, str) and command else None))
+    others = [
+        name if service.get("ServiceEnabled") is True else f"{name} (not enabled)"
+        for name, service in services.items()
+        if name not in ("WebSocket", "SSH") or service.get("ServiceEnabled") is not True
+    ]
+    return ports.ConsoleOffers(tuple(usable), tuple(ports.clean(name) for name in others))
+
+
+def _port(service: Mapping[str, Any]) -> int | None:
+    port = service.get("Port", SSH_PORT)
+    return port if isinstance(port, int) and not isinstance(port, bool) and 0 < port < 1 << 16 else None
 
 
 def manager(document: Mapping[str, Any], *, path: str) -> ManagerReading:

@@ -334,12 +334,15 @@ class PooledBmc:
                 yield origins
 
     @asynccontextmanager
-    async def console(self, pin: str | None, trust: ports.TrustHostKey) -> AsyncIterator[ports.SerialConsole]:
+    async def console(
+        self, pin: str | None, trust: ports.TrustHostKey, offers: ports.ConsoleOffers | None = None
+    ) -> AsyncIterator[ports.SerialConsole]:
         """Open the serial console of the system, and close it at the end of the context.
 
         Args:
             pin: fingerprint of the SSH host key that the BMC must present; None for its first one.
             trust: stores that first one, before a password is sent.
+            offers: the consoles to try; None reads the system for them.
         Raises:
             Unsupported: the BMC offers none over a web socket or SSH.
             Failure: it cannot be opened.
@@ -347,7 +350,7 @@ class PooledBmc:
         from unbounded.metalman.redfish.console import ConsoleClient  # noqa: PLC0415  # asyncssh: few processes need it
 
         client = ConsoleClient(self._pool.client(self._access), self._access, self._pool.limits)
-        async with client.open(pin, trust) as console:
+        async with client.open(pin, trust, offers) as console:
             yield console
 
     async def user(self) -> ports.BmcUser:

@@ -59,6 +59,34 @@ class BootOverride:
 
 
 @dataclass(frozen=True, slots=True)
+class WebSocketOffer:
+    """A console over a web socket."""
+
+    uri: str
+    interactive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SshOffer:
+    """A console over SSH.
+
+    Args:
+        command: enters the console, where the service is shared with other consoles or the BMC's command line.
+    """
+
+    port: int
+    command: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleOffers:
+    """Consoles of a system that can be opened, the preferred one first, and the names of the others."""
+
+    usable: tuple[WebSocketOffer | SshOffer, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SystemState:
     """State of a system at one time."""
 
@@ -71,6 +99,7 @@ class SystemState:
     uuid: str | None
     etag: str | None
     model: str = ""  # manufacturer and model; "" if the BMC names neither
+    consoles: ConsoleOffers = ConsoleOffers()
 
 
 @dataclass(frozen=True, slots=True)

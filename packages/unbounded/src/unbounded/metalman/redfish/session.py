@@ -209,21 +209,21 @@ class BmcChannel:
             self._last_used = loop_time()
 
     async def _upgrade(self, reference: str) -> aiohttp.ClientWebSocketResponse:
-        """Open a web socket; other calls have their turns once it is open."""
-        async with self._gate.call(within_s=self._limits.queue_s):
-            for _ in range(2):
+        """Open a web socket. Other calls have their turns meanwhile, and its silence says nothing about theirs."""
+        for is_last in (False, True):
+            async with self._gate.call(within_s=self._limits.queue_s):
                 headers = await self._auth.headers(within_s=self._limits.call_s)
-                try:
-                    async with asyncio.timeout(self._limits.call_s):
-                        answer = await self._http.websocket(reference, headers)
-                except TimeoutError as error:
-                    raise BmcUnreachable(f"{self.where}: no answer to the request for a web socket in time") from error
-                if isinstance(answer, aiohttp.ClientWebSocketResponse):
-                    self._auth.confirm()
-                    return answer
-                refused = answer
-                if answer.status != 401 or not self._auth.denied(answer):
-                    break
+            try:
+                async with asyncio.timeout(self._limits.call_s):
+                    answer = await self._http.websocket(reference, headers)
+            except TimeoutError as error:
+                raise BmcUnreachable(f"{self.where}: no answer to the request for a web socket in time") from error
+            if isinstance(answer, aiohttp.ClientWebSocketResponse):
+                return answer
+            refused = answer
+            if refused.status != 401 or is_last:
+                break
+            await self.get(SESSIONS)  # logs in again if the session is over: a console that refuses does not end it
         if refused.ok:
             raise Unsupported(f"{self.where} answers the request for a web socket with {refused.status}")
         raise failure_of(refused, what="the web socket", where=self.where, changes=False, hide=self.secrets)
