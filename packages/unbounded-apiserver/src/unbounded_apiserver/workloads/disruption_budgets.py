@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded_apiserver import field_errors, metadata, name_validation, notation, selectors
+from unbounded_apiserver import field_errors, metadata, notation, selectors
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
 from unbounded_apiserver.records import StoredObject
@@ -35,21 +35,11 @@ SEVERAL: Final = "This pod has more than one PodDisruptionBudget, which the evic
 COUNTS: Final = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
 POLICIES: Final = ["AlwaysAllow", "IfHealthyBudget"]
 GRANT_LASTS: Final = timedelta(minutes=2)
-REASON_BYTES: Final = 1024
-MESSAGE_BYTES: Final = 32768
 RETRY_S: Final = 10
-_STATES: Final = ["False", "True", "Unknown"]
 _PERCENT: Final = re.compile(r"[0-9]+%")
 _BAD_PERCENT: Final = (
     "a valid percent string must be a numeric string followed by an ending '%' "
     "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
-)
-_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
-_BAD_REASON: Final = (
-    "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
-    "characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or "
-    "'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is "
-    "'[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')"
 )
 TYPES: Final = notation.read(
     """
@@ -100,34 +90,10 @@ def _rules(obj: Object, _old: Object | None) -> list[FieldError]:
 
 def _status_rules(obj: Object, _old: Object) -> list[FieldError]:
     status = obj.get("status") or {}
-    errors, seen = list[FieldError](), set[str]()
-    for index, condition in enumerate(status.get("conditions") or ()):
-        where = f"status.conditions[{index}]"
-        if condition["type"] in seen:
-            errors.append(field_errors.duplicate(f"{where}.type", condition["type"]))
-        seen.add(condition["type"])
-        errors += _condition(condition, where)
+    errors = list(field_errors.check_conditions(status.get("conditions") or (), "status.conditions"))
     counts = ((f"status.{name}", status.get(name, 0)) for name in COUNTS)
     negative = "must be greater than or equal to 0"
     return [*errors, *(field_errors.invalid(where, count, negative) for where, count in counts if count < 0)]
-
-
-def _condition(condition: Object, where: str) -> Iterator[FieldError]:
-    for why in name_validation.qualified_name(condition["type"]):
-        yield field_errors.invalid(f"{where}.type", condition["type"], why)
-    if condition["status"] not in _STATES:
-        yield field_errors.unsupported(f"{where}.status", condition["status"], _STATES)
-    if (generation := condition.get("observedGeneration", 0)) < 0:
-        yield field_errors.invalid(f"{where}.observedGeneration", generation, "must be greater than or equal to zero")
-    if condition.get("lastTransitionTime") is None:
-        yield field_errors.required(f"{where}.lastTransitionTime", "must be set")
-    if not (reason := condition["reason"]):
-        yield field_errors.required(f"{where}.reason", "must be set")
-    elif not _REASON.fullmatch(reason):
-        yield field_errors.invalid(f"{where}.reason", reason, _BAD_REASON)
-    for name, limit in (("reason", REASON_BYTES), ("message", MESSAGE_BYTES)):
-        if len(condition[name].encode()) > limit:
-            yield field_errors.too_long(f"{where}.{name}", limit)
 
 
 def _amount(value: Any, where: str) -> Iterator[FieldError]:
