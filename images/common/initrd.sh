@@ -33,12 +33,14 @@ pack_initrd() {
   done >"$tree/etc/group"
   copy_modules "$parts" "$version" "$tree" "$@" "${network_modules[@]}" "${layout_modules[@]}"
   find "$tree" -exec touch -h -d "@${SOURCE_DATE_EPOCH:-0}" {} +
-  (cd "$tree" && find . | LC_ALL=C sort | chroot_cpio "$parts") | zstd -q -15 -T0 >"$file"
+  pack_cpio "$parts" "$tree" | zstd -q -15 -T0 >"$file"
 }
 
-# chroot_cpio PARTS: the files below build/initrd whose names come in, as an initrd wants them.
-chroot_cpio() {
-  chroot "$1" /bin/busybox sh -c 'cd /build/initrd && /bin/busybox cpio -o -H newc' 2>/dev/null
+# pack_cpio PARTS FOLDER: the files of a folder below PARTS, as an initrd wants them, without the numbers of their inodes and
+# of their disk.
+pack_cpio() {
+  (cd "$2" && find . | LC_ALL=C sort) |
+    chroot "$1" /bin/busybox sh -c 'cd "$0" && exec /bin/cpio -o -H newc --reproducible --quiet' "${2#"$1"}"
 }
 
 # copy_programs PARTS TREE: with the libraries that they load.

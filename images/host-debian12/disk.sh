@@ -115,7 +115,7 @@ make_esp() {
   [ "$2" = 512 ] || [ $mib -gt 264 ] || mib=264
   truncate -s "${mib}M" "$esp"
   for_this_disk "$here/esp-grub.cfg" >"$parts/build/esp-grub.cfg"
-  chroot "$parts" /sbin/mkfs.vfat -F 32 -S "$2" -s 1 -i "$esp_id" -n ESP "$inside" >/dev/null
+  chroot "$parts" /sbin/mkfs.vfat --invariant -F 32 -S "$2" -s 1 -i "$esp_id" -n ESP "$inside" >/dev/null
   put="MTOOLS_SKIP_CHECK=1 chroot $parts /usr/bin"
   env $put/mmd -i "$inside" ::/EFI ::/EFI/BOOT ::/EFI/debian
   if [ -n "$keys" ]; then
@@ -127,12 +127,19 @@ make_esp() {
   env $put/mcopy -i "$inside" /build/esp-grub.cfg ::/EFI/debian/grub.cfg
 }
 
-# make_root_fs PARTS ROOT IMAGE: blocks that disks of both sectors can read, and features that the GRUB of this suite reads, whatever mke2fs would choose.
+# make_root_fs PARTS ROOT IMAGE: blocks that disks of both sectors can read, and features that the GRUB of this suite reads,
+# whatever mke2fs would choose. No time in it is that of the build: mke2fs takes those of an inode's last change, and of the
+# last read, from ROOT, where no command sets the first.
 make_root_fs() {
-  local size
+  local size failed
+  find "$2" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
   size=$(($(du -sm "$2" | cut -f 1) * 106 / 100 + 64))
   truncate -s "${size}M" "$3"
   E2FSPROGS_FAKE_TIME=$SOURCE_DATE_EPOCH chroot "$1" /sbin/mke2fs -q -t ext4 -b 4096 -L root -U "$root_uuid" -m 1 \
     -O none,has_journal,ext_attr,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum,resize_inode \
     -E "hash_seed=$root_uuid,lazy_itable_init=0" -J size=16 -d "/build/${2##*/}" "/build/${3##*/}" 2>&1 | { grep -v "mtab file" || true; } || give_up "mke2fs failed"
+  (cd "$2" && find . -printf "set_inode_field \"/%P\" atime @$SOURCE_DATE_EPOCH\nset_inode_field \"/%P\" ctime @$SOURCE_DATE_EPOCH\n") >"$1/build/times"
+  failed=$(E2FSPROGS_FAKE_TIME=$SOURCE_DATE_EPOCH chroot "$1" /sbin/debugfs -w -f /build/times "/build/${3##*/}" 2>&1 >"$1/build/said" | sed 1d) && # its name
+    [ -z "$failed" ] || give_up "debugfs failed: ${failed%%$'\n'*}"
+  rm "$1/build/times" "$1/build/said"
 }

@@ -10,8 +10,7 @@ signed_installer() {
   mkdir -p "$key/etc/unbounded"
   install -m 0644 "$keys/statement.pub" "$key/etc/unbounded/"
   find "$key" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
-  (cd "$key" && find . | LC_ALL=C sort | chroot "$parts" /bin/busybox sh -c 'cd /build/key && /bin/busybox cpio -o -H newc' 2>/dev/null) |
-    zstd -q >>"$parts/build/installer"
+  pack_cpio "$parts" "$key" | zstd -q >>"$parts/build/installer"
   signed_program "$parts" "/boot/vmlinuz-$2" /build/installer \
     "panic=30 printk.devkmsg=on console=tty0 console=$serial,115200n8" "$folder/installer.efi"
   cp -r "$here/netboot/cloud-init" "$here/signed/." "$folder/"

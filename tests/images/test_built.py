@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import tarfile
 import uuid
@@ -180,6 +181,14 @@ def test_the_root_has_what_starts_and_joins(plain: Path, path: str) -> None:
 def test_the_root_has_nothing_that_every_machine_would_share(plain: Path) -> None:
     assert "Size: 0" in debugfs(plain, "stat /etc/machine-id")
     assert "ssh_host" not in debugfs(plain, "ls -p /etc/ssh")
+
+
+def test_the_root_has_no_time_of_its_build(plain: Path) -> None:
+    """All of them are SOURCE_DATE_EPOCH: one state of files makes one disk."""
+    for path in ("/", "/etc", "/etc/fstab", "/usr/bin/ls", "/boot/initrd.img"):
+        times = re.findall(r"(?:ctime|atime|crtime): (\S+)", debugfs(plain, f"stat {path}"))
+        assert len(times) == 3
+        assert len(set(times)) == 1, path
 
 
 def debugfs(plain: Path, command: str) -> str:
