@@ -191,6 +191,25 @@ async def test_a_rescue_without_valid_keys_is_refused_at_its_creation(tmp_path: 
         assert (await admin.ask("POST", OPERATIONS, rescue("r", "\n".join([KEY] * 16)))).status == 201
 
 
+def overriding(name: str, **spec: Any) -> dict[str, Any]:
+    return obj("MachineOperation", name, operationKind="HostReboot", override="it burns", **spec)
+
+
+async def test_who_may_reboot_a_machine_may_not_override_its_budgets(tmp_path: Path) -> None:
+    async with deployed(tmp_path) as (server, admin), acting(server, "carol") as carol, acting(server, "dora") as dora:
+        await grant(admin, "carol", "erase", "rescue")
+        await grant(admin, "dora", "override-budget")
+        lacks = "spec.override needs the verb override-budget on machines.unbounded-cloud.io, and"
+        assert (
+            await refusal(carol, overriding("c", machineRef="m1")) == f"{lacks} carol does not have it for Machine m1"
+        )
+        assert await refusal(dora, overriding("d", machineRef="m1")) == ""
+        assert await refusal(dora, overriding("e", machineRef="m2")) == f"{lacks} dora does not have it for Machine m2"
+        many = overriding("many", machineSelector={"matchLabels": {"unbounded-cloud.io/site": "a"}})
+        text = "spec.override needs machineRef, as it needs the verb override-budget on that Machine"
+        assert await refusal(dora, many) == text
+
+
 def acceptance(name: str, by: str | None, **spec: Any) -> dict[str, Any]:
     made = operation(name, by, erases=False, **spec)
     made["spec"]["parameters"] = {"acceptPCRs": "0"}

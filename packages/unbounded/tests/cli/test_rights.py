@@ -178,7 +178,17 @@ async def test_a_drained_reboot_needs_no_more_than_the_rights_of_machina(
         await admin.create(f"{OURS}/machines", machine)
         name = machine["metadata"]["name"]
         await with_pods(admin, name)
-        drained = {"machineRef": name, "operationKind": "HostReboot", "drain": {"mode": "Always"}}
+        selector = {"matchLabels": machine["metadata"]["labels"]}
+        budget = {"machineSelector": selector, "maxUnavailable": 1}
+        mdb = {"apiVersion": "unbounded-cloud.io/v1alpha3", "kind": "MachineDisruptionBudget", "spec": budget}
+        await admin.create(f"{OURS}/machinedisruptionbudgets", mdb | {"metadata": {"name": "one"}})
+
+        async def enforced() -> bool:
+            status = (await admin.get(f"{OURS}/machinedisruptionbudgets/one")).get("status", {})
+            return [one["status"] for one in status.get("conditions", ())] == ["True"]
+
+        await eventually(enforced, within_s=60)
+        drained = {"machineRef": name, "operationKind": "HostReboot"}
         await admin.create(OPERATIONS, operation("drained", drained))
 
         async def blocked() -> bool:
@@ -191,6 +201,8 @@ async def test_a_drained_reboot_needs_no_more_than_the_rights_of_machina(
         assert [one["metadata"]["name"] for one in pods] == ["kept"]
         node = await admin.get(f"/api/v1/nodes/{name}")
         assert node["spec"]["unschedulable"]
+        status = (await admin.get(f"{OURS}/machinedisruptionbudgets/one"))["status"]
+        assert [one["machine"] for one in status["grants"]] == [name]
         await admin.ask("DELETE", f"{BUDGETS}/keeps")
         done = await ended(admin, "drained")
         assert done["status"]["phase"] == "Complete", done["status"]
@@ -201,7 +213,9 @@ async def test_a_drained_reboot_needs_no_more_than_the_rights_of_machina(
             node = await admin.get(f"/api/v1/nodes/{name}")
             states = {one["status"] for one in node["status"]["conditions"] if one["type"] != "Ready"}
             record = (await admin.get(f"{OURS}/machines/{name}"))["status"].get("disruption")
-            return record is None and "unschedulable" not in node["spec"] and states == {"False"}
+            status = (await admin.get(f"{OURS}/machinedisruptionbudgets/one"))["status"]
+            ended = record is None and not status.get("grants")
+            return ended and "unschedulable" not in node["spec"] and states == {"False"}
 
         await eventually(returned, within_s=60)
     assert refused == []

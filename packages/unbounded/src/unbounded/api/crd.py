@@ -14,6 +14,7 @@ import msgspec
 
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
+from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.fields import MAX_LIST, MAX_MAP, MAX_STRING, ApiStruct, Field, combined
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind, Object
@@ -124,6 +125,16 @@ DEFINITIONS: Final = (
         ),
     ),
     KindDefinition(MACHINE_PROFILES, "mprof", (AGE,), has_status=False),
+    KindDefinition(
+        MACHINE_DISRUPTION_BUDGETS,
+        "mdb",
+        (
+            PrinterColumn("Max", ".spec.maxUnavailable"),
+            PrinterColumn("Allowed", ".status.allowed", "integer"),
+            PrinterColumn("Granted", ".status.granted", "integer"),
+            AGE,
+        ),
+    ),
 )
 
 

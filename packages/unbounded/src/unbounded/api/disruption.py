@@ -5,10 +5,17 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
-from unbounded.api.fields import ApiStruct, Count, Field, Int32, Message, ObjectName, Time
-from unbounded.api.meta import LabelSelector
+from unbounded.api.fields import ApiStruct, Count, Field, Int32, LabelKey, Message, ObjectName, Time
+from unbounded.api.meta import Condition, Kind, LabelSelector, Object
+from unbounded.api.names import GROUP, VERSION
 
 MAX_BLOCKERS: Final = 32
+MAX_BUDGETS: Final = 32  # that select one Machine
+MAX_GRANTS: Final = 1000
+MAX_GROUPS: Final = 256
+MAX_UNAVAILABLE: Final = r"^(100|[1-9]?[0-9])%$"
+SCHEDULE: Final = r"^[0-9*/,-]+( [0-9*/,-]+){4}$"
+TIME_ZONE: Final = r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$"
 MAINTENANCE: Final = "Maintenance"  # the kind of a holder that is no operation: spec.maintenance of its Machine
 HOLD: Final = "hold.unbounded-cloud.io/"  # annotations of a Node with which applications hold its drain
 
@@ -69,8 +76,8 @@ class OperationDrain(DrainSettings, frozen=True, kw_only=True):
     mode: Annotated[
         str,
         Field(
-            "Always: drain the Node before the operation. Never: do not drain it. Auto: drain it only where the "
-            "Machine is in maintenance. Defaults to Auto.",
+            "Always: drain the Node before the operation. Never: do not drain it. Auto: drain it where a disruption "
+            "budget of the Machine or its maintenance says so. Defaults to Auto.",
             enum=tuple(DrainMode),
         ),
     ] = DrainMode.AUTO
@@ -151,5 +158,125 @@ class DisruptionStatus(ApiStruct, frozen=True, kw_only=True):
     )
     drain: Annotated[DrainProgress | None, Field("Progress of the drain, in stage Draining.")] = None
     since: Annotated[Time, Field("Begin of the stage.")]
+    budgets: Annotated[
+        tuple[ObjectName, ...],
+        Field("MachineDisruptionBudgets that granted it.", max_items=MAX_BUDGETS),
+    ] = ()
+    overridden: Annotated[bool, Field("True if it was granted over a budget, by spec.override of the operation.")] = (
+        False
+    )
     until: Annotated[Time | None, Field("Limit of the drain, or time of the next attempt.")] = None
     silences: Annotated[Count, Field("Number of drains in a row after which no executor started the operation.")] = 0
+
+
+class BudgetDrain(DrainSettings, frozen=True, kw_only=True):
+    """The drain before an operation that the budget covers."""
+
+    enabled: Annotated[
+        bool | None,
+        Field("Drain the Node, unless drain.mode of the operation is Never. Defaults to true."),
+    ] = None
+
+
+class MachineDisruptionBudgetSpec(ApiStruct, frozen=True, kw_only=True):
+    """The Machines that the budget covers, and how many of them may be unavailable."""
+
+    machine_selector: Annotated[LabelSelector, Field("Machines, by their labels. Never empty.")]
+    group_by: Annotated[
+        tuple[LabelKey, ...],
+        Field(
+            "Label keys, such as that of a rack: the limit holds for each of their values. Machines without a label "
+            "are one group.",
+            max_items=2,
+        ),
+    ] = ()
+    max_unavailable: Annotated[
+        int | str,
+        Field(
+            "Number of Machines that may be unavailable at a time, or their share such as 20%, rounded down. 0 allows "
+            "no disruption.",
+            pattern=MAX_UNAVAILABLE,
+            max_length=4,
+            minimum=0,
+        ),
+    ]
+    schedule: Annotated[
+        str | None,
+        Field(
+            "Begin of the times at which the budget counts, as a cron expression of five fields: minute, hour, day of "
+            "the month, month, day of the week. If absent, it always counts. It needs durationSeconds.",
+            pattern=SCHEDULE,
+            min_length=9,
+            max_length=128,
+        ),
+    ] = None
+    duration_seconds: Annotated[
+        Int32 | None,
+        Field("Duration for which the budget counts from each begin.", minimum=60, maximum=2678400),
+    ] = None
+    time_zone: Annotated[
+        str | None,
+        Field("Time zone of the schedule, such as Europe/Berlin. Defaults to UTC.", pattern=TIME_ZONE, max_length=64),
+    ] = None
+    drain: Annotated[BudgetDrain | None, Field("Drain of the Node before the operation.")] = None
+    min_ready_seconds: Annotated[
+        Int32 | None,
+        Field("Seconds for which a Node is Ready before its grant ends. Defaults to 10.", minimum=0, maximum=86400),
+    ] = None
+
+
+class BudgetGrant(ApiStruct, frozen=True, kw_only=True):
+    """The permission to make one Machine unavailable."""
+
+    machine: Annotated[ObjectName, Field("Name of the Machine.")]
+    machine_uid: Annotated[str, Field("UID of the Machine.", max_length=128)]
+    holder: Annotated[DisruptionHolder, Field("Holder of the grant.")]
+    since: Annotated[Time, Field("Time of the grant.")]
+
+
+class BudgetGroup(ApiStruct, frozen=True, kw_only=True):
+    """The Machines of one value of groupBy."""
+
+    value: Annotated[str, Field("Values of the labels, separated by a slash; empty without groupBy.", max_length=128)]
+    machines: Annotated[Count, Field("Number of Machines.")] = 0
+    unavailable: Annotated[Count, Field("Number of Machines that are unavailable or granted.")] = 0
+    granted: Annotated[Count, Field("Number of granted Machines.")] = 0
+    allowed: Annotated[Count, Field("Number of further Machines that may become unavailable now.")] = 0
+
+
+class MachineDisruptionBudgetStatus(ApiStruct, frozen=True, kw_only=True):
+    """The grants of the budget, and the state of its Machines."""
+
+    allowed: Annotated[
+        Count | None, Field("Number of further Machines that may become unavailable now, in all groups.")
+    ] = None
+    granted: Annotated[Count | None, Field("Number of grants.")] = None
+    groups: Annotated[
+        tuple[BudgetGroup, ...],
+        Field("Groups of Machines.", map_keys=("value",), max_items=MAX_GROUPS),
+    ] = ()
+    grants: Annotated[
+        tuple[BudgetGrant, ...],
+        Field("Grants. A Machine is granted once it is here.", map_keys=("machine",), max_items=MAX_GRANTS),
+    ] = ()
+    conditions: Annotated[
+        tuple[Condition, ...], Field("Conditions of the budget.", map_keys=("type",), max_items=8)
+    ] = ()
+
+
+class MachineDisruptionBudget(Object, frozen=True, kw_only=True):
+    """A limit for the number of Machines that operations and maintenance make unavailable at a time."""
+
+    spec: Annotated[MachineDisruptionBudgetSpec, Field("Machines, and their limit.")]
+    status: Annotated[MachineDisruptionBudgetStatus, Field("Grants, and the state of the Machines.")] = (
+        MachineDisruptionBudgetStatus()
+    )
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+
+MACHINE_DISRUPTION_BUDGETS: Final = Kind(
+    GROUP, VERSION, "MachineDisruptionBudget", "machinedisruptionbudgets", MachineDisruptionBudget
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
-from unbounded.api.disruption import DisruptionStatus
+from unbounded.api.disruption import MAX_BUDGETS, DisruptionStatus
 from unbounded.api.fields import (
     MAX_EVIDENCE,
     SHA256,
@@ -301,6 +301,13 @@ class AgentStatus(ApiStruct, frozen=True, kw_only=True):
     image: Annotated[ImageReference | None, Field("OCI image of the node's root file system.")] = None
     version: Annotated[str | None, Field("Version of the agent, as it reports it.", max_length=128)] = None
     host_boot_id: Annotated[str | None, Field("Boot ID of the host, as the agent reports it.", max_length=128)] = None
+    waits_for_grants: Annotated[
+        bool,
+        Field(
+            "True for an agent that waits for the grants of disruption budgets and for drains, which earlier versions "
+            "do not."
+        ),
+    ] = False
     api_server: Annotated[str | None, Field("Address of the API server that the agent uses.", max_length=512)] = None
     cluster_ca: Annotated[
         str | None,
@@ -431,6 +438,13 @@ class MachineStatus(ApiStruct, frozen=True, kw_only=True):
     active_operation: Annotated[
         ActiveOperation | None, Field("Lock of the Machine: the one operation that may act on it.")
     ] = None
+    disruption_budgets: Annotated[
+        tuple[ObjectName, ...],
+        Field(
+            "MachineDisruptionBudgets that select the Machine. An operation of a disruptive kind needs their grant.",
+            max_items=MAX_BUDGETS,
+        ),
+    ] = ()
     disruption: Annotated[
         DisruptionStatus | None,
         Field("Disruption of the Node: its drain, and its return. Absent where none is requested or in progress."),

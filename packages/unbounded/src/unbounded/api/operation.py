@@ -431,6 +431,15 @@ class MachineOperationSpec(ApiStruct, frozen=True, kw_only=True):
         OperationDrain | None,
         Field("Drain of the Node before an operation of a kind that interrupts its pods."),
     ] = None
+    override: Annotated[
+        str | None,
+        Field(
+            "Reason for an operation that may exceed the disruption budgets of its Machine. The Node is then drained "
+            "only with drain.mode Always. It needs machineRef, and the RBAC verb override-budget on the Machine.",
+            min_length=1,
+            max_length=256,
+        ),
+    ] = None
     ttl_seconds_after_finished: Annotated[
         Int32 | None,
         Field(

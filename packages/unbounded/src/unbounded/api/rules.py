@@ -19,6 +19,7 @@ from unbounded.api.configuration import (
     UpdateStrategyType,
 )
 from unbounded.api.credential import AuthMode, CredentialAuth
+from unbounded.api.disruption import MachineDisruptionBudgetSpec
 from unbounded.api.fields import ApiStruct, api_name
 from unbounded.api.machine import MAX_MACHINE_NAME, Machine
 from unbounded.api.machine_spec import (
@@ -191,6 +192,21 @@ _SELECTS: Final = (
     " || (has(self.machineSelector.matchExpressions) && size(self.machineSelector.matchExpressions) > 0)"
 )
 _STAGES: Final = str(list(range(MAX_STAGES)))  # their indexes: CEL has no other way to an order
+
+
+def _cron_field(number: str) -> str:
+    """Return the regular expression of one field of a cron expression."""
+    one = rf"(\*|({number})(-({number}))?)(/[1-9][0-9]?)?"
+    return rf"{one}(,{one})*"
+
+
+_CRON: Final = (
+    "^"
+    + " ".join(map(_cron_field, ("[1-5]?[0-9]", "1?[0-9]|2[0-3]", "[1-9]|[12][0-9]|3[01]", "[1-9]|1[0-2]", "[0-7]")))
+    + "$"
+)
+# Days that no month of a list has, with any day of the week: a day of the week comes beside them.
+_NEVER: Final = r"^[^ ]+ [^ ]+ ((30|31)(-31)?(,(30|31)(-31)?)* 2(,2)*|31(,31)* (2|4|6|9|11)(,(2|4|6|9|11))*) \*$"
 
 RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
     LabelSelectorRequirement: (
@@ -402,6 +418,40 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
             ".subnetMask",
         ),
     ),
+    MachineDisruptionBudgetSpec: (
+        ValidationRule(
+            "(has(self.machineSelector.matchLabels) && size(self.machineSelector.matchLabels) > 0)"
+            " || (has(self.machineSelector.matchExpressions) && size(self.machineSelector.matchExpressions) > 0)",
+            "machineSelector must not be empty: name at least one label",
+            ".machineSelector",
+        ),
+        ValidationRule(
+            "has(self.schedule) == has(self.durationSeconds)",
+            "schedule and durationSeconds need each other",
+            ".schedule",
+        ),
+        ValidationRule(
+            "has(self.schedule) || !has(self.timeZone)",
+            "timeZone needs a schedule",
+            ".timeZone",
+        ),
+        ValidationRule(
+            "!has(self.timeZone) || timestamp('2030-01-01T00:00:00Z').getHours(self.timeZone) >= 0",
+            "timeZone must be a name of the IANA database, such as Europe/Berlin",
+            ".timeZone",
+        ),
+        ValidationRule(
+            f"!has(self.schedule) || self.schedule.matches(r'{_CRON}')",
+            "schedule must have five fields: minute (0-59), hour (0-23), day (1-31), month (1-12), weekday (0-7),"
+            " each *, a number, a range, a list, or one of them with a step such as */15",
+            ".schedule",
+        ),
+        ValidationRule(
+            f"!has(self.schedule) || !self.schedule.matches(r'{_NEVER}')",
+            "schedule never comes: its months have no such day",
+            ".schedule",
+        ),
+    ),
     MachineOperationSpec: (
         ValidationRule(
             "has(self.machineRef) != has(self.machineSelector)",
@@ -452,6 +502,7 @@ RULES: Final[Mapping[type[ApiStruct], tuple[ValidationRule, ...]]] = {
                 "machineSelector",
                 "parameters",
                 "drain",
+                "override",
                 "startDeadlineSeconds",
                 "maxConcurrent",
                 "maxFailures",

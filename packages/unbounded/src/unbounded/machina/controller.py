@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from unbounded.api.core import CERTIFICATE_REQUESTS, CONFIG_MAPS, NODES, CertificateRequest, ConfigMap, Node
+from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS, MachineDisruptionBudget
 from unbounded.api.failures import Failure
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import (
@@ -83,6 +84,7 @@ class MachinaCaches:
     requests: Cache[CertificateRequest]
     configurations: Cache[Raw]
     versions: Cache[Raw]
+    budgets: Cache[MachineDisruptionBudget]
 
     @property
     def steward(self) -> SupervisorCaches:
@@ -98,6 +100,7 @@ class MachinaCaches:
             self.requests,
             self.configurations,
             self.versions,
+            self.budgets,
         )
 
 
@@ -113,6 +116,7 @@ def create_machina_caches(api: Api) -> MachinaCaches:
         requests=Cache(api, CERTIFICATE_REQUESTS),
         configurations=Cache(api, CONFIGURATIONS),
         versions=Cache(api, VERSIONS, indexes={INDEX_CONFIGURATION: by_configuration}),
+        budgets=Cache(api, MACHINE_DISRUPTION_BUDGETS),
     )
 
 
@@ -138,7 +142,7 @@ async def run(
         term = MachinaTerm(runtime, caches, metrics, machine_metrics, settings, absences)
         async with asyncio.TaskGroup() as group:
             group.create_task(runtime.lead(LEASE_SUPERVISOR, term.run), name="machina")
-            group.create_task(_lead_disruptions(runtime, caches), name="disruptions")
+            group.create_task(_lead_disruptions(runtime, caches, metrics), name="disruptions")
 
     if caches is not None:
         await lead(caches)
@@ -148,21 +152,23 @@ async def run(
         await lead(caches)
 
 
-async def _lead_disruptions(runtime: Runtime, caches: MachinaCaches) -> None:
+async def _lead_disruptions(runtime: Runtime, caches: MachinaCaches, metrics: OperationMetrics) -> None:
     """Run the controller of disruptions whenever this process leads, from the first request of a disruption on."""
 
     async def run(epoch: ProcessEpoch) -> None:
         controller = DrainController(
             runtime.api,
             caches.steward,
+            caches.budgets,
             epoch=epoch,
             emit_event=event_sink(runtime.events),
             now=runtime.now,
+            metrics=metrics,
             loop_metrics=runtime.metrics,
         )
         await controller.run()
 
-    await first_disruption(caches.steward)
+    await first_disruption(caches.steward, caches.budgets)
     await runtime.lead(LEASE_DISRUPTION, run)
 
 

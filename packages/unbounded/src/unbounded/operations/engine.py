@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from unbounded.api.conditions import commands_last
 from unbounded.api.failures import Failure, Stale
+from unbounded.api.fields import Evidence
 from unbounded.api.machine import Machine
 from unbounded.api.machine_status import merge_erasures
 from unbounded.api.operation import MachineOperation, OperationKind
@@ -329,6 +330,7 @@ class Engine:
             started_at=self._status.now(),
             generation=machine.metadata.generation,
             counters=counters_of(operation, machine),
+            evidence=_override_evidence(operation, machine, self._status.now()),
         )
 
     def _follow(self, run: Run, state: OperationState) -> None:
@@ -575,6 +577,15 @@ class Engine:
 
     def _loop_time(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _override_evidence(operation: MachineOperation, machine: Machine, at: str) -> tuple[Evidence, ...]:
+    """Return the evidence that the operation was granted over a disruption budget; empty where it was not."""
+    record = machine.status.disruption
+    if record is None or record.holder.uid != operation.metadata.uid or not record.overridden:
+        return ()
+    what = f"granted over MachineDisruptionBudget {', '.join(record.budgets)}: {operation.spec.override}"
+    return (Evidence(what=what, at=at, where=f"Machine {machine.name} status.disruption"),)
 
 
 def _is_cancelled(operation: MachineOperation) -> bool:

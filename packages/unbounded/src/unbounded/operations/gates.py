@@ -85,6 +85,8 @@ def needs_grant(operation: MachineOperation, machine: Machine) -> bool:
     """Return whether the operation starts only once the disruption controller lets it."""
     if not OperationKind(operation.spec.operation_kind).is_disruptive:
         return False
+    if machine.status.disruption_budgets:
+        return True
     mode = DrainMode.AUTO if operation.spec.drain is None else operation.spec.drain.mode
     return mode == DrainMode.ALWAYS or (mode == DrainMode.AUTO and in_maintenance(machine))
 
@@ -116,7 +118,14 @@ def rests_deadline(gate: Gate) -> bool:
 
 
 _DRAINED: Final = frozenset({DisruptionStage.DRAINED, DisruptionStage.WORKING})
-_RESTING: Final = frozenset({reasons.WAITING_FOR_DRAIN, reasons.WAITING_FOR_HOLD, reasons.FOREIGN_MAINTENANCE})
+_RESTING: Final = frozenset(
+    {
+        reasons.FOREIGN_MAINTENANCE,
+        reasons.WAITING_FOR_BUDGET,
+        reasons.WAITING_FOR_DRAIN,
+        reasons.WAITING_FOR_HOLD,
+    }
+)
 
 
 def starts_on(operation: MachineOperation, machine: Machine) -> bool:

@@ -18,6 +18,12 @@ class OperationMetrics:
             ("kind", "phase", "reason"),
             registry=registry,
         )
+        self._overrides = Counter(
+            "unbounded_disruption_budget_overrides",
+            "Operations that spec.override let exceed a disruption budget, by kind.",
+            ("kind",),
+            registry=registry,
+        )
         self._seconds = Histogram(
             "unbounded_operation_duration_seconds",
             "Time from the claim of a MachineOperation to its end, by kind and phase.",
@@ -25,6 +31,10 @@ class OperationMetrics:
             buckets=(1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600),
             registry=registry,
         )
+
+    def overrode(self, kind: str) -> None:
+        """Count an operation that was granted over a disruption budget."""
+        self._overrides.labels(kind).inc()
 
     def ended(self, operation: MachineOperation, seconds: float | None) -> None:
         """Count an operation whose status is terminal.

@@ -47,6 +47,7 @@ SETTLING: Final = workflow.SETTLING
 SLOT_HELD: Final = "SlotHeld"
 SOAKING: Final = "Soaking"
 TARGET_IN_USE: Final = "TargetInUse"
+WAITING_FOR_BUDGET: Final = "WaitingForBudget"
 WAITING_FOR_DRAIN: Final = "WaitingForDrain"
 WAITING_FOR_EXECUTOR: Final = "WaitingForExecutor"
 WAITING_FOR_HOLD: Final = "WaitingForHold"
@@ -57,6 +58,7 @@ WAITING_FOR_TURN: Final = "WaitingForTurn"
 
 # Events
 ABANDON_WAITS: Final = "AbandonWaits"
+BUDGET_OVERRIDDEN: Final = "BudgetOverridden"
 HOST_KEY_FORGOTTEN: Final = "HostKeyForgotten"
 HOST_SILENT: Final = "HostSilent"
 
@@ -102,6 +104,10 @@ MEANING: Final[Mapping[str, str]] = {
     SLOT_HELD: "The operation waits for the holder of the Machine's lock.",
     SOAKING: "A stage of a selector operation is complete when the Nodes of its targets have stayed Ready long enough.",
     TARGET_IN_USE: "The operation waits for an operation on another Machine that names the same BMC and device.",
+    WAITING_FOR_BUDGET: (
+        "The operation waits until a MachineDisruptionBudget lets one more Machine be unavailable. The message names "
+        "the Machines that are, and their holders."
+    ),
     WAITING_FOR_DRAIN: "The operation waits until the Node is drained.",
     WAITING_FOR_EXECUTOR: "The operation waits for an executor to claim it.",
     WAITING_FOR_HOLD: "The drain waits for an annotation hold.unbounded-cloud.io/… of the Node to be removed.",
@@ -110,6 +116,7 @@ MEANING: Final[Mapping[str, str]] = {
     WAITING_FOR_TARGETS: "The targets of a selector operation are in progress.",
     WAITING_FOR_TURN: "The operation waits for the executor's concurrency limit.",
     ABANDON_WAITS: "Event on an operation: its executor is not silent yet, so it is not abandoned yet.",
+    BUDGET_OVERRIDDEN: "Event on an operation: its spec.override let it exceed a disruption budget.",
     HOST_KEY_FORGOTTEN: "Event on the Machine: its host was replaced. machina trusts its next SSH key on first use.",
     HOST_SILENT: "Event on an AgentReset: the host is silent, as expected after a reset.",
 }

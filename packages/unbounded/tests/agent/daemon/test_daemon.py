@@ -96,7 +96,7 @@ async def test_an_idle_daemon_has_three_watches_and_asks_for_nothing(
         said = (await machine(admin))["status"]["agent"]
         used = access_of_config(host.config)
         reported_access = {"apiServer": used.server, "clusterCA": fingerprint(used.ca_pem)}
-        assert said == {"version": "1.2.3", "hostBootID": "host-boot-1", **reported_access}
+        assert said == {"version": "1.2.3", "hostBootID": "host-boot-1", "waitsForGrants": True, **reported_access}
     watches = [urlsplit(uri) for verb, uri in requests_of(server, AGENT) if verb == "watch"]
     selected = {one.path.rpartition("/")[2]: parse_qs(one.query).get("fieldSelector") for one in watches}
     assert len(watches) == 3

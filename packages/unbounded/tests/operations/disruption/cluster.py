@@ -16,13 +16,19 @@ from tests.support.memory_api import MemoryApi
 from tests.support.stories import told_in
 from tests.support.virtual_time import virtual_now
 from unbounded.api.core import CONFIG_MAPS, LEASES, NODES, PODS, Node, Pod
-from unbounded.api.disruption import DisruptionStage, DisruptionStatus
+from unbounded.api.disruption import (
+    MACHINE_DISRUPTION_BUDGETS,
+    DisruptionStage,
+    DisruptionStatus,
+    MachineDisruptionBudget,
+)
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind, Object
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.api import Api, Conflict, EvictionBlocked, NotFound
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import rfc3339, seconds_since
+from unbounded.kube.events import EventSink
 from unbounded.operations.caches import (
     INDEX_BMC,
     INDEX_EXECUTOR,
@@ -87,6 +93,7 @@ class Cluster:
     api: ClusterApi
     kubelets: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     executor: Running | None = None
+    most_unavailable: int = 0  # of the Nodes at any one time
     owner: str = ""  # UID of the controller of all pods
     down: set[str] = field(default_factory=set)  # Nodes whose kubelet does not run although the host is On
 
@@ -120,6 +127,7 @@ class Cluster:
             await asyncio.sleep(1.0)
             host, now = self.world.outside.host(name), asyncio.get_running_loop().time()
             runs = host.power == "On" and name not in self.down
+            self.most_unavailable = max(self.most_unavailable, await self._unavailable())
             try:
                 node = await self.api.get(NODES, name)
             except NotFound:
@@ -131,6 +139,10 @@ class Cluster:
             await self._report(name, node, runs=runs, boot=f"boot-{host.boot}")
             if runs:
                 await self._end_pods(name)
+
+    async def _unavailable(self) -> int:
+        nodes = (await self.api.list(NODES)).items
+        return sum(not one.ready or one.spec.unschedulable for one in nodes)
 
     async def _report(self, name: str, node: Node, *, runs: bool, boot: str) -> None:
         others = await self.api.get(NODES.raw(), name)
@@ -171,6 +183,22 @@ class Cluster:
         except TimeoutError:
             raise AssertionError(f"{machine} is not {stage} after {within_s} s: {found}") from None
 
+    async def budget(self, name: str, limit: int | str, **spec: Any) -> MachineDisruptionBudget:
+        """Create a budget for all Machines of the lab, and wait until it is enforced."""
+        selector = {"matchLabels": {"unbounded-cloud.io/site": "lab"}}
+        body = {"metadata": {"name": name}, "spec": {"machineSelector": selector, "maxUnavailable": limit, **spec}}
+        await self.api.create(MACHINE_DISRUPTION_BUDGETS, body)
+        async with asyncio.timeout(60):
+            while True:
+                found = await self.api.get(MACHINE_DISRUPTION_BUDGETS, name)
+                if any(one.type == "Enforced" and one.status == "True" for one in found.status.conditions):
+                    return found
+                await asyncio.sleep(0.25)
+
+    async def granted(self, name: str) -> set[str]:
+        found = await self.api.get(MACHINE_DISRUPTION_BUDGETS, name)
+        return {one.machine for one in found.status.grants}
+
     async def cordon(self, node: str, *, unschedulable: bool = True) -> None:
         await self.api.patch(NODES, node, {"spec": {"unschedulable": unschedulable or None}})
 
@@ -182,14 +210,17 @@ class Cluster:
         return {one.type: (one.status, one.reason) for one in found if one.type != "Ready"}
 
     def disrupter(self) -> Process:
-        return Process(self.world, "disruption", disruption_of)
+        def main(life: Incarnation, api: Api) -> Any:
+            return disruption_of(life, api, self.world.announce)
+
+        return Process(self.world, "disruption", main)
 
 
 def _ready(*, ready: bool) -> dict[str, str]:
     return {"type": "Ready", "status": "True" if ready else "Unknown", "reason": "Kubelet"}
 
 
-async def disruption_of(life: Incarnation, api: Api) -> None:
+async def disruption_of(life: Incarnation, api: Api, announce: EventSink) -> None:
     indexes = {INDEX_MACHINE: by_machine, INDEX_PARENT: by_parent, INDEX_EXECUTOR: by_executor}
     caches = SupervisorCaches(
         operations=Cache(api, MACHINE_OPERATIONS, indexes=indexes),
@@ -197,8 +228,9 @@ async def disruption_of(life: Incarnation, api: Api) -> None:
         nodes=Cache(api, NODES, indexes={INDEX_MACHINE: node_by_machine}),
         pause=Cache(api, CONFIG_MAPS, namespace="unbounded-kube"),
     )
-    controller = DrainController(api, caches, epoch=life.epoch, now=virtual_now)
-    await live(controller.run, (caches.operations, caches.machines, caches.nodes, caches.pause))
+    budgets = Cache(api, MACHINE_DISRUPTION_BUDGETS)
+    controller = DrainController(api, caches, budgets, epoch=life.epoch, now=virtual_now, emit_event=announce)
+    await live(controller.run, (caches.operations, caches.machines, caches.nodes, caches.pause, budgets))
 
 
 def cluster_of(world: World) -> Cluster:

@@ -53,7 +53,7 @@ class AgentStatusReporter:
         self._status = StatusWriter(api, MACHINES, fields=("agent",), cache=machines)
         self._machines = machines
         self._machine = machine
-        self._wanted = {"version": version, "hostBootID": host_boot_id}
+        self._wanted: dict[str, str | bool] = {"version": version, "hostBootID": host_boot_id, "waitsForGrants": True}
         if access is not None:
             self._wanted |= {"apiServer": access.server, "clusterCA": fingerprint(access.ca_pem)}
         self._controller: Controller[str] = Controller(

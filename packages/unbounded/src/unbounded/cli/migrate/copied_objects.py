@@ -13,6 +13,7 @@ from typing import Any, Final
 from unbounded.api.configuration import MACHINE_CONFIGURATION_VERSIONS, MACHINE_CONFIGURATIONS
 from unbounded.api.core import CONFIG_MAPS, NAMESPACES, NODES, SECRETS, SERVICES
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
+from unbounded.api.disruption import MACHINE_DISRUPTION_BUDGETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.names import CONFIGMAP_MIGRATION, CONFIGMAP_OPERATIONS, GROUP, NAMESPACE
@@ -48,6 +49,7 @@ COPIED: Final[tuple[RawKind, ...]] = (
     MACHINE_CONFIGURATIONS.raw(),
     MACHINE_CONFIGURATION_VERSIONS.raw(),
     MACHINE_PROFILES.raw(),
+    MACHINE_DISRUPTION_BUDGETS.raw(),
     MACHINES.raw(),
     MACHINE_OPERATIONS.raw(),
     NODES.raw(),
@@ -185,7 +187,8 @@ def machine_status(status: Raw, versions: Mapping[str, str], generations: Mappin
             ones.
     """
     changed: Raw = regenerated(status, generations)
-    changed.pop("disruption", None)  # its Node is one of the source
+    for field in ("disruption", "disruptionBudgets"):  # of a Node, and by budgets, of the source
+        changed.pop(field, None)
     ssh, redfish = dict(changed.get("ssh", {})), dict(changed.get("redfish", {}))
     if "refused" in ssh:
         ssh["refused"] = [one for old in ssh["refused"] if (one := _refused(old, versions))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,7 +12,13 @@ import msgspec
 
 from unbounded.api.conditions import set_condition
 from unbounded.api.core import LEASES, NODES, PODS, Node, NodeCondition, Pod, evictions_of
-from unbounded.api.disruption import MAINTENANCE, DisruptionStage, DisruptionStatus
+from unbounded.api.disruption import (
+    MAINTENANCE,
+    DisruptionHolder,
+    DisruptionStage,
+    DisruptionStatus,
+    MachineDisruptionBudget,
+)
 from unbounded.api.failures import Stale
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_CORDONED_BY, LABEL_MACHINE
@@ -28,8 +34,11 @@ from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.operations import reasons
 from unbounded.operations.caches import INDEX_EXECUTOR, INDEX_MACHINE, SupervisorCaches, pause_of, sharing_bmc
-from unbounded.operations.disruption.drain import RETRY_S, DrainRules, EvictionRefusal, refusal, rules_of
+from unbounded.operations.disruption.budgets import GRACE_S, drain_rules
+from unbounded.operations.disruption.drain import RETRY_S, DrainRules, EvictionRefusal, refusal
+from unbounded.operations.disruption.grants import Grants, availability, node_availability
 from unbounded.operations.disruption.holders import (
+    Delay,
     HolderView,
     foreign_maintenance,
     holder_of,
@@ -41,10 +50,12 @@ from unbounded.operations.disruption.holders import (
 from unbounded.operations.disruption.plan import DisruptionPlan, DisruptionRequest, DisruptionView, plan_disruption
 from unbounded.operations.disruption.stages import CORDON, EVICT, UNCORDON
 from unbounded.operations.gates import grant_gate, in_maintenance, is_meant_for, needs_grant, order, starts_on
+from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.ownership import executor_name, executor_of
 from unbounded.operations.parameters import invalid
 from unbounded.operations.record import with_nulls
 
+SETTLE_S: Final = 0.2  # before the groups of a budget are counted, as changes come together
 PROGRESS_S: Final = 5.0  # between writes that change nothing but the number of pods left
 NODE_LEASES: Final = "kube-node-lease"
 PODS_OF: Final = frozenset({DisruptionStage.CORDONED, DisruptionStage.DRAINING})
@@ -76,12 +87,23 @@ class _Memory:
         return now - self.ready_at
 
 
+@dataclass(frozen=True)
+class _Request:
+    """A request, and the versions of the budgets on which it was judged."""
+
+    request: DisruptionRequest
+    budgets: Sequence[MachineDisruptionBudget]
+    delay: Delay | None
+    operation: MachineOperation | None
+
+
 class DrainController:
     """The controller of disruptions; it runs while its process leads (Lease `unbounded-disruption`).
 
     A Machine without a request, and without a record of one, costs no call.
 
     Args:
+        budgets: the cache of all MachineDisruptionBudgets.
         epoch: of this process, which acts only as long as it surely leads.
     """
 
@@ -89,22 +111,30 @@ class DrainController:
         self,
         api: Api,
         caches: SupervisorCaches,
+        budgets: Cache[MachineDisruptionBudget],
         *,
         epoch: ProcessEpoch,
         emit_event: EventSink = no_events,
         now: WallClock = utc_now,
+        metrics: OperationMetrics | None = None,
         loop_metrics: ControllerMetrics | None = None,
     ) -> None:
         self._api = api
         self._caches = caches
+        self._budgets = budgets
+        self._metrics = metrics or OperationMetrics()
+        self._grants = Grants(api, budgets, caches.machines, self._node, now)
         self._epoch = epoch
         self._emit_event = emit_event
         self._now = now
-        self._status = StatusWriter(api, MACHINES, fields=("disruption",), cache=caches.machines)
+        self._status = StatusWriter(api, MACHINES, fields=("disruption", "disruptionBudgets"), cache=caches.machines)
         self._node_status = StatusWriter(api, NODES, fields=("conditions",), cache=caches.nodes)
         self._memory: dict[str, _Memory] = {}
         self._pods: PodCaches | None = None
         self._controller: Controller[str] = Controller("disruptions", self._reconcile, metrics=loop_metrics)
+        self._budget_controller: Controller[str] = Controller(
+            "disruption budgets", self._grants.reconcile, workers=2, metrics=loop_metrics
+        )
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -114,8 +144,10 @@ class DrainController:
             caches.machines.subscribed(self._machine_changed),
             caches.nodes.subscribed(self._node_changed),
             caches.pause.subscribed(lambda _old, _new: self._enqueue_all()),
+            self._budgets.subscribed(self._budget_changed),
         ):
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._budget_controller.run())
                 self._pods = PodCaches(self._api, tasks, self._controller.enqueue)
                 tasks.create_task(self._controller.run())
 
@@ -130,13 +162,38 @@ class DrainController:
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
         machine = new or old
-        if machine is not None:
-            self._controller.enqueue(machine.name)
+        if machine is None:
+            return
+        self._controller.enqueue(machine.name)
+        node = self._node(machine.name)
+        if availability(old, node) != availability(new, node):
+            self._count(old, new)
+
+    def _count(self, *machines: Machine | None) -> None:
+        """Bring the budgets that cover a Machine up to date, after further changes at the same time."""
+        for machine in machines:
+            for name in () if machine is None else self._grants.names(machine):
+                self._budget_controller.queue.add_after(name, SETTLE_S)
+
+    def _budget_changed(self, old: MachineDisruptionBudget | None, new: MachineDisruptionBudget | None) -> None:
+        budget = new or old
+        if budget is None:
+            return
+        self._budget_controller.queue.add_after(budget.name, SETTLE_S)
+        is_same = old is not None and new is not None and old.metadata.generation == new.metadata.generation
+        for machine in self._caches.machines.all():
+            record = machine.status.disruption
+            waits = record is not None and record.reason == reasons.WAITING_FOR_BUDGET
+            if waits or not is_same:
+                self._controller.enqueue(machine.name)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = new or old
-        if node is not None:
-            self._controller.enqueue(node.metadata.name)
+        if node is None:
+            return
+        self._controller.enqueue(node.metadata.name)
+        if node_availability(old) != node_availability(new):
+            self._count(self._caches.machines.get(node.metadata.name))
 
     # One pass
 
@@ -145,9 +202,13 @@ class DrainController:
         if machine is None:
             await self._release(name, node)
             return None
+        names = self._grants.names(machine)
+        if names != machine.status.disruption_budgets:
+            await self._status.write(machine, {"disruptionBudgets": list(names)})
+            return 0.0
         operations = self._caches.operations.by(INDEX_MACHINE, name)
-        request, rules = self._request(machine, operations)
         record = machine.status.disruption
+        request, rules = self._request(machine, operations)
         if record is None and request is None and not _is_marked(node):
             self._forget(name)
             return None
@@ -156,7 +217,7 @@ class DrainController:
             return None
         memory = self._memory.setdefault(name, _Memory())
         view = await self._view(machine, node, request, rules, memory)
-        return await self._perform(machine, node, plan_disruption(view), memory)
+        return await self._perform(view, plan_disruption(view), request, memory)
 
     def _node(self, name: str) -> Node | None:
         """Return the Node of a Machine: the one of its name, unless a label says that it is another one's."""
@@ -165,18 +226,38 @@ class DrainController:
 
     def _request(
         self, machine: Machine, operations: tuple[MachineOperation, ...]
-    ) -> tuple[DisruptionRequest | None, DrainRules]:
+    ) -> tuple[_Request | None, DrainRules]:
         """Return what may be granted now, and the rules of the drain in progress."""
         record = machine.status.disruption
-        if in_maintenance(machine) and machine.metadata.deletion_timestamp is None:
-            request: DisruptionRequest | None = DisruptionRequest(maintenance_holder(machine), DrainRules())
-        else:
-            first = next(
-                (one for one in sorted(operations, key=order) if self._may_start(one, machine, operations)), None
-            )
-            request = None if first is None else DisruptionRequest(holder_of(first), rules_of(first.spec.drain))
+        counting = self._grants.counting(machine)
         held = None if record is None else next((o for o in operations if o.metadata.uid == record.holder.uid), None)
-        return request, rules_of(None if held is None else held.spec.drain)
+        rules = drain_rules(
+            counting,
+            None if held is None else held.spec.drain,
+            override=held is not None and held.spec.override is not None,
+            maintenance=in_maintenance(machine),
+        )
+        if record is not None and record.stage not in (DisruptionStage.WAITING, DisruptionStage.RETURNING):
+            return None, rules
+        if in_maintenance(machine) and machine.metadata.deletion_timestamp is None:
+            return self._limited(machine, maintenance_holder(machine), counting, None), rules
+        first = next((one for one in sorted(operations, key=order) if self._may_start(one, machine, operations)), None)
+        if first is None:
+            return None, rules
+        return self._limited(machine, holder_of(first), counting, first), rules
+
+    def _limited(
+        self,
+        machine: Machine,
+        holder: DisruptionHolder,
+        counting: Sequence[MachineDisruptionBudget],
+        operation: MachineOperation | None,
+    ) -> _Request:
+        """Return the request with the delay of the first budget that has no room, unless the operation overrides it."""
+        delay = self._grants.delay(machine, counting)
+        overrides = delay is not None and operation is not None and operation.spec.override is not None
+        request = DisruptionRequest(holder, tuple(one.name for one in counting), overrides)
+        return _Request(request, counting, None if overrides else delay, operation)
 
     def _may_start(self, operation: MachineOperation, machine: Machine, others: tuple[MachineOperation, ...]) -> bool:
         """Return whether nothing but the drain is missing for the operation to start."""
@@ -197,7 +278,7 @@ class DrainController:
         self,
         machine: Machine,
         node: Node | None,
-        request: DisruptionRequest | None,
+        request: _Request | None,
         rules: DrainRules,
         memory: _Memory,
     ) -> DisruptionView:
@@ -210,12 +291,12 @@ class DrainController:
         return DisruptionView(
             machine=machine,
             node=node,
-            request=request,
+            request=None if request is None else request.request,
             now=self._now(),
             loop_time=now,
             holder=None if record is None else await self._holder(record, machine),
             rules=rules,
-            delay=foreign_maintenance(node),
+            delay=foreign_maintenance(node) or (None if request is None else request.delay),
             pods=self._pods.of(machine.name) if drains and self._pods is not None else None,
             refusals=memory.refusals,
             ready_s=ready_s,
@@ -259,10 +340,11 @@ class DrainController:
     # Execution
 
     async def _perform(
-        self, machine: Machine, node: Node | None, plan: DisruptionPlan, memory: _Memory
+        self, view: DisruptionView, plan: DisruptionPlan, request: _Request | None, memory: _Memory
     ) -> float | None:
         self._check_leads()
-        holder = None if machine.status.disruption is None else machine.status.disruption.holder
+        machine, node, record = view.machine, view.node, view.machine.status.disruption
+        holder = None if record is None else record.holder
         if plan.action == CORDON and node is not None and holder is not None:
             await self._patch_node(node, {"unschedulable": True}, holder.uid)
         elif plan.action == UNCORDON and node is not None:
@@ -274,9 +356,36 @@ class DrainController:
                 return 0.0  # the answers change the blockers
         if node is not None and plan.conditions:
             await self._set_conditions(node, plan.conditions)
+        await self._move_grants(view, plan, request)
         left_s = await self._write(machine, plan.status, memory)
-        waits = [one for one in (plan.requeue_s, left_s) if one is not None]
+        changes_s = None
+        if plan.status is not None and plan.status.reason == reasons.WAITING_FOR_BUDGET:
+            changes_s = self._grants.changes_s(machine)
+        waits = [one for one in (plan.requeue_s, left_s, changes_s) if one is not None]
         return min(waits, default=None)
+
+    async def _move_grants(self, view: DisruptionView, plan: DisruptionPlan, request: _Request | None) -> None:
+        """Acquire the grants of a disruption that begins, and release those of one that has ended, before its record
+        changes.
+        """
+        record, after = view.machine.status.disruption, plan.status
+        waits = record is None or record.stage in (DisruptionStage.WAITING, DisruptionStage.RETURNING)
+        if waits and after is not None and after.stage == DisruptionStage.GRANTED and request is not None:
+            began = loop_time()
+            await self._grants.acquire(view.machine, after.holder, request.budgets)
+            if loop_time() - began > GRACE_S / 2:
+                raise Stale("the grants may have ended, as nothing used them")
+            self._check_leads()
+            if request.request.overrides and request.operation is not None:
+                self._announce_override(request.operation, after)
+        elif record is not None and (after is None or after.stage == DisruptionStage.WAITING != record.stage):
+            await self._grants.release(view.machine.name, record.holder)
+
+    def _announce_override(self, operation: MachineOperation, record: DisruptionStatus) -> None:
+        budgets = ", ".join(record.budgets)
+        text = f"granted over MachineDisruptionBudget {budgets}: {operation.spec.override}"
+        self._emit_event(operation, "Warning", reasons.BUDGET_OVERRIDDEN, text)
+        self._metrics.overrode(operation.spec.operation_kind)
 
     def _check_leads(self) -> None:
         """Raise Stale once another process may lead: it acts for this Machine."""
@@ -385,12 +494,17 @@ class DrainController:
             self._pods.stop(name)
 
 
-async def first_disruption(caches: SupervisorCaches) -> None:
-    """Return once an object requests a disruption, or has one: until then nobody needs the Lease."""
+async def first_disruption(caches: SupervisorCaches, budgets: Cache[MachineDisruptionBudget]) -> None:
+    """Return once an object limits or requests a disruption, or has one: until then nobody needs the Lease."""
     found = asyncio.Event()
 
+    def budget_changed(_old: MachineDisruptionBudget | None, _new: MachineDisruptionBudget | None) -> None:
+        found.set()
+
     def machine_changed(_old: Machine | None, new: Machine | None) -> None:
-        if new is not None and (in_maintenance(new) or new.status.disruption is not None):
+        if new is not None and (
+            in_maintenance(new) or new.status.disruption is not None or new.status.disruption_budgets
+        ):
             found.set()
 
     def operation_changed(_old: MachineOperation | None, new: MachineOperation | None) -> None:
@@ -405,6 +519,7 @@ async def first_disruption(caches: SupervisorCaches) -> None:
         caches.machines.subscribed(machine_changed),
         caches.operations.subscribed(operation_changed),
         caches.nodes.subscribed(node_changed),
+        budgets.subscribed(budget_changed),
     ):
         await found.wait()
 

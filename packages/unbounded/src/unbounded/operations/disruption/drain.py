@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from unbounded.api.core import Pod
 from unbounded.api.disruption import MAX_BLOCKERS, DrainBlocker, DrainProgress, DrainSettings, DrainTimeout
@@ -24,28 +24,30 @@ _BUDGET: Final = re.compile(r"disruption budget ([a-z0-9][-a-z0-9.]*) ")
 class DrainRules:
     """The settings of a drain, each with a value."""
 
+    enabled: bool = True
     timeout_s: int = 3600
     delete_empty_dir_data: bool = True
     evict_unmanaged: bool = False
-    skip: LabelSelector | None = None
+    skips: tuple[LabelSelector, ...] = ()
     stuck_s: int = 300
     proceeds: bool = False
+    min_ready_s: float = 10.0
 
 
-def rules_of(settings: DrainSettings | None) -> DrainRules:
-    """Return the rules of a drain; settings that are absent have their defaults."""
-    default = DrainRules()
+def rules_of(settings: DrainSettings | None, base: DrainRules | None = None) -> DrainRules:
+    """Return the rules of a drain; settings that are absent are those of `base`, or the defaults."""
+    base = base or DrainRules()
     if settings is None:
-        return default
-    timeout, stuck = settings.timeout_seconds, settings.stuck_pod_seconds
-    return DrainRules(
-        timeout_s=default.timeout_s if timeout is None else timeout,
-        delete_empty_dir_data=settings.delete_empty_dir_data is not False,
-        evict_unmanaged=settings.evict_unmanaged is True,
-        skip=settings.skip_pod_selector,
-        stuck_s=default.stuck_s if stuck is None else stuck,
-        proceeds=settings.on_timeout == DrainTimeout.PROCEED,
-    )
+        return base
+    given: dict[str, Any] = {
+        "timeout_s": settings.timeout_seconds,
+        "delete_empty_dir_data": settings.delete_empty_dir_data,
+        "evict_unmanaged": settings.evict_unmanaged,
+        "skips": None if settings.skip_pod_selector is None else (settings.skip_pod_selector,),
+        "stuck_s": settings.stuck_pod_seconds,
+        "proceeds": None if settings.on_timeout is None else settings.on_timeout == DrainTimeout.PROCEED,
+    }
+    return replace(base, **{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def plan_drain(
         before: the blockers that were known.
         lost: the Node is not Ready, and its host was observed Off: what ran there has ended.
     """
-    skips = _skips(rules.skip)
+    skipping = [_skips(one) for one in rules.skips]
     since = {(one.pod, one.held_by): one.since for one in before}
     evict: list[Pod] = []
     blockers: list[DrainBlocker] = []
@@ -117,7 +119,7 @@ def plan_drain(
         blockers.append(DrainBlocker(pod=name, why=why[:1024], held_by=held_by, since=begin))
 
     for pod in sorted(pods, key=lambda one: (one.metadata.namespace or "", one.metadata.name)):
-        if stays(pod) or skips(pod):
+        if stays(pod) or any(skips(pod) for skips in skipping):
             continue
         if pod.metadata.deletion_timestamp:
             stuck_in_s = rules.stuck_s - seconds_since(pod.metadata.deletion_timestamp, now)
@@ -165,8 +167,8 @@ def _stuck_by(pod: Pod) -> str:
     return f"finalizers {finalizers}" if finalizers else f"kubelet of Node {pod.spec.node_name}"
 
 
-def _skips(selector: LabelSelector | None) -> Callable[[Pod], bool]:
-    if selector is None or not (selector.match_labels or selector.match_expressions):
+def _skips(selector: LabelSelector) -> Callable[[Pod], bool]:
+    if not (selector.match_labels or selector.match_expressions):
         return lambda _pod: False
     try:
         test = label_test(selector_text(selector))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -35,7 +35,6 @@ from unbounded.operations.disruption.holders import (
 from unbounded.operations.disruption.stages import CLAIM_WITHIN_S, CORDON, EVICT, PROCEDURE, UNCORDON, Fact
 from unbounded.workflow.procedure import COMPLETE, Step
 
-MIN_READY_S: Final = 10.0
 LEASE_POLL_S: Final = 2.0
 BUSY_POLL_S: Final = 60.0
 _S = DisruptionStage
@@ -43,10 +42,16 @@ _S = DisruptionStage
 
 @dataclass(frozen=True)
 class DisruptionRequest:
-    """A disruption that may be granted: of maintenance, or of the operation that all other gates let through."""
+    """A disruption that may be granted: of maintenance, or of the operation that all other gates let through.
+
+    Args:
+        budgets: names of those that count now, and grant it.
+        overrides: one of them has no room, and the operation overrides it.
+    """
 
     holder: DisruptionHolder
-    rules: DrainRules
+    budgets: tuple[str, ...] = ()
+    overrides: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,8 @@ def _granted(view: DisruptionView) -> _Found:
         return _ended(view)
     if view.node is None:
         return _Found(Fact.NO_NODE, f"Machine {view.machine.name} has no Node to drain")
+    if not view.rules.enabled:
+        return _Found(Fact.NO_DRAIN, f"{view.disruption.holder} starts without a drain of Node {view.machine.name}")
     return _Found(Fact.NODE, f"Node {view.machine.name} is cordoned for {view.disruption.holder}")
 
 
@@ -269,9 +276,10 @@ def _away(view: DisruptionView) -> _Found | None:
     if record.boot_id is not None and record.boot_id == _boot_id(node):
         text = f"Node {name} is Ready, and shows the boot ID {record.boot_id} of before: waiting for its new kubelet"
         return _Found(Fact.AWAY, text, reasons.WAITING_FOR_DRAIN, held_by)
-    text = f"Node {name} is Ready {after}: waiting until it was so for {MIN_READY_S:.0f} s, with a renewed lease"
-    if view.ready_s < MIN_READY_S:
-        return _Found(Fact.AWAY, text, reasons.WAITING_FOR_DRAIN, held_by, MIN_READY_S - view.ready_s)
+    least_s = view.rules.min_ready_s
+    text = f"Node {name} is Ready {after}: waiting until it was so for {least_s:.0f} s, with a renewed lease"
+    if view.ready_s < least_s:
+        return _Found(Fact.AWAY, text, reasons.WAITING_FOR_DRAIN, held_by, least_s - view.ready_s)
     if not view.renewed:
         return _Found(Fact.AWAY, text, reasons.WAITING_FOR_DRAIN, held_by, LEASE_POLL_S)
     return None
@@ -303,6 +311,8 @@ def _ended(view: DisruptionView) -> _Found:
 def _node_changed(view: DisruptionView) -> _Found | None:
     """Return the fact that the Node is another one, or that somebody uncordoned it; None where all is as it was."""
     node, record = view.node, view.disruption
+    if not view.rules.enabled:
+        return None
     uid = None if node is None else node.metadata.uid
     if uid != record.node_uid:
         return _Found(Fact.NODE_CHANGED, f"Node {view.machine.name} was created anew or deleted during its drain")
@@ -371,7 +381,7 @@ def _after(view: DisruptionView, stage: DisruptionStage, step: Step, found: _Fou
         return None
     record = found.status or view.machine.status.disruption
     if view.request is not None and (record is None or found.fact is Fact.REQUESTED or stage is _S.WAITING):
-        record = _requested(view.request.holder, record, view.now)
+        record = _requested(view.request, record, view.now)
     if record is None:
         return None
     changed = {"reason": found.reason, "message": found.text or record.message, "held_by": found.held_by}
@@ -383,12 +393,13 @@ def _after(view: DisruptionView, stage: DisruptionStage, step: Step, found: _Fou
     return msgspec.structs.replace(record, **entered, **_entry(view, DisruptionStage(step.stage), record))
 
 
-def _requested(holder: DisruptionHolder, record: DisruptionStatus | None, now: datetime) -> DisruptionStatus:
+def _requested(request: DisruptionRequest, record: DisruptionStatus | None, now: datetime) -> DisruptionStatus:
     """Return the record of a request. From another holder it takes over the proof of return that is still missing."""
-    if record is not None and record.holder == holder:
-        return record
+    granted: dict[str, Any] = {"budgets": request.budgets, "overridden": request.overrides}
+    if record is not None and record.holder == request.holder:
+        return msgspec.structs.replace(record, **granted)
     worked = record is not None and record.worked
-    return DisruptionStatus(holder=holder, stage=_S.WAITING, since=rfc3339(now), worked=worked)
+    return DisruptionStatus(holder=request.holder, stage=_S.WAITING, since=rfc3339(now), worked=worked, **granted)
 
 
 def _entry(view: DisruptionView, stage: DisruptionStage, record: DisruptionStatus) -> dict[str, object]:
@@ -403,7 +414,14 @@ def _entry(view: DisruptionView, stage: DisruptionStage, record: DisruptionStatu
         case _S.GRANTED:
             return {"node_uid": None, "boot_id": None, "until": None, "drain": None}
         case _S.DRAINED:
-            return {"until": None, "drain": None, "worked": record.worked or record.holder.kind == MAINTENANCE}
+            entry: dict[str, object] = {
+                "until": None,
+                "drain": None,
+                "worked": record.worked or record.holder.kind == MAINTENANCE,
+            }
+            if record.stage == _S.GRANTED and node is not None:
+                entry |= {"node_uid": node.metadata.uid, "boot_id": _boot_id(node)}
+            return entry
         case _S.WORKING:
             return {"worked": True}
         case _S.RETURNING if record.stage != _S.DRAINED:

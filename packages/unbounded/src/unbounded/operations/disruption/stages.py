@@ -22,6 +22,7 @@ class Fact(StrEnum):
     REQUESTED = "Requested"
     HOLDER_ENDED = "HolderEnded"
     NO_NODE = "NoNode"
+    NO_DRAIN = "NoDrain"
     NODE = "Node"
     NODE_CHANGED = "NodeChanged"
     HELD = "Held"
@@ -47,6 +48,7 @@ _ROWS: Final[Mapping[tuple[str, StrEnum], Step]] = {
     (_S.WAITING, Fact.REQUESTED): Step(_S.GRANTED),
     (_S.GRANTED, Fact.HOLDER_ENDED): Step(_S.RETURNING),
     (_S.GRANTED, Fact.NO_NODE): Step(_S.DRAINED),
+    (_S.GRANTED, Fact.NO_DRAIN): Step(_S.DRAINED),
     (_S.GRANTED, Fact.NODE): Step(_S.CORDONED, CORDON),
     (_S.CORDONED, Fact.HOLDER_ENDED): Step(_S.RETURNING),
     (_S.CORDONED, Fact.NODE_CHANGED): Step(_S.GRANTED),

@@ -1,0 +1,84 @@
+"""MachineDisruptionBudgets, drains and overrides that the API refuses and accepts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.api.checking import causes, made, refusals
+
+KIND = "MachineDisruptionBudget"
+SPEC = """
+machineSelector: {matchLabels: {role: control-plane}}
+maxUnavailable: 1
+"""
+OPERATION = "{operationKind: HostReboot, machineRef: m1}"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"maxUnavailable": 0},
+        {"maxUnavailable": "0%"},
+        {"maxUnavailable": "100%", "groupBy": ["example.com/rack", "site"]},
+        {"machineSelector": {"matchExpressions": [{"key": "role", "operator": "Exists"}]}},
+        {"schedule": "*/15 8-17 * * 1-5", "durationSeconds": 600, "timeZone": "Europe/Berlin"},
+        {"schedule": "0 0 29 2 *", "durationSeconds": 600},
+        {"schedule": "0 0 31 2 1", "durationSeconds": 600},  # each Monday of February
+        {"schedule": "0 0 30 2,4 *", "durationSeconds": 600},
+        {"drain": {"enabled": False}, "minReadySeconds": 0},
+    ],
+)
+def test_a_budget_is_accepted(spec: dict[str, Any]) -> None:
+    assert refusals(KIND, made(KIND, SPEC, **spec)) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "spec"),
+    [
+        ("spec.maxUnavailable", {"maxUnavailable": "101%"}),
+        ("spec.maxUnavailable", {"maxUnavailable": "1000%"}),
+        ("spec.maxUnavailable", {"maxUnavailable": -1}),
+        ("spec.maxUnavailable", {"maxUnavailable": "1"}),
+        ("spec.machineSelector", {"machineSelector": {}}),
+        ("spec.machineSelector", {"machineSelector": {"matchLabels": {}}}),
+        ("spec.groupBy", {"groupBy": ["a", "b", "c"]}),
+        ("spec.schedule", {"schedule": "0 8 * * 1-5"}),
+        ("spec.schedule", {"durationSeconds": 600}),
+        ("spec.schedule", {"schedule": "0 0 31 2 *", "durationSeconds": 600}),
+        ("spec.schedule", {"schedule": "0 0 30,31 2 *", "durationSeconds": 600}),
+        ("spec.schedule", {"schedule": "0 0 31 4,6 *", "durationSeconds": 600}),
+        ("spec.schedule", {"schedule": "60 0 * * *", "durationSeconds": 600}),
+        ("spec.schedule", {"schedule": "0 24 * * *", "durationSeconds": 600}),
+        ("spec.schedule", {"schedule": "0 0 * * 8", "durationSeconds": 600}),
+        ("spec.schedule", {"schedule": "@daily", "durationSeconds": 600}),
+        ("spec.durationSeconds", {"schedule": "0 0 * * *", "durationSeconds": 1}),
+        ("spec.timeZone", {"timeZone": "Europe/Berlin"}),
+        ("spec.drain.timeoutSeconds", {"drain": {"timeoutSeconds": 0}}),
+        ("spec.drain.onTimeout", {"drain": {"onTimeout": "Hope"}}),
+    ],
+)
+def test_a_wrong_budget_is_refused_by_field(field: str, spec: dict[str, Any]) -> None:
+    assert {cause.field for cause in causes(KIND, made(KIND, SPEC, **spec))} == {field}
+
+
+@pytest.mark.parametrize(
+    ("field", "spec"),
+    [
+        ("spec.override", {"override": ""}),
+        ("spec.override", {"override": "x" * 257}),
+        ("spec.drain.mode", {"drain": {"mode": "Sometimes"}}),
+        ("spec.drain.timeoutSeconds", {"drain": {"mode": "Always", "timeoutSeconds": 0}}),
+    ],
+)
+def test_a_wrong_drain_or_override_is_refused_by_field(field: str, spec: dict[str, Any]) -> None:
+    kind = "MachineOperation"
+    assert {cause.field for cause in causes(kind, made(kind, OPERATION, **spec))} == {field}
+
+
+def test_an_unknown_time_zone_is_refused_by_name() -> None:
+    spec = made(KIND, SPEC, schedule="0 0 * * *", durationSeconds=600, timeZone="Europe/Nowhere")
+    (refusal,) = refusals(KIND, spec)
+    assert "Europe/Nowhere" in refusal
