@@ -181,6 +181,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         (["--media-key", __file__], "--media-key needs --media-certificate FILE"),
         (["--media-url", "https://m"], "--media-url needs --media-certificate FILE and --media-key FILE"),
         (["--media-port", "1"], "--media-port needs --media-certificate FILE and --media-key FILE"),
+        (["--media-ticket-lifetime", "2h"], "--media-ticket-lifetime needs --media-certificate FILE and --media-key"),
         (["--media-url", "http://m"], "'http://m': BMCs fetch boot images by https; write https://…"),
         (["--media-ticket-lifetime", "9m"], "'9m' is not from 10m to 24h"),
         (["--pcr-policy", "required"], "'required' is not a policy: choose from Required, Recorded"),

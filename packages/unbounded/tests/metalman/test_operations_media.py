@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
 from aiohttp import web
@@ -17,7 +17,11 @@ from tests.metalman.support.swift_time import run_swiftly, swift_now
 from unbounded.api.machine import MACHINES
 from unbounded.api.meta import Kind
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
+from unbounded.kube.cache import Cache
+from unbounded.metalman.boot_media import BootMedia
 from unbounded.metalman.media.tickets import MediaUrls, TicketKey, machine_of
+from unbounded.metalman.redfish.pool import BmcPool
+from unbounded.metalman.redfish.ports import BmcAccount
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled
@@ -419,6 +423,39 @@ def test_an_image_of_somebody_else_stays_where_none_is_to_be_inserted() -> None:
                 operation = await cluster.ended(await ask(cluster, "HostInspect", machine), within_s=7200.0)
             assert result(operation) == ("Complete", "Succeeded"), operation.status.message
             assert bmc.inserted is None
+
+    run_swiftly(scene())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shows", "image", "record", "stays"),
+    [
+        ("name", "https://files.example.com/memtest.iso", "boot-1", True),
+        ("nothing", "https://files.example.com/memtest.iso", "", True),
+        ("name", "https://metalman.example.com/boot.iso", "", True),
+        ("name", "https://metalman.example.com/boot.iso", "boot-1", False),
+        ("nothing", "https://metalman.example.com/boot.iso", "boot-1", False),
+    ],
+)
+def test_an_image_with_a_hidden_url_is_ejected_by_its_record_alone(
+    shows: Literal["name", "nothing"], image: str, record: str, stays: bool
+) -> None:
+    async def scene() -> None:
+        cluster = MediaCluster()
+        async with MediaBmc() as bmc, host_of(cluster, bmc) as (name, _, _), BmcPool() as pool:
+            bmc.bmc.systems[0].image = image
+            await bmc.set_dials(media_shows=shows)
+            if record:
+                change = {"status": {"redfish": {"mediaBoot": record}}}
+                await cluster.api.patch(MACHINES, name, change, subresource="status")
+            machines = Cache(cluster.api, MACHINES)
+            machine = await cluster.api.get(MACHINES, name)
+            account = BmcAccount(bmc.url, bmc.username, bmc.password, cert_fingerprint=bmc.fingerprint)
+            before = asyncio.get_running_loop().time() + 60.0
+            await BootMedia(cluster.api, machines, urls()).eject(machine, "boot-1", pool.bmc(account), before)
+            assert bmc.inserted == (image if stays else None)
+            assert await record_of(cluster, name) is None
 
     run_swiftly(scene())
 

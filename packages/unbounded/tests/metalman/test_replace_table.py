@@ -15,7 +15,7 @@ from unbounded.metalman import power
 from unbounded.metalman import replace as table
 from unbounded.metalman.boot_order import missing_target, sends_to_network, wanted_override
 from unbounded.metalman.redfish.ports import BmcLimits, BmcPowerState, BootEnabled, BootOverride
-from unbounded.metalman.replace import TABLE, FactSource, ReplaceFact, fact_source
+from unbounded.metalman.replace import TABLE, FactSource, ReplaceFact, fact_source, is_about_boot_order
 from unbounded.metalman.replace_observation import (
     ReplaceState,
     boot_fact,
@@ -145,8 +145,10 @@ def test_the_boot_override_is_cleared_before_the_host_is_waited_for() -> None:
 def test_only_what_a_stage_can_see_leads_out_of_it() -> None:
     """Rows that cannot be are there for the table to be whole, and do nothing."""
     powers = {ReplaceFact.ON, ReplaceFact.ON_ARMED, ReplaceFact.OFF, ReplaceFact.OFF_ARMED, ReplaceFact.UNSETTLED}
+    between = {ReplaceFact.BETWEEN, ReplaceFact.BETWEEN_ARMED}
     for (stage, fact), step in TABLE.items():
-        if fact_source(stage) is FactSource.POWER and fact not in powers:
+        seen = powers | between if is_about_boot_order(stage) else powers
+        if fact_source(stage) is FactSource.POWER and fact not in seen:
             assert step.stage == stage
             assert step.action is None
             assert step.fail is None
@@ -331,6 +333,13 @@ def test_an_override_is_cleared_also_while_the_host_is_about_to_start(stage: str
     fact = power_fact(stage, BmcPowerState.UNSETTLED, armed=True)
     assert TABLE[stage, fact].action == table.CLEAR_BOOT
     assert power_fact(power.UNDOING, BmcPowerState.UNSETTLED, armed=False) is ReplaceFact.UNSETTLED
+
+
+@pytest.mark.parametrize("stage", [table.CLEARING_BOOT, table.CLEANING_UP])
+def test_a_host_between_on_and_off_is_not_called_on(stage: str) -> None:
+    fact = power_fact(stage, BmcPowerState.UNSETTLED, armed=False)
+    assert TABLE[stage, fact] == TABLE[stage, ReplaceFact.ON]
+    assert fact not in PROCEDURE.fact_conditions
 
 
 # The Node

@@ -66,6 +66,7 @@ class BmcDials:
     media: Literal["system", "manager", "absent"] = "system"  # the place of the CD drive
     media_refused: Literal["nothing", "plain", "without-fields"] = "nothing"  # insertions that are answered with 400
     media_shown_after_s: float = 0.0  # an insertion is shown so much later
+    media_shows: Literal["url", "name", "nothing"] = "url"  # of an image that is inserted
     media_lost_at_reset: bool = False  # a reset of the host ejects the image
     second_ejection: Literal["accepted", "refused"] = "accepted"
 

@@ -47,14 +47,14 @@ def manager_drives(bmc: SimulatedBmc, ids: tuple[str, ...], _now: float) -> Body
 
 
 def drive(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
-    return _drive(_of_system(bmc, ids), ids[1], now)
+    return _drive(_of_system(bmc, ids), ids[1], now, bmc.dials.media_shows)
 
 
 def manager_drive(bmc: SimulatedBmc, ids: tuple[str, ...], now: float) -> Body | None:
-    return _drive(_of_manager(bmc, ids), ids[1], now)
+    return _drive(_of_manager(bmc, ids), ids[1], now, bmc.dials.media_shows)
 
 
-def _drive(found: tuple[BmcSystem, str] | None, name: str, now: float) -> Body | None:
+def _drive(found: tuple[BmcSystem, str] | None, name: str, now: float, shows: str) -> Body | None:
     if found is None or name != DRIVE:
         return None
     system, path = found
@@ -65,8 +65,8 @@ def _drive(found: tuple[BmcSystem, str] | None, name: str, now: float) -> Body |
         f"{path}/{DRIVE}",
         "Virtual CD",
         MediaTypes=["CD", "DVD"],
-        Image=image,
-        ImageName=None if image is None else image.rpartition("/")[2],
+        Image=image if shows == "url" else None,
+        ImageName=None if image is None or shows == "nothing" else image.rpartition("/")[2],
         ConnectedVia="NotConnected" if image is None else "URI",
         Inserted=image is not None,
         WriteProtected=True,

@@ -27,7 +27,7 @@ from unbounded.kube.workqueue import WorkQueue
 from unbounded.metalman.access import BmcAccess, redfish_of
 from unbounded.metalman.boot_order import boots_by_media, media_boot
 from unbounded.metalman.inventory import is_ours
-from unbounded.metalman.media.tickets import MediaUrls, machine_of, plain_address
+from unbounded.metalman.media.tickets import IMAGE_NAME, MediaUrls, machine_of, plain_address
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
 from unbounded.metalman.redfish.ports import PasswordRejected, Unsupported
 from unbounded.metalman.redfish.virtual_media import MediaDrive
@@ -146,7 +146,7 @@ class BootMedia:
     async def _eject_own(self, machine: Machine, boot: str, bmc: PooledBmc, before: float) -> None:
         with suppress(Unsupported):  # a BMC without a drive has no image
             drive = await bmc.media_drive()
-            if not drive.is_empty and (not drive.image or machine_of(drive.image) == machine.name):
+            if await self._is_own(drive, machine, boot):
                 await self._eject(bmc, before)
 
         def change(raw: dict[str, Any]) -> Mapping[str, Any] | None:
@@ -154,6 +154,14 @@ class BootMedia:
             return {"redfish": {"mediaBoot": None}} if recorded == boot else None
 
         await self._status.update(machine.name, change, uid=machine.metadata.uid)
+
+    async def _is_own(self, drive: MediaDrive, machine: Machine, boot: str) -> bool:
+        """Return whether a drive has an image of ours; where its URL is hidden, by its name and the boot's record."""
+        if drive.is_empty or drive.image:
+            return not drive.is_empty and machine_of(drive.image) == machine.name
+        if drive.name not in ("", IMAGE_NAME):
+            return False
+        return media_boot(await self._api.get(MACHINES, machine.name)) == boot
 
     async def _eject(self, bmc: PooledBmc, before: float) -> None:
         drive = await bmc.eject_media(leave_by=before)

@@ -435,6 +435,7 @@ _NAMED: Final[Mapping[str, Option[Any]]] = {
     "media_port": _MEDIA_PORT,
     "media_certificate": _MEDIA_CERTIFICATE,
     "media_key": _MEDIA_KEY,
+    "media_ticket_lifetime": _MEDIA_TICKET,
 }
 
 

@@ -139,6 +139,8 @@ class ReplaceFact(StrEnum):
     ON_AS_BEFORE = "OnAsBefore"  # a stage that restores the power has reached its end
     OFF_AS_BEFORE = "OffAsBefore"
     UNSETTLED = "Unsettled"
+    BETWEEN = "Between"  # On and Off, in a stage that only clears the override and so does not wait
+    BETWEEN_ARMED = "BetweenArmed"
     LOOPING = "Looping"
     INSTALL_FAILED = "InstallFailed"
     CONTESTED = "Contested"
@@ -254,6 +256,15 @@ def _rows(stage: str, *steps: Mapping[ReplaceFact, Step]) -> Table:
     return table_rows(stage, ReplaceFact, named)
 
 
+def _boot_order(*, done: Step, clear: Step) -> Mapping[ReplaceFact, Step]:
+    """Map the readings of a stage that only clears the boot override, whatever the power is."""
+    armed = (ReplaceFact.ON_ARMED, ReplaceFact.OFF_ARMED, ReplaceFact.BETWEEN_ARMED)
+    return {
+        **dict.fromkeys((ReplaceFact.ON, ReplaceFact.OFF, ReplaceFact.BETWEEN), done),
+        **dict.fromkeys(armed, clear),
+    }
+
+
 def _power(
     *, on: Step, off: Step, on_armed: Step | None = None, off_armed: Step | None = None
 ) -> Mapping[ReplaceFact, Step]:
@@ -295,7 +306,7 @@ def _cleanup_rows() -> Table:
     # The engine replaces this failure by the recorded one.
     fail = Step(CLEANING_UP, fail=OUTCOME_UNKNOWN, message="the record names no failure")
     clear = Step(CLEANING_UP, action=CLEAR_BOOT)
-    return _rows(CLEANING_UP, _power(on=fail, off=fail, on_armed=clear, off_armed=clear))
+    return _rows(CLEANING_UP, _boot_order(done=fail, clear=clear))
 
 
 def _undo_rows(stage: str) -> Table:
@@ -373,7 +384,7 @@ def _table() -> Table:
         **_rows(WAITING_INSTALLER, _since(ReplaceFact.INSTALLING, Step(WAITING_REPAVE, evidence=SEEN_INSTALLER)),
                 FAILURES),
         **_rows(WAITING_REPAVE, written, FAILURES),
-        **_rows(CLEARING_BOOT, _power(on=back, off=back, on_armed=clear, off_armed=clear)),
+        **_rows(CLEARING_BOOT, _boot_order(done=back, clear=clear)),
         **_rows(
             WAITING_RETURN,
             {ReplaceFact.WRITTEN_OFF: Step(WAITING_RETURN, action=SWITCH_ON),

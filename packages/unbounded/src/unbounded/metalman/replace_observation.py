@@ -143,13 +143,13 @@ def power_fact(stage: str, power: BmcPowerState, *, armed: bool) -> ReplaceFact:
     A stage that only writes the override does not wait for a host between On and Off: the host may be about to select
     its boot device.
     """
-    if power is BmcPowerState.UNSETTLED and is_about_boot_order(stage):
-        power = BmcPowerState.ON
     match power:
         case BmcPowerState.ON:
             return ReplaceFact.ON_ARMED if armed else ReplaceFact.ON
         case BmcPowerState.OFF:
             return ReplaceFact.OFF_ARMED if armed else ReplaceFact.OFF
+        case BmcPowerState.UNSETTLED if is_about_boot_order(stage):
+            return ReplaceFact.BETWEEN_ARMED if armed else ReplaceFact.BETWEEN
         case BmcPowerState.UNSETTLED:
             return ReplaceFact.UNSETTLED
 

@@ -59,6 +59,7 @@ class FlagNames:
     media_port: str = "--media-port"
     media_certificate: str = "--media-certificate"
     media_key: str = "--media-key"
+    media_ticket_lifetime: str = "--media-ticket-lifetime"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +175,11 @@ def media_settings(
         SettingsError: the certificate or its key is missing.
     """
     if certificate is None and key is None:
-        for flag, is_given in ((flags.media_url, bool(url)), (flags.media_port, port not in (None, MEDIA_PORT))):
+        for flag, is_given in (
+            (flags.media_url, bool(url)),
+            (flags.media_port, port not in (None, MEDIA_PORT)),
+            (flags.media_ticket_lifetime, lifetime_s != TICKET_LIFETIME_S),
+        ):
             if is_given:
                 raise SettingsError(f"{flag} needs {flags.media_certificate} FILE and {flags.media_key} FILE")
         return None

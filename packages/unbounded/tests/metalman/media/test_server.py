@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from tests.metalman.media.support import content, whole
+from tests.support.waiting import eventually
 from unbounded.metalman.media.image import MediaImage, media_image
 from unbounded.metalman.media.server import MediaServerSettings, VirtualMediaServer
 from unbounded.metalman.media.tickets import MediaTicket, PresentedTicket, TicketKey
@@ -63,7 +64,7 @@ async def serving(folder: Path, image: MediaImage, address: str = "127.0.0.1") -
     issued.private_key_pem.write_to_path(str(folder / "key.pem"))
     for number, pem in enumerate(issued.cert_chain_pems):
         pem.write_to_path(str(folder / "cert.pem"), append=number > 0)
-    settings = MediaServerSettings(folder / "cert.pem", folder / "key.pem", "127.0.0.1", 0)
+    settings = MediaServerSettings(folder / "cert.pem", folder / "key.pem", "127.0.0.1", 0, renewal_s=0.05)
     source = OneImage(image)
     async with VirtualMediaServer(settings, source).serving() as server:
         path = KEY.path(MediaTicket("host-1", "uid", "boot", address, EXPIRES))
@@ -93,6 +94,27 @@ async def test_a_client_that_does_not_trust_the_ca_reads_nothing(site: Site) -> 
     ran = await asyncio.to_thread(subprocess.run, ["curl", "-sS", site.url], capture_output=True, check=False)
     assert ran.returncode == 60
     assert site.source.asked == []
+
+
+async def test_a_renewed_certificate_is_used_without_a_restart(site: Site, tmp_path: Path) -> None:
+    assert await site.code() == "200"
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(str(tmp_path / "key.pem"))  # for a moment they do not belong together
+    await asyncio.sleep(0.3)
+    assert await site.code() == "200"
+    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    for pem in issued.cert_chain_pems[1:]:
+        pem.write_to_path(str(tmp_path / "cert.pem"), append=True)
+    former = site.ca.read_bytes()
+    authority.cert_pem.write_to_path(str(site.ca))
+
+    async def renewed() -> bool:
+        return await site.code() == "200"
+
+    await eventually(renewed, within_s=30.0)
+    site.ca.write_bytes(former)
+    assert await site.code() == "000"
 
 
 async def test_the_url_ends_with_its_boot_and_at_its_time(site: Site) -> None:

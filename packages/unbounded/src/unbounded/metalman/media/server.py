@@ -44,6 +44,7 @@ class MediaServerSettings:
 
     Args:
         certificate, key: files in PEM; a certificate of the site's CA, which its BMCs trust.
+        renewal_s: seconds between two readings of the files, which may be renewed.
         chunk_s: limit on the time in which a client takes a chunk; BMCs are slow, and a stalled one holds a connection.
     """
 
@@ -55,6 +56,7 @@ class MediaServerSettings:
     most_connections_of_one: int = 16
     idle_s: float = 60.0
     chunk_s: float = 60.0
+    renewal_s: float = 15.0
 
     def context(self) -> ssl.SSLContext:
         """Read the files.
@@ -66,6 +68,13 @@ class MediaServerSettings:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate, self.key)
         return context
+
+    def content(self) -> tuple[bytes, bytes] | None:
+        """Return the content of both files; None while one of them cannot be read."""
+        try:
+            return self.certificate.read_bytes(), self.key.read_bytes()
+        except OSError:
+            return None
 
 
 class VirtualMediaServer:
@@ -91,7 +100,7 @@ class VirtualMediaServer:
             ssl.SSLError: a file is no certificate or key, or they do not belong together.
         """
         settings = self._settings
-        context = settings.context()
+        loaded, context = settings.content(), settings.context()
         connections = BootHttpListener(
             self._handle,
             self._tally,
@@ -107,12 +116,32 @@ class VirtualMediaServer:
         )
         self.port = listener.sockets[0].getsockname()[1]
         log.info("serving virtual media", port=self.port)
+        renewal = asyncio.create_task(self._renew(context, loaded), name="certificate of virtual media")
         try:
             yield self
         finally:
+            renewal.cancel()
             listener.close()
             connections.pre_shutdown()
             await connections.shutdown(STOP_S)
+
+    async def _renew(self, context: ssl.SSLContext, loaded: tuple[bytes, bytes] | None) -> None:
+        """Use the certificate of new files for new connections; keep the former one until both belong together."""
+        settings, refused = self._settings, None
+        while True:
+            await asyncio.sleep(settings.renewal_s)
+            found = await asyncio.to_thread(settings.content)
+            if found in (loaded, refused, None):
+                continue
+            try:
+                await asyncio.to_thread(settings.context)
+                context.load_cert_chain(settings.certificate, settings.key)
+            except (OSError, ssl.SSLError) as error:
+                refused = found
+                log.warning("cannot use the new certificate of virtual media", error=error)
+            else:
+                loaded, refused = found, None
+                log.info("certificate of virtual media renewed")
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         client = _peer(request)

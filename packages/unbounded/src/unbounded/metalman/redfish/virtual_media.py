@@ -27,6 +27,7 @@ class MediaDrive:
     Args:
         path: of the resource.
         image: URL of the image; empty if there is none, or the BMC does not show it.
+        name: of the image's file; empty if there is none, or the BMC does not show it.
         inserted: the host has the image.
         insert_path, eject_path: of the actions; empty if the drive is changed by PATCH.
     """
@@ -36,6 +37,7 @@ class MediaDrive:
     inserted: bool
     insert_path: str
     eject_path: str
+    name: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -180,6 +182,7 @@ def _drive(path: str, document: Mapping[str, Any]) -> MediaDrive:
         inserted=document.get("Inserted") is True,
         insert_path=_target(actions.get(INSERT)),
         eject_path=_target(actions.get(EJECT)),
+        name=name if isinstance(name := document.get("ImageName"), str) else "",
     )
 
 
