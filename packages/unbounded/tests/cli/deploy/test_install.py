@@ -34,7 +34,7 @@ from unbounded.cli.deploy.workloads import (
     machine_ops_config,
     machine_ops_objects,
 )
-from unbounded.cli.manifests import KINDS
+from unbounded.cli.manifests import CRDS, KINDS
 from unbounded.kube.api import NotFound
 from unbounded.kube.client import HttpApi
 
@@ -92,6 +92,7 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     assert set(await revision(cluster_api)) <= {("Namespace", "", NAMESPACE)}
     first = await cluster_cli("install", "-v", "--wait=false", "--image", mine)
     assert first.status == 0, first.err
+    assert "machines" not in first.err
     assert told(first).pop("unchanged", []) in ([], ["namespace/unbounded-kube"])  # the embedded server has it
     assert len(told(first)["created"]) > MANY
     at = await revision(cluster_api)
@@ -174,6 +175,25 @@ async def test_a_cluster_gets_all_of_it_once_and_then_nothing(
     assert "export AGENT_BASE_URL=https://mirror.example.com/all" in ran.out
     assert ran.out.count('"BaseURL": "https://mirror.example.com/all"') == 6
     assert f'"OCIImage": "{HERE}/node:v1"' in ran.out
+
+
+async def test_install_names_the_other_groups_that_have_machines(cluster_cli: Cli, cluster_api: HttpApi) -> None:
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    for group in ("cluster.x-k8s.io", "machine.example.com"):
+        spec = {
+            "group": group,
+            "names": {"kind": "Machine", "plural": "machines"},
+            "scope": "Namespaced",
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        }
+        await cluster_api.create(CRDS, {"metadata": {"name": f"machines.{group}"}, "spec": spec})
+    try:
+        ran = await cluster_cli("install", "--wait=false", "--image", f"{HERE}/machina:mine")
+        note = "Note: this cluster also has machines.cluster.x-k8s.io and machines.machine.example.com."
+        assert (ran.status, f"{note} Use `kubectl get mach`" in ran.out + ran.err) == (0, True), ran
+    finally:
+        for group in ("cluster.x-k8s.io", "machine.example.com"):
+            await cluster_api.delete(CRDS, f"machines.{group}")
 
 
 async def test_a_site_leaves_a_machina_alone_that_kustomize_has_brought(cluster_cli: Cli, cluster_api: HttpApi) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.cli.deploy import machine_ops
 from unbounded.cli.deploy.apply import (
@@ -20,7 +21,9 @@ from unbounded.cli.deploy.desired import Raw, stages
 from unbounded.cli.deploy.live_machina import chosen_image, live_machina, pod_security, require_usable
 from unbounded.cli.deploy.settings import settings_from_flags
 from unbounded.cli.deploy.workloads import MACHINA, MachinaWorkload, MachineOpsWorkload, machina_config
+from unbounded.cli.manifests import CRDS
 from unbounded.cli.plugin.command import DONE, USAGE, CliError, CommandSession, refuse_output
+from unbounded.kube.api import Forbidden
 
 
 async def run(session: CommandSession) -> int:
@@ -61,6 +64,8 @@ async def run(session: CommandSession) -> int:
         status = await wait_available(session, [MACHINA, *(one.name for one in clouds)], args.timeout)
         if status != DONE:
             return status
+    if not where:
+        await _report_other_machines(session)
     init = f"{session.invocation.program} site init --name SITE"
     session.printer.info(f"Next: create the token with which hosts of a site join: `{init}`")
     return DONE
@@ -70,6 +75,20 @@ async def _machina(session: CommandSession, given: Mapping[str, str]) -> Machina
     """Return the desired machina: its present image source and configuration, unless flags override them."""
     live = await live_machina(session.api)
     return MachinaWorkload(_image(session, live.image), await config_for(session, live, given))
+
+
+async def _report_other_machines(session: CommandSession) -> None:
+    """Print which other groups have `machines`, such as Cluster API's: kubectl may take the name for one of theirs."""
+    try:
+        definitions = (await session.api.list(CRDS)).items
+    except Forbidden:
+        return
+    names = {one["spec"]["group"] for one in definitions if one["spec"]["names"]["plural"] == MACHINES.plural}
+    if others := sorted(names - {MACHINES.group}):
+        session.printer.info(
+            f"Note: this cluster also has machines.{' and machines.'.join(others)}. "
+            f"Use `kubectl get mach`: `machines` may be the other kind"
+        )
 
 
 def _image(session: CommandSession, existing: str = "") -> str:
