@@ -41,7 +41,6 @@ _TYPES: Final = "|".join(
 _KEY: Final = f"({_TYPES}) AAAA[A-Za-z0-9+/]+={{0,2}}( [-A-Za-z0-9 .,:;@+=_/()]+)?"
 RESCUE_KEYS: Final = f"^{_KEY}(\\n{_KEY}){{0,{RESCUE_KEYS_MAX - 1}}}\\n?$"
 RESCUE_KEY_FORM: Final = "such as ssh-ed25519 AAAA… me@here"
-HOST_KEY_TYPE: Final = "ssh-ed25519"
 _LENGTH_BYTES: Final = 4
 
 
