@@ -13,17 +13,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from unbounded.api.failures import Rejected, Transient
-from unbounded.join import tpm
-from unbounded.join.attestation import (
-    LARGEST,
-    TRIES,
-    AttestationFailed,
-    AttestedToken,
-    Exchange,
-    TryAgain,
-    attest_url,
-    wait_s,
-)
+from unbounded.join import attestation, tpm
 from unbounded.kube.logs import Log
 from unbounded.kube.tasks import run_in_thread
 
@@ -32,7 +22,9 @@ CALL_S: Final = 60.0
 log = Log("join")
 
 
-async def attest(url: str, machine_tpm: AbstractContextManager[tpm.Transport], *, kind: str = tpm.RSA) -> AttestedToken:
+async def attest(
+    url: str, machine_tpm: AbstractContextManager[tpm.Transport], *, kind: str = tpm.RSA
+) -> attestation.AttestedToken:
     """Attest by the TPM; return the token, with the cluster's CA if the server returns one.
 
     Args:
@@ -46,12 +38,12 @@ async def attest(url: str, machine_tpm: AbstractContextManager[tpm.Transport], *
     """
     try:
         async with _opened(machine_tpm, kind) as machine:
-            return await _token(machine, attest_url(url))
+            return await _token(machine, attestation.attest_url(url))
     except OSError as error:
         raise Rejected(f"TPM: {error.strerror or error}") from error
     except tpm.TpmError as error:
         raise Rejected(f"TPM: {error}") from error
-    except AttestationFailed as error:
+    except attestation.AttestationFailed as error:
         raise Rejected(f"attestation at Attest.URL: {error}") from error
 
 
@@ -77,22 +69,24 @@ async def _opened(machine_tpm: AbstractContextManager[tpm.Transport], kind: str)
         await run_in_thread(stack.close)
 
 
-async def _token(machine: _Machine, url: str) -> AttestedToken:
+async def _token(machine: _Machine, url: str) -> attestation.AttestedToken:
     keys = machine.keys
     async with aiohttp.ClientSession() as session:
-        for attempt in range(1, TRIES + 1):
-            exchange = Exchange(keys, machine.certificate, _open)
+        for attempt in range(1, attestation.TRIES + 1):
+            exchange = attestation.Exchange(keys, machine.certificate, _open)
             try:
                 return await _exchanged(session, url, exchange)
-            except TryAgain as error:
-                after_s = wait_s(attempt, error.after_s)
+            except attestation.TryAgain as error:
+                after_s = attestation.wait_s(attempt, error.after_s)
                 log.warning("not attested yet", error=error, attempt=attempt)
-            if attempt < TRIES:
+            if attempt < attestation.TRIES:
                 await asyncio.sleep(after_s)
-    raise Transient(f"attestation at Attest.URL: no token in {TRIES} attempts")
+    raise Transient(f"attestation at Attest.URL: no token in {attestation.TRIES} attempts")
 
 
-async def _exchanged(session: aiohttp.ClientSession, url: str, exchange: Exchange) -> AttestedToken:
+async def _exchanged(
+    session: aiohttp.ClientSession, url: str, exchange: attestation.Exchange
+) -> attestation.AttestedToken:
     while True:
         answer = await _posted(session, url, exchange.message)
         token = await run_in_thread(exchange.take, *answer)  # uses the TPM
@@ -111,18 +105,18 @@ async def _posted(session: aiohttp.ClientSession, url: str, message: bytes) -> t
                 url, data=message, headers={"Content-Type": "application/json"}, allow_redirects=False
             ) as answer,
         ):
-            content = await answer.content.read(LARGEST + 1)
-            while len(content) <= LARGEST and (more := await answer.content.read(LARGEST)):
+            content = await answer.content.read(attestation.LARGEST + 1)
+            while len(content) <= attestation.LARGEST and (more := await answer.content.read(attestation.LARGEST)):
                 content += more
             return answer.status, answer.headers.get("Retry-After", ""), content
     except (aiohttp.InvalidURL, aiohttp.ClientResponseError) as error:  # their texts have the URL
-        raise TryAgain(f"the answer is not HTTP ({type(error).__name__})") from None
+        raise attestation.TryAgain(f"the answer is not HTTP ({type(error).__name__})") from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise TryAgain(f"no answer: {error}") from error
+        raise attestation.TryAgain(f"no answer: {error}") from error
 
 
 def _open(key: bytes, nonce: bytes, sealed: bytes) -> bytes:
     try:
         return AESGCM(key).decrypt(nonce, sealed, None)
     except (InvalidTag, ValueError) as error:
-        raise AttestationFailed("the sealed answer cannot be decrypted with the key of this TPM") from error
+        raise attestation.AttestationFailed("the sealed answer cannot be decrypted with the key of this TPM") from error

@@ -20,16 +20,8 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from unbounded.kube.process import Runtime, StartupError
+from unbounded.metalman.dhcp import model
 from unbounded.metalman.dhcp import server as dhcp
-from unbounded.metalman.dhcp.model import (
-    DhcpFinding,
-    DhcpServerMode,
-    PacketObserver,
-    Relays,
-    ReservationSource,
-    address_octets,
-    format_address,
-)
 from unbounded.metalman.dhcp.server import interface_address
 from unbounded.metalman.http import server as http
 from unbounded.metalman.http.ports import BootService
@@ -107,7 +99,7 @@ class NetbootServers:
     @property
     def dhcp_leads(self) -> bool:
         """Return whether DHCP is for the leader alone: on a segment, two servers would answer the same client."""
-        return self._reach.mode in {DhcpServerMode.INTERFACE, DhcpServerMode.PROXY}
+        return self._reach.mode in {model.DhcpServerMode.INTERFACE, model.DhcpServerMode.PROXY}
 
     @asynccontextmanager
     async def http(self, boots: BootService, keys: StatementKeySource) -> AsyncIterator[http.HttpServer]:
@@ -167,7 +159,10 @@ class NetbootServers:
             yield
 
     async def dhcp(
-        self, book: ReservationSource, report: Callable[[DhcpFinding], None], listener: PacketObserver | None = None
+        self,
+        book: model.ReservationSource,
+        report: Callable[[model.DhcpFinding], None],
+        listener: model.PacketObserver | None = None,
     ) -> None:
         """Serve DHCP until cancelled.
 
@@ -182,7 +177,7 @@ class NetbootServers:
             interface=self._reach.interface,
             bind_address=settings.bind_address,
             port=settings.dhcp_port,
-            relays=Relays(settings.relays),
+            relays=model.Relays(settings.relays),
         )
         server = dhcp.DhcpServer(desired, book, report, listener)
         async with self._bound("DHCP", settings.dhcp_port, settings.flags.dhcp_port, server.serving):
@@ -249,7 +244,7 @@ class Reachability:
     """
 
     server: bytes
-    mode: DhcpServerMode | None
+    mode: model.DhcpServerMode | None
     interface: str | None
     serve_url: str
 
@@ -263,21 +258,21 @@ def reach(desired: NetbootSettings, links: HostNetwork) -> Reachability:
     interface = _interface(desired, links)
     server = _server(desired, links, interface)
     return Reachability(
-        server=address_octets(server),
+        server=model.address_octets(server),
         mode=_mode(desired, interface),
         interface=interface,
         serve_url=desired.serve_url or f"http://{server}:{desired.http_port}",
     )
 
 
-def _mode(desired: NetbootSettings, interface: str | None) -> DhcpServerMode | None:
+def _mode(desired: NetbootSettings, interface: str | None) -> model.DhcpServerMode | None:
     match desired.dhcp_mode:
         case DhcpMode.NONE:
             return None
         case DhcpMode.PROXY:
-            return DhcpServerMode.PROXY
+            return model.DhcpServerMode.PROXY
         case _:
-            return DhcpServerMode.RELAY if interface is None else DhcpServerMode.INTERFACE
+            return model.DhcpServerMode.RELAY if interface is None else model.DhcpServerMode.INTERFACE
 
 
 def _interface(desired: NetbootSettings, links: HostNetwork) -> str | None:
@@ -330,7 +325,7 @@ class KernelNetwork:
         found = {}
         for _index, name in socket.if_nameindex():
             try:
-                found[name] = format_address(interface_address(name))
+                found[name] = model.format_address(interface_address(name))
             except OSError as error:
                 if error.errno not in (errno.EADDRNOTAVAIL, errno.ENODEV):
                     raise

@@ -14,19 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPubl
 
 from unbounded_lab.clock import LabClock
 from unbounded_lab.cloud import jwt
-from unbounded_lab.cloud.azure import seeding
+from unbounded_lab.cloud.azure import model, seeding
 from unbounded_lab.cloud.azure.login import AUDIENCE, RESOURCE, Application, Federation, LoginEndpoint
 from unbounded_lab.cloud.azure.misbehaviours import MISBEHAVIOURS, AzureDials
-from unbounded_lab.cloud.azure.model import (
-    DISKS,
-    MACHINES,
-    NICS,
-    USUAL_TIMES,
-    AzureTimes,
-    ResourceId,
-    VirtualMachine,
-    VmPower,
-)
 from unbounded_lab.cloud.azure.resources import ALIVE, NAMESPACE, AzureResources
 from unbounded_lab.cloud.azure.seeding import LOCATION, VmShape
 from unbounded_lab.cloud.azure.service import Azure
@@ -63,7 +53,7 @@ class LabAzure(LabCloud[AzureDials]):
         profile: str = "ideal",
         dials: AzureDials | None = None,
         subscriptions: int = 1,
-        times: AzureTimes = USUAL_TIMES,
+        times: model.AzureTimes = model.USUAL_TIMES,
         seed: int = 0,
         clock: LabClock | None = None,
         port: int | None = 0,
@@ -146,15 +136,15 @@ class LabAzure(LabCloud[AzureDials]):
 
     # Added resources
 
-    def id_of(self, name: str, *, group: str = GROUP, subscription: str | None = None) -> ResourceId:
-        return ResourceId(subscription or self.subscription, group, MACHINES, name)
+    def id_of(self, name: str, *, group: str = GROUP, subscription: str | None = None) -> model.ResourceId:
+        return model.ResourceId(subscription or self.subscription, group, model.MACHINES, name)
 
-    def disk_id(self, name: str, *, group: str = GROUP) -> ResourceId:
-        return self.id_of(name, group=group).sibling(DISKS, name)
+    def disk_id(self, name: str, *, group: str = GROUP) -> model.ResourceId:
+        return self.id_of(name, group=group).sibling(model.DISKS, name)
 
     def add_machine(
         self, name: str, shape: VmShape | None = None, *, group: str = GROUP, subscription: str | None = None
-    ) -> ResourceId:
+    ) -> model.ResourceId:
         """Add a virtual machine that has been running for a day.
 
         Returns:
@@ -167,7 +157,7 @@ class LabAzure(LabCloud[AzureDials]):
         seeding.add_machine(self.estate, resource, shape or VmShape(), self.now - AGE_S)
         return resource
 
-    def add_disk(self, name: str, *, group: str = GROUP, zones: Sequence[str] = ()) -> ResourceId:
+    def add_disk(self, name: str, *, group: str = GROUP, zones: Sequence[str] = ()) -> model.ResourceId:
         """Add a data disk without an owner; returns its id."""
         disk = self.disk_id(name, group=group)
         seeding.add_disk(self.estate, disk, LOCATION, self.now - AGE_S, zones=tuple(zones))
@@ -180,20 +170,20 @@ class LabAzure(LabCloud[AzureDials]):
             raise KeyError(name)
         self.estate.put_disk(replace(disk, settings={**(disk.settings or {}), **properties}), self.now)
 
-    def add_nic(self, name: str, *, group: str = GROUP) -> ResourceId:
+    def add_nic(self, name: str, *, group: str = GROUP) -> model.ResourceId:
         """Add a network interface without an owner; returns its id."""
-        nic = self.id_of(name, group=group).sibling(NICS, name)
+        nic = self.id_of(name, group=group).sibling(model.NICS, name)
         seeding.add_nic(self.estate, nic, LOCATION, self.now - AGE_S)
         return nic
 
     # The true state
 
-    def machines(self) -> dict[str, VirtualMachine]:
+    def machines(self) -> dict[str, model.VirtualMachine]:
         """Return the existing virtual machines by name; of two with one name in different groups the later."""
         self.history  # noqa: B018 - what is due happens first
         return {machine.id.name: machine for _, machine in self.estate.machines}
 
-    def power(self, name: str) -> VmPower | None:
+    def power(self, name: str) -> model.VmPower | None:
         """Return the power of an existing machine; None for one without a host.
 
         Raises:

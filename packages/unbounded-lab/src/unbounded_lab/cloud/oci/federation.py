@@ -19,18 +19,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_der_publ
 from cryptography.x509.oid import NameOID
 from msgspec import Struct
 
+from unbounded_lab.cloud.oci import request_signatures
 from unbounded_lab.cloud.oci.model import REGION_KEY, ocid
 from unbounded_lab.cloud.oci.reads import json_reply
-from unbounded_lab.cloud.oci.request_signatures import (
-    TOKEN_PREFIX,
-    Claims,
-    Issuer,
-    check_signature,
-    not_authenticated,
-    private_pem,
-    rsa_key,
-    signature_fields,
-)
 from unbounded_lab.http import LabReply, LabRequest
 
 VALID_FROM: Final = datetime(2024, 1, 1, tzinfo=UTC)
@@ -61,7 +52,9 @@ class Workload:
         service_account_token: its credential.
     """
 
-    def __init__(self, service_account_token: str, claims: Claims, issuer: Issuer) -> None:
+    def __init__(
+        self, service_account_token: str, claims: request_signatures.Claims, issuer: request_signatures.Issuer
+    ) -> None:
         self.service_account_token = service_account_token
         self._claims = claims
         self._issuer = issuer
@@ -77,12 +70,12 @@ class Workload:
             Problem: the service account is another, or the key cannot be read.
         """
         if request.headers.get("authorization") != f"Bearer {self.service_account_token}":
-            raise not_authenticated("the service account is not known")
+            raise request_signatures.not_authenticated("the service account is not known")
         try:
             key = _bearer_key(msgspec.json.decode(request.body, type=PodKey).pod_key)
         except ValueError as error:
-            raise not_authenticated("the key cannot be read") from error
-        given = msgspec.json.encode({"token": f"{TOKEN_PREFIX}{self.token_for(key, now=now)}"})
+            raise request_signatures.not_authenticated("the key cannot be read") from error
+        given = msgspec.json.encode({"token": f"{request_signatures.TOKEN_PREFIX}{self.token_for(key, now=now)}"})
         return LabReply(200, b64encode(given), {"content-type": "application/json"})
 
 
@@ -101,7 +94,7 @@ def _bearer_key(encoded: str) -> rsa.RSAPublicKey:
 class InstancePrincipal:
     """One instance with its own identity: its certificate, and the services that accept it."""
 
-    def __init__(self, seed: str, tenancy_id: str, compartment_id: str, issuer: Issuer) -> None:
+    def __init__(self, seed: str, tenancy_id: str, compartment_id: str, issuer: request_signatures.Issuer) -> None:
         self._seed = seed
         self._tenancy_id = tenancy_id
         self._compartment_id = compartment_id
@@ -109,11 +102,11 @@ class InstancePrincipal:
 
     @cached_property
     def _key(self) -> rsa.RSAPrivateKey:
-        return rsa_key(f"{self._seed}/instance")
+        return request_signatures.rsa_key(f"{self._seed}/instance")
 
     @cached_property
     def _authority_key(self) -> rsa.RSAPrivateKey:
-        return rsa_key(f"{self._seed}/instances")
+        return request_signatures.rsa_key(f"{self._seed}/instances")
 
     @cached_property
     def _intermediate(self) -> x509.Certificate:
@@ -151,7 +144,7 @@ class InstancePrincipal:
             case "/identity/cert.pem":
                 return self._leaf.public_bytes(Encoding.PEM)
             case "/identity/key.pem":
-                return private_pem(self._key).encode()
+                return request_signatures.private_pem(self._key).encode()
             case "/identity/intermediate.pem":
                 return self._intermediate.public_bytes(Encoding.PEM)
         return None
@@ -162,22 +155,22 @@ class InstancePrincipal:
         Raises:
             Problem: the certificate is not of this instance, or the request is not signed with its key.
         """
-        fields = signature_fields(request)
+        fields = request_signatures.signature_fields(request)
         key_id = f"{self._tenancy_id}/fed-x509/{self._leaf.fingerprint(SHA1()).hex(':').upper()}"  # noqa: S303
         if fields["keyId"] != key_id:
-            raise not_authenticated("the certificate is not known")
-        check_signature(request, fields, self._key.public_key(), now, needed=SIGNED)
+            raise request_signatures.not_authenticated("the certificate is not known")
+        request_signatures.check_signature(request, fields, self._key.public_key(), now, needed=SIGNED)
         try:
             given = msgspec.json.decode(request.body, type=FederationRequest)
             self._check_chain(given)
             bearer = _bearer_key(given.public_key)
         except (ValueError, InvalidSignature) as error:
-            raise not_authenticated("the certificates or the key cannot be read") from error
+            raise request_signatures.not_authenticated("the certificates or the key cannot be read") from error
         claims = {"sub": ocid("instance", self._seed, "principal"), "ptype": "instance", "tenant": self._tenancy_id}
         return json_reply({"token": self._issuer.token(bearer, claims, now=now, lifetime_s=TOKEN_S)})
 
     def _check_chain(self, given: FederationRequest) -> None:
         if b64decode(given.certificate) != self._leaf.public_bytes(Encoding.DER):
-            raise not_authenticated("the certificate is not that of the signature")
+            raise request_signatures.not_authenticated("the certificate is not that of the signature")
         for encoded in given.intermediate_certificates:
             self._leaf.verify_directly_issued_by(x509.load_der_x509_certificate(b64decode(encoded)))

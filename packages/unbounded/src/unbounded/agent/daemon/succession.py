@@ -32,17 +32,8 @@ from unbounded.api.conditions import ConditionReason, ConditionStatus, Condition
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_SUCCESSOR
+from unbounded.join import csr
 from unbounded.join.agent_config import AgentConfig
-from unbounded.join.csr import (
-    AGENT,
-    KUBELET,
-    IdentityFiles,
-    RequestedIdentity,
-    StoredCertificate,
-    certificate_file,
-    good_certificate,
-    parse_certificate,
-)
 from unbounded.join.successor import MIGRATE, Successor, successor_agent, successor_in, successor_kubelet
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.cache import Cache
@@ -127,9 +118,9 @@ class Succession:
         if access_of_config(self._config).same(access):
             return
         machine, folder = self._config.machine_name, self._layout.successor_identity(_digest(successor))
-        agent = await self._certificate(IdentityFiles(folder, successor_agent(machine)), successor_agent(machine))
+        agent = await self._certificate(csr.IdentityFiles(folder, successor_agent(machine)), successor_agent(machine))
         if exec_access(self._config) is None:
-            await self._certificate(IdentityFiles(folder, successor_kubelet(machine)), successor_kubelet(machine))
+            await self._certificate(csr.IdentityFiles(folder, successor_kubelet(machine)), successor_kubelet(machine))
         config = config_with(self._config, access)
         await self._check(config, agent, successor)
         async with self._lock("move to another API server"):
@@ -154,10 +145,10 @@ class Succession:
         with suppress(Failure):
             await self._status.report((report,), None, None)
 
-    async def _certificate(self, files: IdentityFiles, desired: RequestedIdentity) -> StoredCertificate:
-        return await good_certificate(self._api, files, desired, approver=MIGRATE)
+    async def _certificate(self, files: csr.IdentityFiles, desired: csr.RequestedIdentity) -> csr.StoredCertificate:
+        return await csr.good_certificate(self._api, files, desired, approver=MIGRATE)
 
-    async def _check(self, config: AgentConfig, agent: StoredCertificate, successor: Successor) -> None:
+    async def _check(self, config: AgentConfig, agent: csr.StoredCertificate, successor: Successor) -> None:
         """Read this Machine from the successor with the identity that the agent will have there."""
         login = StaticCredentials(AuthInfo(certificate=agent.certificate))
         async with HttpApi(client_config(config, login), user_agent=USER_AGENT) as api:
@@ -192,10 +183,14 @@ async def finish_succession(layout: Layout, config: AgentConfig, nodes: AccessNo
 
 async def _finish(layout: Layout, config: AgentConfig, nodes: AccessNodes, successor: Successor) -> None:
     folder, machine = layout.successor_identity(_digest(successor)), config.machine_name
-    stored = {purpose: content for purpose in (AGENT, KUBELET) if (content := _content(folder, purpose)) is not None}
+    stored = {
+        purpose: content for purpose in (csr.AGENT, csr.KUBELET) if (content := _content(folder, purpose)) is not None
+    }
     kubelet = None
     if exec_access(config) is None:
-        kubelet = CertificateAccess(parse_certificate(stored.get(KUBELET, b""), successor_kubelet(machine)).pem())
+        kubelet = CertificateAccess(
+            csr.parse_certificate(stored.get(csr.KUBELET, b""), successor_kubelet(machine)).pem()
+        )
     for slot in Slot:
         applied = nodes.applied(slot)
         if applied is not None:
@@ -203,13 +198,13 @@ async def _finish(layout: Layout, config: AgentConfig, nodes: AccessNodes, succe
             uid = successor.node_uid if applied.node_uid else ""
             await nodes.succeed(slot, access_of_successor(successor), kubelet, uid)
     for purpose, content in stored.items():
-        write_durably(certificate_file(layout.identity, purpose), content)
+        write_durably(csr.certificate_file(layout.identity, purpose), content)
     layout.published_access.unlink(missing_ok=True)
     log.info("moved to another API server", machine=machine, access=str(access_of_successor(successor)))
 
 
 def _content(folder: Path, purpose: str) -> bytes | None:
     try:
-        return certificate_file(folder, purpose).read_bytes()
+        return csr.certificate_file(folder, purpose).read_bytes()
     except FileNotFoundError:
         return None

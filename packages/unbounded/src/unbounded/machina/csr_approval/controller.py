@@ -21,6 +21,7 @@ from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.status_writer import StatusWriter
+from unbounded.machina.csr_approval import serving
 from unbounded.machina.csr_approval.plan import (
     JOIN_ALLOWED,
     JOIN_REFUSED,
@@ -36,15 +37,6 @@ from unbounded.machina.csr_approval.plan import (
     machine_concerned,
     plan,
     with_recorded,
-)
-from unbounded.machina.csr_approval.serving import (
-    NameOwners,
-    is_serving,
-    machine_serving,
-    names_of_other_machines,
-    names_of_other_nodes,
-    normalize,
-    plan_serving,
 )
 
 MACHINE_WAIT_S: Final = 60.0  # as long as an operation waits for its Machine
@@ -129,9 +121,9 @@ class Approver:
         request = msgspec.convert(raw, CertificateRequest)
         machine = await self._machine(_machine_of(request)) if _is_ours(request) else None
         waited = self._waited_s(request) >= MACHINE_WAIT_S
-        if is_serving(request):
-            around = NameOwners() if machine is None else await self._name_owners(machine)
-            decided = plan_serving(request, machine, around, waited=waited)
+        if serving.is_serving(request):
+            around = serving.NameOwners() if machine is None else await self._name_owners(machine)
+            decided = serving.plan_serving(request, machine, around, waited=waited)
         else:
             decided = plan(request, machine, waited=waited)
         if isinstance(decided, Defer):
@@ -156,7 +148,7 @@ class Approver:
         except NotFound:
             return None
 
-    async def _name_owners(self, machine: Machine) -> NameOwners:
+    async def _name_owners(self, machine: Machine) -> serving.NameOwners:
         """Read the owners of names and addresses.
 
         Raises:
@@ -166,11 +158,11 @@ class Approver:
         if facts is None:
             raise Transient(f"the addresses of the cluster are unknown: {self._facts.missing}")
         api = {urlsplit(facts.apiserver_url).hostname or "", facts.cluster_dns, *await self._api_addresses()}
-        return NameOwners(
+        return serving.NameOwners(
             await self._node(machine.name),
-            frozenset(normalize(one) for one in api if one),
-            names_of_other_machines(machine.name, self._machines.all()),
-            names_of_other_nodes(machine.name, self._nodes.all()),
+            frozenset(serving.normalize(one) for one in api if one),
+            serving.names_of_other_machines(machine.name, self._machines.all()),
+            serving.names_of_other_nodes(machine.name, self._nodes.all()),
         )
 
     async def _node(self, name: str) -> Node | None:
@@ -192,7 +184,7 @@ class Approver:
         if request.name not in self._waiting or self._waiting[request.name].uid != uid:
             self._waiting[request.name] = _WaitingRequest(uid, machine, loop_time())
         left_s = max(MACHINE_WAIT_S - self._waited_s(request), 0.01)
-        return min(left_s, NODE_POLL_S) if is_serving(request) else left_s
+        return min(left_s, NODE_POLL_S) if serving.is_serving(request) else left_s
 
     def _waited_s(self, request: CertificateRequest) -> float:
         waiting = self._waiting.get(request.name)
@@ -206,7 +198,7 @@ class Approver:
                 return
             case Deny(reason=reason, message=message):
                 await self._decide(raw, "Denied", reason, message)
-                told = SERVING_REFUSED if is_serving(request) else JOIN_REFUSED
+                told = SERVING_REFUSED if serving.is_serving(request) else JOIN_REFUSED
                 self._emit_event(machine, "Warning", told, f"{request.name} of {request.spec.username}: {message}")
             case ApproveServing(names=names):
                 words = f"the kubelet of Machine {request.spec.username.removeprefix(NODE_USER)} serves"
@@ -255,8 +247,8 @@ class Approver:
 
 
 def _is_ours(request: CertificateRequest) -> bool:
-    return is_ours(request) or is_serving(request)
+    return is_ours(request) or serving.is_serving(request)
 
 
 def _machine_of(request: CertificateRequest) -> str | None:
-    return machine_serving(request) if is_serving(request) else machine_concerned(request)
+    return serving.machine_serving(request) if serving.is_serving(request) else machine_concerned(request)

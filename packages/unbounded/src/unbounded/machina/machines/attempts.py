@@ -23,16 +23,7 @@ from unbounded.kube.logs import Log
 from unbounded.machina.machines.conditions import OutOfTime
 from unbounded.machina.machines.eligibility import is_first, repeats
 from unbounded.machina.machines.runs import HostRun, HostRuns
-from unbounded.machina.provisioning.model import (
-    Finished,
-    HostRefuses,
-    Install,
-    Installer,
-    Interrupted,
-    NoRun,
-    ObservedRun,
-    RunInProgress,
-)
+from unbounded.machina.provisioning import model
 from unbounded.machina.ssh.model import FirstUse, Shell, Ssh, SshRejected, SshRoute
 
 RECONNECT: Final = Backoff(2.0, 30.0)  # between connections to a host on which an install may run
@@ -71,7 +62,7 @@ class AttemptJob:
     host: str | None
     route: Callable[[], Awaitable[HostRoute]]
     first_use: FirstUse
-    install: Install
+    install: model.Install
     cannot_begin: Failure | None = None
 
 
@@ -89,8 +80,8 @@ class AttemptLimits:
 
 
 async def carry_out(
-    job: AttemptJob, run: HostRun, runs: HostRuns, ssh: Ssh, installer: Installer, limits: AttemptLimits
-) -> ObservedRun:
+    job: AttemptJob, run: HostRun, runs: HostRuns, ssh: Ssh, installer: model.Installer, limits: AttemptLimits
+) -> model.ObservedRun:
     """Carry out an attempt and return the result of the install on the host.
 
     Raises:
@@ -123,7 +114,7 @@ async def carry_out(
         raise Transient(f"{run.step}: no answer in time") from error
 
 
-async def _until_ended(host: _AttemptSteps, ssh: Ssh) -> ObservedRun:
+async def _until_ended(host: _AttemptSteps, ssh: Ssh) -> model.ObservedRun:
     job, run = host.job, host.run
     failures = 0
     lost: Failure
@@ -154,7 +145,7 @@ class _AttemptSteps:
     job: AttemptJob
     run: HostRun
     runs: HostRuns
-    installer: Installer
+    installer: model.Installer
     runs_since: Callable[[float], None]
     begun: int = 0
 
@@ -166,38 +157,38 @@ class _AttemptSteps:
             raise Rejected(f"spec.ssh.host changed during the setup of {self.job.host}")
         self.run.version, self.run.generation = way.route.host.identity.version, way.generation
 
-    async def work(self, shell: Shell) -> ObservedRun:
+    async def work(self, shell: Shell) -> model.ObservedRun:
         remote = await (self._begin(shell) if self._is_new() else self._observe(shell))
         while True:
             match remote:
-                case RunInProgress():
+                case model.RunInProgress():
                     remote = await self._follow(shell, remote)
-                case Finished() | Interrupted() if self._is_its_end(remote):
+                case model.Finished() | model.Interrupted() if self._is_its_end(remote):
                     await self._clear(shell)
                     return remote
-                case NoRun() | Finished() | Interrupted():
+                case model.NoRun() | model.Finished() | model.Interrupted():
                     remote = await self._begin(shell)
 
     def _is_new(self) -> bool:
         """Return whether the host can know neither this attempt nor an earlier one with the same goal."""
         return not self.run.sent and is_first(self.job.attempt)
 
-    async def _observe(self, shell: Shell) -> ObservedRun:
+    async def _observe(self, shell: Shell) -> model.ObservedRun:
         self.run.step = "checking for an install on the host"
         remote = await self.installer.observe(shell, self.job.install.uid)
-        self.run.touched = self.run.touched or remote != NoRun()
+        self.run.touched = self.run.touched or remote != model.NoRun()
         self.run.on_news()
         return remote
 
-    def _is_its_end(self, remote: Finished | Interrupted) -> bool:
+    def _is_its_end(self, remote: model.Finished | model.Interrupted) -> bool:
         """Return whether the result belongs to this attempt, or is the success of an earlier one that machina lost
         sight of.
         """
         if remote.attempt == self.job.attempt:
             return True
-        return isinstance(remote, Finished) and remote.status == 0 and repeats(self.job.attempt, remote.attempt)
+        return isinstance(remote, model.Finished) and remote.status == 0 and repeats(self.job.attempt, remote.attempt)
 
-    async def _begin(self, shell: Shell) -> ObservedRun:
+    async def _begin(self, shell: Shell) -> model.ObservedRun:
         if self.job.cannot_begin is not None:
             raise self.job.cannot_begin
         if self.begun >= MAX_STARTS:
@@ -210,7 +201,7 @@ class _AttemptSteps:
         except Transient:  # the host has not received the upload
             self.run.touched = before
             raise
-        except HostRefuses:
+        except model.HostRefuses:
             if not await self._clear(shell):  # for example, the user may not become root
                 self.run.touched = before
             raise
@@ -218,7 +209,7 @@ class _AttemptSteps:
         self.run.on_news()
         return remote
 
-    async def _follow(self, shell: Shell, running: RunInProgress) -> ObservedRun:
+    async def _follow(self, shell: Shell, running: model.RunInProgress) -> model.ObservedRun:
         self.run.sent = True
         if running.attempt == self.job.attempt:
             self.run.step = "the install is running"
@@ -241,7 +232,7 @@ class _AttemptSteps:
             await self.installer.clear(shell, self.job.install.uid)
         except Failure as error:
             log.warning("cannot remove the folder of the install", error=error, machine=self.job.machine)
-            return not isinstance(error, HostRefuses)
+            return not isinstance(error, model.HostRefuses)
         return True
 
 
@@ -254,10 +245,10 @@ async def reset_over_ssh(
     route: Callable[[], Awaitable[SshRoute]],
     first_use: FirstUse,
     ssh: Ssh,
-    installer: Installer,
+    installer: model.Installer,
     report: Callable[[HostRun, str], None],
     limit_s: float,
-) -> Finished:
+) -> model.Finished:
     """Reset a host and return the result.
 
     Raises:

@@ -10,17 +10,8 @@ from typing import Any, Final
 import pytest
 
 from unbounded.machineops import provider, reasons
+from unbounded.machineops.testing import driving
 from unbounded.machineops.testing.base import Contract
-from unbounded.machineops.testing.driving import (
-    AHEAD_S,
-    DrivenReplacement,
-    assert_fit,
-    assert_fit_hint,
-    power_job,
-    reading_calls,
-    session_of,
-    truth_of,
-)
 from unbounded.machineops.testing.subject import (
     CountingBudget,
     Subject,
@@ -43,7 +34,7 @@ class TroubleTests(Contract):
         def is_said(error: Exception) -> None:
             assert isinstance(error, provider.Throttled), repr(error)
             assert error.after_s > 0
-            assert_fit_hint(error.after_s)
+            driving.assert_fit_hint(error.after_s)
 
         self.run(self._turned_away(subject, Trouble.THROTTLED, looking=is_said, asking=is_said))
 
@@ -66,18 +57,18 @@ class TroubleTests(Contract):
     ) -> None:
         """Check that each call of a session fails during the trouble, with the right error and without a change."""
         instance = subject.provider.instance(await subject.make())
-        truth = await truth_of(subject)
-        async with session_of(subject) as (session, _):
+        truth = await driving.truth_of(subject)
+        async with driving.session_of(subject) as (session, _):
             await session.look(instance)  # logs in
             maker = await bring(subject, trouble)
-            for observe in reading_calls(subject, session, instance):
+            for observe in driving.reading_calls(subject, session, instance):
                 looking(await self._trouble_of(subject, instance, observe()))
             for action in self._actions(subject):
-                ask = session.ask(power_job(action, instance), action, before=now() + AHEAD_S)
+                ask = session.ask(driving.power_job(action, instance), action, before=now() + driving.AHEAD_S)
                 asking(await self._trouble_of(subject, instance, ask))
             await maker.set_trouble(None)
             await self._until_it_shows(subject, session, instance, {provider.Power.RUNNING})
-        assert await truth_of(subject) == truth
+        assert await driving.truth_of(subject) == truth
 
     async def _trouble_of(
         self, subject: Subject, instance: provider.Instance, call: Coroutine[Any, Any, object]
@@ -85,7 +76,7 @@ class TroubleTests(Contract):
         try:
             found = await call
         except Exception as error:
-            assert_fit(subject, str(error), known=(instance.id, instance.scope))
+            driving.assert_fit(subject, str(error), known=(instance.id, instance.scope))
             return error
         pytest.fail(f"the cloud was in trouble, and it says {found}")
 
@@ -93,7 +84,7 @@ class TroubleTests(Contract):
         async def story() -> None:
             refused = login_refused(subject)
             instance = subject.provider.instance(await subject.make())
-            async with session_of(subject) as (session, _):
+            async with driving.session_of(subject) as (session, _):
                 assert (await session.look(instance)).power is provider.Power.RUNNING
             session = subject.provider.connect(refused, CountingBudget())
             try:
@@ -102,14 +93,16 @@ class TroubleTests(Contract):
             finally:
                 await session.close()
             assert raised.value.reason == reasons.AUTH_REFUSED
-            assert_fit(subject, str(raised.value), login=refused, known=(instance.id, instance.scope))
+            driving.assert_fit(subject, str(raised.value), login=refused, known=(instance.id, instance.scope))
 
         self.run(story())
 
     def test_a_long_call_that_fails_is_followed_to_its_failure(self, subject: Subject) -> None:
         async def story() -> None:
             for action in self._actions(subject):
-                one, other = [power_job(action, subject.provider.instance(await subject.make())) for _ in range(2)]
+                one, other = [
+                    driving.power_job(action, subject.provider.instance(await subject.make())) for _ in range(2)
+                ]
                 if await self._handle(subject, one, action) is None:
                     continue  # this kind has no long calls
                 maker = await bring(subject, Trouble.FAILING)
@@ -127,7 +120,7 @@ class TroubleTests(Contract):
         """A provider that never reports a restart as done need not prove it."""
 
         async def story() -> None:
-            job = power_job(provider.Action.RESTART, subject.provider.instance(await subject.make()))
+            job = driving.power_job(provider.Action.RESTART, subject.provider.instance(await subject.make()))
             handle = await self._handle(subject, job, provider.Action.RESTART)
             claims = handle is not None and (await self._followed(subject, job, handle)).state is provider.State.DONE
             shown = [await self._comes_to_nothing(subject, trouble) for trouble in (Trouble.FAILING, Trouble.IGNORED)]
@@ -145,7 +138,7 @@ class TroubleTests(Contract):
         instance, boots = subject.provider.instance(provider_id), await subject.boots(provider_id)
         if not isinstance(subject, Troubled) or not await came(subject, trouble):
             return False
-        job = power_job(provider.Action.RESTART, instance)
+        job = driving.power_job(provider.Action.RESTART, instance)
         try:
             handle = await self._handle(subject, job, provider.Action.RESTART)
         finally:
@@ -166,16 +159,16 @@ class TroubleTests(Contract):
             provider_id = await subject.make()
             instance = subject.provider.instance(provider_id)
             boots = await subject.boots(provider_id)
-            async with session_of(subject) as (session, _):
+            async with driving.session_of(subject) as (session, _):
                 await session.look(instance)
                 await maker.set_trouble(Trouble.LOST)
-                job = power_job(provider.Action.RESTART, instance)
+                job = driving.power_job(provider.Action.RESTART, instance)
                 with pytest.raises(provider.Uncertain):
-                    await session.ask(job, provider.Action.RESTART, before=now() + AHEAD_S)
+                    await session.ask(job, provider.Action.RESTART, before=now() + driving.AHEAD_S)
                 await maker.set_trouble(None)
                 for _ in range(2 if subject.provider.restarts_once else 1):  # during the restart, and after it
                     if subject.provider.restarts_once:
-                        await session.ask(job, provider.Action.RESTART, before=now() + AHEAD_S)
+                        await session.ask(job, provider.Action.RESTART, before=now() + driving.AHEAD_S)
                     await self._until_restarted(subject, provider_id, boots)
 
         if provider.OperationKind.HOST_REBOOT in subject.provider.kinds:
@@ -185,7 +178,9 @@ class TroubleTests(Contract):
         async def story() -> None:
             maker = await able(subject, Trouble.DOWN)
             before = await self._others(subject)
-            driven = DrivenReplacement(self.pace, subject, await subject.make(), maker=maker, trouble=Trouble.DOWN)
+            driven = driving.DrivenReplacement(
+                self.pace, subject, await subject.make(), maker=maker, trouble=Trouble.DOWN
+            )
             await driven.complete()
             await driven.judge(before)
 
@@ -195,7 +190,7 @@ class TroubleTests(Contract):
     def test_a_list_that_comes_in_pages_is_read_to_its_end(self, subject: Subject) -> None:
         async def story() -> None:
             before = await self._others(subject)
-            driven = DrivenReplacement(self.pace, subject, await subject.make())
+            driven = driving.DrivenReplacement(self.pace, subject, await subject.make())
             maker = await bring(subject, Trouble.PAGES)
             await driven.complete()
             await maker.set_trouble(None)
@@ -208,7 +203,7 @@ class TroubleTests(Contract):
         async def story() -> None:
             maker = await able(subject, Trouble.LOST)
             before = await self._others(subject)
-            driven = DrivenReplacement(self.pace, subject, await subject.make(), maker=maker)
+            driven = driving.DrivenReplacement(self.pace, subject, await subject.make(), maker=maker)
             await driven.complete()
             await driven.judge(before)
 
@@ -229,7 +224,7 @@ class TroubleTests(Contract):
         async def story() -> None:
             maker = await able(subject, trouble)
             before = await self._others(subject)
-            driven = DrivenReplacement(self.pace, subject, await subject.make(), maker=maker, trouble=trouble)
+            driven = driving.DrivenReplacement(self.pace, subject, await subject.make(), maker=maker, trouble=trouble)
             await driven.complete()
             await driven.judge(before)
 
@@ -239,10 +234,10 @@ class TroubleTests(Contract):
     def test_other_sessions_go_on_while_a_cloud_is_slow(self, subject: Subject) -> None:
         async def story() -> None:
             instance = subject.provider.instance(await subject.make())
-            async with session_of(subject) as (session, _):
+            async with driving.session_of(subject) as (session, _):
                 await session.look(instance)
                 maker = await bring(subject, Trouble.SLOW)
-                looks = reading_calls(subject, session, instance)
+                looks = driving.reading_calls(subject, session, instance)
                 held = [await _least_hold(observe) for observe in looks]
                 await maker.set_trouble(None)
             assert max(held) < _HOLD_S, f"the event loop stood still for {held} s: call the cloud without blocking it"
@@ -252,7 +247,7 @@ class TroubleTests(Contract):
     def test_what_is_cut_off_ends(self, subject: Subject) -> None:
         async def story() -> None:
             instance = subject.provider.instance(await subject.make())
-            async with session_of(subject) as (session, _):
+            async with driving.session_of(subject) as (session, _):
                 await session.look(instance)
                 maker = await bring(subject, Trouble.SLOW)
                 observe = asyncio.create_task(session.look(instance))

@@ -31,16 +31,7 @@ from unbounded.kube.clock import WallClock, rfc3339, utc_now
 from unbounded.kube.events import EventRecorder, object_reference
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.metalman.attest.challenge import (
-    AttestationRequest,
-    BadNonce,
-    BadProof,
-    Challenges,
-    ChallengeSubject,
-    InvalidAttestationRequest,
-    parse_request,
-    to_json,
-)
+from unbounded.metalman.attest import challenge
 from unbounded.metalman.attest.quote import QUOTED, BadQuote, BootVerdict, judge, pcr_policy, quoted, verify_quote
 from unbounded.metalman.attest.tpm import PublicArea, make_credential
 from unbounded.metalman.attest.trust import EndorsementKeyRejected, TrustedEndorsementKey, TrustedRoots, trust
@@ -83,7 +74,7 @@ class AttestationService:
         self,
         api: Api,
         facts: Callable[[], ClusterFacts | None],
-        challenges: Challenges,
+        challenges: challenge.Challenges,
         *,
         roots: TrustedRoots | None = None,
         events: EventRecorder | None = None,
@@ -114,8 +105,8 @@ class AttestationService:
             operation: the one that requests the boot; None for a counter.
         """
         try:
-            parsed = parse_request(request)
-        except InvalidAttestationRequest as error:
+            parsed = challenge.parse_request(request)
+        except challenge.InvalidAttestationRequest as error:
             return _error(400, str(error))
         facts = self._facts()
         if facts is None:
@@ -145,7 +136,7 @@ class AttestationService:
     async def _answer(
         self,
         machine: Machine,
-        request: AttestationRequest,
+        request: challenge.AttestationRequest,
         facts: ClusterFacts,
         boot: str,
         operation: MachineOperation | None,
@@ -160,7 +151,7 @@ class AttestationService:
             await self._refuse(live, error)
             return _error(403, str(error))
         ak = b"" if request.ak is None else request.ak.area
-        about = ChallengeSubject(live.metadata.uid, request.ek.area, request.srk.area, ak, boot)
+        about = challenge.ChallengeSubject(live.metadata.uid, request.ek.area, request.srk.area, ak, boot)
         if request.challenge:
             return self._challenge(request, about)
         if not request.nonce and self._proof_required:
@@ -170,9 +161,9 @@ class AttestationService:
                 self._challenges.check(request.nonce, request.proof, about, self._now())
             if request.ak is not None:
                 verify_quote(request.ak, request.nonce, request.quote, request.quote_signature, request.pcrs)
-        except BadNonce as error:
+        except challenge.BadNonce as error:
             return _error(400, f"{error}; request another challenge")
-        except BadProof as error:
+        except challenge.BadProof as error:
             log.warning("wrong proof of a TPM", machine=live.name, key=trusted.fingerprint)
             return _error(403, str(error))
         except BadQuote as error:
@@ -184,17 +175,17 @@ class AttestationService:
                 await self._refuse_boot(live, verdict)
             return _error(403, verdict.refused)
         token = await self._token(live, raw, request, trusted, verdict)
-        return ReportAnswer(200, to_json(_sealed(request, token.text.reveal(), facts.ca_pem)))
+        return ReportAnswer(200, challenge.to_json(_sealed(request, token.text.reveal(), facts.ca_pem)))
 
-    def _challenge(self, request: AttestationRequest, about: ChallengeSubject) -> ReportAnswer:
+    def _challenge(self, request: challenge.AttestationRequest, about: challenge.ChallengeSubject) -> ReportAnswer:
         made = self._challenges.make(about, self._now())
         answer: dict[str, Any] = {"nonce": made.nonce, **_wrapped(request, request.ak or request.srk, made.secret)}
         if request.ak is not None:
             answer["quotePCRs"] = list(QUOTED)
-        return ReportAnswer(200, to_json(answer))
+        return ReportAnswer(200, challenge.to_json(answer))
 
     def _verdict(
-        self, live: Machine, request: AttestationRequest, boot: str, operation: MachineOperation | None
+        self, live: Machine, request: challenge.AttestationRequest, boot: str, operation: MachineOperation | None
     ) -> BootVerdict:
         netboot = live.status.netboot
         digest = netboot.image_digest if netboot is not None and netboot.boot == boot else None
@@ -211,7 +202,7 @@ class AttestationService:
         self,
         live: Machine,
         raw: Mapping[str, Any],
-        request: AttestationRequest,
+        request: challenge.AttestationRequest,
         trusted: TrustedEndorsementKey,
         verdict: BootVerdict,
     ) -> MachineToken:
@@ -242,7 +233,7 @@ class AttestationService:
         self,
         live: Machine,
         raw: Mapping[str, Any],
-        request: AttestationRequest,
+        request: challenge.AttestationRequest,
         trusted: TrustedEndorsementKey,
         verdict: BootVerdict,
     ) -> dict[str, Any]:
@@ -320,12 +311,12 @@ def _is_same_boot(boot: QuotedBoot, known: QuotedBoot | None) -> bool:
     return known is not None and msgspec.structs.replace(boot, at=known.at) == known
 
 
-def _wrapped(request: AttestationRequest, key: PublicArea, secret: bytes) -> dict[str, bytes]:
+def _wrapped(request: challenge.AttestationRequest, key: PublicArea, secret: bytes) -> dict[str, bytes]:
     credential = make_credential(request.ek, key.name, secret)
     return {"credentialBlob": credential.blob, "encryptedSecret": credential.secret}
 
 
-def _sealed(request: AttestationRequest, token: str, authority: str) -> dict[str, bytes | str]:
+def _sealed(request: challenge.AttestationRequest, token: str, authority: str) -> dict[str, bytes | str]:
     """Encrypt the token with a new key, seal the authority with that key, and wrap the key for the TPM."""
     key, nonce = os.urandom(KEY_BYTES), os.urandom(GCM_NONCE_BYTES)
     sealed = AESGCM(key).encrypt(nonce, token.encode(), None)

@@ -20,17 +20,9 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from unbounded.metalman.http import statements
 from unbounded.metalman.http.file_sender import FileSender, SendOutcome
 from unbounded.metalman.http.ports import FileRejected, OnDisk, Rendered, ReportAnswer
-from unbounded.metalman.http.statements import (
-    NONCE,
-    NONCE_FIELD,
-    STATEMENT_FIELD,
-    PartDigests,
-    StatementKeySource,
-    no_statements,
-    statement,
-)
 from unbounded.metalman.packet_counters import PacketCounters
 
 RETRY_AFTER_S: Final = 5
@@ -50,14 +42,14 @@ class Sender:
         metrics: HttpMetrics,
         tally: PacketCounters,
         within_s: float,
-        keys: StatementKeySource = no_statements,
+        keys: statements.StatementKeySource = statements.no_statements,
     ) -> None:
         self._file_sender = file_sender
         self._metrics = metrics
         self._tally = tally
         self._within_s = within_s
         self._keys = keys
-        self._digests = PartDigests()
+        self._digests = statements.PartDigests()
         self._digesting = asyncio.Semaphore(MOST_DIGESTS)
 
     async def short(
@@ -118,16 +110,16 @@ class Sender:
         key = await self._keys() if is_to_be_signed(request) else None
         if key is None:
             return
-        stated = statement(
+        stated = statements.statement(
             request.method,
             request.raw_path,
-            request.headers[NONCE_FIELD],
+            request.headers[statements.NONCE_FIELD],
             sent,
             code=response.status,
             content_range=response.headers.get("Content-Range"),
             digest=digest,
         )
-        response.headers[STATEMENT_FIELD] = key.sign(stated)
+        response.headers[statements.STATEMENT_FIELD] = key.sign(stated)
 
     async def _digest(self, found: OnDisk, start: int, stop: int) -> str | None:
         async with self._digesting:
@@ -172,7 +164,7 @@ class Sender:
 
 
 def is_to_be_signed(request: web.BaseRequest) -> bool:
-    return NONCE.fullmatch(request.headers.get(NONCE_FIELD, "")) is not None
+    return statements.NONCE.fullmatch(request.headers.get(statements.NONCE_FIELD, "")) is not None
 
 
 def _opened(found: OnDisk) -> int:

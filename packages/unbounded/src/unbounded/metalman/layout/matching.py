@@ -13,16 +13,7 @@ from typing import Final
 from unbounded.api.hardware import DiskFacts, DiskState
 from unbounded.api.machine import DiskErasure
 from unbounded.api.profile import DeviceSelector, DiskType, Partition
-from unbounded.metalman.disk_choice import (
-    LISTED,
-    SMALLEST_BYTES,
-    device_file,
-    erase_command,
-    has_path,
-    is_foreign,
-    stable_link,
-    unidentified_serial,
-)
+from unbounded.metalman import disk_choice
 from unbounded.metalman.layout.geometry import needed_bytes
 from unbounded.metalman.layout.model import NoDisk, ProfileFault, size_bytes, size_text
 
@@ -77,7 +68,7 @@ def match_disks(wanted: Sequence[WantedDisk], disks: Sequence[DiskFacts], consen
         NoDisk: a device has none, or one that may not be written.
         ProfileFault: an entry can have no disk at all.
     """
-    if (fault := unidentified_serial(consent.erase, disks)) is not None:
+    if (fault := disk_choice.unidentified_serial(consent.erase, disks)) is not None:
         raise NoDisk(fault.text, may_come=fault.is_absent)
     matcher = _Matcher(disks, consent)
     for one in wanted:
@@ -107,8 +98,8 @@ def path_of(disk: DiskFacts, selector: DeviceSelector) -> str:
         if kind.strip() == "by_path" and disk.by_path:
             return f"/dev/disk/by-path/{min(disk.by_path)}"
         if kind.strip() == "by_name":
-            return device_file(disk)
-    return _BY_ID + link if (link := stable_link(disk)) else device_file(disk)
+            return disk_choice.device_file(disk)
+    return _BY_ID + link if (link := disk_choice.stable_link(disk)) else disk_choice.device_file(disk)
 
 
 def erasure_of(disk: DiskFacts) -> DiskErasure:
@@ -128,7 +119,7 @@ class _Matcher:
         """Take the disk that byName names, whatever its size."""
         name = wanted.selector.by_name or ""
         path = name if name.startswith("/") else f"/dev/{name}"
-        found = [disk for disk in self._disks if has_path(disk, path)]
+        found = [disk for disk in self._disks if disk_choice.has_path(disk, path)]
         if not found:
             raise self._absent(wanted, f"byName {name} is no disk here; connect it, or name another")
         if len(found) > 1:
@@ -141,14 +132,14 @@ class _Matcher:
         """Take the disk of the last install, if it is here and still fits."""
         recorded = self._recorded(wanted)
         for disk in self._disks if recorded else ():
-            if has_path(disk, recorded) and not self._unfit(disk, wanted):
+            if disk_choice.has_path(disk, recorded) and not self._unfit(disk, wanted):
                 self._take(wanted, disk)
 
     def take_smallest(self, wanted: WantedDisk) -> None:
         """Take the smallest disk that fits."""
         fit = [disk for disk in self._disks if not self._unsuitable(disk, wanted)]
         recorded = self._recorded(wanted)
-        if recorded and not any(has_path(disk, recorded) for disk in self._disks):
+        if recorded and not any(disk_choice.has_path(disk, recorded) for disk in self._disks):
             fit = self._consented(wanted, recorded, fit)
         if not fit:
             raise self._absent(wanted, f"no disk fits ({_demands(wanted.selector)})")
@@ -157,13 +148,13 @@ class _Matcher:
     def check_consent(self, wanted: WantedDisk) -> None:
         """Check that the disk of a device may be written."""
         disk = self.taken[wanted.at]
-        if not is_foreign(disk):
+        if not disk_choice.is_foreign(disk):
             return
         contents = disk.contents or "data of an unknown kind"
         holds = f"{wanted.place}: {_listed(disk)} holds data of others: {contents}"
         if not self._is_permitted(disk) and not _wipes(wanted.selector):
             remedy = "erase it first, or name it in device.byName by id or WWN with wipe: true"
-            raise NoDisk(f"{holds}; {remedy}{erase_command(self._consent.machine, self._nameable(disk))}")
+            raise NoDisk(f"{holds}; {remedy}{disk_choice.erase_command(self._consent.machine, self._nameable(disk))}")
         if not self._nameable(disk):
             raise NoDisk(f"{holds}; it has no serial number of its own to check before it is written: erase it first")
         if self._consent.used and erasure_of(disk) not in self._consent.used:
@@ -195,7 +186,7 @@ class _Matcher:
         return (
             disk.size_bytes or 0,
             2 if rank == 3 and self._is_permitted(disk) else rank,
-            stable_link(disk),
+            disk_choice.stable_link(disk),
             disk.name,
         )
 
@@ -204,8 +195,8 @@ class _Matcher:
         if reason := self._unfit(disk, wanted):
             return reason
         named = disk.state == DiskState.OWN or self._is_permitted(disk)
-        if (disk.size_bytes or 0) < SMALLEST_BYTES and not named:
-            return f"smaller than {SMALLEST_BYTES // 1_000_000} MB, which byName has to name"
+        if (disk.size_bytes or 0) < disk_choice.SMALLEST_BYTES and not named:
+            return f"smaller than {disk_choice.SMALLEST_BYTES // 1_000_000} MB, which byName has to name"
         return ""
 
     def _unfit(self, disk: DiskFacts, wanted: WantedDisk) -> str:
@@ -229,12 +220,12 @@ class _Matcher:
     def _absent(self, wanted: WantedDisk, text: str) -> NoDisk:
         reasons = [(disk, self._unsuitable(disk, wanted)) for disk in self._disks]
         shown = [f"{_listed(disk)}: {reason or 'another disk'}" for disk, reason in reasons]
-        more = [f"and {len(shown) - LISTED} more"] if len(shown) > LISTED else []
-        listed = "; ".join((*shown[:LISTED], *more)) or "there is no disk"
+        more = [f"and {len(shown) - disk_choice.LISTED} more"] if len(shown) > disk_choice.LISTED else []
+        listed = "; ".join((*shown[: disk_choice.LISTED], *more)) or "there is no disk"
         return NoDisk(f"{wanted.place}.device: {text}: {listed}", may_come=True)
 
     def _list(self, disks: Sequence[DiskFacts]) -> str:
-        return f": {'; '.join(map(_listed, disks[:LISTED]))}" if disks else ""
+        return f": {'; '.join(map(_listed, disks[: disk_choice.LISTED]))}" if disks else ""
 
     def _is_permitted(self, disk: DiskFacts) -> bool:
         return bool(disk.serial_number) and disk.serial_number in self._consent.erase
@@ -272,5 +263,5 @@ def _demands(selector: DeviceSelector) -> str:
 
 
 def _listed(disk: DiskFacts) -> str:
-    identity = stable_link(disk) or disk.serial_number
+    identity = disk_choice.stable_link(disk) or disk.serial_number
     return f"{disk.name} ({size_text(disk.size_bytes or 0)}{f', {identity}' if identity else ''})"

@@ -7,15 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from unbounded.api.profile import (
-    FileSystem,
-    FileSystemType,
-    MachineProfileSpec,
-    Partition,
-    PartitionFlag,
-    PhysicalVolume,
-    VolumeType,
-)
+from unbounded.api import profile
 from unbounded.metalman.layout.model import ProfileFault, size_bytes
 
 ESP: Final = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b"
@@ -42,8 +34,8 @@ class ProfileGraph:
         types: types of partitions by their devices.
     """
 
-    spec: MachineProfileSpec
-    partitions: list[list[Partition]] = field(default_factory=list)
+    spec: profile.MachineProfileSpec
+    partitions: list[list[profile.Partition]] = field(default_factory=list)
     devices: dict[str, str] = field(default_factory=dict)
     arrays: dict[str, str] = field(default_factory=dict)
     used: dict[str, str] = field(default_factory=dict)
@@ -53,7 +45,7 @@ class ProfileGraph:
     def partition(self, name: str, place: str) -> str:
         return _found(self.devices, name, f"{place}.partition", "partition of devices")
 
-    def member(self, volume: PhysicalVolume, place: str) -> str:
+    def member(self, volume: profile.PhysicalVolume, place: str) -> str:
         """Return the device of a physical volume."""
         if volume.partition is not None:
             return self.partition(volume.partition, place)
@@ -65,7 +57,7 @@ class ProfileGraph:
                 return f"d{at + 1}/1"
         raise ProfileFault(f"{place}.device", f"{volume.device} is byName of no device without partitions")
 
-    def of(self, system: FileSystem, place: str) -> str:
+    def of(self, system: profile.FileSystem, place: str) -> str:
         """Return the device of a file system."""
         if system.partition is not None:
             return self.partition(system.partition, place)
@@ -91,7 +83,7 @@ class ProfileGraph:
         return [device for device, kind in self.types.items() if kind == ESP]
 
 
-def resolve(spec: MachineProfileSpec, *, allow_scripts: bool) -> ProfileGraph:
+def resolve(spec: profile.MachineProfileSpec, *, allow_scripts: bool) -> ProfileGraph:
     """Resolve the references of a profile.
 
     Raises:
@@ -116,7 +108,7 @@ def _found(names: Mapping[str, str], name: str, place: str, kind: str) -> str:
     return names[name]
 
 
-def _check_scripts(spec: MachineProfileSpec, *, allow_scripts: bool) -> None:
+def _check_scripts(spec: profile.MachineProfileSpec, *, allow_scripts: bool) -> None:
     if allow_scripts:
         return
     needs = f"metalman runs no commands of profiles: start it with {SCRIPT_FLAG}, or remove them"
@@ -124,7 +116,7 @@ def _check_scripts(spec: MachineProfileSpec, *, allow_scripts: bool) -> None:
         raise ProfileFault(place, needs if place.endswith("Script") else f"install and remove are commands; {needs}")
 
 
-def commands_in(spec: MachineProfileSpec) -> Iterator[str]:
+def commands_in(spec: profile.MachineProfileSpec) -> Iterator[str]:
     """Yield the fields of a profile with commands, which metalman runs only with `SCRIPT_FLAG`."""
     if spec.pre_deploy_script:
         yield "preDeployScript"
@@ -137,7 +129,7 @@ def commands_in(spec: MachineProfileSpec) -> Iterator[str]:
 
 def _add_partitions(graph: ProfileGraph) -> None:
     for at, device in enumerate(graph.spec.devices):
-        whole = (Partition(name=f"{WHOLE}{at + 1}", size=0),)
+        whole = (profile.Partition(name=f"{WHOLE}{at + 1}", size=0),)
         graph.partitions.append(list(device.partitions or whole))
         for number, partition in enumerate(graph.partitions[at], 1):
             place = f"devices[{at}].partitions[{number - 1}]"
@@ -147,9 +139,9 @@ def _add_partitions(graph: ProfileGraph) -> None:
                 raise ProfileFault(f"{place}.size", "0 is the rest of the disk, and more partitions follow")
             if device.partitions:
                 graph.devices[partition.name] = f"d{at + 1}/{number}"
-            if PartitionFlag.ESP in partition.partflags:
+            if profile.PartitionFlag.ESP in partition.partflags:
                 graph.types[f"d{at + 1}/{number}"] = ESP
-            elif PartitionFlag.BIOS_GRUB in partition.partflags:
+            elif profile.PartitionFlag.BIOS_GRUB in partition.partflags:
                 graph.use(f"d{at + 1}/{number}", f"{place}.partflags", BIOS_BOOT)
 
 
@@ -187,7 +179,7 @@ def _add_groups(graph: ProfileGraph) -> None:
             raise ProfileFault(f"{place}.size", f"an earlier volume takes the rest of {volume.vg}")
         if size_bytes(volume.size) == 0:
             full.add(volume.vg)
-        if volume.type == VolumeType.RAID1 and sizes[volume.vg] < 2:
+        if volume.type == profile.VolumeType.RAID1 and sizes[volume.vg] < 2:
             raise ProfileFault(f"{place}.type", f"raid1 needs two physical volumes, and {volume.vg} has one")
         graph.volumes[volume.name] = f"{volume.vg}/{volume.name}"
 
@@ -196,15 +188,15 @@ def _add_file_systems(graph: ProfileGraph) -> None:
     mounted: set[str] = set()
     for at, system in enumerate(graph.spec.file_systems):
         place = f"fileSystems[{at}]"
-        device, is_swap = graph.of(system, place), system.file_system == FileSystemType.SWAP
+        device, is_swap = graph.of(system, place), system.file_system == profile.FileSystemType.SWAP
         is_esp = graph.types.get(device) == ESP
-        if is_esp and system.file_system != FileSystemType.VFAT:
+        if is_esp and system.file_system != profile.FileSystemType.VFAT:
             raise ProfileFault(f"{place}.fileSystem", "an esp has vfat, which firmware reads")
         graph.use(device, place, "" if is_esp or not device.startswith("d") else SWAP if is_swap else LINUX)
         if system.mount_point is not None and (system.mount_point in mounted or is_swap):
             raise ProfileFault(f"{place}.mountPoint", "swap has none" if is_swap else "another file system has it")
         mounted.add(system.mount_point or "")
-        if system.mount_point in ("/", "/boot") and system.file_system == FileSystemType.VFAT:
+        if system.mount_point in ("/", "/boot") and system.file_system == profile.FileSystemType.VFAT:
             raise ProfileFault(f"{place}.fileSystem", f"{system.mount_point} needs links, which vfat does not have")
         if any(word.startswith("/") for word in (system.opts or "").split()):
             raise ProfileFault(f"{place}.opts", "options name no files")

@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
-from unbounded.metalman.redfish import documents
+from unbounded.metalman.redfish import documents, quirks
 from unbounded.metalman.redfish.documents import SystemReading, failure_of
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
 from unbounded.metalman.redfish.event_stream import MEDIA_TYPE, EventStreamReader
@@ -26,16 +26,6 @@ from unbounded.metalman.redfish.ports import (
     Unsupported,
     clean,
     error_text,
-)
-from unbounded.metalman.redfish.quirks import (
-    ALREADY,
-    ALREADY_STATUS,
-    BOOT_DISABLE,
-    DEFAULT_BOOT_MODE,
-    IF_MATCH,
-    PRECONDITION,
-    ResetChoice,
-    choices,
 )
 from unbounded.metalman.redfish.session import BmcChannel
 from unbounded.metalman.redfish.virtual_media import MediaClient, MediaDrive
@@ -139,7 +129,7 @@ class RedfishClient:
             f"{self.channel.where}: system {system.state.device_id} supports no reset type for {desired}; it "
             f"lists {', '.join(allowable or ()) or 'nothing'}"
         )
-        for choice in choices(desired, allowable):
+        for choice in quirks.choices(desired, allowable):
             try:
                 return await self._reset(device_id, system, desired, choice, leave_by)
             except Unsupported as error:
@@ -148,7 +138,7 @@ class RedfishClient:
         raise refused
 
     async def _reset(
-        self, device_id: str, system: SystemReading, desired: ResetType, choice: ResetChoice, leave_by: float
+        self, device_id: str, system: SystemReading, desired: ResetType, choice: quirks.ResetChoice, leave_by: float
     ) -> ResetAcceptance:
         note = "" if choice.value == desired else f"{choice.value} was sent for {desired}"
         if choice.only_when_on:
@@ -169,21 +159,21 @@ class RedfishClient:
             return ResetAcceptance(choice.value, settled=end.settled, note="; ".join(filter(None, (note, end.said))))
         if answer.ok:
             return ResetAcceptance(choice.value, note=note)
-        if answer.status in ALREADY_STATUS and ALREADY.search(error_text(answer.hints())):
+        if answer.status in quirks.ALREADY_STATUS and quirks.ALREADY.search(error_text(answer.hints())):
             return await self._already(device_id, answer, desired, choice)
         raise self.refusal(answer, what)
 
     async def _post(self, system: SystemReading, body: Mapping[str, Any], leave_by: float) -> BmcResponse:
         """Send an action without If-Match, or with it if the BMC requires it (428 and 412: nothing was done)."""
         answer = await self.channel.send("POST", system.reset_path, body=body, leave_by=leave_by)
-        if answer.status in PRECONDITION:
+        if answer.status in quirks.PRECONDITION:
             etag = (await self._read_path(system.path, system.state.device_id)).state.etag or "*"
             headers = {"If-Match": etag}
             answer = await self.channel.send("POST", system.reset_path, body=body, headers=headers, leave_by=leave_by)
         return answer
 
     async def _already(
-        self, device_id: str, answer: BmcResponse, desired: ResetType, choice: ResetChoice
+        self, device_id: str, answer: BmcResponse, desired: ResetType, choice: quirks.ResetChoice
     ) -> ResetAcceptance:
         """Read the system: the answer means that the state is reached, or that the action is impossible now."""
         state = await self.system(device_id)
@@ -211,7 +201,7 @@ class RedfishClient:
         system = await self._read(device_id)
         if system.state.boot is None:
             raise Unsupported(f"{self.channel.where}: system {system.state.device_id} has no boot override")
-        mode = desired.mode or system.state.boot.mode or DEFAULT_BOOT_MODE
+        mode = desired.mode or system.state.boot.mode or quirks.DEFAULT_BOOT_MODE
         fields = {"Enabled": desired.enabled, "Target": desired.target}
         boot = {f"BootSourceOverride{name}": value for name, value in fields.items() if value is not None}
         try:
@@ -228,7 +218,7 @@ class RedfishClient:
         leave_by = self.channel.leave_by() if leave_by is None else leave_by
         refused: Unsupported | None = None
         override: BootOverride | None = None
-        for desired in BOOT_DISABLE:
+        for desired in quirks.BOOT_DISABLE:
             try:
                 override = await self.set_boot_override(device_id, desired, leave_by)
             except Unsupported as error:
@@ -286,7 +276,7 @@ class RedfishClient:
         if method == "PATCH":
             return await self._patch_path(path, body or {}, leave_by, what)
         answer = await self.channel.send(method, path, body=body, leave_by=leave_by)
-        if answer.status in PRECONDITION:
+        if answer.status in quirks.PRECONDITION:
             answer = await self.channel.send(method, path, body=body, headers={"If-Match": "*"}, leave_by=leave_by)
         return await self._accepted(answer, what)
 
@@ -332,18 +322,18 @@ class RedfishClient:
 
     async def _patch_path(self, path: str, body: Mapping[str, Any], leave_by: float, what: str) -> bool:
         """Try the If-Match rows, from the one that worked last; 412 and 428 mean that nothing was done."""
-        rows = range(self._if_match, self._if_match + len(IF_MATCH))
-        for row in (row % len(IF_MATCH) for row in rows):
+        rows = range(self._if_match, self._if_match + len(quirks.IF_MATCH))
+        for row in (row % len(quirks.IF_MATCH) for row in rows):
             headers = await self._if_match_header(path, row)
             answer = await self.channel.send("PATCH", path, body=body, headers=headers, leave_by=leave_by)
-            if answer.status not in PRECONDITION:
+            if answer.status not in quirks.PRECONDITION:
                 break
         is_complete = await self._accepted(answer, what)
         self._if_match = row
         return is_complete
 
     async def _if_match_header(self, path: str, row: int) -> Mapping[str, str]:
-        form = IF_MATCH[row]
+        form = quirks.IF_MATCH[row]
         if form is None:
             return {}
         answer = await self.channel.get(path)

@@ -15,16 +15,8 @@ import msgspec
 
 from unbounded.api.failures import Failure, Rejected
 from unbounded.kube.logs import Log
+from unbounded.metalman.redfish import ports
 from unbounded.metalman.redfish.endpoint import BmcEndpoint, Tls, fingerprint_of, handshake_context
-from unbounded.metalman.redfish.ports import (
-    BmcAnswerLost,
-    BmcLimits,
-    BmcUnreachable,
-    CertificateChanged,
-    CertificateUntrusted,
-    Garbled,
-    clean,
-)
 
 log = Log(__name__)
 
@@ -67,16 +59,16 @@ class BmcResponse:
         try:
             found = msgspec.json.decode(self.body)
         except (ValueError, RecursionError) as error:  # DecodeError is a ValueError; nesting has a limit
-            raise Garbled(f"the answer is not complete JSON ({len(self.body)} bytes)") from error
+            raise ports.Garbled(f"the answer is not complete JSON ({len(self.body)} bytes)") from error
         if not isinstance(found, dict):
-            raise Garbled("the answer is not a JSON object")
+            raise ports.Garbled("the answer is not a JSON object")
         return found
 
     def hints(self) -> Mapping[str, Any]:
         """Return the body if it is readable, else an empty mapping, for callers that can do without it."""
         try:
             return self.document()
-        except Garbled:
+        except ports.Garbled:
             return {}
 
     @property
@@ -103,7 +95,9 @@ def new_session() -> aiohttp.ClientSession:
 class Http:
     """Requests to one endpoint. Credentials are arguments, as header fields."""
 
-    def __init__(self, session: aiohttp.ClientSession, endpoint: BmcEndpoint, tls: Tls, limits: BmcLimits) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, endpoint: BmcEndpoint, tls: Tls, limits: ports.BmcLimits
+    ) -> None:
         self._session = session
         self.endpoint = endpoint
         self._tls = tls
@@ -220,28 +214,28 @@ class Http:
         match error:
             case aiohttp.ServerFingerprintMismatch():
                 pinned, seen = error.expected.hex(":"), error.got.hex(":")
-                return CertificateChanged(
+                return ports.CertificateChanged(
                     f"{where} presents the certificate {seen}, pinned is {pinned}; no password was sent",
                     pinned=pinned,
                     seen=seen,
                 )
             case aiohttp.ClientConnectorCertificateError():
-                why = clean(str(error.certificate_error))
-                return CertificateUntrusted(f"{where}: its certificate does not chain to the CA bundle: {why}")
+                why = ports.clean(str(error.certificate_error))
+                return ports.CertificateUntrusted(f"{where}: its certificate does not chain to the CA bundle: {why}")
             case aiohttp.InvalidURL():
                 return Rejected(f"{where}: the BMC's URL is not valid")
             case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
-                return BmcUnreachable(f"{where}: {_why(error)}")
+                return ports.BmcUnreachable(f"{where}: {_why(error)}")
             case _ if changes:
-                return BmcAnswerLost(f"{where}: the request was sent, and the answer was lost: {_why(error)}")
+                return ports.BmcAnswerLost(f"{where}: the request was sent, and the answer was lost: {_why(error)}")
             case _:
-                return BmcUnreachable(f"{where}: {_why(error)}")
+                return ports.BmcUnreachable(f"{where}: {_why(error)}")
 
     def _redirected(self, method: str, answer: BmcResponse) -> str:
         location = answer.headers.get("Location", "")
         if location and self.endpoint.leads_here(location) and (method == "GET" or answer.status in _REPEATED_AS_IS):
             return location
-        to = clean(location.partition("?")[0])[:200] or "nowhere"
+        to = ports.clean(location.partition("?")[0])[:200] or "nowhere"
         raise Rejected(
             f"{self.endpoint.origin} redirects to {to}, which metalman does not follow; if the redirect is "
             "right, set it as url"
@@ -256,7 +250,7 @@ class Http:
             async with asyncio.timeout(self._limits.connect_s):
                 return await _leaf(self.endpoint)
         except (OSError, ssl.SSLError) as error:
-            raise BmcUnreachable(f"{where}: {_why(error)}") from error
+            raise ports.BmcUnreachable(f"{where}: {_why(error)}") from error
 
 
 def _keep_alive(response: aiohttp.ClientResponse) -> None:
@@ -302,4 +296,4 @@ def _why(error: Exception) -> str:
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, ConnectionRefusedError):
         return "connection refused"
-    return clean(getattr(cause, "strerror", None) or str(cause) or type(cause).__name__)[:200]
+    return ports.clean(getattr(cause, "strerror", None) or str(cause) or type(cause).__name__)[:200]

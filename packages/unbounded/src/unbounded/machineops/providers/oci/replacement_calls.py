@@ -24,19 +24,10 @@ from unbounded.machineops.provider import (
     Transient,
     check_losses,
 )
-from unbounded.machineops.providers.oci import launch
+from unbounded.machineops.providers.oci import instances, launch
 from unbounded.machineops.providers.oci import replacement_plan as plan
 from unbounded.machineops.providers.oci.calls import Body, OciCalls, OciReply
 from unbounded.machineops.providers.oci.errors import OciNotFound, TokenUsed
-from unbounded.machineops.providers.oci.instances import (
-    ENDED,
-    PROVISIONING,
-    RUNNING,
-    STOPPED,
-    STOPPING,
-    TERMINATED,
-    provider_id,
-)
 from unbounded.machineops.providers.oci.replacement_plan import (
     SAVING,
     OciObservation,
@@ -184,7 +175,7 @@ class OciReplacement:
         """Return instances of this name that any operation launched to replace this one or one of its replacements."""
         place = {"availability_domain": old["availabilityDomain"], "display_name": old["displayName"]}
         found = await self._list("list_instances", old["compartmentId"], **place)
-        return [each for each in launch.successors(str(old["id"]), found) if _state(each) not in ENDED]
+        return [each for each in launch.successors(str(old["id"]), found) if _state(each) not in instances.ENDED]
 
     async def _remaining(
         self, kind: PartKind, idents: tuple[str, ...], new: Body | None
@@ -194,7 +185,9 @@ class OciReplacement:
         A hidden part counts as deleted only if the login sees such parts of the replacement.
         """
         shown = {ident: await self._get(kind.read, ident) for ident in idents}
-        left = tuple(ident for ident, body in shown.items() if body is not None and _state(body) != TERMINATED)
+        left = tuple(
+            ident for ident, body in shown.items() if body is not None and _state(body) != instances.TERMINATED
+        )
         hidden = tuple(f"{kind.what} {ident}" for ident, body in shown.items() if body is None)
         return left, hidden if hidden and not await self._can_see(kind, new) else ()
 
@@ -222,14 +215,14 @@ class OciReplacement:
         if old is None:
             message = f"instance {ident} does not exist, or {self._calls.credential} has no permission to read it"
             raise Refusal(reasons.INSTANCE_NOT_FOUND, message)
-        if _state(old) in ENDED:
+        if _state(old) in instances.ENDED:
             message = f"instance {ident} is {_state(old)}"
             made = await self._replacements_of(old)
             for each in made:
                 message += (
                     f"; instance {each['id']}, which is {_state(each)}, was launched in its place by operation "
                     f"{launch.operation_name(each)}: have spec.providerID of Machine {self._job.machine} name "
-                    f"{provider_id(each['id'])}"
+                    f"{instances.provider_id(each['id'])}"
                 )
             raise Refusal(reasons.INSTANCE_NOT_FOUND, message, _replaced_by(made))
         return old
@@ -260,7 +253,9 @@ class OciReplacement:
         body = launch.details(old, primary, image, boot_volume, job=self._job, user_data=user_data)
         vnic_ids = tuple(str(each["id"]) for each in vnics)
         in_words = tuple(each.consequence for each in lost)
-        return OciReplacementState(ident, body, boot_volumes, vnic_ids, in_words, was_off=_state(old) == STOPPED), lost
+        return OciReplacementState(
+            ident, body, boot_volumes, vnic_ids, in_words, was_off=_state(old) == instances.STOPPED
+        ), lost
 
     async def _vnics(self, old: Body) -> list[Body]:
         return [await self._require("get_vnic", each) for each in await self._attached(VNICS, old)]
@@ -280,7 +275,7 @@ class OciReplacement:
                 Cause(code=reasons.EARLIER_INSTANCE, about={reasons.INSTANCE: str(each["id"])}),
             )
         before = launch.predecessor(old)
-        if before and (state := _state(await self._get("get_instance", before))) not in ("", *ENDED):
+        if before and (state := _state(await self._get("get_instance", before))) not in ("", *instances.ENDED):
             raise Refusal(
                 reasons.PROVIDER_REFUSED,
                 f"instance {before}, which is {state}, is still there: {old['id']} was launched in its place by "
@@ -316,7 +311,7 @@ class OciReplacement:
 
     async def _stop(self, stored: OciReplacementState, before: float) -> None:
         state = _state(await self._get("get_instance", stored.old))
-        if state not in (STOPPED, STOPPING, *ENDED):
+        if state not in (instances.STOPPED, instances.STOPPING, *instances.ENDED):
             await self._write("instance_action", stored.old, "STOP", before=before)
 
     async def _put_back(self, state: OciReplacementState, before: float) -> None:
@@ -328,7 +323,7 @@ class OciReplacement:
         if (
             observation.bound == state.old
             and not observation.has_new
-            and observation.old == STOPPED
+            and observation.old == instances.STOPPED
             and not state.was_off
         ):
             await self._write("instance_action", state.old, "START", before=before)
@@ -336,13 +331,13 @@ class OciReplacement:
     async def _launch_once(self, stored: OciReplacementState, before: float) -> None:
         observation = await self._observe(stored)
         if observation.has_new:
-            if observation.new == STOPPED:
+            if observation.new == instances.STOPPED:
                 await self._write("instance_action", observation.new_id, "START", before=before)
             return
         body = stored.launch
         if body is None or not (observation.old and stored.may_launch(observation.old)):
             raise Transient(f"no launch in this state: {describe(observation, stored)}")
-        if observation.new in ENDED:
+        if observation.new in instances.ENDED:
             stored = await self._next_launch(
                 stored, observation.new_id, str(await self._launch_failure(stored, observation.new_id, observation.new))
             )
@@ -356,7 +351,7 @@ class OciReplacement:
             raise NotDone(reasons.PROVIDER_OPERATION_FAILED, f"an earlier launch had no result; {error}") from error
         ident, state = str(reply.body["id"]), _state(reply.body)
         stored = msgspec.structs.replace(stored, new=ident, work=reply.work_request)
-        if state in ENDED:
+        if state in instances.ENDED:
             why = await self._launch_failure(stored, ident, state)
             await self._next_launch(stored, ident, str(why))
             raise why
@@ -372,9 +367,9 @@ class OciReplacement:
 
     async def _with_launch_progress(self, observation: OciObservation, state: OciReplacementState) -> OciObservation:
         """Return the observation with the progress of the last launch, or its failure."""
-        if observation.new in ENDED:
+        if observation.new in instances.ENDED:
             return replace(observation, failed=await self._launch_failure(state, observation.new_id, observation.new))
-        if observation.new != PROVISIONING or not state.work:
+        if observation.new != instances.PROVISIONING or not state.work:
             return observation
         work = await self._works.get(self._job.instance, state.work)
         return observation if work is None else replace(observation, work=work.how_far, again_s=work.again_s)
@@ -407,11 +402,11 @@ class OciReplacement:
 
     async def _terminate(self, state: OciReplacementState, before: float) -> None:
         observation = await self._observe(state)
-        if observation.new in ENDED:
+        if observation.new in instances.ENDED:
             end = f"the replacement {observation.new_id} is {observation.new}"
             message = f"{end}: the resources of the old instance stay as they are"
             raise Refusal(reasons.INSTANCE_NOT_FOUND, message)
-        if observation.bound == state.old or observation.new != RUNNING:
+        if observation.bound == state.old or observation.new != instances.RUNNING:
             raise Transient(f"no termination in this state: {describe(observation, state)}")
         if observation.is_old_there:
             await self._store(await self._current_state(state))
@@ -496,7 +491,7 @@ class OciReplacement:
 
 def _replaced_by(made: Sequence[Body]) -> Cause | None:
     """Return the cause that other instances replaced this one; a single one is named."""
-    ids = [provider_id(each["id"]) for each in made]
+    ids = [instances.provider_id(each["id"]) for each in made]
     about = {reasons.PROVIDER_ID: ids[0]} if len(ids) == 1 else {}
     return Cause(code=reasons.INSTANCE_REPLACED, about=about) if ids else None
 
