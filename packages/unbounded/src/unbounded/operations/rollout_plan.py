@@ -124,6 +124,11 @@ def share(value: int | str, of: int, *, up: bool) -> int:
     return max(-(-percent // 100) if up else percent // 100, 1)
 
 
+def stage_limit(stage: RolloutStage, members: int, limit: int) -> int:
+    """Return how many targets of a stage may run at a time, below the limit of all stages."""
+    return limit if stage.max_concurrent is None else min(limit, share(stage.max_concurrent, members, up=False))
+
+
 def ordered(machines: Sequence[Machine], order_by: str | None) -> list[Machine]:
     """Sort Machines by a label: integers ascending, then all others; Machines of the same value by name."""
 
@@ -317,9 +322,7 @@ def _starts(parent: MachineOperation, views: Sequence[_StageView], running: Coll
     for number, view in enumerate(views):
         if not _may_start(number, views):
             continue
-        limit = parent.spec.max_concurrent
-        if view.stage.max_concurrent is not None:
-            limit = min(limit, share(view.stage.max_concurrent, len(view.members), up=False))
+        limit = stage_limit(view.stage, len(view.members), parent.spec.max_concurrent)
         room = min(limit - sum(t.machine_ref in busy for t in view.members), parent.spec.max_concurrent - len(busy))
         waiting = [t.machine_ref for t in view.members if is_waiting(t, busy)][: max(room, 0)]
         busy.update(waiting)

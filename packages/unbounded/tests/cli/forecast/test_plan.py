@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tempfile
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -543,6 +545,43 @@ async def test_the_order_of_many_and_what_holds_some_of_them_up(staged: Staged) 
     shown = [(one.wave, one.machine, one.operation, bool(one.held)) for one in change.operation.targets]
     assert shown == [(1, "m1", "op-m1", False), (1, "m2", "op-m2", True), (2, "m3", "op-m3", False)]
     assert len(change.operation.loses) == 3
+
+
+STAGES: Final = """
+stages:
+- {name: canary, size: 1, soakSeconds: 300, pauseAfter: true}
+- {name: some, size: 50%, maxConcurrent: 1, startAfter: {stage: canary, targets: 1}}
+- {name: rest, size: 100%}
+orderBy: unit
+onFailure: Halt
+"""
+
+
+def _stages_file(folder: str) -> str:
+    file = Path(folder, "stages.yaml")
+    file.write_text(STAGES)
+    return str(file)
+
+
+@story
+async def test_stages_are_shown_in_order_with_their_limits(staged: Staged) -> None:
+    for number in range(4):
+        await staged.machine(f"m{number}")
+        await staged.api.patch(MACHINES, f"m{number}", {"metadata": {"labels": {"unit": str(9 - number)}}})
+    await staged.alive(METALMAN)
+    with tempfile.TemporaryDirectory() as folder:
+        text = await staged.shown(*REBOOT, "-l", "unbounded-cloud.io/site=lab", "--strategy", _stages_file(folder))
+    shown = [line.strip() for line in text.splitlines() if line.startswith(("  stage", "  1.", "  2.", "  3.", "  4."))]
+    assert shown == [
+        "stage canary: 1 Machine, at most 10 at once; its Nodes have to stay Ready for 300 s, then it pauses",
+        "1. m3 by metalman/lab: starts in its turn",
+        "stage some: 2 Machines, at most 1 at once; after 1 of stage canary",
+        "2. m2 by metalman/lab: starts in its turn",
+        "3. m1 by metalman/lab: starts in its turn",
+        "stage rest: 1 Machine, at most 10 at once; after stage some",
+        "4. m0 by metalman/lab: starts in its turn",
+    ]
+    assert "after 1 failures in one stage, no further ones start: it halts" in text
 
 
 @story

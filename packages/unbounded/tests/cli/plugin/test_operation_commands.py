@@ -578,3 +578,59 @@ async def test_all_are_paused_and_resumed(cli: Cli, api: HttpApi) -> None:
         assert (await cli("machine", "resume", "--all")).status == 0
         resumed = await api.get(CONFIG_MAPS, CONFIGMAP_OPERATIONS, namespace=NAMESPACE)
         assert ANNOTATION_PAUSED not in resumed.metadata.annotations
+
+
+# ---- stages, and the hash of a plan
+
+
+async def test_strategy_of_a_file_is_created_as_it_is(cli: Cli, api: HttpApi, tmp_path: Path) -> None:
+    await make_machine(api, "staged")
+    strategy = {"stages": [{"name": "all", "size": "100%", "soakSeconds": 60}], "onFailure": "Halt"}
+    file = tmp_path / "stages.yaml"
+    file.write_text(yaml.safe_dump(strategy))
+    words = (*_SELECTED, "unbounded-cloud.io/site=staged", "--strategy", str(file), "--dry-run", "server", "-o", "json")
+    ran = await cli(*words)
+    assert ran.status == 0, ran.err
+    assert json.loads(ran.out)["spec"]["strategy"] == strategy
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("stages: 7", "is not a strategy: Expected `array`, got `int` - at `$.stages`"),
+        ("order: unit", "unknown field order: a strategy has stages, orderBy, onFailure"),
+        ("stages: [", "is not a strategy: "),
+        (None, "cannot read "),
+    ],
+)
+async def test_bad_file_of_a_strategy_is_refused(cli: Cli, tmp_path: Path, text: str | None, words: str) -> None:
+    file = tmp_path / "stages.yaml"
+    if text is not None:
+        file.write_text(text)
+    ran = await cli(*_SELECTED, "a=b", "--strategy", str(file))
+    assert (ran.status, "error: --strategy: " in ran.err, words in ran.err) == (2, True, True), ran.err
+
+
+_SELECTED = ("machine", "operation", "create", "staged", "--kind", "HostReboot", "-l")
+
+
+async def test_command_is_refused_when_its_plan_has_changed(cli: Cli, api: HttpApi) -> None:
+    await make_machine(api, "planned")
+    words = (*_SELECTED, "unbounded-cloud.io/site=planned", "--dry-run", "server")
+    digest = json.loads((await cli("plan", *words, "-o", "json")).out)["hash"]
+    assert f"plan hash: {digest}\n" in (await cli("plan", *words)).out
+    assert (await cli(*words, "--plan-hash", digest)).status == 0
+    other = json.loads((await cli("plan", *words, "--max-concurrent", "1", "-o", "json")).out)["hash"]
+    assert other != digest
+    await make_machine(api, "planned")
+    ran, now = await cli(*words, "--plan-hash", digest), await cli("plan", *words, "-o", "json")
+    assert (ran.status, ran.out) == (1, "")
+    assert f"the plan has changed: its hash is {json.loads(now.out)['hash']}, not {digest}" in ran.err
+
+
+async def test_hash_of_a_verb_does_not_contain_the_time(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    words = ("machine", "power-off", machine.name, "--wait=false")
+    digest = json.loads((await cli("plan", *words, "-o", "json")).out)["hash"]
+    assert (await cli(*words, "--plan-hash", "0" * 16)).status == 1
+    await asyncio.sleep(1.1)  # a name has the second in it
+    assert (await cli(*words, "--plan-hash", digest)).status == 0

@@ -59,6 +59,12 @@ def _create_arguments(parser: ArgumentParser) -> None:
         help="With -l: start no further targets after this number of failures (default 1)",
     )
     parser.add_argument(
+        "--strategy",
+        default="",
+        metavar="FILE",
+        help="With -l: read the stages of the targets (spec.strategy, YAML or JSON) from this file",
+    )
+    parser.add_argument(
         "--deadline",
         type=flags.checked(flags.some_seconds),
         metavar="DURATION",
@@ -402,6 +408,10 @@ COMMANDS: Final = (
         (
             "reboot-rack1 --kind HostReboot -l unbounded-cloud.io/site=rack1 --max-concurrent 2 --wait",
             "reboot a whole site, two at a time",
+        ),
+        (
+            "reboot-rack1 --kind HostReboot -l unbounded-cloud.io/site=rack1 --strategy stages.yaml --plan-hash HASH",
+            "in stages, if `plan` with the same flags still prints this hash",
         ),
         (
             "web-01-off --kind HostPowerOff --machine web-01 --dry-run client -o yaml",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -10,11 +11,19 @@ import msgspec
 
 from unbounded.api.core import CONFIG_MAPS, ConfigMap
 from unbounded.api.machine import MACHINES, JoinPurpose, Machine, MachinePhase
-from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, OperationKind
+from unbounded.api.operation import (
+    ALL,
+    MACHINE_OPERATIONS,
+    MachineOperation,
+    OperationKind,
+    OperationStrategy,
+    RolloutStage,
+    TargetStatus,
+)
 from unbounded.cli.explain.facts import ExplainFacts, procedure_of
 from unbounded.cli.explain.links import ExplainLink, LinkSubject, Topic
 from unbounded.cli.explain.run import chain
-from unbounded.cli.forecast.model import MachineForecast, OperationForecast, StageLine
+from unbounded.cli.forecast.model import MachineForecast, OperationForecast, RolloutLine, StageLine
 from unbounded.cli.operate import create
 from unbounded.cli.operate.counters import INSTALLS, UNDER_NODE
 from unbounded.cli.plugin.command import IntentPatch
@@ -27,6 +36,7 @@ from unbounded.operations.gates import paused
 from unbounded.operations.ownership import ExecutorKind, executor_name
 from unbounded.operations.parameters import deadline_s
 from unbounded.operations.record import run_of
+from unbounded.operations.rollout_plan import stage_limit, stages_of
 from unbounded.operations.supervisor_plan import (
     ABANDON_AFTER_S,
     QUIET_S,
@@ -175,6 +185,7 @@ def forecast(operation: MachineOperation, facts: ExplainFacts, pods: Mapping[str
         start_deadline_s=operation.spec.start_deadline_seconds,
         max_concurrent=operation.spec.max_concurrent,
         max_failures=operation.spec.max_failures,
+        on_failure=(operation.spec.strategy or OperationStrategy()).on_failure,
     )
     if operation.spec.machine_ref is not None:
         targets: tuple[MachineForecast, ...] = (_forecast_target(operation, facts),)
@@ -182,7 +193,8 @@ def forecast(operation: MachineOperation, facts: ExplainFacts, pods: Mapping[str
         found = snapshot(operation, tuple(facts.machines.values()))
         if isinstance(found, BatchRejection):
             return replace(planned, refused=f"{found.reason}: {found.text}")
-        targets = _waves(operation, [target.machine_ref for target in found], facts)
+        planned = replace(planned, rollout=_rollout(operation, found))
+        targets = _waves(operation, found, planned.rollout, facts)
     first = next((one for one in targets if one.executor), None)
     procedure = None if first is None else procedure_of(operation, first.executor, facts.machines.get(first.machine))
     return replace(
@@ -193,12 +205,53 @@ def forecast(operation: MachineOperation, facts: ExplainFacts, pods: Mapping[str
     )
 
 
-def _waves(parent: MachineOperation, machines: Sequence[str], facts: ExplainFacts) -> tuple[MachineForecast, ...]:
-    """Return the targets in the order of their starts, in waves of the concurrency limit."""
-    limit = parent.spec.max_concurrent
-    children = (decoded(child_manifest(parent, machine)) for machine in machines)
-    outlooks = (_forecast_target(child, facts) for child in children)
-    return tuple(replace(one, wave=number // limit + 1) for number, one in enumerate(outlooks))
+def _rollout(parent: MachineOperation, targets: Sequence[TargetStatus]) -> tuple[RolloutLine, ...]:
+    """Return the stages of an operation in order; none without spec.strategy."""
+    if parent.spec.strategy is None:
+        return ()
+    sizes, stages = Counter(target.rollout_stage for target in targets), stages_of(parent.spec.strategy)
+    before = ("", *(stage.name for stage in stages))
+    return tuple(
+        RolloutLine(
+            name=stage.name,
+            size=sizes[stage.name],
+            at_once=stage_limit(stage, sizes[stage.name], parent.spec.max_concurrent),
+            starts=_starts(stage, earlier),
+            ends=_ends(stage, is_last=stage is stages[-1]),
+        )
+        for stage, earlier in zip(stages, before, strict=False)
+    )
+
+
+def _starts(stage: RolloutStage, before: str) -> str:
+    after = stage.start_after
+    if not before:
+        return ""
+    if after is None or after.targets == ALL:
+        return f"after stage {before if after is None else after.stage}"
+    return f"after {after.targets} of stage {after.stage}"
+
+
+def _ends(stage: RolloutStage, *, is_last: bool) -> str:
+    soaks = f"its Nodes have to stay Ready for {stage.soak_seconds} s" if stage.soak_seconds else ""
+    pauses = "then it pauses" if stage.pause_after and not is_last else ""
+    return ", ".join(part for part in (soaks, pauses) if part)
+
+
+def _waves(
+    parent: MachineOperation, found: Sequence[TargetStatus], rollout: Sequence[RolloutLine], facts: ExplainFacts
+) -> tuple[MachineForecast, ...]:
+    """Return the targets in the order of their starts, in waves of the concurrency limits."""
+    limits, wave, left = {line.name: line.at_once for line in rollout}, 0, 0
+    targets, stage = list[MachineForecast](), None
+    for target in found:
+        if not left or target.rollout_stage != stage:
+            stage, wave = target.rollout_stage, wave + 1
+            left = limits.get(stage or "", parent.spec.max_concurrent)
+        left -= 1
+        child = decoded(child_manifest(parent, target.machine_ref))
+        targets.append(replace(_forecast_target(child, facts), wave=wave, stage=stage or ""))
+    return tuple(targets)
 
 
 def _forecast_target(operation: MachineOperation, facts: ExplainFacts) -> MachineForecast:

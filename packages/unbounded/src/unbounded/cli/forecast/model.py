@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
 from typing import Any, Final
 
+from unbounded.api.operation import FailurePolicy
 from unbounded.cli.explain.links import PLUGIN, ExplainLink, Fix, link_data, with_program
+from unbounded.cli.plugin.command import Intent
 from unbounded.cli.terminal_text import BOLD, CYAN, DIM, PLAIN, RED, YELLOW, Style, one_line
 
 SHOWN: Final = 20  # targets that are listed one by one
+HASH_DIGITS: Final = 16
+_PASSING: Final = frozenset({"name", "resourceVersion"})  # of metadata: a verb puts the time into a name
+_SECRET: Final = frozenset({"data", "stringData"})
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,7 @@ class MachineForecast:
 
     Attributes:
         wave: number of the group that runs at the same time; 1 for the first.
+        stage: of spec.strategy that it belongs to; empty without one.
         refused: reason and message of an immediate rejection; empty where there is none.
         held: the chain of blockers, down to the first cause; empty where it starts at once.
         obstacles: the obstacles after the start, in the order in which it meets them.
@@ -78,6 +86,7 @@ class MachineForecast:
     operation: str
     executor: str = ""
     wave: int = 1
+    stage: str = ""
     refused: str = ""
     held: tuple[ExplainLink, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
@@ -95,10 +104,30 @@ class MachineForecast:
 
 
 @dataclass(frozen=True)
+class RolloutLine:
+    """A stage of spec.strategy.
+
+    Attributes:
+        size: number of its Machines.
+        at_once: how many of them run at the same time.
+        starts: the stage that it waits for, for a person; empty for the first.
+        ends: its soak and its pause, for a person; empty without them.
+    """
+
+    name: str
+    size: int
+    at_once: int
+    starts: str = ""
+    ends: str = ""
+
+
+@dataclass(frozen=True)
 class OperationForecast:
     """Forecast of an operation that would be created.
 
     Attributes:
+        rollout: the stages of spec.strategy, in order.
+        on_failure: the reaction to maxFailures failures.
         refused: reason and message of an immediate rejection of the whole operation.
         stages: of the procedure of its executor, if that is known here.
         deadline_s: from its start to its end.
@@ -116,6 +145,8 @@ class OperationForecast:
     start_deadline_s: int = 0
     max_concurrent: int = 1
     max_failures: int = 1
+    rollout: tuple[RolloutLine, ...] = ()
+    on_failure: str = FailurePolicy.FAIL.value
     loses: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
 
@@ -137,15 +168,21 @@ class PlannedChange:
 
 
 def plan_lines(
-    changes: Sequence[PlannedChange], program: str = PLUGIN, *, wide: bool = False, style: Style = PLAIN
+    changes: Sequence[PlannedChange],
+    program: str = PLUGIN,
+    *,
+    wide: bool = False,
+    style: Style = PLAIN,
+    digest: str = "",
 ) -> Iterator[str]:
     """Yield a paragraph for each write: the Machines first, then what holds for all.
 
     Args:
         program: name of this program, for the commands in fixes.
         wide: show the stages of operations, too.
+        digest: the hash of the plan.
     """
-    for line in map(one_line, _change_lines(changes, program, wide=wide)):
+    for line in map(one_line, _change_lines(changes, program, wide=wide, digest=digest)):
         command = line.lstrip().startswith(_TRY)
         for one in [line] if command else style.wrapped(line):
             yield style.paint(one, _colour(line))
@@ -165,7 +202,7 @@ _COLOURS: Final = (
 )
 
 
-def _change_lines(changes: Sequence[PlannedChange], program: str, *, wide: bool) -> Iterator[str]:
+def _change_lines(changes: Sequence[PlannedChange], program: str, *, wide: bool, digest: str) -> Iterator[str]:
     for change in changes:
         yield f"would {change.what}"
         for effect in change.effects:
@@ -174,6 +211,8 @@ def _change_lines(changes: Sequence[PlannedChange], program: str, *, wide: bool)
             yield from _operation(change.operation, program, wide=wide)
         if change.server:
             yield f"  the server refuses it: {change.server}"
+    if digest:
+        yield f"plan hash: {digest}"
     yield "nothing was changed"
 
 
@@ -181,10 +220,12 @@ def _operation(planned: OperationForecast, program: str, *, wide: bool) -> Itera
     if planned.refused:
         yield f"  it would end at once as Failed/{planned.refused}"
         return
-    yield from _targets(planned.targets, program)
+    yield from _targets(planned, program)
     if len(planned.targets) != 1 or planned.targets[0].operation != planned.name:
         yield f"  {len(planned.targets)} Machines, at most {planned.max_concurrent} at once, in this order;"
-        yield f"  after {planned.max_failures} failures, no further ones start"
+        where = " in one stage" if planned.rollout else ""
+        then = ": it halts" if planned.on_failure == FailurePolicy.HALT else ""
+        yield f"  after {planned.max_failures} failures{where}, no further ones start{then}"
     yield (
         f"  it fails if it has not started within {planned.start_deadline_s} s, or not completed "
         f"{planned.deadline_s} s after that"
@@ -201,10 +242,13 @@ def _operation(planned: OperationForecast, program: str, *, wide: bool) -> Itera
         yield f"  -o wide shows its {len(planned.stages)} stages"
 
 
-def _targets(targets: Sequence[MachineForecast], program: str) -> Iterator[str]:
-    """Yield each of the first SHOWN targets, and of the others those with different findings."""
+def _targets(planned: OperationForecast, program: str) -> Iterator[str]:
+    """Yield the stages, each of the first SHOWN targets, and of the others those with different findings."""
     shown, alike, known = 0, 0, set[tuple[str, str]]()
-    for wave, members in groupby(targets, key=lambda one: one.wave):
+    stages = {stage.name: stage for stage in planned.rollout}
+    for (name, wave), members in groupby(planned.targets, key=lambda one: (one.stage, one.wave)):
+        if (stage := stages.pop(name, None)) is not None:
+            yield f"  stage {_rollout_text(stage)}"
         for one in members:
             shown += 1
             obstacles = {(each.reason, each.what) for each in one.obstacles}
@@ -217,6 +261,11 @@ def _targets(targets: Sequence[MachineForecast], program: str) -> Iterator[str]:
         yield f"  … {shown} in all; after the first {SHOWN}, only blocked ones are shown"
     if alike:
         yield f"  … {alike} of those have the same obstacles as others before them"
+
+
+def _rollout_text(stage: RolloutLine) -> str:
+    count = f"{stage.size} Machine{'' if stage.size == 1 else 's'}, at most {stage.at_once} at once"
+    return "; ".join(part for part in (f"{stage.name}: {count}", stage.starts, stage.ends) if part)
 
 
 def _target(one: MachineForecast, wave: int, program: str) -> Iterator[str]:
@@ -261,16 +310,49 @@ def _few(head: str, words: Sequence[str]) -> Iterator[str]:
         yield f"{head}the same on {len(words) - SHOWN} more"
 
 
-def plan_data(changes: Sequence[PlannedChange]) -> dict[str, Any]:
+def plan_data(changes: Sequence[PlannedChange], digest: str = "") -> dict[str, Any]:
     """Return the plan as JSON values."""
-    return {"changes": [_camel(change) for change in changes]}
+    return {"changes": [_camel(change) for change in changes], **({"hash": digest} if digest else {})}
+
+
+def plan_hash(intent: Intent, changes: Sequence[PlannedChange]) -> str:
+    """Return a hash of what the plan would do: writes, Machines, stages, order, executors, refusals and losses.
+
+    It leaves out what changes by the minute, such as the present blockers, names that contain the time, and the data of
+    Secrets.
+    """
+    creates = [_lasting(manifest) for manifest in intent.creates]
+    patches = [[one.kind.plural, one.namespace, one.name, _lasting(one.body)] for one in intent.patches]
+    text = json.dumps([creates, patches, [_outcome(one) for one in changes]], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
+
+
+def _lasting(body: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = {key: value for key, value in (body.get("metadata") or {}).items() if key not in _PASSING}
+    return {**{key: value for key, value in body.items() if key not in _SECRET}, "metadata": metadata}
+
+
+def _outcome(change: PlannedChange) -> list[Any]:
+    planned = change.operation
+    if planned is None:
+        return [bool(change.server)]
+    targets = [
+        [one.machine, one.stage, one.wave, one.executor, _code(one.refused), [loss.field for loss in one.losses]]
+        for one in planned.targets
+    ]
+    return [bool(change.server), planned.kind, _code(planned.refused), targets, _camel(planned.rollout)]
+
+
+def _code(refused: str) -> str:
+    return refused.partition(":")[0]
 
 
 def _camel(value: Any) -> Any:
     if isinstance(value, ExplainLink):
         return link_data(value)
     if isinstance(
-        value, PlannedChange | OperationForecast | MachineForecast | Obstacle | PlannedLoss | StageLine | Fix
+        value,
+        PlannedChange | OperationForecast | MachineForecast | Obstacle | PlannedLoss | RolloutLine | StageLine | Fix,
     ):
         return {_name(one.name): _camel(getattr(value, one.name)) for one in fields(value)}
     return [_camel(one) for one in value] if isinstance(value, tuple) else value

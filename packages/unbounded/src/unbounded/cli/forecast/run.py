@@ -48,7 +48,7 @@ async def run(session: CommandSession) -> int:
         changes = await changes_of(planned, intent)
     for note in intent.notes:
         session.printer.warn(note)
-    output(planned, changes)
+    output(planned, changes, model.plan_hash(intent, changes) if changes else "")
     return FAILED if any(_is_refused(change) for change in changes) else DONE
 
 
@@ -210,16 +210,28 @@ async def _secrets(api: Api, desired: Sequence[SecretKeySelector]) -> Mapping[Se
     return found
 
 
-def output(session: CommandSession, changes: list[PlannedChange]) -> None:
+async def check_hash(session: CommandSession, intend: Intend, expected: str) -> None:
+    """Raise CliError where the plan of a command has another hash than `plan` printed."""
+    intent = await intend(session)
+    found = model.plan_hash(intent, await changes_of(session, intent))
+    if found != expected:
+        text = f"--plan-hash: the plan has changed: its hash is {found}, not {expected}; nothing was changed"
+        raise CliError(text, next_step="`plan` with the same command shows it")
+
+
+def output(session: CommandSession, changes: list[PlannedChange], digest: str) -> None:
     """Print the plan in the format of -o."""
     match getattr(session.invocation.args, "output", ""):
         case "json":
-            session.invocation.out.write(json.dumps(model.plan_data(changes), indent=4, ensure_ascii=False) + "\n")
+            session.invocation.out.write(
+                json.dumps(model.plan_data(changes, digest), indent=4, ensure_ascii=False) + "\n"
+            )
         case "yaml":
-            session.invocation.out.write(as_yaml(model.plan_data(changes)))
+            session.invocation.out.write(as_yaml(model.plan_data(changes, digest)))
         case "name":
             session.invocation.out.writelines(f"{change.what.split()[1].removesuffix(':')}\n" for change in changes)
         case form:
             invocation = session.invocation
-            shown = model.plan_lines(changes, invocation.program, wide=form == "wide", style=invocation.style)
+            is_wide, style = form == "wide", invocation.style
+            shown = model.plan_lines(changes, invocation.program, wide=is_wide, style=style, digest=digest)
             invocation.out.write("\n".join(shown) + "\n")

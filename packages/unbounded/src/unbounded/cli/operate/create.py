@@ -8,14 +8,17 @@ from __future__ import annotations
 import difflib
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import yaml
 
+from unbounded.api.fields import api_name
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.machine_status import pcr_text
 from unbounded.api.names import ANNOTATION_REQUESTED_BY, API_VERSION
-from unbounded.api.operation import MachineOperation, OperationKind
+from unbounded.api.operation import MachineOperation, OperationKind, OperationStrategy
 from unbounded.cli.operate import erasure, lookup
 from unbounded.cli.plugin.command import USAGE, CliError, CommandSession, Intent, Raw
 from unbounded.cli.plugin.intents import CLIENT, NO_DRY_RUN, execute_intent
@@ -73,9 +76,30 @@ async def intend(session: CommandSession) -> Intent:
 
 def _check_limits(args: Namespace) -> None:
     """Raise CliError for limits of many Machines where --machine names one."""
-    for flag, value in (("--max-concurrent", args.max_concurrent), ("--max-failures", args.max_failures)):
+    for flag, value in (
+        ("--max-concurrent", args.max_concurrent),
+        ("--max-failures", args.max_failures),
+        ("--strategy", args.strategy or None),
+    ):
         if args.machine and value is not None:
             raise CliError(f"{flag}: valid only with --selector; --machine names one Machine", status=USAGE)
+
+
+def _strategy(path: str) -> Raw:
+    """Return the spec.strategy in a file."""
+    try:
+        found = yaml.load(Path(path).read_bytes(), Loader=yaml.CSafeLoader)  # the safe loader, in C
+        msgspec.convert(found, OperationStrategy)
+    except OSError as error:
+        raise CliError(f"--strategy: cannot read {path}: {error.strerror}", status=USAGE) from None
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise CliError(f"--strategy: {path} is not a strategy: {error}", status=USAGE) from error
+    unknown = sorted(set(found) - {api_name(field) for field in OperationStrategy.__struct_fields__})
+    if unknown:
+        known = ", ".join(api_name(field) for field in OperationStrategy.__struct_fields__)
+        raise CliError(f"--strategy: {path}: unknown field {unknown[0]}: a strategy has {known}", status=USAGE)
+    strategy: Raw = found
+    return strategy
 
 
 def spec_of(args: Namespace) -> Raw:
@@ -87,6 +111,8 @@ def spec_of(args: Namespace) -> Raw:
         spec["machineSelector"] = _selector(args.selector)
     if args.param:
         spec["parameters"] = dict(args.param)
+    if args.strategy:
+        spec["strategy"] = _strategy(args.strategy)
     given = {
         "ttlSecondsAfterFinished": args.ttl,
         "maxConcurrent": args.max_concurrent,

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from unbounded.cli.plugin import parsing
-from unbounded.cli.plugin.command import INTERRUPTED, CliCommand, CliInvocation, CommandSession, Run
+from unbounded.cli.plugin.command import INTERRUPTED, CliCommand, CliInvocation, CommandSession, Intend, Run
 from unbounded.cli.plugin.output import printer_for
 from unbounded.cli.plugin.parsing import commands, loaded
 from unbounded.cli.terminal_text import PLAIN
@@ -54,7 +54,12 @@ async def _in_session(command: CliCommand, invocation: CliInvocation) -> int:
     if not command.needs_api:
         return await run(offline(invocation))
     async with open_api(invocation) as api:
-        return await run(CommandSession(invocation, api, printer_for(invocation)))
+        session = CommandSession(invocation, api, printer_for(invocation))
+        if expected := getattr(invocation.args, "plan_hash", ""):
+            from unbounded.cli.forecast.run import check_hash  # noqa: PLC0415  # few commands are planned first
+
+            await check_hash(session, cast("Intend", loaded(command.intend)), expected)
+        return await run(session)
 
 
 class _Closed:

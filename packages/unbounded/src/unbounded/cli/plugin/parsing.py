@@ -145,6 +145,13 @@ def parser_of(command: CliCommand, *, program: str) -> CommandParser:
         allow_abbrev=False,
     )
     command.arguments(parser)
+    if command.intend:
+        parser.add_argument(
+            "--plan-hash",
+            default="",
+            metavar="HASH",
+            help="Do nothing if `plan` of this command prints another hash now",
+        )
     common = parser.add_argument_group("flags of all commands")
     common.add_argument("--kubeconfig", default="", metavar="FILE", help="Use this kubeconfig (default: as kubectl)")
     common.add_argument(
