@@ -19,9 +19,8 @@ from unbounded.api.hardware import (
     PowerSupplyFacts,
     TPMFacts,
 )
-from unbounded.metalman.hardware_bounds import bounded
 from unbounded.metalman.hardware_merge import merged, reading_condition, reading_of, reported
-from unbounded.metalman.inspection import change_condition, inspected
+from unbounded.metalman.inspection import bounded, change_condition, inspected
 from unbounded.metalman.netboot.model import ConditionState
 from unbounded.metalman.redfish.inventory_reader import Inventory
 

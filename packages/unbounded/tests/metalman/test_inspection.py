@@ -22,9 +22,9 @@ from unbounded.api.hardware import (
     SystemIdentity,
     TPMFacts,
 )
-from unbounded.metalman.hardware_bounds import bounded
 from unbounded.metalman.inspection import (
     HardwareChanges,
+    bounded,
     change_condition,
     facts_digest,
     hardware_changes,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.metalman.fake_bmc import ROOT, SYSTEM, FakeBmc, error, hang_up, says
 from unbounded.api.failures import Transient
-from unbounded.metalman.hardware_bounds import bounded
+from unbounded.metalman.inspection import bounded
 from unbounded.metalman.redfish import inventory
 from unbounded.metalman.redfish.inventory_reader import (
     MAX_FIRMWARE,

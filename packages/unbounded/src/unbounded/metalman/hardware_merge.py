@@ -26,10 +26,10 @@ from unbounded.api.hardware import (
     HardwareSource,
     HardwareStatus,
 )
-from unbounded.metalman.hardware_bounds import bounded
 from unbounded.metalman.inspection import (
     HardwareChanges,
     amount_changes,
+    bounded,
     disk_identities,
     facts_digest,
     inspected,

@@ -17,7 +17,7 @@ from unbounded.api.hardware import DiskFacts, HardwareFacts
 from unbounded.api.machine import MACHINES, DiskErasure, LayoutRecord
 from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.metalman.http.ports import FileRejected, HardwareReport, NotReadyYet, OnDisk, Rendered, ReportAnswer
-from unbounded.metalman.netboot.install_checks import BY_PROFILE, NO_LAYOUT
+from unbounded.metalman.netboot.installs import BY_PROFILE, NO_LAYOUT
 from unbounded.metalman.replace_observation import erasure_evidence
 
 A, B, C = disk("sda"), disk("sdb"), disk("sdc")

@@ -144,7 +144,7 @@ def _layout(operation: MachineOperation, machine: Machine, hardware: HardwareSta
     from unbounded.metalman.layout.compiler import compile_layout  # noqa: PLC0415  # as above
     from unbounded.metalman.layout.model import DiskLayout, summary  # noqa: PLC0415
     from unbounded.metalman.layout.profile_check import SCRIPT_FLAG, commands_in  # noqa: PLC0415
-    from unbounded.metalman.netboot.layouts import layout_request, profile_name  # noqa: PLC0415
+    from unbounded.metalman.netboot.installs import layout_request, profile_name  # noqa: PLC0415
 
     name = profile_name(machine)
     if name not in profiles:

@@ -42,8 +42,7 @@ from unbounded.metalman.netboot.boot_requests import boot_record
 from unbounded.metalman.netboot.dependencies import BootVisit, NetbootDependencies
 from unbounded.metalman.netboot.erasures import OTHER_BOOT, SWITCH_OFF, ErasureService
 from unbounded.metalman.netboot.index_updater import BootIndexUpdater
-from unbounded.metalman.netboot.install_checks import check_install, write_obstacle
-from unbounded.metalman.netboot.layouts import LAYOUT, BootLayouts, profile_name
+from unbounded.metalman.netboot.installs import LAYOUT, BootLayouts, check_install, profile_name, write_obstacle
 from unbounded.metalman.netboot.media_content import BootMediaSource
 from unbounded.metalman.netboot.model import (
     BootImages,

@@ -41,7 +41,7 @@ from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.workqueue import WorkQueue
 from unbounded.metalman.hardware_merge import hardware_change, reported
 from unbounded.metalman.inspection import change_condition, is_repetition
-from unbounded.metalman.netboot.layouts import merged_record
+from unbounded.metalman.netboot.installs import merged_record
 from unbounded.metalman.netboot.model import BootObservation, ConditionState, milestone_rank
 from unbounded.operations.record import with_nulls
 
