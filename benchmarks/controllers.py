@@ -19,6 +19,7 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import running_caches
+from unbounded.kube.process_tuning import freeze_imports, raise_gc_threshold
 from unbounded.machina import controller as machina_controller
 from unbounded.metalman import controller as metalman_controller
 from unbounded.metalman.settings import MetalmanSettings
@@ -63,5 +64,8 @@ def _arguments() -> argparse.Namespace:
 if __name__ == "__main__":
     given = _arguments()
     logs.configure(json=True, stream=sys.stderr)
+    raise_gc_threshold()  # both as metalman does
+    with freeze_imports():
+        pass
     wanted = MetalmanSettings(site=given.site, concurrent=given.concurrent, power_reads_per_s=0.0, events=given.events)
     asyncio.run(main(given.kubeconfig, wanted))
