@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
-from functools import cache, lru_cache
+from functools import cache
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
-from yarl import URL
 
 from unbounded.api.core import LEASES, SERVICE_ACCOUNTS, TOKEN_REQUESTS, VERSION_INFO
 from unbounded.api.meta import Kind
@@ -34,13 +33,13 @@ from unbounded.kube.api import (
 from unbounded.kube.clock import utc_now
 from unbounded.kube.config import ClientConfig
 from unbounded.kube.credentials import AuthInfo, IssuedToken
+from unbounded.kube.http_pool import HttpAddress, HttpPool, HttpResponse, NotConnected, split_server
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.tls import ClientCertificate
 
 T = TypeVar("T")
 
 CALL_S: Final = 30.0  # limit of one request with its answer
-CONNECT_S: Final = 10.0
 # A watch that is silent for longer may be half open. A server sends a bookmark about every minute, but promises none:
 # kube-apiserver leaves out one now and then.
 SILENCE_S: Final = 100.0
@@ -52,7 +51,6 @@ BUSY_LEAST_S: Final = 0.05  # if the server sends Retry-After: 0
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 _TOKEN_REQUEST: Final = {"apiVersion": TOKEN_REQUESTS.api_version, "kind": TOKEN_REQUESTS.kind, "spec": {}}
-NO_CONNECTION: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)  # so nothing was sent
 TRANSPORT_ERRORS: Final = (aiohttp.ClientError, OSError)  # of transport; TimeoutError and SSLError are OSErrors
 
 
@@ -101,9 +99,13 @@ class HttpApi:
         self._seconds = cache(metrics.api_seconds.labels)
         self._call_s = call_s
         self._silence_s = silence_s
-        self._user_agent = user_agent
-        self._contexts: dict[ClientCertificate | None, ssl.SSLContext | None] = {}
-        self._session: aiohttp.ClientSession | None = None
+        self._headers = [
+            ("User-Agent", user_agent),
+            ("Accept", "application/json"),
+            ("Accept-Encoding", "gzip, deflate"),
+        ]
+        self._addresses: dict[tuple[str, ClientCertificate | None], HttpAddress] = {}
+        self._pool = HttpPool()
         self._free = asyncio.Semaphore(CONNECTIONS)
         self._date = ""
         self._began: datetime | None = None  # the server's time when this process's clock was at zero
@@ -117,8 +119,7 @@ class HttpApi:
         await self.close()
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._pool.close()
 
     # ---- the port
 
@@ -154,7 +155,7 @@ class HttpApi:
         lines = wire.LineSplitter()
         async with self._open(request, silence_s) as response:
             try:
-                async for chunk in response.content.iter_any():
+                async for chunk in response.parts():
                     for line in lines.feed(chunk):
                         event = wire.decode_frame(kind, line)
                         if event is not None:
@@ -287,7 +288,7 @@ class HttpApi:
         return nullcontext() if request.kind.plural == LEASES.plural else self._free
 
     @asynccontextmanager
-    async def _open(self, request: _Request[Any], silence_s: float) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _open(self, request: _Request[Any], silence_s: float) -> AsyncIterator[HttpResponse]:
         """The successful answer to a watch, its body unread and without an end."""
         try:
             async with asyncio.timeout(self._call_s):
@@ -299,7 +300,7 @@ class HttpApi:
         except TRANSPORT_ERRORS as error:
             raise _lost(request, error) from _cause(error)
 
-    async def _head(self, request: _Request[Any], silence_s: float | None = None) -> aiohttp.ClientResponse:
+    async def _head(self, request: _Request[Any], silence_s: float | None = None) -> HttpResponse:
         """The head of a successful answer; a refused login is renewed once."""
         response, login = await self._send(request, silence_s)
         if response.status == 401 and self.config.credentials.refused(login):
@@ -312,25 +313,22 @@ class HttpApi:
         finally:
             response.release()
 
-    async def _send(self, request: _Request[Any], silence_s: float | None) -> tuple[aiohttp.ClientResponse, AuthInfo]:
+    async def _send(self, request: _Request[Any], silence_s: float | None) -> tuple[HttpResponse, AuthInfo]:
         code = 0
         request.sent = False
         try:
             login = await self.config.credentials.login()
-            url = URL(self.config.server + request.path)
-            session, context = self._connected(), self._ssl_context(login.certificate)
+            address = self._address(login.certificate)
             request.sent = True
-            response = await session.request(
+            response = await self._pool.request(
+                address,
                 request.method,
-                url.with_query(request.query) if request.query else url,
-                data=_payload(request),
-                headers=login.headers(),
-                ssl=context or True,
-                server_hostname=self.config.tls_server_name,
-                timeout=_timeout(silence_s),
-                allow_redirects=False,
+                _target(self.config.server, request),
+                [*self._headers, *login.headers(), *_content_type(request)],
+                request.body,
+                silence_s=silence_s,
             )
-        except NO_CONNECTION:
+        except NotConnected:
             request.sent = False
             raise
         else:
@@ -348,31 +346,24 @@ class HttpApi:
         with suppress(ValueError):
             self._began = parsedate_to_datetime(date) - timedelta(seconds=asyncio.get_running_loop().time())
 
-    def _ssl_context(self, certificate: ClientCertificate | None) -> ssl.SSLContext | None:
-        if certificate not in self._contexts:
-            self._contexts.clear()  # a renewed certificate takes the place of the one before
-            self._contexts[certificate] = self.config.ssl_context(certificate)
-        return self._contexts[certificate]
-
-    def _connected(self) -> aiohttp.ClientSession:
-        """The session, which can only be made inside an event loop."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                headers={"User-Agent": self._user_agent, "Accept": "application/json"},
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._session
+    def _address(self, certificate: ClientCertificate | None) -> HttpAddress:
+        """Return the server's address, with the TLS context of a login."""
+        key = (self.config.server, certificate)
+        if key not in self._addresses:
+            self._addresses.clear()  # a renewed certificate takes the place of the one before
+            host, port, _path = split_server(self.config.server)
+            context = self.config.ssl_context(certificate)
+            self._addresses[key] = HttpAddress(host, port, context, self.config.tls_server_name)
+        return self._addresses[key]
 
 
-def _payload(request: _Request[Any]) -> aiohttp.BytesPayload | None:
-    """Return the body; aiohttp would search its table of payload types for plain bytes."""
-    return None if request.body is None else aiohttp.BytesPayload(request.body, content_type=request.content_type)
+def _target(server: str, request: _Request[Any]) -> str:
+    path = quote(split_server(server)[2] + request.path, safe="/:@!$&'()*+,;=")
+    return f"{path}?{urlencode(request.query, quote_via=quote)}" if request.query else path
 
 
-@lru_cache(maxsize=16)
-def _timeout(silence_s: float | None) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s)
+def _content_type(request: _Request[Any]) -> tuple[tuple[str, str], ...]:
+    return () if request.body is None else (("Content-Type", request.content_type),)
 
 
 def _written(request: _Request[T], answer: bytes) -> T:
@@ -391,19 +382,19 @@ def _lost(request: _Request[Any], error: Exception) -> ApiError:
 
 
 def _describe(error: Exception) -> str:
-    """Describe a transport error in a few words; aiohttp's own text for a failed connection holds a memory address."""
-    if isinstance(error, aiohttp.ClientConnectorError):
-        cause = error.os_error
-        refused = isinstance(cause, ConnectionRefusedError)
-        return f"no connection to {error.host}:{error.port}: {'refused' if refused else cause.strerror or cause}"
+    """Describe a transport error in a few words."""
+    if isinstance(error, NotConnected):
+        cause, address = error.cause, error.address
+        why = "refused" if isinstance(cause, ConnectionRefusedError) else getattr(cause, "strerror", None) or cause
+        return f"no connection to {address.host}:{address.port}: {why or type(cause).__name__}"
     return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
 
 
 def _cause(error: Exception) -> Exception:
-    return error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    return error.cause if isinstance(error, NotConnected) else error
 
 
-def _rejection(request: _Request[Any], response: aiohttp.ClientResponse, body: bytes) -> ApiError:
+def _rejection(request: _Request[Any], response: HttpResponse, body: bytes) -> ApiError:
     failure = wire.error_from(body, code=response.status, writing=request.writing, what=request.what)
     if isinstance(failure, ServerBusy):
         after = response.headers.get("Retry-After", "")
