@@ -13,14 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import aiohttp
-
 from unbounded.api.failures import Rejected
 from unbounded.metalman.redfish.circuit_breaker import BmcGate
 from unbounded.metalman.redfish.client import RedfishClient
 from unbounded.metalman.redfish.documents import failure_of
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT, BmcEndpoint, Tls, endpoint_of, tls_of
-from unbounded.metalman.redfish.http import BmcResponse, Http, new_session
+from unbounded.metalman.redfish.http import BmcConnections, BmcResponse, Http
 from unbounded.metalman.redfish.ports import BmcAccount, BmcLimits, Garbled
 from unbounded.metalman.redfish.session import BmcAuth, BmcChannel
 
@@ -128,8 +126,10 @@ async def connect(
     """
     limits = limits or BmcLimits()
     endpoint = endpoint_of(account.url)
-    async with new_session() as session:
-        http = Http(session, endpoint, await _tls(session, endpoint, account, limits, trust_any=trust_any), limits)
+    async with BmcConnections() as connections:
+        http = Http(
+            connections, endpoint, await _tls(connections, endpoint, account, limits, trust_any=trust_any), limits
+        )
         recording = Recording()
         answer = await _open_root(http, limits)
         is_root_open = answer.status not in (401, 403)
@@ -146,13 +146,13 @@ async def connect(
 
 
 async def _tls(
-    session: aiohttp.ClientSession, endpoint: BmcEndpoint, account: BmcAccount, limits: BmcLimits, *, trust_any: bool
+    connections: BmcConnections, endpoint: BmcEndpoint, account: BmcAccount, limits: BmcLimits, *, trust_any: bool
 ) -> Tls:
     if not endpoint.encrypted or account.cert_fingerprint or account.ca_bundle:
         return tls_of(endpoint, account)
     if not trust_any:
         return ssl.create_default_context()
-    pin = await Http(session, endpoint, False, limits).certificate()  # as aiohttp spells it
+    pin = await Http(connections, endpoint, False, limits).certificate()  # as aiohttp spells it
     return tls_of(endpoint, BmcAccount(account.url, "", "", cert_fingerprint=pin))
 
 

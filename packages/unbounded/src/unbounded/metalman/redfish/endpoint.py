@@ -8,7 +8,7 @@ import hashlib
 import re
 import ssl
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -19,6 +19,7 @@ from unbounded.api.failures import Rejected
 from unbounded.metalman.redfish.ports import BmcAccount, CertificateUntrusted, InvalidBmcUrl
 
 SERVICE_ROOT: Final = "/redfish/v1"
+BMC_URLS: Final = 4096  # that are parsed once: each request needs its endpoint several times
 _SAFE_IN_PATH: Final = "/:?&=%#@$,;~+!*'()-._"
 _WANTED: Final = "expected https://HOST[:PORT] with a port up to 65535 (or http://, which is not encrypted)"
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
@@ -59,7 +60,11 @@ class BmcEndpoint:
         return f"{self.scheme}://{host}:{self.port}"
 
     def url(self, reference: str) -> URL:
-        """Return the URL of a BMC's reference. Only its path counts, so that no reference leads to another host.
+        """Return the URL of a BMC's reference; see `target`."""
+        return URL(self.origin + self.target(reference), encoded=True)
+
+    def target(self, reference: str) -> str:
+        """Return the encoded path and query of a BMC's reference. No other part counts: none leads to another host.
 
         Absolute Locations often name an inner host or port, such as behind a port forward.
         """
@@ -69,7 +74,7 @@ class BmcEndpoint:
             if self.prefix and path != self.prefix and not path.startswith(self.prefix + "/"):
                 path = self.prefix + path
             query = f"?{parts.query}" if parts.query else ""
-            return URL(self.origin + quote(path + query, safe=_SAFE_IN_PATH), encoded=True)
+            return quote(path + query, safe=_SAFE_IN_PATH)
         except ValueError as error:
             raise Rejected(f"{self.origin} refers to an invalid address") from error
 
@@ -86,6 +91,7 @@ class BmcEndpoint:
         return (scheme, parts.hostname, port) == (self.scheme, self.host, self.port)
 
 
+@lru_cache(maxsize=BMC_URLS)
 def endpoint_of(url: str) -> BmcEndpoint:
     """Parse `spec.pxe.redfish.url`.
 
@@ -138,7 +144,7 @@ def _verifying(bundle: str) -> ssl.SSLContext:
 
 @cache
 def handshake_context() -> ssl.SSLContext:
-    """Return a context without verification, for reading a certificate only and never for sending data.
+    """Return a context without verification: nothing is sent before the certificate is compared with its pin.
 
     It is shared, and does not load the system's certificates: that takes 30 ms, and nothing uses them.
     """

@@ -8,12 +8,13 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import aiohttp
 import msgspec
 
 from unbounded.api.failures import Failure, Rejected
+from unbounded.kube.http_pool import HttpAddress, HttpPool, HttpResponse, NotConnected
 from unbounded.kube.logs import Log
 from unbounded.metalman.redfish import ports
 from unbounded.metalman.redfish.endpoint import BmcEndpoint, Tls, fingerprint_of, handshake_context
@@ -81,26 +82,42 @@ class BmcResponse:
         return seconds if 0 <= seconds <= 3600 else None
 
 
-def new_session() -> aiohttp.ClientSession:
-    """Return an HTTP session for all BMCs of a process; each request has its own pin."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=30),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        headers=HEADERS,
-        trust_env=False,
-        auto_decompress=True,
-    )
+class BmcConnections:
+    """Connections to all BMCs of a process: those of requests are kept in a pool, streams and web sockets have a
+    session of aiohttp.
+    """
+
+    def __init__(self) -> None:
+        self.pool = HttpPool(keepalive_s=KEEPALIVE_S)
+        self.session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=30),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=HEADERS,
+            trust_env=False,
+            auto_decompress=True,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all of them."""
+        await self.pool.close()
+        await self.session.close()
 
 
 class Http:
     """Requests to one endpoint. Credentials are arguments, as header fields."""
 
-    def __init__(
-        self, session: aiohttp.ClientSession, endpoint: BmcEndpoint, tls: Tls, limits: ports.BmcLimits
-    ) -> None:
-        self._session = session
+    def __init__(self, connections: BmcConnections, endpoint: BmcEndpoint, tls: Tls, limits: ports.BmcLimits) -> None:
+        self._pool = connections.pool
+        self._session = connections.session
         self.endpoint = endpoint
         self._tls = tls
+        self._address = _address_of(endpoint, tls)
         self._limits = limits
         if not endpoint.encrypted:
             log.warning("BMC connection is not encrypted", bmc=endpoint.origin)
@@ -148,22 +165,25 @@ class Http:
         *,
         changes: bool,
     ) -> BmcResponse:
-        timeout = aiohttp.ClientTimeout(total=left_s, connect=self._limits.connect_s)
         status, got = 0, b""
         answered: Mapping[str, str] = {}
+        target = self.endpoint.target(reference)
         try:
-            async with self._session.request(
-                method,
-                self.endpoint.url(reference),
-                data=data,
-                headers=headers,
-                ssl=self._tls,
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
+            async with asyncio.timeout(left_s):
+                response = await self._pool.request(
+                    self._address,
+                    method,
+                    target,
+                    [*HEADERS.items(), *headers.items()],
+                    data,
+                    connect_s=self._limits.connect_s,
+                )
                 status, answered = response.status, response.headers
-                got = await _body(response)
-        except (aiohttp.ClientError, ssl.SSLError, OSError) as error:  # TimeoutError is an OSError
+                try:
+                    got = await _body(response)
+                finally:
+                    response.release()
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError and SSLError are OSErrors
             if 200 <= status < 300 and changes:  # accepted; only the body is missing
                 return BmcResponse(status, answered, b"")
             raise self._failure(error, changes=changes) from error
@@ -219,17 +239,24 @@ class Http:
                     pinned=pinned,
                     seen=seen,
                 )
+            case NotConnected(cause=ssl.SSLCertVerificationError() as cause):
+                return self._untrusted(cause)
             case aiohttp.ClientConnectorCertificateError():
-                why = ports.clean(str(error.certificate_error))
-                return ports.CertificateUntrusted(f"{where}: its certificate does not chain to the CA bundle: {why}")
-            case aiohttp.InvalidURL():
+                return self._untrusted(error.certificate_error)
+            case aiohttp.InvalidURL() | NotConnected(cause=UnicodeError()):
                 return Rejected(f"{where}: the BMC's URL is not valid")
-            case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
+            case NotConnected() | aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
                 return ports.BmcUnreachable(f"{where}: {_why(error)}")
             case _ if changes:
                 return ports.BmcAnswerLost(f"{where}: the request was sent, and the answer was lost: {_why(error)}")
             case _:
                 return ports.BmcUnreachable(f"{where}: {_why(error)}")
+
+    def _untrusted(self, error: Exception) -> ports.CertificateUntrusted:
+        why = ports.clean(str(error))
+        return ports.CertificateUntrusted(
+            f"{self.endpoint.origin}: its certificate does not chain to the CA bundle: {why}"
+        )
 
     def _redirected(self, method: str, answer: BmcResponse) -> str:
         location = answer.headers.get("Location", "")
@@ -263,11 +290,19 @@ def _keep_alive(response: aiohttp.ClientResponse) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-async def _body(response: aiohttp.ClientResponse) -> bytes:
+def _address_of(endpoint: BmcEndpoint, tls: Tls) -> HttpAddress:
+    if isinstance(tls, ssl.SSLContext):
+        return HttpAddress(endpoint.host, endpoint.port, tls)
+    if isinstance(tls, aiohttp.Fingerprint):
+        return HttpAddress(endpoint.host, endpoint.port, handshake_context(), pin=tls.fingerprint)
+    return HttpAddress(endpoint.host, endpoint.port)
+
+
+async def _body(response: HttpResponse) -> bytes:
     """Read the whole body. A body above the limit is unusable, so its connection is closed."""
     parts: list[bytes] = []
     left = BODY_BYTES
-    async for part in response.content.iter_any():
+    async for part in response.parts():
         left -= len(part)
         if left < 0:
             response.close()
@@ -289,11 +324,12 @@ async def _leaf(endpoint: BmcEndpoint) -> str:
 
 
 def _why(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "the connection was closed without an answer"
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    cause = cause.cause if isinstance(cause, NotConnected) else cause
+    if isinstance(cause, TimeoutError):
+        return "no answer in time"
+    if isinstance(cause, aiohttp.ServerDisconnectedError):
+        return "the connection was closed without an answer"
     if isinstance(cause, ConnectionRefusedError):
         return "connection refused"
     return ports.clean(getattr(cause, "strerror", None) or str(cause) or type(cause).__name__)[:200]

@@ -10,15 +10,13 @@ from types import TracebackType
 from typing import Final, Self
 from weakref import WeakValueDictionary
 
-import aiohttp
-
 from unbounded.api.failures import Transient
 from unbounded.metalman.redfish import ports
 from unbounded.metalman.redfish.bmc_services import AccountClient, ManagerClient, UpdateClient
 from unbounded.metalman.redfish.circuit_breaker import BmcGate
 from unbounded.metalman.redfish.client import RedfishClient
 from unbounded.metalman.redfish.endpoint import Tls, endpoint_of, tls_of
-from unbounded.metalman.redfish.http import Http, new_session
+from unbounded.metalman.redfish.http import BmcConnections, Http
 from unbounded.metalman.redfish.inventory_reader import Inventory
 from unbounded.metalman.redfish.session import BmcAuth, BmcChannel
 from unbounded.metalman.redfish.virtual_media import MediaDrive
@@ -72,13 +70,13 @@ class BmcPool:
         self._keys: dict[str, set[Key]] = {}  # of the entries, by origin
         self._successors: dict[tuple[Key, str], Key] = {}  # by key and version of the Secret, see `supersede`
         self._gates: WeakValueDictionary[str, BmcGate] = WeakValueDictionary()
-        self._session: aiohttp.ClientSession | None = None
+        self._connections: BmcConnections | None = None
         self._cleanup: asyncio.Task[None] | None = None
         self._used = asyncio.Event()
         self._releases: asyncio.Queue[tuple[float, BmcChannel]] = asyncio.Queue()
 
     async def __aenter__(self) -> Self:
-        self._session = new_session()
+        self._connections = BmcConnections()
         self._cleanup = asyncio.create_task(self._run_cleanup(), name="redfish sessions")
         return self
 
@@ -94,8 +92,8 @@ class BmcPool:
         finally:
             self._entries.clear()
             self._keys.clear()
-            if self._session is not None:
-                await self._session.close()
+            if self._connections is not None:
+                await self._connections.close()
 
     def bmc(self, access: ports.BmcAccount) -> PooledBmc:
         """Return one system without a request; errors in `access` are raised by the first call."""
@@ -162,9 +160,9 @@ class BmcPool:
         return RedfishClient(BmcChannel(http, auth, gate, self.limits), self.limits)
 
     def _http(self, access: ports.BmcAccount, *, tls: Tls) -> Http:
-        if self._session is None:
+        if self._connections is None:
             raise RuntimeError("the pool is used outside of `async with`")
-        return Http(self._session, endpoint_of(access.url), tls, self.limits)
+        return Http(self._connections, endpoint_of(access.url), tls, self.limits)
 
     def is_paused(self, url: str) -> bool:
         """Return whether no call may be made to a BMC now, as its last ones got no answer."""
