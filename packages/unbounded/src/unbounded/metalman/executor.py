@@ -389,7 +389,8 @@ class RedfishExecutor:
         facts = {"machine": target.machine.name, "wanted": action}
         if isinstance(accepted, ResetAcceptance):
             self._read_times.accepted(target.machine.name, action, loop_time())
-            log.info("power accepted", **facts, sent=accepted.sent, note=accepted.note)
+            if accepted.note:  # else the engine's line says as much
+                log.info("power accepted", **facts, sent=accepted.sent, note=accepted.note)
             return None
         log.info("action accepted", **facts)
         return accepted

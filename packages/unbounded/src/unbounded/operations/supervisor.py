@@ -290,18 +290,18 @@ class Supervisor:
             busy=busy,
             last_heard="" if operation.claimed or busy else await self._last_heard(machine, kind, executor),
             recorded=self._recorded(operation),
-            silent_s=await self._silent_s(operation, machine, known),
+            silent_s=await self._silent_s(operation, machine, known, ages),
             under_way=0 if executor is None else len(self._caches.operations.by(INDEX_EXECUTOR, executor)),
             absent=None if executor is None else self._absences.of(executor),
             sharing=() if machine is None else sharing_bmc(self._caches.machines, machine),
         )
 
     async def _silent_s(
-        self, operation: MachineOperation, machine: Machine | None, known: TrackedOperation
+        self, operation: MachineOperation, machine: Machine | None, known: TrackedOperation, ages: OperationAges
     ) -> float | None:
-        now = self._loop_time()
-        if machine is None or not expects_silence(operation, machine, known.ages(now).ended_s):
+        if machine is None or not expects_silence(operation, machine, ages.ended_s):
             return None
+        now = self._loop_time()
         try:
             return known.silent_s(await self._renewed(machine), now)
         except Failure:
