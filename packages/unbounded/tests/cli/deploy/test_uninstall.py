@@ -60,7 +60,7 @@ async def test_install_prints_a_line_for_each_stage(cluster_cli: Cli) -> None:
         "prerequisites",
         "controllers",
     ]
-    assert "definitions: 6 created" in lines[0]
+    assert "definitions: 7 created" in lines[0]
     again = await cluster_cli("install", "--wait=false")
     assert again.out.count(" unchanged\n") == len(lines), again.out
     listed = await cluster_cli("install", "--wait=false", "-o", "name")
@@ -178,7 +178,7 @@ async def test_uninstall_takes_back_what_install_brought(cluster_cli: Cli, clust
     assert ran.status == 0, ran.err
     gone = ran.out[: ran.out.index("These remain")].splitlines()
     assert len(gone) < 30
-    assert {"deployment.apps/machina-controller deleted", "policies: 30 deleted", "rights: 54 deleted"} <= set(gone)
+    assert {"deployment.apps/machina-controller deleted", "policies: 34 deleted", "rights: 54 deleted"} <= set(gone)
     kinds = {kind for kind, _, _ in await revision(cluster_api)}
     assert kinds == {"CustomResourceDefinition", "Namespace"}
     assert await workloads(cluster_api) == []
@@ -203,7 +203,7 @@ async def test_uninstall_takes_back_what_install_brought(cluster_cli: Cli, clust
 
     # and all of it comes back
     back = await cluster_cli("install", "--wait=false", "--image-registry", HERE)
-    assert (back.status, "definitions: 6 created" in back.out) == (0, True), back.err
+    assert (back.status, "definitions: 7 created" in back.out) == (0, True), back.err
 
 
 async def test_beside_unbounded_up_there_is_nothing_to_take_back(up_cli: Cli, beside: Path) -> None:
