@@ -12,6 +12,7 @@ import random
 import pytest
 
 from tests.operations.schedules import POWER, prepare, run_schedule, settle
+from tests.operations.storm import BmcStream, Rivals, Storm, StormWorld
 from tests.operations.world import World
 from tests.support.seeds import first_seed
 from tests.support.virtual_time import run_virtual
@@ -21,7 +22,7 @@ KINDS = (*POWER, "NodeReboot", "HostReplace")
 SOAK = bool(os.environ.get("UNBOUNDED_SOAK"))
 SCHEDULES = 20_000 if SOAK else 2_000
 BATCH = 250
-FOUND = (92, 254, 340, 3092, 20261448, 20261681)  # seeds that have found something once
+FOUND = (92, 254, 340, 3092, 20261448, 20261681, 30000216)  # seeds that have found something once
 
 
 def _awaits(kind: str) -> int:
@@ -61,6 +62,36 @@ def test_an_executor_is_cut_off_at_every_await(kind: str) -> None:
                 keeper.cancel()
 
             run_virtual(story())
+
+
+async def _streamed(kind: str, stream: BmcStream, crashes: list[int], pause_s: tuple[float, float]) -> int:
+    """Run an operation over a BMC with events, whose executor is interrupted; return the awaits of the longest one."""
+    storm = Storm(0)
+    storm.world = world = StormWorld(random.Random(0))
+    world.between = Rivals(storm)  # it tells the judge what was read
+    world.stream, world.events = stream, random.Random(f"{stream} {crashes}")
+    world.verdict.unannounced = stream not in (BmcStream.PUNCTUAL, BmcStream.DOUBLED)
+    await world.machine("m1")
+    if kind == "HostPowerOn":
+        world.outside.host("m1").power = "Off"
+    keeper = asyncio.create_task(world.metalman().keep(crashes=crashes, pause_s=pause_s))
+    world.steward().start()
+    await world.operation("op", kind, "m1")
+    await settle(world, ["op"])
+    operation = await world.get("op")
+    assert operation.status.phase == "Complete", (crashes, operation.status)
+    world.verdict.judge(world.transitions())
+    keeper.cancel()
+    return max(life.awaits for life in world.lives if not life.name.startswith("steward"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", POWER)
+@pytest.mark.parametrize("stream", [stream for stream in BmcStream if stream is not BmcStream.ABSENT])
+def test_metalman_is_cut_off_at_every_await_whatever_its_bmc_sends(kind: str, stream: BmcStream) -> None:
+    awaits = run_virtual(_streamed(kind, stream, [], (0.0, 1.0)))
+    for crash_at in range(awaits + 2):
+        run_virtual(_streamed(kind, stream, [crash_at], (0.0, 1.0) if crash_at % 3 else (20.0, 90.0)))
 
 
 async def _fan_story(crashes: list[int], pause_s: tuple[float, float]) -> int:

@@ -382,6 +382,9 @@ class Engine:
         observation = await self._observation(context, waits_s)
         if observation is None:
             return self._calls.remaining_s(state, waits_s)
+        procedure, refused = self._procedure(context.operation)  # the reading may show when to read again
+        if refused is None:
+            context = replace(context, procedure=procedure)
         state.update_progress(observation, self._loop_time())
         run = state.with_observation(run, observation, self._status.now)
         context = replace(context, run=run)

@@ -361,7 +361,8 @@ class _Planner:
         is_over = self.timing.in_stage_s >= self.stage.limit_s
         went_wrong = self.answer.is_not_done or self.answer.is_open
         if not went_wrong if is_over else self.timing.since_call_s < retries.after_s:
-            return self._wait_or_limit()
+            retry_in_s = max(retries.after_s - self.timing.since_call_s, Procedure.polls_s[-1])
+            return self._wait_or_limit(retry_in_s if went_wrong else math.inf)
         if is_over or (retries.are_used_up and self.answer.is_not_done):
             return self._on_timeout(*self._without_effect())
         if retries.are_used_up:  # a call that was sent may take effect until the limit
@@ -394,7 +395,12 @@ class _Planner:
             return self.answer.reason or reasons.NO_ANSWER, f"{text}{self._last_observed()}"
         return reasons.NO_EFFECT, f"{action} was requested {times} and accepted, without effect: {self._observed()}"
 
-    def _wait_or_limit(self) -> Decision:
+    def _wait_or_limit(self, retry_in_s: float = math.inf) -> Decision:
+        """Wait, or handle the limit of the stage.
+
+        Args:
+            retry_in_s: until an observation has to decide on the repetition of a failed call.
+        """
         left_s = self._limit_s - self.timing.in_stage_s
         if self.stage.stalled_s is not None and self.timing.stalled_s >= self.stage.stalled_s:
             text = f"no progress for {self.stage.stalled_s:.0f} s while {self._waiting_for()}: {self._observed()}"
@@ -404,7 +410,13 @@ class _Planner:
             # without a specific reason, no one can act on it
             named = failed and self.answer.reason not in ("", reasons.NO_ANSWER)
             reason = self.answer.reason if named else reasons.IN_PROGRESS
-            return Wait(reason, self._waiting(), self._poll_in_s(left_s), left_s, "" if failed else self._waiting_for())
+            return Wait(
+                reason,
+                self._waiting(),
+                self._poll_in_s(min(left_s, retry_in_s)),
+                left_s,
+                "" if failed else self._waiting_for(),
+            )
         if self.run.action is not None and self._retries.are_used_up:
             return self._on_timeout(*self._without_effect())
         unknown = self._repeat in (Repeat.ONCE, Repeat.KEYED) and (self.answer.lost or self.answer.leaves_open)
