@@ -115,6 +115,9 @@ async def test_an_override_that_cannot_be_written_is_found(override: str, result
         ("no-session-service", "sessions", "not offered"),
         ("no-allowable-values", "reset", "deviates"),
         ("no-graceful-shutdown", "graceful-shutdown", "deviates"),
+        ("ideal", "serial-console", "not offered"),
+        ("serial-console", "serial-console", "works"),
+        ("serial-console-disabled", "serial-console", "not offered"),
     ],
 )
 async def test_a_deviation_of_the_lab_is_a_result(profile: str, check: str, result: str) -> None:

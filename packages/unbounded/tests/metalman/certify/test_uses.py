@@ -73,3 +73,9 @@ def test_no_way_to_install_is_the_worst_overall_grade() -> None:
 def test_another_use_that_fails_costs_one_grade(verdict: Verdict) -> None:
     assert grades({CheckName.EVENT_STREAM: verdict})[0] is Grade.B
     assert grades({CheckName.EVENT_STREAM: verdict, CheckName.RESET: Verdict.DEVIATES})[0] is Grade.C
+
+
+@pytest.mark.parametrize("verdict", [Verdict.NOT_OFFERED, Verdict.DEVIATES])
+def test_a_missing_serial_console_costs_no_overall_grade(verdict: Verdict) -> None:
+    overall, uses = grades({CheckName.SERIAL_CONSOLE: verdict})
+    assert (overall, uses[Use.CONSOLE] in (Grade.C, Grade.F)) == (Grade.A, True)

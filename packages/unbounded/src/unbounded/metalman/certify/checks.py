@@ -31,6 +31,7 @@ from unbounded.metalman.redfish.ports import (
     ResetType,
     SystemState,
     Unsupported,
+    WebSocketOffer,
     clean,
 )
 from unbounded.metalman.redfish.quirks import choices, manager_resets
@@ -359,6 +360,14 @@ async def _simple_update(subject: CertifiedBmc) -> Judgement:
     return works(clean(", ".join(map(str, protocols))) if isinstance(protocols, list) else "no list of protocols")
 
 
+async def _serial_console(subject: CertifiedBmc) -> Judgement:
+    offers = _state(subject).consoles
+    if offers.usable:
+        return works(", ".join("web socket" if isinstance(one, WebSocketOffer) else "SSH" for one in offers.usable))
+    listed = ", ".join(offers.others) or "none"
+    return not_offered(f"no web socket and no SSH; SerialConsole of the system lists: {listed}")
+
+
 def _state(subject: CertifiedBmc) -> SystemState:
     if subject.state is None:
         raise Unsupported("the system cannot be read")
@@ -400,10 +409,11 @@ CHECKS: Final[Mapping[CheckName, Check]] = {
     N.MANAGER_RESET: _manager_reset,
     N.ACCOUNT: _account,
     N.SIMPLE_UPDATE: _simple_update,
+    N.SERIAL_CONSOLE: _serial_console,
 }
 _OF_A_SYSTEM: Final = frozenset(
     {N.POWER_STATE, N.RESET, N.GRACEFUL_SHUTDOWN, N.BOOT_OVERRIDE, N.BOOT_PXE, N.BOOT_HTTP, N.BOOT_CD, N.BOOT_WRITE,
-     N.PROCESSORS, N.DISKS, N.NICS, N.FIRMWARE, N.POWER_SUPPLIES}
+     N.PROCESSORS, N.DISKS, N.NICS, N.FIRMWARE, N.POWER_SUPPLIES, N.SERIAL_CONSOLE}
 )  # fmt: skip
 
 

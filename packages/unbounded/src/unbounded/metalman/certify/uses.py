@@ -30,6 +30,7 @@ class CheckName(StrEnum):
     MANAGER_RESET = "manager-reset"
     ACCOUNT = "account"
     SIMPLE_UPDATE = "simple-update"
+    SERIAL_CONSOLE = "serial-console"
 
 
 class Verdict(StrEnum):
@@ -64,6 +65,7 @@ class Use(StrEnum):
     BMC_RESET = "restart of the BMC"
     PASSWORD = "rotation of the password"  # noqa: S105 - a name
     UPDATE = "firmware update"
+    CONSOLE = "serial console"
 
 
 class Grade(StrEnum):
@@ -109,6 +111,7 @@ NEEDS: Final[Mapping[Use, Needs]] = {
     Use.BMC_RESET:  Needs((N.MANAGER_RESET,)),
     Use.PASSWORD:   Needs((N.ACCOUNT,)),
     Use.UPDATE:     Needs((N.SIMPLE_UPDATE,), (N.FIRMWARE,)),
+    Use.CONSOLE:    Needs((N.SYSTEM, N.SERIAL_CONSOLE)),
 }  # fmt: skip
 INSTALLS: Final = (Use.PXE, Use.HTTP, Use.MEDIA)
 
@@ -137,14 +140,14 @@ def uses_of(name: CheckName) -> tuple[Use, ...]:
 def grade_bmc(results: Iterable[CheckResult]) -> Grades:
     """Grade each use, and the BMC.
 
-    The BMC has the worse grade of HostReboot and of its best way to install. An A needs an A or B of all other uses;
-    the other ways to install do not count.
+    The BMC has the worse grade of HostReboot and of its best way to install. An A needs an A or B of all other uses.
+    The other ways to install do not count, nor does the serial console, which no operation needs.
     """
     verdicts = {result.name: result.verdict for result in results}
     uses = tuple(_grade_use(use, needs, verdicts) for use, needs in NEEDS.items())
     grades = {each.use: each.grade for each in uses}
     core = _worst((grades[Use.REBOOT], _best(grades[use] for use in INSTALLS)))
-    others = _worst(grade for use, grade in grades.items() if use not in (Use.REBOOT, *INSTALLS))
+    others = _worst(grade for use, grade in grades.items() if use not in (Use.REBOOT, Use.CONSOLE, *INSTALLS))
     return Grades(Grade.B if core is Grade.A and others in (Grade.C, Grade.F) else core, uses)
 
 
