@@ -397,6 +397,7 @@ class DrainController:
         before = machine.status.disruption
         if status == before:
             return None
+        self._check_leads()
         left_s = PROGRESS_S - (loop_time() - memory.wrote_at)
         if left_s > 0 and before is not None and status is not None and _is_progress(before, status):
             return left_s
@@ -421,6 +422,7 @@ class DrainController:
             self._emit_event(machine, "Warning", "DrainRestarted", status.message or "")
 
     async def _patch_node(self, node: Node, spec: Mapping[str, Any], holder: str | None) -> None:
+        self._check_leads()
         metadata = {"resourceVersion": node.metadata.resource_version, "annotations": {ANNOTATION_CORDONED_BY: holder}}
         try:
             patched = await self._api.patch(NODES, node.metadata.name, {"metadata": metadata, "spec": dict(spec)})
@@ -449,6 +451,7 @@ class DrainController:
 
     async def _evict_one(self, pod: Pod, memory: _Memory) -> None:
         """Evict a pod, by its UID; keep the answer of a server that does not."""
+        self._check_leads()
         meta = pod.metadata
         body = {
             "metadata": {"name": meta.name, "namespace": meta.namespace},
