@@ -114,11 +114,11 @@ def disruption_gate(operation: MachineOperation, machine: Machine) -> Gate | Non
 
 def rests_deadline(gate: Gate) -> bool:
     """Return whether startDeadlineSeconds rests behind the gate: a drain has a limit of its own."""
-    return gate.reason in _RESTING
+    return gate.reason in RESTING
 
 
 _DRAINED: Final = frozenset({DisruptionStage.DRAINED, DisruptionStage.WORKING})
-_RESTING: Final = frozenset(
+RESTING: Final = frozenset(
     {
         reasons.FOREIGN_MAINTENANCE,
         reasons.WAITING_FOR_BUDGET,

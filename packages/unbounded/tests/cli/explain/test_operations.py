@@ -11,11 +11,13 @@ import pytest
 
 from tests.cli.explain.staging import ALIVE, MACHINA, METALMAN, abouts, beat, commands, status, typed, why
 from tests.operations.building import REDFISH, claim, slot_of
+from tests.operations.disruption.cluster import Cluster, cluster_story
 from tests.operations.staging import in_stage, story, waits
 from tests.operations.world import World
 from unbounded.agent.operations import agent_reset, host_reboot, node_reboot
 from unbounded.agent.upgrade import procedure as agent_upgrade
 from unbounded.api.core import CONFIG_MAPS, LEASES, NODES
+from unbounded.api.disruption import DisruptionStage
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, FINALIZER_OPERATION, LABEL_SITE, NAMESPACE
 from unbounded.api.operation import MACHINE_OPERATIONS
@@ -611,3 +613,38 @@ async def test_deleted_before_it_was_started(world: World) -> None:
     assert "being deleted before it started" in links[0].what
     world.steward().start()
     await world.gone("op")
+
+
+@cluster_story
+async def test_a_blocked_drain_names_pod_budget_and_command(cluster: Cluster) -> None:
+    await cluster.world.machine("m1")
+    await cluster.node("m1", "web-1")
+    cluster.api.guarded.add("web-1")
+    await cluster.world.operation("op", "HostReboot", "m1", drain={"mode": "Always"})
+    await cluster.world.until("op", lambda one: "is blocked" in (one.status.message or ""), within_s=60)
+    link = (await why(cluster.api, "op"))[0]
+    assert "default/web-1 is blocked since 2030-01-01T" in link.what
+    assert (link.held_by, bool(link.since)) == ("PodDisruptionBudget default/web", True)
+    assert reasons.DRAIN_TIMED_OUT in link.next_step
+    assert commands([link]) == [
+        "kubectl -n default describe pdb web",
+        "kubectl get pods --all-namespaces --field-selector spec.nodeName=m1",
+        "kubectl unbounded machine operation cancel op",
+    ]
+
+
+@cluster_story
+async def test_a_full_disruption_budget_names_its_holder_and_since_when(cluster: Cluster) -> None:
+    for name in ("m1", "m2"):
+        await cluster.world.machine(name)
+        await cluster.node(name, f"web-{name}")
+    cluster.api.guarded.add("web-m1")
+    await cluster.budget("one", 1)
+    await cluster.world.operation("op1", "HostReboot", "m1")
+    await cluster.stage("m1", DisruptionStage.DRAINING)
+    await cluster.world.operation("op2", "HostReboot", "m2")
+    await cluster.world.until("op2", lambda one: one.status.reason == reasons.WAITING_FOR_BUDGET, within_s=60)
+    link = (await why(cluster.api, "op2"))[0]
+    assert "m1 (HostReboot op1, since 2030-01-01T" in link.what
+    assert (link.held_by, "its start deadline rests" in link.next_step) == ("MachineDisruptionBudget one", True)
+    assert commands([link]) == ["kubectl describe mdb one", "kubectl unbounded machine operation cancel op2"]

@@ -551,6 +551,34 @@ async def test_a_machine_without_a_bmc_has_no_counters(cli: Cli, api: HttpApi) -
     assert f"machine host-reboot {bare.name}" in ran.err
 
 
+# ---- maintenance
+
+
+async def test_maintenance_is_requested_and_ended(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    ran = await cli("machine", "maintenance", "on", machine.name, "--reason", "new memory")
+    assert (ran.status, ran.out) == (0, f"machine.unbounded-cloud.io/{machine.name} maintenance requested\n")
+    spec = (await api.get(MACHINES, machine.name)).spec.maintenance
+    assert spec is not None
+    assert (spec.enabled, spec.reason) == (True, "new memory")
+    assert "in maintenance already" in (await cli("machine", "maintenance", "on", machine.name)).err
+    assert (await cli("machine", "maintenance", "off", machine.name)).out.endswith(" maintenance ended\n")
+    assert (await api.get(MACHINES, machine.name)).spec.maintenance is None
+
+
+async def test_drain_and_return_wait_for_the_node(cli: Cli, api: HttpApi, machine: Machine) -> None:
+    late = await cli("machine", "drain", machine.name, "--timeout", "1s")
+    assert (late.status != 0, "is not drained" in late.err) == (True, True)
+    holder = {"kind": "Maintenance", "name": machine.name, "uid": machine.metadata.uid}
+    record = {"holder": holder, "stage": "Drained", "message": "it is drained", "since": "2030-01-01T00:00:00Z"}
+    await api.patch(MACHINES, machine.name, {"status": {"disruption": record}}, subresource="status")
+    ran = await cli("machine", "drain", machine.name)
+    assert (ran.status, "Drained: it is drained" in ran.err) == (0, True)
+    late = await cli("machine", "return", machine.name, "--timeout", "1s")
+    assert (late.status != 0, "is not usable again" in late.err) == (True, True)
+    await api.patch(MACHINES, machine.name, {"status": {"disruption": None}}, subresource="status")
+    assert (await cli("machine", "return", machine.name)).status == 0
+
+
 # ---- pause
 
 

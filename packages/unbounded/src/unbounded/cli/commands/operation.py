@@ -13,6 +13,7 @@ TTL_S: Final = 300  # of the operations that the short verbs make
 DRY_RUNS: Final = ("none", "client", "server")
 _VERBS: Final = ("verbs:run", "verbs:intend")
 _COUNTING: Final = ("counters:run", "counters:intend")
+_MAINTAINING: Final = ("maintenance:run", "maintenance:intend")
 _PAUSING: Final = ("pause:run", "pause:intend")
 
 
@@ -243,6 +244,24 @@ def _pause_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--reason", default="", metavar="TEXT", help="Record the reason of the pause")
 
 
+def _drain_arguments(parser: ArgumentParser) -> None:
+    _machine_argument(parser)
+    parser.add_argument("--reason", default="", metavar="TEXT", help="Record the reason of the maintenance")
+    flags.add_wait(parser, default=True, help="Wait until the Node is drained")
+
+
+def _return_arguments(parser: ArgumentParser) -> None:
+    _machine_argument(parser)
+    flags.add_wait(parser, default=True, help="Wait until the Node is usable again")
+
+
+def _maintenance_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("state", choices=("on", "off"), help="Begin or end the maintenance")
+    _machine_argument(parser)
+    parser.add_argument("--reason", default="", metavar="TEXT", help="Record the reason of the maintenance")
+    flags.add_wait(parser, default=False, help="Wait until the Node is drained, or usable again")
+
+
 def _row(
     words: str,
     help_: str,
@@ -384,6 +403,28 @@ COMMANDS: Final = (
         _repave_arguments,
         _COUNTING,
         ("rack1-01 --timeout 1h", "asks for the name; deletes everything on its disk"),
+    ),
+    _row(
+        "drain",
+        "Drain the Node of a Machine, and keep it drained (spec.maintenance)",
+        _drain_arguments,
+        _MAINTAINING,
+        ('web-01 --reason "new memory"', "evict its pods within their budgets, and wait until it is drained"),
+    ),
+    _row(
+        "return",
+        "End the maintenance of a Machine, so that its Node is used again",
+        _return_arguments,
+        _MAINTAINING,
+        ("web-01", "wait until its Node is Ready and uncordoned"),
+    ),
+    _row(
+        "maintenance",
+        "Begin or end the maintenance of a Machine, without a wait",
+        _maintenance_arguments,
+        _MAINTAINING,
+        ('on web-01 --reason "new memory"', "its Node is drained"),
+        ("off web-01", "its Node is used again"),
     ),
     _row(
         "pause",

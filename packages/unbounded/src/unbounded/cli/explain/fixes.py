@@ -147,7 +147,58 @@ def _other_target(machine: Machine | None, operation: MachineOperation, _facts: 
     return (lookup, Fix(patch_machine(name, change), does, once_ended=True))
 
 
+def _drain(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    """Return the commands for a drain that is blocked: for its first blockers, and to give it up."""
+    if machine is None:
+        return ()
+    record, fixes = machine.status.disruption, list[Fix]()
+    held = [] if record is None or record.drain is None else [one.held_by or "" for one in record.drain.blockers]
+    for holder in dict.fromkeys(held[:3]):
+        kind, _, key = holder.partition(" ")
+        namespace, _, name = key.partition("/")
+        if kind == "PodDisruptionBudget" and name:
+            fixes.append(Fix(f"kubectl -n {namespace} describe pdb {name}", "shows why the budget allows no eviction"))
+        elif kind == "Pod" and name:
+            fixes.append(Fix(f"kubectl -n {namespace} delete pod {name}", "deletes the pod; nothing creates it again"))
+    pods = f"kubectl get pods --all-namespaces --field-selector spec.nodeName={machine.name}"
+    fixes.append(Fix(pods, "shows the pods on the Node"))
+    if not operation.terminal:
+        fixes.append(Fix(f"{PLUGIN} machine operation cancel {operation.name}", "gives up, and uncordons the Node"))
+    return tuple(fixes)
+
+
+def _hold(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    record = None if machine is None else machine.status.disruption
+    words = "" if record is None or record.held_by is None else record.held_by.removeprefix("annotation ")
+    name, _, node = words.partition(" of Node ")
+    if not node:
+        return ()
+    return (Fix(f"kubectl annotate node {node} {name}-", "removes the hold, if the application does not need it"),)
+
+
+def _node(machine: Machine | None, _operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    if machine is None:
+        return ()
+    return (Fix(f"kubectl describe node {machine.name}", "shows the conditions of the other controller"),)
+
+
+def _budget(machine: Machine | None, operation: MachineOperation, _facts: ExplainFacts) -> tuple[Fix, ...]:
+    record = None if machine is None else machine.status.disruption
+    kind, _, name = ("" if record is None else record.held_by or "").partition(" ")
+    if kind != "MachineDisruptionBudget":
+        return ()
+    return (
+        Fix(f"kubectl describe mdb {name}", "shows its groups, and the holders of its grants, and since when"),
+        Fix(f"{PLUGIN} machine operation cancel {operation.name}", "gives up"),
+    )
+
+
 OPERATION: Final[Mapping[str, Remedy]] = {
+    reasons.DRAIN_TIMED_OUT: _drain,
+    reasons.FOREIGN_MAINTENANCE: _node,
+    reasons.WAITING_FOR_BUDGET: _budget,
+    reasons.WAITING_FOR_DRAIN: _drain,
+    reasons.WAITING_FOR_HOLD: _hold,
     reasons.UNSUPPORTED_TARGET: _unsupported,
     reasons.INVALID_PARAMETERS: _parameters,
     reasons.MACHINE_NOT_FOUND: _no_machine,

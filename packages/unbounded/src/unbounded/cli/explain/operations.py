@@ -18,7 +18,7 @@ from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, Lin
 from unbounded.kube.clock import utc_now
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import is_child_of, plan_batch
-from unbounded.operations.gates import order
+from unbounded.operations.gates import RESTING, order
 from unbounded.operations.ownership import ExecutorKind, executor_name
 from unbounded.operations.parameters import deadline_s
 from unbounded.operations.record import Run, run_of, wait_message
@@ -121,6 +121,10 @@ def _by_machina(link: ExplainLink, facts: ExplainFacts) -> Explained:
 def _ends_as(reason: str) -> str:
     if reason == reasons.WAITING_FOR_MACHINE:
         return f"it starts when the Machine exists, and fails as {reasons.MACHINE_NOT_FOUND} otherwise"
+    if reason == reasons.WAITING_FOR_DRAIN:
+        return f"it starts once the Node is drained, and fails as {reasons.DRAIN_TIMED_OUT} after drain.timeoutSeconds"
+    if reason in RESTING:
+        return "it starts as soon as nothing blocks it; its start deadline rests meanwhile"
     return f"it starts as soon as nothing blocks it, and fails as {reasons.NOT_STARTED} otherwise"
 
 
