@@ -25,7 +25,7 @@ KUBECTL = shutil.which("kubectl", path=PATH)
 LIMIT_S = 60.0
 MACHINA_WATCHES = {
     **dict.fromkeys(("machineoperations", "machines", "nodes", "certificatesigningrequests"), 1),
-    **dict.fromkeys(("machineconfigurations", "machineconfigurationversions"), 1),
+    **dict.fromkeys(("machineconfigurations", "machineconfigurationversions", "machinedisruptionbudgets"), 1),
     "configmaps": 4,  # the pause of all operations, cluster-info, kube-root-ca.crt, and the key of releases
     "services": 1,  # kube-dns
 }

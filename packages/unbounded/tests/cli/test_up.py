@@ -185,7 +185,7 @@ async def test_health_and_metrics_are_served_on_loopback(tmp_path: Path) -> None
         ready = await asyncio.to_thread(_read, health + "readyz")
         assert "[+]machines cache ok" in ready
         metrics = await asyncio.to_thread(_read, health + "metrics")
-        assert 'unbounded_api_requests_total{code="201",kind="customresourcedefinitions",verb="create"} 6.0' in metrics
+        assert 'unbounded_api_requests_total{code="201",kind="customresourcedefinitions",verb="create"} 7.0' in metrics
         async with asyncio.timeout(LIMIT_S):
             while watches(metrics).keys() != MACHINA_WATCHES.keys() or watches(metrics)["configmaps"] < 3:
                 await asyncio.sleep(0.1)  # the facts of the cluster are read after the caches are filled
