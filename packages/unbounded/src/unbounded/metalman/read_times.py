@@ -7,13 +7,14 @@ known to this process only. They move readings, and are no evidence.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 LAG_S: Final = 1.8  # from an effect at a time that was known before to the reading that shows it
 TOLERANCE_S: Final = 0.25  # of two readings, which are one
 ENOUGH: Final = 3  # effects: fewer may be exceptions
+OWN_ENOUGH: Final = 12  # effects of one host that vary, until those of its model are not needed
 GAP_S: Final = 10.0  # between two effects, above which the pauses grow
 REMEMBERED: Final = 16  # effects of one host, or of one model
 EXPLORES_EVERY: Final = 8  # effects: readings before the known times find out that the model became faster
@@ -53,6 +54,12 @@ class EffectHistory:
         after = [one.after_s for one in self.effects]
         return max(min(after) - 2 * (max(after) - min(after)) / len(after), 0.0) if after else 0.0
 
+    def with_model(self, model: EffectHistory) -> EffectHistory:
+        """Return what is expected of a host: few effects that differ do not show yet how much they vary."""
+        after = [one.after_s for one in self.effects]
+        is_enough = len(after) >= OWN_ENOUGH or max(after) - min(after) <= 2 * TOLERANCE_S
+        return self if is_enough or model == self else replace(self, effects=(*model.effects, *self.effects))
+
     def adding(self, missed_s: float, found_s: float) -> EffectHistory:
         """Return the history with the effect that came between these two readings; `missed_s` is 0 without a first.
 
@@ -68,21 +75,30 @@ class EffectHistory:
 def first_pauses(own: EffectHistory, model: EffectHistory) -> tuple[float, ...]:
     """Return the seconds between the first readings after an action; empty where too little is known.
 
-    Each remembered time has a reading within `LAG_S`. A host that is not known yet is read half-way, too, as hosts of
+    Each remembered time has a reading within `LAG_S`. The times of the model count, too, while those of the host itself
+    are few and vary. A host that is not known yet is read half-way, too, as hosts of
     one model may run different systems.
 
     Args:
         model: the history of the host's model; that of the host again if its model is not known.
     """
     is_known = len(own.effects) >= ENOUGH
-    history = own if is_known else model
+    history = own.with_model(model) if is_known else model
     if len(history.effects) < ENOUGH:
         return ()
-    times = list(_times(history))
+    times = list(_thinned(list(_times(history))))
     explores = own.found_first % EXPLORES_EVERY == EXPLORES_EVERY - 1
     if times[0] > 2 * LAG_S and (explores or not is_known):
         times = [times[0] / 2, *([times[0] - LAG_S - TOLERANCE_S] if explores else ()), *times]
     return tuple(round(time - before, 1) for before, time in zip([0.0, *times], times, strict=False))
+
+
+def _thinned(times: Sequence[float]) -> Iterator[float]:
+    """Leave out times between two others that are not more than `LAG_S` apart."""
+    last_s = -LAG_S
+    for time, following in zip(times, (*times[1:], float("inf")), strict=True):
+        if following - last_s > LAG_S:
+            yield (last_s := time)
 
 
 def _times(history: EffectHistory) -> Iterator[float]:
