@@ -55,8 +55,8 @@ from unbounded.operations.ownership import executor_name, executor_of
 from unbounded.operations.parameters import invalid
 from unbounded.operations.record import with_nulls
 
-SETTLE_S: Final = 0.2  # before the groups of a budget are counted, as changes come together
-PROGRESS_S: Final = 5.0  # between writes that change nothing but the number of pods left
+SETTLE_S: Final = 1.0  # before the groups of a budget are counted, as changes come together
+PROGRESS_S: Final = 5.0  # between writes that change nothing but a count or a message
 NODE_LEASES: Final = "kube-node-lease"
 PODS_OF: Final = frozenset({DisruptionStage.CORDONED, DisruptionStage.DRAINING})
 
@@ -532,7 +532,9 @@ def _is_marked(node: Node | None) -> bool:
 
 
 def _is_progress(before: DisruptionStatus, after: DisruptionStatus) -> bool:
-    """Return whether two records differ in nothing but the number of the pods that are left."""
+    """Return whether two records differ in nothing but the pods that are left, or the proof that is missing."""
+    if before.stage == after.stage == DisruptionStage.RETURNING:
+        return msgspec.structs.replace(after, message=before.message, reason=before.reason) == before
     if before.drain is None or after.drain is None or before.drain.blockers != after.drain.blockers:
         return False
     return msgspec.structs.replace(after, drain=before.drain, message=before.message) == before

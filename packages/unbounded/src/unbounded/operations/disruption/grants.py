@@ -14,6 +14,7 @@ from unbounded.api.disruption import (
     MACHINE_DISRUPTION_BUDGETS,
     BudgetGrant,
     DisruptionHolder,
+    DisruptionStage,
     MachineDisruptionBudget,
 )
 from unbounded.api.machine import MACHINES, Machine
@@ -179,7 +180,7 @@ def availability(machine: Machine | None, node: Node | None) -> object:
         None if spec is None else spec.node_ref,
         machine.status.disruption_budgets,
         _waits(machine),
-        None if record is None else (record.holder, record.stage),
+        record is not None and record.stage != DisruptionStage.WAITING,
         node_availability(node),
     )
 
