@@ -512,3 +512,12 @@ def _assert_stages_before_are_over(rollout: Rollout, machine: str) -> None:
             if soaks[earlier] and target.phase == "Complete":
                 assert target.ready_at is not None
                 assert rollout.now - datetime.fromisoformat(target.ready_at) >= timedelta(seconds=soaks[earlier])
+
+
+def test_a_stage_without_targets_does_not_pause() -> None:
+    half = {"name": "half", "size": "50%", "pauseAfter": True}
+    rollout = Rollout({"name": "canary", "size": 1}, half, REST, count=1)
+    step = rollout.step()
+    assert step.start == ("m0",)
+    assert step.rollout is not None
+    assert not step.rollout.pause

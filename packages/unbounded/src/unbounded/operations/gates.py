@@ -196,6 +196,14 @@ def _lock_held(operation: MachineOperation, machine: Machine, others: Iterable[M
     return replace(gate, text=f"{gate.text}; the holder gives way after {NO_PROGRESS_S:.0f} s without progress")
 
 
+def gives_way(gate: Gate, operation: MachineOperation, machine: Machine) -> bool:
+    """Return whether the gate is a lock that only a claim can open: its holder is lost, or may hang."""
+    holder = machine.status.active_operation
+    if gate.reason != reasons.SLOT_HELD or holder is None:
+        return False
+    return holder.lost or (is_recreation(holder) and is_host(operation))
+
+
 def lock_gate(machine: Machine, holder: ActiveOperation) -> Gate:
     """Return the gate of a lock that another holder has."""
     lost = "; its executor is lost, so the next executor observes the host before it acts" if holder.lost else ""

@@ -209,7 +209,13 @@ class _StageView:
 
     @property
     def pause_is_due(self) -> bool:
-        return self.stage.pause_after and self.is_finished and not self.is_last and self.paused_at is None
+        return (
+            self.stage.pause_after
+            and bool(self.members)
+            and self.is_finished
+            and not self.is_last
+            and self.paused_at is None
+        )
 
 
 def retried(parent: MachineOperation, targets: Sequence[TargetStatus], facts: RolloutFacts) -> list[TargetStatus]:

@@ -8,11 +8,12 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from tests.operations.building import slot_of
 from tests.operations.disruption.cluster import Cluster, cluster_story
 from unbounded.api.core import LEASES, NODES, PODS
 from unbounded.api.disruption import DisruptionStage
 from unbounded.api.machine import MACHINES
-from unbounded.api.names import ANNOTATION_CORDONED_BY
+from unbounded.api.names import ANNOTATION_CORDONED_BY, ANNOTATION_PAUSED, LABEL_MACHINE
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import child_manifest
@@ -286,3 +287,65 @@ def test_children_of_a_selector_operation_drain_as_it_does(mode: str) -> None:
     parent = msgspec.convert(body, MachineOperation)
     child = msgspec.convert(child_manifest(parent, "m1"), MachineOperation)
     assert child.spec.drain == parent.spec.drain
+
+
+@cluster_story
+async def test_a_lost_lock_of_an_earlier_operation_does_not_prevent_a_drain(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    lost = slot_of("gone") | {"lost": True}
+    await cluster.api.patch(MACHINES, "m1", {"status": {"activeOperation": lost}}, subresource="status")
+    await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    assert (await cluster.world.ended("op", within_s=1500)).status.phase == "Complete"
+    assert await cluster.pods_on("m1") == []
+
+
+@cluster_story
+async def test_the_end_of_maintenance_does_not_uncordon_below_an_operation(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    await cluster.api.patch(MACHINES, "m1", {"spec": {"maintenance": {"enabled": True}}})
+    await cluster.stage("m1", DisruptionStage.DRAINED)
+    assert cluster.executor is not None
+    await cluster.world.operation("op", "HostReboot", "m1")
+    await cluster.world.until("op", lambda one: one.claimed, within_s=60)
+    await cluster.executor.stop()
+    await cluster.api.patch(MACHINES, "m1", {"spec": {"maintenance": {"enabled": False}}})
+    await asyncio.sleep(60)
+    assert await cluster.is_cordoned("m1")
+    cluster.world.redfish().start()
+    await cluster.world.ended("op")
+    await cluster.stage("m1", None)
+    assert not await cluster.is_cordoned("m1")
+
+
+@cluster_story
+async def test_a_pause_of_the_machine_stops_the_evictions(cluster: Cluster) -> None:
+    await _machine(cluster, "web-1")
+    cluster.api.guarded.add("web-1")
+    await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    await cluster.stage("m1", DisruptionStage.DRAINING)
+    await cluster.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: "true"}}})
+    await asyncio.sleep(10)
+    cluster.api.guarded.clear()
+    await asyncio.sleep(30)
+    assert await cluster.pods_on("m1") == ["web-1"]
+    assert not await cluster.is_cordoned("m1")
+    await cluster.api.patch(MACHINES, "m1", {"metadata": {"annotations": {ANNOTATION_PAUSED: None}}})
+    assert (await cluster.world.ended("op", within_s=300)).status.phase == "Complete"
+
+
+@cluster_story
+async def test_a_node_of_another_name_is_drained_by_its_label(cluster: Cluster) -> None:
+    await _machine(cluster)
+    await cluster.api.delete(NODES, "m1")
+    body = {"metadata": {"name": "host-7", "labels": {LABEL_MACHINE: "m1"}}}
+    made = await cluster.api.create(NODES, body)
+    status = {"conditions": [{"type": "Ready", "status": "True", "reason": "Kubelet"}]}
+    await cluster.api.patch(NODES, made.metadata.name, {"status": status}, subresource="status")
+    await cluster.pod("host-7", "web-1")
+    cluster.api.guarded.add("web-1")
+    await cluster.world.operation("op", "HostReboot", "m1", **ALWAYS)
+    await cluster.stage("m1", DisruptionStage.DRAINING, within_s=30)
+    assert await cluster.is_cordoned("host-7")
+    await cluster.world.cancel("op")
+    await cluster.stage("m1", None, within_s=30)
+    assert not await cluster.is_cordoned("host-7")

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.operations.building import operation_of
 from unbounded.api.core import Node, Pod
-from unbounded.api.disruption import DisruptionHolder, DisruptionStage, DisruptionStatus, DrainBlocker, DrainSettings
+from unbounded.api.disruption import (
+    HOLD,
+    DisruptionHolder,
+    DisruptionStage,
+    DisruptionStatus,
+    DrainBlocker,
+    DrainSettings,
+)
+from unbounded.api.machine import Machine
+from unbounded.api.names import ANNOTATION_CORDONED_BY
 from unbounded.kube.api import EvictionBlocked, ServerBusy
 from unbounded.kube.wire import error_from
+from unbounded.operations import reasons
 from unbounded.operations.disruption.drain import DrainRules, DrainStep, EvictionRefusal, plan_drain, refusal, rules_of
-from unbounded.operations.disruption.holders import node_conditions
+from unbounded.operations.disruption.holders import HolderState, HolderView, node_conditions, view_holder
+from unbounded.operations.disruption.plan import DisruptionView, plan_disruption
 from unbounded.operations.disruption.stages import PROCEDURE
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -118,3 +131,69 @@ def test_an_eviction_that_a_budget_refuses_is_no_busy_server() -> None:
     cause = {"details": {"causes": [{"reason": "DisruptionBudget", "message": "The disruption budget web needs"}]}}
     assert isinstance(error_from(msgspec.json.encode(body | cause), code=429, writing=True), EvictionBlocked)
     assert isinstance(error_from(msgspec.json.encode(body), code=429, writing=True), ServerBusy)
+
+
+def _view(stage: DisruptionStage, machine: dict[str, Any] | None = None, **changes: Any) -> DisruptionView:
+    """A view of Machine m in a stage for operation op, and of its Node, which is Ready and cordoned."""
+    record = {
+        "holder": {"kind": "HostReboot", "name": "op", "uid": "u"},
+        "stage": stage,
+        "since": "2030-01-01T11:00:00Z",
+        "until": "2030-01-01T11:59:00Z",
+        "nodeUID": "n",
+        "worked": stage == DisruptionStage.RETURNING,
+    }
+    body = {"metadata": {"name": "m", "uid": "m"}, "status": {"disruption": record, **(machine or {})}}
+    node = {
+        "metadata": {"name": "m", "uid": "n", "annotations": {ANNOTATION_CORDONED_BY: "u"}},
+        "spec": {"unschedulable": True},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    view = DisruptionView(
+        machine=msgspec.convert(body, Machine),
+        node=msgspec.convert(node, Node),
+        request=None,
+        now=NOW,
+        holder=HolderView(HolderState.OPEN),
+        ready_s=60.0,
+        renewed=True,
+    )
+    return dataclasses.replace(view, **changes)
+
+
+@pytest.mark.parametrize(("uid", "stage"), [("other", DisruptionStage.RETURNING), ("u", None)])
+def test_a_node_returns_only_once_no_other_operation_works_on_it(uid: str, stage: str | None) -> None:
+    slot = {"uid": uid, "name": "reboot", "kind": "HostReboot", "executor": "metalman/lab", "since": "x"}
+    ended = HolderView(HolderState.ENDED)
+    plan = plan_disruption(_view(DisruptionStage.RETURNING, {"activeOperation": slot}, holder=ended))
+    assert (None if plan.status is None else plan.status.stage) == stage
+
+
+def test_a_drain_whose_pods_cannot_be_listed_times_out() -> None:
+    plan = plan_disruption(_view(DisruptionStage.DRAINING))
+    assert plan.status is not None
+    assert (plan.status.stage, plan.status.reason) == (DisruptionStage.RETURNING, reasons.DRAIN_TIMED_OUT)
+
+
+def test_long_texts_of_others_fit_into_the_record() -> None:
+    held = {f"{HOLD}{'a' * 60}{number}": "" for number in range(700)}
+    node = _view(DisruptionStage.CORDONED).node
+    assert node is not None
+    node = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, annotations=held))
+    plan = plan_disruption(_view(DisruptionStage.CORDONED, node=node, now=NOW.replace(hour=11, minute=30)))
+    assert plan.status is not None
+    assert plan.status.reason == reasons.WAITING_FOR_HOLD
+    assert len(plan.status.message or "") <= 4096
+    stuck = _pod(
+        metadata={"deletionTimestamp": "2030-01-01T10:00:00Z", "finalizers": [f"f.io/{'a' * 60}{n}" for n in range(9)]}
+    )
+    assert [len(one.held_by or "") for one in _step(stuck).progress.blockers] == [512]
+
+
+def test_an_operation_that_cannot_start_any_more_gives_its_grant_back() -> None:
+    view = _view(DisruptionStage.DRAINING)
+    meta = msgspec.structs.replace(view.machine.metadata, deletion_timestamp="2030-01-01T12:00:00Z")
+    deleted = msgspec.structs.replace(view.machine, metadata=meta)
+    operation = operation_of("op", "HostReboot", "m")
+    assert view_holder(view.disruption.holder, view.machine, operation).state is HolderState.OPEN
+    assert view_holder(view.disruption.holder, deleted, operation).state is HolderState.ENDED

@@ -49,7 +49,16 @@ from unbounded.operations.disruption.holders import (
 )
 from unbounded.operations.disruption.plan import DisruptionPlan, DisruptionRequest, DisruptionView, plan_disruption
 from unbounded.operations.disruption.stages import CORDON, EVICT, UNCORDON
-from unbounded.operations.gates import grant_gate, in_maintenance, is_meant_for, needs_grant, order, starts_on
+from unbounded.operations.gates import (
+    gives_way,
+    grant_gate,
+    in_maintenance,
+    is_meant_for,
+    needs_grant,
+    order,
+    paused,
+    starts_on,
+)
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.ownership import executor_name, executor_of
 from unbounded.operations.parameters import invalid
@@ -191,9 +200,11 @@ class DrainController:
         node = new or old
         if node is None:
             return
+        machine = node.metadata.labels.get(LABEL_MACHINE, node.metadata.name)
         self._controller.enqueue(node.metadata.name)
+        self._controller.enqueue(machine)
         if node_availability(old) != node_availability(new):
-            self._count(self._caches.machines.get(node.metadata.name))
+            self._count(self._caches.machines.get(machine))
 
     # One pass
 
@@ -220,9 +231,15 @@ class DrainController:
         return await self._perform(view, plan_disruption(view), request, memory)
 
     def _node(self, name: str) -> Node | None:
-        """Return the Node of a Machine: the one of its name, unless a label says that it is another one's."""
+        """Return the Node of a Machine: the one of its name, unless a label says that it is another one's.
+
+        If it has none, the first one whose label names the Machine.
+        """
         node = self._caches.nodes.get(name)
-        return node if node is not None and node.metadata.labels.get(LABEL_MACHINE, name) == name else None
+        if node is not None and node.metadata.labels.get(LABEL_MACHINE, name) == name:
+            return node
+        labelled = self._caches.nodes.by(INDEX_MACHINE, name)
+        return min(labelled, key=lambda one: one.metadata.name, default=None)
 
     def _request(
         self, machine: Machine, operations: tuple[MachineOperation, ...]
@@ -272,7 +289,8 @@ class DrainController:
         if not is_meant_for(operation, machine) or not starts_on(operation, machine):
             return False
         sharing = sharing_bmc(self._caches.machines, machine)
-        return grant_gate(operation, machine, others, pause_of(self._caches.pause), sharing) is None
+        gate = grant_gate(operation, machine, others, pause_of(self._caches.pause), sharing)
+        return gate is None or gives_way(gate, operation, machine)
 
     async def _view(
         self,
@@ -297,10 +315,11 @@ class DrainController:
             holder=None if record is None else await self._holder(record, machine),
             rules=rules,
             delay=foreign_maintenance(node) or (None if request is None else request.delay),
-            pods=self._pods.of(machine.name) if drains and self._pods is not None else None,
+            paused=paused(machine, pause_of(self._caches.pause)),
+            pods=self._pods.of(machine.name, node) if drains and node is not None and self._pods is not None else None,
             refusals=memory.refusals,
             ready_s=ready_s,
-            renewed=returns and ready_s > 0 and await self._is_renewed(machine.name, memory),
+            renewed=returns and ready_s > 0 and node is not None and await self._is_renewed(node, memory),
             busy=record is not None and self._is_busy(record, machine),
         )
 
@@ -317,12 +336,12 @@ class DrainController:
         is_it = operation is not None and operation.metadata.uid == record.holder.uid
         return view_holder(record.holder, machine, operation if is_it else None)
 
-    async def _is_renewed(self, name: str, memory: _Memory) -> bool:
+    async def _is_renewed(self, node: Node, memory: _Memory) -> bool:
         """Return whether kubelet has renewed its lease since the Node was first observed Ready."""
         if memory.renewed:
             return True
         try:
-            lease = await self._api.get(LEASES, name, namespace=NODE_LEASES)
+            lease = await self._api.get(LEASES, node.metadata.name, namespace=NODE_LEASES)
         except NotFound:
             memory.renewed = True
             return True
@@ -544,7 +563,7 @@ class PodCaches:
     """Caches of the pods of those Nodes that are being drained.
 
     Args:
-        changed: called with the name of a Node whose pods have changed.
+        changed: called with the name of a Machine on whose Node pods have changed.
     """
 
     def __init__(self, api: Api, tasks: asyncio.TaskGroup, changed: Callable[[str], None]) -> None:
@@ -553,17 +572,17 @@ class PodCaches:
         self._changed = changed
         self._caches: dict[str, tuple[Cache[Pod], asyncio.Task[None]]] = {}
 
-    def of(self, node: str) -> tuple[Pod, ...] | None:
-        """Return the pods of a Node; None until they are known. The first call begins to follow them."""
-        if node not in self._caches:
-            cache = Cache(self._api, PODS, fields=f"spec.nodeName={node}")
-            cache.subscribe(lambda _old, _new: self._changed(node))
-            self._caches[node] = (cache, self._tasks.create_task(cache.run(), name=f"pods of {node}"))
-        cache, _task = self._caches[node]
+    def of(self, machine: str, node: Node) -> tuple[Pod, ...] | None:
+        """Return the pods of a Machine's Node; None until they are known. The first call begins to follow them."""
+        if machine not in self._caches:
+            cache = Cache(self._api, PODS, fields=f"spec.nodeName={node.metadata.name}")
+            cache.subscribe(lambda _old, _new: self._changed(machine))
+            self._caches[machine] = (cache, self._tasks.create_task(cache.run(), name=f"pods of {machine}"))
+        cache, _task = self._caches[machine]
         return cache.all() if cache.synced.is_set() else None
 
-    def stop(self, node: str) -> None:
-        """Follow the pods of a Node no longer."""
-        cache = self._caches.pop(node, None)
+    def stop(self, machine: str) -> None:
+        """Follow the pods of a Machine's Node no longer."""
+        cache = self._caches.pop(machine, None)
         if cache is not None:
             cache[1].cancel()

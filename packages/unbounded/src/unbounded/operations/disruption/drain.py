@@ -114,6 +114,7 @@ def plan_drain(
     left = 0
 
     def block(pod: Pod, why: str, held_by: str | None) -> None:
+        held_by = None if held_by is None else held_by[:512]
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         begin = since.get((name, held_by)) or rfc3339(now)
         blockers.append(DrainBlocker(pod=name, why=why[:1024], held_by=held_by, since=begin))

@@ -13,7 +13,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_CORDONED_BY
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.operations import reasons
-from unbounded.operations.gates import in_maintenance
+from unbounded.operations.gates import in_maintenance, starts_on
 
 SILENCE_S: Final = 300.0  # until the second attempt; each later one waits twice as long
 _S = DisruptionStage
@@ -139,7 +139,9 @@ def view_holder(holder: DisruptionHolder, machine: Machine, operation: MachineOp
     if operation.terminal:
         acted = operation.status.execution is not None
         return HolderView(HolderState.ENDED, acted, _reboots(operation.spec.operation_kind, operation.status.phase))
-    return HolderView(HolderState.CLAIMED if operation.claimed or has_lock else HolderState.OPEN)
+    if operation.claimed or has_lock:
+        return HolderView(HolderState.CLAIMED)
+    return HolderView(HolderState.OPEN if starts_on(operation, machine) else HolderState.ENDED)
 
 
 def _reboots(kind: str, phase: str | None) -> bool:

@@ -33,10 +33,13 @@ from unbounded.operations.disruption.holders import (
     node_conditions,
 )
 from unbounded.operations.disruption.stages import CLAIM_WITHIN_S, CORDON, EVICT, PROCEDURE, UNCORDON, Fact
+from unbounded.operations.gates import Gate
 from unbounded.workflow.procedure import COMPLETE, Step
 
 LEASE_POLL_S: Final = 2.0
 BUSY_POLL_S: Final = 60.0
+MAX_TEXT: Final = 4096
+MAX_HELD_BY: Final = 1024
 _S = DisruptionStage
 
 
@@ -62,6 +65,7 @@ class DisruptionView:
         request: None where nothing may be granted.
         holder: of `machine.status.disruption`; None where there is none.
         rules: of the drain in progress.
+        paused: the pause of operations on the Machine.
         pods: on the Node; None where they are not known yet.
         refusals: by the UID of the pod.
         ready_s: seconds since the Node was first observed Ready, on the observer's clock; 0 where it is not.
@@ -77,6 +81,7 @@ class DisruptionView:
     holder: HolderView | None = None
     rules: DrainRules = field(default_factory=DrainRules)
     delay: Delay | None = None
+    paused: Gate | None = None
     pods: Sequence[Pod] | None = None
     refusals: Mapping[str, EvictionRefusal] = field(default_factory=dict)
     ready_s: float = 0.0
@@ -173,8 +178,8 @@ def _granted(view: DisruptionView) -> _Found:
 def _cordoned(view: DisruptionView) -> _Found:
     if _has_ended(view):
         return _ended(view)
-    if (changed := _node_changed(view)) is not None:
-        return changed
+    if (stopped := _paused(view) or _node_changed(view)) is not None:
+        return stopped
     holds = _holds(view.node)
     if holds and _is_late(view):
         return _late(view, f"held by {', '.join(holds)}")
@@ -189,10 +194,12 @@ def _cordoned(view: DisruptionView) -> _Found:
 def _draining(view: DisruptionView) -> _Found:
     if _has_ended(view):
         return _ended(view)
-    if (changed := _node_changed(view)) is not None:
-        return changed
+    if (stopped := _paused(view) or _node_changed(view)) is not None:
+        return stopped
     if holds := _holds(view.node):
         return _Found(Fact.HELD, f"the drain of Node {view.machine.name} was interrupted by {', '.join(holds)}")
+    if view.pods is None and _is_late(view):
+        return _late(view, "its pods could not be listed")
     if view.pods is None:
         return _Found(Fact.PODS_LEFT, view.disruption.message or "", requeue_s=1.0)
     before = () if view.disruption.drain is None else view.disruption.drain.blockers
@@ -223,8 +230,8 @@ def _drained(view: DisruptionView) -> _Found:
     if _has_ended(view):
         return _ended(view)
     is_open = view.holder is not None and view.holder.state is HolderState.OPEN
-    if is_open and (changed := _node_changed(view)) is not None:
-        return changed
+    if is_open and (stopped := _paused(view) or _node_changed(view)) is not None:
+        return stopped
     if view.disruption.holder.kind == MAINTENANCE:
         return _Found(Fact.NOT_CLAIMED, _maintenance_text(view.machine))
     if view.holder is not None and view.holder.state is HolderState.CLAIMED:
@@ -252,7 +259,7 @@ def _working(view: DisruptionView) -> _Found:
 def _returning(view: DisruptionView) -> _Found:
     record = view.disruption
     is_open = view.holder is not None and view.holder.state is not HolderState.ENDED
-    if is_open and record.reason == reasons.EXECUTOR_SILENT:
+    if is_open and record.reason in (reasons.EXECUTOR_SILENT, reasons.PAUSED):
         return _Found(Fact.DELAYED, record.message or "", record.reason, record.held_by)
     if is_open and record.reason == reasons.DRAIN_TIMED_OUT:
         return _Found(Fact.HOLDER_OPEN, record.message or "", record.reason, record.held_by)
@@ -267,6 +274,10 @@ def _away(view: DisruptionView) -> _Found | None:
     """Return the proof of return that is missing; None where the Node is back, or nobody waits for it."""
     node, record, name = view.node, view.disruption, view.machine.name
     held_by, after = f"Node {name}", f"after {record.holder}"
+    active = view.machine.status.active_operation
+    if active is not None and not active.lost and active.uid != record.holder.uid:  # it started within maintenance
+        text = f"waiting for {active.kind} {active.name}, which is in progress on Machine {name}"
+        return _Found(Fact.AWAY, text, reasons.WAITING_FOR_DRAIN, active.name)
     if node is None:
         if record.node_uid is None or view.machine.spec.kubernetes is None:
             return None
@@ -306,6 +317,13 @@ def _ended(view: DisruptionView) -> _Found:
     boot_id = view.disruption.boot_id if view.holder is not None and view.holder.reboots else None
     status = msgspec.structs.replace(view.disruption, worked=worked, boot_id=boot_id)
     return _Found(Fact.HOLDER_ENDED, f"{view.disruption.holder} has ended: the Node returns", status=status)
+
+
+def _paused(view: DisruptionView) -> _Found | None:
+    """Return the fact that operations are paused; maintenance is none."""
+    if view.paused is None or view.disruption.holder.kind == MAINTENANCE:
+        return None
+    return _Found(Fact.DELAYED, view.paused.text, view.paused.reason, view.paused.held_by)
 
 
 def _node_changed(view: DisruptionView) -> _Found | None:
@@ -384,7 +402,8 @@ def _after(view: DisruptionView, stage: DisruptionStage, step: Step, found: _Fou
         record = _requested(view.request, record, view.now)
     if record is None:
         return None
-    changed = {"reason": found.reason, "message": found.text or record.message, "held_by": found.held_by}
+    message, held_by = (found.text or record.message or "")[:MAX_TEXT], (found.held_by or "")[:MAX_HELD_BY]
+    changed = {"reason": found.reason, "message": message or None, "held_by": held_by or None}
     if step.stage == stage:
         if stage == _S.WAITING and found.fact is Fact.DELAYED and not found.text:
             return record  # another gate of the operation is closed
