@@ -521,3 +521,13 @@ def test_a_stage_without_targets_does_not_pause() -> None:
     assert step.start == ("m0",)
     assert step.rollout is not None
     assert not step.rollout.pause
+
+
+def test_a_host_whose_clock_is_ahead_does_not_fail_in_its_soak() -> None:
+    rollout = Rollout(CANARY, REST)
+    rollout.step()
+    rollout.end("m0", returns=False)
+    rollout.node("m0", "True", at=rollout.now + timedelta(seconds=30))
+    assert _reason(rollout.step()) == reasons.SOAKING
+    assert _reason(rollout.step(10.0)) == reasons.SOAKING
+    assert rollout.step(80.0).start == ("m1", "m2", "m3")

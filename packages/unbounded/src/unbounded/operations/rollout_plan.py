@@ -423,10 +423,17 @@ def _soak(target: TargetStatus, stage: RolloutStage | None, kind: OperationKind,
     if target.ready_at is not None:
         return target if _stays_ready(node, target.ready_at) else _failed(target, "turned not Ready", stage, facts)
     if node is not None and node.ready and _has_returned(node, target, kind):
-        return changed(target, ready_at=rfc3339(facts.now))
+        return changed(target, ready_at=_ready_at(node, facts))
     if _age_s(target.completed_at, facts) >= RETURN_S:
         return _failed(target, f"was not Ready within {RETURN_S:.0f} s", stage, facts)
     return target
+
+
+def _ready_at(node: Node, facts: RolloutFacts) -> str:
+    """Return the begin of a soak: now, or the last change of the Node, as the clock of its host may be ahead."""
+    now, condition = rfc3339(facts.now), node.ready_condition
+    since = None if condition is None else condition.last_transition_time
+    return since if since is not None and _is_after(since, now) else now
 
 
 def _stays_ready(node: Node | None, since: str) -> bool:

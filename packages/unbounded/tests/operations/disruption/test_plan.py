@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.operations.building import operation_of
-from unbounded.api.core import Node, Pod
+from unbounded.api.core import Node, NodeSystemInfo, Pod
 from unbounded.api.disruption import (
     HOLD,
     DisruptionHolder,
@@ -197,3 +197,27 @@ def test_an_operation_that_cannot_start_any_more_gives_its_grant_back() -> None:
     operation = operation_of("op", "HostReboot", "m")
     assert view_holder(view.disruption.holder, view.machine, operation).state is HolderState.OPEN
     assert view_holder(view.disruption.holder, deleted, operation).state is HolderState.ENDED
+
+
+def test_a_node_that_reports_no_boot_id_returns() -> None:
+    view = _view(DisruptionStage.GRANTED)
+    assert view.node is not None
+    status = msgspec.structs.replace(view.node.status, node_info=NodeSystemInfo())
+    node = msgspec.structs.replace(view.node, status=status)
+    granted = plan_disruption(dataclasses.replace(view, node=node)).status
+    assert granted is not None
+    returning = msgspec.structs.replace(granted, stage=DisruptionStage.RETURNING, worked=True)
+    machine = msgspec.structs.replace(
+        view.machine, status=msgspec.structs.replace(view.machine.status, disruption=returning)
+    )
+    ended = HolderView(HolderState.ENDED, has_acted=True, reboots=True)
+    assert plan_disruption(dataclasses.replace(view, machine=machine, node=node, holder=ended)).status is None
+
+
+def test_messages_name_the_node_where_its_name_is_not_that_of_the_machine() -> None:
+    node = _view(DisruptionStage.GRANTED).node
+    assert node is not None
+    node = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, name="host-7"))
+    plan = plan_disruption(_view(DisruptionStage.GRANTED, node=node))
+    assert plan.status is not None
+    assert "Node host-7 is cordoned" in (plan.status.message or "")

@@ -95,6 +95,10 @@ class DisruptionView:
         return self.machine.status.disruption
 
     @property
+    def node_name(self) -> str:
+        return self.machine.name if self.node is None else self.node.metadata.name
+
+    @property
     def in_stage_s(self) -> float:
         return seconds_since(self.disruption.since, self.now)
 
@@ -171,8 +175,8 @@ def _granted(view: DisruptionView) -> _Found:
     if view.node is None:
         return _Found(Fact.NO_NODE, f"Machine {view.machine.name} has no Node to drain")
     if not view.rules.enabled:
-        return _Found(Fact.NO_DRAIN, f"{view.disruption.holder} starts without a drain of Node {view.machine.name}")
-    return _Found(Fact.NODE, f"Node {view.machine.name} is cordoned for {view.disruption.holder}")
+        return _Found(Fact.NO_DRAIN, f"{view.disruption.holder} starts without a drain of Node {view.node_name}")
+    return _Found(Fact.NODE, f"Node {view.node_name} is cordoned for {view.disruption.holder}")
 
 
 def _cordoned(view: DisruptionView) -> _Found:
@@ -184,11 +188,11 @@ def _cordoned(view: DisruptionView) -> _Found:
     if holds and _is_late(view):
         return _late(view, f"held by {', '.join(holds)}")
     if holds:
-        text = f"the drain of Node {view.machine.name} waits until these annotations of it are removed: "
-        held_by = f"annotation {holds[0]} of Node {view.machine.name}"
+        text = f"the drain of Node {view.node_name} waits until these annotations of it are removed: "
+        held_by = f"annotation {holds[0]} of Node {view.node_name}"
         requeue_s = _left_s(view)
         return _Found(Fact.HELD, text + ", ".join(holds), reasons.WAITING_FOR_HOLD, held_by, requeue_s)
-    return _Found(Fact.FREE, f"draining Node {view.machine.name}")
+    return _Found(Fact.FREE, f"draining Node {view.node_name}")
 
 
 def _draining(view: DisruptionView) -> _Found:
@@ -197,7 +201,7 @@ def _draining(view: DisruptionView) -> _Found:
     if (stopped := _paused(view) or _node_changed(view)) is not None:
         return stopped
     if holds := _holds(view.node):
-        return _Found(Fact.HELD, f"the drain of Node {view.machine.name} was interrupted by {', '.join(holds)}")
+        return _Found(Fact.HELD, f"the drain of Node {view.node_name} was interrupted by {', '.join(holds)}")
     if view.pods is None and _is_late(view):
         return _late(view, "its pods could not be listed")
     if view.pods is None:
@@ -208,7 +212,7 @@ def _draining(view: DisruptionView) -> _Found:
     )
     left = step.progress.left
     if not left:
-        return _Found(Fact.EMPTY, f"Node {view.machine.name} is drained: no pod that can be evicted is left")
+        return _Found(Fact.EMPTY, f"Node {view.node_name} is drained: no pod that can be evicted is left")
     blocked = _blocked_text(step.progress.blockers)
     if _is_late(view):
         return _late(view, f"{left} pods are left{blocked}")
@@ -217,9 +221,9 @@ def _draining(view: DisruptionView) -> _Found:
     first = step.progress.blockers[0] if step.progress.blockers else None
     return _Found(
         Fact.PODS_LEFT,
-        f"draining Node {view.machine.name}: {left} pods are left{blocked}",
+        f"draining Node {view.node_name}: {left} pods are left{blocked}",
         reasons.WAITING_FOR_DRAIN,
-        f"Node {view.machine.name}" if first is None else first.held_by or f"Pod {first.pod}",
+        f"Node {view.node_name}" if first is None else first.held_by or f"Pod {first.pod}",
         min(waits, default=None),
         msgspec.structs.replace(view.disruption, drain=step.progress),
         step.evict,
@@ -242,7 +246,7 @@ def _drained(view: DisruptionView) -> _Found:
         until = rfc3339(view.now + timedelta(seconds=wait_s))
         text = (
             f"no executor started {view.disruption.holder} within {CLAIM_WITHIN_S:.0f} s of the drain, so Node "
-            f"{view.machine.name} is usable again; next drain at {until}"
+            f"{view.node_name} is usable again; next drain at {until}"
         )
         silences = view.disruption.silences + 1
         status = msgspec.structs.replace(view.disruption, silences=silences, until=until)
@@ -264,7 +268,7 @@ def _returning(view: DisruptionView) -> _Found:
     if is_open and record.reason == reasons.DRAIN_TIMED_OUT:
         return _Found(Fact.HOLDER_OPEN, record.message or "", record.reason, record.held_by)
     if view.request is not None:  # another operation, or maintenance that was enabled again
-        text = f"granted to {view.request.holder}, before Node {view.machine.name} has returned from {record.holder}"
+        text = f"granted to {view.request.holder}, before Node {view.node_name} has returned from {record.holder}"
         return _Found(Fact.REQUESTED, text)
     away = _away(view) if record.worked else None
     return _Found(Fact.BACK) if away is None else away
@@ -272,11 +276,11 @@ def _returning(view: DisruptionView) -> _Found:
 
 def _away(view: DisruptionView) -> _Found | None:
     """Return the proof of return that is missing; None where the Node is back, or nobody waits for it."""
-    node, record, name = view.node, view.disruption, view.machine.name
+    node, record, name = view.node, view.disruption, view.node_name
     held_by, after = f"Node {name}", f"after {record.holder}"
     active = view.machine.status.active_operation
     if active is not None and not active.lost and active.uid != record.holder.uid:  # it started within maintenance
-        text = f"waiting for {active.kind} {active.name}, which is in progress on Machine {name}"
+        text = f"waiting for {active.kind} {active.name}, which is in progress on Machine {view.machine.name}"
         return _Found(Fact.AWAY, text, reasons.WAITING_FOR_DRAIN, active.name)
     if node is None:
         if record.node_uid is None or view.machine.spec.kubernetes is None:
@@ -333,9 +337,9 @@ def _node_changed(view: DisruptionView) -> _Found | None:
         return None
     uid = None if node is None else node.metadata.uid
     if uid != record.node_uid:
-        return _Found(Fact.NODE_CHANGED, f"Node {view.machine.name} was created anew or deleted during its drain")
+        return _Found(Fact.NODE_CHANGED, f"Node {view.node_name} was created anew or deleted during its drain")
     if node is not None and not node.spec.unschedulable:
-        return _Found(Fact.NODE_CHANGED, f"Node {view.machine.name} was uncordoned during its drain")
+        return _Found(Fact.NODE_CHANGED, f"Node {view.node_name} was uncordoned during its drain")
     return None
 
 
@@ -355,7 +359,7 @@ def _is_late(view: DisruptionView) -> bool:
 
 
 def _late(view: DisruptionView, text: str) -> _Found:
-    name, limit = view.machine.name, f"within {view.rules.timeout_s} s (drain.timeoutSeconds)"
+    name, limit = view.node_name, f"within {view.rules.timeout_s} s (drain.timeoutSeconds)"
     if view.rules.proceeds:
         return _Found(Fact.LATE_PROCEED, f"Node {name} was not drained {limit}, and drain.onTimeout is Proceed: {text}")
     return _Found(Fact.LATE, f"Node {name} was not drained {limit}: {text}", reasons.DRAIN_TIMED_OUT)
@@ -388,7 +392,8 @@ def _maintenance_text(machine: Machine) -> str:
 
 
 def _boot_id(node: Node | None) -> str | None:
-    return None if node is None or node.status.node_info is None else node.status.node_info.boot_id
+    """Return the boot ID of a Node; None where none is reported."""
+    return None if node is None or node.status.node_info is None else node.status.node_info.boot_id or None
 
 
 # The record after a step
