@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from tests.operations.building import claim, config_map, ended, machine_of, operation_of, slot_of
+from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_PAUSED
 from unbounded.api.operation import MachineOperation
 from unbounded.operations import reasons
-from unbounded.operations.gates import Gate, closed_gate, is_paused
+from unbounded.operations.gates import Gate, closed_gate, disruption_gate, is_paused
 
 EARLY, LATE = "2030-01-01T00:00:00Z", "2030-01-01T00:00:09Z"
 
@@ -133,3 +137,26 @@ def test_a_namesake_of_the_holder_does_not_free_its_slot() -> None:
     machine = machine_of(status={"activeOperation": slot_of("holder")})
     namesake = operation_of("holder", status=ended(), metadata={"uid": "another"})
     assert _reason(closed_gate(operation_of("me"), machine, [namesake], None)) == reasons.SLOT_HELD
+
+
+@pytest.mark.parametrize(
+    ("budgets", "mode", "waits"),
+    [((), "Auto", False), ((), "Never", False), ((), "Always", True), (("b",), "Auto", True), (("b",), "Never", True)],
+)
+def test_an_operation_waits_for_the_drain_or_the_grant_that_it_needs(
+    budgets: tuple[str, ...], mode: str, *, waits: bool
+) -> None:
+    spec = {"operationKind": "HostReboot", "machineRef": "m1", "drain": {"mode": mode}}
+    operation = msgspec.convert({"metadata": {"name": "op", "uid": "u"}, "spec": spec}, MachineOperation)
+    body: dict[str, Any] = {
+        "metadata": {"name": "m1", "uid": "m"},
+        "spec": {},
+        "status": {"disruptionBudgets": list(budgets)},
+    }
+    gate = disruption_gate(operation, msgspec.convert(body, Machine))
+    assert (gate is not None) is waits
+    if gate is not None:
+        assert ("MachineDisruptionBudget b" in gate.text) is bool(budgets)
+    holder = {"kind": "HostReboot", "name": "op", "uid": "u"}
+    body["status"]["disruption"] = {"holder": holder, "stage": "Drained", "since": "2030-01-01T00:00:00Z"}
+    assert disruption_gate(operation, msgspec.convert(body, Machine)) is None

@@ -104,7 +104,9 @@ def disruption_gate(operation: MachineOperation, machine: Machine) -> Gate | Non
         return None
     disruption = machine.status.disruption
     if disruption is None:
-        text = f"the drain of Node {machine.name} has not started: waiting for the disruption controller of machina"
+        budgets = ", ".join(machine.status.disruption_budgets)
+        grants = f" with a grant of MachineDisruptionBudget {budgets}" if budgets else " once its Node is drained"
+        text = f"it starts{grants}; machina has not begun with that"
         return Gate(reasons.WAITING_FOR_DRAIN, text, f"Lease {LEASE_DISRUPTION}")
     if disruption.holder.uid in (operation.metadata.uid, machine.metadata.uid) and disruption.stage in _DRAINED:
         return None
