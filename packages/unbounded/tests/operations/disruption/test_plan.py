@@ -25,8 +25,8 @@ from unbounded.kube.api import EvictionBlocked, ServerBusy
 from unbounded.kube.wire import error_from
 from unbounded.operations import reasons
 from unbounded.operations.disruption.drain import DrainRules, DrainStep, EvictionRefusal, plan_drain, refusal, rules_of
-from unbounded.operations.disruption.holders import HolderState, HolderView, node_conditions, view_holder
-from unbounded.operations.disruption.plan import DisruptionView, plan_disruption
+from unbounded.operations.disruption.holders import Delay, HolderState, HolderView, node_conditions, view_holder
+from unbounded.operations.disruption.plan import DisruptionRequest, DisruptionView, plan_disruption
 from unbounded.operations.disruption.stages import PROCEDURE
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -221,3 +221,11 @@ def test_messages_name_the_node_where_its_name_is_not_that_of_the_machine() -> N
     plan = plan_disruption(_view(DisruptionStage.GRANTED, node=node))
     assert plan.status is not None
     assert "Node host-7 is cordoned" in (plan.status.message or "")
+
+
+@pytest.mark.parametrize(("delay", "stage"), [(None, DisruptionStage.GRANTED), (Delay("Full", "no room", "b"), None)])
+def test_a_node_that_returns_is_granted_again_within_the_budgets_alone(delay: Delay | None, stage: str | None) -> None:
+    request = DisruptionRequest(DisruptionHolder(kind="HostReboot", name="next", uid="x"))
+    ended = HolderView(HolderState.ENDED)
+    plan = plan_disruption(_view(DisruptionStage.RETURNING, request=request, holder=ended, delay=delay))
+    assert (None if plan.status is None else plan.status.stage) == stage

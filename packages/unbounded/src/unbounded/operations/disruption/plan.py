@@ -267,7 +267,7 @@ def _returning(view: DisruptionView) -> _Found:
         return _Found(Fact.DELAYED, record.message or "", record.reason, record.held_by)
     if is_open and record.reason == reasons.DRAIN_TIMED_OUT:
         return _Found(Fact.HOLDER_OPEN, record.message or "", record.reason, record.held_by)
-    if view.request is not None:  # another operation, or maintenance that was enabled again
+    if view.request is not None and view.delay is None:  # another operation, or maintenance that was enabled again
         text = f"granted to {view.request.holder}, before Node {view.node_name} has returned from {record.holder}"
         return _Found(Fact.REQUESTED, text)
     away = _away(view) if record.worked else None
