@@ -68,7 +68,6 @@ ELSEWHERE: Final[Mapping[tuple[str, str, str, str], str]] = {
         "services",
         "get",
     ): "tests/machina/test_serving.py: addresses of the API server",
-    ("machina", "default", "events", "create"): "tests/machina/test_approval.py: who may not join",
     ("machina", "default", "events", "patch"): _TWICE,
     (
         "machina",
@@ -196,9 +195,12 @@ def test_what_is_used_elsewhere_is_used_by_tests_that_there_are() -> None:
 
 
 @pytest.mark.soak
-async def test_every_right_is_used(served: Served, asked: list[tuple[str, AuthAttributes]]) -> None:
+async def test_every_right_is_used(
+    served: Served, asked: list[tuple[str, AuthAttributes]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     await stories.test_the_controllers_need_no_more_than_their_rights(served, [])
-    await stories.test_a_drained_reboot_needs_no_more_than_the_rights_of_machina(served, [])
+    async with deployed(tmp_path_factory.mktemp("drains")) as another:  # both stories are about the same Machine
+        await stories.test_a_drained_reboot_needs_no_more_than_the_rights_of_machina(another, [])
     await stories.test_machina_sets_a_host_up_and_resets_it_with_its_rights(served, [])
     await configurations(served)
     unused = {
