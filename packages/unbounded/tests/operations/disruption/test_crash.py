@@ -14,7 +14,7 @@ from tests.support.bugs import noted
 from tests.support.seeds import first_seed
 from tests.support.virtual_time import run_virtual
 
-SCHEDULES = 20_000 if os.environ.get("UNBOUNDED_SOAK") else 200
+SCHEDULES = 20_000 if os.environ.get("UNBOUNDED_SOAK") else 100
 BATCH = 100
 
 

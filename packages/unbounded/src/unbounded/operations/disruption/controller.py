@@ -65,6 +65,7 @@ from unbounded.operations.parameters import invalid
 from unbounded.operations.record import with_nulls
 
 SETTLE_S: Final = 1.0  # before the groups of a budget are counted, as changes come together
+LEAST_S: Final = 0.01  # a rounding error must not make a pass early, and again
 PROGRESS_S: Final = 5.0  # between writes that change nothing but a count or a message
 NODE_LEASES: Final = "kube-node-lease"
 PODS_OF: Final = frozenset({DisruptionStage.CORDONED, DisruptionStage.DRAINING})
@@ -381,7 +382,7 @@ class DrainController:
         if plan.status is not None and plan.status.reason == reasons.WAITING_FOR_BUDGET:
             changes_s = self._grants.changes_s(machine)
         waits = [one for one in (plan.requeue_s, left_s, changes_s) if one is not None]
-        return min(waits, default=None)
+        return max(min(waits), LEAST_S) if waits else None
 
     async def _move_grants(self, view: DisruptionView, plan: DisruptionPlan, request: _Request | None) -> None:
         """Acquire the grants of a disruption that begins, and release those of one that has ended, before its record
