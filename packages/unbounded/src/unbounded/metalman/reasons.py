@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from unbounded.api import names
 from unbounded.api.machine_spec import SecretKeySelector
-from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import BOOT_CONTESTED
 
 ADDRESS_INVALID: Final = "AddressInvalid"
@@ -92,5 +92,5 @@ def grant_commands(reference: SecretKeySelector) -> tuple[str, str]:
     namespace, secret, role = reference.namespace, reference.name, f"metalman-{reference.name}"
     return (
         f"kubectl -n {namespace} create role {role} --verb=get,patch --resource=secrets --resource-name={secret}",
-        f"kubectl -n {namespace} create rolebinding {role} --role={role} --serviceaccount={NAMESPACE}:metalman",
+        f"kubectl -n {namespace} create rolebinding {role} --role={role} --serviceaccount={names.NAMESPACE}:metalman",
     )
