@@ -7,6 +7,7 @@ programs=(bin/busybox bin/nc.openbsd bin/udevadm lib/udev/ata_id lib/udev/scsi_i
   sbin/hdparm usr/sbin/nvme usr/bin/tcpdump usr/bin/openssl usr/bin/dropbearkey usr/sbin/dropbear bin/tar usr/bin/addpart sbin/sfdisk sbin/mdadm sbin/lvm sbin/dmsetup sbin/mke2fs sbin/mkfs.xfs sbin/mkfs.vfat sbin/mkswap)
 # No udev rule of mdadm or LVM: in the installer nothing is assembled that is not made there.
 network_modules=(bonding 8021q)
+checksum_modules=(crc32c_generic) # of ext4, which names it by a cipher and not as a module; the kernel of clouds has it built in
 layout_modules=(raid0 raid1 raid10 dm-mod dm-raid dm-mirror ext4 xfs vfat nls_cp437 nls_ascii)
 
 # pack_initrd PARTS KERNEL_VERSION FILE MODULE...: MODULE is the name of a module or a folder below kernel/.
@@ -31,7 +32,7 @@ pack_initrd() {
   for group in root tty dialout kmem input video audio render sgx lp disk cdrom tape kvm; do
     echo "$group:x:$id:" && id=$((id + 1))
   done >"$tree/etc/group"
-  copy_modules "$parts" "$version" "$tree" "$@" "${network_modules[@]}" "${layout_modules[@]}"
+  copy_modules "$parts" "$version" "$tree" "$@" "${network_modules[@]}" "${checksum_modules[@]}" "${layout_modules[@]}"
   find "$tree" -exec touch -h -d "@${SOURCE_DATE_EPOCH:-0}" {} +
   pack_cpio "$parts" "$tree" | zstd -q -15 -T0 >"$file"
 }
