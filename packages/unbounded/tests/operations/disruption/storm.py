@@ -358,8 +358,9 @@ class DrainStorm:
         leaders.calm.set()
         self.api.guarded.clear()
         self.cluster.down.clear()
-        with contextlib.suppress(ApiError):
-            await self.api.patch(MACHINE_DISRUPTION_BUDGETS, "first", {"spec": {"maxUnavailable": 1}})
+        for name in ("first", "second"):  # 50% of one Machine is none
+            with contextlib.suppress(ApiError):
+                await self.api.patch(MACHINE_DISRUPTION_BUDGETS, name, {"spec": {"maxUnavailable": 1}})
         for name in machines:
             await self.api.patch(MACHINES, name, {"spec": {"maintenance": {"enabled": False}}})
             await self.api.patch(NODES, name, {"metadata": {"annotations": {"hold.unbounded-cloud.io/app": None}}})

@@ -249,7 +249,7 @@ def _drained(view: DisruptionView) -> _Found:
             f"{view.node_name} is usable again; next drain at {until}"
         )
         silences = view.disruption.silences + 1
-        status = msgspec.structs.replace(view.disruption, silences=silences, until=until)
+        status = msgspec.structs.replace(view.disruption, silences=silences, until=until, boot_id=None)
         return _Found(Fact.LATE, text, reasons.EXECUTOR_SILENT, status=status)
     return _Found(Fact.NOT_CLAIMED, view.disruption.message or "", requeue_s=left_s if left_s > 0 else BUSY_POLL_S)
 
@@ -362,7 +362,8 @@ def _late(view: DisruptionView, text: str) -> _Found:
     name, limit = view.node_name, f"within {view.rules.timeout_s} s (drain.timeoutSeconds)"
     if view.rules.proceeds:
         return _Found(Fact.LATE_PROCEED, f"Node {name} was not drained {limit}, and drain.onTimeout is Proceed: {text}")
-    return _Found(Fact.LATE, f"Node {name} was not drained {limit}: {text}", reasons.DRAIN_TIMED_OUT)
+    status = msgspec.structs.replace(view.disruption, boot_id=None)  # the holder has rebooted nothing
+    return _Found(Fact.LATE, f"Node {name} was not drained {limit}: {text}", reasons.DRAIN_TIMED_OUT, status=status)
 
 
 def _is_lost(view: DisruptionView) -> bool:
