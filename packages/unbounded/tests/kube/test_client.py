@@ -175,6 +175,14 @@ async def test_a_refused_connection_is_unreachable() -> None:
             await api.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace="n")
 
 
+async def test_a_write_that_ends_while_connecting_was_not_sent() -> None:
+    async with await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]  # accepts, and says nothing in the TLS handshake
+        async with HttpApi(ClientConfig(f"https://127.0.0.1:{port}"), call_s=0.3) as api:
+            with pytest.raises(ServerUnreachable, match="no answer in time"):
+                await api.patch(CONFIG_MAPS, "a", {}, namespace="n")
+
+
 @pytest.mark.parametrize("how", ["drop", "truncate", "stall", "nonsense"])
 async def test_write_with_lost_answer_is_uncertain_and_read_is_not(how: str) -> None:
     async def handler(exchange: Exchange) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
+from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -29,6 +30,10 @@ async def send(pool: HttpPool, address: HttpAddress, method: str = "GET", body: 
 
 async def answer(exchange: Exchange) -> None:
     await exchange.answer(200, f"{exchange.method} {exchange.target}".encode() + exchange.body)
+
+
+async def _next(parts: AsyncIterator[bytes]) -> bytes:
+    return await anext(parts)
 
 
 async def close_after_answer(exchange: Exchange) -> None:
@@ -125,6 +130,95 @@ async def test_a_connection_with_an_unread_answer_is_closed(how: str) -> None:
             await left.wait()
 
 
+@pytest.mark.parametrize("rest", [b"zz\r\nno chunk\r\n", b"4\r\ntoo long\r\n"])
+async def test_a_body_that_stops_being_http_ends_with_an_error(rest: bytes) -> None:
+    begun = asyncio.Event()
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.begin_stream()
+        await exchange.chunk(b"part")
+        await begun.wait()
+        exchange.writer.write(rest)
+        await exchange.left()
+
+    async with scripted_server(handler) as server, HttpPool() as pool, asyncio.timeout(10):
+        response = await pool.request(address_of(server), "GET", "/", [], silence_s=60)
+        parts = response.parts()
+        assert await anext(parts) == b"part"
+        begun.set()
+        with pytest.raises(aiohttp.ClientPayloadError, match="not HTTP"):
+            await response.read()
+        response.close()
+
+
+async def test_an_end_of_the_pool_ends_the_reading_of_a_body() -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.begin_stream()
+        await exchange.chunk(b"part")
+        await exchange.left()
+
+    async with scripted_server(handler) as server, HttpPool() as pool, asyncio.timeout(10):
+        response = await pool.request(address_of(server), "GET", "/", [])
+        parts = response.parts()
+        await anext(parts)
+        reader = asyncio.create_task(_next(parts))
+        await asyncio.sleep(0)  # it waits for the next part
+        await pool.close()
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await reader
+
+
+async def test_an_end_of_the_pool_is_no_reason_to_repeat_a_request() -> None:
+    waiting = asyncio.Event()
+
+    async def handler(exchange: Exchange) -> None:
+        if len(server.exchanges) == 1:
+            await answer(exchange)
+        else:
+            waiting.set()
+            await exchange.left()
+
+    async with scripted_server(handler) as server, HttpPool() as pool, asyncio.timeout(10):
+        await send(pool, address_of(server))
+        request = asyncio.create_task(send(pool, address_of(server)))
+        await waiting.wait()
+        await pool.close()
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await request
+    assert (len(server.exchanges), server.connections) == (2, 1)
+
+
+async def test_a_connection_whose_request_was_not_read_is_not_kept() -> None:
+    leave, count = asyncio.Event(), 0
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal count
+        count += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 X\r\nContent-Length: 2\r\n\r\nno")
+        await leave.wait()
+        writer.close()
+
+    async with await asyncio.start_server(handler, "127.0.0.1", 0) as server, HttpPool() as pool, asyncio.timeout(10):
+        address = HttpAddress("127.0.0.1", server.sockets[0].getsockname()[1])
+        assert await send(pool, address, "POST", bytes(20_000_000)) == b"no"
+        assert await send(pool, address) == b"no"
+        leave.set()
+    assert count == 2
+
+
+async def test_a_request_that_ends_without_a_connection_was_not_sent() -> None:
+    sent: list[None] = []
+    silent = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+    tls = ssl.create_default_context()
+    async with silent as server, HttpPool() as pool:
+        address = HttpAddress("127.0.0.1", server.sockets[0].getsockname()[1], tls)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await pool.request(address, "POST", "/", [], on_send=lambda: sent.append(None))
+    assert not sent
+
+
 async def test_an_answer_may_follow_a_hint_and_end_with_the_connection() -> None:
     async def handler(exchange: Exchange) -> None:
         exchange.writer.write(b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\nto the end")
@@ -182,3 +276,20 @@ async def test_nothing_is_sent_to_another_certificate_than_the_pinned_one() -> N
             await send(pool, HttpAddress("127.0.0.1", port, unverified, pin=bytes(32)))
     assert raised.value.got == hashlib.sha256(der).digest()
     assert received in ([], [b""])
+
+
+async def test_a_name_with_a_dot_at_its_end_is_the_one_in_the_certificate() -> None:
+    async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        await reader.read()
+        writer.close()
+
+    authority = trustme.CA()
+    served, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert("api.example").configure_cert(served)
+    authority.configure_trust(client)
+    async with await asyncio.start_server(connection, "127.0.0.1", 0, ssl=served) as server, HttpPool() as pool:
+        port = server.sockets[0].getsockname()[1]
+        assert await send(pool, HttpAddress("127.0.0.1", port, client, "api.example.")) == b"ok"
+    assert HttpAddress("api.example.", 443, client).authority == "api.example"

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from aiohttp import web
+from aiohttp import Fingerprint, web
 
 from tests.metalman.fake_bmc import RESET, SYSTEM, FakeBmc, error, hang_up, says, slow
 from tests.support.waiting import eventually
 from unbounded.api.failures import Rejected, Transient, Uncertain
 from unbounded.metalman.redfish.circuit_breaker import SILENCES
+from unbounded.metalman.redfish.endpoint import endpoint_of
+from unbounded.metalman.redfish.http import BmcConnections, Http
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.redfish.ports import (
     BmcAnswerLost,
@@ -64,6 +66,16 @@ async def test_a_stalled_action_is_uncertain_and_a_stalled_reading_is_not(bmc: F
     bmc.once("GET", SYSTEM, slow(4, bmc.normal))
     with pytest.raises(BmcUnreachable, match="no answer in time"):
         await handle.system()
+
+
+async def test_a_change_that_ends_while_connecting_was_not_sent() -> None:
+    async with await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]  # accepts, and says nothing in the TLS handshake
+        endpoint = endpoint_of(f"https://127.0.0.1:{port}")
+        async with BmcConnections() as connections:
+            http = Http(connections, endpoint, Fingerprint(bytes(32)), BmcLimits())
+            with pytest.raises(BmcUnreachable, match="no answer in time"):
+                await http.send("POST", RESET, within_s=0.3, body={"ResetType": "On"}, changes=True)
 
 
 async def test_truncated_json_is_transient_when_reading(bmc: FakeBmc, pool: BmcPool) -> None:

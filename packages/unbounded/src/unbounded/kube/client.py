@@ -67,6 +67,9 @@ class _Request(Generic[T]):
     content_type: str = "application/json"
     sent: bool = False  # whether the server may have seen it
 
+    def note_sent(self) -> None:
+        self.sent = True
+
     @property
     def writing(self) -> bool:
         return self.method != "GET"
@@ -319,7 +322,6 @@ class HttpApi:
         try:
             login = await self.config.credentials.login()
             address = self._address(login.certificate)
-            request.sent = True
             response = await self._pool.request(
                 address,
                 request.method,
@@ -327,11 +329,8 @@ class HttpApi:
                 [*self._headers, *login.headers(), *_content_type(request)],
                 request.body,
                 silence_s=silence_s,
+                on_send=request.note_sent,
             )
-        except NotConnected:
-            request.sent = False
-            raise
-        else:
             code = response.status
             self._note_date(response.headers.get("Date", ""))
             return response, login

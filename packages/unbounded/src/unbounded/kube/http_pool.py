@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -59,7 +59,7 @@ class HttpAddress:
     @property
     def authority(self) -> str:
         """The Host header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = f"[{self.host}]" if ":" in self.host else self.host.rstrip(".")
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
 
@@ -68,6 +68,24 @@ def split_server(url: str) -> tuple[str, int, str]:
     """Return host, port and path of a server's URL; the path without a slash at its end."""
     parts = urlsplit(url)
     return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80), parts.path.rstrip("/")
+
+
+class _Connection(ResponseHandler):
+    """aiohttp's protocol; its own leaves the reader of a body waiting if the framing breaks, or in an abort."""
+
+    def set_exception(self, exc: BaseException, exc_cause: BaseException | None = None) -> None:
+        super().set_exception(exc, exc_cause or exc)
+        is_known = isinstance(exc, aiohttp.ClientError)
+        self._end_body(exc if is_known else aiohttp.ClientPayloadError("the rest of the answer is not HTTP"))
+
+    def abort(self) -> None:
+        self._end_body(aiohttp.ClientConnectionError("the connection was closed"))
+        super().abort()
+
+    def _end_body(self, error: BaseException) -> None:
+        body = self._payload
+        if body is not None and not body.is_eof() and body.exception() is None:
+            body.set_exception(error)
 
 
 class HttpResponse:
@@ -84,7 +102,7 @@ class HttpResponse:
         status: int,
         headers: Mapping[str, str],
         body: StreamReader,
-        connection: ResponseHandler,
+        connection: _Connection,
         pool: HttpPool,
     ) -> None:
         self.status = status
@@ -119,8 +137,8 @@ class HttpPool:
 
     def __init__(self, *, keepalive_s: float = KEEPALIVE_S) -> None:
         self._keepalive_s = keepalive_s
-        self._kept: dict[HttpAddress, list[tuple[float, ResponseHandler]]] = {}
-        self._open: dict[ResponseHandler, HttpAddress] = {}
+        self._kept: dict[HttpAddress, list[tuple[float, _Connection]]] = {}
+        self._open: dict[_Connection, HttpAddress] = {}
         self._cleanup: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
@@ -149,6 +167,7 @@ class HttpPool:
         *,
         silence_s: float | None = None,
         connect_s: float = CONNECT_S,
+        on_send: Callable[[], None] | None = None,
     ) -> HttpResponse:
         """Send a request, and return the head of the answer; the caller limits the time.
 
@@ -157,6 +176,7 @@ class HttpPool:
         Args:
             target: path and query, encoded.
             silence_s: limit between two parts of the answer; aiohttp.SocketTimeoutError after it.
+            on_send: called before the first byte leaves. Without a call, nothing was sent, however the request ended.
 
         Raises:
             NotConnected, aiohttp.ServerFingerprintMismatch: nothing was sent.
@@ -170,20 +190,25 @@ class HttpPool:
             if connection is None:
                 connection = await self._connect(address, connect_s)
             try:
-                return await self._exchange(connection, head, silence_s)
+                return await self._exchange(connection, head, silence_s, on_send)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                is_open = connection in self._open  # or the pool was closed
                 self.drop(connection)
-                if is_new or method not in IDEMPOTENT:
+                if is_new or not is_open or method not in IDEMPOTENT:
                     raise
             except BaseException:
                 self.drop(connection)
                 raise
 
-    async def _exchange(self, connection: ResponseHandler, request: bytes, silence_s: float | None) -> HttpResponse:
+    async def _exchange(
+        self, connection: _Connection, request: bytes, silence_s: float | None, on_send: Callable[[], None] | None
+    ) -> HttpResponse:
         connection.set_response_params(read_until_eof=True, read_timeout=silence_s, read_bufsize=READ_BYTES)
         transport = connection.transport
         if transport is None:
             raise aiohttp.ServerDisconnectedError
+        if on_send is not None:
+            on_send()
         transport.write(request)
         if silence_s is not None:
             connection.start_timeout()
@@ -195,7 +220,7 @@ class HttpPool:
             raise aiohttp.ClientPayloadError(f"the answer is not HTTP: {error.message}") from error
         return HttpResponse(message.code, message.headers, body, connection, self)
 
-    async def _connect(self, address: HttpAddress, connect_s: float) -> ResponseHandler:
+    async def _connect(self, address: HttpAddress, connect_s: float) -> _Connection:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(connect_s):
@@ -204,10 +229,10 @@ class HttpPool:
                 )
                 sock = await start_connection(found, happy_eyeballs_delay=NEXT_ADDRESS_S, interleave=1)
                 _, connection = await loop.create_connection(
-                    partial(ResponseHandler, loop),
+                    partial(_Connection, loop),
                     sock=sock,
                     ssl=address.tls,
-                    server_hostname=(address.server_name or address.host) if address.tls else None,
+                    server_hostname=(address.server_name or address.host).rstrip(".") if address.tls else None,
                 )
         except (OSError, UnicodeError) as error:  # TimeoutError and SSLError are OSErrors
             raise NotConnected(address, error) from error
@@ -219,7 +244,7 @@ class HttpPool:
             raise
         return connection
 
-    def _take_kept(self, address: HttpAddress) -> ResponseHandler | None:
+    def _take_kept(self, address: HttpAddress) -> _Connection | None:
         """Return the connection that was used last, if it is still good."""
         kept = self._kept.get(address, [])
         oldest = asyncio.get_running_loop().time() - self._keepalive_s
@@ -230,10 +255,15 @@ class HttpPool:
             self.drop(connection)
         return None
 
-    def keep(self, connection: ResponseHandler) -> None:
-        """Keep a connection for the next request to its server, if its last answer was read to the end."""
+    def keep(self, connection: _Connection) -> None:
+        """Keep a connection for the next request to its server, if its last answer was read to the end.
+
+        A server may answer before it has read the request, and read the rest of it never.
+        """
         address = self._open.get(connection)
-        if address is None or connection.should_close or not connection.is_connected():
+        transport = connection.transport
+        is_idle = transport is not None and not transport.is_closing() and not transport.get_write_buffer_size()
+        if address is None or connection.should_close or not is_idle:
             self.drop(connection)
             return
         loop = asyncio.get_running_loop()
@@ -241,7 +271,7 @@ class HttpPool:
         if self._cleanup is None:
             self._cleanup = loop.call_later(self._keepalive_s, self._drop_unused)
 
-    def drop(self, connection: ResponseHandler) -> None:
+    def drop(self, connection: _Connection) -> None:
         """Close a connection."""
         self._open.pop(connection, None)
         connection.abort()

@@ -165,7 +165,7 @@ class Http:
         *,
         changes: bool,
     ) -> BmcResponse:
-        status, got = 0, b""
+        status, got, sent = 0, b"", asyncio.Event()
         answered: Mapping[str, str] = {}
         target = self.endpoint.target(reference)
         try:
@@ -177,6 +177,7 @@ class Http:
                     [*HEADERS.items(), *headers.items()],
                     data,
                     connect_s=self._limits.connect_s,
+                    on_send=sent.set,
                 )
                 status, answered = response.status, response.headers
                 try:
@@ -186,7 +187,7 @@ class Http:
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError and SSLError are OSErrors
             if 200 <= status < 300 and changes:  # accepted; only the body is missing
                 return BmcResponse(status, answered, b"")
-            raise self._failure(error, changes=changes) from error
+            raise self._failure(error, changes=changes and sent.is_set()) from error
         return BmcResponse(status, answered, got)
 
     @asynccontextmanager
