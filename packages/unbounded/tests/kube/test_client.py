@@ -183,6 +183,21 @@ async def test_a_write_that_ends_while_connecting_was_not_sent() -> None:
                 await api.patch(CONFIG_MAPS, "a", {}, namespace="n")
 
 
+@pytest.mark.parametrize(
+    ("name", "namespace"), [("", "n"), ("..", "n"), ("a/status", "n"), ("a%2fb", "n"), ("a", "..")]
+)
+async def test_a_name_that_leads_elsewhere_is_not_sent(name: str, namespace: str) -> None:
+    async with talking(lambda exchange: exchange.answer(200, {})) as (api, server):
+        for call in (
+            api.get(CONFIG_MAPS, name, namespace=namespace),
+            api.patch(CONFIG_MAPS, name, {}, namespace=namespace),
+            api.delete(CONFIG_MAPS, name, namespace=namespace),
+        ):
+            with pytest.raises(NotFound, match=r"configmaps: metadata\.name(space)? is"):
+                await call
+    assert not server.exchanges
+
+
 @pytest.mark.parametrize("how", ["drop", "truncate", "stall", "nonsense"])
 async def test_write_with_lost_answer_is_uncertain_and_read_is_not(how: str) -> None:
     async def handler(exchange: Exchange) -> None:

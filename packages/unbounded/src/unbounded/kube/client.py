@@ -23,6 +23,7 @@ from unbounded.kube import wire
 from unbounded.kube.api import (
     ApiError,
     InvalidObject,
+    NotFound,
     ObjectList,
     ReadFailed,
     ResponseLost,
@@ -127,7 +128,7 @@ class HttpApi:
     # ---- the port
 
     async def get(self, kind: Kind[T], name: str, *, namespace: str = "") -> T:
-        request = _Request("get", kind, "GET", kind.path(name, namespace=namespace))
+        request = _Request("get", kind, "GET", _object_path(kind, name, namespace))
         return wire.decode(kind, await self._call(request))
 
     async def list(self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "") -> ObjectList[T]:
@@ -195,7 +196,7 @@ class HttpApi:
         dry_run: bool = False,
     ) -> T:
         """As the port has it, and `manager` and `dry_run` as `create` has them."""
-        path = kind.path(name, namespace=namespace, subresource=subresource)
+        path = _object_path(kind, name, namespace, subresource)
         query = _options(manager, dry_run=dry_run)
         request = _Request("patch", kind, "PATCH", path, query, _encode(patch), MERGE_PATCH)
         return _written(request, await self._call(request))
@@ -214,7 +215,7 @@ class HttpApi:
         """
         meta = body["metadata"]
         full = {**body, "apiVersion": kind.api_version, "kind": kind.kind}
-        path = kind.path(meta["name"], namespace=str(meta.get("namespace") or ""))
+        path = _object_path(kind, meta["name"], str(meta.get("namespace") or ""))
         query = _options(manager, dry_run=dry_run) | ({"force": "true"} if force else {})
         request = _Request("apply", kind, "PATCH", path, query, _encode(full), APPLY_PATCH)
         return _written(request, await self._call(request))
@@ -229,12 +230,12 @@ class HttpApi:
             "propagationPolicy": "Background",
             "preconditions": {name: value for name, value in given.items() if value},
         }
-        path = kind.path(name, namespace=namespace)
+        path = _object_path(kind, name, namespace)
         await self._call(_Request("delete", kind, "DELETE", path, body=_encode(options)))
 
     async def token(self, account: str, *, namespace: str) -> IssuedToken:
         """A token of a service account (TokenRequest), good for this API and for as long as the server likes."""
-        path = SERVICE_ACCOUNTS.path(account, namespace=namespace, subresource="token")
+        path = _object_path(SERVICE_ACCOUNTS, account, namespace, "token")
         request = _Request("create", TOKEN_REQUESTS, "POST", path, body=_encode(_TOKEN_REQUEST))
         status = _written(request, await self._call(request)).status
         return IssuedToken(status.token, status.expiration_timestamp)
@@ -354,6 +355,20 @@ class HttpApi:
             context = self.config.ssl_context(certificate)
             self._addresses[key] = HttpAddress(host, port, context, self.config.tls_server_name)
         return self._addresses[key]
+
+
+def _object_path(kind: Kind[Any], name: str, namespace: str, subresource: str = "") -> str:
+    """Return the path of one object.
+
+    Raises:
+        NotFound: no object can have the name; it would lead to another resource, or to the whole collection if empty.
+    """
+    if not name:
+        raise NotFound(f"{kind.plural}: metadata.name is empty")
+    for what, text in (("name", name), ("namespace", namespace)):
+        if text in (".", "..") or "/" in text or "%" in text:
+            raise NotFound(f"{kind.plural}: metadata.{what} is {text!r}: expected none of '.', '..', '/' and '%'")
+    return kind.path(name, namespace=namespace, subresource=subresource)
 
 
 def _target(server: str, request: _Request[Any]) -> str:
