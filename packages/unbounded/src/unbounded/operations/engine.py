@@ -383,8 +383,8 @@ class Engine:
         if observation is None:
             return self._calls.remaining_s(state, waits_s)
         procedure, refused = self._procedure(context.operation)  # the reading may show when to read again
-        if refused is None:
-            context = replace(context, procedure=procedure)
+        if refused is None and procedure.polls_s != context.procedure.polls_s:  # limits hold as the stage began
+            context = replace(context, procedure=replace(context.procedure, polls_s=procedure.polls_s))
         state.update_progress(observation, self._loop_time())
         run = state.with_observation(run, observation, self._status.now)
         context = replace(context, run=run)
