@@ -553,4 +553,4 @@ async def test_definitions_of_this_project_are_valid_by_the_same_rules(client: C
             headers={"Content-Type": "application/yaml"},
         )
         assert (answer.status, answer.warnings) == (201, []), answer.text
-    assert len(OURS) == 6
+    assert len(OURS) == 7

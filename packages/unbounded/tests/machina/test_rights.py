@@ -140,11 +140,14 @@ MACHINE_REFUSED: Final[list[tuple[dict[str, Any], str]]] = [
     ({"metadata": {"labels": {"a": "b"}}}, "machina may change neither labels nor owners of a Machine"),
 ]
 NODE_REFUSED: Final[list[tuple[dict[str, Any], str]]] = [
-    ({"spec": {"unschedulable": True}}, "machina may write only taints in the spec of a Node"),
-    ({"spec": {"providerID": "x://y"}}, "machina may write only taints in the spec of a Node"),
+    (
+        {"spec": {"unschedulable": True}},
+        "machina may cordon a Node only with the annotation unbounded-cloud.io/cordoned-by",
+    ),
+    ({"spec": {"providerID": "x://y"}}, "machina may write only taints and unschedulable in the spec of a Node"),
     (
         {"metadata": {"annotations": {"other": "x"}}},
-        "machina may write only the annotation unbounded-cloud.io/applied of a Node",
+        "machina may write only the annotations unbounded-cloud.io/applied and unbounded-cloud.io/cordoned-by",
     ),
     (
         {"metadata": {"labels": {"unbounded-cloud.io/machine": "other"}}},
@@ -194,6 +197,5 @@ async def test_a_host_writes_no_note_in_machinas_name(admin: HttpApi) -> None:
             answer = await client.ask("PATCH", f"/api/v1/nodes/{path}", body, headers=headers)
             told.append((answer.status, answer.text))
     assert [status for status, _ in told] == [403, 403, 403, 200], told
-    assert all(
-        "only machina may change the annotation unbounded-cloud.io/applied of a Node" in text for _, text in told[:3]
-    )
+    words = "only machina may change the annotations unbounded-cloud.io/applied and unbounded-cloud.io/cordoned-by"
+    assert all(words in text for _, text in told[:3])
