@@ -34,7 +34,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.api.profile import MAX_DEVICES, MachineProfileSpec
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
-from unbounded.metalman.http.ports import HardwareReport
+from unbounded.metalman.http.boot_service import HardwareReport
 from unbounded.metalman.layout.compiler import LayoutRequest, compile_layout
 from unbounded.metalman.layout.model import DiskLayout
 from unbounded.metalman.netboot.boot_requests import prefix_key

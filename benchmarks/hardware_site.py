@@ -18,13 +18,13 @@ from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.process_tuning import raise_gc_threshold
 from unbounded.metalman.dhcp.model import Loader, address_octets
-from unbounded.metalman.http.ports import ReportAnswer
+from unbounded.metalman.http.boot_service import ReportAnswer
 from unbounded.metalman.http.server import HttpServer, HttpServerSettings
 from unbounded.metalman.media.tickets import TicketKey
 from unbounded.metalman.netboot.boot_requests import prefix_key
 from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import BootImages, FactUnknown, NetbootImage
-from unbounded.metalman.netboot.site import NetbootSite
+from unbounded.metalman.netboot.request_handler import NetbootRequestHandler
 from unbounded.metalman.templates import TemplateContext
 from unbounded.operations.caches import INDEX_MACHINE, by_machine
 
@@ -60,7 +60,7 @@ async def main(kubeconfig: Path, folder: Path) -> None:
     async with HttpApi(from_kubeconfig(kubeconfig)) as api, asyncio.TaskGroup() as tasks:
         machines = Cache(api, MACHINES)
         operations = Cache(api, MACHINE_OPERATIONS, indexes={INDEX_MACHINE: by_machine})
-        site = NetbootSite(
+        site = NetbootRequestHandler(
             NetbootDependencies(
                 api=api,
                 machines=machines,

@@ -28,7 +28,7 @@ from unbounded.metalman.dhcp.model import (
     address_octets,
 )
 from unbounded.metalman.http import server as http_server
-from unbounded.metalman.http.ports import (
+from unbounded.metalman.http.boot_service import (
     CloudInitEvent,
     FileRejected,
     HardwareReport,

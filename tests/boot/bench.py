@@ -10,8 +10,8 @@ from typing import Final
 
 from tests.support.qemu import Hardware, QemuMachine, Segment
 from tests.support.qemu.router import router
+from unbounded.metalman.redfish.bmc_interface import BmcAccount, BootEnabled, BootOverride, BootTarget, ResetType
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
-from unbounded.metalman.redfish.ports import BmcAccount, BootEnabled, BootOverride, BootTarget, ResetType
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostPower
 

@@ -11,7 +11,7 @@ from tests.boot.served import ADDRESS, served, url
 from tests.support.qemu import Firmware, Hardware, Segment
 from tests.support.qemu.payload import boot_files, command_line
 from unbounded.metalman.dhcp.model import Loader
-from unbounded.metalman.redfish.ports import BmcPowerState, BootTarget, ResetType
+from unbounded.metalman.redfish.bmc_interface import BmcPowerState, BootTarget, ResetType
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.timeout(900)]
 

@@ -18,7 +18,7 @@ from tests.support.qemu.tools import built, needed
 from unbounded.metalman.media.image import FilePart, MediaContent, MediaImage, media_image
 from unbounded.metalman.media.server import MediaServerSettings, VirtualMediaServer
 from unbounded.metalman.media.tickets import MediaTicket, PresentedTicket, TicketKey
-from unbounded.metalman.redfish.ports import BootTarget
+from unbounded.metalman.redfish.bmc_interface import BootTarget
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.root, pytest.mark.timeout(3000)]
 

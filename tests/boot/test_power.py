@@ -8,7 +8,7 @@ import pytest
 
 from tests.boot.bench import MAC, bench
 from tests.support.qemu import Firmware, Hardware, Segment
-from unbounded.metalman.redfish.ports import BmcPowerState, ResetType
+from unbounded.metalman.redfish.bmc_interface import BmcPowerState, ResetType
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]
 

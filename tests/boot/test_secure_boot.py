@@ -19,7 +19,7 @@ from tests.images.support import TOP
 from tests.support.qemu import Firmware, Hardware, Segment
 from tests.support.qemu.tools import built
 from unbounded.metalman.dhcp.model import Loader
-from unbounded.metalman.redfish.ports import BootTarget
+from unbounded.metalman.redfish.bmc_interface import BootTarget
 
 pytestmark = [pytest.mark.soak, pytest.mark.root, pytest.mark.timeout(3600)]
 

@@ -25,7 +25,7 @@ from tests.images.loops import PART_MIB, loop_devices
 from tests.images.support import INSTALLER, Host, busybox, needed
 from tests.metalman.support import netboot_site as sites
 from tests.metalman.support.netboot_objects import lease, machine_body
-from unbounded.metalman.http.ports import BootService, HardwareReport, ProgressReport, ReportAnswer
+from unbounded.metalman.http.boot_service import BootService, HardwareReport, ProgressReport, ReportAnswer
 from unbounded.metalman.http.server import HttpServer, HttpServerSettings
 from unbounded.metalman.http.statements import StatementKeySource, no_statements
 from unbounded.metalman.netboot.model import BootImages, NetbootImage

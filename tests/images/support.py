@@ -27,7 +27,7 @@ from unbounded.api.operation import MachineOperation, MachineOperationSpec, Oper
 from unbounded.metalman import disk_choice, erase_choice
 from unbounded.metalman.disk_choice import AwaitedDisk, ChosenDisk, DiskRefused, DiskSelection
 from unbounded.metalman.erase_choice import ErasurePlan
-from unbounded.metalman.http.ports import HardwareReport, RescueReport
+from unbounded.metalman.http.boot_service import HardwareReport, RescueReport
 from unbounded.metalman.http.requests import erasure_report, hardware_report, rescue_report
 from unbounded.metalman.netboot.rescue_reports import rescue_answer
 

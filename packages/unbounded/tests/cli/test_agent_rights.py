@@ -34,7 +34,7 @@ from unbounded.api.conditions import CONDITIONS
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.cli.manifests import manifests
-from unbounded.operations import lock
+from unbounded.operations import machine_lock
 from unbounded.operations.ownership import ExecutorKind, executor_of
 from unbounded.operations.record import Run, running_patch, terminal_patch
 from unbounded_apiserver.server import ApiServer
@@ -70,7 +70,7 @@ async def test_an_agent_carries_its_operation_out_as_executors_do(served: tuple[
         operation = msgspec.convert(await admin.get(f"{OPERATIONS}/mine"), MachineOperation)
         finalizers = {"metadata": {"finalizers": ["unbounded-cloud.io/operation"]}}
         await agent.merge(f"{OPERATIONS}/mine", finalizers)
-        take = lock.take_change(machine, operation, "unbounded-agent/m1", (), now=NOW)
+        take = machine_lock.take_change(machine, operation, "unbounded-agent/m1", (), now=NOW)
         machine = await agent.merge(f"{MACHINES}/m1/status", on_top_of(machine, take))
         run = Run(
             machine="m1",
@@ -90,7 +90,7 @@ async def test_an_agent_carries_its_operation_out_as_executors_do(served: tuple[
         end = terminal_patch(run, OperationPhase.COMPLETE, "Completed", "done", now=NOW, conditions=[])
         done = await agent.merge(f"{OPERATIONS}/mine/status", {"status": end})
         machine = await admin.get(f"{MACHINES}/m1")
-        release = lock.release_change(machine, msgspec.convert(done, MachineOperation), None, now=NOW)
+        release = machine_lock.release_change(machine, msgspec.convert(done, MachineOperation), None, now=NOW)
         machine = await agent.merge(f"{MACHINES}/m1/status", on_top_of(machine, release))
         assert [one["name"] for one in machine["status"]["recentOperations"]] == ["old", "mine"]
         assert "activeOperation" not in machine["status"]

@@ -21,8 +21,8 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.events import EventRecorder
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.metalman import controller
-from unbounded.metalman.access import PinController
-from unbounded.metalman.counters import CounterController
+from unbounded.metalman.bmc_access import PinController
+from unbounded.metalman.counter_controller import CounterController
 from unbounded.metalman.settings import MetalmanSettings
 from unbounded.operations.caches import Caches
 from unbounded.operations.metrics import OperationMetrics

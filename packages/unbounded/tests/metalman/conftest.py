@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.metalman.fake_bmc import FakeBmc
+from unbounded.metalman.redfish.bmc_interface import BmcLimits
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import BmcLimits
 
 # Short enough that a test of a limit takes a moment, long enough for a loaded machine.
 SHORT = BmcLimits(

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from unbounded.metalman.redfish.bmc_interface import BmcAccount
 from unbounded.metalman.redfish.endpoint import fingerprint_of
-from unbounded.metalman.redfish.ports import BmcAccount
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ROOT = "/redfish/v1"

@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.metalman.support.fixed_boots import MODIFIED, PREFIX
 from unbounded.api.hardware import DiskFacts, HardwareFacts
+from unbounded.metalman.http.boot_service import HardwareReport
 from unbounded.metalman.http.file_sender import FairQueue, MinimumRate, RateCheck
-from unbounded.metalman.http.ports import HardwareReport
 from unbounded.metalman.http.requests import (
     HttpRoute,
     HttpTarget,

@@ -24,8 +24,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.metalman.support.fixed_boots import CFG, MODIFIED, PREFIX, FixedBoots, etag_of
 from tests.support.waiting import eventually
 from unbounded.api.hardware import HardwareFacts
+from unbounded.metalman.http.boot_service import CloudInitEvent, HardwareReport, ProgressReport, ReportAnswer
 from unbounded.metalman.http.file_sender import MinimumRate
-from unbounded.metalman.http.ports import CloudInitEvent, HardwareReport, ProgressReport, ReportAnswer
 from unbounded.metalman.http.server import LARGEST_BYTES, LARGEST_HARDWARE_BYTES, HttpServer, HttpServerSettings
 
 LOOPBACK = HttpServerSettings("127.0.0.1", 0, least=MinimumRate(64 << 10, 0.6), idle_s=1.0, body_s=1.0)

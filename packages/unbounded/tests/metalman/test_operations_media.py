@@ -20,8 +20,8 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.cache import Cache
 from unbounded.metalman.boot_media import BootMedia
 from unbounded.metalman.media.tickets import MediaUrls, TicketKey, machine_of
+from unbounded.metalman.redfish.bmc_interface import BmcAccount
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import BmcAccount
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.power import HostBootOverride, HostPower, OverrideEnabled

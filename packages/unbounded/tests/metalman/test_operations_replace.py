@@ -16,7 +16,7 @@ from unbounded.api.conditions import ConditionType
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import ANNOTATION_REQUESTED_BY
 from unbounded.api.operation import MACHINE_OPERATIONS
-from unbounded.metalman.redfish.ports import BmcLimits
+from unbounded.metalman.redfish.bmc_interface import BmcLimits
 from unbounded.metalman.replace import SEEN_CLOUD_INIT, SEEN_LOADER, SEEN_NODE, SEEN_WRITTEN
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc

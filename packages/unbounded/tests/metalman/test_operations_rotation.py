@@ -16,7 +16,7 @@ from unbounded.api.core import SECRETS
 from unbounded.api.machine import MACHINES
 from unbounded.api.names import NAMESPACE
 from unbounded.api.operation import MachineOperation
-from unbounded.metalman.access import redfish_of
+from unbounded.metalman.bmc_access import redfish_of
 from unbounded.metalman.password_rotation import SEEN_DISCARDED, SEEN_KEPT, SEEN_LOGIN, SEEN_STORED, SEEN_USED
 from unbounded_lab import machines as lab_machines
 from unbounded_lab.bmc.dials import BmcDials

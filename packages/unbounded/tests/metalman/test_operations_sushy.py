@@ -21,8 +21,8 @@ from unbounded.api.names import LABEL_SITE, NAMESPACE
 from unbounded.kube.clock import utc_now
 from unbounded.metalman.media.server import MediaServerSettings, VirtualMediaServer
 from unbounded.metalman.media.tickets import MediaUrls, TicketKey
+from unbounded.metalman.redfish.bmc_interface import BmcAccount
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import BmcAccount
 from unbounded_lab.machines import SITE
 
 pytestmark = pytest.mark.slow

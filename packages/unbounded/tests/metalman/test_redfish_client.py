@@ -11,8 +11,7 @@ from aiohttp import web
 
 from tests.metalman.fake_bmc import PASSWORD, RESET, ROOT, SYSTEM, FakeBmc, Handler, error, hang_up, says, slow
 from unbounded.api.failures import Rejected, Transient, Uncertain
-from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import (
+from unbounded.metalman.redfish.bmc_interface import (
     BmcLimits,
     BmcPowerState,
     BootEnabled,
@@ -22,6 +21,7 @@ from unbounded.metalman.redfish.ports import (
     TaskFailed,
     Unsupported,
 )
+from unbounded.metalman.redfish.pool import BmcPool
 
 TASK = f"{ROOT}/TaskService/TaskMonitors/7"
 

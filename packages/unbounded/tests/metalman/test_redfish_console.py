@@ -16,9 +16,7 @@ import pytest
 from tests.metalman.conftest import SHORT
 from tests.support.ssh.sshd import fingerprint_of, keygen, missing, sshd_program
 from unbounded.api.failures import Failure, Rejected
-from unbounded.metalman.redfish.documents import console_offers
-from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import (
+from unbounded.metalman.redfish.bmc_interface import (
     BmcAccount,
     BmcBusy,
     BmcUnreachable,
@@ -28,6 +26,8 @@ from unbounded.metalman.redfish.ports import (
     Unsupported,
     WebSocketOffer,
 )
+from unbounded.metalman.redfish.documents import console_offers
+from unbounded.metalman.redfish.pool import BmcPool
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc
 

@@ -13,9 +13,9 @@ from multidict import CIMultiDict
 
 from unbounded.api.failures import Failure, Rejected, Uncertain
 from unbounded.metalman.redfish import documents
+from unbounded.metalman.redfish.bmc_interface import MESSAGE_CHARS, BmcPowerState, Garbled, ResetType, clean, error_text
 from unbounded.metalman.redfish.endpoint import BmcEndpoint, endpoint_of
 from unbounded.metalman.redfish.http import BmcResponse
-from unbounded.metalman.redfish.ports import MESSAGE_CHARS, BmcPowerState, Garbled, ResetType, clean, error_text
 from unbounded.metalman.redfish.quirks import RESET_CHOICES, choices
 
 KEYS = st.sampled_from(

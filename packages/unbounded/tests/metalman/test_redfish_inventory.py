@@ -14,6 +14,7 @@ from tests.metalman.fake_bmc import ROOT, SYSTEM, FakeBmc, error, hang_up, says
 from unbounded.api.failures import Transient
 from unbounded.metalman.inspection import bounded
 from unbounded.metalman.redfish import inventory
+from unbounded.metalman.redfish.bmc_interface import BmcAccount, BmcBusy, Garbled, Unsupported
 from unbounded.metalman.redfish.inventory_reader import (
     MAX_FIRMWARE,
     MAX_REQUESTS,
@@ -22,7 +23,6 @@ from unbounded.metalman.redfish.inventory_reader import (
     InventoryReader,
 )
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import BmcAccount, BmcBusy, Garbled, Unsupported
 from unbounded_lab.bmc.local import LabBmc
 
 Documents = Mapping[str, Any]

@@ -13,8 +13,7 @@ import pytest
 
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
-from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
-from unbounded.metalman.redfish.ports import (
+from unbounded.metalman.redfish.bmc_interface import (
     BmcAccount,
     BmcBusy,
     BmcLimits,
@@ -30,6 +29,7 @@ from unbounded.metalman.redfish.ports import (
     TaskFailed,
     Unsupported,
 )
+from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc
 from unbounded_lab.bmc.misbehaviours import MISBEHAVIOURS

@@ -19,8 +19,8 @@ from aiohttp import web
 from tests.metalman.conftest import SHORT
 from tests.support.sushy import PASSWORD, USERNAME, sushy
 from unbounded.api.failures import Uncertain
+from unbounded.metalman.redfish.bmc_interface import BmcAccount, ResetType, Unsupported
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
-from unbounded.metalman.redfish.ports import BmcAccount, ResetType, Unsupported
 from unbounded_lab.bmc.dials import BmcDials
 from unbounded_lab.bmc.local import LabBmc
 

@@ -10,8 +10,8 @@ from aiohttp import web
 
 from tests.metalman.fake_bmc import PASSWORD, RESET, SESSIONS, SYSTEM, FakeBmc, Handler, error, says, slow
 from tests.support.waiting import eventually
+from unbounded.metalman.redfish.bmc_interface import BmcBusy, BmcLimits, BmcPowerState, PasswordRejected, ResetType
 from unbounded.metalman.redfish.pool import CONCURRENT_DELETIONS, BmcPool
-from unbounded.metalman.redfish.ports import BmcBusy, BmcLimits, BmcPowerState, PasswordRejected, ResetType
 
 
 async def test_one_session_serves_all_calls_and_is_deleted_at_the_end(bmc: FakeBmc) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from tests.support.sushy import PASSWORD, USERNAME, Sushy, sushy
 from unbounded.api.failures import Rejected
-from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
-from unbounded.metalman.redfish.ports import (
+from unbounded.metalman.redfish.bmc_interface import (
     BmcAccount,
     BmcPowerState,
     BootEnabled,
@@ -22,6 +21,7 @@ from unbounded.metalman.redfish.ports import (
     PasswordRejected,
     ResetType,
 )
+from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
 
 pytestmark = pytest.mark.slow
 

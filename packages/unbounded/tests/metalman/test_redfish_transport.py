@@ -11,11 +11,7 @@ from aiohttp import Fingerprint, web
 from tests.metalman.fake_bmc import RESET, SYSTEM, FakeBmc, error, hang_up, says, slow
 from tests.support.waiting import eventually
 from unbounded.api.failures import Rejected, Transient, Uncertain
-from unbounded.metalman.redfish.circuit_breaker import SILENCES
-from unbounded.metalman.redfish.endpoint import endpoint_of
-from unbounded.metalman.redfish.http import BmcConnections, Http
-from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import (
+from unbounded.metalman.redfish.bmc_interface import (
     BmcAnswerLost,
     BmcBusy,
     BmcLimits,
@@ -26,6 +22,10 @@ from unbounded.metalman.redfish.ports import (
     ResetType,
     SystemState,
 )
+from unbounded.metalman.redfish.circuit_breaker import SILENCES
+from unbounded.metalman.redfish.endpoint import endpoint_of
+from unbounded.metalman.redfish.http import BmcConnections, Http
+from unbounded.metalman.redfish.pool import BmcPool
 
 
 async def acts_and_hangs_up(bmc: FakeBmc, request: web.Request) -> web.StreamResponse:

@@ -9,15 +9,15 @@ from aiohttp import web
 
 from tests.metalman.fake_bmc import RESET, SYSTEM, FakeBmc, Handler, certificate, says
 from unbounded.api.failures import Rejected
-from unbounded.metalman.redfish.endpoint import endpoint_of, pinned_digest
-from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import (
+from unbounded.metalman.redfish.bmc_interface import (
     BmcPowerState,
     BmcUnreachable,
     CertificateChanged,
     CertificateUntrusted,
     ResetType,
 )
+from unbounded.metalman.redfish.endpoint import endpoint_of, pinned_digest
+from unbounded.metalman.redfish.pool import BmcPool
 
 
 async def test_the_fingerprint_is_fetched_by_a_handshake_alone(bmc: FakeBmc, pool: BmcPool) -> None:

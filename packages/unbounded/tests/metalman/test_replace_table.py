@@ -14,7 +14,7 @@ from unbounded.api.operation import MachineOperation, MachineOperationSpec
 from unbounded.metalman import power
 from unbounded.metalman import replace as table
 from unbounded.metalman.boot_order import missing_target, sends_to_network, wanted_override
-from unbounded.metalman.redfish.ports import BmcLimits, BmcPowerState, BootEnabled, BootOverride
+from unbounded.metalman.redfish.bmc_interface import BmcLimits, BmcPowerState, BootEnabled, BootOverride
 from unbounded.metalman.replace import TABLE, FactSource, ReplaceFact, fact_source, is_about_boot_order
 from unbounded.metalman.replace_observation import (
     ReplaceState,

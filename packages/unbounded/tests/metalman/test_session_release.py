@@ -16,8 +16,8 @@ from unbounded.api.machine import MACHINES
 from unbounded.api.operation import MACHINE_OPERATIONS
 from unbounded.kube.cache import Cache
 from unbounded.metalman.controller import release_sessions
+from unbounded.metalman.redfish.bmc_interface import BmcLimits
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import BmcLimits
 
 RUNNING = {"phase": "InProgress", "targets": [{"machineRef": "m1"}]}
 

@@ -26,7 +26,7 @@ from unbounded.metalman.boot_order import as_booted, boots_by_media, media_boot,
 from unbounded.metalman.erase_choice import is_begun
 from unbounded.metalman.executor import NETBOOT_PROCEDURES, PROCEDURES
 from unbounded.metalman.media.tickets import MediaUrls, TicketKey
-from unbounded.metalman.redfish.ports import BmcPowerState, BootOverride
+from unbounded.metalman.redfish.bmc_interface import BmcPowerState, BootOverride
 from unbounded.metalman.redfish.virtual_media import MediaDrive
 from unbounded.metalman.replace_observation import ReplaceState as Seen
 from unbounded.metalman.replace_observation import (

@@ -30,7 +30,7 @@ from unbounded.kube.clock import rfc3339
 from unbounded.metalman import power
 from unbounded.metalman.bmc_events import PowerEvents
 from unbounded.metalman.executor import EVENT_POLLS_S
-from unbounded.metalman.redfish.ports import BmcPowerState
+from unbounded.metalman.redfish.bmc_interface import BmcPowerState
 from unbounded.operations.ports import Target
 from unbounded.workflow.procedure import Observation, Procedure
 

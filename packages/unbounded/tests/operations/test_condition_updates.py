@@ -17,7 +17,7 @@ from unbounded.api.conditions import ConditionStatus
 from unbounded.api.core import Node
 from unbounded.api.machine import MACHINES, Machine
 from unbounded.api.meta import ObjectMeta
-from unbounded.operations import lock
+from unbounded.operations import machine_lock
 from unbounded.workflow.procedure import ConditionUpdate, Procedure
 
 NOW: Final = "2030-01-01T00:00:00Z"
@@ -49,7 +49,7 @@ def shown(change: dict[str, Any]) -> dict[str, tuple[str, str, str]] | None:
 
 def test_the_first_marks_are_written_with_the_slot() -> None:
     before = raw(CloudInitDone=("True", "Succeeded", ""), Attested=("True", "Succeeded", ""))
-    change = lock.take_change(before, operation_of(), "metalman/lab", MARKED.start_conditions, now=NOW)
+    change = machine_lock.take_change(before, operation_of(), "metalman/lab", MARKED.start_conditions, now=NOW)
     assert shown(change) == {"Attested": ("True", "Succeeded", ""), "Repaved": ("False", "Pending", "")}
     assert change["activeOperation"]["name"] == "op"
 
@@ -70,18 +70,18 @@ def test_what_others_have_said_meanwhile_stays(
     phase: str, before: tuple[str, str, str], after: dict[str, Any] | None
 ) -> None:
     operation = operation_of(status={**claim(), **ended(phase)})
-    change = lock.release_change(raw(Repaved=before), operation, MARKED, now=NOW)
+    change = machine_lock.release_change(raw(Repaved=before), operation, MARKED, now=NOW)
     assert shown(change) == after
 
 
 def test_the_lock_of_a_host_operation_brings_its_phase() -> None:
-    change = lock.taken_phase(machine_of(), operation_of(kind="HostReboot"), "metalman/lab")
+    change = machine_lock.taken_phase(machine_of(), operation_of(kind="HostReboot"), "metalman/lab")
     assert (change["phase"], change["reason"]) == ("Rebooting", "HostReboot")
     assert change["message"] == "HostReboot op by metalman/lab"
 
 
 def test_the_lock_of_an_operation_in_the_host_leaves_the_phase() -> None:
-    assert lock.taken_phase(machine_of(), operation_of(kind="NodeReboot"), "unbounded-agent/m1") == {}
+    assert machine_lock.taken_phase(machine_of(), operation_of(kind="NodeReboot"), "unbounded-agent/m1") == {}
 
 
 OFF: Final = {
@@ -107,14 +107,14 @@ def test_the_released_lock_brings_the_phase_that_the_executor_can_compute(
     spec: dict[str, Any], change: dict[str, Any], node: Node | None, phase: str | None
 ) -> None:
     machine = machine_of(status={"phase": "Rebooting"}, **spec)
-    assert lock.released_phase(machine, change, node).get("phase") == phase
+    assert machine_lock.released_phase(machine, change, node).get("phase") == phase
 
 
 def release(kind: str, phase: str, fingerprint: str | None, procedure: Procedure | None = None) -> dict[str, Any]:
     keys = {"bastionFingerprint": "SHA256:b", **({"fingerprint": fingerprint} if fingerprint else {})}
     machine = msgspec.to_builtins(machine_of(status={"ssh": keys}))
     operation = operation_of(kind=kind, status={**claim(), **ended(phase)})
-    return lock.release_change(machine, operation, procedure, now=NOW)
+    return machine_lock.release_change(machine, operation, procedure, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_an_erased_system_has_no_agent(kind: str, disks: str, erasures: dict[str
     operation = operation_of(
         kind=kind, parameters={"disks": disks}, status={**claim(), **ended("Failed"), "erasures": records}
     )
-    change = lock.release_change(machine, operation, None, now=NOW)
+    change = machine_lock.release_change(machine, operation, None, now=NOW)
     assert ("agent" in change, "configuration" in change) == (is_cleared, is_cleared)
 
 
@@ -177,7 +177,7 @@ def test_a_reading_counts_at_a_later_version_with_the_same_lists() -> None:
     entry = {"name": "o", "uid": "u", "kind": "HostReboot", "phase": "Complete", "laterField": "x"}
     before = reading("7") | {"status": {"recentOperations": [entry]}}
     after = reading("9") | {"status": {"recentOperations": [entry], "phase": "Rebooting"}}
-    found = lock.at_version_of(msgspec.convert(after, Machine), before)
+    found = machine_lock.at_version_of(msgspec.convert(after, Machine), before)
     assert found is not None
     assert found["metadata"]["resourceVersion"] == "9"
     assert found["status"]["recentOperations"] == [entry]  # with the field that only a later program knows
@@ -195,4 +195,4 @@ def test_a_reading_counts_at_a_later_version_with_the_same_lists() -> None:
 )
 def test_a_reading_does_not_count_once_a_field_of_the_lock_changed(change: dict[str, Any]) -> None:
     after = msgspec.convert(reading("9", **change), Machine)
-    assert lock.at_version_of(after, reading("7")) is None
+    assert machine_lock.at_version_of(after, reading("7")) is None

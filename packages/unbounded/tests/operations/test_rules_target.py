@@ -20,7 +20,7 @@ from unbounded.api.names import LABEL_SITE
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.kube.api import Api
 from unbounded.metalman import power
-from unbounded.metalman.access import binding_of
+from unbounded.metalman.bmc_access import binding_of
 from unbounded.operations import reasons
 from unbounded.operations.ownership import ExecutorKind, executor_of
 from unbounded.operations.ports import Refusal, Target

@@ -16,14 +16,14 @@ from unbounded.metalman.certify.certification import Certification, certify, sum
 from unbounded.metalman.certify.checks import NoSuchSystem
 from unbounded.metalman.certify.connection import NoRedfish
 from unbounded.metalman.certify.uses import Grade
-from unbounded.metalman.redfish.endpoint import endpoint_of, pinned_digest
-from unbounded.metalman.redfish.ports import (
+from unbounded.metalman.redfish.bmc_interface import (
     BmcAccount,
     CertificateChanged,
     CertificateUntrusted,
     InvalidBmcUrl,
     PasswordRejected,
 )
+from unbounded.metalman.redfish.endpoint import endpoint_of, pinned_digest
 
 UNTRUSTED: Final = 4
 REFUSED: Final = 5

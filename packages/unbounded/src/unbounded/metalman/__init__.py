@@ -1,11 +1,11 @@
 """Bare metal: host operations through BMCs, and network boot.
 
-- `redfish/` is the client for BMCs, and `access` supplies credentials and certificate pins, also for new BMCs.
+- `redfish/` is the client for BMCs, and `bmc_access` supplies credentials and certificate pins, also for new BMCs.
 - `power` has the state machines of the power operations.
 - `replace` and `replace_stages` have that of HostReplace; `replace_observation` turns observations into its facts.
 - `executor` connects them to the engine of `unbounded.operations`.
 - `boot_order` writes boot overrides, and computes their effect.
-- `controller` runs everything for a site, with the counters (`counters`).
+- `controller` runs everything for a site, with the counters (`counter_controller`).
 - `main` is the process.
 
 `dhcp/`, `tftp/` and `http/` are the servers that give machines their addresses and boot files, and receive their

@@ -17,11 +17,11 @@ from unbounded.api.machine import Machine
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff, loop_time
 from unbounded.kube.logs import Log
-from unbounded.metalman.access import BmcAccess, redfish_of
-from unbounded.metalman.inventory import is_ours, machine_share
+from unbounded.metalman.bmc_access import BmcAccess, redfish_of
+from unbounded.metalman.inventory_controller import is_ours, machine_share
+from unbounded.metalman.redfish.bmc_interface import BmcPowerState, PasswordRejected, Unsupported
 from unbounded.metalman.redfish.event_stream import concerns
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import BmcPowerState, PasswordRejected, Unsupported
 
 FRESH_S: Final = 5.0  # from an event to the reading that finds its change
 PAUSE_S: Final = 1.0  # between two hints of one machine

@@ -12,8 +12,7 @@ from unbounded.api.failures import Failure
 from unbounded.api.operation import MachineOperation
 from unbounded.metalman.power import SETTLE_LIMIT_S, Table, table_rows
 from unbounded.metalman.reasons import BMC_NOT_RESTARTED, POWER_CHANGED
-from unbounded.metalman.redfish.pool import PooledBmc
-from unbounded.metalman.redfish.ports import (
+from unbounded.metalman.redfish.bmc_interface import (
     BmcPowerState,
     BmcUnreachable,
     CircuitOpen,
@@ -21,6 +20,7 @@ from unbounded.metalman.redfish.ports import (
     PasswordRejected,
     SystemState,
 )
+from unbounded.metalman.redfish.pool import PooledBmc
 from unbounded.operations.record import Run
 from unbounded.workflow.procedure import COMPLETE, Cancel, Observation, Procedure, Repeat, Stage, Step
 

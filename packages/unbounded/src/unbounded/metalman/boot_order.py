@@ -17,8 +17,7 @@ from unbounded.kube.api import Api
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.metalman.redfish.pool import PooledBmc
-from unbounded.metalman.redfish.ports import (
+from unbounded.metalman.redfish.bmc_interface import (
     BmcAnswerLost,
     BootEnabled,
     BootOverride,
@@ -26,6 +25,7 @@ from unbounded.metalman.redfish.ports import (
     SystemState,
     Unsupported,
 )
+from unbounded.metalman.redfish.pool import PooledBmc
 from unbounded.operations import reasons
 from unbounded.operations.ports import NotDone, Target
 

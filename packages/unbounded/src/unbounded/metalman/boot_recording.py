@@ -31,10 +31,10 @@ from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
+from unbounded.metalman.bmc_access import BmcAccess, binding_of, redfish_of
 from unbounded.metalman.console_text import redacted, secrets_of_user_data
+from unbounded.metalman.redfish.bmc_interface import ConsoleOffers, SshOffer
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import ConsoleOffers, SshOffer
 from unbounded.metalman.shared_consoles import SharedConsoles
 
 KEPT_BYTES: Final = 64 * 1024

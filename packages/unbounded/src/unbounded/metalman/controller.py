@@ -19,17 +19,17 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.epoch import ProcessEpoch
 from unbounded.kube.events import event_sink
 from unbounded.kube.process import Runtime, running_caches
-from unbounded.metalman.access import BmcAccess, PinController
+from unbounded.metalman.bmc_access import BmcAccess, PinController
 from unbounded.metalman.bmc_events import EventWatcher, PowerEvents
 from unbounded.metalman.boot_media import BootMedia, MediaCleaner
 from unbounded.metalman.boot_recording import BootRecorder
-from unbounded.metalman.counters import CounterController
+from unbounded.metalman.counter_controller import CounterController
 from unbounded.metalman.executor import RedfishExecutor
-from unbounded.metalman.inventory import InventoryController
+from unbounded.metalman.inventory_controller import InventoryController
 from unbounded.metalman.media.tickets import MediaUrls
 from unbounded.metalman.power_reader import PowerReader, PowerReadings
+from unbounded.metalman.redfish.bmc_interface import BmcLimits
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import BmcLimits
 from unbounded.metalman.settings import MetalmanSettings
 from unbounded.metalman.shared_bmcs import SharedBmcController, SharedBmcs
 from unbounded.metalman.shared_consoles import SharedConsoles

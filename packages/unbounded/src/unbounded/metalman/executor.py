@@ -27,7 +27,7 @@ from unbounded.metalman import (
     replace,
     replace_stages,
 )
-from unbounded.metalman.access import BmcAccess, binding_of, redfish_of
+from unbounded.metalman.bmc_access import BmcAccess, binding_of, redfish_of
 from unbounded.metalman.bmc_events import PowerEvents
 from unbounded.metalman.boot_media import BootMedia
 from unbounded.metalman.boot_order import BootOrder, as_booted, boots_by_media, media_boot, missing_target
@@ -36,8 +36,8 @@ from unbounded.metalman.erase_choice import is_begun
 from unbounded.metalman.erase_stages import check_drained
 from unbounded.metalman.host_network import installer_fault, network_faults
 from unbounded.metalman.password_rotation import PasswordSecrets, check_conflict
+from unbounded.metalman.power_read_times import ReadTimes
 from unbounded.metalman.power_reader import PowerReadings
-from unbounded.metalman.read_times import ReadTimes
 from unbounded.metalman.reasons import (
     ADDRESS_INVALID,
     BMC_REFUSED,
@@ -48,8 +48,7 @@ from unbounded.metalman.reasons import (
     NEW_PASSWORD_REFUSED,
     TASK_FAILED,
 )
-from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
-from unbounded.metalman.redfish.ports import (
+from unbounded.metalman.redfish.bmc_interface import (
     BmcAccount,
     BmcPowerState,
     BootEnabled,
@@ -63,6 +62,7 @@ from unbounded.metalman.redfish.ports import (
     TaskFailed,
     Unsupported,
 )
+from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
 from unbounded.metalman.replace import ReplaceFact
 from unbounded.metalman.replace_observation import (
     ReplaceState,

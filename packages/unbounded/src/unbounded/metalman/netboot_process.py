@@ -36,7 +36,7 @@ from unbounded.metalman.media.tickets import MediaUrls, TicketKey
 from unbounded.metalman.netboot.boot_requests import PrefixKey, StatementKeys, prefix_key
 from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import MacLookup
-from unbounded.metalman.netboot.site import NetbootSite
+from unbounded.metalman.netboot.request_handler import NetbootRequestHandler
 from unbounded.metalman.netboot.template_data import ClusterTemplateContext
 from unbounded.metalman.netboot_servers import HostNetwork, KernelNetwork, NetbootServers, Reachability, reach
 from unbounded.metalman.settings import MetalmanSettings, NetbootSettings
@@ -86,7 +86,9 @@ class NetbootProcess:
             dns_flag=desired.flags.cluster_dns,
         )
         self._missing = {"image store": "not opened yet", "boot key": "not read yet"}
-        self._running: asyncio.Future[tuple[NetbootSite, ImageController]] = asyncio.get_running_loop().create_future()
+        self._running: asyncio.Future[tuple[NetbootRequestHandler, ImageController]] = (
+            asyncio.get_running_loop().create_future()
+        )
         runtime.checks("cluster facts", lambda: self._facts.missing)
         for name in self._missing:
             runtime.checks(name, self._state(name))
@@ -128,7 +130,7 @@ class NetbootProcess:
             if self._servers.dhcp_leads:
                 tasks.create_task(self._dhcp(site), name="dhcp")
 
-    async def _dhcp(self, site: NetbootSite) -> None:
+    async def _dhcp(self, site: NetbootRequestHandler) -> None:
         await self._servers.dhcp(site.book, site.findings.report, site.book)
 
     async def _opened(self, stack: AsyncExitStack, web: Web) -> ImageStore:
@@ -176,7 +178,7 @@ class NetbootProcess:
             metrics=self._runtime.metrics,
         )
 
-    def _site_of(self, key: PrefixKey, images: ImageController, neighbours: MacLookup) -> NetbootSite:
+    def _site_of(self, key: PrefixKey, images: ImageController, neighbours: MacLookup) -> NetbootRequestHandler:
         runtime, desired, caches = self._runtime, self._wanted, self._caches
         tickets = TicketKey(key.derived(MEDIA_TICKETS))
         if self.media_urls is not None:
@@ -207,7 +209,7 @@ class NetbootProcess:
             metrics=runtime.metrics,
             allow_profile_scripts=desired.allow_profile_scripts,
         )
-        return NetbootSite(parts)
+        return NetbootRequestHandler(parts)
 
 
 def _media_urls(runtime: Runtime, desired: NetbootSettings, reached: Reachability) -> MediaUrls | None:

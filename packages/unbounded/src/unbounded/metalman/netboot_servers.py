@@ -24,7 +24,7 @@ from unbounded.metalman.dhcp import model
 from unbounded.metalman.dhcp import server as dhcp
 from unbounded.metalman.dhcp.server import interface_address
 from unbounded.metalman.http import server as http
-from unbounded.metalman.http.ports import BootService
+from unbounded.metalman.http.boot_service import BootService
 from unbounded.metalman.http.statements import StatementKeySource
 from unbounded.metalman.media.server import MediaServerSettings, MediaSource, VirtualMediaServer
 from unbounded.metalman.settings import EVERY_ADDRESS, DhcpMode, NetbootSettings

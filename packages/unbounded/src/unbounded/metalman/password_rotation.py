@@ -24,7 +24,7 @@ from unbounded.api.machine_spec import RedfishSpec, SecretKeySelector
 from unbounded.api.operation import MachineOperation
 from unbounded.kube.api import Api, Forbidden, InvalidObject
 from unbounded.kube.logs import Log
-from unbounded.metalman.access import BmcAccess, next_key, redfish_of
+from unbounded.metalman.bmc_access import BmcAccess, next_key, redfish_of
 from unbounded.metalman.power import SETTLE_LIMIT_S, Table, table_rows
 from unbounded.metalman.reasons import (
     CREDENTIALS_MISSING,
@@ -33,8 +33,8 @@ from unbounded.metalman.reasons import (
     NEW_PASSWORD_REFUSED,
     grant_commands,
 )
+from unbounded.metalman.redfish.bmc_interface import BmcAccount, BmcUser
 from unbounded.metalman.redfish.pool import BmcPool, PooledBmc
-from unbounded.metalman.redfish.ports import BmcAccount, BmcUser
 from unbounded.operations.ownership import authority_of
 from unbounded.operations.ports import Refusal
 from unbounded.operations.reasons import NO_EFFECT

@@ -22,11 +22,17 @@ from unbounded.kube.events import event_sink
 from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.metalman.access import BmcAccess, redfish_of
+from unbounded.metalman.bmc_access import BmcAccess, redfish_of
 from unbounded.metalman.bmc_events import PowerEvents
-from unbounded.metalman.inventory import is_readable, machine_share
+from unbounded.metalman.inventory_controller import is_readable, machine_share
+from unbounded.metalman.redfish.bmc_interface import (
+    BmcAccount,
+    BmcPowerState,
+    CircuitOpen,
+    PasswordRejected,
+    SystemState,
+)
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import BmcAccount, BmcPowerState, CircuitOpen, PasswordRejected, SystemState
 
 POWER: Final = {BmcPowerState.ON: MachinePower.ON, BmcPowerState.OFF: MachinePower.OFF}
 SWITCHED_OFF: Final = "The BMC reports the host as Off, and no operation switched it off"

@@ -16,7 +16,7 @@ from unbounded.api.machine_status import DiskErasureRecord, rescue_text
 from unbounded.api.meta import Condition
 from unbounded.metalman.boot_order import Targets, boots_from_disk, media_boot, sends_to_network
 from unbounded.metalman.erase_choice import erasures_text, is_begun
-from unbounded.metalman.redfish.ports import BmcPowerState, BootOverride
+from unbounded.metalman.redfish.bmc_interface import BmcPowerState, BootOverride
 from unbounded.metalman.replace import (
     LOADS_MAX,
     WAITING_IMAGE,

@@ -57,8 +57,8 @@ from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
 from unbounded.kube.settings import Address, lease_name
 from unbounded.kube.tls import ClientCertificate, load_certificate
-from unbounded.metalman.access import binding_of, redfish_of
-from unbounded.metalman.redfish.ports import SerialConsole, clean
+from unbounded.metalman.bmc_access import binding_of, redfish_of
+from unbounded.metalman.redfish.bmc_interface import SerialConsole, clean
 from unbounded.metalman.shared_consoles import SharedConsoles
 from unbounded.operations.ports import Refusal
 

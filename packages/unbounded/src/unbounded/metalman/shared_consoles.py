@@ -12,9 +12,9 @@ from unbounded.api.machine import MACHINES, Machine
 from unbounded.kube.api import Api
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.metalman.access import BmcAccess, binding_of
+from unbounded.metalman.bmc_access import BmcAccess, binding_of
+from unbounded.metalman.redfish.bmc_interface import BmcUnreachable, ConsoleOffers, SerialConsole
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import BmcUnreachable, ConsoleOffers, SerialConsole
 
 PIECES: Final = 4  # that wait for a reader; then the console waits for it, too
 

@@ -25,7 +25,7 @@ from unbounded.operations.gates import (
     paused,
     recreation_state,
 )
-from unbounded.operations.operation_state import OperationState
+from unbounded.operations.in_memory_state import OperationState
 from unbounded.operations.ports import Executor, Target
 from unbounded.operations.record import run_of
 from unbounded.workflow.procedure import NotObservable, Observation

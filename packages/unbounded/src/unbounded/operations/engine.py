@@ -28,7 +28,7 @@ from unbounded.kube.events import EventSink, no_events
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.workqueue import WorkQueue
-from unbounded.operations import lock, reasons
+from unbounded.operations import machine_lock, reasons
 from unbounded.operations.caches import INDEX_MACHINE, Caches
 from unbounded.operations.claim import ClaimCheck
 from unbounded.operations.counters import counters_of
@@ -42,8 +42,8 @@ from unbounded.operations.executor_status import (
     target_state,
 )
 from unbounded.operations.gates import is_meant_for, order, starts_on
+from unbounded.operations.in_memory_state import OperationState
 from unbounded.operations.metrics import OperationMetrics
-from unbounded.operations.operation_state import OperationState
 from unbounded.operations.ownership import executor_of
 from unbounded.operations.parameters import deadline_s, invalid
 from unbounded.operations.ports import Executor, Refusal, Target
@@ -305,7 +305,7 @@ class Engine:
         kind = OperationKind(operation.spec.operation_kind)
         given_up = operation.spec.cancel or operation.spec.abandon or operation.metadata.deletion_timestamp
         # An operation that holds the lock has begun: the lock keeps a Machine that is being deleted.
-        starts = starts_on(operation, machine) or lock.holds_lock(operation, machine)
+        starts = starts_on(operation, machine) or machine_lock.holds_lock(operation, machine)
         if given_up or not starts or not is_meant_for(operation, machine):
             return False
         if not self._executor.claims(kind, machine):
@@ -549,7 +549,7 @@ class Engine:
         """Release capacity and lock after the terminal write, and add the result to the history."""
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
         mine = run is not None and run.executor == self._executor.name
-        if run is None or machine is None or not mine or not lock.holds_lock(operation, machine):
+        if run is None or machine is None or not mine or not machine_lock.holds_lock(operation, machine):
             self._forget(operation.name)
             return None
         state = self._states[operation.name]

@@ -23,9 +23,9 @@ from unbounded.kube.api import Api, NotFound
 from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.operations import lock, reasons
+from unbounded.operations import machine_lock, reasons
 from unbounded.operations.caches import Caches
-from unbounded.operations.operation_state import OperationState
+from unbounded.operations.in_memory_state import OperationState
 from unbounded.operations.ownership import is_agent
 from unbounded.operations.ports import Executor
 from unbounded.operations.record import Run, completed_condition, run_of, running_patch, terminal_patch, wait_message
@@ -119,7 +119,7 @@ class ExecutorStatus:
         self._api = api
         # an agent has no permission to write the phase, so the supervisor writes it
         self._writes_phase = not is_agent(executor.name)
-        fields = (*lock.FIELDS, *(lock.PHASE_FIELDS if self._writes_phase else ()))
+        fields = (*machine_lock.FIELDS, *(machine_lock.PHASE_FIELDS if self._writes_phase else ()))
         self._machine_status = StatusWriter(api, MACHINES, fields=fields, cache=caches.machines)
         self._operation_status = StatusWriter(api, MACHINE_OPERATIONS, fields=None, cache=caches.operations)
         self._executor = executor
@@ -227,13 +227,13 @@ class ExecutorStatus:
             machine = msgspec.convert(await self._live(context.run.machine), Machine)
         except NotFound:
             return
-        if lock.holds_lock(context.operation, machine):
-            await self._machine_status.write(machine, lock.lost_change())
+        if machine_lock.holds_lock(context.operation, machine):
+            await self._machine_status.write(machine, machine_lock.lost_change())
 
     async def count_lost(self, machine: Machine, seconds: int) -> None:
         """Store a lost executor's time since; a write that fails costs time alone, and the next pass makes it again."""
         with suppress(Failure):
-            await self._machine_status.write(machine, lock.count_change(seconds))
+            await self._machine_status.write(machine, machine_lock.count_change(seconds))
 
     async def release(
         self,
@@ -253,7 +253,7 @@ class ExecutorStatus:
             The SSH host key that is no longer trusted.
         """
         known = self._caches.machines.get(operation.spec.machine_ref or "")
-        raw = None if live is None or known is None else lock.at_version_of(known, live)
+        raw = None if live is None or known is None else machine_lock.at_version_of(known, live)
         if raw is None or known is None:
             try:
                 raw = await self._live(operation.spec.machine_ref or "")
@@ -267,12 +267,12 @@ class ExecutorStatus:
         if active.lost and read is None:
             self._caches.machines.observe(machine)
             return None
-        change = lock.release_change(raw, operation, procedure, read, now=self.now())
+        change = machine_lock.release_change(raw, operation, procedure, read, now=self.now())
         if self._writes_phase:
             node = None if self._caches.nodes is None else self._caches.nodes.get(machine.name)
-            change |= lock.released_phase(machine, change, node)
+            change |= machine_lock.released_phase(machine, change, node)
         await self._machine_status.write(raw, change)
-        return lock.forgotten_key(raw, operation)
+        return machine_lock.forgotten_key(raw, operation)
 
     # The Machine
 
@@ -291,13 +291,13 @@ class ExecutorStatus:
         lasts = _loop_time() - context.state.stage_since >= SHOW_AFTER_S
         if condition is None or not lasts or context.machine is None or not context.claimed:
             return
-        if lock.holds_lock(context.operation, context.machine):
-            shown = lock.update_conditions(lock.as_read(context.machine), (condition,), now=self.now())
+        if machine_lock.holds_lock(context.operation, context.machine):
+            shown = machine_lock.update_conditions(machine_lock.as_read(context.machine), (condition,), now=self.now())
             await self._machine_status.write(context.machine, shown)
 
     async def _verify_lock(self, context: ReconcileContext, run: Run) -> MachineOperation:
         """Verify lock and target digest on the live Machine before the record is written; take a free lock."""
-        has_lock = context.machine is not None and lock.holds_lock(context.operation, context.machine)
+        has_lock = context.machine is not None and machine_lock.holds_lock(context.operation, context.machine)
         if not context.claimed and not has_lock:
             return await self._take_lock(context, run)
         raw = context.state.live = await self._live(run.machine)
@@ -320,11 +320,13 @@ class ExecutorStatus:
         operation = await self._add_finalizer(context.operation)
         first = () if context.claimed else context.procedure.start_conditions
         conditions = (*first, context.procedure.stages[run.stage].condition)
-        change = lock.take_change(lock.as_read(machine), operation, self._executor.name, conditions, now=self.now())
+        change = machine_lock.take_change(
+            machine_lock.as_read(machine), operation, self._executor.name, conditions, now=self.now()
+        )
         if self._writes_phase:
-            change |= lock.taken_phase(machine, operation, self._executor.name)
+            change |= machine_lock.taken_phase(machine, operation, self._executor.name)
         taken = await self._machine_status.write(machine, change)
-        if taken is None or not lock.holds_lock(operation, taken):
+        if taken is None or not machine_lock.holds_lock(operation, taken):
             raise CRDOutdated(operation)
         context.state.target_written(machine.metadata.resource_version, taken.metadata.resource_version)
         return operation

@@ -28,7 +28,7 @@ from unbounded.operations.caches import (
     pause_of,
     sharing_bmc,
 )
-from unbounded.operations.machine_phase import MachinePhaseController
+from unbounded.operations.machine_supervisor import MachineSupervisor
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.ownership import (
     ExecutorHealth,
@@ -155,7 +155,7 @@ class Supervisor:
         )
         self._machines: Controller[str] = Controller(
             "supervisor machines",
-            MachinePhaseController(api, caches, self._status.now).reconcile,
+            MachineSupervisor(api, caches, self._status.now).reconcile,
             workers=2,
             metrics=loop_metrics,
         )

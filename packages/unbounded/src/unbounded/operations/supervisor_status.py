@@ -25,7 +25,7 @@ from unbounded.kube.clock import WallClock, rfc3339
 from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.operations import lock, reasons
+from unbounded.operations import machine_lock, reasons
 from unbounded.operations.batch_plan import failed_target
 from unbounded.operations.caches import SupervisorCaches
 from unbounded.operations.record import completed_condition, wait_message, with_nulls
@@ -62,7 +62,7 @@ class SupervisorStatus:
         ended: Callable[[MachineOperation], None],
     ) -> None:
         self._api = api
-        self._machine_status = StatusWriter(api, MACHINES, fields=lock.FIELDS, cache=caches.machines)
+        self._machine_status = StatusWriter(api, MACHINES, fields=machine_lock.FIELDS, cache=caches.machines)
         self._operation_status = StatusWriter(api, MACHINE_OPERATIONS, fields=None, cache=caches.operations)
         self._caches = caches
         self._emit_event = emit_event
@@ -194,18 +194,18 @@ class SupervisorStatus:
             machine = await self._api.get(MACHINES, operation.spec.machine_ref or "")
         except NotFound:
             return
-        if lock.holds_lock(operation, machine):
-            await self._machine_status.write(machine, lock.lost_change(lost=lost))
+        if machine_lock.holds_lock(operation, machine):
+            await self._machine_status.write(machine, machine_lock.lost_change(lost=lost))
 
     async def record_result(self, operation: MachineOperation) -> None:
         """Write the result to the Machine's history before an operation is deleted, if its executor has not."""
         machine = self._caches.machines.get(operation.spec.machine_ref or "")
         if machine is None or not operation.terminal or operation.status.execution is None:
             return
-        if operation.status.reason not in _ENDED_FOR_AN_EXECUTOR and not lock.holds_lock(operation, machine):
+        if operation.status.reason not in _ENDED_FOR_AN_EXECUTOR and not machine_lock.holds_lock(operation, machine):
             return
         raw = await self._api.get(MACHINES.raw(), machine.name)
-        await self._machine_status.write(raw, lock.result_change(raw, operation))
+        await self._machine_status.write(raw, machine_lock.result_change(raw, operation))
 
     async def _set_finalizers(self, operation: MachineOperation, finalizers: list[str]) -> MachineOperation:
         metadata = {"resourceVersion": operation.metadata.resource_version, "finalizers": finalizers}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from unbounded.workflow import reasons
+from unbounded.workflow.call_retries import Retries
 from unbounded.workflow.calls import NO_ANSWER, Answer, CallOutcome, LateCall
 from unbounded.workflow.decisions import (
     CallAction,
@@ -37,7 +38,6 @@ from unbounded.workflow.procedure import (
     Step,
 )
 from unbounded.workflow.record import PendingFailure, RunRecord
-from unbounded.workflow.retries import Retries
 
 _LAST_FAILED: Final = "the last attempt failed"
 

@@ -33,7 +33,7 @@ from unbounded.machina.machines.model import (
 from unbounded.machina.machines.plan import TIMES, plan, requires_prerequisites
 from unbounded.machina.provisioning.model import Finished, Interrupted, NoRun
 from unbounded.machina.ssh.model import SshReason, SshRejected, SshTransient
-from unbounded.operations.lock import with_newest
+from unbounded.operations.machine_lock import with_newest
 
 KEY = {"name": "key", "namespace": "unbounded-kube"}
 NOW = "2030-01-01T00:00:00Z"

@@ -39,7 +39,7 @@ from unbounded.metalman.attest.quote import QUOTED
 from unbounded.metalman.attest.service import AttestationService
 from unbounded.metalman.attest.tpm import parse_public
 from unbounded.metalman.attest.trust import TrustedRoots
-from unbounded.metalman.http.ports import ReportAnswer
+from unbounded.metalman.http.boot_service import ReportAnswer
 
 FACTS = ClusterFacts("https://10.0.0.1:6443", "-----BEGIN CERTIFICATE-----\n", "v1.34.0", "")
 KEY = b"k" * 32

@@ -12,9 +12,7 @@ import pytest
 from tests.support.sushy import PASSWORD, USERNAME, sushy
 from unbounded.metalman.certify.certification import Certification, certify
 from unbounded.metalman.certify.uses import CheckName, CheckResult, Verdict
-from unbounded.metalman.redfish.inventory_reader import Inventory
-from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import (
+from unbounded.metalman.redfish.bmc_interface import (
     BmcAccount,
     BmcPowerState,
     BootEnabled,
@@ -23,6 +21,8 @@ from unbounded.metalman.redfish.ports import (
     ResetType,
     SystemState,
 )
+from unbounded.metalman.redfish.inventory_reader import Inventory
+from unbounded.metalman.redfish.pool import BmcPool
 from unbounded_lab.bmc.command import add_arguments
 from unbounded_lab.bmc.fleet import start_fleet
 from unbounded_lab.bmc.local import LabBmc

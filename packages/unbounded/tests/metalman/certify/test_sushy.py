@@ -10,7 +10,7 @@ import pytest
 from tests.support.sushy import PASSWORD, USERNAME, sushy
 from unbounded.metalman.certify.certification import certify
 from unbounded.metalman.certify.uses import CheckName, Grade, Use, Verdict
-from unbounded.metalman.redfish.ports import BmcAccount
+from unbounded.metalman.redfish.bmc_interface import BmcAccount
 
 pytestmark = pytest.mark.slow
 

@@ -30,7 +30,7 @@ from unbounded.fetch.web import Web
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import Backoff
 from unbounded.metalman.dhcp.model import Loader
-from unbounded.metalman.http.ports import NotReadyYet
+from unbounded.metalman.http.boot_service import NotReadyYet
 from unbounded.metalman.images.conditions import ImageConditions
 from unbounded.metalman.images.image_controller import ImageController
 from unbounded.metalman.images.metadata import FOLDER

@@ -14,7 +14,7 @@ from tests.support.memory_api import MemoryApi
 from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.machine import MACHINES
 from unbounded.kube.clock import rfc3339
-from unbounded.metalman.http.ports import ProgressReport
+from unbounded.metalman.http.boot_service import ProgressReport
 from unbounded.metalman.netboot.index_updater import FINISH_S, STALE_S
 from unbounded.metalman.netboot.model import BootWindow
 

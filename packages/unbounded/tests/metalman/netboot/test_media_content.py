@@ -9,7 +9,7 @@ import pytest
 
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.media.image import FilePart, MediaContent
-from unbounded.metalman.netboot.files import ImageFiles
+from unbounded.metalman.netboot.image_paths import ImageFiles
 from unbounded.metalman.netboot.media_content import NoMediaContent, media_content
 from unbounded.metalman.netboot.model import BootImages, NetbootImage
 

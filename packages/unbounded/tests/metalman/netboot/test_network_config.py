@@ -14,7 +14,14 @@ from unbounded.api.core import CONFIG_MAPS
 from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts, NICFacts
 from unbounded.api.machine import MACHINES
 from unbounded.metalman.host_network import render_network
-from unbounded.metalman.http.ports import CloudInitEvent, FileRejected, HardwareReport, NotReadyYet, OnDisk, Rendered
+from unbounded.metalman.http.boot_service import (
+    CloudInitEvent,
+    FileRejected,
+    HardwareReport,
+    NotReadyYet,
+    OnDisk,
+    Rendered,
+)
 from unbounded.metalman.netboot.boot_files import LARGEST_BYTES, NetworkConfigInvalid, check_network_config
 
 PATH: Final = "cloud-init/network-config"

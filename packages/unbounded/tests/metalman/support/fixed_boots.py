@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from unbounded.api.machine_status import DiskErasureRecord
-from unbounded.metalman.http.ports import (
+from unbounded.metalman.http.boot_service import (
     CloudInitEvent,
     FileRejected,
     HardwareReport,

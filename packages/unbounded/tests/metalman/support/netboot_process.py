@@ -36,7 +36,7 @@ from unbounded.metalman.media.tickets import TicketKey
 from unbounded.metalman.netboot.boot_requests import prefix_key
 from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import BootImages, NetbootImage
-from unbounded.metalman.netboot.site import NetbootSite
+from unbounded.metalman.netboot.request_handler import NetbootRequestHandler
 from unbounded.metalman.netboot_process import NeighbourTable
 from unbounded.metalman.tftp import server as tftp
 from unbounded.operations.caches import INDEX_MACHINE, by_machine
@@ -84,7 +84,7 @@ async def main(folder: Path) -> None:
         neighbours=NeighbourTable("sw0"),
         announce=lambda about, _type, reason, text: say("event", [about.name, reason, text]),
     )
-    site = NetbootSite(parts)
+    site = NetbootRequestHandler(parts)
     async with asyncio.TaskGroup() as group:
         for work in (machines.run(), parts.operations.run(), site.run()):
             group.create_task(work)
@@ -101,7 +101,7 @@ async def main(folder: Path) -> None:
             await obeying(api, parts.operations, uid, site)
 
 
-async def obeying(api: MemoryApi, operations: Cache[MachineOperation], uid: str, site: NetbootSite) -> None:
+async def obeying(api: MemoryApi, operations: Cache[MachineOperation], uid: str, site: NetbootRequestHandler) -> None:
     """Bring the operation into stages until there is no more input."""
     lines = asyncio.StreamReader()
     loop = asyncio.get_running_loop()

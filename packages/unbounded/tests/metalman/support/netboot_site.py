@@ -1,4 +1,4 @@
-"""A `NetbootSite` in front of an in-memory API, with images on disk and a cluster whose facts are known."""
+"""A `NetbootRequestHandler` in front of an in-memory API, with images on disk and a cluster whose facts are known."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from unbounded.kube.api import Api
 from unbounded.kube.cache import Cache
 from unbounded.kube.clock import WallClock, utc_now
 from unbounded.metalman.dhcp.model import Loader, address_octets
-from unbounded.metalman.http.ports import NotReadyYet, ReportAnswer
+from unbounded.metalman.http.boot_service import NotReadyYet, ReportAnswer
 from unbounded.metalman.media.tickets import TicketKey
 from unbounded.metalman.netboot.boot_requests import KEY_BYTES, PrefixKey
 from unbounded.metalman.netboot.dependencies import NetbootDependencies
 from unbounded.metalman.netboot.model import BootImages, FactUnknown, MacLookup, NetbootImage
-from unbounded.metalman.netboot.site import NetbootSite
+from unbounded.metalman.netboot.request_handler import NetbootRequestHandler
 from unbounded.metalman.templates import TemplateContext
 from unbounded.operations.caches import INDEX_MACHINE, by_machine
 
@@ -109,7 +109,7 @@ class World:
     api: MemoryApi
     machines: Cache[Machine]
     operations: Cache[MachineOperation]
-    site: NetbootSite
+    site: NetbootRequestHandler
     images: FixedImages
     facts: FixedFacts
     attestation: CountingAttestation
@@ -218,7 +218,7 @@ async def netboot_site(
         now=now,
         announce=lambda about, _type, reason, text: told.append((about.name, reason, text)),
     )
-    made = NetbootSite(parts)
+    made = NetbootRequestHandler(parts)
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(each) for each in (machines.run(), operations.run(), made.run())]
         try:

@@ -28,7 +28,7 @@ from unbounded.kube.config import from_kubeconfig
 from unbounded.kube.metrics import ControllerMetrics
 from unbounded.kube.process import Runtime, running_caches
 from unbounded.metalman import controller as metalman
-from unbounded.metalman.access import BmcAccess
+from unbounded.metalman.bmc_access import BmcAccess
 from unbounded.metalman.redfish.pool import BmcPool
 from unbounded.metalman.serial_server import SerialLimits, SerialServer
 from unbounded.metalman.settings import SERIAL_ADDRESS, MetalmanSettings

@@ -58,7 +58,7 @@ def password_refs(planned: OperationForecast, facts: ExplainFacts) -> tuple[Secr
 
 
 def _reference(machine: Machine) -> SecretKeySelector:
-    from unbounded.metalman.access import redfish_of  # noqa: PLC0415  # only for operations of its own
+    from unbounded.metalman.bmc_access import redfish_of  # noqa: PLC0415  # only for operations of its own
 
     return redfish_of(machine).password_ref
 
@@ -220,7 +220,7 @@ def _boot(operation: MachineOperation, machine: Machine) -> str:
 
 def _refusal(machine: Machine, secrets: Secrets) -> Refusal | None:
     """Return metalman's rejection of the Secret; None for one that it can use, or that was not read."""
-    from unbounded.metalman.access import no_secret, password_of  # noqa: PLC0415  # as above
+    from unbounded.metalman.bmc_access import no_secret, password_of  # noqa: PLC0415  # as above
 
     reference = _reference(machine)
     if reference not in secrets:

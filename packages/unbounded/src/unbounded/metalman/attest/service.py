@@ -35,7 +35,7 @@ from unbounded.metalman.attest import challenge
 from unbounded.metalman.attest.quote import QUOTED, BadQuote, BootVerdict, judge, pcr_policy, quoted, verify_quote
 from unbounded.metalman.attest.tpm import PublicArea, make_credential
 from unbounded.metalman.attest.trust import EndorsementKeyRejected, TrustedEndorsementKey, TrustedRoots, trust
-from unbounded.metalman.http.ports import ReportAnswer
+from unbounded.metalman.http.boot_service import ReportAnswer
 from unbounded.operations.parameters import accepted_pcrs, requester
 
 SAME_TOKEN_S: Final = 600.0  # a sixth of the token's lifetime

@@ -15,8 +15,8 @@ from unbounded.metalman.certify.checks import CertifiedBmc, bmc_name, run_checks
 from unbounded.metalman.certify.connection import Connection, RecordedAnswer, connect
 from unbounded.metalman.certify.redaction import Redactor
 from unbounded.metalman.certify.uses import OVERALL, CheckResult, Grades, Verdict, grade_bmc, uses_of
+from unbounded.metalman.redfish.bmc_interface import BmcAccount, BmcLimits
 from unbounded.metalman.redfish.endpoint import endpoint_of
-from unbounded.metalman.redfish.ports import BmcAccount, BmcLimits
 
 FORMAT: Final = "unbounded-bmc-profile/v1"
 

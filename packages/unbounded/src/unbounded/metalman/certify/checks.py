@@ -17,11 +17,7 @@ from unbounded.api.failures import Failure, Rejected
 from unbounded.api.hardware import HardwareFacts
 from unbounded.metalman.certify.connection import Connection
 from unbounded.metalman.certify.uses import CheckName, CheckResult, Verdict
-from unbounded.metalman.redfish.client import SYSTEMS, RedfishClient
-from unbounded.metalman.redfish.documents import action_values, members
-from unbounded.metalman.redfish.inventory import link, links, mapping
-from unbounded.metalman.redfish.inventory_reader import Inventory
-from unbounded.metalman.redfish.ports import (
+from unbounded.metalman.redfish.bmc_interface import (
     BmcPowerState,
     BootEnabled,
     BootOverride,
@@ -34,6 +30,10 @@ from unbounded.metalman.redfish.ports import (
     WebSocketOffer,
     clean,
 )
+from unbounded.metalman.redfish.client import SYSTEMS, RedfishClient
+from unbounded.metalman.redfish.documents import action_values, members
+from unbounded.metalman.redfish.inventory import link, links, mapping
+from unbounded.metalman.redfish.inventory_reader import Inventory
 from unbounded.metalman.redfish.quirks import choices, manager_resets
 from unbounded.metalman.redfish.session import complete_despite_cancel
 

@@ -21,8 +21,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from unbounded.metalman.http import statements
+from unbounded.metalman.http.boot_service import FileRejected, OnDisk, Rendered, ReportAnswer
 from unbounded.metalman.http.file_sender import FileSender, SendOutcome
-from unbounded.metalman.http.ports import FileRejected, OnDisk, Rendered, ReportAnswer
 from unbounded.metalman.packet_counters import PacketCounters
 
 RETRY_AFTER_S: Final = 5

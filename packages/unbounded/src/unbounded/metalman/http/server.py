@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry
 from unbounded.kube.logs import Log
 from unbounded.kube.process_tuning import open_files
 from unbounded.metalman.http import requests, responses
+from unbounded.metalman.http.boot_service import BootService, FileRejected, NotReadyYet, ReportAnswer
 from unbounded.metalman.http.file_sender import MINIMUM_RATE, TRANSFERS_OF_ONE, FileSender, MinimumRate
 from unbounded.metalman.http.listener import BootHttpListener
-from unbounded.metalman.http.ports import BootService, FileRejected, NotReadyYet, ReportAnswer
 from unbounded.metalman.http.responses import RETRY_AFTER_S, HttpMetrics, Sender
 from unbounded.metalman.http.statements import StatementKeySource, no_statements
 from unbounded.metalman.packet_counters import PacketCounters, RepeatFilter

@@ -17,7 +17,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from unbounded.metalman.http.ports import OnDisk
+from unbounded.metalman.http.boot_service import OnDisk
 
 NONCE_FIELD: Final = "Unbounded-Nonce"
 STATEMENT_FIELD: Final = "Unbounded-Statement"

@@ -23,7 +23,7 @@ from unbounded.kube.cache import Cache
 from unbounded.kube.controller import Controller
 from unbounded.kube.logs import Log
 from unbounded.kube.metrics import ControllerMetrics
-from unbounded.metalman.http.ports import NotReadyYet
+from unbounded.metalman.http.boot_service import NotReadyYet
 from unbounded.metalman.images.metadata import FOLDER, Metadata, read_disk, read_netboot
 from unbounded.metalman.images.model import (
     DEFAULT_INTERVALS,

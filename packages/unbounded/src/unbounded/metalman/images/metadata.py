@@ -19,7 +19,7 @@ from typing import Any, Final
 from unbounded.fetch.failures import UnusableContent
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.foreign_yaml import load_foreign
-from unbounded.metalman.netboot.files import TEMPLATE, normalized_path
+from unbounded.metalman.netboot.image_paths import TEMPLATE, normalized_path
 
 FOLDER: Final = "disk"  # folder in an image, and `only` of the store
 FILE: Final = "metadata.yaml"

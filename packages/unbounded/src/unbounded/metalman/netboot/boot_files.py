@@ -21,8 +21,8 @@ from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
 from unbounded.metalman.foreign_yaml import load_foreign
 from unbounded.metalman.host_network import network_faults, render_network, with_installer_leases
-from unbounded.metalman.http.ports import FileRejected, NotReadyYet, OnDisk, Rendered
-from unbounded.metalman.netboot import files
+from unbounded.metalman.http.boot_service import FileRejected, NotReadyYet, OnDisk, Rendered
+from unbounded.metalman.netboot import image_paths
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.boot_requests import with_counter_ahead
 from unbounded.metalman.netboot.dependencies import BootVisit
@@ -64,7 +64,7 @@ class BootFiles:
         self,
         api: Api,
         facts: TemplateContextSource,
-        library: files.ImageFiles,
+        library: image_paths.ImageFiles,
         index: BootIndex,
         *,
         serve_url: str,
@@ -78,7 +78,7 @@ class BootFiles:
         self._serve_url = serve_url
         self._announce = announce
         self._note = note
-        self._sizes = files.UnpackedSizes()
+        self._sizes = image_paths.UnpackedSizes()
         self._repeats = RepeatFilter(asyncio.get_running_loop().time)
 
     def url(self, machine: str) -> str | None:
@@ -113,9 +113,9 @@ class BootFiles:
 
     async def _own_file(self, visit: BootVisit, path: str) -> Rendered | NotReadyYet | FileRejected | None:
         """Return a file that the Machine's spec refers to; None for one of the image."""
-        if path == files.USER_DATA:
+        if path == image_paths.USER_DATA:
             return await self._user_data(visit)
-        return await self._network_config(visit) if path == files.NETWORK_CONFIG else None
+        return await self._network_config(visit) if path == image_paths.NETWORK_CONFIG else None
 
     async def _network_config(self, visit: BootVisit) -> Rendered | NotReadyYet | FileRejected | None:
         """Return the Machine's network configuration; None if its spec has none."""
@@ -130,7 +130,7 @@ class BootFiles:
         except ApiError as error:
             log.warning("cannot read network-config", error=error, machine=visit.machine.name)
             return NotReadyYet(RETRY_S, "cannot read network-config now")
-        return None if content is None else Rendered(content, files.content_etag(content), TEXT)
+        return None if content is None else Rendered(content, image_paths.content_etag(content), TEXT)
 
     async def _user_data(self, visit: BootVisit) -> Rendered | NotReadyYet | FileRejected | None:
         """Return the Machine's own user-data; None if its spec refers to none."""
@@ -148,23 +148,25 @@ class BootFiles:
             return NotReadyYet(RETRY_S, "cannot read user-data now")
         if trouble:
             self._report_obstacle(visit, USER_DATA_MISSING, trouble)
-        return None if content is None else Rendered(content, files.content_etag(content), TEXT)
+        return None if content is None else Rendered(content, image_paths.content_etag(content), TEXT)
 
     async def _image_file(
         self, visit: BootVisit, served: BootImages, path: str, *, private: bool
     ) -> OnDisk | Rendered | NotReadyYet | FileRejected:
-        found = self._library.find(files.image_of(path, served), path)
-        if isinstance(found, files.TemplateFile):
+        found = self._library.find(image_paths.image_of(path, served), path)
+        if isinstance(found, image_paths.TemplateFile):
             return await self._rendered(visit, found, private=private)
         if found is not None:
             return found
-        if (disk := path.removesuffix(SIZE)) != path and files.file_role(disk, served.loaders) is files.FileRole.DISK:
+        if (disk := path.removesuffix(SIZE)) != path and image_paths.file_role(
+            disk, served.loaders
+        ) is image_paths.FileRole.DISK:
             return await self._size(served, disk)
         made = self._generated(served, path)
         return (
             FileRejected(404, "the image has no such file")
             if made is None
-            else Rendered(made, files.content_etag(made), TEXT)
+            else Rendered(made, image_paths.content_etag(made), TEXT)
         )
 
     async def _size(self, served: BootImages, disk: str) -> Rendered | NotReadyYet | FileRejected:
@@ -179,22 +181,24 @@ class BootFiles:
         if found is None:
             return FileRejected(404, "the disk image cannot be unpacked")
         content = f"{found}\n".encode()
-        return Rendered(content, files.content_etag(content), TEXT)
+        return Rendered(content, image_paths.content_etag(content), TEXT)
 
     def _generated(self, served: BootImages, path: str) -> bytes | None:
         """Return generated content for a path that the image does not have; None if there is none."""
-        if path == files.USER_DATA:
+        if path == image_paths.USER_DATA:
             return EMPTY_USER_DATA
         disk, is_digest = path.removesuffix(DIGEST), path.endswith(DIGEST)
-        is_disk = files.file_role(disk, served.loaders) is files.FileRole.DISK and not files.is_rootfs(disk)
-        is_disk = is_disk and disk not in files.LARGE_SECTOR_IMAGES
+        is_disk = image_paths.file_role(
+            disk, served.loaders
+        ) is image_paths.FileRole.DISK and not image_paths.is_rootfs(disk)
+        is_disk = is_disk and disk not in image_paths.LARGE_SECTOR_IMAGES
         if is_digest and served.disk_sha256 and is_disk:
             there = self._library.find(served.disk, disk)
             return None if there is None else f"{served.disk_sha256}  {disk}\n".encode()
         return None
 
     async def _rendered(
-        self, visit: BootVisit, rendering: files.TemplateFile, *, private: bool
+        self, visit: BootVisit, rendering: image_paths.TemplateFile, *, private: bool
     ) -> Rendered | NotReadyYet | FileRejected:
         machine = visit.machine
         url = self.url(machine.name)
@@ -211,7 +215,7 @@ class BootFiles:
         except (TemplateError, OSError, Rejected) as error:
             self._report_obstacle(visit, TEMPLATE_FAILED, f"{rendering.name} of the netboot image: {error}")
             return FileRejected(500, str(error))
-        return Rendered(content, files.content_etag(content), TEXT)
+        return Rendered(content, image_paths.content_etag(content), TEXT)
 
 
 class NetworkConfigMissing(Exception):

@@ -21,11 +21,11 @@ from unbounded.kube.events import EventSink
 from unbounded.kube.logs import Log
 from unbounded.metalman.dhcp.model import DhcpFinding, DhcpFindingKind
 from unbounded.metalman.host_network import static_addresses
-from unbounded.metalman.http.ports import NotReadyYet, ProgressReport
+from unbounded.metalman.http.boot_service import NotReadyYet, ProgressReport
 from unbounded.metalman.netboot import duplicate_host
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.boot_requests import boot_record
-from unbounded.metalman.netboot.files import FIRST_STAGES, FileRole
+from unbounded.metalman.netboot.image_paths import FIRST_STAGES, FileRole
 from unbounded.metalman.netboot.model import (
     BootImages,
     BootImageSource,

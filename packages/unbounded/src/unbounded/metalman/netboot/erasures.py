@@ -26,7 +26,7 @@ from unbounded.kube.status_writer import ATTEMPTS, StatusWriter
 from unbounded.metalman.disk_choice import AwaitedDisk, DiskRefused, has_path
 from unbounded.metalman.erase_choice import choose_erasures, erasures_text, not_blank
 from unbounded.metalman.erase_stages import check_drained
-from unbounded.metalman.http.ports import HardwareReport, ReportAnswer
+from unbounded.metalman.http.boot_service import HardwareReport, ReportAnswer
 from unbounded.metalman.inspection import inspected
 from unbounded.metalman.netboot.boot_requests import boot_record
 from unbounded.metalman.netboot.model import BootObservation, BootRequest

@@ -26,13 +26,13 @@ from unbounded.metalman.disk_choice import (
     choose_disk,
 )
 from unbounded.metalman.host_network import missing_nics, network_faults
-from unbounded.metalman.http.ports import FileRejected, HardwareReport, NotReadyYet, Rendered, ReportAnswer
+from unbounded.metalman.http.boot_service import FileRejected, HardwareReport, NotReadyYet, Rendered, ReportAnswer
 from unbounded.metalman.layout.compiler import LayoutRequest, compile_layout
 from unbounded.metalman.layout.matching import DiskConsent
 from unbounded.metalman.layout.model import DiskLayout, LayoutChoice, LayoutRefused, LayoutWait
 from unbounded.metalman.netboot.boot_files import has_network_config
 from unbounded.metalman.netboot.boot_requests import boot_record
-from unbounded.metalman.netboot.files import content_etag
+from unbounded.metalman.netboot.image_paths import content_etag
 
 UNREPORTED: Final = FileRejected(
     409,

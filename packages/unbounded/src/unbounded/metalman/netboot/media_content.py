@@ -18,13 +18,13 @@ from unbounded.kube.clock import WallClock
 from unbounded.kube.logs import Log
 from unbounded.metalman.boot_order import as_booted
 from unbounded.metalman.dhcp.model import Loader
-from unbounded.metalman.http.ports import NotReadyYet, OnDisk, Rendered
+from unbounded.metalman.http.boot_service import NotReadyYet, OnDisk, Rendered
 from unbounded.metalman.media.image import FilePart, MediaContent, MediaImage, Part, media_image
 from unbounded.metalman.media.tickets import PresentedTicket, TicketKey
 from unbounded.metalman.netboot.boot_files import BootFiles
 from unbounded.metalman.netboot.boot_index import BootIndex
 from unbounded.metalman.netboot.dependencies import BootVisit
-from unbounded.metalman.netboot.files import TEMPLATE, FileRole, ImageFiles, file_role
+from unbounded.metalman.netboot.image_paths import TEMPLATE, FileRole, ImageFiles, file_role
 from unbounded.metalman.netboot.model import (
     BootImages,
     BootImageSource,

@@ -17,7 +17,7 @@ from unbounded.api.machine import DiskErasure, LayoutRecord, Machine, NetbootMil
 from unbounded.api.machine_status import DiskErasureRecord, RescueSystem
 from unbounded.api.operation import MachineOperation
 from unbounded.metalman.dhcp.model import Loader
-from unbounded.metalman.http.ports import NotReadyYet, ReportAnswer
+from unbounded.metalman.http.boot_service import NotReadyYet, ReportAnswer
 from unbounded.metalman.templates import TemplateContext
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from unbounded.api.machine import NetbootMilestone
 from unbounded.api.machine_status import RescueSystem, rescue_text
 from unbounded.api.operation import MachineOperation
-from unbounded.metalman.http.ports import ReportAnswer, RescueReport
+from unbounded.metalman.http.boot_service import ReportAnswer, RescueReport
 from unbounded.metalman.netboot.boot_requests import boot_record
 from unbounded.metalman.netboot.dependencies import BootVisit
 from unbounded.metalman.netboot.model import BootObservation, BootWindow

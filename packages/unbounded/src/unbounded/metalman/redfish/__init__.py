@@ -1,7 +1,7 @@
 """Redfish (DSP0266) client for BMCs: power, resets and the boot override of one system.
 
-`ports` is the interface for callers, with the failures of a BMC; `pool` implements it with `BmcPool.bmc(access)`. The
-layers inside, from the wire up:
+`bmc_interface` is the interface for callers, with the failures of a BMC; `pool` implements it with
+`BmcPool.bmc(access)`. The layers inside, from the wire up:
 
 - `http` sends one request.
 - `circuit_breaker` admits one request at a time, and none to a dead BMC.

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from unbounded.api.failures import Failure, Rejected, Uncertain
-from unbounded.metalman.redfish import documents, ports
+from unbounded.metalman.redfish import bmc_interface, documents
 from unbounded.metalman.redfish.client import RedfishClient
 from unbounded.metalman.redfish.documents import AccountReading, AccountServiceReading, ManagerReading, UpdateReading
 from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
@@ -40,12 +40,14 @@ class AccountClient:
     def __init__(self, client: RedfishClient) -> None:
         self._client = client
 
-    async def find(self, username: str, next_password: str) -> ports.BmcUser:
+    async def find(self, username: str, next_password: str) -> bmc_interface.BmcUser:
         """See `PooledBmc.user`."""
         found = await self._find(username)
         channel, service = self._client.channel, found.service
         is_rejected = bool(next_password) and channel.has_rejected(next_password)
-        return ports.BmcUser(found.path, channel.password_in_use, is_rejected, service.min_length, service.max_length)
+        return bmc_interface.BmcUser(
+            found.path, channel.password_in_use, is_rejected, service.min_length, service.max_length
+        )
 
     async def set_password(self, username: str, password: str, next_password: str, leave_by: float) -> bool:
         """Set a password; return whether it is set, not only accepted.
@@ -56,7 +58,7 @@ class AccountClient:
         found = await self._find(username)
         try:
             return await self._client.change("PATCH", found.path, {"Password": next_password}, ACCOUNT_CHANGE, leave_by)
-        except ports.Unsupported:
+        except bmc_interface.Unsupported:
             if found.account.change_path is None:
                 raise
         body = {"NewPassword": next_password, "SessionAccountPassword": password}
@@ -71,15 +73,15 @@ class AccountClient:
             raise self._client.refusal(answer, "the AccountService", changes=False)
         service = documents.account_service(answer.document())
         if service.accounts_path is None:
-            raise ports.Unsupported(f"{self._where}: its AccountService has no accounts")
+            raise bmc_interface.Unsupported(f"{self._where}: its AccountService has no accounts")
         listed = documents.members(await self._client.document(service.accounts_path, "the list of accounts"))
         users = []
         for name, path in list(listed.items())[:MAX_ACCOUNTS]:
-            account = documents.account(await self._client.document(path, f"account {ports.clean(name)}"))
+            account = documents.account(await self._client.document(path, f"account {bmc_interface.clean(name)}"))
             if account.user == username:
                 return _Found(path, service, account)
             users.append(account.user)
-        shown = ports.clean(", ".join(filter(None, users))) or "none"
+        shown = bmc_interface.clean(", ".join(filter(None, users))) or "none"
         raise Rejected(f"{self._where}: it lists no account of {username!r}; it lists: {shown}")
 
     @property
@@ -94,7 +96,7 @@ class ManagerClient:
         self._client = client
         self._device_id = device_id
 
-    async def read(self) -> ports.ManagerState:
+    async def read(self) -> bmc_interface.ManagerState:
         """See `PooledBmc.manager`."""
         return (await self._read()).state
 
@@ -103,13 +105,15 @@ class ManagerClient:
         manager = await self._read()
         where = f"{self._client.channel.where}: manager {manager.state.manager_id}"
         if manager.reset_path is None:
-            raise ports.Unsupported(f"{where} has no action {documents.MANAGER_RESET}")
+            raise bmc_interface.Unsupported(f"{where} has no action {documents.MANAGER_RESET}")
         allowable = await self._allowable(manager)
-        refused: Failure = ports.Unsupported(f"{where} supports no restart; it lists {', '.join(allowable or ())}")
+        refused: Failure = bmc_interface.Unsupported(
+            f"{where} supports no restart; it lists {', '.join(allowable or ())}"
+        )
         for value in manager_resets(allowable):
             try:
                 await self._send(manager.reset_path, value, leave_by)
-            except ports.Unsupported as error:
+            except bmc_interface.Unsupported as error:
                 refused = error
             else:
                 return value
@@ -123,13 +127,13 @@ class ManagerClient:
 
     async def _read(self) -> ManagerReading:
         path = await self._path()
-        return documents.manager(await self._client.document(path, f"manager {ports.clean(path)}"), path=path)
+        return documents.manager(await self._client.document(path, f"manager {bmc_interface.clean(path)}"), path=path)
 
     async def _path(self) -> str:
         """Return the path of the system's manager, or of the only one: the system may be what the BMC cannot read."""
         try:
             path = await self._client.manager_path(self._device_id)
-        except (ports.BmcUnreachable, ports.CircuitOpen, ports.PasswordRejected):
+        except (bmc_interface.BmcUnreachable, bmc_interface.CircuitOpen, bmc_interface.PasswordRejected):
             raise
         except Failure:
             path = None
@@ -137,7 +141,7 @@ class ManagerClient:
             return path
         found = documents.members(await self._client.document(MANAGERS, "the list of managers"))
         if len(found) != 1:
-            listed = ports.clean(", ".join(sorted(found))) or "none"
+            listed = bmc_interface.clean(", ".join(sorted(found))) or "none"
             raise Rejected(f"{self._client.channel.where}: the system names no manager; the BMC lists: {listed}")
         return next(iter(found.values()))
 
@@ -156,12 +160,14 @@ class UpdateClient:
     def __init__(self, client: RedfishClient) -> None:
         self._client = client
 
-    async def versions(self) -> tuple[ports.InstalledFirmware, ...]:
+    async def versions(self) -> tuple[bmc_interface.InstalledFirmware, ...]:
         """See `PooledBmc.firmware`."""
         found = documents.members(await self._client.document(FIRMWARE, "the list of firmware"))
         installed = [(name, path) for name, path in found.items() if not name.startswith(NOT_INSTALLED)]
         read = [
-            documents.firmware_version(await self._client.document(path, f"firmware {ports.clean(name)}"), name=name)
+            documents.firmware_version(
+                await self._client.document(path, f"firmware {bmc_interface.clean(name)}"), name=name
+            )
             for name, path in installed[:MAX_FIRMWARE]
         ]
         return tuple(read)
@@ -170,25 +176,25 @@ class UpdateClient:
         """See `PooledBmc.update_firmware`."""
         service = documents.update_service(await self._client.document(UPDATE_SERVICE, "the UpdateService"))
         if service.update_path is None:
-            raise ports.Unsupported(f"{self._where}: its UpdateService has no action {documents.SIMPLE_UPDATE}")
+            raise bmc_interface.Unsupported(f"{self._where}: its UpdateService has no action {documents.SIMPLE_UPDATE}")
         body = {"ImageURI": image_uri, **(await self._protocol(service, image_uri)), **(await self._targets(targets))}
         answer = await self._client.channel.send("POST", service.update_path, body=body, leave_by=leave_by)
         if not answer.ok:
             raise self._client.refusal(answer, "firmware update")
         return "\n".join(documents.monitors_of(answer)) if answer.status == 202 else DONE
 
-    async def progress(self, handle: str) -> ports.UpdateProgress:
+    async def progress(self, handle: str) -> bmc_interface.UpdateProgress:
         """See `PooledBmc.update_progress`."""
         if handle == DONE:
-            return ports.UpdateProgress(ports.UpdateState.DONE, "the BMC answered without a task")
-        gone = ports.UpdateProgress(ports.UpdateState.VANISHED, "the BMC names no task")
+            return bmc_interface.UpdateProgress(bmc_interface.UpdateState.DONE, "the BMC answered without a task")
+        gone = bmc_interface.UpdateProgress(bmc_interface.UpdateState.VANISHED, "the BMC names no task")
         for path in handle.splitlines():
             answer = await self._client.channel.get(path)
             if answer.status in documents.TASK_UNREADABLE:
                 text = f"{self._where}: cannot read the task ({answer.status})"
-                raise ports.BmcBusy(text, retry_after_s=answer.retry_after_s)
+                raise bmc_interface.BmcBusy(text, retry_after_s=answer.retry_after_s)
             found = self._progress_of(answer)
-            if found.state is not ports.UpdateState.VANISHED:
+            if found.state is not bmc_interface.UpdateState.VANISHED:
                 return found
             gone = found
         return gone
@@ -197,7 +203,7 @@ class UpdateClient:
         """See `PooledBmc.running_update`."""
         try:
             found = documents.members(await self._client.document(TASKS, "the list of tasks"))
-        except ports.Unsupported:  # no TaskService
+        except bmc_interface.Unsupported:  # no TaskService
             return None
         for path in list(found.values())[-MAX_TASKS:]:
             answer = await self._client.channel.get(path)
@@ -209,20 +215,22 @@ class UpdateClient:
     def _where(self) -> str:
         return self._client.channel.where
 
-    def _progress_of(self, answer: BmcResponse) -> ports.UpdateProgress:
+    def _progress_of(self, answer: BmcResponse) -> bmc_interface.UpdateProgress:
         """Parse a task; a monitor that answers with an error of its own cannot report, and counts as vanished."""
         view = documents.task(answer, where=self._where, hide=self._client.channel.secrets)
         if view.running:
             percent = documents.percent_of(answer.hints())
             text = "its task runs" if percent is None else f"its task is {percent} % complete"
-            return ports.UpdateProgress(ports.UpdateState.RUNNING, f"{text}: {view.said}" if view.said else text)
+            return bmc_interface.UpdateProgress(
+                bmc_interface.UpdateState.RUNNING, f"{text}: {view.said}" if view.said else text
+            )
         if view.failure is None:
-            return ports.UpdateProgress(
-                ports.UpdateState.DONE, f"its task is complete{f': {view.said}' if view.said else ''}"
+            return bmc_interface.UpdateProgress(
+                bmc_interface.UpdateState.DONE, f"its task is complete{f': {view.said}' if view.said else ''}"
             )
         is_open = isinstance(view.failure, Uncertain)
-        return ports.UpdateProgress(
-            ports.UpdateState.VANISHED if is_open else ports.UpdateState.FAILED, str(view.failure)
+        return bmc_interface.UpdateProgress(
+            bmc_interface.UpdateState.VANISHED if is_open else bmc_interface.UpdateState.FAILED, str(view.failure)
         )
 
     async def _protocol(self, service: UpdateReading, image_uri: str) -> Mapping[str, Any]:
@@ -234,8 +242,8 @@ class UpdateClient:
         if not known:
             return {}
         if protocol not in known:
-            raise ports.Unsupported(
-                f"{self._where}: it loads images by {ports.clean(', '.join(known))}, not by {protocol}"
+            raise bmc_interface.Unsupported(
+                f"{self._where}: it loads images by {bmc_interface.clean(', '.join(known))}, not by {protocol}"
             )
         return {"TransferProtocol": protocol}
 
@@ -245,6 +253,8 @@ class UpdateClient:
         found = documents.members(await self._client.document(FIRMWARE, "the list of firmware"))
         unknown = [name for name in names if name not in found]
         if unknown:
-            listed = ports.clean(", ".join(sorted(found)))
-            raise ports.Unsupported(f"{self._where}: it lists no firmware {', '.join(unknown)}; it lists {listed}")
+            listed = bmc_interface.clean(", ".join(sorted(found)))
+            raise bmc_interface.Unsupported(
+                f"{self._where}: it lists no firmware {', '.join(unknown)}; it lists {listed}"
+            )
         return {"Targets": [found[name] for name in names]}

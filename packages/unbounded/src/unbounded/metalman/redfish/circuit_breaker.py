@@ -12,7 +12,7 @@ from typing import Final
 
 from unbounded.api.failures import Failure
 from unbounded.kube.clock import loop_time
-from unbounded.metalman.redfish.ports import BmcAnswerLost, BmcBusy, BmcUnreachable, CircuitOpen
+from unbounded.metalman.redfish.bmc_interface import BmcAnswerLost, BmcBusy, BmcUnreachable, CircuitOpen
 
 SILENCES: Final = 3  # in a row, before it opens
 FIRST_PAUSE_S: Final = 1.0

@@ -11,12 +11,7 @@ from urllib.parse import quote
 
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
 from unbounded.metalman.redfish import documents, quirks
-from unbounded.metalman.redfish.documents import SystemReading, failure_of
-from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
-from unbounded.metalman.redfish.event_stream import MEDIA_TYPE, EventStreamReader
-from unbounded.metalman.redfish.http import BmcResponse
-from unbounded.metalman.redfish.inventory_reader import Inventory, InventoryInterrupted, InventoryReader
-from unbounded.metalman.redfish.ports import (
+from unbounded.metalman.redfish.bmc_interface import (
     BmcLimits,
     BmcPowerState,
     BootOverride,
@@ -27,6 +22,11 @@ from unbounded.metalman.redfish.ports import (
     clean,
     error_text,
 )
+from unbounded.metalman.redfish.documents import SystemReading, failure_of
+from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
+from unbounded.metalman.redfish.event_stream import MEDIA_TYPE, EventStreamReader
+from unbounded.metalman.redfish.http import BmcResponse
+from unbounded.metalman.redfish.inventory_reader import Inventory, InventoryInterrupted, InventoryReader
 from unbounded.metalman.redfish.session import BmcChannel
 from unbounded.metalman.redfish.virtual_media import MediaClient, MediaDrive
 

@@ -17,10 +17,7 @@ import asyncssh
 
 from unbounded.api.failures import Failure, Rejected
 from unbounded.kube.logs import Log
-from unbounded.metalman.redfish.client import RedfishClient
-from unbounded.metalman.redfish.documents import console_offers
-from unbounded.metalman.redfish.endpoint import endpoint_of
-from unbounded.metalman.redfish.ports import (
+from unbounded.metalman.redfish.bmc_interface import (
     BmcAccount,
     BmcLimits,
     BmcUnreachable,
@@ -32,6 +29,9 @@ from unbounded.metalman.redfish.ports import (
     WebSocketOffer,
     clean,
 )
+from unbounded.metalman.redfish.client import RedfishClient
+from unbounded.metalman.redfish.documents import console_offers
+from unbounded.metalman.redfish.endpoint import endpoint_of
 
 READ_BYTES: Final = 16 * 1024
 WINDOW_BYTES: Final = 64 * 1024  # of SSH: a BMC that floods waits for its reader

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from unbounded.api.failures import Failure, Rejected, Transient, Uncertain
-from unbounded.metalman.redfish import ports
+from unbounded.metalman.redfish import bmc_interface
 from unbounded.metalman.redfish.http import BmcResponse
 from unbounded.metalman.redfish.quirks import LASTING, PASSING, TASK_DONE, TASK_RUNNING
 
@@ -20,7 +20,10 @@ CHANGE_PASSWORD: Final = "#ManagerAccount.ChangePassword"  # noqa: S105 - the na
 PASSWORD_CHANGE_REQUIRED: Final = "PasswordChangeRequired"  # noqa: S105 - the id of a message
 _BUSY: Final = frozenset({408, 409, 423, 425, 429, 503})
 _UNSUPPORTED: Final = frozenset({400, 404, 405, 410, 501})
-_POWER: Final[Mapping[str, ports.BmcPowerState]] = {"on": ports.BmcPowerState.ON, "off": ports.BmcPowerState.OFF}
+_POWER: Final[Mapping[str, bmc_interface.BmcPowerState]] = {
+    "on": bmc_interface.BmcPowerState.ON,
+    "off": bmc_interface.BmcPowerState.OFF,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class SystemReading:
     """State of a system at one time, and the paths for its requests."""
 
     path: str
-    state: ports.SystemState
+    state: bmc_interface.SystemState
     reset_path: str
     action_info: str | None  # path of the list of ResetTypes, if the system does not contain it
     settings_path: str | None  # path for changes on boards that reject them on the system (AMI: .../SD)
@@ -40,7 +43,7 @@ class ManagerReading:
     """State of a BMC's own manager, and the paths for its reset."""
 
     path: str
-    state: ports.ManagerState
+    state: bmc_interface.ManagerState
     reset_path: str | None  # None: it has no such action
     allowable: tuple[str, ...] | None
     action_info: str | None
@@ -79,24 +82,26 @@ def system(document: Mapping[str, Any], *, path: str, device_id: str, etag: str 
         Garbled: the document is not a ComputerSystem.
     """
     if not {"PowerState", "Actions", "Boot", "Id"} & document.keys():
-        raise ports.Garbled(f"the answer to {ports.clean(path)} is not a system")
+        raise bmc_interface.Garbled(f"the answer to {bmc_interface.clean(path)} is not a system")
     own = _text(document, "@odata.id") or ""
     if own.rstrip("/") == path.rstrip("/"):
         path = own  # in the BMC's spelling: some BMCs redirect a path without a slash at its end
     boot = _mapping(document, "Boot")
     reset = _mapping(_mapping(document, "Actions"), RESET)
     power_text = _text(document, "PowerState") or ""
-    state = ports.SystemState(
+    state = bmc_interface.SystemState(
         device_id=device_id,
-        power=_POWER.get(power_text.lower(), ports.BmcPowerState.UNSETTLED),
-        power_text=ports.clean(power_text)[:64],
+        power=_POWER.get(power_text.lower(), bmc_interface.BmcPowerState.UNSETTLED),
+        power_text=bmc_interface.clean(power_text)[:64],
         allowable=_texts(reset, "ResetType@Redfish.AllowableValues"),
         boot=_boot(boot),
         boot_targets=_texts(boot, "BootSourceOverrideTarget@Redfish.AllowableValues"),
         uuid=_text(document, "UUID"),
         etag=etag,
         consoles=console_offers(document),
-        model="/".join(ports.clean(_text(document, name) or "")[:64] for name in ("Manufacturer", "Model")).strip("/"),
+        model="/".join(
+            bmc_interface.clean(_text(document, name) or "")[:64] for name in ("Manufacturer", "Model")
+        ).strip("/"),
     )
     return SystemReading(
         path=path,
@@ -108,7 +113,7 @@ def system(document: Mapping[str, Any], *, path: str, device_id: str, etag: str 
     )
 
 
-def console_offers(system: Mapping[str, Any]) -> ports.ConsoleOffers:
+def console_offers(system: Mapping[str, Any]) -> bmc_interface.ConsoleOffers:
     """Parse `SerialConsole` of a ComputerSystem; a protocol that is not enabled, or malformed, is not offered."""
     console = system.get("SerialConsole")
     services = {
@@ -116,19 +121,19 @@ def console_offers(system: Mapping[str, Any]) -> ports.ConsoleOffers:
         for name, service in (console.items() if isinstance(console, Mapping) else ())
         if isinstance(service, Mapping)
     }
-    usable: list[ports.WebSocketOffer | ports.SshOffer] = []
+    usable: list[bmc_interface.WebSocketOffer | bmc_interface.SshOffer] = []
     socket, ssh = services.get("WebSocket", {}), services.get("SSH", {})
     if socket.get("ServiceEnabled") is True and isinstance(uri := socket.get("ConsoleURI"), str) and uri:
-        usable.append(ports.WebSocketOffer(uri, interactive=socket.get("Interactive") is not False))
+        usable.append(bmc_interface.WebSocketOffer(uri, interactive=socket.get("Interactive") is not False))
     if ssh.get("ServiceEnabled") is True and (port := _port(ssh)):
         command = ssh.get("ConsoleEntryCommand")
-        usable.append(ports.SshOffer(port, command if isinstance(command, str) and command else None))
+        usable.append(bmc_interface.SshOffer(port, command if isinstance(command, str) and command else None))
     others = [
         name if service.get("ServiceEnabled") is True else f"{name} (not enabled)"
         for name, service in services.items()
         if name not in ("WebSocket", "SSH") or service.get("ServiceEnabled") is not True
     ]
-    return ports.ConsoleOffers(tuple(usable), tuple(ports.clean(name) for name in others))
+    return bmc_interface.ConsoleOffers(tuple(usable), tuple(bmc_interface.clean(name) for name in others))
 
 
 def _port(service: Mapping[str, Any]) -> int | None:
@@ -141,9 +146,9 @@ def manager(document: Mapping[str, Any], *, path: str) -> ManagerReading:
     reset = _mapping(_mapping(document, "Actions"), MANAGER_RESET)
     return ManagerReading(
         path=path,
-        state=ports.ManagerState(
-            manager_id=ports.clean(path.rstrip("/").rpartition("/")[2]),
-            last_reset=ports.clean(_text(document, "LastResetTime") or "")[:64],
+        state=bmc_interface.ManagerState(
+            manager_id=bmc_interface.clean(path.rstrip("/").rpartition("/")[2]),
+            last_reset=bmc_interface.clean(_text(document, "LastResetTime") or "")[:64],
         ),
         reset_path=_text(reset, "target"),
         allowable=_texts(reset, "ResetType@Redfish.AllowableValues"),
@@ -151,9 +156,9 @@ def manager(document: Mapping[str, Any], *, path: str) -> ManagerReading:
     )
 
 
-def _boot(boot: Mapping[str, Any]) -> ports.BootOverride | None:
+def _boot(boot: Mapping[str, Any]) -> bmc_interface.BootOverride | None:
     fields = [_text(boot, f"BootSourceOverride{field}") for field in ("Enabled", "Target", "Mode")]
-    return ports.BootOverride(*fields) if any(fields) else None
+    return bmc_interface.BootOverride(*fields) if any(fields) else None
 
 
 def etag_of(document: Mapping[str, Any], answer: BmcResponse) -> str | None:
@@ -207,10 +212,12 @@ def _length(document: Mapping[str, Any], key: str) -> int | None:
     return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
 
 
-def firmware_version(document: Mapping[str, Any], *, name: str) -> ports.InstalledFirmware:
+def firmware_version(document: Mapping[str, Any], *, name: str) -> bmc_interface.InstalledFirmware:
     """Parse a SoftwareInventory."""
-    version = ports.clean(_text(document, "Version") or "")[:128]
-    return ports.InstalledFirmware(ports.clean(name)[:128], version, updateable=document.get("Updateable") is True)
+    version = bmc_interface.clean(_text(document, "Version") or "")[:128]
+    return bmc_interface.InstalledFirmware(
+        bmc_interface.clean(name)[:128], version, updateable=document.get("Updateable") is True
+    )
 
 
 def is_running_update(document: Mapping[str, Any]) -> bool:
@@ -252,7 +259,7 @@ def task(answer: BmcResponse, *, where: str, hide: tuple[str, ...] = ()) -> Task
     """Parse a task monitor or a Task (DSP0266, 13.8: 202 while the task runs, then the answer of the action itself)."""
     document = answer.hints()
     state = _text(document, "TaskState")
-    message = ports.clean("; ".join(ports.extended(document)), hide=hide)
+    message = bmc_interface.clean("; ".join(bmc_interface.extended(document)), hide=hide)
     if answer.status in (404, 410):
         gone = Uncertain(f"{where}: the task does not exist any more ({answer.status}), so its result is unknown")
         return TaskReading(running=False, failure=gone)
@@ -264,9 +271,11 @@ def task(answer: BmcResponse, *, where: str, hide: tuple[str, ...] = ()) -> Task
         return TaskReading(running=True, said=message)
     if state is None or state == TASK_DONE:
         return TaskReading(running=False, said=message)
-    text = ports.clean(f"{where}: the task ended as {state}" + (f": {message}" if message else ""), hide=hide)
+    text = bmc_interface.clean(f"{where}: the task ended as {state}" + (f": {message}" if message else ""), hide=hide)
     return TaskReading(
-        running=False, said=message, failure=Rejected(text) if LASTING.search(message) else ports.TaskFailed(text)
+        running=False,
+        said=message,
+        failure=Rejected(text) if LASTING.search(message) else bmc_interface.TaskFailed(text),
     )
 
 
@@ -280,12 +289,12 @@ def monitors_of(answer: BmcResponse) -> tuple[str, ...]:
 
 def failure_of(answer: BmcResponse, *, what: str, where: str, changes: bool, hide: tuple[str, ...] = ()) -> Failure:
     """Map an answer other than 2xx to a failure, with the BMC's own message."""
-    message = ports.error_text(answer.hints())
-    text = ports.clean(f"{where}: {what}: {answer.status}" + (f": {message}" if message else ""), hide=hide)
+    message = bmc_interface.error_text(answer.hints())
+    text = bmc_interface.clean(f"{where}: {what}: {answer.status}" + (f": {message}" if message else ""), hide=hide)
     if answer.status in _BUSY or (answer.status == 400 and PASSING.search(message)):
-        return ports.BmcBusy(text, retry_after_s=answer.retry_after_s)
+        return bmc_interface.BmcBusy(text, retry_after_s=answer.retry_after_s)
     if answer.status in _UNSUPPORTED:
-        return ports.Unsupported(text)
+        return bmc_interface.Unsupported(text)
     if answer.status >= 500:
         return Uncertain(text) if changes else Transient(text)
     return Rejected(text)

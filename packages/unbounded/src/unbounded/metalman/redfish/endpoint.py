@@ -16,7 +16,7 @@ from aiohttp import Fingerprint
 from yarl import URL
 
 from unbounded.api.failures import Rejected
-from unbounded.metalman.redfish.ports import BmcAccount, CertificateUntrusted, InvalidBmcUrl
+from unbounded.metalman.redfish.bmc_interface import BmcAccount, CertificateUntrusted, InvalidBmcUrl
 
 SERVICE_ROOT: Final = "/redfish/v1"
 BMC_URLS: Final = 4096  # that are parsed once: each request needs its endpoint several times

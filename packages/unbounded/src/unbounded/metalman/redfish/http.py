@@ -16,7 +16,7 @@ import msgspec
 from unbounded.api.failures import Failure, Rejected
 from unbounded.kube.http_pool import HttpAddress, HttpPool, HttpResponse, NotConnected
 from unbounded.kube.logs import Log
-from unbounded.metalman.redfish import ports
+from unbounded.metalman.redfish import bmc_interface
 from unbounded.metalman.redfish.endpoint import BmcEndpoint, Tls, fingerprint_of, handshake_context
 
 log = Log(__name__)
@@ -60,16 +60,16 @@ class BmcResponse:
         try:
             found = msgspec.json.decode(self.body)
         except (ValueError, RecursionError) as error:  # DecodeError is a ValueError; nesting has a limit
-            raise ports.Garbled(f"the answer is not complete JSON ({len(self.body)} bytes)") from error
+            raise bmc_interface.Garbled(f"the answer is not complete JSON ({len(self.body)} bytes)") from error
         if not isinstance(found, dict):
-            raise ports.Garbled("the answer is not a JSON object")
+            raise bmc_interface.Garbled("the answer is not a JSON object")
         return found
 
     def hints(self) -> Mapping[str, Any]:
         """Return the body if it is readable, else an empty mapping, for callers that can do without it."""
         try:
             return self.document()
-        except ports.Garbled:
+        except bmc_interface.Garbled:
             return {}
 
     @property
@@ -112,7 +112,9 @@ class BmcConnections:
 class Http:
     """Requests to one endpoint. Credentials are arguments, as header fields."""
 
-    def __init__(self, connections: BmcConnections, endpoint: BmcEndpoint, tls: Tls, limits: ports.BmcLimits) -> None:
+    def __init__(
+        self, connections: BmcConnections, endpoint: BmcEndpoint, tls: Tls, limits: bmc_interface.BmcLimits
+    ) -> None:
         self._pool = connections.pool
         self._session = connections.session
         self.endpoint = endpoint
@@ -235,7 +237,7 @@ class Http:
         match error:
             case aiohttp.ServerFingerprintMismatch():
                 pinned, seen = error.expected.hex(":"), error.got.hex(":")
-                return ports.CertificateChanged(
+                return bmc_interface.CertificateChanged(
                     f"{where} presents the certificate {seen}, pinned is {pinned}; no password was sent",
                     pinned=pinned,
                     seen=seen,
@@ -247,15 +249,17 @@ class Http:
             case aiohttp.InvalidURL() | NotConnected(cause=UnicodeError()):
                 return Rejected(f"{where}: the BMC's URL is not valid")
             case NotConnected() | aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
-                return ports.BmcUnreachable(f"{where}: {_why(error)}")
+                return bmc_interface.BmcUnreachable(f"{where}: {_why(error)}")
             case _ if changes:
-                return ports.BmcAnswerLost(f"{where}: the request was sent, and the answer was lost: {_why(error)}")
+                return bmc_interface.BmcAnswerLost(
+                    f"{where}: the request was sent, and the answer was lost: {_why(error)}"
+                )
             case _:
-                return ports.BmcUnreachable(f"{where}: {_why(error)}")
+                return bmc_interface.BmcUnreachable(f"{where}: {_why(error)}")
 
-    def _untrusted(self, error: Exception) -> ports.CertificateUntrusted:
-        why = ports.clean(str(error))
-        return ports.CertificateUntrusted(
+    def _untrusted(self, error: Exception) -> bmc_interface.CertificateUntrusted:
+        why = bmc_interface.clean(str(error))
+        return bmc_interface.CertificateUntrusted(
             f"{self.endpoint.origin}: its certificate does not chain to the CA bundle: {why}"
         )
 
@@ -263,7 +267,7 @@ class Http:
         location = answer.headers.get("Location", "")
         if location and self.endpoint.leads_here(location) and (method == "GET" or answer.status in _REPEATED_AS_IS):
             return location
-        to = ports.clean(location.partition("?")[0])[:200] or "nowhere"
+        to = bmc_interface.clean(location.partition("?")[0])[:200] or "nowhere"
         raise Rejected(
             f"{self.endpoint.origin} redirects to {to}, which metalman does not follow; if the redirect is "
             "right, set it as url"
@@ -278,7 +282,7 @@ class Http:
             async with asyncio.timeout(self._limits.connect_s):
                 return await _leaf(self.endpoint)
         except (OSError, ssl.SSLError) as error:
-            raise ports.BmcUnreachable(f"{where}: {_why(error)}") from error
+            raise bmc_interface.BmcUnreachable(f"{where}: {_why(error)}") from error
 
 
 def _keep_alive(response: aiohttp.ClientResponse) -> None:
@@ -333,4 +337,4 @@ def _why(error: Exception) -> str:
         return "the connection was closed without an answer"
     if isinstance(cause, ConnectionRefusedError):
         return "connection refused"
-    return ports.clean(getattr(cause, "strerror", None) or str(cause) or type(cause).__name__)[:200]
+    return bmc_interface.clean(getattr(cause, "strerror", None) or str(cause) or type(cause).__name__)[:200]

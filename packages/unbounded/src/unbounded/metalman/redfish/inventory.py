@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from unbounded.metalman.redfish.ports import clean
+from unbounded.metalman.redfish.bmc_interface import clean
 
 Document = Mapping[str, Any]
 Facts = dict[str, Any]

@@ -14,15 +14,15 @@ import msgspec
 from unbounded.api.failures import Failure, Transient
 from unbounded.api.hardware import HardwareFacts
 from unbounded.metalman.redfish import documents, inventory
-from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
-from unbounded.metalman.redfish.inventory import Document, Facts
-from unbounded.metalman.redfish.ports import (
+from unbounded.metalman.redfish.bmc_interface import (
     BmcBusy,
     BmcUnreachable,
     CertificateUntrusted,
     PasswordRejected,
     Unsupported,
 )
+from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
+from unbounded.metalman.redfish.inventory import Document, Facts
 from unbounded.metalman.redfish.quirks import NOT_INSTALLED
 
 MAX_REQUESTS: Final = 320

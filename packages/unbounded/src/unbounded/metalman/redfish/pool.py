@@ -11,7 +11,7 @@ from typing import Final, Self
 from weakref import WeakValueDictionary
 
 from unbounded.api.failures import Transient
-from unbounded.metalman.redfish import ports
+from unbounded.metalman.redfish import bmc_interface
 from unbounded.metalman.redfish.bmc_services import AccountClient, ManagerClient, UpdateClient
 from unbounded.metalman.redfish.circuit_breaker import BmcGate
 from unbounded.metalman.redfish.client import RedfishClient
@@ -34,7 +34,7 @@ class PooledClient:
     client: RedfishClient
     secrets: dict[str, str] = field(default_factory=dict)
 
-    def offer(self, access: ports.BmcAccount) -> bool:
+    def offer(self, access: bmc_interface.BmcAccount) -> bool:
         """Return whether the password may be offered; False if it was rejected and this Secret has a newer version.
 
         Raises:
@@ -46,14 +46,14 @@ class PooledClient:
             self.secrets[access.secret] = access.secret_version
             return True
         if version == access.secret_version:
-            raise ports.PasswordRejected(refused)
+            raise bmc_interface.PasswordRejected(refused)
         return False
 
     def unused_s(self, now: float) -> float:
         return self.client.channel.unused_s(now)
 
 
-def _key(access: ports.BmcAccount) -> Key:
+def _key(access: bmc_interface.BmcAccount) -> Key:
     """Return the key of a shared client: host and path, account, passwords and proof of identity."""
     endpoint = endpoint_of(access.url)
     trust = access.ca_bundle or access.cert_fingerprint or ""
@@ -64,8 +64,8 @@ def _key(access: ports.BmcAccount) -> Key:
 class BmcPool:
     """Pool for use as `async with BmcPool() as pool:`; the exit deletes all sessions within `BmcLimits.close_s`."""
 
-    def __init__(self, limits: ports.BmcLimits | None = None) -> None:
-        self.limits = limits or ports.BmcLimits()
+    def __init__(self, limits: bmc_interface.BmcLimits | None = None) -> None:
+        self.limits = limits or bmc_interface.BmcLimits()
         self._entries: dict[Key, PooledClient] = {}
         self._keys: dict[str, set[Key]] = {}  # of the entries, by origin
         self._successors: dict[tuple[Key, str], Key] = {}  # by key and version of the Secret, see `supersede`
@@ -95,7 +95,7 @@ class BmcPool:
             if self._connections is not None:
                 await self._connections.close()
 
-    def bmc(self, access: ports.BmcAccount) -> PooledBmc:
+    def bmc(self, access: bmc_interface.BmcAccount) -> PooledBmc:
         """Return one system without a request; errors in `access` are raised by the first call."""
         return PooledBmc(self, access)
 
@@ -107,9 +107,9 @@ class BmcPool:
             Rejected: not an https URL.
             Unreachable: no answer.
         """
-        return await self._http(ports.BmcAccount(url, "", ""), tls=False).certificate()
+        return await self._http(bmc_interface.BmcAccount(url, "", ""), tls=False).certificate()
 
-    def client(self, access: ports.BmcAccount) -> RedfishClient:
+    def client(self, access: bmc_interface.BmcAccount) -> RedfishClient:
         """Return the client of an account, which all systems behind it share.
 
         Another URL, user name, password, pin or bundle results in another client; all clients of one host share its
@@ -127,7 +127,7 @@ class BmcPool:
         self._used.set()
         return entry.client
 
-    async def supersede(self, former: ports.BmcAccount, access: ports.BmcAccount) -> None:
+    async def supersede(self, former: bmc_interface.BmcAccount, access: bmc_interface.BmcAccount) -> None:
         """Let the client of an account whose Secret has changed log in with the passwords of the new version.
 
         Callers that still have the former version use the same client, so that none offers a password that is over.
@@ -142,7 +142,7 @@ class BmcPool:
         client.channel.offer(access.password, access.next_password)
         await client.channel.delete_session()
 
-    def _current_key(self, access: ports.BmcAccount) -> Key:
+    def _current_key(self, access: bmc_interface.BmcAccount) -> Key:
         """Return the key of an account's client; of the one that has superseded it, if the account is outdated."""
         key = _key(access)
         return self._successors.get((key, access.secret_version), key)
@@ -151,7 +151,7 @@ class BmcPool:
         self._entries[key] = entry
         self._keys.setdefault(key[0], set()).add(key)
 
-    def _connect(self, access: ports.BmcAccount) -> RedfishClient:
+    def _connect(self, access: bmc_interface.BmcAccount) -> RedfishClient:
         http = self._http(access, tls=tls_of(endpoint_of(access.url), access))
         gate = self._gates.get(http.endpoint.origin)
         if gate is None:
@@ -159,7 +159,7 @@ class BmcPool:
         auth = BmcAuth(http, access.username, access.password, self.limits, next_password=access.next_password)
         return RedfishClient(BmcChannel(http, auth, gate, self.limits), self.limits)
 
-    def _http(self, access: ports.BmcAccount, *, tls: Tls) -> Http:
+    def _http(self, access: bmc_interface.BmcAccount, *, tls: Tls) -> Http:
         if self._connections is None:
             raise RuntimeError("the pool is used outside of `async with`")
         return Http(self._connections, endpoint_of(access.url), tls, self.limits)
@@ -169,7 +169,7 @@ class BmcPool:
         gate = self._gates.get(endpoint_of(url).origin)
         return gate is not None and gate.is_paused
 
-    async def delete_session(self, access: ports.BmcAccount) -> None:
+    async def delete_session(self, access: bmc_interface.BmcAccount) -> None:
         """Delete the session of that account, if there is one."""
         entry = self._entries.get(self._current_key(access))
         if entry is not None:
@@ -241,22 +241,24 @@ class BmcPool:
 class PooledBmc:
     """One system behind the pool: a PowerControl and a BootControl. It owns no connection."""
 
-    def __init__(self, pool: BmcPool, access: ports.BmcAccount) -> None:
+    def __init__(self, pool: BmcPool, access: bmc_interface.BmcAccount) -> None:
         self._pool = pool
         self._access = access
 
-    async def system(self) -> ports.SystemState:
+    async def system(self) -> bmc_interface.SystemState:
         return await self._pool.client(self._access).system(self._access.device_id)
 
-    async def reset(self, desired: ports.ResetType, *, leave_by: float | None = None) -> ports.ResetAcceptance:
+    async def reset(
+        self, desired: bmc_interface.ResetType, *, leave_by: float | None = None
+    ) -> bmc_interface.ResetAcceptance:
         return await self._pool.client(self._access).reset(self._access.device_id, desired, leave_by)
 
     async def set_boot_override(
-        self, desired: ports.BootOverride, *, leave_by: float | None = None
-    ) -> ports.BootOverride:
+        self, desired: bmc_interface.BootOverride, *, leave_by: float | None = None
+    ) -> bmc_interface.BootOverride:
         return await self._pool.client(self._access).set_boot_override(self._access.device_id, desired, leave_by)
 
-    async def disable_boot_override(self, *, leave_by: float | None = None) -> ports.BootOverride:
+    async def disable_boot_override(self, *, leave_by: float | None = None) -> bmc_interface.BootOverride:
         return await self._pool.client(self._access).disable_boot_override(self._access.device_id, leave_by)
 
     async def media_drive(self) -> MediaDrive:
@@ -282,7 +284,7 @@ class PooledBmc:
         """
         return await self._pool.client(self._access).inventory(self._access.device_id, may_continue)
 
-    async def manager(self) -> ports.ManagerState:
+    async def manager(self) -> bmc_interface.ManagerState:
         """Read the manager of the system: the BMC itself.
 
         Raises:
@@ -299,7 +301,7 @@ class PooledBmc:
         """
         return await ManagerClient(self._pool.client(self._access), self._access.device_id).reset(leave_by)
 
-    async def firmware(self) -> tuple[ports.InstalledFirmware, ...]:
+    async def firmware(self) -> tuple[bmc_interface.InstalledFirmware, ...]:
         """Read the installed versions; the components of all systems of this BMC are among them."""
         return await UpdateClient(self._pool.client(self._access)).versions()
 
@@ -312,7 +314,7 @@ class PooledBmc:
         """
         return await UpdateClient(self._pool.client(self._access)).start(image_uri, targets, leave_by)
 
-    async def update_progress(self, handle: str) -> ports.UpdateProgress:
+    async def update_progress(self, handle: str) -> bmc_interface.UpdateProgress:
         """Read the task of an update."""
         return await UpdateClient(self._pool.client(self._access)).progress(handle)
 
@@ -333,8 +335,8 @@ class PooledBmc:
 
     @asynccontextmanager
     async def console(
-        self, pin: str | None, trust: ports.TrustHostKey, offers: ports.ConsoleOffers | None = None
-    ) -> AsyncIterator[ports.SerialConsole]:
+        self, pin: str | None, trust: bmc_interface.TrustHostKey, offers: bmc_interface.ConsoleOffers | None = None
+    ) -> AsyncIterator[bmc_interface.SerialConsole]:
         """Open the serial console of the system, and close it at the end of the context.
 
         Args:
@@ -351,7 +353,7 @@ class PooledBmc:
         async with client.open(pin, trust, offers) as console:
             yield console
 
-    async def user(self) -> ports.BmcUser:
+    async def user(self) -> bmc_interface.BmcUser:
         """Log in anew, and find the account of this user name.
 
         Raises:

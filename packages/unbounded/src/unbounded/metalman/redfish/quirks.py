@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from unbounded.metalman.redfish.ports import BootEnabled, BootOverride, BootTarget, ResetType
+from unbounded.metalman.redfish.bmc_interface import BootEnabled, BootOverride, BootTarget, ResetType
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,7 @@ import aiohttp
 from unbounded.api.failures import Failure, Rejected, Transient
 from unbounded.kube.clock import loop_time
 from unbounded.kube.logs import Log
-from unbounded.metalman.redfish.circuit_breaker import BmcGate
-from unbounded.metalman.redfish.documents import failure_of
-from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
-from unbounded.metalman.redfish.http import BmcResponse, Http
-from unbounded.metalman.redfish.ports import (
+from unbounded.metalman.redfish.bmc_interface import (
     BmcBusy,
     BmcLimits,
     BmcUnreachable,
@@ -31,6 +27,10 @@ from unbounded.metalman.redfish.ports import (
     clean,
     error_text,
 )
+from unbounded.metalman.redfish.circuit_breaker import BmcGate
+from unbounded.metalman.redfish.documents import failure_of
+from unbounded.metalman.redfish.endpoint import SERVICE_ROOT
+from unbounded.metalman.redfish.http import BmcResponse, Http
 from unbounded.metalman.redfish.quirks import LOGIN_REFUSED, NO_SESSIONS, SESSION_LIMIT
 
 ERROR_BYTES: Final = 1 << 16  # of an answer in place of a stream

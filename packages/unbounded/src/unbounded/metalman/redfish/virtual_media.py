@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from unbounded.metalman.redfish.bmc_interface import BmcLimits, Unsupported, clean
 from unbounded.metalman.redfish.documents import members
-from unbounded.metalman.redfish.ports import BmcLimits, Unsupported, clean
 from unbounded.metalman.redfish.quirks import EJECT_BODIES, INSERT_FIELDS, MEDIA_TYPES
 
 INSERT: Final = "#VirtualMedia.InsertMedia"
@@ -45,7 +45,7 @@ class MediaDrive:
 
 
 class MediaCalls(Protocol):
-    """Calls to the BMC that this module needs; each raises the failures of `ports`."""
+    """Calls to the BMC that this module needs; each raises the failures of `bmc_interface`."""
 
     async def document(self, path: str, what: str) -> Mapping[str, Any]: ...
 

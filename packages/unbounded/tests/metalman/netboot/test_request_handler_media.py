@@ -12,7 +12,7 @@ import pytest
 from tests.metalman.media.support import whole
 from tests.metalman.support.netboot_site import NETBOOT_FILES, World, netboot_site
 from unbounded.api.machine import MACHINES
-from unbounded.metalman.http.ports import FileRejected, ProgressReport, Rendered
+from unbounded.metalman.http.boot_service import FileRejected, ProgressReport, Rendered
 from unbounded.metalman.media.image import MediaImage
 from unbounded.metalman.media.tickets import MediaUrls, PresentedTicket, TicketKey, presented_ticket
 from unbounded.metalman.netboot import media_content

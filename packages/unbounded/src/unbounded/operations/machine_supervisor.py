@@ -17,7 +17,7 @@ from unbounded.api.operation import MACHINE_OPERATIONS, OperationKind
 from unbounded.api.phase import machine_phase
 from unbounded.kube.api import Api, NotFound
 from unbounded.kube.status_writer import StatusWriter
-from unbounded.operations import lock
+from unbounded.operations import machine_lock
 from unbounded.operations.caches import SupervisorCaches, node_of
 from unbounded.workflow.procedure import ConditionUpdate
 
@@ -65,7 +65,7 @@ _NOT_REPAVING: Final = ConditionUpdate(ConditionType.REPAVED, None, where=Condit
 _FIELDS: Final = ("activeOperation", "conditions", "message", "phase", "reason")
 
 
-class MachinePhaseController:
+class MachineSupervisor:
     """The reconciler of one Machine at a time.
 
     Args:
@@ -86,7 +86,9 @@ class MachinePhaseController:
         if (finalizers := _finalizers(machine)) is not None:
             await self._set_finalizers(machine, finalizers)
         elif await self._has_stale_lock(machine):
-            updates = lock.update_conditions(lock.as_read(machine), _stale_updates(machine), now=self._now())
+            updates = machine_lock.update_conditions(
+                machine_lock.as_read(machine), _stale_updates(machine), now=self._now()
+            )
             await self._write_machine(machine, {"activeOperation": None, **updates})
         elif machine.spec.ssh is None:
             await self._set_phase(machine)

@@ -13,7 +13,7 @@ import pytest
 from tests.metalman.support.site import Cluster, metalman
 from tests.metalman.support.swift_time import run_swiftly
 from unbounded.metalman import power
-from unbounded.metalman.read_times import (
+from unbounded.metalman.power_read_times import (
     ENOUGH,
     EXPLORES_EVERY,
     REMEMBERED,

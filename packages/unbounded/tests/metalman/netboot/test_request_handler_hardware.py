@@ -14,7 +14,7 @@ from unbounded.api.hardware import DiskFacts, DiskState, HardwareFacts, SystemFi
 from unbounded.api.machine import MACHINES, DiskErasure
 from unbounded.api.meta import Kind
 from unbounded.kube.api import ServerUnreachable
-from unbounded.metalman.http.ports import (
+from unbounded.metalman.http.boot_service import (
     CloudInitEvent,
     FileRejected,
     HardwareReport,

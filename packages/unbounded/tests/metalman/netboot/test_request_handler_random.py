@@ -20,7 +20,7 @@ from unbounded.metalman.dhcp import packet as opt
 from unbounded.metalman.dhcp import reply_or_drop as dhcp
 from unbounded.metalman.dhcp.model import Arrival, DhcpReply
 from unbounded.metalman.dhcp.packet import MessageType
-from unbounded.metalman.http.ports import OnDisk, ProgressReport, Rendered
+from unbounded.metalman.http.boot_service import OnDisk, ProgressReport, Rendered
 from unbounded.metalman.netboot.model import milestone_rank
 from unbounded.metalman.replace import BOOT_STAGES, RETURN_STAGES
 

@@ -17,7 +17,7 @@ from unbounded.api.machine import MACHINES, MachineStatus, NetbootStatus
 from unbounded.api.machine_status import DiskErasureRecord, ErasureAttempt
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation
 from unbounded.kube.api import Conflict
-from unbounded.metalman.http.ports import FileRejected, HardwareReport, ReportAnswer
+from unbounded.metalman.http.boot_service import FileRejected, HardwareReport, ReportAnswer
 
 AT: Final = "2026-01-01T00:00:00Z"
 INSTALLED: Final[dict[str, Any]] = {

@@ -6,7 +6,7 @@ import msgspec
 
 from tests.operations.building import slot_of
 from unbounded.api.machine import ActiveOperation
-from unbounded.operations.operation_state import OperationState
+from unbounded.operations.in_memory_state import OperationState
 
 
 def _slot(seconds: int = 0, uid: str = "uid-lost") -> ActiveOperation:

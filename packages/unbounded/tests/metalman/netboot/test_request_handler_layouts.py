@@ -16,7 +16,14 @@ from tests.metalman.support.netboot_site import World, netboot_site, put
 from unbounded.api.hardware import DiskFacts, HardwareFacts
 from unbounded.api.machine import MACHINES, DiskErasure, LayoutRecord
 from unbounded.api.profile import MACHINE_PROFILES
-from unbounded.metalman.http.ports import FileRejected, HardwareReport, NotReadyYet, OnDisk, Rendered, ReportAnswer
+from unbounded.metalman.http.boot_service import (
+    FileRejected,
+    HardwareReport,
+    NotReadyYet,
+    OnDisk,
+    Rendered,
+    ReportAnswer,
+)
 from unbounded.metalman.netboot.installs import BY_PROFILE, NO_LAYOUT
 from unbounded.metalman.replace_observation import erasure_evidence
 

@@ -26,7 +26,7 @@ from unbounded.metalman.dhcp import packet as opt
 from unbounded.metalman.dhcp import reply_or_drop as dhcp
 from unbounded.metalman.dhcp.model import Arrival, DhcpAnswer, DhcpFinding, DhcpFindingKind, DhcpReply
 from unbounded.metalman.dhcp.packet import MessageType, Packet
-from unbounded.metalman.http.ports import (
+from unbounded.metalman.http.boot_service import (
     CloudInitEvent,
     FileRejected,
     NotReadyYet,

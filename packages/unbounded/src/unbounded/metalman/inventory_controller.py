@@ -23,11 +23,11 @@ from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.kube.workqueue import WorkQueue
-from unbounded.metalman.access import BmcAccess, needs_pin, redfish_of
+from unbounded.metalman.bmc_access import BmcAccess, needs_pin, redfish_of
 from unbounded.metalman.hardware_merge import hardware_change, merged, reading_condition
+from unbounded.metalman.redfish.bmc_interface import PasswordRejected
 from unbounded.metalman.redfish.inventory_reader import Inventory, InventoryInterrupted
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import PasswordRejected
 from unbounded.operations.ownership import ExecutorKind, executor_of
 
 CONCURRENT: Final = 4  # readings at a time, for all BMCs of the process

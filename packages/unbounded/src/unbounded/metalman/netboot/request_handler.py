@@ -1,8 +1,8 @@
 """Entry point of network boot: maps a request to its boot and its file, and records the observed progress.
 
-`NetbootSite` is the port that the HTTP and TFTP servers use for files and reports; its `book` and its `findings` are
-those of the DHCP server. Any replica may run it: its state follows from the API, except for the traces that
-`duplicate_host` needs.
+`NetbootRequestHandler` is the port that the HTTP and TFTP servers use for files and reports; its `book` and its
+`findings` are those of the DHCP server. Any replica may run it: its state follows from the API, except for the traces
+that `duplicate_host` needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from unbounded.kube.api import ApiError
 from unbounded.kube.clock import rfc3339
 from unbounded.kube.logs import Log
 from unbounded.metalman.disk_choice import AwaitedDisk, ChosenDisk, DiskRefused
-from unbounded.metalman.http.ports import (
+from unbounded.metalman.http.boot_service import (
     CloudInitEvent,
     FileRejected,
     HardwareReport,
@@ -34,7 +34,7 @@ from unbounded.metalman.http.ports import (
     RescueReport,
 )
 from unbounded.metalman.inspection import inspected
-from unbounded.metalman.netboot import files
+from unbounded.metalman.netboot import image_paths
 from unbounded.metalman.netboot.boot_files import DIGEST, RETRY_S, SIZE, BootFiles
 from unbounded.metalman.netboot.boot_index import BootIndex, NetbootReservations
 from unbounded.metalman.netboot.boot_progress import BootTracker, FindingReporter
@@ -70,12 +70,12 @@ CONTESTED: Final = ReportAnswer(409, {"error": "this boot ended because two host
 log = Log("metalman.netboot")
 
 
-class NetbootSite:
+class NetbootRequestHandler:
     """Boots of one metalman. Implements `http.ports.Boots` and `tftp.ports.TftpFiles` while `run` runs."""
 
     def __init__(self, parts: NetbootDependencies) -> None:
         self._parts = parts
-        self._library = files.ImageFiles()
+        self._library = image_paths.ImageFiles()
         self._index = BootIndex(lambda request: parts.key.prefix(request.uid, request.boot))
         self._writer = BootStatusWriter(
             parts.api, parts.machines, self._is_requested, now=parts.now, metrics=parts.metrics
@@ -154,17 +154,17 @@ class NetbootSite:
         served = self._parts.images.of(visit.machine)
         if isinstance(served, NotReadyYet):
             return served
-        plain = files.normalized_path(path)
+        plain = image_paths.normalized_path(path)
         if plain is None:
             return FileRejected(404, "not a valid file name")
-        kind = files.file_role(plain, served.loaders)
-        if prefix is None and kind not in files.FIRST_STAGES:
+        kind = image_paths.file_role(plain, served.loaders)
+        if prefix is None and kind not in image_paths.FIRST_STAGES:
             return FileRejected(404, "this file is only available under the URL prefix of the boot")
         if not visit.request.installs and (
-            kind is files.FileRole.DISK or plain in (files.USER_DATA, files.NETWORK_CONFIG)
+            kind is image_paths.FileRole.DISK or plain in (image_paths.USER_DATA, image_paths.NETWORK_CONFIG)
         ):
             return FileRejected(404, visit.request.no_install)
-        if kind is files.FileRole.DISK and visit.request.window is BootWindow.INSTALLING:
+        if kind is image_paths.FileRole.DISK and visit.request.window is BootWindow.INSTALLING:
             if (
                 not plain.endswith((DIGEST, SIZE))
                 and (obstacle := await self._write_obstacle(visit, served, plain)) is not None
@@ -184,7 +184,7 @@ class NetbootSite:
     async def served(self, client: str, prefix: str | None, path: str) -> None:
         """Record that a file was sent to its end."""
         visit = self._identify(client, prefix)
-        plain = files.normalized_path(path)
+        plain = image_paths.normalized_path(path)
         if isinstance(visit, BootVisit) and plain is not None:
             self._record_sent_file(visit, client, plain)
 
@@ -256,7 +256,7 @@ class NetbootSite:
         served = self._parts.images.of(machine)
         if isinstance(served, NotReadyYet):
             return ReportAnswer(503, {"error": served.text}, served.retry_after_s)
-        sectors = files.image_sectors(self._library, served.disk)
+        sectors = image_paths.image_sectors(self._library, served.disk)
         choice = check_install(machine, request.boot, self._consent(request), report, sectors)
         if isinstance(choice, AwaitedDisk):
             return ReportAnswer(200, {"status": "ok", "action": "Wait", "message": choice.message})
@@ -378,9 +378,9 @@ class NetbootSite:
                 self._record_sent_file(visit, client, name)
 
         if isinstance(found, Rendered):
-            return files.TextContent(found.content, sent)
+            return image_paths.TextContent(found.content, sent)
         try:
-            return files.FileContent(found.path, sent)
+            return image_paths.FileContent(found.path, sent)
         except OSError as error:
             return TftpRejection(ErrorCode.UNDEFINED, f"The file cannot be read: {error.strerror}")
 
@@ -423,7 +423,7 @@ class NetbootSite:
     def _record_sent_file(self, visit: BootVisit, client: str, path: str) -> None:
         served = self._tracker.served(visit.request)
         if served is not None:
-            self._tracker.record_sent_file(visit.request, client, path, files.file_role(path, served.loaders))
+            self._tracker.record_sent_file(visit.request, client, path, image_paths.file_role(path, served.loaders))
 
     async def _flushed(self, machine: str) -> ReportAnswer:
         """Wait for the status write of a report, and return the answer to the report."""
@@ -438,9 +438,9 @@ class NetbootSite:
         self, visit: BootVisit, served: BootImages, path: str
     ) -> FileRejected | NotReadyYet | None:
         """Return why a boot may not write a disk now; None if it may."""
-        sectors = files.image_sectors(self._library, served.disk)
+        sectors = image_paths.image_sectors(self._library, served.disk)
         boot, consent = visit.request.boot, self._consent(visit.request)
-        rootfs = files.is_rootfs(path)
+        rootfs = image_paths.is_rootfs(path)
         if write_obstacle(visit.machine, boot, consent, sectors, rootfs=rootfs) is None:
             return None
         try:  # another replica may have recorded a report just now

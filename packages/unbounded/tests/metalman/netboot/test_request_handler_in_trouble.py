@@ -15,8 +15,8 @@ from tests.support.virtual_time import run_virtual, virtual_now
 from unbounded.api.hardware import DiskFacts, HardwareFacts
 from unbounded.api.meta import Kind
 from unbounded.kube.api import ServerUnreachable
-from unbounded.metalman.http.ports import HardwareReport, OnDisk, ProgressReport
-from unbounded.metalman.netboot.site import WRITE_S
+from unbounded.metalman.http.boot_service import HardwareReport, OnDisk, ProgressReport
+from unbounded.metalman.netboot.request_handler import WRITE_S
 
 T = TypeVar("T")
 

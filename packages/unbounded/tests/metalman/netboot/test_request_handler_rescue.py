@@ -12,7 +12,7 @@ from tests.metalman.support.netboot_objects import ADDRESS, REDFISH, machine_bod
 from tests.metalman.support.netboot_site import World, netboot_site
 from unbounded.api.hardware import HardwareFacts
 from unbounded.api.machine_status import RescueSystem, fingerprint
-from unbounded.metalman.http.ports import FileRejected, HardwareReport, OnDisk, ReportAnswer, RescueReport
+from unbounded.metalman.http.boot_service import FileRejected, HardwareReport, OnDisk, ReportAnswer, RescueReport
 from unbounded.metalman.http.requests import rescue_report
 
 WITH_BMC: Final[dict[str, Any]] = {"pxe": {"redfish": REDFISH}}

@@ -26,7 +26,7 @@ from unbounded.api.hardware import (
 from unbounded.api.machine import MACHINES
 from unbounded.metalman.hardware_merge import hardware_change, merged, reported
 from unbounded.metalman.inspection import inspected, is_repetition
-from unbounded.metalman.inventory import BUSY, DAY, RETRY, SETTLE_S, SPREAD_S, next_reading
+from unbounded.metalman.inventory_controller import BUSY, DAY, RETRY, SETTLE_S, SPREAD_S, next_reading
 from unbounded.metalman.redfish.inventory_reader import Inventory
 from unbounded_lab.bmc.local import LabBmc
 

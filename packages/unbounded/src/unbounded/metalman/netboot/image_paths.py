@@ -32,7 +32,7 @@ import zstandard
 from unbounded.api.machine import Machine
 from unbounded.metalman.dhcp.model import Loader
 from unbounded.metalman.disk_choice import SECTOR_BYTES, SECTORS
-from unbounded.metalman.http.ports import OnDisk
+from unbounded.metalman.http.boot_service import OnDisk
 from unbounded.metalman.netboot.model import BootImages, NetbootImage
 from unbounded.metalman.templates import Template, TemplateContext, template_data
 

@@ -14,7 +14,7 @@ from unbounded.api.machine import MACHINES
 from unbounded.kube.client import HttpApi
 from unbounded.kube.config import from_kubeconfig
 from unbounded.metalman.dhcp.model import DhcpFinding, DhcpFindingKind
-from unbounded.metalman.http.ports import CloudInitEvent, OnDisk, ProgressReport, Rendered
+from unbounded.metalman.http.boot_service import CloudInitEvent, OnDisk, ProgressReport, Rendered
 
 pytestmark = pytest.mark.slow
 OTHER = {"ipv4": ADDRESS, "mac": "52:54:00:00:00:02", "subnetMask": "255.255.255.0", "gateway": "10.0.0.1"}

@@ -23,8 +23,8 @@ from unbounded.kube.logs import Log
 from unbounded.kube.process import Runtime
 from unbounded.kube.status_writer import StatusWriter
 from unbounded.metalman.reasons import CREDENTIALS_MISSING, CREDENTIALS_REFUSED
+from unbounded.metalman.redfish.bmc_interface import BmcAccount
 from unbounded.metalman.redfish.pool import BmcPool
-from unbounded.metalman.redfish.ports import BmcAccount
 from unbounded.operations import reasons
 from unbounded.operations.ownership import ExecutorKind, executor_of
 from unbounded.operations.ports import Refusal

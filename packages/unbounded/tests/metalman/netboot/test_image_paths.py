@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.metalman.support.netboot_objects import machine
 from tests.metalman.support.netboot_site import LOADERS, FixedFacts, put
-from unbounded.metalman.http.ports import OnDisk
-from unbounded.metalman.netboot import files
-from unbounded.metalman.netboot.files import (
+from unbounded.metalman.http.boot_service import OnDisk
+from unbounded.metalman.netboot import image_paths
+from unbounded.metalman.netboot.image_paths import (
     FIRST_STAGES,
     FileRole,
     ImageFiles,
@@ -207,7 +207,7 @@ async def test_an_image_is_unpacked_once_for_all_who_ask(tmp_path: Path, monkeyp
         counted.append(given)
         return unpacked_bytes(given)
 
-    monkeypatch.setattr(files, "unpacked_bytes", count)
+    monkeypatch.setattr(image_paths, "unpacked_bytes", count)
     sizes, image = UnpackedSizes(), OnDisk(path, path.stat().st_size, "tag", 0.0)
     assert [await sizes.of(image) for _ in range(3)] == [len(DATA)] * 3
     assert counted == [path]
