@@ -19,9 +19,9 @@ from unbounded.machineops.providers.azure import replacement_plan as azure
 from unbounded.machineops.providers.oci import replacement_plan as oci
 from unbounded.machineops.replacement import replace
 from unbounded.metalman.executor import PROCEDURES
+from unbounded.operations.deadline import DEADLINE_S
 from unbounded.operations.disruption.stages import PROCEDURE as DISRUPTION
 from unbounded.operations.ownership import TABLE, ExecutorKind
-from unbounded.operations.parameters import DEADLINE_S
 from unbounded.operations.parameters import TABLE as PARAMETERS
 from unbounded.workflow.procedure import Cancel, Procedure, Repeat, Stage, Step
 

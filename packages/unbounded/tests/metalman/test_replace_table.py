@@ -29,7 +29,7 @@ from unbounded.metalman.replace_observation import (
 )
 from unbounded.metalman.replace_stages import WINDOW_CLOSES_S, replace
 from unbounded.operations.claim import MARGIN_S
-from unbounded.operations.supervisor_plan import LOST_AFTER_S
+from unbounded.operations.deadline import LOST_AFTER_S
 from unbounded.workflow.procedure import ENDS, Cancel
 from unbounded.workflow.run_state import ACT_WITHIN_S
 

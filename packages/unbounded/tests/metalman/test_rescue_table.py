@@ -11,7 +11,7 @@ from unbounded.metalman import inspect_stages, power
 from unbounded.metalman import replace as netboot
 from unbounded.metalman.inspect_stages import ENDING_RESCUE, RESCUE_TABLE, SHUTTING_DOWN_RESCUE, rescue
 from unbounded.metalman.replace import ReplaceFact
-from unbounded.operations.parameters import deadline_s
+from unbounded.operations.deadline import deadline_s
 from unbounded.workflow.procedure import ENDS, Cancel, Step
 
 

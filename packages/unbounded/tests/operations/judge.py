@@ -19,7 +19,7 @@ from tests.support.virtual_time import EPOCH
 from unbounded.api.machine import Machine
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.metalman import power
-from unbounded.operations.parameters import DEADLINE_S
+from unbounded.operations.deadline import DEADLINE_S
 from unbounded.operations.supervisor_plan import LOST_SLOT_S
 from unbounded.workflow.run_state import ACT_ON_S, ACT_WITHIN_S
 

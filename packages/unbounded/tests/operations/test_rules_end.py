@@ -30,14 +30,8 @@ from unbounded.kube.clock import rfc3339
 from unbounded.metalman import power
 from unbounded.operations import reasons
 from unbounded.operations.counters import due
-from unbounded.operations.supervisor_plan import (
-    LISTEN_EVERY_S,
-    LISTEN_FOR_S,
-    LOST_AFTER_S,
-    LOST_SLOT_S,
-    SEEN_SILENT,
-    SILENT_AFTER_S,
-)
+from unbounded.operations.deadline import LOST_AFTER_S
+from unbounded.operations.supervisor_plan import LISTEN_EVERY_S, LISTEN_FOR_S, LOST_SLOT_S, SEEN_SILENT, SILENT_AFTER_S
 
 TERMINAL = ("Complete", "Failed")
 

@@ -16,13 +16,12 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import ANNOTATION_PAUSED, FINALIZER_OPERATION
 from unbounded.api.operation import MachineOperation, OperationKind
 from unbounded.operations import reasons
+from unbounded.operations.deadline import DEADLINE_S, LOST_AFTER_S, deadline_s
 from unbounded.operations.ownership import Unavailability
-from unbounded.operations.parameters import DEADLINE_S, deadline_s
 from unbounded.operations.supervisor_plan import (
     AFTERMATH_S,
     LISTEN_EVERY_S,
     LISTEN_FOR_S,
-    LOST_AFTER_S,
     LOST_SLOT_S,
     MACHINE_WAIT_S,
     SEEN_SILENT,

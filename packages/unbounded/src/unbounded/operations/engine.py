@@ -32,6 +32,7 @@ from unbounded.operations import machine_lock, reasons
 from unbounded.operations.caches import INDEX_MACHINE, Caches
 from unbounded.operations.claim import ClaimCheck
 from unbounded.operations.counters import counters_of
+from unbounded.operations.deadline import deadline_s
 from unbounded.operations.executor_calls import REPORT_AFTER_S, ExecutorCalls, observation_identity
 from unbounded.operations.executor_status import (
     CRDOutdated,
@@ -45,7 +46,7 @@ from unbounded.operations.gates import is_meant_for, order, starts_on
 from unbounded.operations.in_memory_state import OperationState
 from unbounded.operations.metrics import OperationMetrics
 from unbounded.operations.ownership import executor_of
-from unbounded.operations.parameters import deadline_s, invalid
+from unbounded.operations.parameters import invalid
 from unbounded.operations.ports import Executor, Refusal, Target
 from unbounded.operations.record import Run, run_of
 from unbounded.workflow.calls import NO_ANSWER, CallOutcome

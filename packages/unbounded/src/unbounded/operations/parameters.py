@@ -1,8 +1,4 @@
-"""Validation of `spec.parameters` by kind and executor, and the default of `spec.deadlineSeconds`.
-
-Parameters are a table with the error messages. A deadline counts from the claim; procedures and the supervisor share
-it.
-"""
+"""Parameters of operations by kind and executor: a table with the error messages, and the parsed values."""
 
 from __future__ import annotations
 
@@ -37,21 +33,6 @@ TARGETS_MAX: Final = 32
 RESCUE_MINUTES: Final = 60
 RESCUE_MINUTES_MAX: Final = 1440
 _GRACE_MAX_S: Final = 3600
-DEADLINE_S: Final = {
-    OperationKind.HOST_REBOOT: 1800,
-    OperationKind.HOST_POWER_OFF: 1200,
-    OperationKind.HOST_POWER_ON: 1200,
-    OperationKind.HOST_REPLACE: 7200,
-    OperationKind.HOST_INSPECT: 3600,
-    OperationKind.HOST_ERASE: 259_200,  # a large hard disk takes more than a day to overwrite
-    OperationKind.HOST_RESCUE: 3600,  # beside the minutes of the rescue
-    OperationKind.BMC_RESET: 2400,
-    OperationKind.FIRMWARE_UPDATE: 14_400,
-    OperationKind.BMC_ROTATE_PASSWORD: 1800,
-    OperationKind.NODE_REBOOT: 900,
-    OperationKind.AGENT_UPGRADE: 1800,
-    OperationKind.AGENT_RESET: 1800,
-}
 
 
 def _boolean(value: str) -> str | None:
@@ -314,10 +295,3 @@ def is_forced(operation: MachineOperation) -> bool:
 def grace_s(operation: MachineOperation) -> int:
     """Return the seconds that the host's own shutdown may take before it is powered off."""
     return int(operation.spec.parameters.get("graceSeconds", GRACE_DEFAULT_S))
-
-
-def deadline_s(operation: MachineOperation) -> int:
-    """Return the seconds from the claim after which the operation ends in any stage."""
-    kind = OperationKind(operation.spec.operation_kind)
-    rescue_s = rescue_minutes(operation) * 60 if kind is OperationKind.HOST_RESCUE else 0
-    return operation.spec.deadline_seconds or DEADLINE_S[kind] + rescue_s

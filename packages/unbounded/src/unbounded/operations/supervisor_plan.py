@@ -16,6 +16,7 @@ from unbounded.api.machine import Machine
 from unbounded.api.names import FINALIZER_OPERATION
 from unbounded.api.operation import MachineOperation, OperationKind, OperationPhase
 from unbounded.operations import reasons
+from unbounded.operations.deadline import LOST_AFTER_S, deadline_s
 from unbounded.operations.disruption.holders import drain_failure, silent_s
 from unbounded.operations.gates import (
     NO_PROGRESS_S,
@@ -27,14 +28,12 @@ from unbounded.operations.gates import (
     starts_on,
 )
 from unbounded.operations.ownership import Unavailability, executor_name, executor_of, why_nobody
-from unbounded.operations.parameters import deadline_s, invalid
+from unbounded.operations.parameters import invalid
 
 HOLD_BACK_S: Final = 4.0  # an executor with free capacity claims sooner than this, and needs no explanation
 MACHINE_WAIT_S: Final = 60.0
 QUIET_S: Final = 5.0  # then the message reports the executor that has not claimed
 BUSY_FOR_S: Final = 60.0  # an executor whose operations have changed within this is at work
-# beyond the deadline, for the executor's own end: late calls, a cleanup stage, and one call
-LOST_AFTER_S: Final = 240.0
 AFTERMATH_S: Final = 60.0
 LOST_SLOT_S: Final = 180.0  # a returning executor has released a lost lock by then: calls last 120 s at most
 ABANDON_AFTER_S: Final = 60.0  # of silence; an executor that is at work is stopped by a cancel instead

@@ -18,14 +18,13 @@ from unbounded.cli.explain.links import PLUGIN, Explained, ExplainLink, Fix, Lin
 from unbounded.kube.clock import utc_now
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import is_child_of, plan_batch
+from unbounded.operations.deadline import LOST_AFTER_S, deadline_s
 from unbounded.operations.gates import RESTING, order
 from unbounded.operations.ownership import ExecutorKind, executor_name
-from unbounded.operations.parameters import deadline_s
 from unbounded.operations.record import Run, run_of, wait_message
 from unbounded.operations.rollout_plan import RolloutFacts
 from unbounded.operations.supervisor_plan import (
     ABANDON_AFTER_S,
-    LOST_AFTER_S,
     QUIET_S,
     EndOperation,
     OperationAges,

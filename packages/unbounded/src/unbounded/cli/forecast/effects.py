@@ -32,9 +32,9 @@ from unbounded.machina.machines.eligibility import is_set_up_by_join
 from unbounded.operations import reasons
 from unbounded.operations.batch_plan import BatchRejection, child_manifest, snapshot
 from unbounded.operations.counters import Due, due
+from unbounded.operations.deadline import deadline_s
 from unbounded.operations.gates import paused
 from unbounded.operations.ownership import ExecutorKind, executor_name
-from unbounded.operations.parameters import deadline_s
 from unbounded.operations.record import run_of
 from unbounded.operations.rollout_plan import stage_limit, stages_of
 from unbounded.operations.supervisor_plan import (
