@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from unbounded_apiserver import columns, definition_rules, definition_version_rules, metadata, name_validation, notation
+from unbounded_apiserver import (
+    columns,
+    definition_rules,
+    definition_version_rules,
+    metadata,
+    name_validation,
+    type_notation,
+)
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.managed_fields.merge import ObjectKind, of_schema
 from unbounded_apiserver.schema import FieldError, Schema
@@ -24,7 +31,7 @@ _SCHEMA: Final = StructType(  # contains itself
     EXTENSIONS,
     later=lambda: _TYPES["SchemaFields"].fields,
 )
-_TYPES: Final[Mapping[str, StructType]] = notation.read(
+_TYPES: Final[Mapping[str, StructType]] = type_notation.read(
     """
 CustomResourceDefinition: A resource that the API server learns to serve.
   spec CustomResourceDefinitionSpec!  The definition of the resource.
@@ -153,7 +160,7 @@ ValidationRule: A rule in CEL.
     package=EXTENSIONS,
     known={"JSONSchemaProps": _SCHEMA},
 )
-CUSTOM_RESOURCE_DEFINITION: Final = notation.kind(_TYPES, "CustomResourceDefinition")
+CUSTOM_RESOURCE_DEFINITION: Final = type_notation.kind(_TYPES, "CustomResourceDefinition")
 
 
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"

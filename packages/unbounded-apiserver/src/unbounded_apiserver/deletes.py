@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from unbounded_apiserver import metadata, status
 from unbounded_apiserver.builtin import NAMESPACES
+from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.definitions import CLEANUP, DEFINITIONS
 from unbounded_apiserver.managed_fields.encoding import join_body
 from unbounded_apiserver.options import DeleteOptions, ListOptions
 from unbounded_apiserver.reads import ObjectPage, Reads
-from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.types import Object, Resource, decode_stored, served_body

@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from unbounded_apiserver import field_errors, name_validation, type_desc
-from unbounded_apiserver.notation import OBJECT_META
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.status import bad_request
+from unbounded_apiserver.type_notation import OBJECT_META
 
 ANNOTATIONS_BYTES: Final = 256 * 1024
 ORPHAN: Final = "orphan"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded_apiserver import field_errors, notation, type_desc
+from unbounded_apiserver import field_errors, type_desc, type_notation
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.status import StatusError, bad_request, invalid
 
@@ -116,7 +116,7 @@ def _agent_name(agent: str) -> str:
 
 
 POLICIES: Final = ("Foreground", "Background", "Orphan")
-_DELETE_OPTIONS: Final = notation.read(
+_DELETE_OPTIONS: Final = type_notation.read(
     """
 DeleteOptions
   kind string

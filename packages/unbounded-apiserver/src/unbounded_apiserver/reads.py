@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from unbounded_apiserver import status
+from unbounded_apiserver.collection import ObjectChange, Snapshot, StoredObject
+from unbounded_apiserver.list_selection import RecordSelection, select
 from unbounded_apiserver.options import ListOptions
-from unbounded_apiserver.records import ObjectChange, Snapshot, StoredObject
-from unbounded_apiserver.selection import RecordSelection, select
 from unbounded_apiserver.store import Compacted, Store
 from unbounded_apiserver.types import Resource
 

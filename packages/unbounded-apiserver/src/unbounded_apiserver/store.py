@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from unbounded.kube.logs import Log
+from unbounded_apiserver.collection import Collection, FieldTerm, Listener, ObjectChange, Snapshot, StoredObject
 from unbounded_apiserver.database import LogEntry, describe_error
 from unbounded_apiserver.journal import CommitStats, Compaction, Journal
 from unbounded_apiserver.managed_fields.encoding import NO_OWNERS, ManagedFields
-from unbounded_apiserver.records import Collection, FieldTerm, Listener, ObjectChange, Snapshot, StoredObject
 
 HISTORY_CHANGES: Final = 20_000
 HISTORY_BYTES: Final = 32 * 2**20

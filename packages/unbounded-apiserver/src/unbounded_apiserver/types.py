@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from unbounded_apiserver import name_validation
+from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.managed_fields.merge import ObjectKind
 from unbounded_apiserver.metadata import encode
-from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.status import qualified
 from unbounded_apiserver.store import Store

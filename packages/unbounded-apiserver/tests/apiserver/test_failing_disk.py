@@ -20,9 +20,9 @@ from tests.apiserver.processes import ServerProcess, parent
 from tests.apiserver.support import MADE_HERE, Answer, running
 from tests.support.lossy_disk import LossyDisk
 from tests.support.waiting import eventually
+from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.data_dir import DataUnusable
 from unbounded_apiserver.journal import Journal
-from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.store import NotStored, Store
 
 PATH = "/api/v1/namespaces/default/configmaps"

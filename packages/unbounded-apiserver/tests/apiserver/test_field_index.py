@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded_apiserver.builtin import CONFIG_MAPS, EVENTS
-from unbounded_apiserver.records import Extract, FieldIndex, FieldKey, FieldTerm, Watchers
-from unbounded_apiserver.selection import select
+from unbounded_apiserver.collection import Extract, FieldIndex, FieldKey, FieldTerm, Watchers
+from unbounded_apiserver.list_selection import select
 
 
 class Thing:

@@ -25,6 +25,7 @@ from tests.apiserver.test_database import ENTRIES, content, older_file
 from tests.support.lossy_disk import Files, LossyDisk
 from tests.support.seeds import first_seed
 from unbounded_apiserver.builtin import CONFIG_MAPS
+from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.data_dir import DataUnusable
 from unbounded_apiserver.database import Connect
 from unbounded_apiserver.decoding import RequestDocument
@@ -32,7 +33,6 @@ from unbounded_apiserver.journal import Journal
 from unbounded_apiserver.options import DeleteOptions, ListOptions, WriteOptions
 from unbounded_apiserver.patches import MERGE
 from unbounded_apiserver.reads import Reads
-from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.registry import ApiRegistry
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.workloads.pod_admission import ROOT_CA

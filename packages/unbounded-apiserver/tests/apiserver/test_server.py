@@ -22,12 +22,12 @@ from tests.support.waiting import eventually
 from unbounded.kube.tls import client_context
 from unbounded_apiserver.builtin import CONFIG_MAPS as CONFIG_MAP_RESOURCE
 from unbounded_apiserver.builtin import EVENTS, NAMESPACES
+from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.data_dir import DataInUse
 from unbounded_apiserver.decoding import RequestDocument
 from unbounded_apiserver.http.call import BODY_BYTES
 from unbounded_apiserver.http.streams import EventLines
 from unbounded_apiserver.options import DeleteOptions, ListOptions, WriteOptions
-from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.registry import ApiRegistry
 from unbounded_apiserver.server import ApiServer
 from unbounded_apiserver.status import StatusError

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbounded_apiserver import type_desc
-from unbounded_apiserver.notation import OBJECT_META
+from unbounded_apiserver.type_notation import OBJECT_META
 
 TEXT = st.sampled_from(["", "a", "2026-01-01T00:00:00Z", "not a time"])
 VALUES = st.one_of(TEXT, st.none(), st.booleans(), st.integers(-3, 3), st.just(1 << 63), st.lists(TEXT, max_size=2))

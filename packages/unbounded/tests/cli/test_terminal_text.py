@@ -16,8 +16,8 @@ from unbounded.api.meta import ObjectMeta
 from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, MachineOperationSpec, MachineOperationStatus
 from unbounded.cli import screen, terminal_text, view
 from unbounded.cli.explain.links import ExplainLink, Fix, links_text
-from unbounded.cli.forecast import model
-from unbounded.cli.forecast.model import PlannedChange
+from unbounded.cli.plan import model
+from unbounded.cli.plan.model import PlannedChange
 from unbounded.cli.plugin import errors, progress
 from unbounded.cli.plugin.command import CliError, CliInvocation
 from unbounded.cli.plugin.liveview import picture

@@ -12,7 +12,7 @@ from typing import Any, Final
 from unbounded_apiserver.access.rules import PolicyRule
 from unbounded_apiserver.auth import AuthAttributes, AuthDecision, User
 from unbounded_apiserver.certificates.signers import NODE_PREFIX, NODES
-from unbounded_apiserver.records import ObjectChange, StoredObject
+from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.selectors import BadSelector, parse_fields
 from unbounded_apiserver.store import Store
 

@@ -17,8 +17,8 @@ from unbounded_apiserver.access.resource_types import (
 )
 from unbounded_apiserver.access.rules import EVERYTHING, PolicyRule, go_list, uncovered_rules
 from unbounded_apiserver.auth import AuthAttributes, AuthChain, AuthDecision, User
+from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.pki import MASTERS
-from unbounded_apiserver.records import ObjectChange, StoredObject
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.types import Object, Resource
 

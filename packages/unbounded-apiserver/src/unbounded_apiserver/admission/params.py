@@ -13,8 +13,8 @@ from unbounded_apiserver.admission.expressions import Decide
 from unbounded_apiserver.admission.policy_types import BINDINGS, GROUP, POLICIES
 from unbounded_apiserver.auth import AuthAttributes, User
 from unbounded_apiserver.catalog import Catalog
+from unbounded_apiserver.collection import StoredObject
 from unbounded_apiserver.pki import MASTERS
-from unbounded_apiserver.records import StoredObject
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.selectors import labels_match
 from unbounded_apiserver.store import Store

@@ -24,7 +24,7 @@ from unbounded_apiserver.admission.requests import AdmissionRequest, RequestMatc
 from unbounded_apiserver.builtin import NAMESPACES
 from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.cel import Meter
-from unbounded_apiserver.records import ObjectChange
+from unbounded_apiserver.collection import ObjectChange
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.types import Object, Resource

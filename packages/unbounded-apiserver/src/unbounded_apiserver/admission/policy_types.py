@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from unbounded_apiserver import notation
+from unbounded_apiserver import type_notation
 from unbounded_apiserver.admission import rules
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
@@ -17,7 +17,7 @@ PACKAGE: Final = "io.k8s.api.admissionregistration.v1"
 
 UNSET: Final = "<unset>"
 
-_TYPES: Final = notation.read(
+_TYPES: Final = type_notation.read(
     """
 ValidatingAdmissionPolicy: Conditions of requests, in CEL; a binding puts it in force.
   spec ValidatingAdmissionPolicySpec!  The conditions of the policy.
@@ -139,7 +139,7 @@ POLICIES: Final = Resource(
     "validatingadmissionpolicy",
     False,
     BuiltInType(
-        notation.kind(_TYPES, "ValidatingAdmissionPolicy"),
+        type_notation.kind(_TYPES, "ValidatingAdmissionPolicy"),
         generation=True,
         unconditional_update=False,
         defaults=_default_policy,
@@ -168,7 +168,7 @@ BINDINGS: Final = Resource(
     "validatingadmissionpolicybinding",
     False,
     BuiltInType(
-        notation.kind(_TYPES, "ValidatingAdmissionPolicyBinding"),
+        type_notation.kind(_TYPES, "ValidatingAdmissionPolicyBinding"),
         generation=True,
         unconditional_update=False,
         defaults=_default_binding,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cryptography import x509
 
-from unbounded_apiserver import field_errors, metadata, name_validation, notation
+from unbounded_apiserver import field_errors, metadata, name_validation, type_notation
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.certificates import csr, signers
 from unbounded_apiserver.columns import AGE, NAME, duration
@@ -53,7 +53,7 @@ USAGES: Final = [
     "timestamping",
 ]
 GROUP: Final = "certificates.k8s.io"
-_TYPES: Final = notation.read(
+_TYPES: Final = type_notation.read(
     """
 CertificateSigningRequest: A request for an X.509 certificate, which is approved or denied, and then signed.
   spec CertificateSigningRequestSpec!  The request.
@@ -80,7 +80,7 @@ CertificateSigningRequestCondition: A decision about a request.
 """,
     package="io.k8s.api.certificates.v1",
 )
-SHAPE: Final = notation.kind(_TYPES, "CertificateSigningRequest")
+SHAPE: Final = type_notation.kind(_TYPES, "CertificateSigningRequest")
 Conditions = list[Object]
 
 

@@ -23,10 +23,10 @@ from unbounded_apiserver.certificates.csr_types import (
     with_condition,
 )
 from unbounded_apiserver.certificates.signers import KUBELET_CLIENT, SIGNERS
+from unbounded_apiserver.collection import ObjectChange
 from unbounded_apiserver.controllers.work_queue import ControllerQueue, delete_expired
 from unbounded_apiserver.deletes import Deletes
 from unbounded_apiserver.pki import CertificateAuthority
-from unbounded_apiserver.records import ObjectChange
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.types import Object
 from unbounded_apiserver.writes import Writes, WriteTarget

@@ -9,12 +9,12 @@ from typing import Any, Final
 from unbounded.kube.logs import Log
 from unbounded_apiserver import types
 from unbounded_apiserver.catalog import Catalog
+from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
 from unbounded_apiserver.definition_rules import is_established
 from unbounded_apiserver.definitions import CLEANUP, DEFINITIONS, served_resources, stored_resource, types_by_version
 from unbounded_apiserver.deletes import Deletes, merge_conditions
 from unbounded_apiserver.options import DeleteOptions, ListOptions
-from unbounded_apiserver.records import ObjectChange, StoredObject
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.types import Object, Resource
 from unbounded_apiserver.writes import Writes, WriteTarget

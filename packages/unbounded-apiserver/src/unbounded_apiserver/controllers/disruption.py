@@ -10,8 +10,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
+from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
-from unbounded_apiserver.records import ObjectChange, StoredObject
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.types import Object
 from unbounded_apiserver.workloads.disruption_budgets import (

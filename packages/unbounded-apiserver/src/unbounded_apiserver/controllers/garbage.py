@@ -11,11 +11,11 @@ import msgspec
 
 from unbounded_apiserver import metadata
 from unbounded_apiserver.catalog import Catalog
+from unbounded_apiserver.collection import ObjectChange, StoredObject
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
 from unbounded_apiserver.definitions import DEFINITIONS
 from unbounded_apiserver.deletes import Deletes
 from unbounded_apiserver.options import DeleteOptions
-from unbounded_apiserver.records import ObjectChange, StoredObject
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.types import Object

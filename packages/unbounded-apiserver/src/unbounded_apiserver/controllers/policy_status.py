@@ -27,11 +27,11 @@ from unbounded_apiserver.cel.types import (
     list_of,
     map_of,
 )
+from unbounded_apiserver.collection import ObjectChange
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
-from unbounded_apiserver.notation import OBJECT_META
-from unbounded_apiserver.records import ObjectChange
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.type_desc import ListType, MapType, ScalarType, StructType, TypeDesc
+from unbounded_apiserver.type_notation import OBJECT_META
 from unbounded_apiserver.types import Object, Resource
 from unbounded_apiserver.writes import Writes, WriteTarget
 

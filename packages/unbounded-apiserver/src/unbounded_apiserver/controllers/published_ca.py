@@ -14,10 +14,10 @@ from unbounded.kube import cluster_info
 from unbounded.kube.cluster_info import KUBECONFIG, SIGNATURE
 from unbounded_apiserver.access import tokens
 from unbounded_apiserver.builtin import CONFIG_MAPS, NAMESPACES, SECRETS
+from unbounded_apiserver.collection import ObjectChange
 from unbounded_apiserver.controllers.work_queue import ControllerQueue
 from unbounded_apiserver.decoding import normalize
 from unbounded_apiserver.options import WriteOptions
-from unbounded_apiserver.records import ObjectChange
 from unbounded_apiserver.status import StatusError
 from unbounded_apiserver.store import Store
 from unbounded_apiserver.types import Object

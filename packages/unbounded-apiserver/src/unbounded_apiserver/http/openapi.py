@@ -9,17 +9,17 @@ from typing import Any, Final
 
 import msgspec
 
-from unbounded_apiserver import notation, patches, type_desc
+from unbounded_apiserver import patches, type_desc, type_notation
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.catalog import Catalog
 from unbounded_apiserver.http import openapi_facts, openapi_v2
-from unbounded_apiserver.notation import API_VERSION, KIND, META, OBJECT_META
+from unbounded_apiserver.type_notation import API_VERSION, KIND, META, OBJECT_META
 from unbounded_apiserver.types import Resource
 
 Schema = dict[str, Any]
 V3: Final = "#/components/schemas/"
 V2: Final = "#/definitions/"
-LIST_META: Final = notation.read(
+LIST_META: Final = type_notation.read(
     """
 ListMeta meta: Metadata of a list.
   continue string  Continues a list that was cut by a limit.

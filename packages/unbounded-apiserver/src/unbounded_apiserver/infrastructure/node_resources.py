@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from unbounded_apiserver import field_errors, name_validation, notation
+from unbounded_apiserver import field_errors, name_validation, type_notation
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
 from unbounded_apiserver.infrastructure.storage import driver_name, immutable
@@ -18,7 +18,7 @@ from unbounded_apiserver.types import Object, Resource, TableColumn
 from unbounded_apiserver.workloads.pods import TYPES as POD_TYPES
 
 RUNTIME_GROUP: Final = "node.k8s.io"
-_CLASS_TYPES: Final = notation.read(
+_CLASS_TYPES: Final = type_notation.read(
     """
 RuntimeClass: A handler of the container runtime that pods can name.
   handler string!  The handler as the runtime calls it.
@@ -64,7 +64,7 @@ RUNTIME_CLASSES: Final = Resource(
     "runtimeclasses",
     "runtimeclass",
     False,
-    BuiltInType(notation.kind(_CLASS_TYPES, "RuntimeClass"), unconditional_update=False, rules=_class_rules),
+    BuiltInType(type_notation.kind(_CLASS_TYPES, "RuntimeClass"), unconditional_update=False, rules=_class_rules),
     columns=(NAME, TableColumn("Handler", path=".handler"), AGE),
 )
 
@@ -73,7 +73,7 @@ GROUP: Final = "resource.k8s.io"
 NAME_BYTES: Final = 253
 DEVICES: Final = 128
 ONE_OF: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
-TYPES: Final = notation.read(
+TYPES: Final = type_notation.read(
     """
 ResourceSlice: Devices of one pool, as a driver publishes them.
   spec ResourceSliceSpec!  The devices.
@@ -230,7 +230,7 @@ RESOURCE_SLICES: Final = Resource(
     "resourceslices",
     "resourceslice",
     False,
-    BuiltInType(notation.kind(TYPES, "ResourceSlice"), generation=True, decide=_decide, rules=_rules),
+    BuiltInType(type_notation.kind(TYPES, "ResourceSlice"), generation=True, decide=_decide, rules=_rules),
     selectable={"spec.driver": "spec.driver", "spec.nodeName": "spec.nodeName"},
     columns=(
         NAME,

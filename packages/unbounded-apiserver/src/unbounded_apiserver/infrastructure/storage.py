@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from unbounded_apiserver import field_errors, name_validation, notation
+from unbounded_apiserver import field_errors, name_validation, type_notation
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
 from unbounded_apiserver.schema import FieldError
@@ -83,7 +83,7 @@ DRIVER_NAME_BYTES: Final = 63
 NODE_ID_BYTES: Final = 256
 METADATA_BYTES: Final = 256 * 1024
 PARAMETERS: Final = 512
-TYPES: Final = notation.read(FIELDS, package="io.k8s.api.storage.v1", known=notation.read(TOPOLOGY))
+TYPES: Final = type_notation.read(FIELDS, package="io.k8s.api.storage.v1", known=type_notation.read(TOPOLOGY))
 
 
 def immutable(new: Any, old: Any, where: str) -> list[FieldError]:
@@ -272,7 +272,7 @@ CSI_NODES: Final = Resource(
     "csinodes",
     "csinode",
     False,
-    BuiltInType(notation.kind(TYPES, "CSINode"), unconditional_update=False, rules=_rules_csi_node),
+    BuiltInType(type_notation.kind(TYPES, "CSINode"), unconditional_update=False, rules=_rules_csi_node),
     columns=(NAME, TableColumn("Drivers", "integer", cell=lambda obj: len(obj["spec"]["drivers"] or ())), AGE),
 )
 CSI_DRIVERS: Final = Resource(
@@ -283,7 +283,10 @@ CSI_DRIVERS: Final = Resource(
     "csidriver",
     False,
     BuiltInType(
-        notation.kind(TYPES, "CSIDriver"), unconditional_update=False, defaults=_default_driver, rules=_rules_driver
+        type_notation.kind(TYPES, "CSIDriver"),
+        unconditional_update=False,
+        defaults=_default_driver,
+        rules=_rules_driver,
     ),
     columns=(
         NAME,
@@ -303,7 +306,7 @@ STORAGE_CLASSES: Final = Resource(
     "storageclasses",
     "storageclass",
     False,
-    BuiltInType(notation.kind(TYPES, "StorageClass"), defaults=_default_class, rules=_rules_class),
+    BuiltInType(type_notation.kind(TYPES, "StorageClass"), defaults=_default_class, rules=_rules_class),
     short_names=("sc",),
     columns=(
         TableColumn("Name", format="name", cell=_class_name),
@@ -322,7 +325,7 @@ VOLUME_ATTACHMENTS: Final = Resource(
     "volumeattachment",
     False,
     BuiltInType(
-        notation.kind(TYPES, "VolumeAttachment"),
+        type_notation.kind(TYPES, "VolumeAttachment"),
         unconditional_update=False,
         decide=_decide_attachment,
         rules=_rules_attachment,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from unbounded_apiserver import notation, quantity
+from unbounded_apiserver import quantity, type_notation
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.types import Object, ProxiedSubresource, Resource, Subresource, keep_all_but_status
 from unbounded_apiserver.workloads import columns, volume_fields
@@ -286,9 +286,9 @@ ImageVolumeStatus
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 _COMPUTED: Final = frozenset({"cpu", "memory"})  # the resources that determine the QoS class
 
-TYPES: Final = notation.read(FIELDS, CONTAINER_FIELDS, volume_fields.FIELDS, STATUS_FIELDS)
-POD: Final = notation.kind(TYPES, "Pod")
-_OPTIONS: Final = notation.read(
+TYPES: Final = type_notation.read(FIELDS, CONTAINER_FIELDS, volume_fields.FIELDS, STATUS_FIELDS)
+POD: Final = type_notation.kind(TYPES, "Pod")
+_OPTIONS: Final = type_notation.read(
     """
 Preconditions meta: Conditions that the object must meet.
   uid string*  Its UID.
@@ -305,8 +305,8 @@ DeleteOptions meta: How to delete an object.
 """
 )
 DELETE_OPTIONS: Final = _OPTIONS["DeleteOptions"]
-EVICTION: Final = notation.kind(
-    notation.read(
+EVICTION: Final = type_notation.kind(
+    type_notation.read(
         """
 Eviction: Requests that a pod leaves its node.
   deleteOptions DeleteOptions*  How to delete the pod.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded_apiserver import field_errors, notation, status
+from unbounded_apiserver import field_errors, status, type_notation
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.columns import AGE, NAME
 from unbounded_apiserver.decoding import normalize
@@ -31,7 +31,7 @@ SYSTEM_CLASSES: Final = {
 }
 
 
-_TYPES: Final = notation.read(
+_TYPES: Final = type_notation.read(
     """
 PriorityClass: The importance of Pods.
   value int32!  The priority; more is more important.
@@ -81,7 +81,7 @@ PRIORITY_CLASSES: Final = Resource(
     "priorityclass",
     False,
     BuiltInType(
-        notation.kind(_TYPES, "PriorityClass"),
+        type_notation.kind(_TYPES, "PriorityClass"),
         generation=True,
         defaults=_default,
         rules=_rules,

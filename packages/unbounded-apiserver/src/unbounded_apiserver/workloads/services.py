@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from unbounded_apiserver import field_errors, name_validation, notation
+from unbounded_apiserver import field_errors, name_validation, type_notation
 from unbounded_apiserver.builtin import BuiltInType
 from unbounded_apiserver.schema import FieldError
 from unbounded_apiserver.types import STATUS, Object, Resource
@@ -74,8 +74,8 @@ PortStatus: The state of a port.
 """
 
 
-TYPES: Final = notation.read(FIELDS)
-SERVICE: Final = notation.kind(TYPES, "Service")
+TYPES: Final = type_notation.read(FIELDS)
+SERVICE: Final = type_notation.kind(TYPES, "Service")
 
 
 def rules_of_service(service: Object, old: Object | None) -> list[FieldError]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from unbounded_apiserver import notation, patches, type_desc
+from unbounded_apiserver import patches, type_desc, type_notation
 from unbounded_apiserver.type_desc import AnyType, ListType, MapType, ScalarType, StructType, TypeDesc
 from unbounded_apiserver.workloads.pods import POD
 from unbounded_apiserver.workloads.services import SERVICE
@@ -131,7 +131,7 @@ class TestWithKubectl:
 
 
 def test_types_may_point_to_each_other_in_any_order() -> None:
-    types = notation.read("First: One.\n  other [Second]name  Others.\nSecond\n  name string!\n  back {int32}")
+    types = type_notation.read("First: One.\n  other [Second]name  Others.\nSecond\n  name string!\n  back {int32}")
     other = types["First"].members()["other"]
     assert isinstance(other.shape, ListType)
     assert other.shape == ListType(types["Second"], "name")
@@ -142,7 +142,9 @@ def test_types_may_point_to_each_other_in_any_order() -> None:
 
 
 def test_a_type_can_have_the_fields_of_another() -> None:
-    types = notation.read("Base\n  image string!\n  name string!\nMore of Base: More.\n  image string\n  target string")
+    types = type_notation.read(
+        "Base\n  image string!\n  name string!\nMore of Base: More.\n  image string\n  target string"
+    )
     assert list(types["More"].members()) == ["image", "name", "target"]
     assert not types["More"].members()["image"].always
     assert types["Base"].members()["image"].always
@@ -151,4 +153,4 @@ def test_a_type_can_have_the_fields_of_another() -> None:
 @pytest.mark.parametrize("text", ["Type\n name string", "Type\n  name", "Type\n  name nothing", "two words"])
 def test_what_is_not_in_the_notation_is_refused(text: str) -> None:
     with pytest.raises((ValueError, KeyError)):
-        notation.read(text)
+        type_notation.read(text)

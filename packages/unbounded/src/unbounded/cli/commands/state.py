@@ -50,7 +50,7 @@ COMMANDS: Final = (
             ),
         ),
         arguments=_plan_arguments,
-        run="unbounded.cli.forecast.run:run",
+        run="unbounded.cli.plan.run:run",
         needs_api=False,  # it opens the API that the planned command's own flags select
         text=(
             "Print what a command would do, computed by the code of the controllers. Nothing is changed. The "

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cli.forecast.staging import SECRET, Staged, story
+from tests.cli.plan.staging import SECRET, Staged, story
 from tests.operations.building import claim, operation_of, slot_of
 from unbounded.api.core import CONFIG_MAPS, NODES, SECRETS
 from unbounded.api.machine import MACHINES
@@ -17,9 +17,9 @@ from unbounded.api.names import ANNOTATION_PAUSED, CONFIGMAP_OPERATIONS, NAMESPA
 from unbounded.api.operation import OperationKind
 from unbounded.api.profile import MACHINE_PROFILES
 from unbounded.cli.deploy import components
-from unbounded.cli.forecast.effects import merged, stages
-from unbounded.cli.forecast.model import plan_data, plan_lines
-from unbounded.cli.forecast.run import PODS
+from unbounded.cli.plan.effects import merged, stages
+from unbounded.cli.plan.model import plan_data, plan_lines
+from unbounded.cli.plan.run import PODS
 from unbounded.cli.plugin.command import CliError
 from unbounded.metalman import power
 from unbounded.metalman import reasons as metal

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.cli.forecast.staging import Staged, story
+from tests.cli.plan.staging import Staged, story
 from tests.machineops.oci.world import TIMES, NearCalls, NearOci
 from tests.operations.faults import FAIR, Incarnation
 from unbounded.api.core import SECRETS
 from unbounded.api.credential import MACHINE_OPERATION_CREDENTIALS
 from unbounded.api.names import NAMESPACE
-from unbounded.cli.forecast import obstacles
-from unbounded.cli.forecast.model import OperationForecast, plan_data, plan_lines
+from unbounded.cli.plan import obstacles
+from unbounded.cli.plan.model import OperationForecast, plan_data, plan_lines
 from unbounded.machineops import reasons
 from unbounded.machineops.providers.oci.provider import OciProvider
 from unbounded_lab.cloud.oci.seeding import Disks

@@ -27,8 +27,8 @@ from unbounded.cli.explain.conditions import TABLE, condition
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.fixes import fixes_for
 from unbounded.cli.explain.links import PLUGIN, Fix
-from unbounded.cli.forecast.effects import stages
-from unbounded.cli.forecast.model import MachineForecast, Obstacle, OperationForecast, PlannedLoss, StageLine
+from unbounded.cli.plan.effects import stages
+from unbounded.cli.plan.model import MachineForecast, Obstacle, OperationForecast, PlannedLoss, StageLine
 from unbounded.kube.api import Api
 from unbounded.kube.options import SettingsError
 from unbounded.operations import reasons

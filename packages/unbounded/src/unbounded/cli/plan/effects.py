@@ -23,9 +23,9 @@ from unbounded.api.operation import (
 from unbounded.cli.explain.facts import ExplainFacts, procedure_of
 from unbounded.cli.explain.links import ExplainLink, LinkSubject, Topic
 from unbounded.cli.explain.run import chain
-from unbounded.cli.forecast.model import MachineForecast, OperationForecast, RolloutLine, StageLine
 from unbounded.cli.operate import create
 from unbounded.cli.operate.counters import INSTALLS, UNDER_NODE
+from unbounded.cli.plan.model import MachineForecast, OperationForecast, RolloutLine, StageLine
 from unbounded.cli.plugin.command import IntentPatch
 from unbounded.machina.csr_approval.plan import open_causes
 from unbounded.machina.machines.eligibility import is_set_up_by_join

@@ -17,10 +17,10 @@ from unbounded.api.operation import MACHINE_OPERATIONS, MachineOperation, Operat
 from unbounded.api.profile import MACHINE_PROFILES, MachineProfile
 from unbounded.cli.explain.facts import ExplainFacts
 from unbounded.cli.explain.facts_reader import FactsReader
-from unbounded.cli.forecast import model
-from unbounded.cli.forecast.effects import LOSES, counter_request, decoded, effects, forecast
-from unbounded.cli.forecast.model import PlannedChange
-from unbounded.cli.forecast.obstacles import (
+from unbounded.cli.plan import model
+from unbounded.cli.plan.effects import LOSES, counter_request, decoded, effects, forecast
+from unbounded.cli.plan.model import PlannedChange
+from unbounded.cli.plan.obstacles import (
     password_refs,
     profile_names,
     providers_of,
